@@ -73,9 +73,9 @@ pub const SCAN_COUNT_MAX: u32 = 10_000;
 pub const CURSOR_BYTES_MAX: usize = 32;
 /// Bytes of the rows of a page, about (`kv/PROTOCOL.md`). A single row may be longer.
 pub const SCAN_BYTES_MAX: usize = 1 << 20;
-/// Buckets that a page of a scan may read, or as many as it may look at elements if that is more. After most of a
-/// table's elements are deleted, most buckets are empty.
-pub const SCAN_BUCKETS_MIN: usize = 1_000;
+/// Buckets that a page of a scan may read, or one for each four elements that it may look at if that is more. After most
+/// of a table's elements are deleted, most buckets are empty.
+pub const SCAN_BUCKETS_MIN: usize = 250;
 
 /// Requests whose elements are prefetched together, before the worker handles the first of them. Their cache misses
 /// overlap, and they are few enough to be still in the nearest cache when their turn comes.

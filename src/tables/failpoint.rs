@@ -22,8 +22,14 @@ pub(super) enum Failpoint {
     Renamed,
     /// A split has taken a slot out of the old bucket.
     HandedOver,
+    /// Slots that move to another line are shown on both.
+    Doubled,
+    /// A slot that has moved to another line is no longer shown on the old one.
+    Drawn,
     /// A scan has read the depth of a bucket, and is about to read its cells.
     DepthRead,
+    /// A reader has read one line of a bucket, and is about to read the others.
+    LineRead,
     /// A slot has left its index.
     SlotLeft,
     /// A slot has become Moved. Its bucket, whose lock is held, does not show the other slot yet.

@@ -3,18 +3,19 @@
 //! # Layout
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
-//! elements but **segments** of up to 128 **buckets** of up to 15 slots. It has one entry for about 1,300 elements, and
-//! grows in little time. That leaves about 14 bytes of index for each element. An empty flurry map costs a collector
-//! with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each look-up. So the
-//! first segments stand in a directory, and the index makes the map when the table outgrows the directory. Cells show
-//! the map's segments to look-ups (`segments.rs`). Buckets grow by extendible hashing:
+//! elements but **segments** of up to 128 **buckets** of up to 56 slots. It has one entry for about 5,000 elements, and
+//! grows in little time. A bucket has its slots on up to seven **lines** of eight cells, which it takes when it needs
+//! them (`lines.rs`, `bucket.rs`). That is about 10 bytes of index for each element of a table that grows. An empty flurry map costs a
+//! collector with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each
+//! look-up. So the first segments stand in a directory, and the index makes the map when the table outgrows the
+//! directory. Cells show the map's segments to look-ups (`segments.rs`). Buckets grow by extendible hashing:
 //!
 //! ```text
-//! segment number ──► [Bucket { lock, depth, cells: [hash bits | pointer to slot; 15] }]
+//! segment number ──► [Bucket { lines: [number; 7], depth, … }] ──► Line [hash bits | pointer to slot; 8]
 //!
-//!           in place, in the directory                                                       in the map
-//! segment   0   1   2     3     4      5       6       7        8         …   10        11        12        …
-//! buckets   0   1   2–3   4–7   8–15   16–31   32–63   64–127   128–255   …   384–511   512–639   640–767   …
+//!           in place, in the directory                                 in the map
+//! segment   0   1   2     3     4      5       6       7        8         9         10        …
+//! buckets   0   1   2–3   4–7   8–15   16–31   32–63   64–127   128–255   256–383   384–511   …
 //!
 //! a bucket of depth d holds the keys whose hash ends in the d bits of its number
 //! full:  bucket n, depth d   ──►   bucket n, depth d+1   and   bucket n + 2^d, depth d+1
@@ -24,48 +25,53 @@
 //!
 //! # Concurrency
 //!
-//! A reader takes no lock. A writer that lets a slot in, or takes one out, locks its one bucket. Cells never move
-//! within a bucket.
+//! A reader takes no lock. A writer that lets a slot in, or takes one out, locks its one bucket. One that needs a line
+//! locks the list of free ones as well for a moment.
 //!
 //! A split holds the lock of the old bucket. It shows the moved slots in the new bucket, then raises the depth, then
-//! clears the old cells, then declares the new bucket ready.
+//! clears the old cells, moves those that stay to fewer lines, and then declares the new bucket ready.
 //!
 //! - **A reader and a split.** If the reader passes a moved cell before it is cleared, it finds the slot there. If it
 //!   passes later, it misses the slot, but then it sees the raised depth and looks again, in the new bucket.
 //! - **A writer and a split.** A writer that locks the old bucket before the split makes the split wait. A writer that
 //!   locks it afterwards sees the raised depth and goes to the new bucket. If it locks the new bucket before that is
 //!   ready, it unlocks and tries again: until then the old cells still show the same slots.
+//! - **A reader and a slot that moves between lines** of its bucket. As with a split, by the bucket's shape
+//!   (`bucket.rs`). The reader compares depth and shape with those before: together they never come again.
 //!
 //! This module stores no values and commits no change.
 
 mod bucket;
 mod bucket_number;
+mod lines;
 mod names;
 mod segments;
 mod walk;
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use crossbeam::epoch::Guard;
+use crossbeam::epoch::{self, Guard};
 
 use super::failpoint::{Failpoint, reach};
+use super::memory_budget::signed;
 use super::slot::{SlotCell, SlotHandle, SlotRef, SlotState, prefetch};
 use crate::limits::LOOK_AHEAD;
 use crate::lock::MutexGuard;
-use bucket::Bucket;
 pub(super) use bucket::CELLS;
+use bucket::{Bucket, NoLine};
 use bucket_number::{SEGMENT_LEN, birth, low_bits, parent};
+use lines::{LINE_CELLS, Line, Lines};
 pub(super) use names::{Names, name_bytes};
 use segments::{Segments, SegmentsView};
 
-/// Bits of the hash in a bucket's number. 16 keys that share 32 bits do not happen by chance below 5·10^9 keys.
+/// Bits of the hash in a bucket's number. 57 keys that share 32 bits do not happen by chance below 5·10^10 keys.
 const DEPTH_MAX: u8 = 32;
 /// Average elements of a bucket between the splits. `--expected-keys` is divided by it.
-const LOAD: usize = 10;
-/// An index with fewer buckets is in the nearest cache, with its elements: 5,000 of 150 bytes.
-const NEAR: u32 = 512;
-/// The least bytes of the index for one element: its share of a full bucket.
-pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<Bucket>() / CELLS) as i64;
+const LOAD: usize = 39;
+/// An index with fewer buckets is in the nearest cache, with its elements: 5,000 of 130 bytes.
+const NEAR: u32 = 128;
+/// The least bytes of the index for one element: its share of a full line.
+pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<Line>() / LINE_CELLS) as i64;
 
 /// The result of letting a slot in.
 pub(super) enum Inserted {
@@ -73,33 +79,52 @@ pub(super) enum Inserted {
     Created,
     /// The key has a slot that is not dead. The caller uses that one.
     Occupied,
-    /// The caller's condition did not hold, and the index is unchanged.
+    /// The caller's condition did not hold, or it made no slot. The index shows the same slots.
     Refused,
-    /// 16 keys agree in 32 bits of their hash.
+    /// 57 keys agree in 32 bits of their hash, or all lines are taken.
     Overfull,
 }
 
-/// The cell in which a slot was seen. The slot may have gone since, or a split may have moved it.
+/// The cell in which a slot was seen. The slot may have gone since, or a split may have moved it, and the line may be
+/// another bucket's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    bucket: u32,
+    line: u32,
     cell: u8,
 }
 
 impl Place {
     /// No cell.
-    pub(super) const NONE: Self = Self { bucket: 0, cell: u8::MAX };
+    pub(super) const NONE: Self = Self { line: 0, cell: u8::MAX };
+}
+
+/// A large part of an index, which can be freed by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IndexPart {
+    /// A segment in the map, by its number.
+    Segment(u32),
+    /// A group of lines, by its number.
+    Lines(u32),
 }
 
 /// From keys to slots. The caller gives the hashes: 64 well-mixed bits.
 pub(super) struct Index {
     segments: Segments,
-    /// The number of buckets, for the guess of the depth. Written after a split. Any value is safe.
+    lines: Lines,
+    /// The number of buckets, for the guess of the depth. Written after a split. Any value but 0 is safe.
     count: AtomicU32,
-    /// Bytes of all segments but the first, and of their map. Written by splitters.
+    /// Bytes of all lines, of all segments but the first, and of their map. Written by those who take lines, and by
+    /// splitters.
     bytes: AtomicI64,
-    /// The part of them that has not been charged yet. Written by splitters, taken by the thread that charges it.
+    /// The part of them that has not been charged yet. Written by the same, taken by the thread that charges it.
     growth: AtomicI64,
+}
+
+/// A slot on this line whose hash agrees in the bits that a cell keeps, with its cell.
+#[inline]
+fn candidate<'g>((line, cells): (u32, &Line), hash: u64, guard: &'g Guard) -> Option<(Place, SlotRef<'g>)> {
+    let mut cells = cells.0.iter().zip(0..);
+    cells.find_map(|(cell, number)| Some((Place { line, cell: number }, cell.candidate(hash, guard)?)))
 }
 
 /// The number of segments that so many keys need.
@@ -110,7 +135,8 @@ fn segments_for(keys: usize) -> usize {
 impl Index {
     pub(super) fn new(expected_keys: usize) -> Self {
         let (segments, bytes) = Segments::new(segments_for(expected_keys));
-        Self { segments, count: AtomicU32::new(1), bytes: AtomicI64::new(bytes), growth: AtomicI64::new(bytes) }
+        let [bytes, growth] = [AtomicI64::new(bytes), AtomicI64::new(bytes)];
+        Self { segments, lines: Lines::new(), count: AtomicU32::new(1), bytes, growth }
     }
 
     /// Returns the bytes by which the index has grown since the last call. The caller charges them.
@@ -119,9 +145,17 @@ impl Index {
         if self.growth.load(Ordering::Relaxed) == 0 { 0 } else { self.growth.swap(0, Ordering::Relaxed) }
     }
 
-    /// Bytes of all segments but the first, and of their map.
+    /// Bytes of all lines, of all segments but the first, and of their map.
     pub(super) fn bytes(&self) -> i64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn note_growth(&self, bytes: i64) {
+        if bytes != 0 {
+            // Relaxed: sums.
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.growth.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// The bucket of this number, absent or not. Makes it if need be.
@@ -130,11 +164,15 @@ impl Index {
             if let Some(bucket) = view.bucket_at(number) {
                 return bucket;
             }
-            let bytes = view.make(number);
-            // Relaxed: sums.
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.growth.fetch_add(bytes, Ordering::Relaxed);
+            self.note_growth(view.make(number));
         }
+    }
+
+    /// An empty cell of a bucket that is locked, or that nobody else writes to yet.
+    fn free_cell<'v>(&'v self, bucket: &Bucket, hash: u64, guard: &'v Guard) -> Result<&'v SlotCell, NoLine> {
+        let (cell, bytes) = bucket.free_cell(hash, &self.lines, guard)?;
+        self.note_growth(signed(bytes));
+        Ok(cell)
     }
 
     /// The depth at which most buckets are.
@@ -146,6 +184,7 @@ impl Index {
     }
 
     /// The bucket of `hash`, and its number. Right at one moment of the call: the caller compares its depth afterwards.
+    #[inline]
     fn bucket<'v>(&self, hash: u64, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket) {
         let mut depth = self.likely_depth();
         loop {
@@ -159,6 +198,7 @@ impl Index {
     }
 
     /// Bucket `number`, or its nearest ancestor that has been split off.
+    #[inline]
     fn nearest<'v>(mut number: u32, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket) {
         loop {
             if let Some(bucket) = view.bucket_at(number).filter(|bucket| !bucket.is_absent()) {
@@ -174,10 +214,11 @@ impl Index {
         let view = self.segments.view(guard);
         loop {
             let (number, bucket) = self.bucket(hash, &view);
-            if let Some(slot) = bucket.find(hash, key, guard) {
+            let (depth, shape) = (bucket.depth(), bucket.shape());
+            if let Some(slot) = bucket.find(shape, hash, key, &self.lines, guard) {
                 return Some(slot);
             }
-            if low_bits(hash, bucket.depth()) == number {
+            if low_bits(hash, depth) == number && bucket.is_still(depth, shape) {
                 return None;
             }
         }
@@ -204,26 +245,40 @@ impl Index {
                 view.bucket_at(parent(number)).into_iter().for_each(prefetch);
             }
         }
-        let mut slots = [None; LOOK_AHEAD];
-        for (((slot, place), bucket), hash) in slots.iter_mut().zip(places).zip(buckets).zip(hashes) {
-            let likely = bucket.filter(|bucket| bucket.depth() == depth).map(|bucket| (low_bits(*hash, depth), bucket));
-            let (number, bucket) = likely.unwrap_or_else(|| self.bucket(*hash, &view));
-            let found = bucket.candidate(*hash, guard);
-            *place = found.map_or(Place::NONE, |(cell, _)| Place { bucket: number, cell });
-            *slot = found.map(|(_, slot)| slot);
-            slot.iter().for_each(SlotRef::prefetch);
+        let mut homes = [None; LOOK_AHEAD];
+        for ((home, bucket), hash) in homes.iter_mut().zip(&mut buckets).zip(hashes) {
+            let likely = bucket.filter(|bucket| bucket.depth() == depth);
+            let bucket = bucket.insert(likely.unwrap_or_else(|| self.bucket(*hash, &view).1));
+            *home = bucket.home(*hash, &self.lines, guard);
+            home.iter().for_each(|(_, line)| prefetch(*line));
         }
-        slots.iter().flatten().for_each(|slot| slot.prefetch_entry(guard));
+        let mut found = [None; LOOK_AHEAD];
+        for (((found, home), bucket), hash) in found.iter_mut().zip(homes).zip(buckets).zip(hashes) {
+            *found = home.and_then(|line| candidate(line, *hash, guard));
+            match (&found, bucket) {
+                (Some((_, slot)), _) => slot.prefetch(),
+                (None, Some(bucket)) => bucket.others(*hash, &self.lines, guard).for_each(|(_, line)| prefetch(line)),
+                (None, None) => {}
+            }
+        }
+        for (((found, place), bucket), hash) in found.iter_mut().zip(places).zip(buckets).zip(hashes) {
+            if let (None, Some(bucket)) = (&found, bucket) {
+                let mut others = bucket.others(*hash, &self.lines, guard);
+                *found = others.find_map(|line| candidate(line, *hash, guard));
+                found.iter().for_each(|(_, slot)| slot.prefetch());
+            }
+            *place = found.map_or(Place::NONE, |(place, _)| place);
+        }
+        found.iter().flatten().for_each(|(_, slot)| slot.prefetch_entry(guard));
     }
 
     /// The slot of `key`, in any state, if the cell at this place shows it.
     #[inline]
     pub(super) fn at<'g>(&self, place: Place, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        if usize::from(place.cell) >= CELLS {
+        if usize::from(place.cell) >= LINE_CELLS {
             return None;
         }
-        let view = self.segments.view(guard);
-        let cell = view.bucket_at(place.bucket)?.cells.get(usize::from(place.cell))?;
+        let cell = self.lines.get(place.line, guard)?.0.get(usize::from(place.cell))?;
         cell.get(guard).filter(|slot| slot.is_of(key))
     }
 
@@ -246,7 +301,7 @@ impl Index {
     pub(super) fn find_settled<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         let view = self.segments.view(guard);
         let (_, bucket, _locked) = self.lock(hash, &view);
-        bucket.find(hash, key, guard)
+        bucket.find(bucket.shape(), hash, key, &self.lines, guard)
     }
 
     /// Lets in a slot for `key`, made by `make` under the bucket's lock, if `is_open` holds under the same lock. If it
@@ -270,10 +325,10 @@ impl Index {
             if !is_open() {
                 return Inserted::Refused;
             }
-            if let Some(cell) = bucket.cells.iter().find(|cell| cell.find(hash, key, guard).is_some()) {
+            if let Some(cell) = self.cells(bucket, guard).find(|cell| cell.find(hash, key, guard).is_some()) {
                 return Self::replace_dead(cell, hash, guard, make);
             }
-            if let Some(cell) = bucket.cells.iter().find(|cell| cell.is_empty()) {
+            if let Ok(cell) = self.free_cell(bucket, hash, guard) {
                 let Some(slot) = make(None) else { return Inserted::Refused };
                 cell.put(hash, slot, guard);
                 return Inserted::Created;
@@ -282,6 +337,10 @@ impl Index {
                 return Inserted::Overfull;
             }
         }
+    }
+
+    fn cells<'v>(&'v self, bucket: &'v Bucket, guard: &'v Guard) -> impl Iterator<Item = &'v SlotCell> {
+        bucket.cells(&self.lines, guard)
     }
 
     fn replace_dead(
@@ -297,7 +356,8 @@ impl Index {
         Inserted::Created
     }
 
-    /// Splits a full bucket whose lock is held. False: its keys agree in all bits of a bucket's number.
+    /// Splits a full bucket whose lock is held. False: its keys agree in all bits of a bucket's number, or all lines are
+    /// taken.
     fn split(
         &self,
         number: u32,
@@ -312,14 +372,14 @@ impl Index {
         }
         let child = self.room_for(number | 1 << depth, view);
         debug_assert!(child.is_absent(), "a bucket is split off once, under the lock of the one that it comes from");
-        let mut free = child.cells.iter();
-        let moved: Vec<&SlotCell> = bucket
-            .cells
-            .iter()
+        let moved: Vec<&SlotCell> = self
+            .cells(bucket, guard)
             .filter(|cell| cell.get(guard).is_some_and(|slot| rehash(slot.key()) >> depth & 1 == 1))
             .collect();
-        for (cell, target) in moved.iter().zip(&mut free) {
-            cell.copy_to(target);
+        if self.fill(child, &moved, guard).is_err() {
+            // Nobody has found a slot in the new bucket: it is absent still.
+            self.cells(child, guard).for_each(SlotCell::hand_over);
+            return false;
         }
         // Release: pairs with the Acquire of `depth`. First the new bucket, then the old one.
         child.depth.store(depth + 1, Ordering::Release);
@@ -328,10 +388,22 @@ impl Index {
             cell.hand_over();
             reach(Failpoint::HandedOver);
         }
+        bucket.shrink(&self.lines, guard);
         // Release: pairs with the Acquire in `lock` and `renew`. The old bucket's lock is held until after this.
         child.ready.store(true, Ordering::Release);
         self.count.fetch_add(1, Ordering::Relaxed);
         true
+    }
+
+    /// Shows these slots in a new bucket as well, and leaves room for one more.
+    fn fill(&self, child: &Bucket, slots: &[&SlotCell], guard: &Guard) -> Result<(), NoLine> {
+        for _ in child.shape().lines()..(slots.len() + 1).min(CELLS).div_ceil(LINE_CELLS) {
+            self.note_growth(signed(child.grow(&self.lines, guard)?));
+        }
+        for cell in slots {
+            cell.copy_to(self.free_cell(child, cell.hash_bits(), guard)?);
+        }
+        Ok(())
     }
 
     /// Takes `slot` out, if the index still shows it for its key.
@@ -339,7 +411,7 @@ impl Index {
         let view = self.segments.view(guard);
         let (_, bucket, _locked) = self.lock(hash, &view);
         let found =
-            bucket.cells.iter().find(|cell| cell.get(guard).is_some_and(|here| here.address() == slot.address()));
+            self.cells(bucket, guard).find(|cell| cell.get(guard).is_some_and(|here| here.address() == slot.address()));
         if let Some(cell) = found {
             cell.clear(guard);
         }
@@ -358,7 +430,7 @@ impl Index {
         let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
         children.extend((birth(number)..bucket.depth()).map(|depth| number | 1 << depth));
-        bucket.cells.iter().filter_map(|cell| cell.get(guard)).for_each(&mut slot);
+        self.cells(bucket, guard).filter_map(|cell| cell.get(guard)).for_each(&mut slot);
     }
 
     /// Offers each slot of bucket `number` to `make`, under the bucket's lock. If `make` returns another slot of the
@@ -376,7 +448,7 @@ impl Index {
         if !bucket.ready.load(Ordering::Acquire) {
             return;
         }
-        for cell in &bucket.cells {
+        for cell in self.cells(bucket, guard) {
             if let Some(slot) = cell.get(guard).and_then(&mut make) {
                 cell.exchange(slot, guard);
             }
@@ -388,19 +460,31 @@ impl Index {
         let view = self.segments.view(guard);
         let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
-        bucket.cells.iter().filter(|cell| !cell.is_empty()).for_each(|cell| cell.clear(guard));
+        self.cells(bucket, guard).filter(|cell| !cell.is_empty()).for_each(|cell| cell.clear(guard));
     }
 
-    /// The segments in the map, of an index that no other thread uses any more: they can be taken out one by one.
-    pub(super) fn removable(&self) -> Vec<u32> {
-        self.segments.removable()
+    /// The large parts of an index that no other thread uses any more: they can be taken out one by one.
+    pub(super) fn removable(&self) -> Vec<IndexPart> {
+        let segments = self.segments.removable().into_iter().map(IndexPart::Segment);
+        segments.chain(self.lines.removable().map(IndexPart::Lines)).collect()
     }
 
-    /// Takes these segments out and frees them.
-    pub(super) fn remove(&self, segments: &[u32]) {
-        self.segments.remove(segments);
+    /// Takes these parts out and frees them.
+    pub(super) fn remove(&self, parts: &[IndexPart]) {
+        let segments =
+            parts.iter().filter_map(|part| if let IndexPart::Segment(number) = part { Some(*number) } else { None });
+        self.segments.remove(&segments.collect::<Vec<_>>());
+        let guard = epoch::pin();
+        for part in parts {
+            if let IndexPart::Lines(group) = part {
+                self.lines.remove(*group, &guard);
+            }
+        }
+        guard.flush();
     }
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trials;

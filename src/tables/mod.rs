@@ -98,7 +98,7 @@ pub struct TablesConfig {
     pub memory_max: u64,
     /// The largest number of tables at one time.
     pub tables_max: usize,
-    /// Changes that one writing thread may have on the way to the publisher. At least 15; for a server with this many
+    /// Changes that one writing thread may have on the way to the publisher. At least 56; for a server with this many
     /// workers: [`changes_per_writer`].
     pub changes_per_writer: usize,
     /// All versions are above this: [`version_base`] of the start of the server. So versions do not repeat across
@@ -287,7 +287,7 @@ impl Tables {
     /// threads.
     ///
     /// # Panics
-    /// If `changes_per_writer` is below 15.
+    /// If `changes_per_writer` is below 56.
     #[must_use]
     pub fn new(settings: TablesConfig) -> (Self, BackgroundThreads) {
         Self::with_feed(settings, None)
@@ -296,7 +296,7 @@ impl Tables {
     /// The same, with a feed.
     ///
     /// # Panics
-    /// If `changes_per_writer` is below 15.
+    /// If `changes_per_writer` is below 56.
     #[must_use]
     pub fn with_feed(settings: TablesConfig, feed: Option<FeedConfig>) -> (Self, BackgroundThreads) {
         let (reaper_sender, reaper_inbox) = reaper::ReaperSender::new();

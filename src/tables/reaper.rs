@@ -39,7 +39,7 @@ use super::batch::Session;
 use super::catalog::table_bytes;
 use super::change::WAIT_RECHECK;
 use super::failpoint::{Failpoint, reach};
-use super::index::CELLS;
+use super::index::{CELLS, IndexPart};
 use super::memory_budget::{settle, unsigned};
 use super::slot::{SlotHandle, SlotRef};
 use super::table::Table;
@@ -51,8 +51,8 @@ pub(super) use sender::{ReaperInbox, ReaperSender, RetireSender};
 /// How long the reaper waits for other threads to release a table before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
-/// Segments of an index, of 128 buckets each, that the reaper frees in one turn: less than half a millisecond.
-const SEGMENTS_FREED: usize = 16;
+/// Parts of an index, of up to 8 KiB each, that the reaper frees in one turn: less than half a millisecond.
+const PARTS_FREED: usize = 32;
 
 /// A walk over the buckets of a closed table.
 struct Walk {
@@ -70,8 +70,8 @@ impl Walk {
 /// A table that is forgotten, and not freed yet.
 struct LeavingTable {
     table: Arc<Table>,
-    /// Segments of the index that are still to be freed. `None`: other threads may see the table.
-    segments: Option<Vec<u32>>,
+    /// Parts of the index that are still to be freed. `None`: other threads may see the table.
+    parts: Option<Vec<IndexPart>>,
 }
 
 impl LeavingTable {
@@ -82,7 +82,7 @@ impl LeavingTable {
     /// dropped after all guards that may have seen it. So a thread shares before this call finds the count at one, and
     /// has dropped its reference by then, or it does not find the table. The count stays one: one check is enough.
     fn dismantle(&mut self) -> bool {
-        if self.segments.is_none() {
+        if self.parts.is_none() {
             if Arc::strong_count(&self.table) > 1 {
                 return false;
             }
@@ -91,9 +91,9 @@ impl LeavingTable {
             fence(Ordering::Acquire);
         }
         let index = self.table.index();
-        let segments = self.segments.get_or_insert_with(|| index.removable());
-        index.remove(&segments.split_off(segments.len().saturating_sub(SEGMENTS_FREED)));
-        segments.is_empty()
+        let parts = self.parts.get_or_insert_with(|| index.removable());
+        index.remove(&parts.split_off(parts.len().saturating_sub(PARTS_FREED)));
+        parts.is_empty()
     }
 }
 
@@ -372,7 +372,7 @@ impl Reaper {
         ops.count_retired(unsigned(index.bytes()));
         drop(batch);
         self.shared.change_queue.nudge();
-        self.leaving.push_back(LeavingTable { table, segments: None });
+        self.leaving.push_back(LeavingTable { table, parts: None });
     }
 
     /// Frees a piece of one forgotten table. Tables take turns.

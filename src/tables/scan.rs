@@ -115,7 +115,7 @@ impl<'h> Ops<'h> {
         let walk = table.index().walk(self.guard);
         let mut slots = Vec::new();
         let (mut looks, mut buckets, mut rows, mut bytes) = (0, 0, 0, 0);
-        let buckets_max = page.count.max(SCAN_BUCKETS_MIN);
+        let buckets_max = (page.count / 4).max(SCAN_BUCKETS_MIN);
         loop {
             let next = walk.read(position, self.guard, |key| table.hash(key), &mut slots);
             let mut before = None;

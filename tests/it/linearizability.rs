@@ -319,7 +319,7 @@ fn racing_sessions_are_linearizable() {
 
 #[test]
 fn racing_sessions_that_run_out_of_credits_are_linearizable() {
-    fight_in_process(&FIGHT, &World::new(50_000), 16, 4, 800);
+    fight_in_process(&FIGHT, &World::new(50_000), 56, 4, 800);
 }
 
 /// The compactor moves elements again and again, and slots too.
@@ -332,7 +332,7 @@ fn racing_sessions_are_linearizable_while_the_compactor_moves() {
 #[test]
 fn racing_sessions_that_wait_in_the_middle_of_many_are_linearizable() {
     let plan = Plan { keys: 30, requests: 400, ..FIGHT };
-    fight_in_process(&plan, &World::new(50_000), 16, 4, 100);
+    fight_in_process(&plan, &World::new(50_000), 56, 4, 100);
 }
 
 /// A client with a connection of its own.

@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_busy_request_has_not_been_looked_at() {
-        let mut session = session(16);
+        let mut session = session(64);
         let stats = String::new;
         let context = context(&stats, &|| NOW);
         let mut batch = session.batch(NOW);

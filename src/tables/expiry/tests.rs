@@ -169,31 +169,31 @@ fn a_slot_gets_a_record_only_while_it_is_alive_and_armed() {
 
 #[test]
 fn without_credits_the_thread_sleeps_until_the_publisher_gives_some_back() {
-    let (tables, mut expiry, mut changes) = thread_of(TablesConfig { changes_per_writer: 15, ..settings() });
-    for key in 0..50_u8 {
+    let (tables, mut expiry, mut changes) = thread_of(TablesConfig { changes_per_writer: 56, ..settings() });
+    for key in 0..200_u8 {
         tables.session().batch(NOW).update(b"t", &[key], b"value", Some(1)).unwrap();
     }
     let mut publish = || changes.drain(1_000, &mut |_, _, _| {}).taken;
-    assert_eq!(publish(), 50);
+    assert_eq!(publish(), 200);
     let expire = |expiry: &mut Expiry| {
         while expiry.pass(Now::from_millis(2_000)) != NextPass::OutOfCredits {
-            assert!(tables.metrics().expired < 50, "there are not so many credits");
+            assert!(tables.metrics().expired < 200, "there are not so many credits");
         }
         tables.metrics().expired
     };
-    assert_eq!(expire(&mut expiry), 15);
+    assert_eq!(expire(&mut expiry), 56);
     let mut naps = Vec::new();
     expiry.wait_for_credits(|nap| {
         naps.push(nap);
         assert!(tables.0.expiry.sleep_state.is_asleep(), "many messages can wake it");
-        assert_eq!(publish(), 15);
+        assert_eq!(publish(), 56);
     });
     assert_eq!((naps, tables.metrics().writer_waits), (vec![WAIT_RECHECK], 1));
     assert!(!tables.0.expiry.sleep_state.is_asleep());
-    assert_eq!(expire(&mut expiry), 30);
-    assert_eq!(publish(), 15);
+    assert_eq!(expire(&mut expiry), 112);
+    assert_eq!(publish(), 56);
     expiry.wait_for_credits(|_| unreachable!("there are credits"));
-    assert_eq!((expire(&mut expiry), tables.metrics().lost_wakeups), (45, 0));
+    assert_eq!((expire(&mut expiry), tables.metrics().lost_wakeups), (168, 0));
 }
 
 #[test]

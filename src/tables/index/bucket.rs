@@ -1,24 +1,80 @@
-//! A bucket: up to 15 slots whose hashes end in the same bits.
+//! A bucket: up to 56 slots whose hashes end in the same bits, on up to seven lines.
+//!
+//! ```text
+//! bucket   lines: [number; 7] │ lock │ depth │ ready │ shape: count of lines, and how often that has changed
+//!                    │     └─► cells
+//!                    └─► cells
+//! ```
+//! Each slot has a line where it is looked for first, its *home*: six of seven stand there. A line more is taken when
+//! all cells are full. Its natives among the slots move there, and others to their homes, where these have made room. A
+//! bucket that a split has left half empty gives its last lines back, and moves the slots on them to others. Of the homes
+//! that a slot has with two counts of lines, the greater count's is the same, or a line that the other does not have, as
+//! in J. Lamping and E. Veach, "A fast, minimal memory, consistent hash algorithm", 2014.
+//!
+//! # A reader and a slot that moves between lines
+//!
+//! The slot is shown in its new cell, then the shape is changed, then it is no longer shown in its old cell. A reader
+//! that looks into the one cell too early and into the other too late misses the slot, and then it sees the changed
+//! shape and looks again. It sees it even if the old line has gone to another bucket in the meantime: what that bucket
+//! shows there was stored after the change.
+//!
+//! The lines of a shape stay in their order. A line more stands behind them, and one that is given back was the last.
 //!
 //! A bucket does not know its own number, and splits no bucket.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crossbeam::epoch::Guard;
 
+use super::lines::{LINE_CELLS, Line, Lines};
 use crate::lock::Mutex;
+use crate::tables::failpoint::{Failpoint, reach};
 use crate::tables::slot::{SlotCell, SlotRef};
 
-/// Cells of a bucket. With the lock and the depth they fill two cache lines.
-pub(in crate::tables) const CELLS: usize = 15;
+/// Lines of a bucket. With the lock, the depth, the mark and the shape they take 32 bytes.
+const LINES: usize = 7;
+/// Cells of a bucket at most.
+pub(in crate::tables) const CELLS: usize = LINES * LINE_CELLS;
 /// The depth of a bucket that has not been split off yet.
 const ABSENT: u8 = u8::MAX;
+/// The bits of a shape that count lines. The others count changes, up to 32. Between two splits there are at most 16, so
+/// with the depth no shape comes again.
+const COUNT_BITS: u32 = 3;
 
-const _: () = assert!(size_of::<Bucket>() == 128);
+const _: () = assert!(size_of::<Bucket>() == 32 && LINES < 1 << COUNT_BITS);
 
-#[repr(align(64))]
+/// By the count of lines, and by the first eight bits of a hash: the home. Of two counts it is the same line, or the
+/// greater count's home is one that the other does not have.
+static HOMES: [[u8; 256]; LINES + 1] = homes();
+
+#[expect(clippy::indexing_slicing, reason = "a constant: the compiler runs it, and refuses a wrong index")]
+const fn homes() -> [[u8; 256]; LINES + 1] {
+    let mut homes = [[0; 256]; LINES + 1];
+    let mut count = 2;
+    while count <= LINES {
+        homes[count] = homes[count - 1];
+        // Of each line before, one hash of `count` goes to the new line. The count begins elsewhere for each line.
+        let mut met = [0; LINES];
+        let mut hash = 0;
+        while hash < 256 {
+            let home = homes[count][hash] as usize;
+            if (met[home] + home) % count == count - 1 {
+                #[expect(clippy::cast_possible_truncation, reason = "at most seven")]
+                let last = (count - 1) as u8;
+                homes[count][hash] = last;
+            }
+            met[home] += 1;
+            hash += 1;
+        }
+        count += 1;
+    }
+    homes
+}
+
+#[repr(align(32))]
 pub(super) struct Bucket {
-    pub(super) cells: [SlotCell; CELLS],
+    /// The numbers of its lines, as many as the shape counts. Written under the lock, read by all threads.
+    lines: [AtomicU32; LINES],
     pub(super) lock: Mutex<()>,
     /// Bits of the hash that the bucket's keys share. Set by the split that makes the bucket, raised under its lock,
     /// read by all threads.
@@ -27,15 +83,59 @@ pub(super) struct Bucket {
     /// writes here, since the old cells show the same slots. Set by the splitter, read by the thread that has locked
     /// this bucket.
     pub(super) ready: AtomicBool,
+    /// Written under the lock, read by all threads.
+    shape: AtomicU8,
+}
+
+/// How many lines a bucket has, and how often that has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape(u8);
+
+/// No line is left for a cell, in the bucket or in the table.
+#[derive(Debug)]
+pub(super) struct NoLine;
+
+impl Shape {
+    pub(super) fn lines(self) -> usize {
+        usize::from(self.0 & ((1 << COUNT_BITS) - 1))
+    }
+
+    /// The shape with so many lines.
+    fn changed_to(self, lines: usize) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "at most seven")]
+        let lines = lines as u8;
+        Self((self.0 >> COUNT_BITS).wrapping_add(1) << COUNT_BITS | lines)
+    }
+
+    /// The line where a slot of this hash is looked for first, if there is any line.
+    #[inline]
+    fn home(self, hash: u64) -> usize {
+        let first_bits = (hash >> (u64::BITS - 8)) as usize;
+        HOMES.get(self.lines()).and_then(|homes| homes.get(first_bits)).copied().map_or(0, usize::from)
+    }
+
+    /// Its lines, the home first.
+    #[inline]
+    fn in_order(self, hash: u64) -> impl Iterator<Item = usize> {
+        let home = self.home(hash);
+        (home..self.lines()).chain(0..home)
+    }
+
+    /// Its lines but the home.
+    #[inline]
+    fn others(self, hash: u64) -> impl Iterator<Item = usize> {
+        self.in_order(hash).skip(1)
+    }
 }
 
 impl Bucket {
     pub(super) fn absent() -> Self {
         Self {
-            cells: std::array::from_fn(|_| SlotCell::empty()),
+            lines: [const { AtomicU32::new(0) }; LINES],
             lock: Mutex::new(()),
             depth: AtomicU8::new(ABSENT),
             ready: AtomicBool::new(false),
+            shape: AtomicU8::new(0),
         }
     }
 
@@ -54,12 +154,207 @@ impl Bucket {
         self.depth.load(Ordering::Acquire)
     }
 
-    /// The first slot whose hash agrees in the bits that a cell keeps, with the number of its cell.
-    pub(super) fn candidate<'g>(&self, hash: u64, guard: &'g Guard) -> Option<(u8, SlotRef<'g>)> {
-        self.cells.iter().zip(0..).find_map(|(cell, number)| Some((number, cell.candidate(hash, guard)?)))
+    pub(super) fn shape(&self) -> Shape {
+        // Acquire: pairs with the Release in `change_to`. The lines are there, and what has moved is shown on them.
+        Shape(self.shape.load(Ordering::Acquire))
     }
 
-    pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        self.cells.iter().find_map(|cell| cell.find(hash, key, guard))
+    /// Whether depth and shape are as they were.
+    pub(super) fn is_still(&self, depth: u8, shape: Shape) -> bool {
+        // The shape first. If it is one that has come again, the depth that is read after it has been raised.
+        self.shape() == shape && self.depth() == depth
+    }
+
+    /// Shows as many lines from now on. The lock is held, or nobody looks into the bucket yet.
+    fn change_to(&self, lines: usize) {
+        // Release: pairs with the Acquire in `shape`.
+        self.shape.store(self.shape().changed_to(lines).0, Ordering::Release);
+    }
+
+    #[inline]
+    fn line<'v>(&self, place: usize, lines: &'v Lines, guard: &'v Guard) -> Option<(u32, &'v Line)> {
+        // Acquire: pairs with the Release in `grow`. A reader that meets another line than its shape's sees the shape
+        // in which that place had none.
+        let number = self.lines.get(place)?.load(Ordering::Acquire);
+        Some((number, lines.get(number, guard)?))
+    }
+
+    /// The home of a hash with its number, if there is any line.
+    #[inline]
+    pub(super) fn home<'v>(&self, hash: u64, lines: &'v Lines, guard: &'v Guard) -> Option<(u32, &'v Line)> {
+        let shape = self.shape();
+        if shape.lines() == 0 { None } else { self.line(shape.home(hash), lines, guard) }
+    }
+
+    /// Its lines with their numbers.
+    pub(super) fn lines<'v>(&'v self, lines: &'v Lines, guard: &'v Guard) -> impl Iterator<Item = (u32, &'v Line)> {
+        (0..self.shape().lines()).filter_map(move |place| self.line(place, lines, guard))
+    }
+
+    /// Its cells.
+    #[inline]
+    pub(super) fn cells<'v>(&'v self, lines: &'v Lines, guard: &'v Guard) -> impl Iterator<Item = &'v SlotCell> {
+        self.lines(lines, guard).flat_map(|(_, line)| &line.0)
+    }
+
+    /// The slot of `key`. A reader without the lock compares the shape afterwards if there is none.
+    #[inline]
+    pub(super) fn find<'g>(
+        &self,
+        shape: Shape,
+        hash: u64,
+        key: &[u8],
+        lines: &Lines,
+        guard: &'g Guard,
+    ) -> Option<SlotRef<'g>> {
+        let on = |place: usize| {
+            let (_, line) = self.line(place, lines, guard)?;
+            line.0.iter().find_map(|cell| cell.find(hash, key, guard))
+        };
+        // Most look-ups end here.
+        let at_home = if shape.lines() == 0 { None } else { on(shape.home(hash)) };
+        at_home.or_else(|| {
+            reach(Failpoint::LineRead);
+            shape.others(hash).find_map(on)
+        })
+    }
+
+    /// Its lines but the home of a hash, with their numbers.
+    pub(super) fn others<'v>(
+        &'v self,
+        hash: u64,
+        lines: &'v Lines,
+        guard: &'v Guard,
+    ) -> impl Iterator<Item = (u32, &'v Line)> {
+        self.shape().others(hash).filter_map(move |place| self.line(place, lines, guard))
+    }
+
+    /// An empty cell for a slot of this hash, and the bytes that a line took that this needs. The lock is held, or
+    /// nobody looks into the bucket yet.
+    pub(super) fn free_cell<'v>(
+        &self,
+        hash: u64,
+        lines: &'v Lines,
+        guard: &'v Guard,
+    ) -> Result<(&'v SlotCell, usize), NoLine> {
+        let free = |line: usize| self.line(line, lines, guard)?.1.0.iter().find(|cell| cell.is_empty());
+        if let Some(cell) = self.shape().in_order(hash).find_map(free) {
+            return Ok((cell, 0));
+        }
+        let bytes = self.grow(lines, guard)?;
+        let cell = self.shape().in_order(hash).find_map(free);
+        cell.map(|cell| (cell, bytes)).ok_or(NoLine)
+    }
+
+    /// Takes one line more, and moves its natives there. Returns the bytes that it took. As [`Self::free_cell`].
+    pub(super) fn grow(&self, lines: &Lines, guard: &Guard) -> Result<usize, NoLine> {
+        let before = self.shape();
+        let count = before.lines() + 1;
+        let place = self.lines.get(before.lines()).ok_or(NoLine)?;
+        let (number, bytes) = lines.take(guard).ok_or(NoLine)?;
+        let line = lines.get(number, guard).ok_or(NoLine)?;
+        let is_native = |cell: &&SlotCell| before.changed_to(count).home(cell.hash_bits()) == before.lines();
+        let natives = self.cells(lines, guard).filter(|cell| !cell.is_empty()).filter(is_native);
+        let moved: Vec<_> = natives.zip(&line.0).collect();
+        moved.iter().for_each(|(cell, target)| cell.copy_to(target));
+        // Release: pairs with the Acquire in `line`.
+        place.store(number, Ordering::Release);
+        Self::move_all(&moved, || self.change_to(count));
+        self.bring_home(lines, guard);
+        Ok(bytes)
+    }
+
+    /// Gives back the lines that are not needed when their slots move to others. The lock is held.
+    pub(super) fn shrink(&self, lines: &Lines, guard: &Guard) {
+        let before = self.shape().lines();
+        let kept = self.cells(lines, guard).filter(|cell| !cell.is_empty()).count().div_ceil(LINE_CELLS);
+        let mut moved = Vec::new();
+        let shape = self.shape().changed_to(kept);
+        for (_, line) in (kept..before).filter_map(|place| self.line(place, lines, guard)) {
+            for cell in line.0.iter().filter(|cell| !cell.is_empty()) {
+                let empty = |line: usize| self.line(line, lines, guard)?.1.0.iter().find(|cell| cell.is_empty());
+                let target = shape.in_order(cell.hash_bits()).find_map(empty);
+                let target = target.expect("the lines that stay have as many cells as there are slots");
+                cell.copy_to(target);
+                moved.push((cell, target));
+            }
+        }
+        Self::move_all(&moved, || self.change_to(kept));
+        for (number, _) in (kept..before).filter_map(|place| self.line(place, lines, guard)) {
+            lines.give_back(number);
+        }
+        self.bring_home(lines, guard);
+    }
+
+    /// Moves slots to their homes, where cells have become free. The lock is held.
+    fn bring_home(&self, lines: &Lines, guard: &Guard) {
+        let shape = self.shape();
+        let line = |place: usize| self.line(place, lines, guard).map(|(_, line)| line);
+        let mut moved = Vec::new();
+        for (place, line_here) in (0..shape.lines()).filter_map(|place| Some((place, line(place)?))) {
+            for cell in line_here.0.iter().filter(|cell| !cell.is_empty()) {
+                let home = shape.home(cell.hash_bits());
+                if home != place
+                    && let Some(target) = line(home).and_then(|home| home.0.iter().find(|cell| cell.is_empty()))
+                {
+                    cell.copy_to(target);
+                    moved.push((cell, target));
+                }
+            }
+        }
+        if !moved.is_empty() {
+            Self::move_all(&moved, || self.change_to(shape.lines()));
+        }
+    }
+
+    /// Ends the move of slots that are shown in both cells.
+    fn move_all(moved: &[(&SlotCell, &SlotCell)], change: impl FnOnce()) {
+        if !moved.is_empty() {
+            reach(Failpoint::Doubled);
+        }
+        change();
+        for (cell, _) in moved {
+            cell.hand_over();
+            reach(Failpoint::Drawn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    #[test]
+    fn homes_are_even_and_only_a_new_line_draws_slots_away() {
+        for count in 1..=LINES {
+            let mut natives = [0_usize; LINES];
+            for hash in 0..256 {
+                natives[usize::from(HOMES[count][hash])] += 1;
+                let (home, next) = (HOMES[count][hash], HOMES[(count + 1).min(LINES)][hash]);
+                assert!(home == next || usize::from(next) == count, "{count}: {hash}");
+            }
+            let even = 256 / count;
+            assert!(natives[..count].iter().all(|natives| natives.abs_diff(even) <= 6), "{count}: {natives:?}");
+            assert!(natives[count..].iter().all(|natives| *natives == 0));
+        }
+    }
+
+    #[test]
+    fn a_shape_counts_lines_and_changes() {
+        let mut shape = Shape(0);
+        let mut seen = std::collections::HashSet::new();
+        for lines in [1, 2, 3, 4, 5, 6, 7, 3, 4] {
+            shape = shape.changed_to(lines);
+            assert!(shape.lines() == lines && seen.insert(shape.0), "{lines}");
+        }
+        for hash in [0, 1 << 63, u64::MAX] {
+            let mut places: Vec<usize> = shape.in_order(hash).collect();
+            assert_eq!(places[0], shape.home(hash));
+            places.sort_unstable();
+            assert_eq!(places, [0, 1, 2, 3]);
+        }
+        assert_eq!(Shape(0).in_order(u64::MAX).count(), 0);
     }
 }

@@ -5,9 +5,8 @@
 //! look up ─► cell ─► segment ─► bucket
 //! remove  ─► out of the map and out of the cell
 //! ```
-//! A segment of the directory has its buckets side by side, and those that have not been split off yet take their room
-//! as well. In the map that would be 9 bytes for each element. So a segment there makes its buckets when they are split
-//! off, a group of 12 at a time, and has a byte for each number that says which of them it is.
+//! A segment of the directory has its buckets side by side. One in the map makes them by 16 when the first is split off:
+//! when a table begins to double, few of the buckets that it will have are there, and they are everywhere.
 //!
 //! A look-up asks the cells and not the map. The map's own guard costs two locked instructions, and each load under it
 //! looks for the thread's place in the collector: a third of the instructions of a GET. The tables' guard, which each
@@ -18,7 +17,6 @@
 use std::hash::{BuildHasherDefault, Hasher};
 use std::iter;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::epoch::{self, Guard};
@@ -29,7 +27,6 @@ use super::NEAR;
 use super::bucket::Bucket;
 use super::bucket_number::{SEGMENT_BITS, SEGMENT_LEN, position, segment_len};
 use crate::allocator::size_class;
-use crate::lock::Mutex;
 
 /// Segments after the first in the directory: as many as hold `NEAR` buckets.
 const NEAR_SEGMENTS: usize = SEGMENT_BITS as usize + (NEAR / SEGMENT_LEN) as usize - 1;
@@ -39,11 +36,10 @@ const FAR_START: u32 = SEGMENT_BITS + NEAR / SEGMENT_LEN;
 const ENTRY_BYTES: usize = 96 + 16 + 32;
 /// Bytes of a segment beyond the directory, with its counts, and without its buckets.
 const FAR_SEGMENT_BYTES: usize = size_class(size_of::<FarSegment>() + 16);
-/// Buckets of a group. It takes 1,536 bytes: no entry is of that size class while values have at most 1,024 bytes, so no
-/// group keeps a page from which all elements have gone.
-const GROUP_LEN: usize = 12;
-/// Bytes of a group.
-const GROUP_BYTES: usize = size_class(GROUP_LEN * size_of::<Bucket>());
+/// Buckets of a piece of a segment.
+const PIECE_LEN: usize = 16;
+/// Bytes of a piece.
+const PIECE_BYTES: usize = size_class(PIECE_LEN * size_of::<Bucket>());
 /// Shelves of the cells, for as many segments as bucket numbers have.
 const SHELVES: usize = shelves_for(1 << (u32::BITS - SEGMENT_BITS));
 /// Bytes of a bin in flurry, which makes up to three for each expected entry.
@@ -72,14 +68,8 @@ impl Hasher for NumberHasher {
 }
 
 /// A segment beyond the directory.
-struct FarSegment {
-    /// By the offset of a bucket: its place in the groups, counted from 1. 0: it is not made. Written under `made`.
-    places: [AtomicU8; SEGMENT_LEN as usize],
-    /// The buckets in the order in which they were made. Absent ones follow. A group is made under `made`.
-    groups: [OnceLock<Box<[Bucket; GROUP_LEN]>>; (SEGMENT_LEN as usize).div_ceil(GROUP_LEN)],
-    /// How many buckets are made. Locked by splitters.
-    made: Mutex<u8>,
-}
+#[derive(Default)]
+struct FarSegment([OnceLock<Box<[Bucket; PIECE_LEN]>>; SEGMENT_LEN as usize / PIECE_LEN]);
 
 /// The segments beyond the directory, by number.
 type SegmentMap = flurry::HashMap<u32, Arc<FarSegment>, BuildHasherDefault<NumberHasher>>;
@@ -114,39 +104,17 @@ fn far_number(segment: u32) -> u32 {
 }
 
 impl FarSegment {
-    fn empty() -> Self {
-        Self {
-            places: [const { AtomicU8::new(0) }; SEGMENT_LEN as usize],
-            groups: [const { OnceLock::new() }; (SEGMENT_LEN as usize).div_ceil(GROUP_LEN)],
-            made: Mutex::new(0),
-        }
-    }
-
     /// The bucket at this offset, absent or not, if it is made.
     #[inline]
     fn bucket(&self, offset: usize) -> Option<&Bucket> {
-        // Acquire: pairs with the Release in `make`. The bucket's group is there.
-        let place = usize::from(self.places.get(offset)?.load(Ordering::Acquire)).checked_sub(1)?;
-        self.groups.get(place / GROUP_LEN)?.get()?.get(place % GROUP_LEN)
+        self.0.get(offset / PIECE_LEN)?.get()?.get(offset % PIECE_LEN)
     }
 
-    /// Makes the bucket at this offset, absent, and its group if it is the first there. Returns the bytes that were
-    /// taken.
+    /// Makes the piece with the bucket at this offset. Returns the bytes that it took, 0 if it was there.
     fn make(&self, offset: usize) -> usize {
-        let mut made = self.made.lock();
-        // Relaxed: places are written under this lock.
-        let Some(place) = self.places.get(offset).filter(|place| place.load(Ordering::Relaxed) == 0) else { return 0 };
-        let mut bytes = 0;
-        if let Some(group) = self.groups.get(usize::from(*made) / GROUP_LEN) {
-            group.get_or_init(|| {
-                bytes = GROUP_BYTES;
-                Box::new(std::array::from_fn(|_| Bucket::absent()))
-            });
-        }
-        *made += 1;
-        // Release: pairs with the Acquire in `bucket`.
-        place.store(*made, Ordering::Release);
-        bytes
+        let absent = || Box::new(std::array::from_fn(|_| Bucket::absent()));
+        let piece = self.0.get(offset / PIECE_LEN).filter(|piece| piece.get().is_none());
+        piece.and_then(|piece| piece.set(absent()).ok()).map_or(0, |()| PIECE_BYTES)
     }
 }
 
@@ -171,7 +139,7 @@ impl FarSegments {
         let number = far_number(segment);
         let shelf = self.cells.make(number).filter(|bytes| *bytes > 0).map_or(0, size_class);
         let map_guard = self.map.guard();
-        let (shown, taken) = match self.map.try_insert(segment, Arc::new(FarSegment::empty()), &map_guard) {
+        let (shown, taken) = match self.map.try_insert(segment, Arc::new(FarSegment::default()), &map_guard) {
             Ok(mine) => (mine, FAR_SEGMENT_BYTES + ENTRY_BYTES),
             Err(lost) => (lost.current, 0),
         };
@@ -223,8 +191,8 @@ impl Segments {
 }
 
 impl SegmentsView<'_> {
-    /// Makes this bucket, absent: with its whole segment in the directory, with its group beyond. Returns the bytes that
-    /// were taken: 0 if another thread has made it, or its group.
+    /// Makes this bucket, absent: with its whole segment in the directory, with its piece beyond. Returns the bytes that
+    /// were taken: 0 if another thread has made it, or its piece.
     pub(super) fn make(&self, number: u32) -> i64 {
         let (segment, offset) = position(number);
         let made = match segment.checked_sub(1).and_then(|near_index| self.segments.near.get(near_index as usize)) {
@@ -315,13 +283,13 @@ mod tests {
         assert_eq!(bytes, 0);
         let guard = epoch::pin();
         let view = segments.view(&guard);
-        // A group of buckets of 128 bytes; the segment, with 128 places, 11 groups and two counts, and an entry of the
-        // map; a shelf of 64 cells.
-        let (group, segment, shelf) = (12 * 128, 384 + 144, 64 * 8);
+        // 16 buckets of 32 bytes; the segment, with 8 pieces and two counts, and an entry of the map; a shelf of 64 cells.
+        let (piece, segment, shelf) = (512, 160 + 144, 64 * 8);
         assert!(view.bucket_at(NEAR).is_none());
-        assert_eq!(view.make(NEAR), signed(far_bytes(0)) + group + segment + shelf);
+        assert_eq!(view.make(NEAR), signed(far_bytes(0)) + piece + segment + shelf);
         let made = std::ptr::from_ref(view.bucket_at(NEAR).unwrap());
-        assert_eq!([NEAR + 1, NEAR, NEAR + 1, NEAR + 128].map(|number| view.make(number)), [0, 0, 0, group + segment]);
+        let made_by_others = [NEAR + 15, NEAR, NEAR + 16, NEAR + 31, NEAR + 128].map(|number| view.make(number));
+        assert_eq!(made_by_others, [0, 0, piece, 0, piece + segment]);
         assert_eq!(std::ptr::from_ref(view.bucket_at(NEAR).unwrap()), made, "the bucket that was there stays");
         let first = FAR_START;
         let mut listed = segments.removable();
@@ -330,17 +298,5 @@ mod tests {
         segments.remove(&[first]);
         assert_eq!(segments.removable(), [first + 1]);
         assert!(view.bucket_at(NEAR).is_none() && view.bucket_at(NEAR + 128).is_some());
-    }
-
-    #[test]
-    fn a_segment_makes_its_buckets_in_any_order_and_each_once() {
-        let segment = FarSegment::empty();
-        let order: Vec<usize> = (0..128).map(|number| number * 37 % 128).collect();
-        let bytes: usize = order.iter().map(|offset| segment.make(*offset)).sum();
-        assert_eq!(bytes, 11 * GROUP_BYTES);
-        let places: std::collections::HashSet<_> =
-            order.iter().map(|offset| std::ptr::from_ref(segment.bucket(*offset).unwrap()).addr()).collect();
-        assert_eq!((places.len(), segment.make(5)), (128, 0));
-        assert!(segment.bucket(128).is_none() && FarSegment::empty().bucket(0).is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! The sizes of an index, and the guess of its depth.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
 use crossbeam::epoch;
 
 use super::bucket_number::position;
@@ -29,18 +31,24 @@ fn an_index_is_near_below_a_number_of_buckets() {
 }
 
 #[test]
-fn a_segment_is_expected_for_each_1280_keys() {
-    assert_eq!([0, 1_279, 1_280, 12_800_000].map(segments_for), [0, 0, 1, 10_000]);
+fn a_segment_is_expected_for_each_4992_keys() {
+    assert_eq!([0, 4_991, 4_992, 49_920_000].map(segments_for), [0, 0, 1, 10_000]);
 }
 
 #[test]
-fn segments_beyond_the_directory_are_listed_and_removed() {
+fn segments_beyond_the_directory_and_groups_of_lines_are_listed_and_removed() {
     let index = Index::new(0);
     let guard = epoch::pin();
     let view = index.segments.view(&guard);
-    assert!(index.room_for(NEAR, &view).is_absent());
-    let (segment, _) = position(NEAR);
-    assert_eq!(index.removable(), [segment]);
-    index.remove(&[segment]);
-    assert!(index.removable().is_empty());
+    let bucket = index.room_for(NEAR, &view);
+    assert!(bucket.is_absent() && index.removable() == [IndexPart::Segment(position(NEAR).0)]);
+    let before = index.bytes();
+    while index.lines.take(&guard).unwrap().0 < 127 {}
+    assert_eq!(index.bytes(), before, "only the taker knows");
+    index.free_cell(bucket, 0, &guard).unwrap();
+    assert!(index.bytes() > before + (8 << 10));
+    let parts = index.removable();
+    assert_eq!(parts, [IndexPart::Segment(position(NEAR).0), IndexPart::Lines(0)]);
+    index.remove(&parts);
+    assert!(index.segments.removable().is_empty() && index.lines.get(128, &guard).is_none());
 }

@@ -24,6 +24,8 @@
 //!   and reads again. If the second reading shows the same depth, no cell that was read had been cleared, and the range
 //!   of that depth is complete. Slots that are still shown in the old bucket and belong to the new one are left out:
 //!   their position is not in the range.
+//! - **A slot that moves between lines** of its bucket (`bucket.rs`). The reader compares the shape of the bucket as well.
+//!   Of two cells that show the same key one is left out.
 //! - **A move.** The cell shows the old slot or the new one. The caller finds the old one Moved.
 //! - **A writer that lets a slot in, or takes a dead one out.** The element was not there before, or not any more. It
 //!   may be met or missed.
@@ -67,14 +69,15 @@ impl IndexWalk<'_> {
         slots.iter().for_each(|(_, slot)| slot.prefetch());
         let next = last.checked_add(1);
         if let Some(next) = next {
-            self.prefetch(next);
+            self.prefetch(next, guard);
         }
         slots.retain_mut(|(at, slot)| {
             *at = hash(slot.key()).reverse_bits();
             (position..=last).contains(at)
         });
         slots.iter().for_each(|(_, slot)| slot.prefetch_entry(guard));
-        slots.sort_unstable_by_key(|(at, _)| *at);
+        slots.sort_unstable_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.key().cmp(other.key())));
+        slots.dedup_by(|(a, one), (b, other)| a == b && one.key() == other.key());
         next
     }
 
@@ -88,19 +91,29 @@ impl IndexWalk<'_> {
             if low_bits(hash, depth) != number {
                 continue;
             }
+            let shape = bucket.shape();
             reach(Failpoint::DepthRead);
             slots.clear();
             slots.reserve(CELLS);
-            slots.extend(bucket.cells.iter().filter_map(|cell| cell.get(guard)).map(|slot| (0, slot)));
-            if bucket.depth() == depth {
+            for (_, line) in bucket.lines(&self.index.lines, guard) {
+                slots.extend(line.0.iter().filter_map(|cell| cell.get(guard)).map(|slot| (0, slot)));
+                reach(Failpoint::LineRead);
+            }
+            if bucket.is_still(depth, shape) {
                 return position | u64::MAX.checked_shr(depth.into()).unwrap_or(0);
             }
         }
     }
 
-    /// Asks the processor to fetch the bucket of a position, if it is where most buckets are.
-    fn prefetch(&self, position: u64) {
-        let likely = low_bits(position.reverse_bits(), self.index.likely_depth());
-        self.view.bucket_at(likely).into_iter().for_each(prefetch);
+    /// Asks the processor to fetch the lines of a position's bucket, and the bucket behind it, if they are where most
+    /// buckets are.
+    fn prefetch(&self, position: u64, guard: &Guard) {
+        let depth = self.index.likely_depth();
+        let likely = |position: u64| self.view.bucket_at(low_bits(position.reverse_bits(), depth));
+        let lines = likely(position).into_iter().flat_map(|bucket| bucket.lines(&self.index.lines, guard));
+        lines.for_each(|(_, line)| prefetch(line));
+        let behind =
+            (1_u64 << 63).checked_shr(u32::from(depth).saturating_sub(1)).and_then(|width| position.checked_add(width));
+        behind.and_then(likely).into_iter().for_each(prefetch);
     }
 }

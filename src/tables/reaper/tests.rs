@@ -107,7 +107,7 @@ fn a_table_that_another_thread_shows_is_freed_after_that() {
         changes.drain(10, &mut |_, _, _| {});
     }
     assert_eq!((tables.0.reaper.taken_down(), reaper.leaving.len()), (1, 1));
-    assert!(reaper.leaving.iter().all(|table| table.segments.is_none()), "no piece of it is freed");
+    assert!(reaper.leaving.iter().all(|table| table.parts.is_none()), "no piece of it is freed");
     drop(shown);
     let is_freed = (0..1_000_000).any(|_| {
         reaper.step(NOW);
@@ -160,17 +160,20 @@ fn a_bucket_that_is_emptied_holds_no_slot_any_more() {
 
 #[test]
 fn a_table_of_empty_buckets_is_taken_down_in_pieces_as_well() {
-    const KEYS: usize = 10_000;
+    const KEYS: usize = 40_000;
     let (tables, mut reaper, mut changes) = reaper_of(settings());
     fill(&tables, &mut changes, KEYS);
     for key in 0..KEYS {
         tables.session().batch(NOW).delete(b"t", &key.to_be_bytes()).unwrap();
         changes.drain(10, &mut |_, _, _| {});
+        if key % 5_000 == 0 {
+            reaper.step(NOW);
+        }
     }
     reaper.step(NOW);
     assert_eq!(tables.metrics().reaped, KEYS as u64);
     delete(&tables);
-    // There are 667 buckets at least, and a piece has at most 512.
+    // There are 715 buckets at least, and a piece has at most 512.
     let (mut sealed, mut emptied) = (0, 0);
     for _ in 0..100 {
         reaper.step(NOW);

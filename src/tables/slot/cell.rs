@@ -24,7 +24,8 @@ impl SlotCell {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    fn hash_bits(hash: u64) -> usize {
+    /// The bits of a hash that a cell keeps, where the hash has them.
+    fn kept(hash: u64) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits on every target of this crate")]
         let bits = (hash >> CELL_HASH_SHIFT << CELL_HASH_SHIFT) as usize;
         bits
@@ -46,7 +47,7 @@ impl SlotCell {
     #[inline]
     pub(in crate::tables) fn candidate<'g>(&self, hash: u64, _guard: &'g Guard) -> Option<SlotRef<'g>> {
         let tagged = self.load();
-        let agrees = tagged.addr() >> CELL_HASH_SHIFT == Self::hash_bits(hash) >> CELL_HASH_SHIFT;
+        let agrees = tagged.addr() >> CELL_HASH_SHIFT == Self::kept(hash) >> CELL_HASH_SHIFT;
         if agrees { Self::reference(tagged) } else { None }
     }
 
@@ -61,6 +62,11 @@ impl SlotCell {
         Self::reference(self.load())
     }
 
+    /// The first 16 bits of the slot's hash. The others are 0.
+    pub(in crate::tables) fn hash_bits(&self) -> u64 {
+        (self.load().addr() >> CELL_HASH_SHIFT << CELL_HASH_SHIFT) as u64
+    }
+
     pub(in crate::tables) fn is_empty(&self) -> bool {
         self.load().is_null()
     }
@@ -71,7 +77,7 @@ impl SlotCell {
         let address = slot.0.as_ptr();
         std::mem::forget(slot);
         assert!(address.addr() >> CELL_HASH_SHIFT == 0, "user-space pointers have 48 bits");
-        let tagged = address.map_addr(|address| address | Self::hash_bits(hash));
+        let tagged = address.map_addr(|address| address | Self::kept(hash));
         // Release: pairs with the Acquire of `load`. Acquire: pairs with the Release that stored the old slot.
         let before = self.0.swap(tagged, Ordering::AcqRel);
         Self::release(before, guard);
@@ -79,9 +85,7 @@ impl SlotCell {
 
     /// Puts another slot of the same key in the place of the present one, whose reference is released after the epoch.
     pub(in crate::tables) fn exchange(&self, slot: SlotHandle, guard: &Guard) {
-        // A cell keeps the hash bits at its top, where the hash has them.
-        let hash = (self.load().addr() >> CELL_HASH_SHIFT << CELL_HASH_SHIFT) as u64;
-        self.put(hash, slot, guard);
+        self.put(self.hash_bits(), slot, guard);
     }
 
     /// Empties the cell. The index's reference is released after the epoch.
@@ -106,7 +110,8 @@ impl SlotCell {
         other.0.store(self.load(), Ordering::Release);
     }
 
-    /// Second half: this cell forgets the slot. The other cell now owns the reference.
+    /// Second half: this cell forgets the slot, and the other cell owns the reference. Or the other way round: a copy
+    /// forgets it, and nothing has moved.
     pub(in crate::tables) fn hand_over(&self) {
         // Release: pairs with the Acquire of `load`.
         self.0.store(ptr::null_mut(), Ordering::Release);

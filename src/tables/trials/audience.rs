@@ -71,7 +71,7 @@ fn an_audience_hears_of_all_that_is_committed_after_it_has_begun() {
 
 #[test]
 fn what_is_on_the_way_when_the_audience_ends_is_announced_to_nobody_and_gives_its_credits_back() {
-    let rig = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 56, ..settings() });
     for round in 0..20 {
         rig.set("a", "1", None).unwrap();
         rig.set("b", "1", None).unwrap();

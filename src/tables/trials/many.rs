@@ -10,7 +10,7 @@ use super::super::{BackgroundThreads, Refusal, Tables, TablesConfig};
 use super::{TablesRig, settings};
 use crate::clock::Now;
 
-const CREDITS: usize = 16;
+const CREDITS: usize = 56;
 const PAIRS: u64 = 100;
 
 #[test]

@@ -73,19 +73,19 @@ fn the_floor_is_raised_before_an_element_leaves_with_its_table() {
 
 #[test]
 fn what_is_held_back_counts_as_waiting_and_gives_no_credit_back() {
-    let rig = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 56, ..settings() });
     let mut early = rig.another();
     let mut late = rig.another();
     let now = rig.now();
     set(&mut late, now, "a", "1", None).unwrap();
     let inner = rig.clone();
     hooks::at(Failpoint::Committed, move || {
-        for round in 0..15 {
+        for round in 0..56 {
             set(&mut early, now, "a", &round.to_string(), None).unwrap();
         }
         inner.publish();
         assert_eq!(inner.heard(), ["a+"]);
-        assert_eq!(inner.tables_metrics().changes_waiting, 15, "taken from the ring, and not announced");
+        assert_eq!(inner.tables_metrics().changes_waiting, 56, "taken from the ring, and not announced");
         assert_eq!(set(&mut early, now, "b", "1", None), Err(Refusal::Busy));
     });
     set(&mut late, now, "a", "2", None).unwrap();

@@ -295,8 +295,8 @@ fn a_batch_does_not_go_on_with_a_table_that_was_deleted_meanwhile() {
 
 #[test]
 fn a_writer_without_credits_is_refused_and_changes_nothing() {
-    let rig = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
-    for round in 0..15 {
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 56, ..settings() });
+    for round in 0..56 {
         rig.set("a", &round.to_string(), None).unwrap();
     }
     assert_eq!(rig.set("a", "x", None), Err(Refusal::Busy));
@@ -304,25 +304,25 @@ fn a_writer_without_credits_is_refused_and_changes_nothing() {
     assert_eq!(rig.delete("a"), Err(Refusal::Busy));
     let touched = rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 1);
     assert_eq!(touched, Err(Refusal::Busy));
-    assert_eq!((rig.get("a").as_deref(), rig.get("b")), (Some("14"), None));
+    assert_eq!((rig.get("a").as_deref(), rig.get("b")), (Some("55"), None));
     rig.publish();
     rig.set("b", "x", None).unwrap();
-    assert_eq!(rig.heard().len(), 15);
+    assert_eq!(rig.heard().len(), 56);
 }
 
 #[test]
 fn expiry_waits_for_credits_and_loses_nothing() {
-    let rig = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
-    for key in 0..20 {
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 56, ..settings() });
+    for key in 0..70 {
         rig.set(&key.to_string(), "1", Some(1)).unwrap();
         rig.publish();
     }
     rig.expire();
     rig.at(1_001).expire();
     rig.expire();
-    assert_eq!(rig.tables_metrics().expired, 15, "as many as there are credits");
-    assert_eq!(rig.get("19"), None, "absent all the same");
+    assert_eq!(rig.tables_metrics().expired, 56, "as many as there are credits");
+    assert_eq!(rig.get("69"), None, "absent all the same");
     rig.settle();
-    assert_eq!(rig.tables_metrics().expired, 20);
-    assert_eq!(rig.heard().iter().filter(|heard| heard.ends_with('-')).count(), 20);
+    assert_eq!(rig.tables_metrics().expired, 70);
+    assert_eq!(rig.heard().iter().filter(|heard| heard.ends_with('-')).count(), 70);
 }

@@ -8,7 +8,7 @@ use crate::protocols::sockets::wait;
 use crate::tables::{BackgroundThreads, Changes, Reaper, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
-const CHANGES: usize = 16;
+const CHANGES: usize = 64;
 const UPDATE: Option<Command> = Some(Command::Update);
 const CREATE: Option<Command> = Some(Command::CreateTable);
 

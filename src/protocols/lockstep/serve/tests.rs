@@ -17,7 +17,7 @@ use crate::zmtp::SocketType;
 const PASSES: usize = 10_000;
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(10));
 /// Changes that the tables have room for.
-const CHANGES: usize = 16;
+const CHANGES: usize = 64;
 const VALUE_MAX: usize = 300 << 10;
 
 struct Rig {
