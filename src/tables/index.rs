@@ -123,8 +123,7 @@ pub(super) struct Index {
 /// A slot on this line whose hash agrees in the bits that a cell keeps, with its cell.
 #[inline]
 fn candidate<'g>((line, cells): (u32, &Line), hash: u64, guard: &'g Guard) -> Option<(Place, SlotRef<'g>)> {
-    let mut cells = cells.0.iter().zip(0..);
-    cells.find_map(|(cell, number)| Some((Place { line, cell: number }, cell.candidate(hash, guard)?)))
+    cells.candidates(hash).find_map(|(cell, shown)| Some((Place { line, cell }, shown.candidate(hash, guard)?)))
 }
 
 /// The number of segments that so many keys need.
@@ -325,7 +324,7 @@ impl Index {
             if !is_open() {
                 return Inserted::Refused;
             }
-            if let Some(cell) = self.cells(bucket, guard).find(|cell| cell.find(hash, key, guard).is_some()) {
+            if let Some(cell) = bucket.cell_of(hash, key, &self.lines, guard) {
                 return Self::replace_dead(cell, hash, guard, make);
             }
             if let Ok(cell) = self.free_cell(bucket, hash, guard) {
@@ -372,6 +371,8 @@ impl Index {
         }
         let child = self.room_for(number | 1 << depth, view);
         debug_assert!(child.is_absent(), "a bucket is split off once, under the lock of the one that it comes from");
+        // All keys are read: their cache misses overlap.
+        self.cells(bucket, guard).filter_map(|cell| cell.get(guard)).for_each(|slot| slot.prefetch());
         let moved: Vec<&SlotCell> = self
             .cells(bucket, guard)
             .filter(|cell| cell.get(guard).is_some_and(|slot| rehash(slot.key()) >> depth & 1 == 1))

@@ -114,17 +114,25 @@ impl Shape {
         HOMES.get(self.lines()).and_then(|homes| homes.get(first_bits)).copied().map_or(0, usize::from)
     }
 
+    /// The line so many places behind the home.
+    #[inline]
+    fn behind(self, home: usize, places: usize) -> usize {
+        let place = home + places;
+        if place < self.lines() { place } else { place - self.lines() }
+    }
+
     /// Its lines, the home first.
     #[inline]
     fn in_order(self, hash: u64) -> impl Iterator<Item = usize> {
         let home = self.home(hash);
-        (home..self.lines()).chain(0..home)
+        (0..self.lines()).map(move |places| self.behind(home, places))
     }
 
     /// Its lines but the home.
     #[inline]
     fn others(self, hash: u64) -> impl Iterator<Item = usize> {
-        self.in_order(hash).skip(1)
+        let home = self.home(hash);
+        (1..self.lines()).map(move |places| self.behind(home, places))
     }
 }
 
@@ -207,16 +215,34 @@ impl Bucket {
         lines: &Lines,
         guard: &'g Guard,
     ) -> Option<SlotRef<'g>> {
-        let on = |place: usize| {
-            let (_, line) = self.line(place, lines, guard)?;
-            line.0.iter().find_map(|cell| cell.find(hash, key, guard))
-        };
+        let mut places = shape.in_order(hash);
+        let at_home = self.find_on(places.next()?, hash, key, lines, guard);
         // Most look-ups end here.
-        let at_home = if shape.lines() == 0 { None } else { on(shape.home(hash)) };
         at_home.or_else(|| {
             reach(Failpoint::LineRead);
-            shape.others(hash).find_map(on)
+            places.find_map(|place| self.find_on(place, hash, key, lines, guard))
         })
+    }
+
+    #[inline]
+    fn find_on<'g>(&self, place: usize, hash: u64, key: &[u8], lines: &Lines, guard: &'g Guard) -> Option<SlotRef<'g>> {
+        let (_, line) = self.line(place, lines, guard)?;
+        line.candidates(hash).find_map(|(_, cell)| cell.find(hash, key, guard))
+    }
+
+    /// The cell that shows the slot of `key`. The lock is held.
+    pub(super) fn cell_of<'v>(
+        &'v self,
+        hash: u64,
+        key: &[u8],
+        lines: &'v Lines,
+        guard: &'v Guard,
+    ) -> Option<&'v SlotCell> {
+        let shown = |place: usize| {
+            let (_, line) = self.line(place, lines, guard)?;
+            line.candidates(hash).find(|(_, cell)| cell.find(hash, key, guard).is_some())
+        };
+        self.shape().in_order(hash).find_map(shown).map(|(_, cell)| cell)
     }
 
     /// Its lines but the home of a hash, with their numbers.
@@ -237,7 +263,7 @@ impl Bucket {
         lines: &'v Lines,
         guard: &'v Guard,
     ) -> Result<(&'v SlotCell, usize), NoLine> {
-        let free = |line: usize| self.line(line, lines, guard)?.1.0.iter().find(|cell| cell.is_empty());
+        let free = |line: usize| self.line(line, lines, guard)?.1.empty_cell();
         if let Some(cell) = self.shape().in_order(hash).find_map(free) {
             return Ok((cell, 0));
         }
@@ -272,7 +298,7 @@ impl Bucket {
         let shape = self.shape().changed_to(kept);
         for (_, line) in (kept..before).filter_map(|place| self.line(place, lines, guard)) {
             for cell in line.0.iter().filter(|cell| !cell.is_empty()) {
-                let empty = |line: usize| self.line(line, lines, guard)?.1.0.iter().find(|cell| cell.is_empty());
+                let empty = |line: usize| self.line(line, lines, guard)?.1.empty_cell();
                 let target = shape.in_order(cell.hash_bits()).find_map(empty);
                 let target = target.expect("the lines that stay have as many cells as there are slots");
                 cell.copy_to(target);
@@ -295,7 +321,7 @@ impl Bucket {
             for cell in line_here.0.iter().filter(|cell| !cell.is_empty()) {
                 let home = shape.home(cell.hash_bits());
                 if home != place
-                    && let Some(target) = line(home).and_then(|home| home.0.iter().find(|cell| cell.is_empty()))
+                    && let Some(target) = line(home).and_then(Line::empty_cell)
                 {
                     cell.copy_to(target);
                     moved.push((cell, target));

@@ -65,6 +65,31 @@ impl Line {
     fn empty() -> Self {
         Self(std::array::from_fn(|_| SlotCell::empty()))
     }
+
+    /// The cells for which this holds, with their numbers. All are looked at before the first is returned: without
+    /// branches that is faster than one after the other.
+    #[inline]
+    fn cells_that(&self, holds: impl Fn(&SlotCell) -> bool) -> impl Iterator<Item = (u8, &SlotCell)> {
+        let mut left = self.0.iter().zip(0..).fold(0_u8, |bits, (cell, number)| bits | u8::from(holds(cell)) << number);
+        iter::from_fn(move || {
+            #[expect(clippy::cast_possible_truncation, reason = "at most eight")]
+            let number = left.trailing_zeros() as u8;
+            left &= left.wrapping_sub(1);
+            Some((number, self.0.get(usize::from(number))?))
+        })
+    }
+
+    /// The cells that may show a slot of this hash, with their numbers.
+    #[inline]
+    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (u8, &SlotCell)> {
+        self.cells_that(move |cell| cell.may_show(hash))
+    }
+
+    /// The first empty cell.
+    #[inline]
+    pub(super) fn empty_cell(&self) -> Option<&SlotCell> {
+        self.cells_that(SlotCell::is_empty).next().map(|(_, cell)| cell)
+    }
 }
 
 impl Lines {

@@ -43,12 +43,21 @@ impl SlotCell {
         NonNull::new(slot).map(|slot| SlotRef { slot, _guard: PhantomData })
     }
 
+    fn agrees(tagged: *mut Slot, hash: u64) -> bool {
+        tagged.addr() >> CELL_HASH_SHIFT == Self::kept(hash) >> CELL_HASH_SHIFT
+    }
+
+    /// Whether the cell's bits of a hash are those of `hash`. An empty cell's are 0.
+    #[inline]
+    pub(in crate::tables) fn may_show(&self, hash: u64) -> bool {
+        Self::agrees(self.load(), hash)
+    }
+
     /// The slot in this cell, if its hash agrees with `hash` in the bits that a cell keeps.
     #[inline]
     pub(in crate::tables) fn candidate<'g>(&self, hash: u64, _guard: &'g Guard) -> Option<SlotRef<'g>> {
         let tagged = self.load();
-        let agrees = tagged.addr() >> CELL_HASH_SHIFT == Self::kept(hash) >> CELL_HASH_SHIFT;
-        if agrees { Self::reference(tagged) } else { None }
+        if Self::agrees(tagged, hash) { Self::reference(tagged) } else { None }
     }
 
     /// The slot in this cell, if it is the slot of `key`.
