@@ -5,10 +5,11 @@
 //! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
 //! elements but **segments** of up to 128 **buckets** of up to 56 slots. It has one entry for about 5,000 elements, and
 //! grows in little time. A bucket has its slots on up to seven **lines** of eight cells, which it takes when it needs
-//! them (`lines.rs`, `bucket.rs`). That is about 10 bytes of index for each element of a table that grows. An empty flurry map costs a
-//! collector with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each
-//! look-up. So the first segments stand in a directory, and the index makes the map when the table outgrows the
-//! directory. Cells show the map's segments to look-ups (`segments.rs`). Buckets grow by extendible hashing:
+//! them (`lines.rs`, `bucket.rs`). That is about 10 bytes of index for each element of a table that grows. An empty
+//! flurry map costs a collector with room for each core, 33 KB on 64 of them, and its guard costs two locked
+//! instructions for each look-up. So the first segments stand in a directory, and the index makes the map when the
+//! table outgrows the directory. Cells show the map's segments to look-ups (`segments.rs`). Buckets grow by extendible
+//! hashing:
 //!
 //! ```text
 //! segment number ──► [Bucket { lines: [number; 7], depth, … }] ──► Line [hash bits | pointer to slot; 8]

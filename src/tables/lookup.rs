@@ -10,8 +10,9 @@
 //!   are dropped. So the reader's value stays whole, and it was the element's value when the word was loaded.
 //! - **A look that begins at a noted place.** A prefetch notes the cell in which it has seen a slot, and the look begins
 //!   there. Whatever has happened since, the cell shows a slot of the key only as long as the index does: a split, or
-//!   a move to another line, clears it when another cell shows the slot, and a removal or a younger slot replaces it. If it shows another key's
-//!   slot, or none, the key is looked up by its hash. So the look finds what it would have found without the place.
+//!   a move to another line, clears it when another cell shows the slot, and a removal or a younger slot replaces it. If
+//!   it shows another key's slot, or none, the key is looked up by its hash. So the look finds what it would have found
+//!   without the place.
 //! - **A reader and the removal of the slot.** The reader takes the slot from the index and finds it Dead, while
 //!   another slot of the key is already in the index. If the slot died before the reader took it, the index showed a
 //!   dead slot at that moment, so the key had no element then. If the slot died afterwards, its last state was Absent

@@ -218,31 +218,43 @@ impl Bucket {
         let mut places = shape.in_order(hash);
         let at_home = self.find_on(places.next()?, hash, key, lines, guard);
         // Most look-ups end here.
-        at_home.or_else(|| {
+        let found = at_home.or_else(|| {
             reach(Failpoint::LineRead);
             places.find_map(|place| self.find_on(place, hash, key, lines, guard))
-        })
+        });
+        found.map(|(_, slot)| slot)
     }
 
+    /// The slot of `key` on this line, and the cell that shows it.
     #[inline]
-    fn find_on<'g>(&self, place: usize, hash: u64, key: &[u8], lines: &Lines, guard: &'g Guard) -> Option<SlotRef<'g>> {
+    fn find_on<'v, 'g: 'v>(
+        &self,
+        place: usize,
+        hash: u64,
+        key: &[u8],
+        lines: &'v Lines,
+        guard: &'g Guard,
+    ) -> Option<(&'v SlotCell, SlotRef<'g>)> {
         let (_, line) = self.line(place, lines, guard)?;
-        line.candidates(hash).find_map(|(_, cell)| cell.find(hash, key, guard))
+        line.candidates(hash).find_map(|(_, cell)| Some((cell, cell.find(hash, key, guard)?)))
     }
 
     /// The cell that shows the slot of `key`. The lock is held.
     pub(super) fn cell_of<'v>(
-        &'v self,
+        &self,
         hash: u64,
         key: &[u8],
         lines: &'v Lines,
         guard: &'v Guard,
     ) -> Option<&'v SlotCell> {
-        let shown = |place: usize| {
-            let (_, line) = self.line(place, lines, guard)?;
-            line.candidates(hash).find(|(_, cell)| cell.find(hash, key, guard).is_some())
-        };
-        self.shape().in_order(hash).find_map(shown).map(|(_, cell)| cell)
+        let mut places = self.shape().in_order(hash);
+        places.find_map(|place| self.find_on(place, hash, key, lines, guard)).map(|(cell, _)| cell)
+    }
+
+    /// An empty cell on the lines of a shape, the home of a hash first. The lock is held, or nobody looks into the bucket
+    /// yet.
+    fn empty_cell<'v>(&self, shape: Shape, hash: u64, lines: &'v Lines, guard: &'v Guard) -> Option<&'v SlotCell> {
+        shape.in_order(hash).find_map(|place| self.line(place, lines, guard)?.1.empty_cell())
     }
 
     /// Its lines but the home of a hash, with their numbers.
@@ -263,13 +275,11 @@ impl Bucket {
         lines: &'v Lines,
         guard: &'v Guard,
     ) -> Result<(&'v SlotCell, usize), NoLine> {
-        let free = |line: usize| self.line(line, lines, guard)?.1.empty_cell();
-        if let Some(cell) = self.shape().in_order(hash).find_map(free) {
+        if let Some(cell) = self.empty_cell(self.shape(), hash, lines, guard) {
             return Ok((cell, 0));
         }
         let bytes = self.grow(lines, guard)?;
-        let cell = self.shape().in_order(hash).find_map(free);
-        cell.map(|cell| (cell, bytes)).ok_or(NoLine)
+        self.empty_cell(self.shape(), hash, lines, guard).map(|cell| (cell, bytes)).ok_or(NoLine)
     }
 
     /// Takes one line more, and moves its natives there. Returns the bytes that it took. As [`Self::free_cell`].
@@ -298,8 +308,7 @@ impl Bucket {
         let shape = self.shape().changed_to(kept);
         for (_, line) in (kept..before).filter_map(|place| self.line(place, lines, guard)) {
             for cell in line.0.iter().filter(|cell| !cell.is_empty()) {
-                let empty = |line: usize| self.line(line, lines, guard)?.1.empty_cell();
-                let target = shape.in_order(cell.hash_bits()).find_map(empty);
+                let target = self.empty_cell(shape, cell.hash_bits(), lines, guard);
                 let target = target.expect("the lines that stay have as many cells as there are slots");
                 cell.copy_to(target);
                 moved.push((cell, target));

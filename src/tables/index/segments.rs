@@ -112,9 +112,14 @@ impl FarSegment {
 
     /// Makes the piece with the bucket at this offset. Returns the bytes that it took, 0 if it was there.
     fn make(&self, offset: usize) -> usize {
-        let absent = || Box::new(std::array::from_fn(|_| Bucket::absent()));
-        let piece = self.0.get(offset / PIECE_LEN).filter(|piece| piece.get().is_none());
-        piece.and_then(|piece| piece.set(absent()).ok()).map_or(0, |()| PIECE_BYTES)
+        let mut bytes = 0;
+        if let Some(piece) = self.0.get(offset / PIECE_LEN) {
+            piece.get_or_init(|| {
+                bytes = PIECE_BYTES;
+                Box::new(std::array::from_fn(|_| Bucket::absent()))
+            });
+        }
+        bytes
     }
 }
 
