@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 
 use rustix::event::epoll;
+use rustix::io::Errno;
 use spindle::zmtp::{Handshake, HandshakeStep, Part, SocketType, encode_frame};
 
 /// Bytes of the value that a GET is answered with.
@@ -38,7 +39,12 @@ pub(crate) fn run() {
     let (mut shared, mut out) = (vec![0; 64 << 10], Vec::new());
     loop {
         let mut room = [const { MaybeUninit::uninit() }; 64];
-        let (events, _) = epoll::wait(&queue, &mut room[..], None).unwrap();
+        let events = match epoll::wait(&queue, &mut room[..], None) {
+            Ok((events, _)) => events,
+            // The process was stopped, and goes on.
+            Err(Errno::INTR) => continue,
+            Err(why) => panic!("the system does not wait: {why}"),
+        };
         for event in events {
             if event.data.u64() == LISTENER {
                 let connection = Connection::greet(listener.accept().unwrap().0);

@@ -1,7 +1,7 @@
 //! The server beside an echo of the same sockets: the limits of this design.
 
 use crate::report::{Report, median};
-use crate::side::{Round, Side};
+use crate::side::{Round, Side, Turns};
 use crate::{DEPTHS, Plan};
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
@@ -31,13 +31,14 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     }
 }
 
-/// Each side once in each round.
+/// Each side once in each round, while the others stand still.
 pub(crate) fn alternate(plan: &Plan, sides: &[Side], what: &str, flags: &str, report: &mut Report) -> Vec<Vec<Round>> {
     let mut rounds: Vec<Vec<Round>> = sides.iter().map(|_| Vec::new()).collect();
+    let turns = Turns::among(sides);
     for _ in 0..plan.rounds {
-        for (side, rounds) in sides.iter().zip(&mut rounds) {
-            let round = side.measure(flags);
-            report.raw(&round.raw(what, side.name));
+        for (number, rounds) in rounds.iter_mut().enumerate() {
+            let round = turns.give(number, |side| side.measure(flags));
+            report.raw(&round.raw(what, sides[number].name));
             rounds.push(round);
         }
     }

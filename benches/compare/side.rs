@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::CONNECTIONS;
@@ -171,8 +172,39 @@ impl Side {
         (usage.total(), usage.0.get(thread).copied().unwrap_or(0))
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     fn usage(&self) -> Usage {
         Usage::of(&self.child.id().to_string())
+    }
+}
+
+/// Sides that take turns. All of them stand still but the one whose turn it is: a server may look for work for seconds
+/// after its last request, as the I/O threads of Valkey do, and would take a core from the others.
+pub(crate) struct Turns<'s>(&'s [Side]);
+
+impl<'s> Turns<'s> {
+    /// Stops all sides.
+    pub(crate) fn among(sides: &'s [Side]) -> Self {
+        sides.iter().for_each(|side| side.signal(Signal::STOP));
+        Self(sides)
+    }
+
+    /// Lets the side with this number run meanwhile.
+    pub(crate) fn give<T>(&self, number: usize, work: impl FnOnce(&Side) -> T) -> T {
+        let side = &self.0[number];
+        side.signal(Signal::CONT);
+        let outcome = work(side);
+        side.signal(Signal::STOP);
+        outcome
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|side| side.signal(Signal::CONT));
     }
 }
 

@@ -7,7 +7,7 @@ use spindle::load::chart::{Curve, HorizontalAxis, Panel, draw, human_nanos, nine
 
 use crate::Plan;
 use crate::report::{Report, median};
-use crate::side::{Side, words};
+use crate::side::{Side, Turns, words};
 
 const RATES: [u32; 3] = [10_000, 50_000, 100_000];
 /// The least number of rounds.
@@ -51,11 +51,13 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     let mut panels = Vec::new();
     for rate in RATES {
         let mut of_sides: Vec<Rounds> = sides.iter().map(|_| Rounds::default()).collect();
+        let turns = Turns::among(&sides);
         for _ in 0..rounds {
-            for (side, of_side) in sides.iter().zip(&mut of_sides) {
-                round(plan, report, (side, rate), of_side);
+            for (number, of_side) in of_sides.iter_mut().enumerate() {
+                turns.give(number, |side| round(plan, report, (side, rate), of_side));
             }
         }
+        drop(turns);
         for (side, of_side) in sides.iter().zip(&of_sides) {
             let times = (0..PERCENTILES.len()).map(|percentile| human_nanos(of_side.median(percentile)));
             let late = match of_side.kept_late {
