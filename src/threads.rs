@@ -20,7 +20,7 @@ use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
 use core_affinity::CoreId;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The exit status after a panic in a thread: EX_SOFTWARE of sysexits.h.
 const PANIC_STATUS: i32 = 70;
@@ -80,6 +80,18 @@ pub fn stay_on(cores: &[usize]) {
     {
         tracing::warn!(?cores, "the system does not let a thread stay on these cores: {why}");
     }
+}
+
+/// Runs `work` on these cores, so that the threads that it makes stay there: a library's, which nobody else can place.
+/// The calling thread may run on all its cores again afterwards. Without any cores, it stays where it is.
+pub fn with_threads_on<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None);
+    stay_on(cores);
+    let outcome = work();
+    if let Err(why) = before.and_then(|before| sched_setaffinity(None, &before)) {
+        tracing::warn!("the system does not let a thread return to its cores: {why}");
+    }
+    outcome
 }
 
 /// Signals that a fault of a thread raises in it.
@@ -188,6 +200,17 @@ mod tests {
         let (before, after) = receiver.recv().unwrap();
         thread.unwrap().join().unwrap();
         assert_eq!((before, after), (wanted, all.into_iter().next_back().into_iter().collect()));
+    }
+
+    #[test]
+    fn threads_of_a_library_stay_on_the_cores_that_it_was_given() {
+        let all = cores();
+        let last: Vec<usize> = all.last().copied().into_iter().collect();
+        let made = || std::thread::spawn(cores).join().unwrap();
+        let seen = std::thread::spawn(move || (with_threads_on(&last, made), cores(), with_threads_on(&[], made)));
+        let (inside, after, anywhere) = seen.join().unwrap();
+        assert_eq!(inside, all[all.len() - 1..]);
+        assert_eq!((after, anywhere), (all.clone(), all));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     let mut least = f64::INFINITY;
     let mut ours = 0.0;
     for (at, side) in small.iter().enumerate() {
+        // With the first element come the memory of threads that have just begun, and pages of the program.
+        side.fill(1, VALUE_BYTES);
         let before = side.resident_bytes();
         side.fill(KEYS, VALUE_BYTES);
         let each = (side.resident_bytes() - before) / f64::from(KEYS);

@@ -71,6 +71,15 @@ impl SocketContext {
         Self(context)
     }
 
+    /// Makes the I/O threads, which would otherwise come with the first socket. They run on the calling thread's cores.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn start(&self) -> io::Result<()> {
+        // libzmq has no call for it: `zmq_ctx_t::create_socket` makes them. The socket closes at once.
+        self.socket(zmq::DEALER).map(drop)
+    }
+
     /// A router for clients with routing ids. It reports an unreachable client, and lets a new connection take over an
     /// id. The pipe to each client holds up to `messages_in_pipe` messages, the pipe from it
     /// [`REQUEST_KIBIBYTES_IN_PIPE`], and at most one message more.

@@ -271,7 +271,7 @@ fn start_with(
     };
     let feed = feed_settings(&config, clock, wall_nanos);
     let (tables, background) = Tables::with_feed(settings, feed);
-    let context = SocketContext::new(config.io_threads);
+    let context = start_libzmq(&config, &worker_cores)?;
     let settings = kv_settings(&config, worker_cores, admissions.requests());
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.slow));
@@ -313,6 +313,16 @@ fn start_with(
     events.map_or(Ok(()), |events| running.start_events(events))?;
     tasks.map_or(Ok(()), |tasks| running.start_tasks(tasks))?;
     Ok(running)
+}
+
+/// libzmq, with its threads where its frontend needs them.
+fn start_libzmq(config: &ServerConfig, workers: &[Option<usize>]) -> Result<SocketContext, Error> {
+    let context = SocketContext::new(config.io_threads);
+    if config.frontend == FrontendKind::Proxy {
+        let own = cores::for_io(workers, &threads::cores(), config.io_threads);
+        threads::with_threads_on(&own, || context.start()).map_err(ServeError::Socket)?;
+    }
+    Ok(context)
 }
 
 /// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.
