@@ -5,6 +5,10 @@
 //!                           ▲             └─► read the clock ─► batch ─► decode, prefetch, handle ─► its send buffer
 //!                           └──────────── written once ◄───────────────────────────────────────────────┘
 //! ```
+//! Where several connections have sent a request each, the worker receives from up to [`GATHERED_MAX`] of them and
+//! fetches what the requests read together, before it answers the first: the cache misses of a single look-up overlap
+//! with no others.
+//!
 //! There is no proxy and no hand-over to another thread. One thread answers all requests of a connection, so their
 //! order is kept. The worker reads the clock after it has received the requests that it answers by that reading. It
 //! releases the guard before the thread waits.
@@ -31,7 +35,8 @@ use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, Reason, split};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{
-    BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD, SCAN_BYTES_MAX,
+    BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, GATHERED_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD,
+    SCAN_BYTES_MAX,
 };
 use crate::protocols::native::{
     Admission, ConnectionId, ConnectionState, Connections, HandoffReceiver, SendBuffer, TurnOutcome,
@@ -178,6 +183,9 @@ impl NativeWorker {
             state.send(connections);
         }
         loop {
+            if connections.gather(BATCH_MAX) {
+                state.foresee(connections.gathered(), connections.now());
+            }
             let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages, bytes| {
                 let turn = ConnectionTurn { id, waiting, is_first: false, made: None, user: client.user.as_ref() };
                 state.answer_turn((messages, bytes), outbox, turn, context)
@@ -304,6 +312,20 @@ impl WorkerState {
             }
         }
         TurnOutcome::All
+    }
+}
+
+impl WorkerState {
+    /// Lets the processor fetch what the first request of each of these turns reads, while it waits for none of them.
+    fn foresee<'b>(&mut self, turns: impl Iterator<Item = (&'b Messages, &'b [u8])>, now: Now) {
+        let mut few = [[&[][..]; PACKED_MAX]; GATHERED_MAX];
+        let mut many: [Vec<&[u8]>; GATHERED_MAX] = [const { Vec::new() }; GATHERED_MAX];
+        let mut decoded: [Option<RequestParts<'_, &[u8]>>; GATHERED_MAX] = [const { None }; GATHERED_MAX];
+        let firsts = turns.filter_map(|(messages, bytes)| messages.iter(bytes).next());
+        for ((parsed, (few, many)), message) in decoded.iter_mut().zip(few.iter_mut().zip(&mut many)).zip(firsts) {
+            *parsed = Some(read(&message, few, many, self.value_max));
+        }
+        let _places = self.session.batch(now).prefetch(decoded.iter().flatten().map(RequestParts::element));
     }
 }
 

@@ -285,6 +285,11 @@ impl<S> Connection<S> {
         Ok(Unconsumed { begun: left.begun.start + start..left.begun.end + start, rest: left.rest + start })
     }
 
+    /// The bytes that messages were cut from.
+    pub(super) fn unused<'b>(&'b self, shared: &'b [u8]) -> &'b [u8] {
+        self.inbox.unused(shared)
+    }
+
     /// The bytes that messages were cut from, and the state and send buffer that the frontend needs to handle them.
     pub(super) fn parts<'b>(&'b mut self, shared: &'b [u8]) -> (&'b [u8], &'b mut S, &'b mut SendBuffer) {
         (self.inbox.unused(shared), &mut self.state, &mut self.outbox)

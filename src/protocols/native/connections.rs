@@ -33,14 +33,15 @@ use super::send_buffer::SendBuffer;
 use super::spin::SpinRecord;
 use super::timed::TimedReply;
 use crate::clock::Now;
-use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS, RECEIVE_BYTES};
+use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS};
 use crate::log::WarningPace;
 use crate::protocols::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
-use crate::zmtp::{MessageBounds, Messages};
+use crate::zmtp::MessageBounds;
 pub use identity::ConnectionState;
 use memory::MemoryWatch;
 pub use turns::TurnOutcome;
+use turns::{BegunTurn, TurnInput};
 
 /// The state that a closed connection leaves to the frontend.
 #[derive(Debug)]
@@ -107,9 +108,10 @@ pub struct Connections<S> {
     memory: MemoryWatch,
     /// The thread may look for work before it sleeps.
     spin: Option<SpinRecord>,
-    /// The last bytes received, of any connection.
-    shared: Vec<u8>,
-    messages: Messages,
+    /// Turns that have received and wait to be handled, in their order.
+    gathered: VecDeque<BegunTurn>,
+    /// Memory for the input of turns.
+    spare_inputs: Vec<TurnInput>,
     /// Who may connect. None: everybody.
     authentication: Option<Authentication>,
 }
@@ -151,8 +153,8 @@ impl<S: ConnectionState> Connections<S> {
             share: budget.share(bell),
             memory: MemoryWatch::default(),
             spin: None,
-            shared: Vec::with_capacity(RECEIVE_BYTES),
-            messages: Messages::default(),
+            gathered: VecDeque::new(),
+            spare_inputs: Vec::new(),
             authentication: None,
         })
     }
@@ -258,7 +260,7 @@ impl<S: ConnectionState> Connections<S> {
     fn wait_for_events(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
         self.flush();
         self.ease();
-        let has_input = !self.backlog.is_empty() && !self.muting;
+        let has_input = self.has_backlog() && !self.muting;
         let idle = !has_input && self.drained.is_empty() && self.gone.is_empty();
         let timeout = if idle { self.shortened(timeout) } else { Some(Duration::ZERO) };
         self.turns.clear();

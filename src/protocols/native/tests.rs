@@ -4,6 +4,7 @@
 
 mod connection;
 mod endpoints;
+mod gathered;
 mod large;
 mod late;
 mod memory;
@@ -88,7 +89,12 @@ impl Echo {
                 }
                 TurnOutcome::All
             };
-        while self.connections.receive(4, &mut echo).is_some() {}
+        loop {
+            self.connections.gather(4);
+            if self.connections.receive(4, &mut echo).is_none() {
+                break;
+            }
+        }
         self.connections.flush();
         while self.connections.drained().is_some() {}
         while let Some(gone) = self.connections.gone() {

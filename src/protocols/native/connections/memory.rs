@@ -273,10 +273,11 @@ mod tests {
         /// The client sends these bytes, and the connection keeps what is not a whole message.
         fn receive(&mut self, slot: usize, bytes: &[u8]) {
             self.clients[slot].write_all(bytes).unwrap();
-            let Connections { connections, shared, messages, bounds, .. } = &mut self.connections;
+            let Connections { connections, bounds, .. } = &mut self.connections;
+            let (mut shared, mut messages) = (Vec::new(), Messages::default());
             let connection = connections.get_mut(slot).unwrap();
-            let left = connection.take(true, (bounds, 8), shared, messages).unwrap();
-            connection.keep(&left, shared);
+            let left = connection.take(true, (bounds, 8), &mut shared, &mut messages).unwrap();
+            connection.keep(&left, &shared);
         }
 
         /// The client is done with its handshake, and has sent this many bytes of a large message.

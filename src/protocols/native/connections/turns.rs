@@ -10,7 +10,8 @@
 use super::super::connection::{Connection, InputEnd};
 use super::super::send_buffer::SendBuffer;
 use super::{ConnectionId, ConnectionState, Connections, get};
-use crate::zmtp::Messages;
+use crate::limits::GATHERED_MAX;
+use crate::zmtp::{Messages, Unconsumed};
 
 /// Outcome of one turn's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,23 @@ impl TurnOutcome {
     }
 }
 
+/// The bytes that a turn has received beyond those that its connection keeps, and the messages cut out of all of them.
+#[derive(Debug, Default)]
+pub(super) struct TurnInput {
+    shared: Vec<u8>,
+    messages: Messages,
+}
+
+/// A turn that has received, and whose messages are not handled yet.
+#[derive(Debug)]
+pub(super) struct BegunTurn {
+    id: ConnectionId,
+    /// The number of messages to which its input was cut, at most.
+    most: usize,
+    input: TurnInput,
+    left: Result<Unconsumed, InputEnd>,
+}
+
 impl<S> Connection<S> {
     /// Sets the flags that the held messages wait for.
     fn wait_for(&mut self, taken: TurnOutcome) {
@@ -46,6 +64,45 @@ impl<S> Connection<S> {
 }
 
 impl<S: ConnectionState> Connections<S> {
+    /// Receives for the next turns before any of them is handled, so that the frontend can prepare all of them
+    /// ([`Connections::gathered`]). [`Connections::receive`] then runs them one after the other. The first waits for
+    /// as many receive calls, some hundred nanoseconds each. Returns whether there is more than one.
+    pub fn gather(&mut self, most: usize) -> bool {
+        if !self.gathered.is_empty() || self.backlog_turns > 0 || self.turns.len() < 2 {
+            return false;
+        }
+        while self.gathered.len() < GATHERED_MAX
+            && let Some((id, readable)) = self.next_turn()
+        {
+            self.notice();
+            match get(&mut self.connections, id).filter(|connection| connection.is_served()) {
+                Some(Connection { held: Some(_), .. }) => {
+                    self.turns.push_front(id);
+                    break;
+                }
+                Some(_) => {
+                    let turn = self.begin(id, (readable, most.max(1)));
+                    self.gathered.extend(turn);
+                }
+                None => {}
+            }
+            // A turn of many requests prepares them itself, and those behind it would wait long.
+            if self.gathered.back().is_some_and(|turn| turn.input.messages.len() > 1) {
+                break;
+            }
+        }
+        self.gathered.len() > 1
+    }
+
+    /// The messages of the turns that [`Connections::gather`] has begun, and the bytes that they lie in.
+    pub fn gathered(&self) -> impl Iterator<Item = (&Messages, &[u8])> {
+        self.gathered.iter().filter_map(|turn| {
+            let connection = self.connections.get(turn.id.slot() as usize)?;
+            let is_it = connection.generation == turn.id.generation();
+            is_it.then(|| (&turn.input.messages, connection.unused(&turn.input.shared)))
+        })
+    }
+
     /// Runs one turn of a connection: hands at most `most` of its messages, and at least one, to `handle`, with the
     /// bytes that they lie in. Returns `None` if no connection has a turn before the next wait.
     ///
@@ -55,11 +112,19 @@ impl<S: ConnectionState> Connections<S> {
         most: usize,
         handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) -> Option<()> {
+        if let Some(turn) = self.gathered.pop_front() {
+            self.finish(turn, handle);
+            return Some(());
+        }
         let (id, readable) = self.next_turn()?;
         self.notice();
         match get(&mut self.connections, id).filter(|connection| connection.is_served()) {
             Some(Connection { held: Some(_), .. }) => self.take_held(id, handle),
-            Some(_) => self.take_new(id, (readable, most.max(1)), handle),
+            Some(_) => {
+                if let Some(turn) = self.begin(id, (readable, most.max(1))) {
+                    self.finish(turn, handle);
+                }
+            }
             None => {}
         }
         Some(())
@@ -105,27 +170,56 @@ impl<S: ConnectionState> Connections<S> {
         self.renew_interest(id);
     }
 
-    fn take_new(
+    /// Receives for a turn.
+    fn begin(&mut self, id: ConnectionId, (readable, most): (bool, usize)) -> Option<BegunTurn> {
+        let connection = get(&mut self.connections, id)?;
+        let mut input = self.spare_inputs.pop().unwrap_or_default();
+        let before = connection.received();
+        let left = connection.take(readable, (&self.bounds, most), &mut input.shared, &mut input.messages);
+        self.traffic.received += connection.received() - before;
+        Some(BegunTurn { id, most, input, left })
+    }
+
+    /// Has the messages of a turn handled, and keeps what they leave.
+    fn finish(
         &mut self,
-        id: ConnectionId,
-        (readable, most): (bool, usize),
+        turn: BegunTurn,
         handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
-        let Self { connections, bounds, shared, messages, memory, traffic, .. } = self;
-        let Some(connection) = get(connections, id) else { return };
-        let before = connection.received();
-        let left = connection.take(readable, (bounds, most), shared, messages);
-        traffic.received += connection.received() - before;
-        if !messages.is_empty() {
-            let (bytes, state, outbox) = connection.parts(shared);
-            outbox.set_tight(memory.is_tight_for(id));
-            let taken = handle(id, state, outbox, messages, bytes);
-            if let Some(count) = taken.count() {
-                connection.hold_of_shared(count, messages, shared);
-            }
-            connection.wait_for(taken);
-            memory.note_answer(id, connection.outbox.len());
+        let BegunTurn { id, most, input, left } = turn;
+        self.handle(id, &input, handle);
+        self.conclude(id, (most, left), &input);
+        self.spare_inputs.push(input);
+    }
+
+    fn handle(
+        &mut self,
+        id: ConnectionId,
+        TurnInput { shared, messages }: &TurnInput,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+    ) {
+        let Self { connections, memory, .. } = self;
+        let Some(connection) = get(connections, id).filter(|connection| connection.is_open() && !messages.is_empty())
+        else {
+            return;
+        };
+        let (bytes, state, outbox) = connection.parts(shared);
+        outbox.set_tight(memory.is_tight_for(id));
+        let taken = handle(id, state, outbox, messages, bytes);
+        if let Some(count) = taken.count() {
+            connection.hold_of_shared(count, messages, shared);
         }
+        connection.wait_for(taken);
+        memory.note_answer(id, connection.outbox.len());
+    }
+
+    fn conclude(
+        &mut self,
+        id: ConnectionId,
+        (most, left): (usize, Result<Unconsumed, InputEnd>),
+        TurnInput { shared, messages }: &TurnInput,
+    ) {
+        let Some(connection) = get(&mut self.connections, id) else { return };
         match left {
             Ok(left) => {
                 let unseen = connection.keep(&left, shared);
@@ -186,6 +280,19 @@ impl<S: ConnectionState> Connections<S> {
             connection.queued = true;
             self.backlog.push_back(id);
         }
+    }
+}
+
+#[cfg(test)]
+impl<S> Connections<S> {
+    /// How many turns the last wait has noted.
+    pub(in super::super) fn turns_noted(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// How many connections have their handshake behind them.
+    pub(in super::super) fn open_count(&self) -> usize {
+        self.connections.iter().filter(|(_, connection)| connection.is_open()).count()
     }
 }
 

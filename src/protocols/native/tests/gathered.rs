@@ -1,0 +1,110 @@
+//! Turns that receive before any of them is handled.
+
+use super::*;
+
+/// So many clients, each with its handshake behind it and a message of its own number on its way. The server has been
+/// told of all of these, and has received none.
+fn clients_with_a_message_each(echo: &mut Echo, count: u8) -> Vec<TcpStream> {
+    let mut clients: Vec<TcpStream> = (0..count).map(|_| echo.connect()).collect();
+    for client in &mut clients {
+        client.write_all(&introduction(SocketType::Dealer)).unwrap();
+    }
+    while echo.connections.open_count() < clients.len() {
+        echo.pass();
+    }
+    clients.iter_mut().for_each(introduced);
+    for (number, client) in (0..).zip(&mut clients) {
+        client.write_all(&message(&[&[number]])).unwrap();
+    }
+    let now = echo.now;
+    while echo.connections.turns_noted() < clients.len() {
+        echo.connections.wait(PATIENCE, || now);
+    }
+    clients
+}
+
+/// The frames of the messages of each turn that was gathered.
+fn gathered(echo: &Echo) -> Vec<Vec<Vec<u8>>> {
+    let messages = echo.connections.gathered();
+    messages
+        .map(|(messages, bytes)| messages.iter(bytes).map(|message| message.frames().flatten().copied().collect()))
+        .map(Iterator::collect)
+        .collect()
+}
+
+#[test]
+fn what_was_received_ahead_is_handled_once_and_in_its_order() {
+    let mut echo = Echo::start();
+    let mut clients = clients_with_a_message_each(&mut echo, 3);
+    assert!(echo.connections.gather(4));
+    let ahead = gathered(&echo);
+    assert_eq!(ahead.len(), 3);
+    assert!(!echo.connections.gather(4), "what was gathered comes first");
+    echo.turns();
+    let (heard, told): (Vec<_>, Vec<_>) = (echo.heard.clone(), ahead.into_iter().flatten().collect());
+    assert_eq!(heard.len(), 3);
+    let of_clients: Vec<Vec<u8>> = heard.iter().map(|id| vec![u8::try_from(id.slot()).unwrap()]).collect();
+    assert_eq!(of_clients, told, "clients have their slots in the order of connecting");
+    for (number, client) in (0..).zip(&mut clients) {
+        expect(client, &message(&[&[number]]));
+    }
+}
+
+#[test]
+fn a_turn_of_several_messages_is_the_last_that_is_gathered() {
+    let mut echo = Echo::start();
+    let mut clients = clients_with_a_message_each(&mut echo, 4);
+    let second: Vec<u8> = [10, 11].iter().flat_map(|number| message(&[&[*number]])).collect();
+    clients.iter_mut().for_each(|client| client.write_all(&second).unwrap());
+    assert!(!echo.connections.gather(4), "the first has three messages, so nobody waits for the second");
+    assert_eq!(gathered(&echo).iter().map(Vec::len).collect::<Vec<_>>(), [3]);
+    echo.hear(12);
+    for (number, client) in (0..).zip(&mut clients) {
+        expect(client, &[message(&[&[number]]), second.clone()].concat());
+    }
+}
+
+#[test]
+fn as_many_are_gathered_as_are_fetched_together() {
+    let mut echo = Echo::start();
+    let _clients = clients_with_a_message_each(&mut echo, 20);
+    assert!(echo.connections.gather(4));
+    assert_eq!(gathered(&echo).len(), crate::limits::GATHERED_MAX);
+    echo.hear(20);
+    assert_eq!(echo.heard.len(), 20);
+}
+
+#[test]
+fn a_single_client_waits_for_nobody() {
+    let mut echo = Echo::start();
+    let _clients = clients_with_a_message_each(&mut echo, 1);
+    assert!(!echo.connections.gather(4));
+    assert!(gathered(&echo).is_empty());
+    echo.turns();
+    assert_eq!(echo.heard.len(), 1);
+}
+
+#[test]
+fn what_was_gathered_is_not_lost_over_a_wait_and_ends_it() {
+    let mut echo = Echo::start();
+    let mut clients = clients_with_a_message_each(&mut echo, 3);
+    assert!(echo.connections.gather(4) && echo.connections.has_backlog());
+    // The wait has no end of its own.
+    let now = echo.now;
+    echo.connections.wait(None, || now);
+    echo.turns();
+    assert_eq!(echo.heard.len(), 3);
+    for (number, client) in (0..).zip(&mut clients) {
+        expect(client, &message(&[&[number]]));
+    }
+}
+
+#[test]
+fn what_was_gathered_of_a_connection_that_ends_meanwhile_is_not_handled() {
+    let mut echo = Echo::start();
+    let _clients = clients_with_a_message_each(&mut echo, 3);
+    assert!(echo.connections.gather(4));
+    echo.connections.disconnect_all();
+    echo.turns();
+    assert!(echo.heard.is_empty());
+}
