@@ -82,13 +82,13 @@ pub fn stay_on(cores: &[usize]) {
     }
 }
 
-/// Runs `work` on these cores, so that the threads that it makes stay there: a library's, which nobody else can place.
-/// The calling thread may run on all its cores again afterwards. Without any cores, it stays where it is.
+/// Runs `work` on these cores, so that the threads that a library makes meanwhile stay there. The calling thread may run
+/// on its own cores again afterwards. Without any cores, or if the system does not tell its own, it stays where it is.
 pub fn with_threads_on<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
-    let before = sched_getaffinity(None);
+    let Some(before) = sched_getaffinity(None).ok().filter(|_| !cores.is_empty()) else { return work() };
     stay_on(cores);
     let outcome = work();
-    if let Err(why) = before.and_then(|before| sched_setaffinity(None, &before)) {
+    if let Err(why) = sched_setaffinity(None, &before) {
         tracing::warn!("the system does not let a thread return to its cores: {why}");
     }
     outcome

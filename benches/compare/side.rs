@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -196,6 +198,8 @@ impl<'s> Turns<'s> {
     pub(crate) fn give<T>(&self, number: usize, work: impl FnOnce(&Side) -> T) -> T {
         let side = &self.0[number];
         side.signal(Signal::CONT);
+        // It still has to close the connections of its last turn.
+        thread::sleep(Duration::from_millis(20));
         let outcome = work(side);
         side.signal(Signal::STOP);
         outcome

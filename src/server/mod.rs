@@ -260,7 +260,8 @@ fn start_with(
     terminated: Box<dyn Fn() + Send>,
 ) -> Result<RunningServer, Error> {
     let clock = Clock::start();
-    let worker_cores = cores::plan(&config.pin, config.workers, &threads::cores())?;
+    let usable = threads::cores();
+    let worker_cores = cores::plan(&config.pin, config.workers, &usable)?;
     let wall_nanos = wall_nanos();
     let settings = TablesConfig {
         expected_keys: config.expected_keys,
@@ -271,7 +272,7 @@ fn start_with(
     };
     let feed = feed_settings(&config, clock, wall_nanos);
     let (tables, background) = Tables::with_feed(settings, feed);
-    let context = start_libzmq(&config, &worker_cores)?;
+    let context = start_libzmq(&config, &worker_cores, &usable)?;
     let settings = kv_settings(&config, worker_cores, admissions.requests());
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.slow));
@@ -316,10 +317,10 @@ fn start_with(
 }
 
 /// libzmq, with its threads where its frontend needs them.
-fn start_libzmq(config: &ServerConfig, workers: &[Option<usize>]) -> Result<SocketContext, Error> {
+fn start_libzmq(config: &ServerConfig, workers: &[Option<usize>], usable: &[usize]) -> Result<SocketContext, Error> {
     let context = SocketContext::new(config.io_threads);
     if config.frontend == FrontendKind::Proxy {
-        let own = cores::for_io(workers, &threads::cores(), config.io_threads);
+        let own = cores::for_io(workers, usable, config.io_threads);
         threads::with_threads_on(&own, || context.start()).map_err(ServeError::Socket)?;
     }
     Ok(context)

@@ -5,9 +5,9 @@
 //!                           ▲             └─► read the clock ─► batch ─► decode, prefetch, handle ─► its send buffer
 //!                           └──────────── written once ◄───────────────────────────────────────────────┘
 //! ```
-//! Where several connections have sent a request each, the worker receives from up to [`GATHERED_MAX`] of them and
-//! fetches what the requests read together, before it answers the first: the cache misses of a single look-up overlap
-//! with no others.
+//! Where several connections have sent a short request each, the worker receives from up to [`GATHERED_MAX`] of them
+//! before it answers the first, and fetches what requests for elements of one table read: the cache misses of a single
+//! look-up would overlap with no others.
 //!
 //! There is no proxy and no hand-over to another thread. One thread answers all requests of a connection, so their
 //! order is kept. The worker reads the clock after it has received the requests that it answers by that reading. It
@@ -163,6 +163,7 @@ impl NativeWorker {
     /// and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>) {
         let Self { connections, state, handoff, waiting, .. } = self;
+        let clock = state.clock;
         if !waiting.is_empty() {
             waiting.begin(&mut state.session);
             for _ in 0..BATCH_MAX {
@@ -183,7 +184,7 @@ impl NativeWorker {
             state.send(connections);
         }
         loop {
-            if connections.gather(BATCH_MAX) {
+            if connections.gather(BATCH_MAX, || clock.now()) {
                 state.foresee(connections.gathered(), connections.now());
             }
             let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages, bytes| {
@@ -316,14 +317,20 @@ impl WorkerState {
 }
 
 impl WorkerState {
-    /// Lets the processor fetch what the first request of each of these turns reads, while it waits for none of them.
-    fn foresee<'b>(&mut self, turns: impl Iterator<Item = (&'b Messages, &'b [u8])>, now: Now) {
+    /// Lets the processor fetch what the first requests of these turns read, so that their cache misses overlap. See
+    /// [`Batch::prefetch`](crate::tables::Batch::prefetch) for those of which nothing is fetched.
+    fn foresee<'b>(&mut self, turns: impl Iterator<Item = (&'b NativeClient, &'b Messages, &'b [u8])>, now: Now) {
         let mut few = [[&[][..]; PACKED_MAX]; GATHERED_MAX];
         let mut many: [Vec<&[u8]>; GATHERED_MAX] = [const { Vec::new() }; GATHERED_MAX];
         let mut decoded: [Option<RequestParts<'_, &[u8]>>; GATHERED_MAX] = [const { None }; GATHERED_MAX];
-        let firsts = turns.filter_map(|(messages, bytes)| messages.iter(bytes).next());
-        for ((parsed, (few, many)), message) in decoded.iter_mut().zip(few.iter_mut().zip(&mut many)).zip(firsts) {
-            *parsed = Some(read(&message, few, many, self.value_max));
+        let firsts = turns.filter_map(|(client, messages, bytes)| Some((client, messages.iter(bytes).next()?)));
+        let spaces = decoded.iter_mut().zip(few.iter_mut().zip(&mut many));
+        for ((parsed, (few, many)), (client, message)) in spaces.zip(firsts) {
+            let parts = parsed.insert(read(&message, few, many, self.value_max));
+            // The refusal is counted when it is answered.
+            if client.user.is_some() {
+                parts.restrict_silently(client.user.as_ref());
+            }
         }
         let _places = self.session.batch(now).prefetch(decoded.iter().flatten().map(RequestParts::element));
     }

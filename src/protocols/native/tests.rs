@@ -90,7 +90,7 @@ impl Echo {
                 TurnOutcome::All
             };
         loop {
-            self.connections.gather(4);
+            self.connections.gather(4, || self.now);
             if self.connections.receive(4, &mut echo).is_none() {
                 break;
             }

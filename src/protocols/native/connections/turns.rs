@@ -10,7 +10,8 @@
 use super::super::connection::{Connection, InputEnd};
 use super::super::send_buffer::SendBuffer;
 use super::{ConnectionId, ConnectionState, Connections, get};
-use crate::limits::GATHERED_MAX;
+use crate::clock::Now;
+use crate::limits::{BUFFER_KEPT_BYTES, GATHERED_MAX, RECEIVE_BYTES};
 use crate::zmtp::{Messages, Unconsumed};
 
 /// Outcome of one turn's messages.
@@ -54,6 +55,23 @@ pub(super) struct BegunTurn {
     left: Result<Unconsumed, InputEnd>,
 }
 
+impl TurnInput {
+    /// The memory for a later turn, unless this one was large: a whole frame of CURVE is opened at once.
+    fn spared(self) -> Option<Self> {
+        let is_usual = self.shared.capacity() <= 2 * RECEIVE_BYTES && self.messages.kept_bytes() <= 2 * RECEIVE_BYTES;
+        is_usual.then_some(self)
+    }
+}
+
+impl BegunTurn {
+    /// Whether it brought a single message of little size and nothing else, so that its connection keeps no byte of it.
+    fn is_short(&self) -> bool {
+        let TurnInput { shared, messages } = &self.input;
+        let is_all = self.left.as_ref().is_ok_and(|left| left.begun.is_empty() && left.rest == shared.len());
+        is_all && messages.len() == 1 && shared.len() <= BUFFER_KEPT_BYTES
+    }
+}
+
 impl<S> Connection<S> {
     /// Sets the flags that the held messages wait for.
     fn wait_for(&mut self, taken: TurnOutcome) {
@@ -66,45 +84,59 @@ impl<S> Connection<S> {
 impl<S: ConnectionState> Connections<S> {
     /// Receives for the next turns before any of them is handled, so that the frontend can prepare all of them
     /// ([`Connections::gathered`]). [`Connections::receive`] then runs them one after the other. The first waits for
-    /// as many receive calls, some hundred nanoseconds each. Returns whether there is more than one.
-    pub fn gather(&mut self, most: usize) -> bool {
+    /// the receive calls of the others, some hundred nanoseconds each: a turn that brings anything but one whole message,
+    /// or that has a handshake to do, is the last, and so is one that memory is short for. The thread reads `clock` when
+    /// all have received. Returns whether there is more than one.
+    pub fn gather(&mut self, most: usize, clock: impl Fn() -> Now) -> bool {
         if !self.gathered.is_empty() || self.backlog_turns > 0 || self.turns.len() < 2 {
             return false;
         }
-        while self.gathered.len() < GATHERED_MAX
+        self.notice();
+        let mut goes_on = !self.memory.is_tight();
+        while goes_on
+            && self.gathered.len() < GATHERED_MAX
             && let Some((id, readable)) = self.next_turn()
         {
-            self.notice();
-            match get(&mut self.connections, id).filter(|connection| connection.is_served()) {
-                Some(Connection { held: Some(_), .. }) => {
-                    self.turns.push_front(id);
-                    break;
-                }
-                Some(_) => {
-                    let turn = self.begin(id, (readable, most.max(1)));
-                    self.gathered.extend(turn);
-                }
-                None => {}
-            }
-            // A turn of many requests prepares them itself, and those behind it would wait long.
-            if self.gathered.back().is_some_and(|turn| turn.input.messages.len() > 1) {
+            let Some(connection) = get(&mut self.connections, id).filter(|connection| connection.is_served()) else {
+                continue;
+            };
+            if connection.held.is_some() || !connection.is_open() {
+                self.turns.push_front(id);
                 break;
             }
+            let turn = self.begin(id, (readable, most.max(1)));
+            goes_on = turn.as_ref().is_some_and(BegunTurn::is_short);
+            self.gathered.extend(turn);
         }
-        self.gathered.len() > 1
+        let is_several = self.gathered.len() > 1;
+        if is_several {
+            self.note_arrivals(clock());
+        }
+        is_several
     }
 
-    /// The messages of the turns that [`Connections::gather`] has begun, and the bytes that they lie in.
-    pub fn gathered(&self) -> impl Iterator<Item = (&Messages, &[u8])> {
+    /// The gathered turns have received their input now, and wait for each other.
+    fn note_arrivals(&mut self, now: Now) {
+        let Self { gathered, connections, .. } = self;
+        for turn in gathered {
+            if let Some(connection) = get(connections, turn.id) {
+                connection.outbox.arrived(now);
+            }
+        }
+    }
+
+    /// The connections' states and the messages of the turns that [`Connections::gather`] has begun, with the bytes that
+    /// the messages lie in.
+    pub fn gathered(&self) -> impl Iterator<Item = (&S, &Messages, &[u8])> {
         self.gathered.iter().filter_map(|turn| {
             let connection = self.connections.get(turn.id.slot() as usize)?;
             let is_it = connection.generation == turn.id.generation();
-            is_it.then(|| (&turn.input.messages, connection.unused(&turn.input.shared)))
+            is_it.then(|| (&connection.state, &turn.input.messages, connection.unused(&turn.input.shared)))
         })
     }
 
-    /// Runs one turn of a connection: hands at most `most` of its messages, and at least one, to `handle`, with the
-    /// bytes that they lie in. Returns `None` if no connection has a turn before the next wait.
+    /// Runs one turn of a connection: hands at most `most` of its messages (those of [`Connections::gather`] if it has
+    /// begun the turn), and at least one, to `handle`, with the bytes that they lie in. Returns `None` if no connection has a turn before the next wait.
     ///
     /// A connection whose send buffer is too full has no turn, nor has one whose messages are parked.
     pub fn receive(
@@ -112,12 +144,12 @@ impl<S: ConnectionState> Connections<S> {
         most: usize,
         handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) -> Option<()> {
+        self.notice();
         if let Some(turn) = self.gathered.pop_front() {
             self.finish(turn, handle);
             return Some(());
         }
         let (id, readable) = self.next_turn()?;
-        self.notice();
         match get(&mut self.connections, id).filter(|connection| connection.is_served()) {
             Some(Connection { held: Some(_), .. }) => self.take_held(id, handle),
             Some(_) => {
@@ -189,7 +221,7 @@ impl<S: ConnectionState> Connections<S> {
         let BegunTurn { id, most, input, left } = turn;
         self.handle(id, &input, handle);
         self.conclude(id, (most, left), &input);
-        self.spare_inputs.push(input);
+        self.spare_inputs.extend(input.spared());
     }
 
     fn handle(

@@ -23,11 +23,16 @@ fn clients_with_a_message_each(echo: &mut Echo, count: u8) -> Vec<TcpStream> {
     clients
 }
 
+fn gather(echo: &mut Echo) -> bool {
+    let now = echo.now;
+    echo.connections.gather(4, || now)
+}
+
 /// The frames of the messages of each turn that was gathered.
 fn gathered(echo: &Echo) -> Vec<Vec<Vec<u8>>> {
     let messages = echo.connections.gathered();
     messages
-        .map(|(messages, bytes)| messages.iter(bytes).map(|message| message.frames().flatten().copied().collect()))
+        .map(|(_, messages, bytes)| messages.iter(bytes).map(|message| message.frames().flatten().copied().collect()))
         .map(Iterator::collect)
         .collect()
 }
@@ -36,10 +41,10 @@ fn gathered(echo: &Echo) -> Vec<Vec<Vec<u8>>> {
 fn what_was_received_ahead_is_handled_once_and_in_its_order() {
     let mut echo = Echo::start();
     let mut clients = clients_with_a_message_each(&mut echo, 3);
-    assert!(echo.connections.gather(4));
+    assert!(gather(&mut echo));
     let ahead = gathered(&echo);
     assert_eq!(ahead.len(), 3);
-    assert!(!echo.connections.gather(4), "what was gathered comes first");
+    assert!(!gather(&mut echo), "what was gathered comes first");
     echo.turns();
     let (heard, told): (Vec<_>, Vec<_>) = (echo.heard.clone(), ahead.into_iter().flatten().collect());
     assert_eq!(heard.len(), 3);
@@ -56,7 +61,7 @@ fn a_turn_of_several_messages_is_the_last_that_is_gathered() {
     let mut clients = clients_with_a_message_each(&mut echo, 4);
     let second: Vec<u8> = [10, 11].iter().flat_map(|number| message(&[&[*number]])).collect();
     clients.iter_mut().for_each(|client| client.write_all(&second).unwrap());
-    assert!(!echo.connections.gather(4), "the first has three messages, so nobody waits for the second");
+    assert!(!gather(&mut echo), "the first has three messages, so nobody waits for the second");
     assert_eq!(gathered(&echo).iter().map(Vec::len).collect::<Vec<_>>(), [3]);
     echo.hear(12);
     for (number, client) in (0..).zip(&mut clients) {
@@ -68,7 +73,7 @@ fn a_turn_of_several_messages_is_the_last_that_is_gathered() {
 fn as_many_are_gathered_as_are_fetched_together() {
     let mut echo = Echo::start();
     let _clients = clients_with_a_message_each(&mut echo, 20);
-    assert!(echo.connections.gather(4));
+    assert!(gather(&mut echo));
     assert_eq!(gathered(&echo).len(), crate::limits::GATHERED_MAX);
     echo.hear(20);
     assert_eq!(echo.heard.len(), 20);
@@ -78,7 +83,7 @@ fn as_many_are_gathered_as_are_fetched_together() {
 fn a_single_client_waits_for_nobody() {
     let mut echo = Echo::start();
     let _clients = clients_with_a_message_each(&mut echo, 1);
-    assert!(!echo.connections.gather(4));
+    assert!(!gather(&mut echo));
     assert!(gathered(&echo).is_empty());
     echo.turns();
     assert_eq!(echo.heard.len(), 1);
@@ -88,7 +93,7 @@ fn a_single_client_waits_for_nobody() {
 fn what_was_gathered_is_not_lost_over_a_wait_and_ends_it() {
     let mut echo = Echo::start();
     let mut clients = clients_with_a_message_each(&mut echo, 3);
-    assert!(echo.connections.gather(4) && echo.connections.has_backlog());
+    assert!(gather(&mut echo) && echo.connections.has_backlog());
     // The wait has no end of its own.
     let now = echo.now;
     echo.connections.wait(None, || now);
@@ -103,8 +108,68 @@ fn what_was_gathered_is_not_lost_over_a_wait_and_ends_it() {
 fn what_was_gathered_of_a_connection_that_ends_meanwhile_is_not_handled() {
     let mut echo = Echo::start();
     let _clients = clients_with_a_message_each(&mut echo, 3);
-    assert!(echo.connections.gather(4));
+    assert!(gather(&mut echo));
     echo.connections.disconnect_all();
     echo.turns();
     assert!(echo.heard.is_empty());
+}
+
+#[test]
+fn memory_is_looked_at_between_gathered_turns() {
+    let mut echo = Echo::start_within(&BufferBudget::new(1 << 20));
+    let _clients = clients_with_a_message_each(&mut echo, 3);
+    assert!(gather(&mut echo));
+    let mut were_tight = Vec::new();
+    let mut answer = |_, _: &mut u32, outbox: &mut super::super::SendBuffer, _: &crate::zmtp::Messages, _: &[u8]| {
+        were_tight.push(outbox.is_tight());
+        outbox.push(&vec![7; 8 << 20], false);
+        TurnOutcome::All
+    };
+    while echo.connections.receive(4, &mut answer).is_some() {}
+    assert_eq!(were_tight, [false, true, true]);
+}
+
+#[test]
+fn requests_have_arrived_when_they_were_gathered_however_long_those_before_them_take() {
+    let mut echo = Echo::start();
+    let _clients = clients_with_a_message_each(&mut echo, 3);
+    let (gathered_at, answered_at) = (Now::from_millis(5), Now::from_millis(900));
+    assert!(echo.connections.gather(4, || gathered_at));
+    let mut arrivals = Vec::new();
+    let mut answer = |_, _: &mut u32, outbox: &mut super::super::SendBuffer, _: &crate::zmtp::Messages, _: &[u8]| {
+        arrivals.push(outbox.arrived(answered_at));
+        TurnOutcome::All
+    };
+    while echo.connections.receive(4, &mut answer).is_some() {}
+    assert_eq!(arrivals, [gathered_at; 3]);
+}
+
+#[test]
+fn nobody_waits_for_a_handshake_or_a_large_message() {
+    for sent in [introduction(SocketType::Dealer), vec![0xff; 10]] {
+        let mut echo = Echo::start();
+        let mut late = echo.connect();
+        while echo.connections.is_empty() {
+            echo.pass();
+        }
+        late.write_all(&sent[..5]).unwrap();
+        let _clients = clients_with_a_message_each(&mut echo, 2);
+        late.write_all(&sent[5..]).unwrap();
+        let now = echo.now;
+        while echo.connections.turns_noted() < 3 {
+            echo.connections.wait(PATIENCE, || now);
+        }
+        gather(&mut echo);
+        let begun = gathered(&echo).len();
+        assert!(begun <= 2 && echo.connections.turns_noted() == 3 - begun, "the handshake keeps its turn");
+    }
+    let mut echo = Echo::start();
+    let mut clients = clients_with_a_message_each(&mut echo, 2);
+    for client in &mut clients {
+        client.write_all(&message(&[&[7; 40_000]])[..20_000]).unwrap();
+    }
+    let now = echo.now;
+    echo.connections.wait(PATIENCE, || now);
+    assert!(!gather(&mut echo));
+    assert_eq!(gathered(&echo).len(), 1, "the beginning of a large message came behind the first one");
 }
