@@ -166,8 +166,6 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const CONNECTIONS_MAX: usize = 1 << 16;
 /// Connections that one wait may report as ready.
 pub const READY_EVENTS: usize = 256;
-/// Turns that receive before the first of them is handled, so that the memory for all of them is fetched together.
-pub const GATHERED_MAX: usize = LOOK_AHEAD;
 
 /// Bytes by which the connections of a thread may differ from the frontend's common count, written once for so much.
 pub const HELD_PORTION_BYTES: u64 = 1 << 20;

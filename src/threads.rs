@@ -7,7 +7,8 @@
 //!   message.
 //! - A panic in it ends the process at once, with a message. A server without one of its threads would only look alive.
 //!
-//! This module connects no threads (`server` makes the channels) and does not control the threads that libzmq makes.
+//! This module connects no threads (`server` makes the channels) and makes no thread of a library: those of
+//! libzmq are only started on cores of their own ([`with_threads_on`]).
 
 pub mod signals;
 

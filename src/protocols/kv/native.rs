@@ -5,7 +5,7 @@
 //!                           ▲             └─► read the clock ─► batch ─► decode, prefetch, handle ─► its send buffer
 //!                           └──────────── written once ◄───────────────────────────────────────────────┘
 //! ```
-//! Where several connections have sent a short request each, the worker receives from up to [`GATHERED_MAX`] of them
+//! Where several connections have sent a short request each, the worker receives from up to [`LOOK_AHEAD`] of them
 //! before it answers the first, and fetches what requests for elements of one table read: the cache misses of a single
 //! look-up would overlap with no others.
 //!
@@ -35,8 +35,7 @@ use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, Reason, split};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{
-    BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, GATHERED_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD,
-    SCAN_BYTES_MAX,
+    BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD, SCAN_BYTES_MAX,
 };
 use crate::protocols::native::{
     Admission, ConnectionId, ConnectionState, Connections, HandoffReceiver, SendBuffer, TurnOutcome,
@@ -320,9 +319,9 @@ impl WorkerState {
     /// Lets the processor fetch what the first requests of these turns read, so that their cache misses overlap. See
     /// [`Batch::prefetch`](crate::tables::Batch::prefetch) for those of which nothing is fetched.
     fn foresee<'b>(&mut self, turns: impl Iterator<Item = (&'b NativeClient, &'b Messages, &'b [u8])>, now: Now) {
-        let mut few = [[&[][..]; PACKED_MAX]; GATHERED_MAX];
-        let mut many: [Vec<&[u8]>; GATHERED_MAX] = [const { Vec::new() }; GATHERED_MAX];
-        let mut decoded: [Option<RequestParts<'_, &[u8]>>; GATHERED_MAX] = [const { None }; GATHERED_MAX];
+        let mut few = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
+        let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
+        let mut decoded: [Option<RequestParts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
         let firsts = turns.filter_map(|(client, messages, bytes)| Some((client, messages.iter(bytes).next()?)));
         let spaces = decoded.iter_mut().zip(few.iter_mut().zip(&mut many));
         for ((parsed, (few, many)), (client, message)) in spaces.zip(firsts) {

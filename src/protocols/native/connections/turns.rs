@@ -11,7 +11,7 @@ use super::super::connection::{Connection, InputEnd};
 use super::super::send_buffer::SendBuffer;
 use super::{ConnectionId, ConnectionState, Connections, get};
 use crate::clock::Now;
-use crate::limits::{BUFFER_KEPT_BYTES, GATHERED_MAX, RECEIVE_BYTES};
+use crate::limits::{BUFFER_KEPT_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
 use crate::zmtp::{Messages, Unconsumed};
 
 /// Outcome of one turn's messages.
@@ -94,7 +94,7 @@ impl<S: ConnectionState> Connections<S> {
         self.notice();
         let mut goes_on = !self.memory.is_tight();
         while goes_on
-            && self.gathered.len() < GATHERED_MAX
+            && self.gathered.len() < LOOK_AHEAD
             && let Some((id, readable)) = self.next_turn()
         {
             let Some(connection) = get(&mut self.connections, id).filter(|connection| connection.is_served()) else {

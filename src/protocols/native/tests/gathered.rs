@@ -74,7 +74,7 @@ fn as_many_are_gathered_as_are_fetched_together() {
     let mut echo = Echo::start();
     let _clients = clients_with_a_message_each(&mut echo, 20);
     assert!(gather(&mut echo));
-    assert_eq!(gathered(&echo).len(), crate::limits::GATHERED_MAX);
+    assert_eq!(gathered(&echo).len(), crate::limits::LOOK_AHEAD);
     echo.hear(20);
     assert_eq!(echo.heard.len(), 20);
 }
