@@ -162,7 +162,6 @@ impl NativeWorker {
     /// and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>) {
         let Self { connections, state, handoff, waiting, .. } = self;
-        let clock = state.clock;
         if !waiting.is_empty() {
             waiting.begin(&mut state.session);
             for _ in 0..BATCH_MAX {
@@ -183,7 +182,7 @@ impl NativeWorker {
             state.send(connections);
         }
         loop {
-            if connections.gather(BATCH_MAX, || clock.now()) {
+            if connections.gather(BATCH_MAX, context.now) {
                 state.foresee(connections.gathered(), connections.now());
             }
             let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages, bytes| {
@@ -313,9 +312,7 @@ impl WorkerState {
         }
         TurnOutcome::All
     }
-}
 
-impl WorkerState {
     /// Lets the processor fetch what the first requests of these turns read, so that their cache misses overlap. See
     /// [`Batch::prefetch`](crate::tables::Batch::prefetch) for those of which nothing is fetched.
     fn foresee<'b>(&mut self, turns: impl Iterator<Item = (&'b NativeClient, &'b Messages, &'b [u8])>, now: Now) {

@@ -40,7 +40,7 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     /// Stops accepting, and parts with all clients. Each connection closes when its client has read the earlier
-    /// replies, and at once if no bytes are on their way in either direction.
+    /// replies, and at once if no bytes are on their way in either direction. Gathered turns are not handled any more.
     pub fn disconnect_all(&mut self) {
         self.stop_accepting();
         let all: Vec<ConnectionId> =

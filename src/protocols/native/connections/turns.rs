@@ -84,9 +84,9 @@ impl<S> Connection<S> {
 impl<S: ConnectionState> Connections<S> {
     /// Receives for the next turns before any of them is handled, so that the frontend can prepare all of them
     /// ([`Connections::gathered`]). [`Connections::receive`] then runs them one after the other. The first waits for
-    /// the receive calls of the others, some hundred nanoseconds each: a turn that brings anything but one whole message,
-    /// or that has a handshake to do, is the last, and so is one that memory is short for. The thread reads `clock` when
-    /// all have received. Returns whether there is more than one.
+    /// the receive calls of the others, some hundred nanoseconds each: one that brings anything but a short message is
+    /// the last, a handshake keeps its turn for `receive`, and nothing is gathered while memory is tight. The thread
+    /// reads `clock` when all have received. Returns whether there is more than one.
     pub fn gather(&mut self, most: usize, clock: impl Fn() -> Now) -> bool {
         if !self.gathered.is_empty() || self.backlog_turns > 0 || self.turns.len() < 2 {
             return false;
@@ -136,7 +136,8 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     /// Runs one turn of a connection: hands at most `most` of its messages (those of [`Connections::gather`] if it has
-    /// begun the turn), and at least one, to `handle`, with the bytes that they lie in. Returns `None` if no connection has a turn before the next wait.
+    /// begun the turn), and at least one, to `handle`, with the bytes that they lie in. Returns `None` if no connection
+    /// has a turn before the next wait.
     ///
     /// A connection whose send buffer is too full has no turn, nor has one whose messages are parked.
     pub fn receive(
