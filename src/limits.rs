@@ -195,7 +195,7 @@ pub const LARGE_REPLIES_BYTES: u64 = 256 << 10;
 /// Notifications that a subscriber may fall behind, unless `--publish-hwm` sets another number (`OPERATION.md`).
 pub const PUBLISH_HWM_DEFAULT: i32 = 1_000_000;
 /// Changes that the publisher announces before it looks for new subscriptions.
-pub const PUBLISH_BURST: usize = 1_024;
+pub const PUBLISH_BURST: usize = 512;
 /// Subscribers of an endpoint at once. Further ones wait to be accepted.
 pub const SUBSCRIBERS_MAX: usize = CONNECTIONS_MAX;
 

@@ -177,7 +177,12 @@ impl Changes {
             feed.tell_dropped(sink);
         }
         self.give_back();
-        Drained { taken, closing, closed: closing && self.rings.is_empty() }
+        Drained { taken, left: self.left(), closing, closed: closing && self.rings.is_empty() }
+    }
+
+    /// Changes that are in the rings, by recent counts.
+    fn left(&self) -> u64 {
+        self.rings.values().map(|state| state.ring.queue.pushed() - state.taken).sum()
     }
 
     /// Takes equal shares of the rings, and gives the unused part of a share to the rings that have more. The cost is

@@ -191,6 +191,8 @@ pub enum ChangeKind {
 pub struct Drained {
     /// Changes taken from the rings.
     pub taken: usize,
+    /// Changes left in the rings, by recent counts.
+    pub left: u64,
     /// The tables are closed: no session is made any more.
     pub closing: bool,
     /// The tables are closed, all sessions are dropped, and all changes are announced.

@@ -10,7 +10,8 @@
 //! by one. It checks every 10 ms until it finds no change twice in a row. After that the next change wakes it.
 //!
 //! While changes come fast, it lets them gather for a millisecond: the cores are then busy, and each drain, each send
-//! and each wake-up of a subscriber takes their time. A writer whose ring is half full ends that rest.
+//! and each wake-up of a subscriber takes their time. A writer whose ring is half full ends that rest. Between two full
+//! bursts it gives way: the thread that waits for its core may be the client that keeps the workers busy.
 //!
 //! This module does not order changes; see `tables::Changes`. It does not manage subscribers; see `protocols/publish`.
 
@@ -20,6 +21,7 @@ mod one_frame;
 mod tests;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::report::PublishTally;
@@ -41,6 +43,11 @@ const GATHER_CHANGES_MIN: usize = 32;
 /// How long it lets them gather. A message for many changes costs the system, and the subscriber, little more than one
 /// for a few.
 const GATHER_TIME: Duration = Duration::from_millis(1);
+/// How long it gives way after a full burst. A burst takes about as long, and the requests that clients have under way
+/// keep a worker busy for longer than that.
+const GIVE_WAY_TIME: Duration = Duration::from_micros(50);
+/// Changes left in the rings above which it does not give way. It tells as many within a millisecond.
+const LEFT_MANY: u64 = 8_192;
 
 pub(super) use feed::FeedPublisher;
 pub use one_frame::NotificationEncoder;
@@ -123,7 +130,7 @@ impl Publisher {
             if self.is_idle() {
                 self.changes.end_audience();
             }
-            let timeout = self.rest(drained.taken, found);
+            let timeout = self.rest(&drained, found);
             self.subscribers.turn(timeout, || clock.now());
             if let Some(feed) = &mut self.feed {
                 feed.turn(|| clock.now());
@@ -168,11 +175,18 @@ impl Publisher {
         }
     }
 
-    /// How long the publisher may sleep until there may be a change to announce. `taken`: the changes that the last check
-    /// found. `found`: the check before it found some.
-    fn rest(&mut self, taken: usize, found: bool) -> Option<Duration> {
-        if taken > 0 {
-            let gathers = (GATHER_CHANGES_MIN..PUBLISH_BURST).contains(&taken) && self.changes.prepare_sleep(true);
+    /// How long the publisher may sleep until there may be a change to announce. `drained`: what the last check found.
+    /// `found`: the check before it found some.
+    fn rest(&mut self, drained: &Drained, found: bool) -> Option<Duration> {
+        if drained.taken >= PUBLISH_BURST {
+            if drained.left <= LEFT_MANY && !drained.closing {
+                // The bell cannot end it, and need not end so short a time.
+                thread::sleep(GIVE_WAY_TIME);
+            }
+            return Some(Duration::ZERO);
+        }
+        if drained.taken > 0 {
+            let gathers = drained.taken >= GATHER_CHANGES_MIN && self.changes.prepare_sleep(true);
             return Some(if gathers { GATHER_TIME } else { Duration::ZERO });
         }
         let lazily = found && self.is_idle();

@@ -18,6 +18,10 @@ use crate::zmtp::{SocketType, encode_subscribe};
 const CHANGES: usize = 3_000;
 const TABLE: &[u8] = b"t\0";
 
+fn settings() -> TablesConfig {
+    TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 10, changes_per_writer: 1 << 12, version_base: 0 }
+}
+
 /// Subscribers at an endpoint of this host, with one that has this topic and does not read.
 fn with_one(bell: &WakeSignal, topic: &[u8]) -> (Subscribers, TcpStream) {
     let mut subscribers = Subscribers::new(bell, PublishLimits::new(10)).unwrap();
@@ -41,16 +45,9 @@ fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
     let bell = WakeSignal::new().unwrap();
     let (subscribers, _reads_nothing) = with_one(&bell, TABLE);
     let (followers, _follows_nothing) = with_one(&bell, &topic_of_table(TABLE));
-    let settings = TablesConfig {
-        expected_keys: 0,
-        memory_max: 1 << 30,
-        tables_max: 10,
-        changes_per_writer: 1 << 12,
-        version_base: 0,
-    };
     let feed = FeedConfig { epoch: 1, history_bytes: 1 << 20, start_wall_millis: 0 };
     // The other threads would write too, and are not there.
-    let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings, Some(feed));
+    let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), Some(feed));
     let metrics = Arc::new(PublishTally::default());
     let feed = FeedPublisher::new(followers, Arc::new(FeedTally::default()));
     let subscribers = (subscribers, Some(feed), None);
@@ -75,4 +72,24 @@ fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
     assert!(publisher.feed.as_ref().unwrap().lost() > followed);
     // The clock stands still, so this returns only because the end has passed.
     publisher.run();
+}
+
+#[test]
+fn how_long_it_rests_depends_on_how_many_changes_it_found() {
+    let bell = WakeSignal::new().unwrap();
+    let (subscribers, _reads_nothing) = with_one(&bell, TABLE);
+    let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), None);
+    let metrics = Arc::new(PublishTally::default());
+    let mut publisher = Publisher::new((subscribers, None, None), changes, bell, Clock::start(), metrics);
+    let mut rest = |taken, left| {
+        let drained = Drained { taken, left, closing: false, closed: false };
+        publisher.rest(&drained, true)
+    };
+    assert_eq!(rest(0, 0), None, "the next change wakes it");
+    assert_eq!(rest(GATHER_CHANGES_MIN - 1, 0), Some(Duration::ZERO));
+    assert_eq!(rest(GATHER_CHANGES_MIN, 0), Some(GATHER_TIME));
+    assert_eq!(rest(PUBLISH_BURST - 1, 0), Some(GATHER_TIME));
+    assert_eq!(rest(PUBLISH_BURST, 0), Some(Duration::ZERO), "it has given way meanwhile");
+    assert_eq!(rest(PUBLISH_BURST, LEFT_MANY + 1), Some(Duration::ZERO), "too many wait");
+    drop(tables);
 }
