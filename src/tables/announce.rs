@@ -116,12 +116,17 @@ pub struct Changes {
     held: AHashMap<(usize, u32), HeldChange>,
     /// Changes that wait for the last change of a slot of an older table, by the address of that slot.
     blocked: AHashMap<usize, Vec<HeldChange>>,
-    /// Changes of the ring that is drained, whose memory is on its way. Empty between two rings.
+    /// Changes of the ring that is drained, from the oldest on: first those whose memory has come, then those whose slots
+    /// have come and whose entries are on their way, then those whose slots are on their way. Empty between two rings.
     ahead: VecDeque<HeldChange>,
-    /// How many changes at the front of `ahead` have their entries fetched too.
+    /// How many changes at the front of `ahead` have their memory here, so that their turn may have come.
+    ready: usize,
+    /// How many changes behind them have their entries fetched.
     entries_fetched: usize,
-    /// Changes whose turn may have come.
+    /// Changes that were held back and whose turn may have come. They go before `ahead`.
     work: VecDeque<HeldChange>,
+    /// How many of the changes that are taken and not announced say more than that the element has a value or none.
+    telling: usize,
     ended: Vec<Retired>,
     registry: Arc<Registry>,
     retire: RetireSender,
@@ -141,8 +146,10 @@ impl Changes {
             blocked: AHashMap::new(),
             // Their lengths are bounded, and known before the first table.
             ahead: VecDeque::with_capacity(3 * FEED_CHANGES_MAX),
+            ready: 0,
             entries_fetched: 0,
             work: VecDeque::with_capacity(FEED_CHANGES_MAX),
+            telling: 0,
             ended: Vec::new(),
             registry,
             retire,
@@ -212,7 +219,7 @@ impl Changes {
             let count = self.take(number, at_once.min(share - taken));
             taken += count;
             self.advance(count);
-            while !self.work.is_empty() {
+            while self.ready > 0 || !self.work.is_empty() {
                 self.run(sink);
             }
             if count == 0 && self.ahead.is_empty() {
@@ -226,8 +233,11 @@ impl Changes {
     fn take(&mut self, number: u64, count: usize) -> usize {
         let Some(state) = self.rings.get_mut(&number) else { return 0 };
         let before = self.ahead.len();
-        for change in std::iter::from_fn(|| state.changes.pop()).take(count) {
+        while self.ahead.len() - before < count
+            && let Some(change) = state.changes.pop()
+        {
             change.slot.slot().prefetch();
+            self.telling += usize::from(change.kind().is_telling());
             self.ahead.push_back(HeldChange { change, ring: number });
         }
         let taken = self.ahead.len() - before;
@@ -235,31 +245,39 @@ impl Changes {
         taken
     }
 
-    /// Puts the changes to work whose memory has had the time of a run to come, and with a feed asks for the entries of
+    /// Makes the changes ready whose memory has had the time of a run to come, and with a feed asks for the entries of
     /// those whose slots have. `newest`: changes that were taken just now.
     fn advance(&mut self, newest: usize) {
+        debug_assert_eq!(self.ready, 0, "the ready ones have had their turns");
         let slots_fetched = self.ahead.len() - newest;
-        let ready = if self.retire.0.feed.is_some() {
+        self.ready = slots_fetched;
+        if self.retire.0.feed.is_some() {
             let guard = epoch::pin();
             let fresh = self.ahead.range(self.entries_fetched..slots_fetched);
             fresh.for_each(|held| held.change.slot.slot().prefetch_entry(&guard));
-            let left = slots_fetched - self.entries_fetched;
-            std::mem::replace(&mut self.entries_fetched, left)
-        } else {
-            slots_fetched
-        };
-        self.work.extend(self.ahead.drain(..ready));
+            let entries_fetched = slots_fetched - self.entries_fetched;
+            self.ready = std::mem::replace(&mut self.entries_fetched, entries_fetched);
+        }
     }
 
-    /// Announces the changes in `work` whose turn has come, and the held changes that follow them. With a feed, it may
-    /// end when they have many bytes, with the rest still in `work`.
+    /// The next change whose turn may have come.
+    fn next(&mut self) -> Option<HeldChange> {
+        if let Some(held) = self.work.pop_front() {
+            return Some(held);
+        }
+        self.ready = self.ready.checked_sub(1)?;
+        self.ahead.pop_front()
+    }
+
+    /// Announces the changes whose turn has come, of `work` and of the ready ones, and the held changes that follow them.
+    /// With a feed, it may end when they have many bytes, with the rest still to come.
     fn run(&mut self, sink: &mut dyn ChangeSink) {
         let (registry, shared) = (Arc::clone(&self.registry), Arc::clone(&self.retire.0));
         sink.begin();
         let guard = epoch::pin();
         let mut feed = shared.feed.as_ref().map(|feed| (feed, feed.log()));
         while feed.as_ref().is_none_or(|(_, log)| !log.ends_batch())
-            && let Some(held) = self.work.pop_front()
+            && let Some(held) = self.next()
         {
             if held.change.is_quiet() {
                 self.settle(held, &guard);
@@ -303,8 +321,12 @@ impl Changes {
         self.hand_on();
     }
 
-    /// The kind of a change of this slot that has come and whose turn has not.
+    /// The kind of a change of this slot that has come and whose turn has not, if it says more than that the element has a
+    /// value or none.
     fn kind_of(&self, address: usize, version: u32) -> Option<Committed> {
+        if self.telling == 0 {
+            return None;
+        }
         let is_it = |held: &&HeldChange| held.change.slot.slot().address() == address && held.change.version == version;
         let found = self.held.get(&(address, version)).or_else(|| self.work.iter().chain(&self.ahead).find(is_it));
         found.map(|held| held.change.kind())
@@ -313,6 +335,7 @@ impl Changes {
     fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, sink: &mut dyn ChangeSink) {
         let HeldChange { change, ring } = held;
         let slot = change.slot.slot();
+        self.telling -= usize::from(change.kind().is_telling());
         if let Some(kind) = change.kind().told_as() {
             sink.announce(table.announced_name(), kind, slot.key());
         }

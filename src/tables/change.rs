@@ -154,6 +154,11 @@ impl Committed {
         matches!(self, Self::Deleted | Self::Expired)
     }
 
+    /// Whether it says more of its element than that it has a value, or that it has none: how that came.
+    pub(super) fn is_telling(self) -> bool {
+        !matches!(self, Self::Created | Self::Updated | Self::Deleted)
+    }
+
     pub(super) fn told_as(self) -> Option<ChangeKind> {
         match self {
             Self::Created | Self::Updated => Some(ChangeKind::Updated),

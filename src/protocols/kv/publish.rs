@@ -149,7 +149,9 @@ impl Publisher {
             feed.begin(clock.now());
         }
         let until = end.map(|end| (end, *clock));
-        let mut sink = Sink { subscribers, feed: feed.as_mut(), one_frame: one_frame.as_mut(), metrics, until };
+        let (feed_part, one_frame_part) = (feed.as_mut(), one_frame.as_mut());
+        let mut sink =
+            Sink { subscribers, feed: feed_part, one_frame: one_frame_part, metrics, until, has_listeners: true };
         let drained = changes.drain_to(PUBLISH_BURST, &mut sink);
         subscribers.send();
         if let Some(feed) = feed {
@@ -219,6 +221,8 @@ struct Sink<'p> {
     metrics: &'p PublishTally,
     /// At the end of the server: when it sends no more, and the clock.
     until: Option<(Now, Clock)>,
+    /// Somebody subscribes to notifications. No subscription comes or goes between two calls of `begin`.
+    has_listeners: bool,
 }
 
 impl Sink<'_> {
@@ -230,12 +234,17 @@ impl Sink<'_> {
 impl ChangeSink for Sink<'_> {
     fn begin(&mut self) {
         self.subscribers.make_room();
+        self.has_listeners = !self.subscribers.is_idle();
         if let Some(one_frame) = &mut self.one_frame {
             one_frame.make_room();
+            self.has_listeners |= !one_frame.is_idle();
         }
     }
 
     fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]) {
+        if !self.has_listeners {
+            return;
+        }
         let is_over = self.is_over();
         let kind = match kind {
             ChangeKind::Updated => NotificationKind::Updated,

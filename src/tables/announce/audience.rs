@@ -115,6 +115,7 @@ impl Changes {
             self.work_off();
         }
         debug_assert!(self.held.is_empty() && self.blocked.is_empty(), "all changes of before have come");
+        debug_assert_eq!(self.telling, 0, "they are dealt with");
         self.give_back();
     }
 
@@ -129,6 +130,7 @@ impl Changes {
             all.extend(some.map(|change| HeldChange { change, ring: *number }));
             state.taken += (all.len() - before) as u64;
         }
+        self.telling += all.iter().filter(|held| held.change.kind().is_telling()).count();
         all
     }
 
@@ -142,6 +144,7 @@ impl Changes {
     /// Deals with a quiet change.
     pub(super) fn settle(&mut self, held: HeldChange, guard: &Guard) {
         let HeldChange { change, ring } = held;
+        self.telling -= usize::from(change.kind().is_telling());
         self.owe(ring);
         let slot = change.slot.slot();
         let registry = Arc::clone(&self.registry);
