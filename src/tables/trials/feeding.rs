@@ -109,6 +109,28 @@ fn each_cause_is_told_with_value_version_and_deadline() {
 }
 
 #[test]
+fn a_version_that_is_told_ahead_has_the_cause_of_its_own_change_if_that_has_come() {
+    let rig = rig();
+    let set = |key: &str, ttl| rig.set(key, "1", ttl).unwrap();
+    set("touched", None);
+    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"touched", 5).unwrap();
+    assert_eq!(told(&rig, 100), ["2 touched=1 v2 until 5001"]);
+    set("deleted", None);
+    rig.delete("deleted").unwrap();
+    assert_eq!(told(&rig, 100), ["3 deleted= v2"]);
+    set("expired", Some(1));
+    rig.at(1_001).expire();
+    assert_eq!(told(&rig, 100), ["4 expired= v2"]);
+    set("set", None);
+    set("set", None);
+    assert_eq!(told(&rig, 100), ["1 set=1 v2"]);
+    set("dropped", None);
+    rig.drop_table("t").unwrap();
+    rig.reap();
+    assert!(told(&rig, 100).contains(&"5 dropped= v2".to_owned()));
+}
+
+#[test]
 fn an_empty_table_is_dropped_too_and_its_next_life_is_another() {
     let rig = rig();
     let first = state(&rig);
