@@ -21,7 +21,6 @@ mod one_frame;
 mod tests;
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use super::report::PublishTally;
@@ -181,11 +180,9 @@ impl Publisher {
     /// `found`: the check before it found some.
     fn rest(&mut self, drained: &Drained, found: bool) -> Option<Duration> {
         if drained.taken >= PUBLISH_BURST {
-            if drained.left <= LEFT_MANY && !drained.closing {
-                // The bell cannot end it, and need not end so short a time.
-                thread::sleep(GIVE_WAY_TIME);
-            }
-            return Some(Duration::ZERO);
+            // Writers find it awake, and do not ring.
+            let gives_way = drained.left <= LEFT_MANY && !drained.closing;
+            return Some(if gives_way { GIVE_WAY_TIME } else { Duration::ZERO });
         }
         if drained.taken > 0 {
             let gathers = drained.taken >= GATHER_CHANGES_MIN && self.changes.prepare_sleep(true);

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
 use super::listen::BoundListener;
@@ -20,7 +20,11 @@ pub(crate) const BELL: u64 = u64::MAX;
 /// Names the listeners to epoll.
 pub(crate) const LISTENERS: u64 = u64::MAX - 1;
 
-/// Waits until a descriptor is ready or the timeout ends. Returns as many events as `room` holds.
+/// The shortest time that `epoll_wait` counts.
+const EPOLL_TICK: Duration = Duration::from_millis(1);
+
+/// Waits until a descriptor is ready or the timeout ends. Returns as many events as `room` holds. Timeouts of a
+/// millisecond and more are rounded up to whole ones.
 ///
 /// # Panics
 /// If the system cannot wait.
@@ -29,9 +33,25 @@ pub(crate) fn wait<'r>(
     room: &'r mut [MaybeUninit<epoll::Event>],
     timeout: Option<Duration>,
 ) -> &'r [epoll::Event] {
+    let short = timeout.filter(|timeout| !timeout.is_zero() && *timeout < EPOLL_TICK);
+    if short.is_some_and(|short| !is_ready_within(epoll, short)) {
+        return &[];
+    }
+    let timeout = short.map(|_| Duration::ZERO).or(timeout);
     match epoll::wait(epoll, room, timeout.map(timespec).as_ref()) {
         Ok((events, _)) => events,
         Err(Errno::INTR) => &[],
+        Err(error) => panic!("waiting for connections: {error}"),
+    }
+}
+
+/// Whether a descriptor of `epoll` is ready before the timeout ends. It may be shorter than epoll counts: poll(2), to
+/// which an epoll is a descriptor like others, counts nanoseconds.
+fn is_ready_within(epoll: &OwnedFd, timeout: Duration) -> bool {
+    let mut one = [PollFd::new(epoll, PollFlags::IN)];
+    match poll(&mut one, Some(&timespec(timeout))) {
+        Ok(ready) => ready > 0,
+        Err(Errno::INTR) => false,
         Err(error) => panic!("waiting for connections: {error}"),
     }
 }
@@ -146,9 +166,27 @@ impl Listeners {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::io::Write;
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn a_descriptor_that_is_ready_ends_a_wait_of_any_length() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (mut far, near) = UnixStream::pair().unwrap();
+        epoll::add(&epoll, &near, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
+        let micros = [0, 50, 999, 1_000, 1_500].map(|micros| Some(Duration::from_micros(micros)));
+        let mut room = [MaybeUninit::uninit(); 4];
+        for timeout in micros {
+            assert!(wait(&epoll, &mut room, timeout).is_empty(), "{timeout:?}");
+        }
+        far.write_all(b"x").unwrap();
+        for timeout in micros.into_iter().chain([None]) {
+            let seen = wait(&epoll, &mut room, timeout).iter().map(|event| event.data.u64()).collect::<Vec<_>>();
+            assert_eq!(seen, [7], "{timeout:?}");
+        }
+    }
 
     /// The server said that too many files were open when it had as many connections as it may.
     #[test]
