@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -11,6 +12,28 @@ use crate::harness::{Guarded, real_peer};
 
 /// What chromedriver prints before its port.
 const STARTED: &str = "started successfully on port ";
+
+/// Starts the driver. Returns its port, unless it ends without one: while another test has very many connections, it may
+/// find no free port. It then says why.
+fn started(driver: &Path) -> Option<(u16, Guarded)> {
+    let mut command = Command::new(driver);
+    command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut driver = Guarded(command.spawn().unwrap());
+    let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut said = Vec::new();
+    let port = lines.find_map(|line| {
+        let number = line.split_once(STARTED).and_then(|(_, number)| number.trim_end_matches('.').parse().ok());
+        said.push(line);
+        number
+    });
+    let Some(port) = port else {
+        eprintln!("chromedriver has no port: {said:?}");
+        return None;
+    };
+    // It is read to its end, or the driver would wait for a reader.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some((port, driver))
+}
 
 /// A browser with one page.
 pub(crate) struct Browser {
@@ -23,17 +46,8 @@ impl Browser {
     /// Starts one, or returns `None` if this machine has none.
     pub(crate) fn start() -> Option<Self> {
         let (chromium, driver) = (real_peer("chromium")?, real_peer("chromedriver")?);
-        let mut command = Command::new(driver);
-        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut driver = command.spawn().unwrap();
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let port = lines.find_map(|line| {
-            let number = line.split_once(STARTED)?.1.trim_end_matches('.');
-            number.parse().ok()
-        });
-        // It is read to its end, or the driver would wait for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        let mut browser = Self { port: port.unwrap(), session: String::new(), _driver: Guarded(driver) };
+        let (port, driver) = awaited("the driver", || started(&driver));
+        let mut browser = Self { port, session: String::new(), _driver: driver };
         let arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"];
         let asked = json!({ "capabilities": { "alwaysMatch": {
             "goog:chromeOptions": { "binary": chromium, "args": arguments },
