@@ -116,8 +116,8 @@ pub struct Changes {
     held: AHashMap<(usize, u32), HeldChange>,
     /// Changes that wait for the last change of a slot of an older table, by the address of that slot.
     blocked: AHashMap<usize, Vec<HeldChange>>,
-    /// Changes of the ring that is drained, from the oldest on: first those whose memory has come, then those whose slots
-    /// have come and whose entries are on their way, then those whose slots are on their way. Empty between two rings.
+    /// Changes of the ring that is drained, from the oldest on: those whose memory has come, those whose slots have come
+    /// and whose entries are on their way, and those whose slots are on their way. Empty between two rings.
     ahead: VecDeque<HeldChange>,
     /// How many changes at the front of `ahead` have their memory here, so that their turn may have come.
     ready: usize,
@@ -184,12 +184,8 @@ impl Changes {
             feed.tell_dropped(sink);
         }
         self.give_back();
-        Drained { taken, left: self.left(), closing, closed: closing && self.rings.is_empty() }
-    }
-
-    /// Changes that are in the rings, by recent counts.
-    fn left(&self) -> u64 {
-        self.rings.values().map(|state| state.ring.queue.pushed() - state.taken).sum()
+        let left = self.rings.values().map(|state| state.ring.queue.len()).sum();
+        Drained { taken, left, closing, closed: closing && self.rings.is_empty() }
     }
 
     /// Takes equal shares of the rings, and gives the unused part of a share to the rings that have more. The cost is
@@ -269,8 +265,8 @@ impl Changes {
         self.ahead.pop_front()
     }
 
-    /// Announces the changes whose turn has come, of `work` and of the ready ones, and the held changes that follow them.
-    /// With a feed, it may end when they have many bytes, with the rest still to come.
+    /// Announces the changes whose turn has come, of `work` and of the ready ones, and the held changes that follow
+    /// them. With a feed, it may end when they have many bytes, with the rest still to come.
     fn run(&mut self, sink: &mut dyn ChangeSink) {
         let (registry, shared) = (Arc::clone(&self.registry), Arc::clone(&self.retire.0));
         sink.begin();
@@ -321,8 +317,8 @@ impl Changes {
         self.hand_on();
     }
 
-    /// The kind of a change of this slot that has come and whose turn has not, if it says more than that the element has a
-    /// value or none.
+    /// The kind of a change of this slot that has come and whose turn has not, if it says more than that the element
+    /// has a value or none.
     fn kind_of(&self, address: usize, version: u32) -> Option<Committed> {
         if self.telling == 0 {
             return None;

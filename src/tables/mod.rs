@@ -192,7 +192,7 @@ pub struct Drained {
     /// Changes taken from the rings.
     pub taken: usize,
     /// Changes left in the rings, by recent counts.
-    pub left: u64,
+    pub left: usize,
     /// The tables are closed: no session is made any more.
     pub closing: bool,
     /// The tables are closed, all sessions are dropped, and all changes are announced.

@@ -13,8 +13,8 @@ use crate::harness::{Guarded, real_peer};
 /// What chromedriver prints before its port.
 const STARTED: &str = "started successfully on port ";
 
-/// Starts the driver. Returns its port, unless it ends without one: while another test has very many connections, it may
-/// find no free port. It then says why.
+/// Starts the driver. Returns its port, unless it ends without one: while another test has very many connections, it
+/// may find no free port. It then says why.
 fn started(driver: &Path) -> Option<(u16, Guarded)> {
     let mut command = Command::new(driver);
     command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

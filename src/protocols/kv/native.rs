@@ -324,8 +324,8 @@ impl WorkerState {
         for ((parsed, (few, many)), (client, message)) in spaces.zip(firsts) {
             let parts = parsed.insert(read(&message, few, many, self.value_max));
             // The refusal is counted when it is answered.
-            if client.user.is_some() {
-                parts.restrict_silently(client.user.as_ref());
+            if let Some(user) = &client.user {
+                parts.restrict_silently(Some(user));
             }
         }
         let _places = self.session.batch(now).prefetch(decoded.iter().flatten().map(RequestParts::element));

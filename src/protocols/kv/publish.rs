@@ -46,7 +46,7 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 /// keep a worker busy for longer than that.
 const GIVE_WAY_TIME: Duration = Duration::from_micros(50);
 /// Changes left in the rings above which it does not give way. It tells as many within a millisecond.
-const LEFT_MANY: u64 = 8_192;
+const LEFT_MANY: usize = 8_192;
 
 pub(super) use feed::FeedPublisher;
 pub use one_frame::NotificationEncoder;
@@ -143,14 +143,14 @@ impl Publisher {
 
     /// Publishes committed changes, up to a burst.
     fn announce(&mut self) -> Drained {
+        let has_listeners = self.has_listeners();
         let Self { subscribers, feed, one_frame, changes, clock, metrics, end, .. } = self;
         if let Some(feed) = feed {
             feed.begin(clock.now());
         }
         let until = end.map(|end| (end, *clock));
-        let (feed_part, one_frame_part) = (feed.as_mut(), one_frame.as_mut());
         let mut sink =
-            Sink { subscribers, feed: feed_part, one_frame: one_frame_part, metrics, until, has_listeners: true };
+            Sink { subscribers, feed: feed.as_mut(), one_frame: one_frame.as_mut(), metrics, until, has_listeners };
         let drained = changes.drain_to(PUBLISH_BURST, &mut sink);
         subscribers.send();
         if let Some(feed) = feed {
@@ -199,9 +199,12 @@ impl Publisher {
 
     /// Whether nobody subscribes.
     fn is_idle(&self) -> bool {
-        self.subscribers.is_idle()
-            && self.feed.as_ref().is_none_or(FeedPublisher::is_idle)
-            && self.one_frame.as_ref().is_none_or(OneFramePublisher::is_idle)
+        !self.has_listeners() && self.feed.as_ref().is_none_or(FeedPublisher::is_idle)
+    }
+
+    /// Whether somebody subscribes to notifications, of either kind.
+    fn has_listeners(&self) -> bool {
+        !self.subscribers.is_idle() || self.one_frame.as_ref().is_some_and(|one_frame| !one_frame.is_idle())
     }
 
     /// Updates the metrics for STATS.
@@ -218,7 +221,7 @@ struct Sink<'p> {
     metrics: &'p PublishTally,
     /// At the end of the server: when it sends no more, and the clock.
     until: Option<(Now, Clock)>,
-    /// Somebody subscribes to notifications. No subscription comes or goes between two calls of `begin`.
+    /// Somebody subscribed to notifications when the burst began. Subscriptions come between two bursts.
     has_listeners: bool,
 }
 
@@ -231,10 +234,8 @@ impl Sink<'_> {
 impl ChangeSink for Sink<'_> {
     fn begin(&mut self) {
         self.subscribers.make_room();
-        self.has_listeners = !self.subscribers.is_idle();
         if let Some(one_frame) = &mut self.one_frame {
             one_frame.make_room();
-            self.has_listeners |= !one_frame.is_idle();
         }
     }
 

@@ -157,7 +157,8 @@ fn a_peer_with_an_id_that_is_too_long_is_given_another() {
 #[test]
 fn a_handshake_is_bounded_and_leaves_no_properties() {
     let (_context, router, address) = router();
-    // The head of a large one ends it, or its first bytes do: the rest need not come. A smaller one ends it once it is whole.
+    // The head of a large one ends it, or its first bytes do: the rest need not come. A smaller one ends it once it is
+    // whole.
     for (minor, length) in [(0, 8_193), (1, 20_000), (0, 16 << 20)] {
         let mut stream = greeted(&address, minor);
         let command = ready(&vec![b'i'; length]);
