@@ -66,11 +66,17 @@ impl Responder<'_> {
             return Ok(false);
         }
         let timed = is_timed.then(|| self.clock.now().nanos());
-        let (command, reply) = match &parts.request {
-            Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
-            Err(fault) => (fault.command, Reply::Refused(fault.reason)),
+        let command = parts.command();
+        // The reply is not moved: a copy so soon after its fields were stored waits for the stores.
+        let answered = match &parts.request {
+            Ok(request) => handle(request, batch, self.context),
+            Err(fault) => Ok(Reply::Refused(fault.reason)),
         };
-        if !command.is_some_and(Command::may_change_elements) && !fits(&reply) {
+        let reply = match &answered {
+            Ok(reply) => reply,
+            Err(Busy) => return Err(Busy),
+        };
+        if !command.is_some_and(Command::may_change_elements) && !fits(reply) {
             return Ok(false);
         }
         for frame in parts.envelope {
@@ -78,7 +84,7 @@ impl Responder<'_> {
         }
         reply.encode(sink);
         let reason = match reply {
-            Reply::Refused(reason) => Some(reason),
+            Reply::Refused(reason) => Some(*reason),
             _ => None,
         };
         self.metrics.count(command, reason);
