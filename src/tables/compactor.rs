@@ -56,7 +56,7 @@ use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::CELLS;
 use super::memory_budget::{BudgetReading, settle, signed, slot_bytes, unsigned};
-use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotHandle, SlotRef, SlotState};
+use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotHandle, SlotRef, SlotState, give_back_memory};
 use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
@@ -288,6 +288,7 @@ impl Compactor {
         self.called = (level, 0);
         self.garbage.sweep();
         self.shared.compactor.call();
+        give_back_memory();
         allocator::collect_thread();
         allocator::collect_process();
     }
@@ -424,6 +425,8 @@ fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option
     if !passes.include(old.address()) {
         return None;
     }
+    // The new entry is not to take the place of one that was moved before.
+    give_back_memory();
     let mut entry = EntryBox::new(old.value());
     entry.stamp(old.version(), old.deadline());
     if old.is_quiet() {

@@ -1,8 +1,8 @@
 //! The slot: the place of one element, its versioned entries, and the CAS that changes it.
 //!
 //! All `unsafe` code of the tables is in this file, `slot/entry.rs`, `slot/handle.rs`, `slot/deadline.rs`,
-//! `slot/cell.rs`, `slot/arc_cell.rs` and `slot/ring.rs`. These files know no tables, threads, queues or time, and they
-//! never wait, but for the lock of the extensions.
+//! `slot/free_list.rs`, `slot/cell.rs`, `slot/arc_cell.rs` and `slot/ring.rs`. These files know no tables, threads,
+//! queues or time, and they never wait, but for the lock of the extensions.
 //!
 //! # Memory
 //!
@@ -61,12 +61,13 @@
 //! so a [`SlotRef`] taken under a guard is valid until the guard is dropped. Entries are freed one epoch after they
 //! were replaced.
 
-#![allow(unsafe_code, reason = "here, and in the six files below, is where the tables manage memory by hand")]
+#![allow(unsafe_code, reason = "here, and in the seven files below, is where the tables manage memory by hand")]
 
 mod arc_cell;
 mod cell;
 mod deadline;
 mod entry;
+mod free_list;
 mod handle;
 #[cfg(all(test, feature = "models"))]
 mod model;
@@ -91,6 +92,7 @@ pub(super) use entry::VERSION_BITS;
 pub(super) use entry::count;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, free_entry};
+pub(super) use free_list::give_back as give_back_memory;
 pub(super) use handle::SlotHandle;
 pub(super) use ring::{Ring, RingReader, RingWriter};
 
@@ -278,6 +280,21 @@ fn prefetch_bytes(address: *const u8, bytes: usize) {
         // SAFETY: the instruction never faults at any address, and reads no memory. Each step is within another
         // line.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(offset).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, bytes);
+}
+
+/// Asks the processor to fetch the cache lines of `bytes` bytes from this address, so that it can write to them. A hint,
+/// as above.
+#[inline]
+fn prefetch_to_write(address: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for offset in (0..address.addr() % LINE_BYTES + bytes).step_by(LINE_BYTES) {
+        let line = address.wrapping_add(offset);
+        // SAFETY: as above. Processors without this instruction do nothing. The compiler makes a fetch to read of its own
+        // function, unless it may assume such a processor.
+        unsafe { std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (address, bytes);

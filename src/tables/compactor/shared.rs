@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Thread;
 
 use super::super::sleeper::Sleeper;
+use super::super::slot::give_back_memory;
 use crate::allocator;
 use crate::lock::{Mutex, MutexGuard};
 use crate::stats::SharedCounter;
@@ -66,6 +67,7 @@ impl CompactorShared {
 
     #[cold]
     pub(in crate::tables) fn collect(&self) {
+        give_back_memory();
         allocator::collect_thread();
         self.heard.fetch_add(1, Ordering::Relaxed);
     }

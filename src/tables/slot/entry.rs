@@ -2,12 +2,13 @@
 //!
 //! This module does not know slots.
 
-use std::alloc::{self, Layout};
+use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use crossbeam::epoch::Guard;
 
+use super::free_list;
 use crate::limits::VALUE_BYTES_MAX;
 
 /// A deadline that never passes. Deadlines are milliseconds since the server started and have 43 bits.
@@ -24,7 +25,7 @@ const LENGTH_HIGH_BITS: u32 = 4;
 const QUIET: u64 = 1 << LENGTH_HIGH_BITS;
 
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (LENGTH_LOW_BITS + LENGTH_HIGH_BITS));
-const _: () = assert!(ENTRY_HEADER_BYTES == 16);
+const _: () = assert!(ENTRY_HEADER_BYTES == 16 && align_of::<Entry>() == 8);
 
 /// The header of an entry. The value's bytes follow it in the same allocation.
 #[repr(C, align(8))]
@@ -65,9 +66,7 @@ impl Entry {
     }
 
     fn layout(length: usize) -> Layout {
-        let bytes = ENTRY_HEADER_BYTES + length;
-        Layout::from_size_align(bytes, align_of::<Entry>())
-            .unwrap_or_else(|_| unreachable!("a value has at most 25 bits of length"))
+        free_list::layout(ENTRY_HEADER_BYTES + length)
     }
 }
 
@@ -81,7 +80,7 @@ pub(super) unsafe fn free_entry(entry: NonNull<Entry>) {
         let layout = Entry::layout(entry.as_ref().length());
         #[cfg(test)]
         count::ENTRIES.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        alloc::dealloc(entry.as_ptr().cast(), layout);
+        free_list::free(entry.cast(), layout);
     }
 }
 
@@ -92,12 +91,9 @@ impl EntryBox {
     /// Copies `value`. [`EntryBox::stamp`] sets version and deadline.
     pub(in crate::tables) fn new(value: &[u8]) -> Self {
         let layout = Entry::layout(value.len());
-        // SAFETY: the layout is not empty, since the header has 16 bytes. Header and value fit it, and no other thread
-        // has the pointer yet.
+        let entry = free_list::allocate(layout).cast::<Entry>();
+        // SAFETY: header and value fit the layout, and no other thread has the pointer yet.
         unsafe {
-            let Some(entry) = NonNull::new(alloc::alloc(layout).cast::<Entry>()) else {
-                alloc::handle_alloc_error(layout);
-            };
             #[cfg(test)]
             count::ENTRIES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             entry.write(Entry::pack(0, NEVER, value.len()));
@@ -229,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_entry_takes_its_header_and_its_value() {
-        assert_eq!([0, 1, 64].map(|length| Entry::layout(length).size()), [16, 17, 80]);
+        assert_eq!([0, 1, 64].map(|length| Entry::layout(length).size()), [16, 24, 80]);
         assert_eq!((NEVER, VERSION_BITS), ((1 << 43) - 1, 59));
     }
 }
