@@ -106,12 +106,14 @@ impl History {
         self.order.front().copied().filter(|_| self.bytes > self.bytes_max)
     }
 
-    /// Evicts the oldest message, which is of this life.
-    pub(super) fn evict(&mut self, kept: &mut KeptMessages) {
+    /// Evicts the oldest message, which is of this life. Returns its payload.
+    pub(super) fn evict(&mut self, kept: &mut KeptMessages) -> Option<Arc<[u8]>> {
         let before = room_of(&kept.0) + room_of(&self.order);
         pop(&mut self.order);
-        let evicted = pop(&mut kept.0).map_or(0, |message| payload_bytes(&message.payload));
-        self.bytes = self.bytes + room_of(&kept.0) + room_of(&self.order) - before - evicted;
+        let evicted = pop(&mut kept.0).map(|message| message.payload);
+        let bytes = evicted.as_deref().map_or(0, payload_bytes);
+        self.bytes = self.bytes + room_of(&kept.0) + room_of(&self.order) - before - bytes;
+        evicted
     }
 }
 
@@ -176,7 +178,7 @@ mod tests {
             while let Some(life) = history.next_to_evict() {
                 let kept = &mut lives[usize::from(life == 1)];
                 evicted.extend(kept.oldest());
-                history.evict(kept);
+                drop(history.evict(kept));
             }
             assert!(history.bytes() <= 10_000);
         }
@@ -192,7 +194,7 @@ mod tests {
         (0..10_000).for_each(|first| history.push(1, &mut long, first, payload(1)));
         history.bytes_max = 0;
         while history.next_to_evict().is_some() && history.len() > 0 {
-            history.evict(&mut long);
+            drop(history.evict(&mut long));
         }
         assert!(long.is_empty() && history.bytes() < 10_000, "{}", history.bytes());
         history.bytes_max = usize::MAX;

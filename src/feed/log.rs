@@ -168,6 +168,15 @@ impl Life {
     }
 }
 
+/// A message that no change is added to.
+#[derive(Debug)]
+struct EndedMessage {
+    incarnation: u64,
+    /// The sequence of its first change.
+    first: u64,
+    payload: Arc<[u8]>,
+}
+
 /// What the feed tells, and has told. One thread writes it, under a lock.
 #[derive(Debug)]
 pub struct FeedLog {
@@ -179,13 +188,16 @@ pub struct FeedLog {
     told: ToldVersions,
     /// Lives with an open message.
     open: Vec<u64>,
-    /// Buffers for open messages, at most one for each change of a batch. Lives without an open message have none: there
-    /// may be many.
+    /// Messages that have ended since the last [`FeedLog::seal`]. Empty after it.
+    ended: Vec<EndedMessage>,
+    /// Buffers for open messages, a few. Lives without an open message have none: there may be many.
     spare: Vec<Vec<u8>>,
     /// Bytes of the changes that were told since the published messages were taken.
     batch_bytes: usize,
     published: Vec<PublishedMessage>,
     history: History,
+    /// Messages that have just left the history. Empty between two calls.
+    evicted: Vec<Arc<[u8]>>,
     metrics: FeedMetrics,
 }
 
@@ -199,10 +211,12 @@ impl FeedLog {
             newest: AHashMap::new(),
             told: ToldVersions::new(),
             open: Vec::new(),
+            ended: Vec::new(),
             spare: Vec::new(),
             batch_bytes: 0,
             published: Vec::new(),
             history: History::new(history_bytes),
+            evicted: Vec::new(),
             metrics: FeedMetrics::default(),
         }
     }
@@ -235,12 +249,10 @@ impl FeedLog {
         if CHANGES_HEAD_BYTES + self.batch_bytes + bytes > FEED_MESSAGE_BYTES
             && self.lives.get(change.incarnation).is_some_and(|life| life.lacks_room(bytes))
         {
-            self.seal();
+            self.end_messages();
         }
-        if self.lives.get(change.incarnation).is_none() {
-            self.begin_life(change);
-        }
-        let Some(life) = self.lives.get_mut(change.incarnation) else { unreachable!("it has begun") };
+        let place = self.lives.place(change.incarnation).unwrap_or_else(|| self.begin_life(change));
+        let Some(life) = self.lives.at(place, change.incarnation) else { unreachable!("it has begun") };
         if change.replaces_value {
             life.digest.remove(change.key, change.version - 1);
         }
@@ -259,16 +271,17 @@ impl FeedLog {
         life.next += 1;
         self.metrics.changes += 1;
         if life.is_full() {
-            self.seal();
+            self.end_messages();
         }
     }
 
+    /// Returns its place.
     #[cold]
-    fn begin_life(&mut self, change: &DueChange<'_>) {
+    fn begin_life(&mut self, change: &DueChange<'_>) -> usize {
         let life = Life::new(change.table);
         let newest = self.newest.entry(Arc::clone(&life.topic)).or_default();
         *newest = change.incarnation.max(*newest);
-        self.lives.insert(change.incarnation, life);
+        self.lives.insert(change.incarnation, life)
     }
 
     /// Whether so many bytes were told that the caller should end the batch, and take the published messages.
@@ -277,22 +290,39 @@ impl FeedLog {
         self.batch_bytes >= FEED_MESSAGE_BYTES
     }
 
-    /// Ends the open messages. They are in the history, and among the published ones. Older lives come first: the last
-    /// change of a key in an older life is told before the first in a younger one, and so it is published before it.
+    /// Ends the open messages. They are in the history, and among the published ones.
     pub fn seal(&mut self) {
+        self.end_messages();
+        let mut ended = std::mem::take(&mut self.ended);
+        for EndedMessage { incarnation, first, payload } in ended.drain(..) {
+            let Some(life) = self.lives.get_mut(incarnation) else { unreachable!("a life with a message stays") };
+            self.published.push(PublishedMessage { topic: Arc::clone(&life.topic), payload: Arc::clone(&payload) });
+            self.history.push(incarnation, &mut life.kept, first, payload);
+            self.metrics.messages += 1;
+        }
+        self.ended = ended;
+        self.evict_some();
+    }
+
+    /// Ends the open messages. Older lives come first: the last change of a key in an older life is told before the
+    /// first in a younger one, and so it is published before it.
+    ///
+    /// [`FeedLog::seal`] does the rest, later. It counts references, and such an instruction waits for all stores before
+    /// it: here for those of a long copy to memory that no cache has.
+    fn end_messages(&mut self) {
         let mut open = std::mem::take(&mut self.open);
         open.sort_unstable();
-        open.drain(..).for_each(|incarnation| self.seal_life(incarnation));
+        open.drain(..).for_each(|incarnation| self.end_message(incarnation));
         self.open = open;
     }
 
-    fn seal_life(&mut self, incarnation: u64) {
+    fn end_message(&mut self, incarnation: u64) {
         let Some(life) = self.lives.get_mut(incarnation).filter(|life| life.open_count > 0) else { return };
         let first = life.next - u64::from(life.open_count);
         let position = FeedPosition { epoch: self.epoch, incarnation, sequence: first };
         let head = changes_head(position, life.open_count);
         life.open.iter_mut().zip(head).for_each(|(byte, head)| *byte = head);
-        let payload: Arc<[u8]> = Arc::from(&*life.open);
+        self.ended.push(EndedMessage { incarnation, first, payload: Arc::from(&*life.open) });
         let mut buffer = std::mem::take(&mut life.open);
         if self.spare.len() < FEED_CHANGES_MAX {
             buffer.clear();
@@ -300,25 +330,25 @@ impl FeedLog {
             self.spare.push(buffer);
         }
         life.open_count = 0;
-        self.published.push(PublishedMessage { topic: Arc::clone(&life.topic), payload: Arc::clone(&payload) });
-        self.history.push(incarnation, &mut life.kept, first, payload);
-        self.metrics.messages += 1;
-        self.evict_some();
     }
 
     /// Evicts some messages if the history has more than its bound. Returns false when it is within it. A caller that
     /// shares the feed gives others their turn between two calls: one long message may stand for very many short ones.
     pub fn evict_some(&mut self) -> bool {
         for _ in 0..EVICTED_AT_ONCE {
-            let Some(incarnation) = self.history.next_to_evict() else { return false };
+            let Some(incarnation) = self.history.next_to_evict() else { break };
             let Some(life) = self.lives.get_mut(incarnation) else { unreachable!("a life stays while it is kept") };
-            self.history.evict(&mut life.kept);
+            self.evicted.extend(self.history.evict(&mut life.kept));
             if life.is_dropped && life.kept.is_empty() {
                 self.history.forget_life(life.bytes());
                 self.lives.remove(incarnation);
             }
         }
-        true
+        // Their counts have left all caches. To read them all first lets the cache misses overlap; to give the references
+        // back one by one does not.
+        std::hint::black_box(self.evicted.iter().map(Arc::strong_count).sum::<usize>());
+        self.evicted.clear();
+        self.history.next_to_evict().is_some()
     }
 
     /// Ends a life of a table: no change of it follows.

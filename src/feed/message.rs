@@ -113,17 +113,34 @@ impl<'m> FeedChange<'m> {
     }
 
     /// Appends its encoding. A key has at most 64 bytes, and a value less than 2^32.
+    #[inline]
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        // Room is made once: to append each field costs more than to write it.
+        let begin = out.len();
+        out.resize(begin + self.bytes(), 0);
+        let written = out.get_mut(begin..).and_then(|change| self.write(change));
+        debug_assert!(written.is_some(), "there is room for each field");
+    }
+
+    /// Writes its encoding to `change`, which has as many bytes. `None` if it has not.
+    #[inline]
+    fn write(&self, change: &mut [u8]) -> Option<()> {
         #[expect(clippy::cast_possible_truncation, reason = "bounded by the limits of keys and values")]
         let (key_length, value_length) = (self.key.len() as u8, self.value.len() as u32);
-        out.reserve(self.bytes());
-        out.push(self.cause as u8);
-        out.extend_from_slice(&self.version.to_be_bytes());
-        out.extend_from_slice(&self.deadline_millis.unwrap_or(0).to_be_bytes());
-        out.push(key_length);
-        out.extend_from_slice(self.key);
-        out.extend_from_slice(&value_length.to_be_bytes());
-        out.extend_from_slice(self.value);
+        let (cause, change) = change.split_first_mut()?;
+        let (version, change) = change.split_first_chunk_mut()?;
+        let (deadline, change) = change.split_first_chunk_mut()?;
+        let (key_bytes, change) = change.split_first_mut()?;
+        let (key, change) = change.split_at_mut_checked(self.key.len())?;
+        let (value_bytes, value) = change.split_first_chunk_mut()?;
+        *cause = self.cause as u8;
+        *version = self.version.to_be_bytes();
+        *deadline = self.deadline_millis.unwrap_or(0).to_be_bytes();
+        *key_bytes = key_length;
+        key.copy_from_slice(self.key);
+        *value_bytes = value_length.to_be_bytes();
+        value.copy_from_slice(self.value);
+        Some(())
     }
 
     fn decode(reader: &mut ByteReader<'m>) -> Result<Self, MessageFault> {

@@ -21,8 +21,9 @@ impl<L> Lives<L> {
         Self { places: AHashMap::new(), lives: Slab::new(), recent: None }
     }
 
+    /// Where a life is until it is removed.
     #[inline]
-    fn place(&self, incarnation: u64) -> Option<usize> {
+    pub(super) fn place(&self, incarnation: u64) -> Option<usize> {
         match self.recent {
             Some((recent, place)) if recent == incarnation => Some(place),
             _ => self.places.get(&incarnation).copied(),
@@ -37,15 +38,22 @@ impl<L> Lives<L> {
     #[inline]
     pub(super) fn get_mut(&mut self, incarnation: u64) -> Option<&mut L> {
         let place = self.place(incarnation)?;
+        self.at(place, incarnation)
+    }
+
+    /// The life at this place, of this incarnation.
+    #[inline]
+    pub(super) fn at(&mut self, place: usize, incarnation: u64) -> Option<&mut L> {
         self.recent = Some((incarnation, place));
         self.lives.get_mut(place)
     }
 
-    /// Adds a life that is not there.
-    pub(super) fn insert(&mut self, incarnation: u64, life: L) {
+    /// Adds a life that is not there. Returns its place.
+    pub(super) fn insert(&mut self, incarnation: u64, life: L) -> usize {
         let place = self.lives.insert(life);
         let before = self.places.insert(incarnation, place);
         debug_assert!(before.is_none(), "a life begins once");
+        place
     }
 
     #[cfg(test)]
