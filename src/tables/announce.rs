@@ -51,8 +51,14 @@ use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::feed::{PublishedMessage, table_of_topic};
-use crate::limits::LOOK_AHEAD;
 pub use audience::Audience;
+
+/// Changes that are taken together from a ring: so many slots, and the entries of as many others, are on their way at a
+/// time. The processor fetches as many lines at once, and so many changes take longer than a fetch.
+const LOOK_AHEAD: usize = 16;
+/// Changes of one run, whose messages of the feed are kept and counted together: an instruction that counts references
+/// waits for all stores before it, and a message is copied to memory that no cache has.
+const RUN_CHANGES: usize = 4 * FEED_CHANGES_MAX;
 
 /// Sends one notification: the table's name as it was created, the kind of the change, the key.
 type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
@@ -76,6 +82,15 @@ struct RingState {
     announced: u64,
     /// Changes taken from the ring. Those not announced are held back.
     taken: u64,
+}
+
+/// The ring that is drained.
+struct Source {
+    ring: u64,
+    /// Changes that may still be taken from it.
+    left: usize,
+    /// It was found empty.
+    is_dry: bool,
 }
 
 /// Announced changes whose credits have yet to be given back to a ring.
@@ -111,8 +126,8 @@ pub struct Changes {
     /// Credits that are given back at the end of the drain. Changes of one ring come in runs, so a ring may be there
     /// more than once, and the list is short.
     owed: Vec<OwedCredits>,
-    /// Changes that arrived before their predecessor, by slot address and version. Such a change holds a handle of its
-    /// slot, so the address is not reused.
+    /// Changes that arrived before their predecessor, by slot address and version. The slot of such a change stays, so the
+    /// address is not reused.
     held: AHashMap<(usize, u32), HeldChange>,
     /// Changes that wait for the last change of a slot of an older table, by the address of that slot.
     blocked: AHashMap<usize, Vec<HeldChange>>,
@@ -145,7 +160,7 @@ impl Changes {
             held: AHashMap::new(),
             blocked: AHashMap::new(),
             // Their lengths are bounded, and known before the first table.
-            ahead: VecDeque::with_capacity(3 * FEED_CHANGES_MAX),
+            ahead: VecDeque::with_capacity(3 * LOOK_AHEAD),
             ready: 0,
             entries_fetched: 0,
             work: VecDeque::with_capacity(FEED_CHANGES_MAX),
@@ -208,73 +223,78 @@ impl Changes {
     }
 
     fn drain_ring(&mut self, number: u64, share: usize, sink: &mut dyn ChangeSink) -> usize {
-        let mut taken = 0;
-        // With a feed, as many as one message takes.
-        let at_once = if self.retire.0.feed.is_some() { FEED_CHANGES_MAX } else { LOOK_AHEAD };
-        loop {
-            let count = self.take(number, at_once.min(share - taken));
-            taken += count;
-            self.advance(count);
-            while self.ready > 0 || !self.work.is_empty() {
-                self.run(sink);
-            }
-            if count == 0 && self.ahead.is_empty() {
-                break;
-            }
+        if self.rings.get(&number).is_none_or(|state| state.ring.queue.is_empty()) {
+            return 0;
         }
-        taken
+        let mut source = Source { ring: number, left: share, is_dry: false };
+        while self.run(&mut source, sink) {}
+        share - source.left
     }
 
-    /// Takes a few changes from a ring, and asks the processor to fetch their slots, so that the cache misses overlap.
-    fn take(&mut self, number: u64, count: usize) -> usize {
-        let Some(state) = self.rings.get_mut(&number) else { return 0 };
-        let before = self.ahead.len();
-        while self.ahead.len() - before < count
+    /// Takes a few changes from a ring, and asks the processor to fetch their slots. With a feed it asks for the entries
+    /// of those that were taken before. A change is ready when its memory has had the time of the changes before it to
+    /// come. So the cache misses overlap with each other and with the work. Returns whether there may be more changes.
+    fn look_ahead(&mut self, source: &mut Source, guard: &Guard) -> bool {
+        debug_assert_eq!(self.ready, 0, "the ready ones have had their turns");
+        let slots_fetched = self.ahead.len();
+        self.take(source);
+        self.ready = slots_fetched;
+        if self.retire.0.feed.is_some() {
+            let fresh = self.ahead.range(self.entries_fetched..slots_fetched);
+            fresh.for_each(|held| held.change.slot.slot().prefetch_entry(guard));
+            let entries_fetched = slots_fetched - self.entries_fetched;
+            self.ready = std::mem::replace(&mut self.entries_fetched, entries_fetched);
+        }
+        !self.ahead.is_empty()
+    }
+
+    fn take(&mut self, source: &mut Source) {
+        let count = LOOK_AHEAD.min(source.left);
+        let Some(state) = self.rings.get_mut(&source.ring).filter(|_| count > 0 && !source.is_dry) else { return };
+        let mut taken = 0;
+        while taken < count
             && let Some(change) = state.changes.pop()
         {
             change.slot.slot().prefetch();
             self.telling += usize::from(change.kind().is_telling());
-            self.ahead.push_back(HeldChange { change, ring: number });
+            self.ahead.push_back(HeldChange { change, ring: source.ring });
+            taken += 1;
         }
-        let taken = self.ahead.len() - before;
         state.taken += taken as u64;
-        taken
-    }
-
-    /// Makes the changes ready whose memory has had the time of a run to come, and with a feed asks for the entries of
-    /// those whose slots have. `newest`: changes that were taken just now.
-    fn advance(&mut self, newest: usize) {
-        debug_assert_eq!(self.ready, 0, "the ready ones have had their turns");
-        let slots_fetched = self.ahead.len() - newest;
-        self.ready = slots_fetched;
-        if self.retire.0.feed.is_some() {
-            let guard = epoch::pin();
-            let fresh = self.ahead.range(self.entries_fetched..slots_fetched);
-            fresh.for_each(|held| held.change.slot.slot().prefetch_entry(&guard));
-            let entries_fetched = slots_fetched - self.entries_fetched;
-            self.ready = std::mem::replace(&mut self.entries_fetched, entries_fetched);
-        }
+        source.left -= taken;
+        // What comes meanwhile has its turn in the next drain.
+        source.is_dry = taken < count;
     }
 
     /// The next change whose turn may have come.
-    fn next(&mut self) -> Option<HeldChange> {
+    fn next(&mut self, source: &mut Source, guard: &Guard) -> Option<HeldChange> {
         if let Some(held) = self.work.pop_front() {
             return Some(held);
         }
-        self.ready = self.ready.checked_sub(1)?;
+        while self.ready == 0 {
+            if !self.look_ahead(source, guard) {
+                return None;
+            }
+        }
+        self.ready -= 1;
         self.ahead.pop_front()
     }
 
-    /// Announces the changes whose turn has come, of `work` and of the ready ones, and the held changes that follow
-    /// them. With a feed, it may end when they have many bytes, with the rest still to come.
-    fn run(&mut self, sink: &mut dyn ChangeSink) {
+    /// Announces some changes whose turn has come, of `work` and of the ring, and the held changes that follow them.
+    /// Returns whether there may be more. A run is short, and with a feed it ends when the changes have many bytes:
+    /// other threads wait for its guard and for the feed.
+    fn run(&mut self, source: &mut Source, sink: &mut dyn ChangeSink) -> bool {
         let (registry, shared) = (Arc::clone(&self.registry), Arc::clone(&self.retire.0));
         sink.begin();
         let guard = epoch::pin();
         let mut feed = shared.feed.as_ref().map(|feed| (feed, feed.log()));
-        while feed.as_ref().is_none_or(|(_, log)| !log.ends_batch())
-            && let Some(held) = self.next()
-        {
+        let (mut count, mut is_over) = (0, false);
+        while count < RUN_CHANGES && feed.as_ref().is_none_or(|(_, log)| !log.ends_batch()) {
+            let Some(held) = self.next(source, &guard) else {
+                is_over = true;
+                break;
+            };
+            count += 1;
             if held.change.is_quiet() {
                 self.settle(held, &guard);
                 continue;
@@ -315,6 +335,7 @@ impl Changes {
             feed.publish(log, sink);
         }
         self.hand_on();
+        !is_over
     }
 
     /// The kind of a change of this slot that has come and whose turn has not, if it says more than that the element
@@ -339,7 +360,7 @@ impl Changes {
         slot.set_announced(change.version);
         self.owe(ring);
         if change.kind().vacates() {
-            self.retire(table, change.slot, guard);
+            self.retire(table, change.slot.into_handle(), guard);
         } else if change.kind().is_last() {
             self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
             if table.release_unsettled() {

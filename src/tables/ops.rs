@@ -50,8 +50,8 @@ use super::lookup::{Found, absence, look};
 use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, extension_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
-    ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SLOT_HEADER_BYTES, SeenWord, SlotHandle, SlotRef,
-    SlotState,
+    ChangedSlot, ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SLOT_HEADER_BYTES, SeenWord,
+    SlotHandle, SlotRef, SlotState,
 };
 use super::table::Table;
 use super::{Refusal, TablesShared};
@@ -339,7 +339,11 @@ impl<'h> Ops<'h> {
     /// because no thread waits between its CAS and this push.
     fn committed(&mut self, table: &Table, slot: SlotRef<'_>, commit: Commit) {
         reach(Failpoint::Committed);
-        self.writer.push(Change::new(slot.handle(), table.number(), commit));
+        let changed = match self.shared.feed {
+            Some(_) => ChangedSlot::uncounted(slot),
+            None => slot.handle().into(),
+        };
+        self.writer.push(Change::new(changed, table.number(), commit));
     }
 
     /// Has the wheel look at the slot at `deadline`, if it does not look earlier anyway. Called after the CAS that set

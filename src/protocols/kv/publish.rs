@@ -42,9 +42,9 @@ const GATHER_CHANGES_MIN: usize = 32;
 /// How long it lets them gather. A message for many changes costs the system, and the subscriber, little more than one
 /// for a few.
 const GATHER_TIME: Duration = Duration::from_millis(1);
-/// How long it gives way after a full burst. A burst takes about as long, and the requests that clients have under way
-/// keep a worker busy for longer than that.
-const GIVE_WAY_TIME: Duration = Duration::from_micros(50);
+/// How long it gives way after a full burst, to which the system adds up to 50 µs. A burst takes about as long, and the
+/// requests that clients have under way keep a worker busy for longer than that.
+const GIVE_WAY_TIME: Duration = Duration::from_micros(20);
 /// Changes left in the rings above which it does not give way. It tells as many within a millisecond.
 const LEFT_MANY: usize = 8_192;
 

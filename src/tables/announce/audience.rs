@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::{Announce, AnnounceOnly, Changes, HeldChange, Retired};
+use super::{Announce, AnnounceOnly, Changes, HeldChange, Retired, Source};
 use crate::tables::change::ChangeQueue;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::slot::SlotState;
@@ -136,9 +136,8 @@ impl Changes {
 
     fn work_off(&mut self) {
         let nobody: &mut Announce<'_> = &mut |_, _, _| {};
-        while !self.work.is_empty() {
-            self.run(&mut AnnounceOnly(nobody));
-        }
+        let mut none = Source { ring: 0, left: 0, is_dry: true };
+        while self.run(&mut none, &mut AnnounceOnly(nobody)) {}
     }
 
     /// Deals with a quiet change.
@@ -163,7 +162,7 @@ impl Changes {
         {
             // A retired slot counts as announced.
             slot.set_announced(change.version);
-            self.retire(table, change.slot, guard);
+            self.retire(table, change.slot.into_handle(), guard);
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use super::*;
-use crate::tables::slot::{EntryBox, NEVER};
+use crate::tables::slot::{EntryBox, NEVER, SlotHandle};
 use crate::tables::trials::waiting::counting_waker;
 
 /// A queue whose writers have 64 credits, and a writer that has used `count` of its own.
@@ -16,7 +16,7 @@ fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
     for version in 1..=count {
         let version = u64::from(version);
         let commit = Commit { version, kind: Committed::Updated, is_quiet: false, follows_quiet: false };
-        writer.push(Change::new(slot.slot().handle(), 7, commit));
+        writer.push(Change::new(slot.slot().handle().into(), 7, commit));
     }
     (queue, writer)
 }
@@ -69,7 +69,7 @@ fn a_change_keeps_its_table_its_kind_and_its_flags() {
         for kind in Committed::ALL {
             for (is_quiet, follows_quiet) in [(false, false), (false, true), (true, false), (true, true)] {
                 let commit = Commit { version: (1 << 58) - 1, kind, is_quiet, follows_quiet };
-                let change = Change::new(slot.slot().handle(), table, commit);
+                let change = Change::new(slot.slot().handle().into(), table, commit);
                 assert_eq!((change.version, change.table(), change.kind()), (u32::MAX, table, kind));
                 assert_eq!((change.is_quiet(), change.follows_quiet()), (is_quiet, follows_quiet));
             }

@@ -132,3 +132,97 @@ impl fmt::Debug for SlotHandle {
         write!(f, "SlotHandle({:p})", self.0)
     }
 }
+
+/// The slot of a change that is on its way to the publisher: counted, or kept by the index until the change is
+/// announced. A reference would cost the writer and the publisher a locked instruction each, which waits for all stores
+/// before it.
+///
+/// # What keeps an uncounted slot
+///
+/// The index has a reference of its own, and releases it one epoch after the slot has left. A slot leaves in three ways,
+/// and none of them comes before its last change is announced, as long as no change is quiet:
+///
+/// - **Retired.** The publisher retires a slot whose deletion is its last change, and announced (`Changes::retire`).
+/// - **Moved.** The compactor moves a slot whose last change is announced ([`SlotRef::move_out`]).
+/// - **Deleted with its table.** The seal is the last change of each slot. The table is settled, and forgets its index,
+///   when all seals are announced (`Table::release_unsettled`).
+///
+/// The publisher looks at the slot under a guard that it had before it announced the change. A change that is dropped
+/// without being announced, at the end of the process, does not look at its slot.
+///
+/// With debug assertions an uncounted one holds a reference as well, and each look checks that it is not the last.
+pub(in crate::tables) struct ChangedSlot(NonNull<Slot>);
+
+/// In the address of a [`ChangedSlot`]: it holds a reference.
+const COUNTED: usize = 1;
+const _: () = assert!(align_of::<Slot>() > COUNTED);
+
+// SAFETY: as for `SlotHandle`, whose memory it reaches.
+unsafe impl Send for ChangedSlot {}
+
+impl From<SlotHandle> for ChangedSlot {
+    /// A counted one.
+    fn from(handle: SlotHandle) -> Self {
+        let slot = handle.0.as_ptr().map_addr(|address| address | COUNTED);
+        std::mem::forget(handle);
+        // SAFETY: an address with a bit set is not 0.
+        Self(unsafe { NonNull::new_unchecked(slot) })
+    }
+}
+
+impl ChangedSlot {
+    /// The slot of a change that has just been committed and will be announced. There is a feed, so no change is quiet.
+    #[inline]
+    pub(in crate::tables) fn uncounted(slot: SlotRef<'_>) -> Self {
+        if cfg!(debug_assertions) {
+            std::mem::forget(slot.handle());
+        }
+        Self(slot.slot)
+    }
+
+    fn is_counted(&self) -> bool {
+        self.0.addr().get() & COUNTED != 0
+    }
+
+    fn address(&self) -> NonNull<Slot> {
+        // SAFETY: the address of a slot is not 0, and `COUNTED` is none of its bits.
+        unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|address| address & !COUNTED)) }
+    }
+
+    /// The slot, for as long as the change is on its way, and for as long as a guard lives that was there before it was
+    /// announced.
+    #[inline]
+    pub(in crate::tables) fn slot(&self) -> SlotRef<'_> {
+        let slot = SlotRef { slot: self.address(), _guard: PhantomData };
+        debug_assert!(
+            self.is_counted() || slot.header().references.load(Ordering::Relaxed) / REFERENCE > 1,
+            "the index keeps the slot until its last change is announced"
+        );
+        slot
+    }
+
+    /// A counted reference. As for [`ChangedSlot::slot`], the slot is still there.
+    pub(in crate::tables) fn into_handle(self) -> SlotHandle {
+        if self.is_counted() || cfg!(debug_assertions) {
+            let slot = self.address();
+            std::mem::forget(self);
+            return SlotHandle(slot);
+        }
+        self.slot().handle()
+    }
+}
+
+impl Drop for ChangedSlot {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_counted() || cfg!(debug_assertions) {
+            drop(SlotHandle(self.address()));
+        }
+    }
+}
+
+impl fmt::Debug for ChangedSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChangedSlot({:p})", self.address())
+    }
+}

@@ -13,11 +13,16 @@
 //! This module wakes no thread, and does not know the messages.
 
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
+use super::{prefetch, prefetch_to_write};
 use crate::tables::sync::{AtomicU64, Ordering, UnsafeCell};
+
+/// How far ahead of a message the cell is that is fetched, to be written or to be read.
+const FETCHED_AHEAD: u64 = 16;
 
 /// What both ends share.
 pub(in crate::tables) struct Ring<T> {
@@ -116,6 +121,8 @@ impl<T> RingWriter<T> {
                 return Err(message);
             }
         }
+        // The reader's core has the line of a cell that comes. A store to it would hold up all stores behind it.
+        prefetch_to_write(ptr::from_ref(self.ring.cell(self.pushed + FETCHED_AHEAD)).cast(), 1);
         // SAFETY: the cell has no message, and the reader does not read it before the store below.
         self.ring.cell(self.pushed).with_mut(|cell| unsafe { (*cell).write(message) });
         self.pushed += 1;
@@ -134,6 +141,10 @@ impl<T> RingReader<T> {
             if self.taken == self.pushed {
                 return None;
             }
+        }
+        // Not behind the known ones: the writer would have to get the line back.
+        if self.pushed - self.taken > FETCHED_AHEAD {
+            prefetch(self.ring.cell(self.taken + FETCHED_AHEAD));
         }
         // SAFETY: the message is there, and the writer does not write to the cell before the store below. It is read
         // once, because the count goes on.
