@@ -11,7 +11,8 @@
 //!
 //! While changes come fast, it lets them gather for a millisecond: the cores are then busy, and each drain, each send
 //! and each wake-up of a subscriber takes their time. A writer whose ring is half full ends that rest. Between two full
-//! bursts it gives way: the thread that waits for its core may be the client that keeps the workers busy.
+//! bursts it gives way: the thread that waits for its core may be the client that keeps the workers busy. For the same
+//! reason some full bursts are sent together.
 //!
 //! This module does not order changes; see `tables::Changes`. It does not manage subscribers; see `protocols/publish`.
 
@@ -21,6 +22,7 @@ mod one_frame;
 mod tests;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::report::PublishTally;
@@ -47,6 +49,8 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 const GIVE_WAY_TIME: Duration = Duration::from_micros(20);
 /// Changes left in the rings above which it does not give way. It tells as many within a millisecond.
 const LEFT_MANY: usize = 8_192;
+/// Full bursts that are sent together: each time, a subscriber wakes up and takes the core from somebody.
+const BURSTS_SENT: usize = 4;
 
 pub(super) use feed::FeedPublisher;
 pub use one_frame::NotificationEncoder;
@@ -71,6 +75,8 @@ pub struct Publisher {
     changes: Changes,
     clock: Clock,
     metrics: Arc<PublishTally>,
+    /// Full bursts that are collected and not sent.
+    unsent: usize,
     /// When it sends no more: [`LINGER`] after it has seen that the tables are closed.
     end: Option<Now>,
 }
@@ -91,7 +97,7 @@ impl Publisher {
                 subscribers.before_first_subscription(move || audience.begin());
             }
         }
-        Self { subscribers, feed, one_frame, changes, clock, metrics, end: None }
+        Self { subscribers, feed, one_frame, changes, clock, metrics, unsent: 0, end: None }
     }
 
     /// From now on subscribers have to prove that they are users, at each endpoint with an admission.
@@ -114,6 +120,11 @@ impl Publisher {
         let mut found = true;
         loop {
             let drained = self.announce();
+            if self.gives_way(&drained) {
+                thread::park_timeout(GIVE_WAY_TIME);
+                continue;
+            }
+            self.send();
             self.show();
             if let Some(end) = self.end.filter(|_| drained.closed) {
                 self.subscribers.finish(end, || clock.now());
@@ -152,17 +163,29 @@ impl Publisher {
         let mut sink =
             Sink { subscribers, feed: feed.as_mut(), one_frame: one_frame.as_mut(), metrics, until, has_listeners };
         let drained = changes.drain_to(PUBLISH_BURST, &mut sink);
-        subscribers.send();
-        if let Some(feed) = feed {
-            feed.send(changes);
-        }
-        if let Some(one_frame) = one_frame {
-            one_frame.send();
-        }
         if drained.closing {
             end.get_or_insert_with(|| clock.now().after(LINGER));
         }
         drained
+    }
+
+    /// Whether more changes are to be collected before they are sent: few bursts, and fewer changes left than are too
+    /// many. Nobody looks at the connections meanwhile, so a collected message goes to the subscribers of its time.
+    fn gives_way(&mut self, drained: &Drained) -> bool {
+        let gives_way = gives_way(drained) && self.unsent + 1 < BURSTS_SENT;
+        self.unsent = if gives_way { self.unsent + 1 } else { 0 };
+        gives_way
+    }
+
+    /// Sends what was published, and the bookmarks behind it.
+    fn send(&mut self) {
+        self.subscribers.send();
+        if let Some(feed) = &mut self.feed {
+            feed.send(&self.changes);
+        }
+        if let Some(one_frame) = &mut self.one_frame {
+            one_frame.send();
+        }
     }
 
     /// Takes the results of checked passwords, before the wait: the bell that told of them may be silent.
@@ -181,8 +204,7 @@ impl Publisher {
     fn rest(&mut self, drained: &Drained, found: bool) -> Option<Duration> {
         if drained.taken >= PUBLISH_BURST {
             // Writers find it awake, and do not ring.
-            let gives_way = drained.left <= LEFT_MANY && !drained.closing;
-            return Some(if gives_way { GIVE_WAY_TIME } else { Duration::ZERO });
+            return Some(if gives_way(drained) { GIVE_WAY_TIME } else { Duration::ZERO });
         }
         if drained.taken > 0 {
             let gathers = drained.taken >= GATHER_CHANGES_MIN && self.changes.prepare_sleep(true);
@@ -211,6 +233,11 @@ impl Publisher {
     fn show(&self) {
         self.metrics.subscribers.show(&self.subscribers.metrics());
     }
+}
+
+/// Whether the publisher gives way after this drain.
+fn gives_way(drained: &Drained) -> bool {
+    drained.taken >= PUBLISH_BURST && drained.left <= LEFT_MANY && !drained.closing
 }
 
 /// The destination of what is drained.
