@@ -13,6 +13,7 @@ use spindle::protocols::kv::client::{Client, FeedSubscriber, Mirror};
 use spindle::protocols::kv::wire::ScanFields;
 
 use crate::Plan;
+use crate::bare::BarePublisher;
 use crate::report::{Report, median};
 use crate::shape::{alternate, middle};
 use crate::side::{Side, words};
@@ -108,10 +109,19 @@ fn receive(subscriber: &mut FeedSubscriber) -> (u64, u64, Duration) {
     (changes, missing, first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first))
 }
 
+/// Who publishes changes, and who listens.
+#[derive(Clone, Copy, PartialEq)]
+enum Feed {
+    Off,
+    Unheard,
+    Heard,
+    /// The feed is off. A bare publisher sends the subscriber as many changes as were stored with a feed before.
+    Bare,
+}
+
 /// One case of the cost of the feed.
 struct CostCase {
-    has_feed: bool,
-    has_subscriber: bool,
+    feed: Feed,
     /// Client and subscriber stay off the worker's core.
     beside: bool,
 }
@@ -135,47 +145,55 @@ fn cost(plan: &Plan, report: &mut Report) {
     report.write(
         "## What the feed costs\n\nSET over 8 connections, 64 outstanding on each, 100,000 keys, values of 64 bytes, `--publish off \
          --frontend native`; thousands a second, and ns of the server's processor time for each. The subscriber is on the same two cores, \
-         placed by the system, or with the client on all cores but the first, to which the worker is pinned.",
+         placed by the system, or with the client on all cores but the first, to which the worker is pinned. A bare publisher sends \
+         the same bytes over and over, as many changes a second as were stored with a feed before: what the subscriber costs alone.",
     );
     let cases = [
-        ("feed off", CostCase { has_feed: false, has_subscriber: false, beside: false }),
-        ("feed on, nobody listens", CostCase { has_feed: true, has_subscriber: false, beside: false }),
-        ("feed on, one subscriber", CostCase { has_feed: true, has_subscriber: true, beside: false }),
+        ("feed off", CostCase { feed: Feed::Off, beside: false }),
+        ("feed on, nobody listens", CostCase { feed: Feed::Unheard, beside: false }),
+        ("feed on, one subscriber", CostCase { feed: Feed::Heard, beside: false }),
+        ("feed off, a bare publisher and one subscriber", CostCase { feed: Feed::Bare, beside: false }),
+        ("feed off, client beside the worker's core", CostCase { feed: Feed::Off, beside: true }),
+        ("feed on, client and one subscriber beside it", CostCase { feed: Feed::Heard, beside: true }),
         (
-            "feed off, client beside the worker's core",
-            CostCase { has_feed: false, has_subscriber: false, beside: true },
-        ),
-        (
-            "feed on, client and one subscriber beside it",
-            CostCase { has_feed: true, has_subscriber: true, beside: true },
+            "feed off, client, a bare publisher and one subscriber beside it",
+            CostCase { feed: Feed::Bare, beside: true },
         ),
     ]
     .map(|(name, case)| (name.to_owned(), case));
+    let mut pace = 1e6;
     let flags = words(&format!(
         "--mix set=1 --depth 64 --keys 100000 --value-size 64 --warm-up 0.2 --seconds {}",
         plan.seconds
     ));
     print(plan, report, &["k SET/s", "server, ns"], &cases, |case: &CostCase| {
         let base = ["--publish", "off", "--frontend", "native"];
-        let feed: &[&str] = if case.has_feed { &["--feed", ANY] } else { &[] };
+        let has_feed = matches!(case.feed, Feed::Unheard | Feed::Heard);
+        let feed: &[&str] = if has_feed { &["--feed", ANY] } else { &[] };
         let side = Side::spindle(&[&base, feed].concat());
         side.fill(100_000, 64);
         let before = side.nanos("").0;
-        let (told, subscriber) = on_cores(case.beside, || {
-            let subscriber = case.has_subscriber.then(|| {
-                let mut subscriber = FeedSubscriber::connect(&side.feed, None).unwrap();
+        let (told, bare, subscriber) = on_cores(case.beside, || {
+            let bare = (case.feed == Feed::Bare).then(|| BarePublisher::start(pace));
+            let endpoint = bare.as_ref().map_or(&side.feed, |bare| &bare.endpoint);
+            let subscriber = matches!(case.feed, Feed::Heard | Feed::Bare).then(|| {
+                let mut subscriber = FeedSubscriber::connect(endpoint, None).unwrap();
                 thread::spawn(move || receive_to_the_end(&mut subscriber))
             });
-            (side.load(&flags), subscriber)
+            (side.load(&flags), bare, subscriber)
         });
         let all = &told["phases"][0]["verbs"]["all"];
-        let answers = all["answers"].as_f64().unwrap();
+        let (answers, rate) = (all["answers"].as_f64().unwrap(), all["per_second"].as_f64().unwrap());
+        if case.feed == Feed::Heard {
+            pace = rate;
+        }
         // The warm-up is not counted in the answers, so its part of the time is taken off.
         let share = plan.seconds / (plan.seconds + 0.2);
         let nanos = (side.nanos("").0 - before) as f64 * share / answers;
         drop(side);
+        bare.into_iter().for_each(BarePublisher::end);
         subscriber.into_iter().for_each(|subscriber| subscriber.join().unwrap());
-        vec![all["per_second"].as_f64().unwrap() / 1e3, nanos]
+        vec![rate / 1e3, nanos]
     });
 }
 

@@ -18,6 +18,7 @@
     reason = "a bench that fails should say where"
 )]
 
+mod bare;
 mod best;
 mod echo;
 mod expiry;
