@@ -288,8 +288,7 @@ impl Compactor {
         self.called = (level, 0);
         self.garbage.sweep();
         self.shared.compactor.call();
-        give_back_memory();
-        allocator::collect_thread();
+        shared::collect_thread();
         allocator::collect_process();
     }
 

@@ -120,7 +120,7 @@ impl Publisher {
         let mut found = true;
         loop {
             let drained = self.announce();
-            if self.gives_way(&drained) {
+            if self.collects_on(&drained) {
                 thread::park_timeout(GIVE_WAY_TIME);
                 continue;
             }
@@ -171,10 +171,10 @@ impl Publisher {
 
     /// Whether more changes are to be collected before they are sent: few bursts, and fewer changes left than are too
     /// many. Nobody looks at the connections meanwhile, so a collected message goes to the subscribers of its time.
-    fn gives_way(&mut self, drained: &Drained) -> bool {
-        let gives_way = gives_way(drained) && self.unsent + 1 < BURSTS_SENT;
-        self.unsent = if gives_way { self.unsent + 1 } else { 0 };
-        gives_way
+    fn collects_on(&mut self, drained: &Drained) -> bool {
+        let collects_on = gives_way(drained) && self.unsent + 1 < BURSTS_SENT;
+        self.unsent = if collects_on { self.unsent + 1 } else { 0 };
+        collects_on
     }
 
     /// Sends what was published, and the bookmarks behind it.

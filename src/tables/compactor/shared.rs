@@ -67,8 +67,7 @@ impl CompactorShared {
 
     #[cold]
     pub(in crate::tables) fn collect(&self) {
-        give_back_memory();
-        allocator::collect_thread();
+        collect_thread();
         self.heard.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -190,4 +189,11 @@ impl CompactorShared {
     pub(in crate::tables) fn moved(&self) -> u64 {
         self.moved.get()
     }
+}
+
+/// Gives the memory that this thread keeps back: that of freed entries to the allocator, and the allocator's to the
+/// system.
+pub(super) fn collect_thread() {
+    give_back_memory();
+    allocator::collect_thread();
 }
