@@ -56,7 +56,7 @@ fn main() {
     println!("{allocator}, {KEYS} keys, MiB resident, replaced for {seconds} s\n");
     println!("| frontend | values | by | empty | filled | most | of filled | replaced | at rest | deleted, at rest |");
     println!("|---|---:|---|---:|---:|---:|---:|---:|---:|---:|");
-    for frontend in ["proxy", "native"] {
+    for frontend in ["queue", "native"] {
         for bytes in VALUE_BYTES {
             for many in [false, true] {
                 replace(frontend, &allocator, bytes, many, Duration::from_secs(seconds));

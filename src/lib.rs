@@ -62,7 +62,7 @@
 //!    the thread's buffer, and `MessageCutter::cut` finds the messages in them.
 //! 4. `WorkerState::answer_all` reads the clock and makes the batch (`Session::batch`). Then it decodes
 //!    (`RequestParts::read`), prefetches and answers as in steps 6 and 7 of the walk above, in a loop of its own.
-//! 5. `Reply::encode` hands each frame to `SendBuffer::push`.
+//! 5. `Reply::encode` hands each frame to `ReplyBuffer::push`.
 //! 6. `Connections::flush` writes the send buffer, with all replies of the turn together, to the connection.
 //!
 //! # An UPDATE in lock step

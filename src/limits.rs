@@ -95,8 +95,8 @@ pub const ENVELOPE_FRAMES_MAX: usize = 64;
 pub const MESSAGE_FRAMES_MAX: usize = ENVELOPE_FRAMES_MAX + BODY_FRAMES_MAX;
 /// Bytes of an envelope that are kept while a message is read. A longer message is answered BAD REQUEST.
 pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
-/// Memory that a frame takes beside its bytes: the structure in which libzmq keeps it (`zmq_msg_t`).
-pub const FRAME_OVERHEAD_BYTES: u64 = 64;
+/// Memory that a request takes beside its bytes while it waits for its answer, about.
+pub const REQUEST_OVERHEAD_BYTES: u64 = 64;
 
 /// Bytes of the values or names in one reply, where there is memory for it, else a quarter of the memory that the
 /// tables leave. A longer reply is refused before it is built (`kv/PROTOCOL.md`). A GET_MANY of the most keys, with
@@ -115,43 +115,14 @@ pub const CLIENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Flow control holds back clients with much outstanding before that.
 pub const HELD_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes that one client may have outstanding while all together have more than half of [`HELD_BYTES_MAX`]. Above it
-/// the proxy takes no more from this client until some is answered. So 512 clients that ask faster than they are
-/// answered leave the other half to clients with little outstanding. Several of the longest requests with values of
-/// usual length fit.
-pub const CROWDED_CLIENT_BYTES: u64 = 1 << 20;
-
-/// Clients with nothing outstanding that flow control remembers, about 300 bytes each. It need not make an entry for
-/// each request.
-pub const IDLE_CLIENTS_MAX: usize = 1 << 16;
-
-/// Frames of one client that may be on the way to its worker. Its further requests wait, so that no client fills the
-/// pipe of a worker that others share. 2,048 frames are 682 GETs, or two of the longest GET_MANY.
-pub const WINDOW_FRAMES: u32 = 2_048;
-
-/// Requests for reports (LIST_TABLES, STATS) that are with the reporter, or on the way back from it. With two, the
-/// reporter has the next request at hand when it has answered one, and at most two replies lie between it and the
-/// proxy.
-pub const REPORTS_MAX: usize = 2;
-
-/// Messages that the proxy moves in one direction before it looks in the other.
-pub const QUEUE_BURST: usize = 256;
-/// Frames of such a burst: some of the longest requests, about a millisecond.
-pub const QUEUE_BURST_FRAMES: u32 = 1 << 13;
+/// Batches that a worker behind the queue may have: one to work on, and one behind it.
+pub const BATCHES_OF_A_WORKER: usize = 2;
+/// Turns of a batch. Those of a round of the epoll, if a single worker has room.
+pub const BATCH_TURNS: usize = READY_EVENTS;
+/// Bytes received for a batch, after which it takes no further turn. The last one may exceed it by a receive buffer.
+pub const BATCH_BYTES: usize = 256 << 10;
 /// Requests that a worker handles under one guard and one reading of the clock.
 pub const BATCH_MAX: usize = 64;
-/// Frames after which a worker's batch ends with the current message. Otherwise 32 of the largest messages would wait
-/// for the answer to the first.
-pub const BATCH_FRAMES_MAX: usize = 2_048;
-/// Replies that the pipe to a client may hold. Of large replies it holds fewer: flow control bounds their bytes. With a
-/// tenth of it, the proxy and the I/O thread would take turns.
-pub const REPLIES_IN_PIPE: i32 = 1_000;
-/// Kibibytes of requests that the pipe from a client may hold, and one request more. The proxy leaves the requests of a
-/// client that it holds back there.
-pub const REQUEST_KIBIBYTES_IN_PIPE: i32 = 1_000;
-/// Part of the bytes for a frontend's clients that requests may take before the proxy has received them, as a divisor:
-/// whole requests that wait for it, and as much again of requests that are not whole.
-pub const RECEIVED_SHARE: u64 = 4;
 
 // ------------------------------------------------------------------------------------------------------------- native
 

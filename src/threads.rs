@@ -7,8 +7,7 @@
 //!   message.
 //! - A panic in it ends the process at once, with a message. A server without one of its threads would only look alive.
 //!
-//! This module connects no threads (`server` makes the channels) and makes no thread of a library: those of
-//! libzmq are only started on cores of their own ([`with_threads_on`]).
+//! This module connects no threads (`server` makes the channels) and makes no thread of a library.
 
 pub mod signals;
 
@@ -21,7 +20,7 @@ use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
 use core_affinity::CoreId;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The exit status after a panic in a thread: EX_SOFTWARE of sysexits.h.
 const PANIC_STATUS: i32 = 70;
@@ -81,18 +80,6 @@ pub fn stay_on(cores: &[usize]) {
     {
         tracing::warn!(?cores, "the system does not let a thread stay on these cores: {why}");
     }
-}
-
-/// Runs `work` on these cores, so that the threads that a library makes meanwhile stay there. The calling thread may run
-/// on its own cores again afterwards. Without any cores, or if the system does not tell its own, it stays where it is.
-pub fn with_threads_on<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
-    let Some(before) = sched_getaffinity(None).ok().filter(|_| !cores.is_empty()) else { return work() };
-    stay_on(cores);
-    let outcome = work();
-    if let Err(why) = sched_setaffinity(None, &before) {
-        tracing::warn!("the system does not let a thread return to its cores: {why}");
-    }
-    outcome
 }
 
 /// Signals that a fault of a thread raises in it.
@@ -201,18 +188,6 @@ mod tests {
         let (before, after) = receiver.recv().unwrap();
         thread.unwrap().join().unwrap();
         assert_eq!((before, after), (wanted, all.into_iter().next_back().into_iter().collect()));
-    }
-
-    #[test]
-    fn threads_of_a_library_stay_on_the_cores_that_it_was_given() {
-        let all = cores();
-        let last: Vec<usize> = all.last().copied().into_iter().collect();
-        let expected = last.clone();
-        let made = || std::thread::spawn(cores).join().unwrap();
-        let seen = std::thread::spawn(move || (with_threads_on(&last, made), cores(), with_threads_on(&[], made)));
-        let (inside, after, anywhere) = seen.join().unwrap();
-        assert_eq!(inside, expected);
-        assert_eq!((after, anywhere), (all.clone(), all));
     }
 
     #[test]

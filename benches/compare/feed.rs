@@ -31,7 +31,7 @@ const PAIRS: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Elements that a page of a scan looks at: what Redis is asked for, and the most.
 const COUNTS: [u32; 2] = [1_000, 10_000];
-const FRONTENDS: [&str; 2] = ["native", "proxy"];
+const FRONTENDS: [&str; 2] = ["native", "queue"];
 const ANY: &str = "tcp://127.0.0.1:*";
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {

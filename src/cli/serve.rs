@@ -18,7 +18,7 @@ use super::lockstep_flags::LockstepFlags;
 use super::log::{self, LEVEL_FLAG, LogFlags};
 use super::pin::pin;
 use super::security_flags::SecurityFlags;
-use super::serve_words::{Terminate, ack_words, at_least_one, frontend, terminate, version};
+use super::serve_words::{FrontendWord, Terminate, ack_words, at_least_one, frontend, terminate, version};
 use super::store_flags::StoreFlags;
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice};
@@ -29,7 +29,6 @@ use crate::limits::{
 use crate::protocols::events::wire::is_value;
 use crate::protocols::jobs::serve as jobs;
 use crate::protocols::jobs::wire::AckWording;
-use crate::protocols::kv::serve::FrontendKind;
 use crate::protocols::spiderq::handle::Access;
 use crate::protocols::spiderq::serve::{SpiderqConfig, Version};
 use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, available_bytes};
@@ -63,9 +62,9 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
     kv: Vec<String>,
 
-    /// How connections are read: proxy for libzmq behind a proxy thread, native for the workers themselves
-    #[arg(long, value_name = "proxy|native", default_value = "proxy", value_parser = frontend)]
-    frontend: FrontendKind,
+    /// Who reads connections: queue for a thread with the workers behind its queue, native for the workers themselves
+    #[arg(long, value_name = "queue|native", default_value = "queue", value_parser = frontend)]
+    frontend: FrontendWord,
 
     /// Endpoint for changes; off for none
     #[arg(long, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
@@ -109,9 +108,9 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "auto|off|LIST", default_value = "auto", value_parser = pin)]
     pin: Pin,
 
-    /// Threads in which libzmq reads and writes
-    #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=THREADS_MAX))]
-    io_threads: i32,
+    /// Without effect: libzmq has no thread that reads or writes any more
+    #[arg(long, value_name = "THREADS", hide = true, value_parser = threads())]
+    io_threads: Option<usize>,
 
     /// Serve durable tasks, at this endpoint if one is given; off for no tasks
     #[arg(long, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = TASKS_ENDPOINT, value_parser = endpoint_or_off)]
@@ -182,9 +181,11 @@ fn value_bytes() -> impl TypedValueParser<Value = usize> {
 pub(super) fn run(flags: ServeFlags, settings: Settings) -> Result<(), CommandError> {
     let level_is_fixed = settings.is_fixed(LEVEL_FLAG);
     let log = flags.log;
+    let warnings = flags.warnings();
     let config = flags.into_config(available_bytes())?;
     begin_with(config.allocator);
     let log = log::begin(log, level_is_fixed)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let hang_up = move || log.reread(|| settings.level_again());
     server::run(config, hang_up).map_err(|error| match error {
         Error::NoSuchCore { .. } => CommandError::Usage(error.to_string()),
@@ -207,6 +208,15 @@ fn begin_with(asked: Choice) {
 }
 
 impl ServeFlags {
+    /// What is said of flags that older command lines have.
+    fn warnings(&self) -> Vec<&'static str> {
+        let is_told = [
+            (self.frontend.is_old, "--frontend proxy is called queue now: write --frontend queue, or leave it out"),
+            (self.io_threads.is_some(), "--io-threads has no effect any more: leave it out"),
+        ];
+        is_told.into_iter().filter_map(|(is_old, warning)| is_old.then_some(warning)).collect()
+    }
+
     /// The configuration of the server, for this much available memory.
     fn into_config(self, available_bytes: u64) -> Result<ServerConfig, CommandError> {
         let allocator = self.allocator.unwrap_or_else(allocator::in_use);
@@ -218,7 +228,7 @@ impl ServeFlags {
         let events = self.events.0.map(|address| EventsConfig { address, hosts, database });
         let config = ServerConfig {
             kv,
-            frontend: self.frontend,
+            frontend: self.frontend.kind,
             publish: unless_off(&self.publish),
             publish_hwm: self.publish_hwm,
             feed: self.feed.config(),
@@ -231,7 +241,6 @@ impl ServeFlags {
             expected_keys: self.expected_keys,
             workers: self.workers,
             pin: self.pin.clone(),
-            io_threads: self.io_threads,
             allocator,
             events,
             security: self.security.config()?,
@@ -309,6 +318,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::protocols::kv::serve::FrontendKind;
 
     #[derive(Debug, Parser)]
     struct ServeArguments {
@@ -338,7 +348,7 @@ mod tests {
         assert_eq!(config.client_bytes_max, 64 << 20);
         assert_eq!(config.workers, server::workers_default());
         assert_eq!(config.pin, Pin::Auto);
-        assert_eq!(config.io_threads, 1);
+        assert_eq!(config.frontend, FrontendKind::Queue);
     }
 
     #[test]
@@ -375,7 +385,7 @@ mod tests {
         assert_eq!((config.publish_hwm, config.max_value), (5, 1 << 20));
         assert_eq!((config.max_memory, config.max_tables), (2 << 30, 7));
         assert_eq!((config.client_bytes_max, config.expected_keys), (9 << 10, 11));
-        assert_eq!((config.workers, config.io_threads), (3, 2));
+        assert_eq!(config.workers, 3);
         assert_eq!(config.pin, Pin::Cores(vec![0, 2, 3, 4]));
         assert_eq!(config.allocator, Choice::Jemalloc);
     }
@@ -474,7 +484,7 @@ mod tests {
             ["--events-store", "sqlite"],
             ["--events-store", "mysql://h"],
             ["--events-queue", "off"],
-            ["--frontend", "queue"],
+            ["--frontend", "zmq"],
         ];
         for flags in bad {
             assert!(parsed(&flags).is_err(), "{flags:?}");

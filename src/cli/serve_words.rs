@@ -5,12 +5,22 @@ use crate::protocols::kv::serve::FrontendKind;
 use crate::protocols::native::is_local;
 use crate::protocols::spiderq::serve::Version;
 
-pub(super) fn frontend(typed: &str) -> Result<FrontendKind, String> {
-    match typed {
-        "proxy" => Ok(FrontendKind::Proxy),
-        "native" => Ok(FrontendKind::Native),
-        _ => Err("it is proxy or native".to_owned()),
-    }
+/// The word of `--frontend`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrontendWord {
+    pub(super) kind: FrontendKind,
+    /// It is `proxy`, the old name of `queue`.
+    pub(super) is_old: bool,
+}
+
+pub(super) fn frontend(typed: &str) -> Result<FrontendWord, String> {
+    let (kind, is_old) = match typed {
+        "queue" => (FrontendKind::Queue, false),
+        "proxy" => (FrontendKind::Queue, true),
+        "native" => (FrontendKind::Native, false),
+        _ => return Err("it is queue or native".to_owned()),
+    };
+    Ok(FrontendWord { kind, is_old })
 }
 
 pub(super) fn version(typed: &str) -> Result<Version, String> {

@@ -19,7 +19,6 @@
 
 mod attempts;
 pub mod limits;
-mod logins;
 mod password;
 mod permissions;
 mod refusals;
@@ -36,7 +35,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 pub use attempts::PeerAddress;
-pub use logins::{LoginReader, Logins, NO_LOGIN};
 pub use password::HashedPassword;
 pub use permissions::{Access, Coverage, Permissions, Prefixes, Resource};
 pub use refusals::Denied;
@@ -89,6 +87,13 @@ impl Identity {
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.origin.as_ref().is_none_or(|(users, _)| users.is_current(self))
+    }
+
+    /// The generation of the users by now, for a caller that asks whether this one is current again only when it has
+    /// moved.
+    #[must_use]
+    pub fn users_generation(&self) -> u64 {
+        self.origin.as_ref().map_or(0, |(users, _)| users.generation())
     }
 
     /// Counts that a request was refused for lack of a permission, and logs it if the address had no refusal in the

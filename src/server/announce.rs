@@ -6,8 +6,6 @@ use super::endpoints::listening;
 use super::{RunningServer, ServerConfig};
 use crate::allocator;
 use crate::descriptors::DescriptorBudget;
-use crate::protocols::kv::serve::FrontendKind;
-use crate::protocols::native::is_local;
 
 /// The limits of a server.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +15,6 @@ pub(super) struct StartLimits {
     tables: usize,
     value_bytes: usize,
     client_bytes: u64,
-    /// Whether libzmq serves clients of other hosts.
-    is_libzmq_reachable: bool,
 }
 
 impl StartLimits {
@@ -30,7 +26,6 @@ impl StartLimits {
             tables: config.max_tables,
             value_bytes: config.max_value,
             client_bytes: config.client_bytes_max,
-            is_libzmq_reachable: config.frontend == FrontendKind::Proxy && !config.kv.iter().all(|at| is_local(at)),
         }
     }
 }
@@ -42,15 +37,8 @@ pub(super) fn announce(running: &RunningServer, limits: StartLimits) {
     for (service, endpoint) in listening(running).lines().filter_map(|line| line.split_once(' ')) {
         tracing::info!(service, endpoint, "listens");
     }
-    let StartLimits { workers, memory_bytes, tables, value_bytes, client_bytes, is_libzmq_reachable } = limits;
+    let StartLimits { workers, memory_bytes, tables, value_bytes, client_bytes } = limits;
     let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
     let (open_files, kept_files) = (limit, reserve);
     tracing::info!(workers, memory_bytes, tables, value_bytes, client_bytes, open_files, kept_files, "limits");
-    if is_libzmq_reachable {
-        tracing::warn!(
-            "other hosts can reach --kv, and libzmq does not bound all that a client may do there: one that takes the \
-             routing id of another ends its connection, and one that is refused may stay for 10 s. --frontend native \
-             allows neither"
-        );
-    }
 }

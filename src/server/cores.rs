@@ -46,18 +46,6 @@ pub(super) fn beside(workers: &[Option<usize>], usable: &[usize]) -> Vec<usize> 
     usable.iter().copied().filter(|core| !workers.contains(&Some(*core))).collect()
 }
 
-/// The cores for this many I/O threads of libzmq: those beside the workers, if there is one for each. Otherwise none, and
-/// the system places them.
-///
-/// The system wakes a thread on the core of the one that wakes it. So worker, proxy and I/O thread would all take turns
-/// on the worker's core whenever few requests are under way, and leave the others idle.
-pub(super) fn for_io(workers: &[Option<usize>], usable: &[usize], io_threads: i32) -> Vec<usize> {
-    let is_pinned = workers.iter().any(Option::is_some);
-    let own = beside(workers, usable);
-    let is_enough = usize::try_from(io_threads).is_ok_and(|threads| own.len() >= threads.max(1));
-    if is_pinned && is_enough { own } else { Vec::new() }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
@@ -77,15 +65,6 @@ mod tests {
         assert_eq!(beside(&[Some(2), Some(0)], &[0, 1, 2, 5]), [1, 5]);
         assert_eq!(beside(&[None], &[0, 1]), [0, 1]);
         assert!(beside(&[Some(0), Some(1), Some(0)], &[0, 1]).is_empty());
-    }
-
-    #[test]
-    fn io_threads_stay_off_the_cores_of_pinned_workers_if_each_has_one() {
-        assert_eq!(for_io(&[Some(0)], &[0, 1], 1), [1]);
-        assert_eq!(for_io(&[Some(0)], &[0, 1, 2], 2), [1, 2]);
-        assert!(for_io(&[Some(0)], &[0, 1], 2).is_empty());
-        assert!(for_io(&[Some(0), Some(1)], &[0, 1], 1).is_empty());
-        assert!(for_io(&[None], &[0, 1], 1).is_empty());
     }
 
     #[test]

@@ -259,7 +259,7 @@ mod tests {
         check(&ServerConfig {
             kv: vec!["tcp://127.0.0.1:1".to_owned(), kv.to_owned()],
             security,
-            ..local(FrontendKind::Proxy)
+            ..local(FrontendKind::Queue)
         })
     }
 
@@ -320,10 +320,10 @@ mod tests {
             security: open(),
             ..local(frontend)
         };
-        for frontend in [FrontendKind::Proxy, FrontendKind::Native] {
+        for frontend in [FrontendKind::Queue, FrontendKind::Native] {
             assert!(matches!(check(&kv(frontend)), Err(GateError::NoMechanism { flag: "--kv", .. })));
         }
-        let publish = ServerConfig { publish: Some("tcp://*:1".to_owned()), ..local(FrontendKind::Proxy) };
+        let publish = ServerConfig { publish: Some("tcp://*:1".to_owned()), ..local(FrontendKind::Queue) };
         let publish = ServerConfig { security: open(), ..publish };
         assert!(matches!(check(&publish), Err(GateError::NoMechanism { flag: "--publish", .. })));
         let admin = Some(AdminConfig { address: ([0, 0, 0, 0], 1).into(), hosts: Vec::new() });
@@ -333,7 +333,7 @@ mod tests {
             SecurityConfig { curve_key: Some(SecretKey::generate()), ..open() },
             SecurityConfig { plain_anywhere: true, ..open() },
         ] {
-            for frontend in [FrontendKind::Proxy, FrontendKind::Native] {
+            for frontend in [FrontendKind::Queue, FrontendKind::Native] {
                 assert!(check(&ServerConfig { security: security.clone(), ..kv(frontend) }).is_ok());
             }
         }

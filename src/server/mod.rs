@@ -4,7 +4,7 @@
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
 //!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
-//!                              │ kv-worker-i, and kv-queue and kv-zap (proxy), or kv-accept      │
+//!                              │ kv-worker-i, and kv-queue, or kv-accept (native)                │
 //!                              │ lockstep, if it is on                                           │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ control, spiderq, jobs-io, events-io and events-queue           │
@@ -65,7 +65,7 @@ use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve::{self as events, EventsListener};
 use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv, ReportSources};
 use crate::protocols::lockstep::serve::{Lockstep, LockstepConfig};
-use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
+use crate::protocols::sockets::{ServeError, Stopper};
 use crate::security::Users;
 use crate::stats::slow_log::SlowLog;
 use crate::store;
@@ -103,8 +103,6 @@ pub struct ServerConfig {
     pub workers: usize,
     /// The cores that the workers are pinned to.
     pub pin: Pin,
-    /// The number of libzmq's I/O threads.
-    pub io_threads: i32,
     /// The requested allocator. The allocator is chosen before the process begins, and this setting does not change it.
     pub allocator: allocator::Choice,
     /// Durable tasks, jobs, and events in the same store, if at least one is on.
@@ -236,8 +234,6 @@ pub struct RunningServer {
     /// `publisher`, `expiry`, `reaper` and `compactor`, which end when the tables are closed, and `committer`, which
     /// ends when the last `Tasks` handle is gone.
     background: Vec<JoinHandle<()>>,
-    /// Dropped last. The drop waits until the sockets have sent their data or their linger time is over.
-    context: Option<SocketContext>,
     /// Its thread is one of the `background`.
     users: Option<Users>,
 }
@@ -272,7 +268,6 @@ fn start_with(
     };
     let feed = feed_settings(&config, clock, wall_nanos);
     let (tables, background) = Tables::with_feed(settings, feed);
-    let context = start_libzmq(&config, &worker_cores, &usable)?;
     let settings = kv_settings(&config, worker_cores, admissions.requests());
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.slow));
@@ -285,7 +280,7 @@ fn start_with(
         config.events.as_ref().map(|config| EventsListener::bind(config.address, &config.hosts)).transpose()?;
     let mut admin = config.admin.as_ref().map(AdminListener::bind).transpose()?;
     let metrics = admin::neighbours(tasks.as_mut(), events.as_mut(), part, slow);
-    let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
+    let mut kv = serve::bind(&settings, clock, (&tables, changes), metrics)?;
     admissions.hand_out(&mut kv, lockstep.as_mut(), tasks.as_mut());
     admissions.hand_out_http(events.as_mut(), admin.as_mut());
     let database = config.events.and_then(|config| config.database);
@@ -295,7 +290,7 @@ fn start_with(
     let mut held = std::mem::take(&mut kv.held);
     held.extend(lockstep_held);
     held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
-    let mut running = RunningServer::of(&kv, tables, context, admissions.users.clone());
+    let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
     serving();
     running.start_users(admissions.users)?;
     running.start_background("expiry", move || expiry.run(|| clock.now()))?;
@@ -314,16 +309,6 @@ fn start_with(
     events.map_or(Ok(()), |events| running.start_events(events))?;
     tasks.map_or(Ok(()), |tasks| running.start_tasks(tasks))?;
     Ok(running)
-}
-
-/// libzmq, with its threads where its frontend needs them.
-fn start_libzmq(config: &ServerConfig, workers: &[Option<usize>], usable: &[usize]) -> Result<SocketContext, Error> {
-    let context = SocketContext::new(config.io_threads);
-    if config.frontend == FrontendKind::Proxy {
-        let own = cores::for_io(workers, usable, config.io_threads);
-        threads::with_threads_on(&own, || context.start()).map_err(ServeError::Socket)?;
-    }
-    Ok(context)
 }
 
 /// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.
@@ -348,7 +333,7 @@ fn open_stores(
 
 impl RunningServer {
     /// A server none of whose threads runs.
-    fn of(kv: &Kv, tables: Tables, context: SocketContext, users: Option<Users>) -> Self {
+    fn of(kv: &Kv, tables: Tables, users: Option<Users>) -> Self {
         Self {
             kv: kv.endpoints.clone(),
             publish: kv.publish.clone(),
@@ -365,7 +350,6 @@ impl RunningServer {
             frontend: Vec::new(),
             background: Vec::new(),
             report: Arc::clone(&kv.report),
-            context: Some(context),
             users,
         }
     }
@@ -387,25 +371,22 @@ impl RunningServer {
     }
 
     fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
-        // A publisher that takes turns with a worker costs it a fifth of its time. libzmq's threads move about anyway.
-        let own = match kv.frontend {
-            Frontend::Native { .. } => cores::beside(cores, &threads::cores()),
-            Frontend::Proxy { .. } => Vec::new(),
-        };
+        // A publisher that takes turns with a worker costs it a fifth of its time.
+        let own = cores::beside(cores, &threads::cores());
         self.start_background("publisher", move || {
             threads::stay_on(&own);
             kv.publisher.run();
         })?;
         let number = |number: usize| format!("kv-worker-{number}");
         match kv.frontend {
-            Frontend::Proxy { queue, workers, reporter, zap } => {
-                zap.map_or(Ok(()), |zap| self.start_one("kv-zap", None, || zap.run()))?;
-                // The proxy starts first. It ends the workers, also when only some of them could be started.
-                self.start_one("kv-queue", None, || queue.run())?;
+            Frontend::Queue { queue, workers, reporter } => {
+                self.start_one("kv-report", None, || reporter.run())?;
+                // The queue starts first. It ends the workers, also when only some of them could be started.
+                let core = std::env::var("QCORE").ok().and_then(|c| c.parse().ok());
+                self.start_one("kv-queue", core, || queue.run())?;
                 for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
                     self.start_one(&number(index), *core, || worker.run())?;
                 }
-                self.start_one("kv-report", None, || reporter.run())?;
             }
             Frontend::Native { acceptor, workers, reporter } => {
                 self.start_one("kv-report", None, || reporter.run())?;
@@ -477,7 +458,6 @@ impl Drop for RunningServer {
         self.tables.close();
         self.users.iter().for_each(Users::stop);
         join_in_reverse(&mut self.background);
-        drop(self.context.take());
     }
 }
 

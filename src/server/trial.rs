@@ -33,7 +33,6 @@ pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
         expected_keys: 0,
         workers: 2,
         pin: Pin::Off,
-        io_threads: 1,
         allocator: allocator::in_use(),
         events: None,
         admin: None,
@@ -72,7 +71,7 @@ fn load_then_rest(frontend: FrontendKind) {
 #[test]
 fn what_was_replaced_is_freed_when_the_proxy_and_its_workers_rest() {
     alone("server::trial::what_was_replaced_is_freed_when_the_proxy_and_its_workers_rest", || {
-        load_then_rest(FrontendKind::Proxy);
+        load_then_rest(FrontendKind::Queue);
     });
 }
 

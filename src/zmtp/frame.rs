@@ -63,6 +63,9 @@ impl<'b> Part<'b> {
     }
 }
 
+/// Bytes of the header of a long frame: flags and size.
+pub const FRAME_HEADER_BYTES_MAX: usize = 9;
+
 /// The body of the command that these bytes begin with, and the bytes that it takes. None if it has not come whole.
 pub(super) fn command_body(bytes: &[u8], most: u64) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     let Some((flags, start, size)) = decode_header(bytes)? else { return Ok(None) };

@@ -131,6 +131,8 @@ pub struct MessageCutter {
     kept: usize,
     /// Whether a part of the message was skipped.
     excess: bool,
+    /// The peer has sent a PING.
+    has_pings: bool,
 }
 
 /// Frames for which the cutter always keeps room: more than any request but those of many keys has.
@@ -141,6 +143,37 @@ impl MessageCutter {
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         if self.frames.capacity() > FRAMES_KEPT { self.frames.capacity() * size_of::<Range<usize>>() } else { 0 }
+    }
+
+    /// Whether the peer has ever sent a PING.
+    #[must_use]
+    pub fn has_pings(&self) -> bool {
+        self.has_pings
+    }
+
+    /// Answers the PINGs among bytes that cannot be cut yet, which are those that the last [`MessageCutter::cut`] left and
+    /// what came behind them, and removes them: commands belong to no message. The caller passes what the call before
+    /// has returned, or 0 after a cut.
+    #[must_use]
+    pub fn answer_pings(&self, bytes: &mut Vec<u8>, scanned: usize, out: &mut Vec<u8>) -> usize {
+        let mut at = scanned.max(self.kept);
+        let mut end = at;
+        // A fault is found when the bytes are cut.
+        while let Ok(Some((part, length))) = Part::decode(bytes.get(at..).unwrap_or_default(), u64::MAX) {
+            if let Part::Command(ZmtpCommand::Ping { context }) = part {
+                encode_pong(out, context);
+            } else if end == at {
+                end += length;
+            } else {
+                bytes.copy_within(at..at + length, end);
+                end += length;
+            }
+            at += length;
+        }
+        if end < at {
+            bytes.drain(end..at);
+        }
+        end
     }
 
     /// Cuts the bytes that were left before, followed by the new ones, into at most `most` messages. Answers to PINGs
@@ -181,6 +214,7 @@ impl MessageCutter {
                     Some((Part::Command(command), length)) => {
                         if let ZmtpCommand::Ping { context } = command {
                             encode_pong(out, context);
+                            self.has_pings = true;
                         }
                         at += length;
                         // Commands before a message belong to no message.

@@ -42,7 +42,7 @@ const SEED: &str = "SPINDLE_ATTACK_SEED";
 /// The target: one endpoint of the server, and for the tables either frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Face {
-    Proxy,
+    Queue,
     Native,
     Publish,
     Lockstep,
@@ -74,13 +74,13 @@ enum Way {
 
 impl Face {
     const ALL: [Self; 7] =
-        [Self::Proxy, Self::Native, Self::Publish, Self::Lockstep, Self::Tasks, Self::Events, Self::Jobs];
+        [Self::Queue, Self::Native, Self::Publish, Self::Lockstep, Self::Tasks, Self::Events, Self::Jobs];
 
     fn ways(self) -> Vec<Way> {
         use Way::{Connects, Deaf, Frames, Greetings, HalfOpen, Requests, Subscriptions, Trickle};
         let of_all = [Connects, Deaf, Trickle, HalfOpen];
         let own: &[Way] = match self {
-            Self::Proxy | Self::Native | Self::Lockstep | Self::Tasks => &[Greetings, Frames, Requests],
+            Self::Queue | Self::Native | Self::Lockstep | Self::Tasks => &[Greetings, Frames, Requests],
             Self::Publish => &[Greetings, Frames, Subscriptions],
             Self::Events | Self::Jobs => &[Requests],
         };
@@ -112,7 +112,7 @@ fn attack(face: Face) {
 
 #[test]
 fn tables_behind_the_queue_hold() {
-    attack(Face::Proxy);
+    attack(Face::Queue);
 }
 
 #[test]

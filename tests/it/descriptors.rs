@@ -108,8 +108,8 @@ fn accepting_pauses(frontend: &str) {
 }
 
 #[test]
-fn accepting_pauses_before_the_proxy() {
-    accepting_pauses("proxy");
+fn accepting_pauses_before_the_queue() {
+    accepting_pauses("queue");
 }
 
 #[test]

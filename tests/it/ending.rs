@@ -7,7 +7,6 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
 use spindle::protocols::kv::serve::{Frontend, FrontendKind, KvConfig, Neighbours, bind};
-use spindle::protocols::sockets::SocketContext;
 use spindle::server::{self, Pin, SecurityConfig, ServerConfig};
 use spindle::tables::{self, Tables};
 
@@ -127,7 +126,7 @@ fn a_second_signal_ends_at_once() {
 fn config() -> ServerConfig {
     ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
-        frontend: FrontendKind::Proxy,
+        frontend: FrontendKind::Queue,
         publish: Some("tcp://127.0.0.1:0".to_owned()),
         publish_hwm: 1_000,
         feed: None,
@@ -140,7 +139,6 @@ fn config() -> ServerConfig {
         expected_keys: 0,
         workers: 2,
         pin: Pin::Off,
-        io_threads: 1,
         allocator: spindle::allocator::in_use(),
         tasks: None,
         security: SecurityConfig::default(),
@@ -181,7 +179,7 @@ fn a_server_that_cannot_start_leaves_nothing_running() {
 }
 
 /// The parts between clients and tables, for these workers, with tables that take few changes at a time.
-fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::serve::Kv, Tables) {
+fn parts(workers: usize) -> (spindle::protocols::kv::serve::Kv, Tables) {
     let settings = tables::TablesConfig {
         expected_keys: 0,
         memory_max: 1 << 30,
@@ -191,7 +189,7 @@ fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::se
     };
     let (tables, backstage) = Tables::new(settings);
     let settings = KvConfig {
-        frontend: FrontendKind::Proxy,
+        frontend: FrontendKind::Queue,
         endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
         publish: None,
         publish_hwm: 1,
@@ -203,7 +201,7 @@ fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::se
         worker_cores: vec![None; workers],
         admission: None,
     };
-    let kv = bind(context, &settings, Clock::start(), (&tables, backstage.changes), Neighbours::default()).unwrap();
+    let kv = bind(&settings, Clock::start(), (&tables, backstage.changes), Neighbours::default()).unwrap();
     (kv, tables)
 }
 
@@ -212,9 +210,8 @@ const CHANGES: usize = 64;
 
 #[test]
 fn answers_that_are_late_at_the_end_are_let_go() {
-    let context = SocketContext::new(1);
-    let (kv, tables) = parts(&context, 1);
-    let Frontend::Proxy { queue, mut workers, reporter, .. } = kv.frontend else { unreachable!("it was asked for") };
+    let (kv, tables) = parts(1);
+    let Frontend::Queue { queue, mut workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
     let worker = workers.pop().unwrap();
     drop(reporter);
     std::thread::scope(|scope| {
@@ -234,7 +231,7 @@ fn answers_that_are_late_at_the_end_are_let_go() {
         // Without a publisher the worker waits soon, with unsent answers.
         assert_eq!(peer.answer(), [[1]]);
         kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
-        // The proxy gives the answers up after a time. It may then end, or wait for its worker.
+        // The queue gives the answers up after a time. It may then end, or wait for its worker.
         let _ended = ended.recv_timeout(2 * LINGER);
         // Now the worker has room for its changes, if it still runs: its late answers find a pipe, or are not sent.
         tables.close();
@@ -247,9 +244,8 @@ fn answers_that_are_late_at_the_end_are_let_go() {
 
 #[test]
 fn a_queue_whose_workers_never_ran_ends() {
-    let context = SocketContext::new(1);
-    let (kv, _tables) = parts(&context, 3);
-    let Frontend::Proxy { queue, workers, reporter, .. } = kv.frontend else { unreachable!("it was asked for") };
+    let (kv, _tables) = parts(3);
+    let Frontend::Queue { queue, workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
     kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
     std::thread::scope(|scope| {
         let queue = scope.spawn(move || queue.run());

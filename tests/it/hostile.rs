@@ -131,8 +131,8 @@ fn tables(frontend: &str) {
 }
 
 #[test]
-fn the_proxy_and_the_publisher() {
-    tables("proxy");
+fn the_queue_and_the_publisher() {
+    tables("queue");
 }
 
 #[test]

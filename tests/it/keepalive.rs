@@ -43,7 +43,7 @@ fn assert_asked_after(endpoint: &str, connections: usize) {
 fn hosts_at_both_ends_of_silent_connections_are_asked_after() {
     let context = Context::new();
     let timeout = Duration::from_secs(30);
-    for frontend in ["proxy", "native"] {
+    for frontend in ["queue", "native"] {
         let server = Server::start(&["--frontend", frontend]);
         let mut client = Client::connect_in(&context, server.kv(), timeout).unwrap();
         client.ping().unwrap();

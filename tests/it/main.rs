@@ -88,7 +88,7 @@ mod mariadb;
 mod memory;
 /// A subscriber that only listens knows the content of the tables.
 mod mirror;
-/// Native workers serve a client as the proxy does.
+/// Native workers serve a client as those behind the queue do.
 mod native;
 /// Nonsense on the command line, to every command.
 mod nonsense;

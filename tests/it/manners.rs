@@ -71,14 +71,19 @@ fn dropped_lines(server: &Child, client: &mut Client, wanted: u64) -> u64 {
 }
 
 #[test]
-fn a_start_says_what_libzmq_does_not_bound_where_other_hosts_reach_it() {
+fn words_of_older_command_lines_are_taken_and_a_warning_says_what_to_write() {
     let folder = tempfile::tempdir().unwrap();
-    let (near, far) = ("tcp://127.0.0.1:*", "tcp://0.0.0.0:*");
-    for (frontend, kv, is_told) in [("proxy", far, true), ("proxy", near, false), ("native", far, false)] {
-        let log = folder.path().join(format!("{frontend}{is_told}"));
-        Server::start_logging(&log, &["--kv", kv, "--frontend", frontend, "--open"]).stop();
+    for (flags, is_warned) in
+        [(&["--frontend", "proxy", "--io-threads", "3"][..], true), (&["--frontend", "queue"], false)]
+    {
+        let log = folder.path().join(format!("log{is_warned}"));
+        let server = Server::start_logging(&log, flags);
+        Client::connect(server.kv()).unwrap().create_table(b"t").unwrap();
+        server.stop();
         let said = fs::read_to_string(&log).unwrap();
-        assert_eq!(said.contains("libzmq does not bound"), is_told, "{frontend} {kv}: {said}");
+        for word in ["--frontend queue", "--io-threads"] {
+            assert_eq!(said.contains(word), is_warned, "{said}");
+        }
     }
 }
 
@@ -96,7 +101,7 @@ fn a_line_that_cannot_be_logged_is_dropped_and_counted() {
 
 #[test]
 fn a_reader_of_the_log_that_does_not_read_holds_nobody_up() {
-    for frontend in ["proxy", "native"] {
+    for frontend in ["queue", "native"] {
         let folder = tempfile::tempdir().unwrap();
         let (any, data) = ("tcp://127.0.0.1:*", folder.path().to_str().unwrap());
         let flags = ["--kv", any, "--publish", any, "--frontend", frontend, "--tasks", any, "--jobs", "0"];
@@ -242,7 +247,7 @@ fn log_of(settings: &str, flags: &[&str], on_hang_up: &[&str]) -> String {
 
 #[test]
 fn the_log_says_what_listens_where_and_the_limits_and_why_the_server_stops() {
-    let log = log_of("max-tables = 77", &["--frontend", "proxy"], &[]);
+    let log = log_of("max-tables = 77", &["--frontend", "queue"], &[]);
     let place = |word: &str| log.find(word).unwrap_or_else(|| panic!("{word}: {log}"));
     let version = format!("started version=\"{}\"", env!("CARGO_PKG_VERSION"));
     let order =

@@ -141,7 +141,7 @@ fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
 
 #[test]
 fn a_limit_of_memory_holds_with_mimalloc_over_the_queue() {
-    fills_and_thins(&Trial::from_environment(), "proxy", "mimalloc");
+    fills_and_thins(&Trial::from_environment(), "queue", "mimalloc");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_limit_of_memory_holds_with_any_allocator_over_any_frontend() {
     if trial.limit > BEYOND_BYTES * 2 {
         let only = std::env::var("SPINDLE_MEMORY_ONLY").unwrap_or_default();
         for (frontend, allocator) in
-            [("native", "mimalloc"), ("proxy", "jemalloc"), ("proxy", "system"), ("native", "system")]
+            [("native", "mimalloc"), ("queue", "jemalloc"), ("queue", "system"), ("native", "system")]
         {
             if only.is_empty() || only == format!("{frontend},{allocator}") {
                 fills_and_thins(&trial, frontend, allocator);

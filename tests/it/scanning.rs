@@ -328,8 +328,8 @@ fn pages_that_nobody_reads_are_bounded(frontend: &str) {
 }
 
 #[test]
-fn pages_of_the_proxy_that_nobody_reads_are_bounded() {
-    pages_that_nobody_reads_are_bounded("proxy");
+fn pages_of_the_queue_that_nobody_reads_are_bounded() {
+    pages_that_nobody_reads_are_bounded("queue");
 }
 
 #[test]
@@ -340,8 +340,12 @@ fn pages_of_native_workers_that_nobody_reads_are_bounded() {
 /// Regression: a worker answered all scans of a turn before it served another client.
 #[test]
 fn others_are_served_between_two_pages() {
+    ["native", "queue"].into_iter().for_each(others_are_served_between_pages);
+}
+
+fn others_are_served_between_pages(frontend: &str) {
     const PAGES: usize = 64;
-    let server = Server::start(&["--frontend", "native", "--workers", "1"]);
+    let server = Server::start(&["--frontend", frontend, "--workers", "1"]);
     let context = zmq::Context::new();
     let [scanner, other] = [(); 2].map(|()| Peer::connect(&context, server.kv()));
     assert_eq!(scanner.call(&[&[0], TABLE]), [OK]);
@@ -369,7 +373,7 @@ fn others_are_served_between_two_pages() {
 #[test]
 fn a_client_that_requests_many_pages_and_reads_them_is_not_cut_off() {
     const PAGES: usize = 300;
-    let server = Server::start(&["--frontend", "proxy", "--workers", "1", "--client-bytes-max", "512K"]);
+    let server = Server::start(&["--frontend", "queue", "--workers", "1", "--client-bytes-max", "512K"]);
     let context = zmq::Context::new();
     let scanner = Peer::connect(&context, server.kv());
     assert_eq!(scanner.call(&[&[0], TABLE]), [OK]);

@@ -216,7 +216,7 @@ fn first_words(credentials: Credentials, mechanisms: &Arc<Mechanisms>) -> Vec<u8
 #[test]
 fn changed_first_words_are_refused_by_libzmq_too() {
     let folder = Folder::new();
-    let (server, key) = folder.start_proxy();
+    let (server, key) = folder.start_tables();
     let address = server.kv().strip_prefix("tcp://").unwrap();
     let users = Arc::new(Mechanisms::Users { plain: true, curve: Some(SecretKey::generate()) });
     let words = [
@@ -235,7 +235,7 @@ fn changed_first_words_are_refused_by_libzmq_too() {
         assert!(!says(b"\x04\x08\x07WELCOME"), "{chance:?}: {}", reply.escape_ascii());
         !reply.is_empty()
     });
-    folder.ask_proxy(&server);
+    folder.ask_tables(&server);
     server.stop();
 }
 

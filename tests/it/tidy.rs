@@ -160,6 +160,7 @@ const PLACES: &[(&str, &[&str])] = &[
             "src/server/",
             "src/worker/",
             "src/cli/log.rs",
+            "src/cli/serve.rs",
             "src/cli/worker.rs",
         ],
     ),

@@ -65,16 +65,16 @@ impl Folder {
         users
     }
 
-    /// A server of tables by libzmq, with the same user, and its public key.
-    pub(crate) fn start_proxy(&self) -> (Server, PublicKey) {
+    /// A server of tables, with the same user, and its public key.
+    pub(crate) fn start_tables(&self) -> (Server, PublicKey) {
         let (users, key) = (self.users(), self.text("curve"));
         let made = spindle(&["keygen", &key]);
         let public = String::from_utf8(made.stdout).unwrap().trim().parse().unwrap();
-        (Server::start(&["--frontend", "proxy", "--users", &users, "--curve-key", &key]), public)
+        (Server::start(&["--frontend", "queue", "--users", &users, "--curve-key", &key]), public)
     }
 
     /// Its user is served.
-    pub(crate) fn ask_proxy(&self, server: &Server) {
+    pub(crate) fn ask_tables(&self, server: &Server) {
         let password = self.text("password");
         fs::write(&password, "heron\n").unwrap();
         let login = ["ping", "--connect", server.kv(), "--user", "root", "--password-file", &password];

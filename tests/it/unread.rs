@@ -44,8 +44,8 @@ fn silent_clients_leave_the_tables_their_memory(frontend: &str) {
 }
 
 #[test]
-fn silent_clients_of_the_proxy_leave_the_tables_their_memory() {
-    silent_clients_leave_the_tables_their_memory("proxy");
+fn silent_clients_of_the_queue_leave_the_tables_their_memory() {
+    silent_clients_leave_the_tables_their_memory("queue");
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn touches_of_large_values_stay_within_memory(frontend: &str) {
 }
 
 #[test]
-fn touches_of_large_values_stay_within_memory_behind_the_proxy() {
-    touches_of_large_values_stay_within_memory("proxy");
+fn touches_of_large_values_stay_within_memory_behind_the_queue() {
+    touches_of_large_values_stay_within_memory("queue");
 }
 
 #[test]

@@ -96,19 +96,19 @@ fn run_chapter(chapter: &str, frontend: &str) {
 #[test]
 fn a_user_may_do_to_tables_what_it_was_granted_and_no_more() {
     run_chapter("tables", "native");
-    run_chapter("tables", "proxy");
+    run_chapter("tables", "queue");
 }
 
 #[test]
 fn each_verb_needs_its_permission() {
     run_chapter("verbs", "native");
-    run_chapter("verbs", "proxy");
+    run_chapter("verbs", "queue");
 }
 
 #[test]
 fn messages_of_every_size_pass_the_cipher() {
     run_chapter("many", "native");
-    run_chapter("many", "proxy");
+    run_chapter("many", "queue");
 }
 
 #[test]
@@ -118,19 +118,19 @@ fn strangers_wrong_passwords_and_unknown_keys_are_refused_everywhere() {
 
 #[test]
 fn libzmq_refuses_strangers_wrong_passwords_and_unknown_keys() {
-    run_chapter("refused", "proxy");
+    run_chapter("refused", "queue");
 }
 
 #[test]
 fn a_flood_of_wrong_passwords_keeps_no_user_out() {
     run_chapter("flood", "native");
-    run_chapter("flood", "proxy");
+    run_chapter("flood", "queue");
 }
 
 #[test]
 fn a_routing_id_that_goes_from_user_to_user_takes_no_permission_along() {
     run_chapter("ids", "native");
-    run_chapter("ids", "proxy");
+    run_chapter("ids", "queue");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_sealed_subscriber_that_reads_late_loses_nothing() {
 #[test]
 fn a_command_logs_in_and_says_by_its_status_that_it_may_not() {
     command_logs_in("native");
-    command_logs_in("proxy");
+    command_logs_in("queue");
 }
 
 fn command_logs_in(frontend: &str) {
@@ -291,7 +291,7 @@ fn a_command_about_tasks_says_by_its_status_that_it_may_not() {
     refused(&spindle(&[&["task", "add", "k", "v"], &login[..]].concat()), 5, &["does not let this user do it"]);
     server.stop();
     // A server without users closes the connection of a client that names one.
-    let open = Server::start(&["--frontend", "proxy"]);
+    let open = Server::start(&["--frontend", "queue"]);
     let login = ["--user", "eve", "--password-file", &password, "--connect", open.kv()];
     let output = spindle(&[&["ping"], &login[..]].concat());
     let said = text(&output.stderr);
@@ -302,7 +302,7 @@ fn a_command_about_tasks_says_by_its_status_that_it_may_not() {
 #[test]
 fn the_load_generator_logs_in_with_a_password_or_a_key() {
     load_logs_in("native");
-    load_logs_in("proxy");
+    load_logs_in("queue");
 }
 
 fn load_logs_in(frontend: &str) {
@@ -375,7 +375,7 @@ fn a_worker_logs_in_to_the_queue_of_events() {
 
 #[test]
 fn a_refusal_is_logged_with_the_address_of_its_peer() {
-    for frontend in ["native", "proxy"] {
+    for frontend in ["native", "queue"] {
         let folder = UsersFolder::new();
         let (users, wrong) = (folder.users(), folder.password("password", "egret"));
         folder.add("heron", &["ada", "--password-stdin"]);
@@ -392,7 +392,7 @@ fn a_refusal_is_logged_with_the_address_of_its_peer() {
 #[test]
 fn a_user_who_is_removed_loses_its_connections_and_others_stay() {
     run_chapter("removed", "native");
-    run_chapter("removed", "proxy");
+    run_chapter("removed", "queue");
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -5,7 +5,7 @@ use std::thread;
 
 use spindle::clock::Clock;
 use spindle::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
-use spindle::protocols::sockets::{SocketContext, Stopper};
+use spindle::protocols::sockets::Stopper;
 use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
 use crate::chance::Chance;
@@ -57,13 +57,12 @@ pub(crate) fn serve_parts(
     );
     // No element here has a TTL.
     drop(expiry);
-    let context = SocketContext::new(1);
     let Kv { frontend, publisher, stoppers, endpoints, feed, .. } =
-        serve::bind(&context, &settings, clock, (&tables, changes), serve::Neighbours::default()).unwrap();
+        serve::bind(&settings, clock, (&tables, changes), serve::Neighbours::default()).unwrap();
     thread::scope(|scope| {
         let mut front = Vec::new();
         match frontend {
-            Frontend::Proxy { queue, workers, reporter, .. } => {
+            Frontend::Queue { queue, workers, reporter } => {
                 front.push(scope.spawn(|| reporter.run()));
                 front.push(scope.spawn(|| queue.run()));
                 front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
@@ -99,7 +98,7 @@ impl Drop for Ending<'_> {
 }
 
 fn both(test: impl Fn(FrontendKind)) {
-    [FrontendKind::Proxy, FrontendKind::Native].into_iter().for_each(test);
+    [FrontendKind::Queue, FrontendKind::Native].into_iter().for_each(test);
 }
 
 /// Waits until this many clients wait for the tables.
@@ -257,6 +256,32 @@ fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost()
             let stats = control.stats();
             assert!(stats["changes"]["writer_waits"].as_u64().unwrap() > 100, "{stats}");
             assert_no_wake_up_was_lost(&control);
+        });
+    });
+}
+
+/// libzmq's own heartbeats: it closes a connection on which nothing has come for a while after a PING.
+#[test]
+fn a_client_with_heartbeats_whose_write_waits_keeps_its_connection() {
+    both(|frontend| {
+        serve_held(frontend, CHANGES, |Held { endpoint, release, .. }| {
+            let context = zmq::Context::new();
+            let watched = zmq::SocketEvent::DISCONNECTED.to_raw();
+            let client = Peer::connect_with(&context, &endpoint, |socket| {
+                socket.set_heartbeat_ivl(50).unwrap();
+                socket.set_heartbeat_timeout(200).unwrap();
+                socket.monitor("inproc://heartbeats", watched.into()).unwrap();
+            });
+            let monitor = context.socket(zmq::PAIR).unwrap();
+            monitor.connect("inproc://heartbeats").unwrap();
+            client.ask(&[&[0], b"t"]);
+            let writes = u32::try_from(2 * CHANGES).unwrap();
+            (0..writes).for_each(|number| client.ask(&[&[2], b"t", &number.to_be_bytes(), b"v"]));
+            wait_for_waiting(&Peer::connect(&context, &endpoint), 1);
+            // Four times as long as it would wait for an answer.
+            assert_eq!(monitor.poll(zmq::PollEvents::POLLIN, 800), Ok(0), "{frontend:?}: it was disconnected");
+            release();
+            (0..=writes).for_each(|_| assert_eq!(client.answer(), [OK]));
         });
     });
 }

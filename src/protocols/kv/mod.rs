@@ -74,20 +74,16 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 pub mod client;
-mod client_names;
-mod flow_control;
 pub mod handle;
 mod native;
-mod packet;
 pub mod permission;
-mod proxy;
 mod publish;
+mod queue;
 pub(crate) mod report;
 mod reporter;
 pub(crate) mod responder;
 pub mod serve;
 mod timing;
+mod turn;
 pub(crate) mod waiting;
 pub mod wire;
-mod worker;
-mod zap;

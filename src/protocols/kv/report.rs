@@ -19,7 +19,7 @@
 //!  "feed": {"endpoint", "changes", "conflated", "messages", "bookmarks", "history_bytes", …},  null if there is none
 //!  "clients": {"known", "outstanding_bytes", "unread_bytes", "cut_off", "requests", "dropped_requests",
 //!              "undeliverable_replies", …},
-//!  "connections": {"connections", "connections_ever", "received_bytes", "sent_bytes"},  null behind the proxy
+//!  "connections": {"connections", "connections_ever", "received_bytes", "sent_bytes"},
 //!  "lockstep": {"connections", "requests", "commands", "waiting", "published", …},       null if there is none
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes",
 //!             "garbage_bytes", "garbage_objects",             replaced and deleted, not freed yet
@@ -60,7 +60,6 @@ pub(super) use feed::FeedTally;
 use lockstep::LockstepLine;
 pub use lockstep::LockstepTally;
 pub(crate) use micros::Micros;
-pub(crate) use name::printable;
 use services::SlowLine;
 pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics, VerbLine};
 pub(crate) use store_line::StoreLine;
@@ -147,32 +146,39 @@ fn place_of(reason: Reason) -> usize {
     index.unwrap_or(Reason::COUNT)
 }
 
-/// The metrics of the proxy, or of a worker that owns its connections, on cache lines of their own.
+/// The clients as one thread sees them, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct ProxyMetrics {
-    /// Requests taken, those of clients that are cut off included.
+pub(super) struct ClientMetrics {
+    /// Requests answered.
     pub(super) requests: Counter,
-    /// Requests of clients that are cut off.
+    /// Reads of connections that were gone, and requests of users that were no more.
     pub(super) dropped_requests: Counter,
     /// Requests that were too long to keep.
     pub(super) oversized: Counter,
-    /// Replies to connections that are gone.
+    /// Replies to changes of connections that were gone.
     pub(super) undeliverable: Counter,
-    /// The number of times that a client was cut off.
+    /// The number of times that a connection was closed for memory.
     pub(super) cut_off: Gauge,
-    /// The number of times that a client was held back because it sent faster than it was answered.
+    /// The number of times that a connection got no turn for memory or because its client did not read.
     pub(super) held_back: Gauge,
-    /// Clients with an entry in flow control.
+    /// Connections.
     pub(super) clients: Gauge,
-    /// Bytes outstanding of all clients.
+    /// Memory that the connections hold, in bytes.
     pub(super) held_bytes: Gauge,
-    /// Bytes that libzmq holds for clients besides, and that they may not have read.
-    pub(super) unread_bytes: Gauge,
-    /// Those of them that clients had not read when they were last asked.
-    pub(super) found_unread_bytes: Gauge,
-    /// Of a worker that owns its connections.
     pub(super) traffic: TrafficMetrics,
+}
+
+impl ClientMetrics {
+    /// Counts a request that was answered, or dropped.
+    #[inline]
+    pub(super) fn count(&self, is_whole: bool, is_undeliverable: bool) {
+        self.requests.add(1);
+        self.oversized.add(u64::from(!is_whole));
+        if is_undeliverable {
+            self.undeliverable.add(1);
+        }
+    }
 }
 
 /// The sources of a report.
@@ -180,10 +186,10 @@ pub struct ReportSources {
     pub(super) clock: Clock,
     pub(super) tables: Tables,
     pub(super) workers: Vec<Arc<WorkerMetrics>>,
-    /// The metrics of the thread that makes reports.
-    pub(super) reporter: Arc<WorkerMetrics>,
-    /// The metrics of the proxy, or of each worker if the workers own their connections.
-    pub(super) queues: Vec<Arc<ProxyMetrics>>,
+    /// The metrics of the queue's thread. Without one they stay empty.
+    pub(super) queue: Arc<WorkerMetrics>,
+    /// The clients as the queue's thread sees them, if there is one, and then as each worker does.
+    pub(super) queues: Vec<Arc<ClientMetrics>>,
     pub(super) publish: Arc<PublishTally>,
     pub(super) feed: Arc<FeedTally>,
     pub(super) lockstep: Option<Arc<LockstepTally>>,
@@ -194,8 +200,6 @@ pub struct ReportSources {
     pub(crate) slow: Arc<SlowLog>,
     /// Set once, before the server runs, where users are named.
     pub(crate) users: OnceLock<Users>,
-    /// Whether the workers own their connections.
-    pub(super) owns_connections: bool,
     /// Bytes of the values or names in one reply.
     pub(super) reply_bytes_max: usize,
 }
@@ -206,10 +210,11 @@ impl ReportSources {
         serde_json::to_string(&self.document()).expect("numbers and text can be written as JSON")
     }
 
-    /// How long the worker that is longest at work on one batch has been so.
+    /// How long the thread, of the workers' and the queue's, that is longest at work without a pause has been so.
     pub(crate) fn longest_turn(&self) -> Duration {
         let now = self.clock.now().nanos();
-        Duration::from_nanos(self.workers.iter().map(|worker| worker.busy.open_nanos(now)).max().unwrap_or(0))
+        let threads = self.workers.iter().chain([&self.queue]);
+        Duration::from_nanos(threads.map(|thread| thread.busy.open_nanos(now)).max().unwrap_or(0))
     }
 
     /// The metrics of all threads at this moment.
@@ -227,7 +232,7 @@ impl ReportSources {
             changes: self.changes(&tables_metrics),
             feed: tables_metrics.feed.as_ref().map(|feed| FeedLine::of(feed, &self.feed)),
             clients: self.clients(),
-            connections: self.owns_connections.then(|| TrafficLine::of(self.queues.iter().map(|queue| &queue.traffic))),
+            connections: TrafficLine::of(self.queues.iter().map(|queue| &queue.traffic)),
             lockstep: self.lockstep.as_deref().map(LockstepLine::of),
             memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),
@@ -248,7 +253,7 @@ impl ReportSources {
         let line = |command: Command| {
             let workers = || self.worker_counts().map(|worker| worker.of(Some(command)));
             // The lock-step dialect has its own.
-            let own = || self.workers.iter().chain([&self.reporter]).map(|worker| worker.of(Some(command)));
+            let own = || self.workers.iter().chain([&self.queue]).map(|worker| worker.of(Some(command)));
             let line = CommandLine {
                 requests: workers().map(|metrics| metrics.requests.get()).sum(),
                 errors: self.refused(Some(command)),
@@ -274,7 +279,7 @@ impl ReportSources {
     /// The metrics of all threads that carry out requests.
     fn worker_counts(&self) -> impl Iterator<Item = &WorkerMetrics> {
         let lockstep = self.lockstep.iter().map(|tally| &tally.worker);
-        self.workers.iter().chain([&self.reporter]).map(|worker| &**worker).chain(lockstep)
+        self.workers.iter().chain([&self.queue]).map(|worker| &**worker).chain(lockstep)
     }
 
     fn changes(&self, tables_metrics: &TablesMetrics) -> ChangesLine {
@@ -282,11 +287,11 @@ impl ReportSources {
     }
 
     fn clients(&self) -> ClientsLine {
-        let sum = |of: fn(&ProxyMetrics) -> u64| self.queues.iter().map(|queue| of(queue)).sum();
+        let sum = |of: fn(&ClientMetrics) -> u64| self.queues.iter().map(|queue| of(queue)).sum();
         ClientsLine {
             known: sum(|queue| queue.clients.get()),
             outstanding_bytes: sum(|queue| queue.held_bytes.get()),
-            unread_bytes: sum(|queue| queue.unread_bytes.get()),
+            unread_bytes: 0,
             cut_off: sum(|queue| queue.cut_off.get()),
             held_back: sum(|queue| queue.held_back.get()),
             requests: sum(|queue| queue.requests.get()),

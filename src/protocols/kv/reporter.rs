@@ -21,7 +21,7 @@ use super::handle::tables;
 use super::permission::may_read;
 use super::report::ReportSources;
 use super::wire::{Command, Reason, Reply};
-use crate::protocols::native::ConnectionId;
+use crate::protocols::native::{ConnectionId, ReplyBuffer};
 use crate::protocols::sockets::{Mailbox, WakeSignal};
 use crate::security::Identity;
 use crate::zmtp::encode_frame;
@@ -29,7 +29,7 @@ use crate::zmtp::encode_frame;
 /// A report as its client receives it, behind the envelope.
 pub(super) struct FinishedReport {
     /// Its frames as they are on the wire.
-    pub(super) frames: Arc<Vec<u8>>,
+    frames: Arc<Vec<u8>>,
     /// The reason if there is no report.
     pub(super) refused: Option<Reason>,
 }
@@ -40,6 +40,12 @@ impl FinishedReport {
         reply.encode(|frame, more| encode_frame(&mut frames, frame, more));
         let refused = if let Reply::Refused(reason) = reply { Some(*reason) } else { None };
         Arc::new(Self { frames: Arc::new(frames), refused })
+    }
+
+    /// Appends the report behind this envelope.
+    pub(super) fn write(&self, envelope: &[&[u8]], replies: &mut ReplyBuffer) {
+        envelope.iter().for_each(|frame| replies.push(frame, true));
+        replies.push_shared(&self.frames);
     }
 }
 

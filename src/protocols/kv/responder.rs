@@ -1,4 +1,4 @@
-//! The responder answers one message. Both frontends use it, with their own source of frames and their own reply sink.
+//! The responder answers one message, with frames and a reply sink of its caller.
 //!
 //! ```text
 //! frames ─► RequestParts: envelope, request ─► Responder::answer: handle ─► envelope and reply into the sink
@@ -22,35 +22,17 @@ pub(crate) const TIMED_ONE_OF: u32 = 32;
 /// Answers the messages of one batch.
 pub(super) struct Responder<'w> {
     pub(super) clock: Clock,
-    pub(super) value_max: usize,
     pub(super) metrics: &'w WorkerMetrics,
     pub(super) context: &'w HandlerContext<'w>,
 }
 
 impl Responder<'_> {
-    /// Writes the answer to one message: its envelope, and the reply. A message that is [`Busy`] has not been answered.
-    /// `is_timed`: it was picked, and its time in the tables is recorded.
-    #[inline]
-    pub(super) fn answer<F>(
-        &self,
-        parts: &RequestParts<'_, F>,
-        batch: &mut Batch<'_>,
-        is_timed: bool,
-        sink: impl FnMut(&[u8], bool),
-    ) -> Result<(), Busy>
-    where
-        F: Deref<Target = [u8]>,
-    {
-        let answered = self.answer_if(parts, batch, is_timed, None, sink)?;
-        debug_assert!(answered, "every reply fits");
-        Ok(())
-    }
-
-    /// Like [`Responder::answer`], if the reply has at most `bytes_max` bytes. False: the message has not been answered,
-    /// and may be tried again. The length of a value that a change returns is looked at before the change. A writer
+    /// Writes the answer to one message, its envelope and the reply, if the reply has at most `bytes_max` bytes. A message
+    /// that is [`Busy`] has not been answered. False: neither, and it may be tried again. `is_timed`: it was picked, and
+    /// its time in the tables is recorded. The length of a value that a change returns is looked at before the change. A writer
     /// that comes in between may make the reply longer.
     #[inline]
-    pub(super) fn answer_if<F>(
+    pub(super) fn answer<F>(
         &self,
         parts: &RequestParts<'_, F>,
         batch: &mut Batch<'_>,
@@ -137,6 +119,12 @@ impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
         }
     }
 
+    /// Whether the request changes nothing, so that without its reply it is for nobody.
+    #[inline]
+    pub(super) fn only_reads(&self) -> bool {
+        !self.command().is_some_and(Command::changes_something)
+    }
+
     /// The command, if the request asks for a report.
     #[inline]
     pub(super) fn report(&self) -> Option<Command> {
@@ -212,13 +200,13 @@ mod tests {
             start_wall_millis: 0,
             may_read: None,
         };
-        let responder = Responder { clock, value_max: 1_024, metrics: &metrics, context: &context };
+        let responder = Responder { clock, metrics: &metrics, context: &context };
         let mut batch = session.batch(Now::from_millis(1));
         let mut answer = |frames: &[&[u8]], bytes_max: Option<usize>| {
             let mut reply = Vec::new();
             let parts = RequestParts::read(frames, 1_024);
             let sink = |frame: &[u8], _| reply.push(frame.to_vec());
-            let answered = responder.answer_if(&parts, &mut batch, true, bytes_max, sink).unwrap();
+            let answered = responder.answer(&parts, &mut batch, true, bytes_max, sink).unwrap();
             answered.then_some(reply)
         };
         let value = [7; 500];

@@ -1,12 +1,10 @@
 //! Assembles the `kv` frontend: its sockets, and the work of its threads.
 //!
 //! ```text
-//! proxy       ROUTER ◄── proxy ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐
+//! queue       listeners ─► connections ◄─► ROUTER ◄═ inproc ═► DEALER ──────── worker i ── session i ─┐
 //! native      listeners ─► acceptor ═► connections ◄────────────────────────── worker i ── session i ─┤
 //!             subscribers ◄── publisher ◄── changes ◄─────────────────────────────────────── tables ◄─┘
 //! ```
-//! The last worker behind the proxy is the reporter.
-//!
 //! [`bind`] makes all parts that can fail, and starts none of them. Its caller runs each part in a thread of its own.
 //! Dropping the parts closes the endpoints.
 //!
@@ -16,38 +14,34 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use super::client_names::ClientNames;
-use super::flow_control::page_bytes_max;
-use super::native::{NativeWorker, WorkerState};
-use super::proxy::{self, Proxy, message_bytes_max};
+use super::native::NativeWorker;
 use super::publish::{FeedPublisher, OneFramePublisher, Publisher};
 pub use super::publish::{NotificationEncoder, PublishAdmissions};
-use super::report::{FeedTally, PublishTally, WorkerMetrics};
+use super::queue::{QueueWorker, TablesQueue, WorkerParts};
+use super::report::{ClientMetrics, FeedTally, PublishTally, WorkerMetrics};
 pub use super::report::{LockstepTally, ReportSources};
-use super::reporter::Reporter;
+use super::reporter::{ReportClient, Reporter};
 use super::responder::TIMED_ONE_OF;
-use super::worker::{Worker, WorkerParts};
-pub use super::zap::ZapHandler;
-use super::zap::ask_for_users;
+use super::turn::{ReplyTimes, WorkerState};
 use crate::clock::Clock;
-use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, RECEIVED_SHARE, REPLIES_IN_PIPE};
+use crate::limits::{
+    ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, KEY_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, TABLE_NAME_BYTES_MAX,
+};
 use crate::protocols::native::{Acceptor, Admission, BoundListener, BufferBudget, Connections};
 use crate::protocols::publish::{PublishLimits, Subscribers};
-use crate::protocols::sockets::{
-    ServeError, Socket, SocketContext, Stopper, ThreadGroup, WakeSignal, bound_received, received_bytes,
-};
+use crate::protocols::sockets::{ServeError, Stopper, WakeSignal, inproc};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{HeldBytes, Sampler};
 use crate::tables::{Changes, Tables};
 use crate::tasks::TaskMetrics;
-use crate::zmtp::MessageBounds;
+use crate::zmtp::{FRAME_HEADER_BYTES_MAX, MessageBounds};
 
 /// The reader of the clients' connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontendKind {
-    /// libzmq, with a proxy to the workers.
-    Proxy,
+    /// One thread, in front of workers behind libzmq's queue.
+    Queue,
     /// The workers themselves.
     Native,
 }
@@ -105,16 +99,14 @@ pub struct LockstepPart {
 
 /// The part that runs between the clients and the tables.
 pub enum Frontend {
-    /// The frontend of libzmq.
-    Proxy {
+    /// The frontend with libzmq's queue.
+    Queue {
         /// For the thread `kv-queue`.
-        queue: Box<Proxy>,
+        queue: Box<TablesQueue>,
         /// For the threads `kv-worker-i`.
-        workers: Vec<Worker>,
-        /// For the thread `kv-report`: a worker that serves only reports.
-        reporter: Box<Worker>,
-        /// For the thread `kv-zap`, where users are named.
-        zap: Option<Box<ZapHandler>>,
+        workers: Vec<QueueWorker>,
+        /// For the thread `kv-report`.
+        reporter: Reporter,
     },
     /// The frontend without libzmq.
     Native {
@@ -161,7 +153,6 @@ impl Kv {
 /// # Errors
 /// [`ServeError`] if an endpoint cannot be bound, or the system has no descriptor left.
 pub fn bind(
-    context: &SocketContext,
     settings: &KvConfig,
     clock: Clock,
     (tables, changes): (&Tables, Changes),
@@ -198,7 +189,7 @@ pub fn bind(
     };
     let publisher = Publisher::new((subscribers, feed, one_frame), changes, bell, clock, metrics);
     let (frontend, mut stoppers, endpoints, clients_held) = match settings.frontend {
-        FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
+        FrontendKind::Queue => queue(settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
     };
     stoppers.push(publisher_stopper);
@@ -209,71 +200,73 @@ pub fn bind(
 /// A frontend, its stoppers, its endpoints, and its held bytes.
 type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, HeldBytes);
 
-fn proxy(
-    context: &SocketContext,
+fn queue(
     settings: &KvConfig,
     clock: Clock,
     tables: &Tables,
     report: &Arc<ReportSources>,
 ) -> Result<BoundFrontend, ServeError> {
+    let budget = BufferBudget::new(settings.held_bytes_max);
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
-    // Before the first peer can come.
-    let admission = settings.admission.as_ref();
-    let zap = admission.map(|admission| ZapHandler::bind(context, admission, clock).map(Box::new)).transpose()?;
-    let (router, endpoints) = router(context, settings)?;
-    let workers_stop = Arc::new(AtomicBool::new(false));
-    let presence = ThreadGroup::new(&bell);
-    let names = Arc::<ClientNames>::default();
-    let (backends, sockets) = pipes(context, settings.worker_cores.len() + 1)?;
-    let reporter = sockets.len() - 1;
-    let worker = |(place, (socket, metrics)): (usize, (Socket, &Arc<WorkerMetrics>))| -> io::Result<Worker> {
-        Ok(Worker::new(WorkerParts {
-            socket,
-            session: tables.session(),
-            clock,
-            value_max: settings.value_max,
-            page_bytes_max: page_bytes_max(settings.client_bytes_max),
-            stop: Arc::clone(&workers_stop),
-            metrics: Arc::clone(metrics),
-            report: Arc::clone(report),
-            bell: WakeSignal::new()?,
-            present: presence.enter(),
-            is_reporter: place == reporter,
-            names: Arc::clone(&names),
-            logins: zap.as_ref().map(|zap| zap.logins().reader()),
-        }))
-    };
-    let tallies = report.workers.iter().chain([&report.reporter]);
-    let mut workers = sockets.into_iter().zip(tallies).enumerate().map(worker).collect::<io::Result<Vec<Worker>>>()?;
-    let reporter = Box::new(workers.pop().expect("it has the last pipe"));
-    let metrics = report.queues.first().map(Arc::clone).unwrap_or_default();
-    let held: HeldBytes = Box::new({
-        let metrics = Arc::clone(&metrics);
-        move || {
-            let (piped, unfinished) = received_bytes();
-            metrics.held_bytes.get() + metrics.found_unread_bytes.get() + piped + unfinished
-        }
-    });
-    // Two of the longest requests of a client always have a place, since it may have as much outstanding.
-    let request_bytes = message_bytes_max(settings.value_max).min(settings.client_bytes_max);
-    bound_received((settings.held_bytes_max / RECEIVED_SHARE).max(2 * request_bytes));
-    let stop = stopper.clone();
-    let parts = proxy::ProxyParts {
-        router,
-        backends,
-        stopper: stop,
-        bell,
-        workers_stop,
-        workers: presence,
+    let reporter = Reporter::new(Arc::clone(report));
+    let (end, worker_ends) = inproc::queue(settings.worker_cores.len())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (queue_metrics, worker_clients) = report.queues.split_first().expect("the queue's metrics are the first");
+    let mut workers = Vec::new();
+    for ((end, metrics), clients) in worker_ends.into_iter().zip(&report.workers).zip(worker_clients) {
+        let bell = WakeSignal::new()?;
+        let state = worker_state((settings, clock, tables), report, (metrics, clients), reporter.client(&bell));
+        let parts = WorkerParts { end, state, bell, budget: Arc::clone(&budget), stop: Arc::clone(&stop) };
+        workers.push(QueueWorker::new(parts));
+    }
+    let connections = Connections::new(&bell, message_bounds(settings), &budget).map_err(io::Error::from)?;
+    let times = ReplyTimes { clock, metrics: Arc::clone(&report.queue), slow: Arc::clone(&report.slow) };
+    let wakes = (stopper.clone(), bell);
+    let outcome = (Arc::clone(queue_metrics), times);
+    let mut queue = TablesQueue::new(connections, (end, workers.len()), wakes, stop, outcome)?;
+    settings.admission.iter().for_each(|admission| queue.admit_only(admission));
+    let mut endpoints = Vec::new();
+    for endpoint in &settings.endpoints {
+        let listener = BoundListener::bind(endpoint)?;
+        endpoints.push(listener.endpoint().to_owned());
+        queue.listen(listener)?;
+    }
+    let frontend = Frontend::Queue { queue: Box::new(queue), workers, reporter };
+    Ok((frontend, vec![stopper], endpoints, Box::new(move || budget.held())))
+}
+
+/// Bytes of the longest message that any command takes: the longest UPDATE_MANY, and an envelope.
+fn message_bytes_max(value_max: usize) -> usize {
+    // A command, a table with its NUL, a TTL, and the pairs.
+    let body = 1 + TABLE_NAME_BYTES_MAX + 1 + 8 + MANY_MAX * (KEY_BYTES_MAX + value_max);
+    ENVELOPE_BYTES_MAX + body + MESSAGE_FRAMES_MAX * FRAME_HEADER_BYTES_MAX
+}
+
+fn message_bounds(settings: &KvConfig) -> MessageBounds {
+    MessageBounds {
+        frame_bytes: FRAME_BYTES_MAX as u64,
+        frames: MESSAGE_FRAMES_MAX,
+        bytes: message_bytes_max(settings.value_max),
+    }
+}
+
+fn worker_state(
+    (settings, clock, tables): (&KvConfig, Clock, &Tables),
+    report: &Arc<ReportSources>,
+    (metrics, clients): (&Arc<WorkerMetrics>, &Arc<ClientMetrics>),
+    reports: ReportClient,
+) -> WorkerState {
+    WorkerState {
+        session: tables.session(),
         clock,
-        metrics,
-        names,
-        has_users: zap.is_some(),
-    };
-    let queue = Proxy::new(parts, settings.value_max, settings.client_bytes_max, settings.held_bytes_max);
-    let stoppers = zap.iter().map(|zap| zap.stopper()).chain([stopper]).collect();
-    Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter, zap }, stoppers, endpoints, held))
+        value_max: settings.value_max,
+        metrics: Arc::clone(metrics),
+        clients: Arc::clone(clients),
+        report: Arc::clone(report),
+        reports,
+        picker: Sampler::new(TIMED_ONE_OF),
+    }
 }
 
 fn native(
@@ -282,11 +275,6 @@ fn native(
     tables: &Tables,
     report: &Arc<ReportSources>,
 ) -> Result<BoundFrontend, ServeError> {
-    let bounds = MessageBounds {
-        frame_bytes: FRAME_BYTES_MAX as u64,
-        frames: MESSAGE_FRAMES_MAX,
-        bytes: usize::try_from(message_bytes_max(settings.value_max)).unwrap_or(usize::MAX),
-    };
     let budget = BufferBudget::new(settings.held_bytes_max);
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
@@ -301,17 +289,8 @@ fn native(
     for (metrics, clients) in report.workers.iter().zip(&report.queues) {
         let bell = WakeSignal::new()?;
         let stopper = Stopper::new(&bell);
-        let state = WorkerState {
-            session: tables.session(),
-            clock,
-            value_max: settings.value_max,
-            metrics: Arc::clone(metrics),
-            clients: Arc::clone(clients),
-            report: Arc::clone(report),
-            reports: reporter.client(&bell),
-            picker: Sampler::new(TIMED_ONE_OF),
-        };
-        let connections = Connections::new(&bell, bounds, &budget).map_err(io::Error::from)?;
+        let state = worker_state((settings, clock, tables), report, (metrics, clients), reporter.client(&bell));
+        let connections = Connections::new(&bell, message_bounds(settings), &budget).map_err(io::Error::from)?;
         let handoff = acceptor.handoff(&bell);
         stoppers.push(stopper.clone());
         let mut worker = NativeWorker::new(connections, handoff, (stopper, &bell), state);
@@ -319,15 +298,6 @@ fn native(
         workers.push(worker);
     }
     Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints, Box::new(move || budget.held())))
-}
-
-/// Binds the ROUTER of the clients.
-fn router(context: &SocketContext, settings: &KvConfig) -> Result<(Socket, Vec<String>), ServeError> {
-    let mut router = context.router(REPLIES_IN_PIPE)?;
-    settings.admission.iter().for_each(|admission| ask_for_users(&router, admission));
-    let bound = settings.endpoints.iter().map(|endpoint| router.bind(endpoint));
-    let endpoints = bound.collect::<Result<_, _>>()?;
-    Ok((router, endpoints))
 }
 
 /// Returns a closure that says how many bytes the history of the feed takes.
@@ -353,32 +323,19 @@ fn subscribers(
     Ok((subscribers, Some(bound)))
 }
 
-/// The two ends of the pipe to each worker, the reporter included: the proxy's ends, and the workers'. The pipes have
-/// no bound of their own, because the proxy's flow control bounds their contents.
-fn pipes(context: &SocketContext, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>), ServeError> {
-    let mut backends = Vec::with_capacity(workers);
-    let mut sockets = Vec::with_capacity(workers);
-    for worker in 0..workers {
-        let endpoint = format!("inproc://kv-worker-{worker}");
-        let mut backend = context.dealer()?;
-        backend.bind(&endpoint)?;
-        let socket = context.dealer()?;
-        socket.connect_within(&endpoint);
-        backends.push(backend);
-        sockets.push(socket);
-    }
-    Ok((backends, sockets))
-}
-
 fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neighbours) -> ReportSources {
     let now = clock.now();
     let metrics = |core: &Option<usize>| Arc::new(WorkerMetrics::new(now, *core));
-    let queues = if settings.frontend == FrontendKind::Proxy { 1 } else { settings.worker_cores.len() };
+    let queues = match settings.frontend {
+        FrontendKind::Native => settings.worker_cores.len(),
+        // The first is the queue's own.
+        FrontendKind::Queue => 1 + settings.worker_cores.len(),
+    };
     ReportSources {
         clock,
         tables: tables.clone(),
         workers: settings.worker_cores.iter().map(metrics).collect(),
-        reporter: metrics(&None),
+        queue: metrics(&None),
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishTally::default()),
         feed: Arc::new(FeedTally::default()),
@@ -387,7 +344,6 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neigh
         services: neighbours.services.clone(),
         slow: Arc::clone(&neighbours.slow),
         users: OnceLock::new(),
-        owns_connections: settings.frontend == FrontendKind::Native,
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

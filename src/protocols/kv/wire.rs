@@ -143,6 +143,12 @@ impl Command {
         Self::ALL.get(usize::from(code)).copied()
     }
 
+    /// Whether the command may change elements or tables.
+    #[must_use]
+    pub const fn changes_something(self) -> bool {
+        self.may_change_elements() || matches!(self, Self::CreateTable | Self::DeleteTable)
+    }
+
     /// Whether the command may change elements, and so needs the tables to have room for changes.
     #[must_use]
     pub const fn may_change_elements(self) -> bool {

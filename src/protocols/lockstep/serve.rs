@@ -31,7 +31,7 @@ use crate::protocols::kv::serve::LockstepTally;
 use crate::protocols::kv::waiting::WaitingClients;
 use crate::protocols::kv::wire::{Command, TableName};
 use crate::protocols::native::{
-    Admission, BoundListener, BufferBudget, ConnectionId, Connections, SendBuffer, TimedReply, TurnOutcome,
+    Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome,
 };
 use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
 use crate::stats::slow_log::SlowLog;
@@ -233,7 +233,7 @@ impl Answering {
         &mut self,
         conversation: &mut Conversation,
         messages: (&Messages, &[u8]),
-        outbox: &mut SendBuffer,
+        outbox: &mut ReplyBuffer,
         turn: (Turn, &HandlerContext<'_>),
     ) -> TurnOutcome {
         let Turn { id, now, .. } = turn.0;
@@ -258,7 +258,7 @@ impl Answering {
         &mut self,
         conversation: &mut Conversation,
         (messages, bytes): (&Messages, &[u8]),
-        outbox: &mut SendBuffer,
+        outbox: &mut ReplyBuffer,
         ((Turn { id, mut is_first, .. }, context), moved): ((Turn, &HandlerContext<'_>), &mut bool),
         (begun, arrived, last): (Now, Now, &mut Option<LastCommand>),
     ) -> TurnOutcome {
@@ -316,7 +316,7 @@ impl Answering {
 
     /// Times the last command of a turn for the slow log if it was slow. A client that waits for each reply has no other
     /// command in the turn.
-    fn describe(&self, outbox: &mut SendBuffer, last: LastCommand, [arrived, begun]: [Now; 2]) {
+    fn describe(&self, outbox: &mut ReplyBuffer, last: LastCommand, [arrived, begun]: [Now; 2]) {
         let answered = self.clock.now();
         if self.slow.is_slow(arrived.nanos_until(answered)) {
             let LastCommand { command, request_bytes, reply_bytes } = last;
@@ -361,7 +361,7 @@ impl Answering {
 }
 
 /// Appends the envelope of the message and the one frame of the reply.
-fn reply(outbox: &mut SendBuffer, message: &Message<'_>, answer: &Answer, nul: bool) {
+fn reply(outbox: &mut ReplyBuffer, message: &Message<'_>, answer: &Answer, nul: bool) {
     message.frames().take(envelope_frames(message)).for_each(|frame| outbox.push(frame, true));
     let bytes = answer.bytes();
     outbox.push_with(bytes.len() + usize::from(nul), false, |out| {

@@ -61,6 +61,12 @@ impl BufferBudget {
         self.held.load(Ordering::SeqCst)
     }
 
+    /// Whether all threads together hold too much.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.held() > self.most
+    }
+
     fn add(&self, bytes: u64) {
         // SeqCst: pairs with `held`. Each time the count crosses the edge, exactly one thread's addition crosses it.
         let before = self.held.fetch_add(bytes, Ordering::SeqCst);
@@ -118,12 +124,45 @@ impl ThreadShare {
     /// Whether all threads together hold too much.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
-        self.budget.held() > self.budget.most
+        self.budget.is_over()
+    }
+
+    /// Counts what a worker has counted, and hands over, as held by this thread.
+    pub(super) fn absorb(&mut self, share: &mut WorkerShare) {
+        let WorkerShare { own, counted } = std::mem::take(share);
+        self.own += own;
+        self.counted += counted;
+        self.change(0, 0);
     }
 
     /// Whether they hold so little that waiting connections go on.
     pub(super) fn is_enough(&self) -> bool {
         self.budget.held() <= self.budget.enough()
+    }
+}
+
+/// The bytes of replies that a worker has made for the connections of another thread. It goes there with the replies.
+#[derive(Debug, Default)]
+pub(super) struct WorkerShare {
+    own: u64,
+    /// Part of `own` that is in the common count.
+    counted: u64,
+}
+
+impl WorkerShare {
+    /// Counts bytes in the common count, in portions.
+    #[inline]
+    pub(super) fn add(&mut self, budget: &BufferBudget, bytes: usize) {
+        self.own += bytes as u64;
+        if self.own - self.counted >= budget.portion {
+            budget.add(self.own - self.counted);
+            self.counted = self.own;
+        }
+    }
+
+    /// Bytes that it has counted.
+    pub(super) fn bytes(&self) -> usize {
+        usize::try_from(self.own).unwrap_or(usize::MAX)
     }
 }
 

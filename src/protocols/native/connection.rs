@@ -17,8 +17,9 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::receive_buffer::{ReceiveBuffer, ReceiveOutcome};
 use super::send_buffer::SendBuffer;
+use super::turn::TurnBytes;
 use crate::clock::Now;
-use crate::limits::OUTBOX_BYTES_MAX;
+use crate::limits::{OUTBOX_BYTES_MAX, RECEIVE_BYTES};
 use crate::protocols::sockets::is_settled;
 use crate::security::{Identity, Login};
 use crate::zmtp::{
@@ -68,6 +69,17 @@ pub(super) struct Connection<S> {
     pub(super) held: Option<Box<ReceivedMessages>>,
     /// The held messages wait until the frontend resumes this connection.
     pub(super) parked: bool,
+    /// Messages of it are with another thread. Memory that they take, in bytes.
+    pub(super) out: Option<usize>,
+    /// The receive buffer has more messages, which were not cut when the last ones went out.
+    pub(super) uncut: bool,
+    /// It closes when they come back.
+    pub(super) closing: bool,
+    /// Input has come while messages of it were out. The system is asked not to report more: the thread receives after
+    /// each turn by itself, until there is nothing.
+    pub(super) hot: bool,
+    /// The client has sent its last byte, which was found when the thread received ahead.
+    ended: bool,
     /// Input has come while the thread does not receive. The system is asked not to report more.
     pub(super) muted: bool,
     /// The connection gets no turns, since the frontend holds too much.
@@ -127,6 +139,11 @@ impl<S> Connection<S> {
             cutter: MessageCutter::default(),
             held: None,
             parked: false,
+            out: None,
+            uncut: false,
+            closing: false,
+            hot: false,
+            ended: false,
             muted: false,
             throttled: false,
             starved: false,
@@ -167,7 +184,14 @@ impl<S> Connection<S> {
 
     /// Bytes of input and output that the connection holds.
     pub(super) fn bytes(&self) -> usize {
-        self.inbox.held() + self.outbox.held() + self.held.as_ref().map_or(0, |held| held.bytes.len())
+        self.inbox.held()
+            + self.outbox.held()
+            + self.held.as_ref().map_or(0, |held| held.bytes.len())
+            + self.out_bytes()
+    }
+
+    fn out_bytes(&self) -> usize {
+        self.out.unwrap_or(0)
     }
 
     /// Memory that the connection keeps, in bytes. Empty room in buffers counts, and so do the positions of frames.
@@ -175,7 +199,7 @@ impl<S> Connection<S> {
     /// count as far as they are used.
     pub(super) fn kept(&self) -> usize {
         let held = self.held.as_ref().map_or(0, |held| held.bytes.capacity() + held.messages.kept_bytes());
-        self.inbox.kept() + self.outbox.kept() + held + self.cutter.kept_bytes()
+        self.inbox.kept() + self.outbox.kept() + held + self.cutter.kept_bytes() + self.out_bytes()
     }
 
     /// Bytes that were received from it, ever.
@@ -190,7 +214,7 @@ impl<S> Connection<S> {
 
     /// Bytes that it holds of an incomplete message.
     pub(super) fn unfinished(&self) -> usize {
-        if self.held.is_some() { 0 } else { self.inbox.held() }
+        if self.has_messages() { 0 } else { self.inbox.held() }
     }
 
     /// Changes whenever the client has read bytes, or the thread has received bytes from it.
@@ -200,15 +224,43 @@ impl<S> Connection<S> {
 
     /// Whether it may have a turn.
     pub(super) fn is_served(&self) -> bool {
-        !self.paused && !self.parked && !self.throttled && self.login.is_none()
+        !self.paused && !self.parked && !self.throttled && self.out.is_none() && self.login.is_none()
     }
 
     /// Whether it has messages that wait for this server. They are handled even if the client leaves meanwhile.
     pub(super) fn waits(&self) -> bool {
-        self.parked || (self.throttled && self.held.is_some())
+        self.parked || self.out.is_some() || (self.throttled && self.held.is_some())
     }
 
-    /// Receives input if `readable`, and cuts it into at most `most` messages. The caller keeps the rest with
+    /// Whether its messages wait for this server, and not for memory or its client.
+    pub(super) fn is_busy(&self) -> bool {
+        self.parked || self.out.is_some()
+    }
+
+    /// Whether messages of it are held here or with another thread.
+    pub(super) fn has_messages(&self) -> bool {
+        self.held.is_some() || self.out.is_some()
+    }
+
+    /// Whether the thread receives from it although its messages wait: a client with heartbeats closes a connection on
+    /// which no PONG comes. It is not known of a client that has to wait before its first PING.
+    pub(super) fn is_read_ahead(&self) -> bool {
+        let pings = self.parked || self.cutter.has_pings();
+        let has_room = self.inbox.held() < RECEIVE_BYTES && self.outbox.len() < RECEIVE_BYTES;
+        self.is_open() && pings && self.waits() && !self.ended && !self.faulty && has_room
+    }
+
+    /// Receives behind the messages that wait, and answers PINGs.
+    pub(super) fn receive_ahead(&mut self) {
+        match self.inbox.receive_own(&self.descriptor) {
+            Ok(ReceiveOutcome::Bytes) => self.inbox.answer_pings(&self.cutter, self.outbox.bytes_mut()),
+            // The thread finds the end again when it receives the next time.
+            Ok(ReceiveOutcome::End | ReceiveOutcome::Fault(_)) | Err(_) => self.ended = true,
+        }
+    }
+
+    /// Receives input behind the bytes of `shared` if `readable`, and cuts it into at most `most` messages. They lie in the
+    /// connection's [unused](Connection::unused) bytes, or in what was added to `shared`. The caller keeps the rest with
     /// [`Connection::keep`]. After an end there is no rest to keep, but the messages before it are good.
     pub(super) fn take(
         &mut self,
@@ -218,13 +270,14 @@ impl<S> Connection<S> {
         messages: &mut Messages,
     ) -> Result<Unconsumed, InputEnd> {
         messages.clear();
-        if readable {
+        let from = shared.len();
+        let end = if readable {
             self.outbox.receive();
-        }
-        let end = if readable { self.inbox.receive(&self.descriptor, shared)? } else { ReceiveOutcome::Bytes };
-        if !readable {
-            shared.clear();
-        }
+            self.inbox.receive(&self.descriptor, shared)?
+        } else {
+            ReceiveOutcome::Bytes
+        };
+        let shared = shared.get(from..).unwrap_or_default();
         match (&mut self.stage, end) {
             (_, ReceiveOutcome::End) => Err(InputEnd::Gone),
             (_, ReceiveOutcome::Fault(fault)) => Err(InputEnd::Fault(fault)),
@@ -307,6 +360,14 @@ impl<S> Connection<S> {
         self.held = (!messages.is_empty()).then(|| Box::new(ReceivedMessages { messages, bytes }));
     }
 
+    /// Gives away the bytes of messages that have just been cut, if they lie in the connection's own buffer, with the
+    /// place where they begin. Keeps the unused bytes. `is_full`: the messages are as many as a turn may have, so further
+    /// ones may follow.
+    pub(super) fn detach(&mut self, left: &Unconsumed, shared: &[u8], is_full: bool) -> Option<(Vec<u8>, usize)> {
+        self.uncut = is_full && left.rest < self.inbox.unused(shared).len();
+        self.inbox.detach(left, shared)
+    }
+
     /// Keeps the unused bytes. Returns whether the receive buffer has bytes that were not looked at.
     pub(super) fn keep(&mut self, left: &Unconsumed, shared: &[u8]) -> bool {
         let more = left.rest < self.inbox.unused(shared).len();
@@ -317,6 +378,18 @@ impl<S> Connection<S> {
     /// Whether it holds input that was received and not handled.
     pub(super) fn holds_input(&self) -> bool {
         self.held.is_some() || !self.inbox.is_empty()
+    }
+
+    /// As [`Connection::holds_input`], or whether the client may have sent input that the system does not report.
+    pub(super) fn may_have_input(&self) -> bool {
+        self.holds_input() || self.hot
+    }
+
+    /// Keeps messages that a turn has brought back.
+    pub(super) fn hold_rest(&mut self, (messages, bytes): (Messages, TurnBytes)) {
+        let TurnBytes::Own(mut bytes, start) = bytes else { return };
+        bytes.drain(..start);
+        self.held = (!messages.is_empty()).then(|| Box::new(ReceivedMessages { messages, bytes }));
     }
 
     /// Writes as many bytes as the system takes, and shuts down our end of a parting connection once all are written.
@@ -340,13 +413,22 @@ impl<S> Connection<S> {
 
     /// Events that the system is to report.
     pub(super) fn wanted(&self) -> EventFlags {
-        let reading = match (self.waits() || self.muted, self.is_served()) {
-            // Requests received earlier are handled even if the client leaves meanwhile, so RDHUP is not asked for.
+        let reading = match (self.muted, self.waits()) {
             (true, _) => EventFlags::empty(),
+            // Most messages are back before more input comes. If not, the connection is hot.
+            (false, true) if self.is_read_ahead() || self.out.is_some() && !self.hot => EventFlags::IN,
+            (false, false) if self.hot && self.is_served() => EventFlags::empty(),
+            // Requests received earlier are handled even if the client leaves meanwhile, so RDHUP is not asked for.
+            (false, true) => EventFlags::empty(),
+            (false, false) if self.is_served() => EventFlags::IN,
             (false, false) => EventFlags::RDHUP,
-            (false, true) => EventFlags::IN,
         };
         if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }
+    }
+
+    /// Whether the client takes no more bytes.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Drops the unsent bytes, and later ones too. Received requests are still handled.

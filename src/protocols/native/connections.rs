@@ -10,11 +10,13 @@
 mod identity;
 mod leaving;
 mod memory;
+mod out;
+mod sending;
 mod turns;
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -28,10 +30,10 @@ use super::budget::{BufferBudget, ThreadShare};
 use super::connection::Connection;
 use super::id::ConnectionId;
 use super::listen::BoundListener;
-use super::listeners::{BELL, LISTENERS, Listeners, wait};
-use super::send_buffer::SendBuffer;
+use super::listeners::{BELL, LISTENERS, Listeners, SOURCE, wait};
 use super::spin::SpinRecord;
 use super::timed::TimedReply;
+use super::turn::TurnOutcome;
 use crate::clock::Now;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS};
 use crate::log::WarningPace;
@@ -40,7 +42,6 @@ use crate::security::limits::USERS_LOOK;
 use crate::zmtp::MessageBounds;
 pub use identity::ConnectionState;
 use memory::MemoryWatch;
-pub use turns::TurnOutcome;
 use turns::{BegunTurn, TurnInput};
 
 /// The state that a closed connection leaves to the frontend.
@@ -50,7 +51,7 @@ pub struct Closed<S> {
     pub id: ConnectionId,
     /// The frontend's state for it.
     pub state: S,
-    /// Bytes of the stream to it that the system has taken, or is still given (see [`SendBuffer::end`]).
+    /// Bytes of the stream to it that the system has taken, or is still given (see [`ReplyBuffer::end`]).
     pub sent: u64,
 }
 
@@ -87,6 +88,8 @@ pub struct Connections<S> {
     /// Connections closed, ever, because all together held too much.
     cut: u64,
     cuts_told: WarningPace,
+    /// How often a connection got no turn, ever.
+    held_back: u64,
     connections: Slab<Connection<S>>,
     generation: u32,
     /// Connections that must finish their handshake or their parting, with the deadline.
@@ -112,6 +115,10 @@ pub struct Connections<S> {
     gathered: VecDeque<BegunTurn>,
     /// Memory for the input of turns.
     spare_inputs: Vec<TurnInput>,
+    /// Memory for replies, which no idle connection keeps.
+    spare_replies: Vec<Vec<u8>>,
+    /// How many connections have a turn out.
+    turns_out: usize,
     /// Who may connect. None: everybody.
     authentication: Option<Authentication>,
 }
@@ -140,6 +147,7 @@ impl<S: ConnectionState> Connections<S> {
             traffic: Traffic::default(),
             cut: 0,
             cuts_told: WarningPace::default(),
+            held_back: 0,
             connections: Slab::new(),
             generation: 0,
             deadlines: VecDeque::new(),
@@ -155,6 +163,8 @@ impl<S: ConnectionState> Connections<S> {
             spin: None,
             gathered: VecDeque::new(),
             spare_inputs: Vec::new(),
+            spare_replies: Vec::new(),
+            turns_out: 0,
             authentication: None,
         })
     }
@@ -165,6 +175,14 @@ impl<S: ConnectionState> Connections<S> {
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
         self.listeners.add(&self.epoll, listener)
+    }
+
+    /// A wait ends when this descriptor is readable, too. The caller then makes it unreadable.
+    ///
+    /// # Errors
+    /// If the system has no memory left for it.
+    pub fn watch(&mut self, source: &impl AsFd) -> Result<(), Errno> {
+        epoll::add(&self.epoll, source, epoll::EventData::new_u64(SOURCE), epoll::EventFlags::IN)
     }
 
     /// From now on the thread looks for work before it sleeps, as long as that is worth while.
@@ -233,6 +251,18 @@ impl<S: ConnectionState> Connections<S> {
         self.cut
     }
 
+    /// How often a connection got no turn, ever, because it held much or its client did not read.
+    #[must_use]
+    pub fn held_back(&self) -> u64 {
+        self.held_back
+    }
+
+    /// How many connections may have a turn before the next wait.
+    #[must_use]
+    pub fn turns_waiting(&self) -> usize {
+        self.turns.len() + self.backlog_turns
+    }
+
     // ------------------------------------------------------------------------------------------------------- waiting
 
     /// Flushes, then waits until there is work, the bell rings, or the timeout ends, and accepts new connections.
@@ -290,6 +320,7 @@ impl<S: ConnectionState> Connections<S> {
                     rung = true;
                 }
                 LISTENERS => self.accept(),
+                SOURCE => {}
                 data => self.note(ConnectionId::of(data), event.flags),
             }
         }
@@ -303,10 +334,7 @@ impl<S: ConnectionState> Connections<S> {
         {
             // Its requests are still handled, and the thread sees its end after them. The descriptor leaves the epoll,
             // which would report HUP and ERR again and again.
-            connection.discard();
-            if epoll::delete(&self.epoll, connection.descriptor()).is_ok() {
-                (connection.registered, connection.interest) = (false, epoll::EventFlags::empty());
-            }
+            self.deregister(id);
             return;
         }
         if !connection.is_served()
@@ -329,6 +357,15 @@ impl<S: ConnectionState> Connections<S> {
             self.turns.push_back(id);
         } else if has_input {
             self.renew_interest(id);
+        }
+    }
+
+    /// Nobody reads what is sent to the connection, and the system reports nothing of it any more.
+    fn deregister(&mut self, id: ConnectionId) {
+        let Some(connection) = get(&mut self.connections, id) else { return };
+        connection.discard();
+        if connection.registered && epoll::delete(&self.epoll, connection.descriptor()).is_ok() {
+            (connection.registered, connection.interest) = (false, epoll::EventFlags::empty());
         }
     }
 
@@ -381,60 +418,6 @@ impl<S: ConnectionState> Connections<S> {
         let room = self.connections_max.saturating_sub(self.connections.len());
         let came = self.listeners.admit(&self.epoll, now, room);
         came.into_iter().for_each(|descriptor| self.insert(descriptor, now));
-    }
-
-    // ------------------------------------------------------------------------------------------------------- sending
-
-    /// The state of a connection and the send buffer for replies to it. The next flush sends them. None if it has
-    /// closed.
-    pub fn connection(&mut self, id: ConnectionId) -> Option<(&mut S, &mut SendBuffer)> {
-        let connection = get(&mut self.connections, id).filter(|connection| connection.is_open())?;
-        touch(&mut self.touched, connection, id);
-        Some((&mut connection.state, &mut connection.outbox))
-    }
-
-    pub(super) fn descriptor(&mut self, id: ConnectionId) -> Option<&OwnedFd> {
-        get(&mut self.connections, id).map(|connection| connection.descriptor())
-    }
-
-    /// A connection whose send buffer was too full and has room again.
-    pub fn drained(&mut self) -> Option<ConnectionId> {
-        self.drained.pop()
-    }
-
-    /// Writes new bytes as far as the system takes them.
-    pub fn flush(&mut self) {
-        // In the order of touching: the client that was answered first gets its reply first.
-        while let Some(id) = self.touched.pop_front() {
-            let Some(connection) = get(&mut self.connections, id) else { continue };
-            connection.touched = false;
-            let before = connection.outbox.sent();
-            let has_room = connection.flush();
-            self.traffic.sent += connection.outbox.sent() - before;
-            while let Some(reply) = connection.outbox.next_timed() {
-                self.timed.push((id, reply));
-            }
-            if has_room && connection.is_open() {
-                self.drained.push(id);
-                // The client may have sent whole messages before the pause.
-                if connection.holds_input() {
-                    self.queue(id);
-                }
-            }
-            self.renew_interest(id);
-        }
-    }
-
-    /// Whether the system has taken all bytes for open connections.
-    #[must_use]
-    pub fn is_all_sent(&self) -> bool {
-        self.connections.iter().all(|(_, connection)| !connection.is_open() || connection.outbox.is_empty())
-    }
-
-    fn touch(&mut self, id: ConnectionId) {
-        if let Some(connection) = get(&mut self.connections, id) {
-            touch(&mut self.touched, connection, id);
-        }
     }
 
     /// Counts the memory of a connection, by which it may be throttled, and asks the system for the events that matter

@@ -19,6 +19,8 @@ use crate::protocols::sockets::timespec;
 pub(crate) const BELL: u64 = u64::MAX;
 /// Names the listeners to epoll.
 pub(crate) const LISTENERS: u64 = u64::MAX - 1;
+/// Names a further descriptor of the frontend to epoll.
+pub(crate) const SOURCE: u64 = u64::MAX - 2;
 
 /// The shortest time that `epoll_wait` counts.
 const EPOLL_TICK: Duration = Duration::from_millis(1);

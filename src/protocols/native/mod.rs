@@ -34,19 +34,24 @@ mod interface;
 mod listen;
 mod listeners;
 mod receive_buffer;
+mod reply_buffer;
 mod send_buffer;
 mod spin;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timed;
+mod turn;
+mod turn_batch;
 
 pub use acceptor::{Acceptor, HandoffReceiver};
 pub use authentication::Admission;
 pub(crate) use authentication::{Authentication, address_of_peer};
 pub use budget::BufferBudget;
-pub use connections::{Closed, ConnectionState, Connections, Traffic, TurnOutcome};
+pub use connections::{Closed, ConnectionState, Connections, Traffic};
 pub use id::ConnectionId;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};
-pub use send_buffer::{SendBuffer, TAKEN_AT_ONCE_BYTES};
+pub use reply_buffer::{ReplyBuffer, TAKEN_AT_ONCE_BYTES};
 pub use timed::TimedReply;
+pub use turn::TurnOutcome;
+pub use turn_batch::{TurnBatch, TurnOut, TurnParts};

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::limits::{BUFFER_KEPT_BYTES, RECEIVE_BYTES};
-use crate::zmtp::{Opener, ProtocolError, Unconsumed};
+use crate::zmtp::{MessageCutter, Opener, ProtocolError, Unconsumed};
 
 /// Outcome of one receive call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(super) struct ReceiveBuffer {
     /// `bytes[used..]` is not used yet.
     bytes: Vec<u8>,
     used: usize,
+    /// `bytes[..scanned]` have no PING left, if `used` is 0.
+    scanned: usize,
     /// Bytes received, ever.
     received: u64,
     /// With CURVE, the input before it is opened.
@@ -51,6 +53,27 @@ impl SealedInput {
         self.bytes.drain(..taken);
         give_back(&mut self.bytes);
         Ok(())
+    }
+}
+
+/// Receives once, behind the bytes of `buffer`.
+fn receive(
+    descriptor: &OwnedFd,
+    buffer: &mut Vec<u8>,
+    (mut sealed, received): (Option<&mut SealedInput>, &mut u64),
+) -> Result<ReceiveOutcome, Errno> {
+    // The buffer doubles while a large message comes: its bytes move a few times, and not once for each portion.
+    let wire = sealed.as_deref_mut().map_or(&mut *buffer, |sealed| &mut sealed.bytes);
+    wire.reserve(RECEIVE_BYTES);
+    match recv(descriptor, spare_capacity(wire), RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Ok(ReceiveOutcome::End),
+        Ok((_, count)) => {
+            *received += count as u64;
+            let opened = sealed.map_or(Ok(()), |sealed| sealed.open(buffer));
+            Ok(opened.map_or_else(ReceiveOutcome::Fault, |()| ReceiveOutcome::Bytes))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(ReceiveOutcome::Bytes),
+        Err(error) => Err(error),
     }
 }
 
@@ -84,34 +107,27 @@ impl ReceiveBuffer {
         self.used == self.bytes.len()
     }
 
-    /// Receives once: into `shared` if no earlier bytes are left, else into the connection's own buffer.
+    /// Receives once: behind the bytes of `shared` if no earlier bytes are left, else into the connection's own buffer.
     pub(super) fn receive(&mut self, descriptor: &OwnedFd, shared: &mut Vec<u8>) -> Result<ReceiveOutcome, Errno> {
-        shared.clear();
         let is_empty = self.is_empty();
-        let buffer = if is_empty { shared } else { &mut self.bytes };
-        if let Some(sealed) = &mut self.sealed {
-            sealed.bytes.reserve(RECEIVE_BYTES);
-            return match recv(descriptor, spare_capacity(&mut sealed.bytes), RecvFlags::DONTWAIT) {
-                Ok((0, _)) => Ok(ReceiveOutcome::End),
-                Ok((_, count)) => {
-                    self.received += count as u64;
-                    Ok(sealed.open(buffer).map_or_else(ReceiveOutcome::Fault, |()| ReceiveOutcome::Bytes))
-                }
-                Err(Errno::AGAIN | Errno::INTR) => Ok(ReceiveOutcome::Bytes),
-                Err(error) => Err(error),
-            };
+        let Self { bytes, received, sealed, .. } = self;
+        receive(descriptor, if is_empty { shared } else { bytes }, (sealed.as_deref_mut(), received))
+    }
+
+    /// Receives once into the connection's own buffer.
+    pub(super) fn receive_own(&mut self, descriptor: &OwnedFd) -> Result<ReceiveOutcome, Errno> {
+        if self.is_empty() {
+            self.bytes.clear();
+            self.used = 0;
         }
-        // The buffer doubles while a large message comes: its bytes move a few times, and not once for each portion.
-        buffer.reserve(RECEIVE_BYTES);
-        match recv(descriptor, spare_capacity(buffer), RecvFlags::DONTWAIT) {
-            Ok((0, _)) => Ok(ReceiveOutcome::End),
-            Ok((_, count)) => {
-                self.received += count as u64;
-                Ok(ReceiveOutcome::Bytes)
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(ReceiveOutcome::Bytes),
-            Err(error) => Err(error),
-        }
+        let Self { bytes, received, sealed, .. } = self;
+        receive(descriptor, bytes, (sealed.as_deref_mut(), received))
+    }
+
+    /// Answers the PINGs among the unused bytes, and removes them. `cutter` has read some of these bytes before.
+    pub(super) fn answer_pings(&mut self, cutter: &MessageCutter, out: &mut Vec<u8>) {
+        self.bytes.drain(..std::mem::take(&mut self.used));
+        self.scanned = cutter.answer_pings(&mut self.bytes, self.scanned, out);
     }
 
     /// The bytes not used yet: in `shared`, or in the connection's own buffer if earlier bytes were left.
@@ -119,8 +135,23 @@ impl ReceiveBuffer {
         if self.is_empty() { shared } else { self.bytes.get(self.used..).unwrap_or_default() }
     }
 
+    /// Keeps the unused bytes, and gives the used ones away with their buffer, if they lie in the connection's own. Returns
+    /// that buffer, and where they begin.
+    pub(super) fn detach(&mut self, left: &Unconsumed, shared: &[u8]) -> Option<(Vec<u8>, usize)> {
+        self.scanned = 0;
+        if self.is_empty() {
+            self.keep(left, shared);
+            return None;
+        }
+        let unused = self.bytes.get(self.used..).unwrap_or_default();
+        let begun = unused.get(left.begun.clone()).unwrap_or_default();
+        let kept = [begun, unused.get(left.rest..).unwrap_or_default()].concat();
+        Some((std::mem::replace(&mut self.bytes, kept), std::mem::take(&mut self.used)))
+    }
+
     /// Keeps the unused bytes.
     pub(super) fn keep(&mut self, left: &Unconsumed, shared: &[u8]) {
+        self.scanned = 0;
         if self.is_empty() {
             self.bytes.clear();
             self.used = 0;
@@ -173,6 +204,7 @@ mod tests {
         buffer.keep(&Unconsumed { begun: 1..2, rest: 3 }, &shared);
         assert!(!buffer.is_empty());
         theirs.write_all(b"ef").unwrap();
+        shared.clear();
         assert_eq!(buffer.receive(&descriptor, &mut shared), Ok(ReceiveOutcome::Bytes));
         assert_eq!((buffer.unused(&shared), buffer.held(), shared.len()), (&b"bdef"[..], 4, 0));
         drop(theirs);

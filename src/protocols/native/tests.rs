@@ -8,6 +8,7 @@ mod gathered;
 mod large;
 mod late;
 mod memory;
+mod out;
 mod stopping;
 
 use std::io::{ErrorKind, Read, Write};
@@ -75,7 +76,7 @@ impl Echo {
     fn turns(&mut self) {
         let Self { heard, was_tight, starved, .. } = self;
         let mut echo =
-            |id, count: &mut u32, outbox: &mut super::SendBuffer, messages: &crate::zmtp::Messages, bytes: &[u8]| {
+            |id, count: &mut u32, outbox: &mut super::ReplyBuffer, messages: &crate::zmtp::Messages, bytes: &[u8]| {
                 *was_tight = outbox.is_tight();
                 for (number, message) in messages.iter(bytes).enumerate() {
                     if outbox.is_tight() && message.frames().map(<[u8]>::len).sum::<usize>() > BUFFER_KEPT_BYTES {

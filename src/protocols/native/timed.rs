@@ -1,7 +1,7 @@
 //! Replies that are timed on their way to the system.
 //!
 //! ```text
-//! frontend ─► SendBuffer::time ─► flush: the system has taken it ─► Connections::timed ─► frontend: histogram, slow log
+//! frontend ─► ReplyBuffer::time ─► flush: the system has taken it ─► Connections::timed ─► frontend: histogram, slow log
 //! ```
 //! A frontend times every reply, or a sample of them that does not depend on how long they take. This module reads no
 //! clock.

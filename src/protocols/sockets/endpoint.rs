@@ -29,7 +29,7 @@ pub enum BindError {
         /// As it was given.
         endpoint: String,
     },
-    /// A file that is no socket has that name. libzmq would delete it.
+    /// A file that is no socket has that name.
     #[error("{endpoint}: there is a file of that name that is no socket")]
     NoSocket {
         /// As it was given.
@@ -59,14 +59,12 @@ pub(crate) fn bind_error(endpoint: &str, errno: i32) -> BindError {
         libc::EADDRNOTAVAIL | libc::ENODEV => BindError::NoSuchAddress { endpoint },
         libc::ENAMETOOLONG => BindError::PathTooLong { endpoint },
         libc::EINVAL | libc::EPROTONOSUPPORT => BindError::NotAnEndpoint { endpoint },
-        // Above this, libzmq has numbers of its own. A bind uses only "transport does not fit the socket".
-        zmq_sys::errno::EFSM.. => BindError::NotAnEndpoint { endpoint },
         other => BindError::System { endpoint, source: io::Error::from_raw_os_error(other) },
     }
 }
 
-/// Returns an error if libzmq must not bind here: it deletes any file at the path of an IPC endpoint, even a socket at
-/// which a server listens.
+/// Returns an error if the path of an IPC endpoint is taken: by a file that is no socket, or by a socket at which a server
+/// listens. A socket that a server has left is free.
 pub(crate) fn occupied(endpoint: &str) -> Option<BindError> {
     let path = endpoint.strip_prefix("ipc://").filter(|path| !path.starts_with(['@', '*']))?;
     let there = std::fs::symlink_metadata(path).ok()?;

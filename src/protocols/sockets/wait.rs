@@ -1,4 +1,4 @@
-//! Sleeps until a socket has a message or the bell rings.
+//! Sleeps until a descriptor is readable or the bell rings.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,8 +7,6 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-
-use super::Socket;
 
 /// Wakes a thread that waits for sockets. Cheap to clone. Clones are the same bell.
 #[derive(Clone, Debug)]
@@ -71,36 +69,38 @@ impl From<&WakeSignal> for Waker {
     }
 }
 
-/// Waits until one of the sockets may have a message to receive, the bell rings, or the timeout ends. It does not sleep
-/// while one of the sockets is not quiet. After a sleep the bell is silent, and the caller looks for the reason of the
-/// ring.
+/// Waits until one of these descriptors is readable, the bell rings, or the timeout ends. Afterwards the bell is silent,
+/// and the caller looks for the reason.
 ///
 /// # Panics
 /// If the system cannot wait for these.
-pub fn wait(sockets: &[&Socket], bell: &WakeSignal, timeout: Option<Duration>) {
-    let quiet = sockets.iter().filter(|socket| socket.quiet.get()).count();
-    if quiet == 0 && !sockets.is_empty() {
-        return;
-    }
-    let timeout = if quiet == sockets.len() { timeout } else { Some(Duration::ZERO) };
-    let mut polled = Vec::with_capacity(sockets.len() + 1);
-    polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
-    polled.extend(sockets.iter().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+pub fn wait(descriptors: &[BorrowedFd<'_>], bell: &WakeSignal, timeout: Option<Duration>) {
+    let all = [bell.as_fd()].into_iter().chain(descriptors.iter().copied());
+    let mut polled: Vec<_> = all.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
     match poll(&mut polled, timeout.map(timespec).as_ref()) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => return,
-        Ok(_) => {}
+        Ok(_) => bell.silence(),
+        Err(rustix::io::Errno::INTR) => {}
         Err(error) => panic!("waiting for sockets: {error}"),
-    }
-    let mut readable = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
-    if readable.next() == Some(true) {
-        bell.silence();
-    }
-    for (socket, _) in sockets.iter().zip(readable).filter(|(_, readable)| *readable) {
-        socket.quiet.set(false);
     }
 }
 
 /// A duration in the system's form.
 pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    #[test]
+    fn a_bell_wakes_who_waits_next() {
+        let bell = WakeSignal::new().unwrap();
+        bell.ring();
+        bell.clone().ring();
+        wait(&[], &bell, None);
+        wait(&[], &bell, Some(Duration::from_millis(1)));
+    }
 }

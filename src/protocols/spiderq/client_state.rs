@@ -20,7 +20,7 @@ use super::read_pace::ReadPace;
 use super::wire::{Counters, Fault, Reply, Verb};
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
-use crate::protocols::native::{ConnectionState, SendBuffer, TimedReply};
+use crate::protocols::native::{ConnectionState, ReplyBuffer, TimedReply};
 use crate::security::Identity;
 use crate::store::{self, StoreSnapshot};
 use crate::tasks::{Outcome, Payload};
@@ -76,7 +76,7 @@ impl PendingReply {
     /// lost, the reply says that there is no such task, and the lease goes to `undelivered`.
     fn write(
         mut self,
-        outbox: &mut SendBuffer,
+        outbox: &mut ReplyBuffer,
         undelivered: &mut Vec<RepliedLease>,
         stats: impl FnOnce() -> Counters,
     ) -> Result<Option<RepliedLease>, store::Error> {
@@ -191,7 +191,7 @@ impl ClientState {
     pub(super) fn send(
         &mut self,
         pending: PendingReply,
-        outbox: &mut SendBuffer,
+        outbox: &mut ReplyBuffer,
         stats: impl FnMut() -> Counters,
     ) -> Result<(), store::Error> {
         self.replies_bytes += pending.bytes();
@@ -202,7 +202,7 @@ impl ClientState {
     /// Writes pending replies as long as the send buffer has room.
     pub(super) fn write(
         &mut self,
-        outbox: &mut SendBuffer,
+        outbox: &mut ReplyBuffer,
         mut stats: impl FnMut() -> Counters,
     ) -> Result<(), store::Error> {
         while self.leases.pop_front_if(|(end, _)| *end <= outbox.sent()).is_some() {}
@@ -229,7 +229,7 @@ impl ClientState {
 
     /// Whether replies are pending, and whether they may wait longer: they may unless the client reads too slowly. The
     /// frontend asks at each sweep.
-    pub(super) fn patience(&mut self, outbox: &SendBuffer, now: Now) -> ReplyDeadline {
+    pub(super) fn patience(&mut self, outbox: &ReplyBuffer, now: Now) -> ReplyDeadline {
         if self.replies.is_empty() {
             self.pace = None;
             return ReplyDeadline::NoNeed;
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn pending_replies_wait_for_a_client_that_reads_and_not_for_one_that_does_not() {
         let mut client = ClientState::default();
-        let mut outbox = SendBuffer::default();
+        let mut outbox = ReplyBuffer::default();
         let stats = || Counters::Eight([0; 8]);
         let at = |millis: u64| Now::from_millis(10_000 + millis);
         let stalls = u64::try_from(CLIENT_STALLS_MAX.as_millis()).unwrap();
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(client.patience(&outbox, at(2 * stalls - 1)), ReplyDeadline::Some);
         assert_eq!(client.patience(&outbox, at(2 * stalls)), ReplyDeadline::Over);
         // Its connection was reset, or it has read all.
-        let mut outbox = SendBuffer::default();
+        let mut outbox = ReplyBuffer::default();
         client.write(&mut outbox, stats).unwrap();
         assert_eq!(client.patience(&outbox, at(3 * stalls)), ReplyDeadline::NoNeed);
         outbox.push(&vec![0; OUTBOX_BYTES_MAX + 1], false);

@@ -15,7 +15,7 @@ use super::waiting_places::WaitingPlaces;
 use super::wire::{Counters, Fault, Field, Request, Verb, tag};
 use crate::clock::{Clock, Now};
 use crate::limits::{
-    ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES, INBOX_BYTES_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
+    ENVELOPE_BYTES_MAX, INBOX_BYTES_MAX, REQUEST_OVERHEAD_BYTES, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
     TRY_COMMIT_MAX,
 };
 use crate::protocols::native::ConnectionId;
@@ -278,7 +278,7 @@ impl TaskResponder {
 
 /// Approximate memory of a pending request with this envelope, in bytes.
 fn taken_by(envelope: &[u8]) -> u64 {
-    envelope.len() as u64 + FRAME_OVERHEAD_BYTES
+    envelope.len() as u64 + REQUEST_OVERHEAD_BYTES
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! ```text
 //! Connections ─► messages ─► TaskResponder: decode ─► Tasks::submit, a burst at a time ═► committer
 //!      ▲                           │ pending: peer, envelope, verb                            │
-//!      └── SendBuffer ◄── ClientState: encode ◄── read the value ◄════════ deliveries ◄═══════╝
+//!      └── ReplyBuffer ◄── ClientState: encode ◄── read the value ◄════════ deliveries ◄═══════╝
 //! ```
 //! While the committer is idle, this thread commits a small burst by itself (`Tasks::try_commit`).
 //!

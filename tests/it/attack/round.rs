@@ -48,7 +48,7 @@ struct Books {
 
 /// A server with everything on, and bounds that an attack can reach.
 fn start(face: Face, data: &Path) -> Server {
-    let frontend = if face == Face::Native { "native" } else { "proxy" };
+    let frontend = if face == Face::Native { "native" } else { "queue" };
     let any = "tcp://127.0.0.1:*";
     let data = data.to_str().unwrap();
     Server::start(
@@ -128,7 +128,7 @@ impl Round {
 
     fn target(&self, server: &Server) -> Target {
         let endpoint = match self.face {
-            Face::Proxy | Face::Native => server.kv(),
+            Face::Queue | Face::Native => server.kv(),
             Face::Publish => server.publish(),
             Face::Lockstep => server.lockstep(),
             Face::Tasks => server.tasks(),

@@ -38,7 +38,7 @@ impl Target {
     /// A message that a client sends after its hello.
     pub(super) fn request(&self, chance: &mut Chance) -> Vec<u8> {
         match self.face {
-            Face::Proxy | Face::Native => {
+            Face::Queue | Face::Native => {
                 let frames = kv_frames(chance);
                 message(&[&[&b""[..]], &frames.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]].concat())
             }
@@ -58,7 +58,7 @@ impl Target {
     /// A request with a long answer, and whether it can be repeated on the same connection.
     pub(super) fn thirst(&self) -> (Vec<u8>, bool) {
         match self.face {
-            Face::Proxy | Face::Native => (message(&[&[4], TABLE, LARGE]).repeat(THIRST), true),
+            Face::Queue | Face::Native => (message(&[&[4], TABLE, LARGE]).repeat(THIRST), true),
             Face::Tasks => (message(&[&encoded(&Request::Lookup { key: LARGE })]).repeat(THIRST), true),
             Face::Lockstep => (conversation(&[b"4", TABLE, LARGE, b"6"].map(<[u8]>::to_vec)).repeat(THIRST), true),
             Face::Events => (b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n".repeat(THIRST), true),

@@ -12,7 +12,7 @@ pub(super) fn write(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result 
         received_bytes: line.received_bytes,
         sent_bytes: line.sent_bytes,
     });
-    let own = [(PROTOCOL, stats.connections), ("lockstep", lockstep)];
+    let own = [(PROTOCOL, Some(stats.connections)), ("lockstep", lockstep)];
     let own = own.into_iter().filter_map(|(protocol, line)| Some((protocol, line?)));
     let services = stats.services.iter().map(|service| (service.protocol, service.traffic));
     let all: Vec<_> = own.chain(services).map(|(protocol, line)| ([("protocol", protocol)], line)).collect();

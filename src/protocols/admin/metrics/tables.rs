@@ -147,7 +147,7 @@ fn clients(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result {
     if let Some(lockstep) = lockstep {
         known.push((&[("protocol", "lockstep")], lockstep.connections as f64));
     }
-    to.gauges(family("spindle_clients", "Clients that are known: connections, or what the proxy remembers."), &known)?;
+    to.gauges(family("spindle_clients", "Connections of clients."), &known)?;
     to.gauge(
         family("spindle_clients_outstanding", "Bytes of requests and replies that clients have outstanding.").bytes(),
         clients.outstanding_bytes,

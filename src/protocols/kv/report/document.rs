@@ -34,7 +34,7 @@ pub(crate) struct StatsDocument {
     pub(crate) changes: ChangesLine,
     pub(crate) feed: Option<FeedLine>,
     pub(crate) clients: ClientsLine,
-    pub(crate) connections: Option<TrafficLine>,
+    pub(crate) connections: TrafficLine,
     pub(crate) lockstep: Option<LockstepLine>,
     pub(crate) memory: MemoryLine,
     pub(crate) descriptors: DescriptorsLine,

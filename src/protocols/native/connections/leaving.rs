@@ -10,10 +10,12 @@ impl<S: ConnectionState> Connections<S> {
         self.gone.pop()
     }
 
-    /// Closes a connection at once.
+    /// Closes a connection at once, or when its messages that are out have come back.
     pub fn close(&mut self, id: ConnectionId) {
-        if get(&mut self.connections, id).is_none() {
-            return;
+        let Some(connection) = get(&mut self.connections, id) else { return };
+        if connection.out.is_some() {
+            connection.closing = true;
+            return self.deregister(id);
         }
         let connection = self.connections.remove(id.slot() as usize);
         self.share.change(0, connection.counted);

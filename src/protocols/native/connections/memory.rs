@@ -52,7 +52,12 @@ impl MemoryWatch {
 
     /// Whether a large reply to this connection must wait.
     pub(super) fn is_tight_for(&self, id: ConnectionId) -> bool {
-        self.is_tight() && !(self.may_answer && self.exempt == Some(id))
+        self.is_tight() && !self.is_exempt(id)
+    }
+
+    /// Whether a large reply to this connection need not wait although memory is tight.
+    pub(super) fn is_exempt(&self, id: ConnectionId) -> bool {
+        self.may_answer && self.exempt == Some(id)
     }
 
     /// Notes that a connection has had a turn and has `bytes` in its send buffer.
@@ -66,12 +71,17 @@ impl<S: ConnectionState> Connections<S> {
     #[inline]
     pub(super) fn notice(&mut self) {
         if !self.memory.is_tight() && self.share.is_over() {
-            self.memory.look_at = Some(self.now.after(LOOK_EVERY));
-            for (_, connection) in &mut self.connections {
-                connection.progress = (connection.moved(), self.now);
-            }
-            self.all().into_iter().for_each(|id| self.renew_interest(id));
+            self.tighten();
         }
+    }
+
+    /// Begins the tight phase. It ends when enough is free.
+    pub(super) fn tighten(&mut self) {
+        self.memory.look_at = Some(self.now.after(LOOK_EVERY));
+        for (_, connection) in &mut self.connections {
+            connection.progress = (connection.moved(), self.now);
+        }
+        self.all().into_iter().for_each(|id| self.renew_interest(id));
     }
 
     /// Whether memory is tight and one connection is exempt.
@@ -103,7 +113,8 @@ impl<S: ConnectionState> Connections<S> {
         let holds_much =
             connection.bytes() > BUFFER_KEPT_BYTES && self.memory.exempt != Some(id) && !connection.is_disconnecting();
         let was_throttled = std::mem::replace(&mut connection.throttled, holds_much || connection.starved);
-        if was_throttled && connection.is_served() && connection.holds_input() {
+        self.held_back += u64::from(connection.throttled && !was_throttled);
+        if was_throttled && connection.is_served() && connection.may_have_input() {
             self.queue(id);
         }
     }
@@ -114,7 +125,7 @@ impl<S: ConnectionState> Connections<S> {
         for id in self.all() {
             let Some(connection) = get(&mut self.connections, id) else { continue };
             connection.starved = false;
-            if std::mem::take(&mut connection.throttled) && connection.is_served() && connection.holds_input() {
+            if std::mem::take(&mut connection.throttled) && connection.is_served() && connection.may_have_input() {
                 self.queue(id);
             }
             self.renew_interest(id);
@@ -128,7 +139,7 @@ impl<S: ConnectionState> Connections<S> {
         }
         let waits = |connection: &Connection<S>| {
             let holds_much = connection.starved || connection.unfinished() > BUFFER_KEPT_BYTES;
-            connection.throttled && holds_much && !connection.is_paused() && !connection.parked
+            connection.throttled && holds_much && !connection.is_paused() && !connection.is_busy()
         };
         let waiting = || self.connections.iter().filter(|(_, connection)| waits(connection));
         let next = waiting().find(|(slot, _)| *slot > self.memory.last).or_else(|| waiting().next());
@@ -152,7 +163,7 @@ impl<S: ConnectionState> Connections<S> {
         let Some(connection) = exempt.and_then(|id| get(&mut self.connections, id)) else { return false };
         let has_time = until.is_some_and(|until| self.now < until);
         connection.unfinished() > BUFFER_KEPT_BYTES
-            || has_time && (connection.outbox.held() > BUFFER_KEPT_BYTES || may_answer && connection.held.is_some())
+            || has_time && (connection.outbox.held() > BUFFER_KEPT_BYTES || may_answer && connection.has_messages())
     }
 
     /// Notes which connections have moved. Closes large connections that have stood still too long, the largest first,
@@ -198,7 +209,7 @@ impl<S: ConnectionState> Connections<S> {
             // connections wait for this server, even if their clients have sent more.
             let may_move = !connection.outbox.is_empty() || exempt == Some(*id) && !connection.has_unreceived();
             may_move
-                && !connection.parked
+                && !connection.is_busy()
                 && connection.bytes() > BUFFER_KEPT_BYTES
                 && connection.progress.1.after(STALLED_MAX) <= now
         });

@@ -8,35 +8,11 @@
 //! ```
 
 use super::super::connection::{Connection, InputEnd};
-use super::super::send_buffer::SendBuffer;
-use super::{ConnectionId, ConnectionState, Connections, get};
+use super::super::reply_buffer::ReplyBuffer;
+use super::{ConnectionId, ConnectionState, Connections, TurnOutcome, get};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
-use crate::zmtp::{Messages, Unconsumed};
-
-/// Outcome of one turn's messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnOutcome {
-    /// The frontend took all of them.
-    All,
-    /// It took this many. The others have another turn when the send buffer has room.
-    Some(usize),
-    /// It took this many. The next reply is too large while [`SendBuffer::is_tight`], and the others wait until then.
-    Starved(usize),
-    /// It took this many. The others, and later input of the client, wait until [`Connections::resume`].
-    Parked(usize),
-}
-
-impl TurnOutcome {
-    /// How many were taken, if not all.
-    #[must_use]
-    pub fn count(self) -> Option<usize> {
-        match self {
-            Self::All => None,
-            Self::Some(count) | Self::Starved(count) | Self::Parked(count) => Some(count),
-        }
-    }
-}
+use crate::zmtp::{Messages, ProtocolError, Unconsumed};
 
 /// The bytes that a turn has received beyond those that its connection keeps, and the messages cut out of all of them.
 #[derive(Debug, Default)]
@@ -74,7 +50,7 @@ impl BegunTurn {
 
 impl<S> Connection<S> {
     /// Sets the flags that the held messages wait for.
-    fn wait_for(&mut self, taken: TurnOutcome) {
+    pub(super) fn wait_for(&mut self, taken: TurnOutcome) {
         self.parked = matches!(taken, TurnOutcome::Parked(_));
         self.starved = matches!(taken, TurnOutcome::Starved(_));
         self.throttled |= self.starved;
@@ -143,7 +119,7 @@ impl<S: ConnectionState> Connections<S> {
     pub fn receive(
         &mut self,
         most: usize,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) -> Option<()> {
         self.notice();
         if let Some(turn) = self.gathered.pop_front() {
@@ -158,7 +134,7 @@ impl<S: ConnectionState> Connections<S> {
                     self.finish(turn, handle);
                 }
             }
-            None => {}
+            None => self.receive_ahead(id),
         }
         Some(())
     }
@@ -167,7 +143,7 @@ impl<S: ConnectionState> Connections<S> {
     pub fn resume(
         &mut self,
         id: ConnectionId,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         connection.parked = false;
@@ -179,11 +155,16 @@ impl<S: ConnectionState> Connections<S> {
     fn take_held(
         &mut self,
         id: ConnectionId,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         let Some(held) = connection.held.take() else { return };
+        if connection.outbox.lacks_memory() {
+            connection.outbox.lend(self.spare_replies.pop());
+        }
         connection.outbox.set_tight(self.memory.is_tight_for(id));
+        let is_broken = connection.is_broken();
+        connection.outbox.set_unread(is_broken);
         let taken = handle(id, &mut connection.state, &mut connection.outbox, &held.messages, &held.bytes);
         match taken.count() {
             None => {}
@@ -208,6 +189,7 @@ impl<S: ConnectionState> Connections<S> {
         let connection = get(&mut self.connections, id)?;
         let mut input = self.spare_inputs.pop().unwrap_or_default();
         let before = connection.received();
+        input.shared.clear();
         let left = connection.take(readable, (&self.bounds, most), &mut input.shared, &mut input.messages);
         self.traffic.received += connection.received() - before;
         Some(BegunTurn { id, most, input, left })
@@ -217,11 +199,11 @@ impl<S: ConnectionState> Connections<S> {
     fn finish(
         &mut self,
         turn: BegunTurn,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
         let BegunTurn { id, most, input, left } = turn;
         self.handle(id, &input, handle);
-        self.conclude(id, (most, left), &input);
+        self.conclude(id, (most, left), &input.shared, &input.messages);
         self.spare_inputs.extend(input.spared());
     }
 
@@ -229,15 +211,20 @@ impl<S: ConnectionState> Connections<S> {
         &mut self,
         id: ConnectionId,
         TurnInput { shared, messages }: &TurnInput,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
-        let Self { connections, memory, .. } = self;
+        let Self { connections, memory, spare_replies, .. } = self;
         let Some(connection) = get(connections, id).filter(|connection| connection.is_open() && !messages.is_empty())
         else {
             return;
         };
+        let is_broken = connection.is_broken();
         let (bytes, state, outbox) = connection.parts(shared);
+        if outbox.lacks_memory() {
+            outbox.lend(spare_replies.pop());
+        }
         outbox.set_tight(memory.is_tight_for(id));
+        outbox.set_unread(is_broken);
         let taken = handle(id, state, outbox, messages, bytes);
         if let Some(count) = taken.count() {
             connection.hold_of_shared(count, messages, shared);
@@ -246,11 +233,13 @@ impl<S: ConnectionState> Connections<S> {
         memory.note_answer(id, connection.outbox.len());
     }
 
-    fn conclude(
+    /// What follows a turn: its rest is kept, and an end or the next turn is noted.
+    pub(super) fn conclude(
         &mut self,
         id: ConnectionId,
         (most, left): (usize, Result<Unconsumed, InputEnd>),
-        TurnInput { shared, messages }: &TurnInput,
+        shared: &[u8],
+        messages: &Messages,
     ) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         match left {
@@ -274,11 +263,8 @@ impl<S: ConnectionState> Connections<S> {
             }
             Err(InputEnd::Gone) => self.close(id),
             Err(InputEnd::Fault(fault)) => {
-                tracing::debug!("a connection ends: {fault}");
-                if let Some(authentication) = &self.authentication {
-                    authentication.note_fault(connection.descriptor(), &fault);
-                }
-                connection.faulty = true;
+                self.note_fault(id, &fault);
+                let Some(connection) = get(&mut self.connections, id) else { return };
                 if connection.held.is_none() {
                     self.disconnect(id);
                 } else if connection.is_served() {
@@ -290,14 +276,29 @@ impl<S: ConnectionState> Connections<S> {
         }
     }
 
-    fn next_turn(&mut self) -> Option<(ConnectionId, bool)> {
+    /// The client has broken the protocol.
+    pub(super) fn note_fault(&mut self, id: ConnectionId, fault: &ProtocolError) {
+        tracing::debug!("a connection ends: {fault}");
+        let Some(connection) = get(&mut self.connections, id) else { return };
+        connection.faulty = true;
+        if let Some(authentication) = &self.authentication {
+            authentication.note_fault(connection.descriptor(), fault);
+        }
+    }
+
+    /// The connection that has the next turn, and whether the thread receives for it.
+    pub(super) fn next_turn(&mut self) -> Option<(ConnectionId, bool)> {
         if self.backlog_turns > 0 {
             self.backlog_turns -= 1;
             let id = self.backlog.pop_front()?;
-            if let Some(connection) = get(&mut self.connections, id) {
-                connection.queued = false;
-            }
-            return Some((id, false));
+            let connection = get(&mut self.connections, id);
+            return Some((
+                id,
+                connection.is_some_and(|connection| {
+                    connection.queued = false;
+                    connection.hot
+                }),
+            ));
         }
         while let Some(id) = self.turns.pop_front() {
             // Input received before comes first, even before an end.
@@ -308,11 +309,14 @@ impl<S: ConnectionState> Connections<S> {
         None
     }
 
-    pub(super) fn queue(&mut self, id: ConnectionId) {
-        if let Some(connection) = get(&mut self.connections, id).filter(|connection| !connection.queued) {
-            connection.queued = true;
-            self.backlog.push_back(id);
-        }
+    /// Queues a connection with input for a turn. Returns whether it was not queued before.
+    pub(super) fn queue(&mut self, id: ConnectionId) -> bool {
+        let Some(connection) = get(&mut self.connections, id).filter(|connection| !connection.queued) else {
+            return false;
+        };
+        connection.queued = true;
+        self.backlog.push_back(id);
+        true
     }
 }
 

@@ -126,7 +126,8 @@ fn a_connection_pauses_above_a_full_outbox_and_goes_on_at_half_of_it() {
     connection.outbox.push_encoded(&vec![7; OUTBOX_BYTES_MAX]);
     assert!(!connection.flush() && !connection.is_paused(), "not more than there may be");
     assert!(!connection.outbox.is_empty(), "the client does not read");
-    connection.outbox.push_encoded(&vec![7; OUTBOX_BYTES_MAX + 1 - connection.outbox.len()]);
+    let left = OUTBOX_BYTES_MAX + 1 - connection.outbox.len();
+    connection.outbox.push_encoded(&vec![7; left]);
     assert!(!connection.flush() && connection.is_paused() && !connection.is_served());
     connection.outbox.discard();
     connection.outbox.push_encoded(&vec![7; OUTBOX_BYTES_MAX / 2 + 1]);

@@ -136,7 +136,7 @@ fn where_frames_lie_counts_as_well() {
         echo.connections.wait(PATIENCE, || now);
         let park = |_,
                     _: &mut u32,
-                    _: &mut crate::protocols::native::SendBuffer,
+                    _: &mut crate::protocols::native::ReplyBuffer,
                     messages: &crate::zmtp::Messages,
                     _: &[u8]| {
             parked = messages.len();

@@ -121,7 +121,7 @@ fn a_wait_does_not_last_while_received_input_has_no_turn() {
     let _alarm = Alarm::set(&echo.bell);
     while turns < 3 {
         assert!(!echo.connections.wait(None, || now), "it has slept");
-        let one = |of, _: &mut u32, _: &mut super::super::SendBuffer, messages: &crate::zmtp::Messages, _: &[u8]| {
+        let one = |of, _: &mut u32, _: &mut super::super::ReplyBuffer, messages: &crate::zmtp::Messages, _: &[u8]| {
             assert_eq!((of, messages.len()), (id, 1));
             turns += 1;
             TurnOutcome::All

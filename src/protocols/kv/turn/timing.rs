@@ -1,4 +1,4 @@
-//! How long the requests of the native frontend take from end to end.
+//! How long requests take from end to end.
 //!
 //! ```text
 //! received: arrived ─► the turn begins ─► all its requests are answered ─► flush: the system has the replies
@@ -15,26 +15,33 @@
 //! [`TIMED_ONE_OF`]: crate::protocols::kv::responder::TIMED_ONE_OF
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::{ConnectionTurn, NativeClient, WorkerState, read};
-use crate::clock::Now;
+use super::{ConnectionTurn, FEW_FRAMES, TableClient, WorkerState, read};
+use crate::clock::{Clock, Now};
 use crate::protocols::kv::handle::HandlerContext;
-use crate::protocols::kv::packet::PACKED_MAX;
+use crate::protocols::kv::report::WorkerMetrics;
 use crate::protocols::kv::responder::RequestParts;
 use crate::protocols::kv::timing::{NO_VERB, PROTOCOL, verb_name};
 use crate::protocols::kv::wire::Command;
-use crate::protocols::native::{Connections, SendBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
+use crate::protocols::native::{Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
+use crate::stats::slow_log::SlowLog;
 use crate::zmtp::Messages;
 
 impl WorkerState {
     /// Answers the messages of a turn, and times it.
-    pub(super) fn answer_turn(
+    pub(in super::super) fn answer_turn(
         &mut self,
         (messages, bytes): (&Messages, &[u8]),
-        outbox: &mut SendBuffer,
+        outbox: &mut ReplyBuffer,
         turn: ConnectionTurn<'_>,
         context: &HandlerContext<'_>,
     ) -> TurnOutcome {
+        if !turn.client.is_current() {
+            // Its connection is about to be closed.
+            self.clients.dropped_requests.add(messages.len() as u64);
+            return TurnOutcome::All;
+        }
         let begun = self.clock.now();
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
@@ -55,13 +62,13 @@ impl WorkerState {
     fn describe(
         &self,
         (messages, bytes): (&Messages, &[u8]),
-        (outbox, replies_begin): (&mut SendBuffer, u64),
+        (outbox, replies_begin): (&mut ReplyBuffer, u64),
         numbers: Range<usize>,
         [arrived, begun, answered]: [Now; 3],
     ) {
         let sizes: Vec<_> = outbox.messages_since(replies_begin).collect();
         for (number, message) in messages.iter(bytes).enumerate().take(numbers.end).skip(numbers.start) {
-            let (mut few, mut many) = ([&[][..]; PACKED_MAX], Vec::new());
+            let (mut few, mut many) = ([&[][..]; FEW_FRAMES], Vec::new());
             let parts: RequestParts<'_, &[u8]> = read(&message, &mut few, &mut many, self.value_max);
             outbox.time(TimedReply {
                 arrived,
@@ -75,17 +82,27 @@ impl WorkerState {
             });
         }
     }
+}
 
+/// Records how long replies took that are timed.
+pub(in super::super) struct ReplyTimes {
+    pub(in super::super) clock: Clock,
+    /// Written by the thread that sends.
+    pub(in super::super) metrics: Arc<WorkerMetrics>,
+    pub(in super::super) slow: Arc<SlowLog>,
+}
+
+impl ReplyTimes {
     /// Writes new bytes as far as the system takes them, and records how long the timed replies among them took.
     #[inline]
-    pub(super) fn send(&self, connections: &mut Connections<NativeClient>) {
+    pub(in super::super) fn send(&self, connections: &mut Connections<TableClient>) {
         connections.flush();
         if connections.has_timed() {
             self.record(connections);
         }
     }
 
-    fn record(&self, connections: &mut Connections<NativeClient>) {
+    fn record(&self, connections: &mut Connections<TableClient>) {
         let now = self.clock.now();
         let unix_millis = self.clock.start_wall_millis() + now.millis();
         while let Some((id, reply)) = connections.timed() {
@@ -95,7 +112,7 @@ impl WorkerState {
                 self.metrics.whole(*command).record_times(reply.nanos(now), reply.samples);
             }
             let names = (PROTOCOL, verb_name(reply.verb));
-            reply.log(&self.report.slow, (now, unix_millis), names, || connections.peer(id));
+            reply.log(&self.slow, (now, unix_millis), names, || connections.peer(id));
         }
     }
 }

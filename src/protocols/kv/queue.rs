@@ -1,0 +1,231 @@
+//! The frontend with libzmq's queue: one thread owns the clients' connections, and workers behind a ROUTER–DEALER queue
+//! answer.
+//!
+//! ```text
+//! clients ─► connections ─► batch: a turn of each connection that was readable ─► ROUTER ══ inproc ══► DEALER ─► worker
+//!                    ▲                                                                                             │
+//!                    └── sent ◄── the same batch, with the replies ◄── ROUTER ══════════════════════ DEALER ◄──────┘
+//! ```
+//! - **A connection has at most one turn out.** That alone keeps its order, so any worker may have the turn.
+//! - **A worker has at most two batches**: one to work on, and one behind it. What comes beyond that is not received. It
+//!   waits with the clients, so batches grow by themselves with the load, and nothing is bounded twice.
+//! - A batch goes to the worker with the fewest. If several workers have room, they share what has come.
+//! - A turn that has to wait stays with its worker, which brings it back in a batch of its own.
+//!
+//! The thread sleeps on one epoll, which has the connections and the ROUTER. Its descriptor is an edge, so before a sleep
+//! the thread looks once more ([`QueueEnd::is_quiet`]).
+//!
+//! This module does not answer requests; see `turn`. It does not manage connections; see `protocols/native`.
+
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::report::ClientMetrics;
+use super::turn::{ReplyTimes, TableClient};
+use crate::clock::TimeLimit;
+use crate::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, LINGER};
+use crate::protocols::native::{Admission, BoundListener, Connections, TurnBatch};
+use crate::protocols::sockets::inproc::{Message, QueueEnd};
+use crate::protocols::sockets::{Stopper, WakeSignal, timespec};
+pub(super) use worker::{QueueWorker, WorkerParts};
+
+/// What passes between the queue and a worker.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) batch: TurnBatch<TableClient>,
+    /// Turns that have waited. The queue has not sent this batch.
+    pub(super) is_late: bool,
+    /// The worker ends, and sends no more.
+    pub(super) is_last: bool,
+}
+
+/// How long the thread waits for a batch alone while every worker has all that it may have. Then it looks after its
+/// connections, but receives nothing.
+const BUSY_LOOK: Duration = Duration::from_millis(2);
+/// Turns that are not worth being divided among workers.
+const TURNS_TOGETHER: usize = 8;
+
+/// The thread of the connections, ready to run.
+pub struct TablesQueue {
+    connections: Connections<TableClient>,
+    end: QueueEnd<Work>,
+    /// How many batches each worker has.
+    batches: Vec<usize>,
+    /// Empty batches, whose memory is used again.
+    spare: Vec<Message<Work>>,
+    bell: WakeSignal,
+    stopper: Stopper,
+    /// Set before the last message to each worker.
+    stop_workers: Arc<AtomicBool>,
+    metrics: Arc<ClientMetrics>,
+    times: ReplyTimes,
+}
+
+impl TablesQueue {
+    /// A thread for these connections, with this many workers at the other end. Each of its wake-ups rings `bell`.
+    pub(super) fn new(
+        mut connections: Connections<TableClient>,
+        (end, workers): (QueueEnd<Work>, usize),
+        (stopper, bell): (Stopper, WakeSignal),
+        stop_workers: Arc<AtomicBool>,
+        (metrics, times): (Arc<ClientMetrics>, ReplyTimes),
+    ) -> io::Result<Self> {
+        connections.watch(&end)?;
+        let batches = vec![0; workers];
+        Ok(Self { connections, end, batches, spare: Vec::new(), bell, stopper, stop_workers, metrics, times })
+    }
+
+    /// Accepts the clients that connect to this listener.
+    pub(super) fn listen(&mut self, listener: BoundListener) -> io::Result<()> {
+        Ok(self.connections.listen(listener)?)
+    }
+
+    /// From now on a peer has to prove that it is a user.
+    pub(super) fn admit_only(&mut self, admission: &Admission) {
+        self.connections.admit_only(admission);
+    }
+
+    /// The loop of the thread. Returns when it was told to stop, the requests that were taken are answered, and the
+    /// workers have ended.
+    ///
+    /// # Panics
+    /// If the system cannot wait.
+    pub fn run(mut self) {
+        let clock = self.times.clock;
+        while !self.stopper.is_told() {
+            self.wait(None);
+            self.times.metrics.busy.begin(self.connections.now().nanos());
+            self.round();
+            self.show();
+            self.times.metrics.busy.end(clock.now().nanos());
+        }
+        // Answers the requests that have come until now.
+        let limit = TimeLimit::begin(clock.now(), LINGER);
+        self.connections.wait(Some(Duration::ZERO), || clock.now());
+        self.round();
+        self.connections.stop_receiving();
+        while (self.connections.has_backlog() || self.connections.turns_out() > 0) && !limit.is_over(clock.now()) {
+            self.wait(Some(limit.left(clock.now())));
+            self.round();
+        }
+        self.connections.disconnect_all();
+        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
+            self.wait(Some(limit.left(clock.now())));
+            self.round();
+        }
+        self.end_workers();
+    }
+
+    /// Waits until there is work. The last look at the queue has found nothing.
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let clock = self.times.clock;
+        if self.has_room() {
+            self.connections.wait(timeout, || clock.now());
+        } else if self.has_no_batch_within(BUSY_LOOK) {
+            self.connections.wait_without_receiving(Some(Duration::ZERO), || clock.now());
+        }
+    }
+
+    /// Waits for a batch, or a wake-up, alone. The turns of connections that were readable wait.
+    fn has_no_batch_within(&self, time: Duration) -> bool {
+        let mut polled = [PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+        poll(&mut polled, Some(&timespec(time))).is_ok_and(|ready| ready == 0 || !polled[1].revents().is_empty())
+    }
+
+    /// Takes back what the workers have done, and gives them what has come, until there is nothing to do.
+    fn round(&mut self) {
+        loop {
+            self.take_back();
+            self.times.send(&mut self.connections);
+            if !self.send_out() {
+                break;
+            }
+        }
+        self.times.send(&mut self.connections);
+        while self.connections.drained().is_some() {}
+        while self.connections.gone().is_some() {}
+        self.connections.closed();
+    }
+
+    fn take_back(&mut self) {
+        while let Some((worker, mut work)) = self.end.receive() {
+            self.connections.take_back(&mut work.batch);
+            if !work.is_late {
+                self.finished(worker);
+                self.spare.push(work);
+            }
+        }
+    }
+
+    fn finished(&mut self, worker: usize) {
+        let batches = self.batches.get_mut(worker).expect("a message comes from a worker");
+        *batches -= 1;
+    }
+
+    fn has_room(&self) -> bool {
+        self.batches.iter().any(|batches| *batches < BATCHES_OF_A_WORKER)
+    }
+
+    /// Gives out turns as long as there are some and a worker has room. Returns whether any was given out.
+    fn send_out(&mut self) -> bool {
+        let mut is_any = false;
+        while let Some((worker, batches)) = self.batches.iter_mut().enumerate().min_by_key(|(_, batches)| **batches)
+            && *batches < BATCHES_OF_A_WORKER
+        {
+            let most = self.connections.turns_waiting().div_ceil(self.batches.len()).clamp(TURNS_TOGETHER, BATCH_TURNS);
+            let mut work = self.spare.pop().unwrap_or_default();
+            let batch = &mut work.batch;
+            while batch.len() < most
+                && batch.received() < BATCH_BYTES
+                && self.connections.send_out(BATCH_MAX, batch).is_some()
+            {}
+            if batch.is_empty() {
+                self.spare.push(work);
+                break;
+            }
+            if let Some(batches) = self.batches.get_mut(worker) {
+                *batches += 1;
+            }
+            let sent = self.end.send(worker, work);
+            assert!(sent, "workers end after the queue has said so");
+            is_any = true;
+        }
+        is_any
+    }
+
+    fn show(&self) {
+        self.metrics.clients.set(self.connections.len() as u64);
+        self.metrics.traffic.show(&self.connections);
+        self.metrics.held_bytes.set(self.connections.bytes());
+        self.metrics.cut_off.set(self.connections.cut());
+        self.metrics.held_back.set(self.connections.held_back());
+    }
+
+    /// Ends the workers. Their ends of the queue go before this one does.
+    fn end_workers(mut self) {
+        // Release: pairs with the Acquire of the worker, which looks when it has received this message.
+        self.stop_workers.store(true, Ordering::Release);
+        let clock = self.times.clock;
+        let limit = TimeLimit::begin(clock.now(), LINGER);
+        let mut left = (0..self.batches.len()).filter(|worker| self.end.send(*worker, Message::default())).count();
+        while left > 0 && !limit.is_over(clock.now()) {
+            while let Some((_, work)) = self.end.receive() {
+                left -= usize::from(work.is_last);
+            }
+            let mut polled = [PollFd::new(&self.end, PollFlags::IN)];
+            // Interrupted or not, the queue is looked at again.
+            let _ready = poll(&mut polled, Some(&timespec(limit.left(clock.now()).min(BUSY_LOOK))));
+        }
+        if left > 0 {
+            tracing::warn!("{left} workers are stuck: the server ends without them");
+            // A worker that goes on after all finds the queue there.
+            std::mem::forget(self.end);
+        }
+    }
+}

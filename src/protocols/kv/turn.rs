@@ -1,0 +1,270 @@
+//! A turn of requests answered: the function that the workers of every frontend call.
+//!
+//! ```text
+//! messages of one connection ─► decode, prefetch up to LOOK_AHEAD of them ─► handle, one after the other ─► replies
+//!                                                                              └─► outcome: all, some, or it waits
+//! ```
+//! When the tables refuse a request as busy, the turn has to wait, and the worker serves other connections. It also has
+//! to wait when it asks for a report, because the reporter makes the report. A turn ends when its replies together pass
+//! [`LARGE_REPLIES_BYTES`], so at most one reply goes beyond that bound. This bounds the bytes that a client has not
+//! read, for every sequence of requests. A turn also ends after a page of SCAN, which bounds its time.
+//!
+//! Two kinds of requests are not carried out: all of a user that is no more as it was when its connection was let in,
+//! and the reads of a connection that has ended. Its changes are made: the client has sent them whole.
+//!
+//! This module does not manage connections, and does not interpret requests; see [`handle`](super::handle).
+
+mod timing;
+
+use std::sync::Arc;
+
+use super::handle::{Busy, HandlerContext};
+use super::report::{ClientMetrics, ReportSources, WorkerMetrics};
+use super::reporter::{FinishedReport, ReportClient};
+use super::responder::{RequestParts, Responder};
+use super::waiting::WaitingClients;
+use super::wire::{Command, Fault, Reason, split};
+use crate::clock::{Clock, Now};
+use crate::limits::{BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LOOK_AHEAD, SCAN_BYTES_MAX};
+use crate::protocols::native::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome};
+use crate::security::Identity;
+use crate::stats::Sampler;
+use crate::tables::Session;
+use crate::zmtp::{Message, Messages};
+pub(super) use timing::ReplyTimes;
+
+/// The most frames of a message for which no memory is allocated: an UPDATE with a TTL, and an envelope of three.
+const FEW_FRAMES: usize = 8;
+
+/// The state with which a worker answers, beside its connections.
+pub(super) struct WorkerState {
+    pub(super) session: Session,
+    pub(super) clock: Clock,
+    pub(super) value_max: usize,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) clients: Arc<ClientMetrics>,
+    pub(super) report: Arc<ReportSources>,
+    pub(super) reports: ReportClient,
+    /// Picks the requests that are timed, in the tables and from end to end.
+    pub(super) picker: Sampler,
+}
+
+/// The state of a connection.
+#[derive(Debug, Default)]
+pub(super) struct TableClient {
+    /// The user, where users are named.
+    user: Option<Identity>,
+    /// The generation of the users at which this one was last found to be as it was.
+    judged: u64,
+}
+
+impl TableClient {
+    /// Whether the user is still as it was when the connection was let in.
+    #[inline]
+    fn is_current(&mut self) -> bool {
+        let Some(user) = &self.user else { return true };
+        // Read first: a change that comes meanwhile is noticed at the next turn.
+        let generation = user.users_generation();
+        let is_current = self.judged == generation || user.is_current();
+        if is_current {
+            self.judged = generation;
+        }
+        is_current
+    }
+}
+
+impl ConnectionState for TableClient {
+    fn admit(&mut self, identity: Identity) {
+        // No generation is this one, so the first turn looks.
+        (self.user, self.judged) = (Some(identity), u64::MAX);
+    }
+}
+
+/// A connection's turn.
+pub(super) struct ConnectionTurn<'l> {
+    id: ConnectionId,
+    waiting: &'l mut WaitingClients<ConnectionId>,
+    /// It has waited in the queue for its first request.
+    is_first: bool,
+    /// The report for which it has waited, and for which its first request asks.
+    made: Option<Arc<FinishedReport>>,
+    /// The connection's state.
+    client: &'l mut TableClient,
+}
+
+impl<'l> ConnectionTurn<'l> {
+    /// A turn of a connection whose messages have just been received.
+    pub(super) fn new(
+        id: ConnectionId,
+        client: &'l mut TableClient,
+        waiting: &'l mut WaitingClients<ConnectionId>,
+    ) -> Self {
+        Self { id, waiting, is_first: false, made: None, client }
+    }
+
+    /// A turn that has waited in the queue for its first request.
+    pub(super) fn tried_again(self) -> Self {
+        Self { is_first: true, ..self }
+    }
+
+    /// A turn that has waited for a report.
+    pub(super) fn with_report(self, made: Arc<FinishedReport>) -> Self {
+        Self { made: Some(made), ..self }
+    }
+
+    fn user(&self) -> Option<&Identity> {
+        self.client.user.as_ref()
+    }
+
+    /// Whether the next request has to wait without being tried.
+    fn is_held_up(&self, command: Option<Command>) -> bool {
+        !self.is_first && self.waiting.is_ahead_of(command)
+    }
+
+    /// Queues the connection with its next request.
+    fn wait(self, command: Option<Command>, lacks_memory: bool) {
+        if self.is_first {
+            self.waiting.stay(self.id, command, lacks_memory);
+        } else {
+            self.waiting.join(self.id, command, lacks_memory);
+        }
+    }
+}
+
+impl WorkerState {
+    /// Records the times of replies that this worker sends itself.
+    pub(super) fn reply_times(&self) -> ReplyTimes {
+        ReplyTimes { clock: self.clock, metrics: Arc::clone(&self.metrics), slow: Arc::clone(&self.report.slow) }
+    }
+
+    /// What the handler needs to know, with a report of STATS and the time.
+    pub(super) fn context<'c>(&self, stats: &'c dyn Fn() -> String, now: &'c dyn Fn() -> Now) -> HandlerContext<'c> {
+        HandlerContext {
+            stats,
+            now,
+            reply_bytes_max: self.report.reply_bytes_max,
+            page_bytes_max: SCAN_BYTES_MAX,
+            value_max: self.value_max,
+            start_wall_millis: self.clock.start_wall_millis(),
+            may_read: None,
+        }
+    }
+
+    /// Answers messages in their order, up to one that has to wait, or until the replies are large together.
+    fn answer_all(
+        &mut self,
+        (messages, bytes): (&Messages, &[u8]),
+        outbox: &mut ReplyBuffer,
+        mut turn: ConnectionTurn<'_>,
+        context: &HandlerContext<'_>,
+        (begun, arrived): (Now, Now),
+    ) -> TurnOutcome {
+        let Self { session, clock, value_max, metrics, clients, reports, picker, .. } = self;
+        let responder = Responder { clock: *clock, metrics, context };
+        let mut batch = session.batch(begun);
+        let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
+        let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
+        let mut answered = 0;
+        let mut left = messages.iter(bytes);
+        while answered < messages.len() {
+            let mut few = [[&[][..]; FEW_FRAMES]; LOOK_AHEAD];
+            let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
+            let mut decoded: [Option<RequestParts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
+            let mut is_whole = [true; LOOK_AHEAD];
+            let spaces = decoded.iter_mut().zip(&mut is_whole).zip(few.iter_mut().zip(&mut many));
+            for (((parsed, is_whole), (few, many)), message) in spaces.zip(&mut left) {
+                *parsed = Some(read(&message, few, many, *value_max));
+                *is_whole = message.is_whole();
+                if let (Some(user), Some(parts)) = (turn.user(), parsed) {
+                    parts.restrict(user);
+                }
+            }
+            let fetched = batch.prefetch(decoded.iter().flatten().map(RequestParts::element));
+            for ((parts, is_whole), number) in decoded.iter().flatten().zip(is_whole).zip(0..) {
+                batch.expect(&fetched, number);
+                let is_timed = picker.picks();
+                if outbox.is_unread() && parts.only_reads() {
+                    clients.dropped_requests.add(1);
+                } else if let Some(command) = parts.report() {
+                    let Some(made) = turn.made.take() else {
+                        reports.order(turn.id, command, turn.user());
+                        return TurnOutcome::Parked(answered);
+                    };
+                    made.write(parts.envelope, outbox);
+                    metrics.count(Some(command), made.refused);
+                } else {
+                    let sink = |frame: &[u8], more| outbox.push(frame, more);
+                    let is_held_up = turn.is_held_up(parts.command());
+                    let tried = (!is_held_up).then(|| responder.answer(parts, &mut batch, is_timed, bytes_max, sink));
+                    match tried {
+                        Some(Ok(true)) => {}
+                        Some(Ok(false)) => return TurnOutcome::Starved(answered),
+                        Some(Err(Busy)) | None => {
+                            let lacks_memory = !is_held_up && batch.lacks_memory();
+                            turn.wait(parts.command(), lacks_memory);
+                            return TurnOutcome::Parked(answered);
+                        }
+                    }
+                }
+                if is_timed && let Some(command) = parts.command() {
+                    outbox.sample(usize::from(command.code()), arrived);
+                }
+                turn.is_first = false;
+                answered += 1;
+                clients.count(is_whole, outbox.is_unread() && !parts.only_reads());
+                // A page may take a millisecond and have no row. So all other clients have their turn after it.
+                let is_long = outbox.end() > replies_end || parts.command() == Some(Command::Scan);
+                if is_long && answered < messages.len() {
+                    return TurnOutcome::Some(answered);
+                }
+            }
+        }
+        TurnOutcome::All
+    }
+
+    /// Lets the processor fetch what the first requests of these turns read, so that their cache misses overlap. See
+    /// [`Batch::prefetch`](crate::tables::Batch::prefetch) for those of which nothing is fetched.
+    pub(super) fn foresee<'b>(
+        &mut self,
+        turns: impl Iterator<Item = (&'b TableClient, &'b Messages, &'b [u8])>,
+        now: Now,
+    ) {
+        let mut few = [[&[][..]; FEW_FRAMES]; LOOK_AHEAD];
+        let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
+        let mut decoded: [Option<RequestParts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
+        let firsts = turns.filter_map(|(client, messages, bytes)| Some((client, messages.iter(bytes).next()?)));
+        let spaces = decoded.iter_mut().zip(few.iter_mut().zip(&mut many));
+        for ((parsed, (few, many)), (client, message)) in spaces.zip(firsts) {
+            let parts = parsed.insert(read(&message, few, many, self.value_max));
+            // The refusal is counted when it is answered.
+            if let Some(user) = &client.user {
+                parts.restrict_silently(Some(user));
+            }
+        }
+        let _places = self.session.batch(now).prefetch(decoded.iter().flatten().map(RequestParts::element));
+    }
+}
+
+/// Splits a message into its envelope and its request. The frames go to `few` if they fit there, else to `many`.
+fn read<'p, 'b: 'p>(
+    message: &Message<'b>,
+    few: &'p mut [&'b [u8]; FEW_FRAMES],
+    many: &'p mut Vec<&'b [u8]>,
+    value_max: usize,
+) -> RequestParts<'p, &'b [u8]> {
+    let count = message.frames().len();
+    let frames: &'p [&'b [u8]] = if count <= FEW_FRAMES {
+        few.iter_mut().zip(message.frames()).for_each(|(place, frame)| *place = frame);
+        few.get(..count).unwrap_or_default()
+    } else {
+        many.extend(message.frames());
+        many
+    };
+    if message.is_whole() {
+        return RequestParts::read(frames, value_max);
+    }
+    // Only the beginning of the message is there. If it has a whole envelope, the refusal carries that envelope.
+    let envelope = split(frames).envelope;
+    let envelope = if envelope.len() > ENVELOPE_FRAMES_MAX { &[] } else { envelope };
+    RequestParts { envelope, request: Err(Fault { command: None, reason: Reason::BadRequest }) }
+}
