@@ -27,29 +27,27 @@
 //! Imports go down only. A test of the source text (`tests/it/tidy.rs`) checks this, and which files may name a
 //! dependency.
 //!
-//! # A GET through the proxy
+//! # A GET through the queue
 //!
-//! The client connects to `--kv`, and libzmq reads the connection (`--frontend proxy`). A step begins with the name of
-//! its thread where the thread changes.
+//! The client connects to `--kv`. A step begins with the name of its thread where the thread changes.
 //!
-//! 1. `kv-queue`: `Proxy::run` wakes up and calls `take_requests`. It receives the routing id, and `take_request`
-//!    receives the other frames with `read_message`.
-//! 2. `FlowControl::find` looks up the client by its routing id. `FlowControl::take` charges the request to it and
-//!    decides: forward it, hold it, or drop it. A client always has the same worker.
-//! 3. `MessageWriter::send` packs the frames into one and sends it over the inproc pipe of that worker.
-//! 4. `kv-worker-N`: `Worker::run` calls `receive`, where `BatchInbox::wait` and `BatchInbox::fill` take up to
-//!    [`limits::BATCH_MAX`] messages.
-//! 5. `Worker::answer_all` reads the clock, and `Session::batch` pins the thread. Both are for the whole batch.
-//! 6. `WorkerReplies::answer_some` has `WorkerMessage::read` decode up to [`limits::LOOK_AHEAD`] messages
-//!    (`Request::decode`, without copying). `Batch::prefetch` then loads their slots, so that the cache misses overlap,
-//!    and notes where they are. `Batch::expect` has the next look-up begin there.
-//! 7. `Responder::answer_if` calls `handle`, which calls `Batch::get`. That finds the table (`Catalog::reach`), and
+//! 1. `kv-queue`: `TablesQueue::wait` waits in `Connections::wait` for the connections and for the ROUTER, on one epoll.
+//!    `Connections::note` queues each readable connection.
+//! 2. `TablesQueue::round` has each of them join a batch with `Connections::send_out`. `Connection::take` receives its
+//!    bytes into the memory of the batch, and `MessageCutter::cut` finds the messages in them. The connection keeps
+//!    nothing but the note that a turn of it is out.
+//! 3. `QueueEnd::send` gives the batch to the worker with the fewest. libzmq passes a pointer to it on.
+//! 4. `kv-worker-N`: `QueueWorker::run` calls `receive`. `WorkerState::foresee` decodes the first request of each turn
+//!    (`Request::decode`, without copying), and `Batch::prefetch` loads their slots, so that the cache misses overlap.
+//! 5. `TurnBatch::answer` hands each turn to `WorkerState::answer_turn`, which reads the clock. `answer_all` pins the
+//!    thread (`Session::batch`), decodes up to [`limits::LOOK_AHEAD`] messages, fetches what they read, and notes where
+//!    it is. `Batch::expect` has the next look-up begin there.
+//! 6. `Responder::answer` calls `handle`, which calls `Batch::get`. That finds the table (`Catalog::reach`), and
 //!    `find_live` finds the slot, at its place (`Table::at`) or by its hash (`Table::find`), and loads its word
 //!    (`SlotRef::load`). The value is borrowed from the entry, and the guard keeps it.
-//! 8. `Reply::encode` hands each frame to `Socket::send_bytes`, which copies it into a message to the proxy.
-//! 9. `kv-queue`: `Proxy::return_replies` receives it. A reply does not name its client. `FlowControl::answered` knows
-//!    it, because a worker answers in the order of its requests. `Proxy::address` begins a message to the client, and
-//!    `pass_reply` sends it.
+//! 7. `Reply::encode` hands each frame to `ReplyBuffer::push`. `WorkerEnd::send` sends the batch back.
+//! 8. `kv-queue`: `Connections::take_back` gives each connection its replies (`ReplyBuffer::take_over` swaps the two
+//!    buffers), and `Connections::flush` writes them.
 //!
 //! # A native GET
 //!
@@ -60,10 +58,8 @@
 //! 2. `NativeWorker::wait` waits in `Connections::wait` for epoll. `Connections::note` queues each readable connection.
 //! 3. `NativeWorker::serve` gives each a turn with `Connections::receive`. `Connection::take` receives its bytes into
 //!    the thread's buffer, and `MessageCutter::cut` finds the messages in them.
-//! 4. `WorkerState::answer_all` reads the clock and makes the batch (`Session::batch`). Then it decodes
-//!    (`RequestParts::read`), prefetches and answers as in steps 6 and 7 of the walk above, in a loop of its own.
-//! 5. `Reply::encode` hands each frame to `ReplyBuffer::push`.
-//! 6. `Connections::flush` writes the send buffer, with all replies of the turn together, to the connection.
+//! 4. `WorkerState::answer_turn` answers the turn into the connection's own buffer, as in steps 5 to 7 of the walk above.
+//! 5. `Connections::flush` writes the send buffer, with all replies of the turn together, to the connection.
 //!
 //! # An UPDATE in lock step
 //!
@@ -74,23 +70,22 @@
 //!    `Conversation::take`. That begins a command (`Argument::opening`), or checks and keeps an argument
 //!    (`CollectedCommand::add`). Both are answered `ok`.
 //! 3. The last argument makes a request of the `kv` protocol (`CollectedCommand::request`). `lockstep/handle.rs` has
-//!    `handle` carry it out, as in step 7 of the walk above. If it is busy, the connection is parked (`WaitingClients`)
+//!    `handle` carry it out, as in step 6 of the walk above. If it is busy, the connection is parked (`WaitingClients`)
 //!    and the argument comes again.
 //! 4. The outcome is `ok` or `error`. The value or the reason stays in the conversation until a `6` asks for it.
 //! 5. `publisher`: each change goes to `OneFramePublisher::announce` too, which has `encode_notification` make its frame.
 //!
 //! # A page of a SCAN
 //!
-//! 1. `kv-queue`: `ProxyMessage::executor` recognises the request. Flow control forwards it when no other request of
-//!    the client is on its way, since five frames may ask for a megabyte.
+//! 1. `kv-queue`: the request goes to a worker as in steps 1 to 3 above. A page ends its turn, so all other clients have
+//!    theirs after it.
 //! 2. `kv-worker-N`: `handle` calls `handle/scan.rs`, and that calls `Batch::scan`. `CursorSeal::open` checks the cursor
 //!    and returns the position in the table at which the page begins.
 //! 3. `Ops::scan` reads bucket after bucket with `IndexWalk::read`, and sorts the slots of each by their position.
 //!    `Ops::scanned` makes a row of a slot that has an element, and marks an entry whose deadline has passed. The page
 //!    ends after so many slots, buckets or bytes.
 //! 4. The table must still be open. `CursorSeal::seal` makes the next cursor.
-//! 5. `ScanRows::encode` hands over the frames, and the worker sends all of them as one (`Frame::encoded`). libzmq sends
-//!    its bytes as they are. A native worker appends the frames to the send buffer.
+//! 5. `ScanRows::encode` hands over the frames, which are appended to the replies.
 //!
 //! # An Add of a task
 //!
@@ -216,8 +211,7 @@
 //! |---|---|---|
 //! | `signals` | 1 | reads SIGINT, SIGTERM and SIGHUP, which are blocked in all other threads |
 //! | `log` | 1 | writes the log lines of all threads to standard error |
-//! | `kv-queue` | 1, `--frontend proxy` | moves messages between the ROUTER and the workers |
-//! | `kv-zap` | 1, `--frontend proxy` with `--users` | tells libzmq which peers are users |
+//! | `kv-queue` | 1, `--frontend queue` | the connections of the tables, and the ROUTER to the workers |
 //! | `kv-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
 //! | `kv-worker-N` | `--workers` | handles requests about tables; pinned (`--pin`) |
 //! | `kv-report` | 1 | renders LIST_TABLES and STATS |
@@ -237,7 +231,7 @@
 //! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
 //! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`) and `store` (`store/chores.rs`).
 //!
-//! Libraries add threads of their own. libzmq has `ZMQbg/IO/N` and `ZMQbg/Reaper` with `--frontend proxy`. With
+//! Libraries add threads of their own. libzmq has `ZMQbg/Reaper` with `--frontend queue`, which is idle. With
 //! `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.
 //!
 //! `spindle worker` has `worker-N`, one for each slot, and `signals` and `log` too. With a server's queue each slot has
@@ -273,15 +267,12 @@
 //! | a store of events | a variant of `EventStore` in `protocols/events/store.rs`: there is no trait |
 //! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/serve.rs` |
 //! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
-//! | a security mechanism of ZMTP | `zmtp/mod.rs`, for the publisher, tasks and `--frontend native` |
-//! | | for the proxy libzmq's options in `protocols/sockets.rs`, for the clients in `protocols/client_socket.rs` |
-//! | | libzmq is built in `.cargo/libzmq`, where the frames in a `Frame::encoded` must be encrypted one by one |
+//! | a security mechanism of ZMTP | `zmtp/mod.rs` |
 //! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
 //! | | `KvConfig` (`kv/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
 //! | | a bound with a flag: `cli/serve.rs` and `ServerConfig` in `server/mod.rs` too |
 //! | | bounds that follow the memory: `server/memory.rs`; bounds of descriptors: `descriptors.rs` |
-//! | | bytes that libzmq receives and the proxy has not taken: `protocols/sockets/unfinished.rs` |
 //! | a thread | `server/mod.rs`, through `threads::spawn` |
 //!
 //! # Glossary
@@ -290,10 +281,10 @@
 //! |---|---|
 //! | frame, message | a ZMTP frame; the frames up to the one without the `more` flag |
 //! | envelope | the frames before the body of a message, which the reply carries back |
-//! | routing id | the bytes by which a ROUTER addresses a connection |
+//! | routing id | the bytes by which a ROUTER addresses a connection; here it addresses workers alone |
 //! | frontend | the code that reads the connections of one protocol and sends the replies |
-//! | proxy | the frontend with libzmq: one ROUTER towards the clients, one DEALER towards each worker |
-//! | flow control | the proxy's record of each client's outstanding requests and unread replies, and its verdicts |
+//! | queue | the frontend whose thread owns the connections, with a ROUTER to the DEALERs of the workers |
+//! | turn, out | messages of one connection that are answered one after the other; while another thread has them |
 //! | element, entry | a key with its value in a table; the value, version and deadline that a slot points to |
 //! | slot | the place of one key in a table, changed by a compare-and-swap of one word |
 //! | version | the number of a change of a key: it grows by one within a slot, and by one or more into a new slot |

@@ -110,9 +110,7 @@ pub const CLIENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// server with less memory gives each frontend a share of the memory that the tables leave. If `--client-bytes-max` is
 /// more than half of it, the bound is twice `--client-bytes-max` instead.
 ///
-/// Above it, the native frontend does not read connections that hold much. Above it, the proxy disconnects clients that
-/// do not read, the largest first, if they have half of it. Otherwise it takes no request until some are answered.
-/// Flow control holds back clients with much outstanding before that.
+/// Above it, a frontend does not read connections that hold much.
 pub const HELD_BYTES_MAX: u64 = 1 << 30;
 
 /// Batches that a worker behind the queue may have: one to work on, and one behind it.

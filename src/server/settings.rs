@@ -48,7 +48,8 @@ pub(super) fn kv_settings(
         publish_hwm: config.publish_hwm,
         feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
         value_max: config.max_value,
-        reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory),
+        reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory)
+            .min(usize::try_from(client_bytes_max).unwrap_or(usize::MAX)),
         client_bytes_max,
         held_bytes_max,
         worker_cores,

@@ -34,18 +34,15 @@
 //!
 //! [`serve`] assembles one of two frontends:
 //!
-//! - **proxy**, over libzmq. The `proxy` stands between the clients and the workers. Its `flow_control` bounds the
-//!   bytes that each client has outstanding, and `packet` packs small messages into one frame. Each `worker` receives,
-//!   decodes, handles, encodes and sends. `protocols/sockets/unfinished.rs` bounds the bytes that libzmq has received
-//!   and the proxy has not taken. Where users are named, libzmq asks the `zap` handler about each peer, and each request
-//!   carries the number of its user to the worker.
-//! - **native**, without libzmq. The workers own their connections, and there is no proxy.
+//! - **queue**: one thread owns the connections, and the workers answer behind libzmq's queue, within the process
+//!   (`queue`).
+//! - **native**: the workers own their connections.
 //!
-//! Both frontends answer through the `responder`, and both have the publisher (`publish`), which sends a notification
+//! Both frontends answer by the same function (`turn`, which calls the `responder`), and both have the publisher (`publish`), which sends a notification
 //! for each change to the subscribers of `protocols/publish`. With `--feed` it also sends the messages of
 //! [`crate::feed`] (`publish/feed.rs`). Another protocol may have the changes sent in a frame of its own
-//! (`publish/one_frame.rs`). A thread of its own answers STATS and LIST_TABLES: with
-//! native workers the `reporter`, behind the proxy one more worker. `report` renders STATS.
+//! (`publish/one_frame.rs`). A thread of its own, the `reporter`, makes STATS and
+//! LIST_TABLES. `report` renders STATS.
 //!
 //! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
 //!

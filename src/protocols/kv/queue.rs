@@ -77,6 +77,7 @@ impl TablesQueue {
         (metrics, times): (Arc<ClientMetrics>, ReplyTimes),
     ) -> io::Result<Self> {
         connections.watch(&end)?;
+        connections.allow_long_turns(workers);
         let batches = vec![0; workers];
         Ok(Self { connections, end, batches, spare: Vec::new(), bell, stopper, stop_workers, metrics, times })
     }

@@ -25,7 +25,8 @@ use super::responder::TIMED_ONE_OF;
 use super::turn::{ReplyTimes, WorkerState};
 use crate::clock::Clock;
 use crate::limits::{
-    ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, KEY_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, TABLE_NAME_BYTES_MAX,
+    ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, KEY_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX,
+    TABLE_NAME_BYTES_MAX,
 };
 use crate::protocols::native::{Acceptor, Admission, BoundListener, BufferBudget, Connections};
 use crate::protocols::publish::{PublishLimits, Subscribers};
@@ -243,6 +244,11 @@ fn message_bytes_max(value_max: usize) -> usize {
     ENVELOPE_BYTES_MAX + body + MESSAGE_FRAMES_MAX * FRAME_HEADER_BYTES_MAX
 }
 
+/// Bytes of the rows in one page of SCAN for a client that may have `client_bytes` outstanding.
+fn page_bytes_max(client_bytes: u64) -> usize {
+    SCAN_BYTES_MAX.min(usize::try_from(client_bytes / 8).unwrap_or(SCAN_BYTES_MAX))
+}
+
 fn message_bounds(settings: &KvConfig) -> MessageBounds {
     MessageBounds {
         frame_bytes: FRAME_BYTES_MAX as u64,
@@ -261,6 +267,7 @@ fn worker_state(
         session: tables.session(),
         clock,
         value_max: settings.value_max,
+        page_bytes_max: page_bytes_max(settings.client_bytes_max),
         metrics: Arc::clone(metrics),
         clients: Arc::clone(clients),
         report: Arc::clone(report),

@@ -25,7 +25,7 @@ use super::responder::{RequestParts, Responder};
 use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, Reason, split};
 use crate::clock::{Clock, Now};
-use crate::limits::{BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LOOK_AHEAD, SCAN_BYTES_MAX};
+use crate::limits::{BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LOOK_AHEAD};
 use crate::protocols::native::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome};
 use crate::security::Identity;
 use crate::stats::Sampler;
@@ -41,6 +41,8 @@ pub(super) struct WorkerState {
     pub(super) session: Session,
     pub(super) clock: Clock,
     pub(super) value_max: usize,
+    /// Bytes of the rows in one page of SCAN.
+    pub(super) page_bytes_max: usize,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) clients: Arc<ClientMetrics>,
     pub(super) report: Arc<ReportSources>,
@@ -143,7 +145,7 @@ impl WorkerState {
             stats,
             now,
             reply_bytes_max: self.report.reply_bytes_max,
-            page_bytes_max: SCAN_BYTES_MAX,
+            page_bytes_max: self.page_bytes_max,
             value_max: self.value_max,
             start_wall_millis: self.clock.start_wall_millis(),
             may_read: None,

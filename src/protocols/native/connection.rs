@@ -112,6 +112,8 @@ pub(super) struct Connection<S> {
     pub(super) touched: bool,
     /// It is in the list of connections with input that was received and not handled.
     pub(super) queued: bool,
+    /// Its last turn was long, so the next one comes after those of others.
+    pub(super) is_long: bool,
     /// By then the connection must be through its handshake, or have ended its parting.
     pub(super) deadline: Now,
     /// The value of [`Connection::kept`] when it was last counted, in bytes.
@@ -161,6 +163,7 @@ impl<S> Connection<S> {
             broken: false,
             touched: false,
             queued: false,
+            is_long: false,
             deadline,
             counted: 0,
         }

@@ -100,6 +100,13 @@ pub struct Connections<S> {
     backlog: VecDeque<ConnectionId>,
     /// How many of the backlog have a turn before the next wait.
     backlog_turns: usize,
+    /// Connections with input whose last turn was long, and whether the thread receives for the next one. A few of them
+    /// have a turn between two waits, after all others.
+    long: VecDeque<(ConnectionId, bool)>,
+    /// How many of them have a turn before the next wait.
+    long_turns: usize,
+    /// How many of them may have one.
+    long_turns_max: usize,
     /// Connections with new bytes to flush.
     touched: VecDeque<ConnectionId>,
     drained: Vec<ConnectionId>,
@@ -154,6 +161,9 @@ impl<S: ConnectionState> Connections<S> {
             turns: VecDeque::new(),
             backlog: VecDeque::new(),
             backlog_turns: 0,
+            long: VecDeque::new(),
+            long_turns: 0,
+            long_turns_max: 1,
             touched: VecDeque::new(),
             drained: Vec::new(),
             gone: Vec::new(),
@@ -209,6 +219,11 @@ impl<S: ConnectionState> Connections<S> {
         }
     }
 
+    /// So many turns that may be long go between two waits: as many as there are threads that answer.
+    pub fn allow_long_turns(&mut self, most: usize) {
+        self.long_turns_max = most;
+    }
+
     /// How many connections there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -260,7 +275,7 @@ impl<S: ConnectionState> Connections<S> {
     /// How many connections may have a turn before the next wait.
     #[must_use]
     pub fn turns_waiting(&self) -> usize {
-        self.turns.len() + self.backlog_turns
+        self.turns.len() + self.backlog_turns + self.long_turns.min(self.long.len())
     }
 
     // ------------------------------------------------------------------------------------------------------- waiting
@@ -295,6 +310,7 @@ impl<S: ConnectionState> Connections<S> {
         let timeout = if idle { self.shortened(timeout) } else { Some(Duration::ZERO) };
         self.turns.clear();
         self.backlog_turns = self.backlog.len();
+        self.long_turns = self.long_turns_max;
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
         let mut search = match &mut self.spin {
             Some(spin) if timeout != Some(Duration::ZERO) => spin.begin(self.now, &clock),
@@ -351,9 +367,12 @@ impl<S: ConnectionState> Connections<S> {
             self.muted.push(id);
         }
         if flags.contains(epoll::EventFlags::OUT) {
-            self.touch(id);
+            touch(&mut self.touched, connection, id);
         }
-        if has_input && !muting {
+        if has_input && !muting && connection.is_long && !connection.queued {
+            connection.queued = true;
+            self.long.push_back((id, true));
+        } else if has_input && !muting {
             self.turns.push_back(id);
         } else if has_input {
             self.renew_interest(id);

@@ -74,7 +74,7 @@ impl<S: ConnectionState> Connections<S> {
     /// Whether input was received and not handled, not counting parked messages.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty() || !self.gathered.is_empty()
+        !self.backlog.is_empty() || !self.long.is_empty() || !self.gathered.is_empty()
     }
 
     /// How many connections have closed since the last call.

@@ -111,6 +111,7 @@ impl<S: ConnectionState> Connections<S> {
     fn take_turn_back(&mut self, turn: &mut TurnOut<S>, shared: &[u8]) {
         let id = turn.id();
         let Some(connection) = get(&mut self.connections, id) else { return };
+        let replies = turn.replies.end();
         connection.outbox.take_over(&mut turn.replies);
         if !matches!(turn.outcome, TurnOutcome::Parked(_)) {
             connection.out = None;
@@ -123,7 +124,7 @@ impl<S: ConnectionState> Connections<S> {
         if connection.is_broken() || connection.is_disconnecting() {
             connection.outbox.discard();
         }
-        connection.wait_for(turn.outcome);
+        connection.wait_for(turn.outcome, replies);
         self.memory.note_answer(id, connection.outbox.len());
         if matches!(turn.outcome, TurnOutcome::Starved(_)) && !self.memory.is_tight() {
             self.tighten();
@@ -145,9 +146,10 @@ impl<S: ConnectionState> Connections<S> {
             self.close(id);
         } else if connection.faulty && connection.held.is_none() {
             self.disconnect(id);
-        } else if is_next && self.queue(id) {
-            // Its turn comes before the next wait.
-            self.backlog_turns += 1;
+        } else if is_next {
+            let comes_next = !connection.is_long;
+            // Its turn comes before the next wait, unless the last one was long.
+            self.backlog_turns += usize::from(self.queue(id) && comes_next);
         }
         self.renew_interest(id);
     }

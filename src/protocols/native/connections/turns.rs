@@ -11,7 +11,7 @@ use super::super::connection::{Connection, InputEnd};
 use super::super::reply_buffer::ReplyBuffer;
 use super::{ConnectionId, ConnectionState, Connections, TurnOutcome, get};
 use crate::clock::Now;
-use crate::limits::{BUFFER_KEPT_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
+use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
 use crate::zmtp::{Messages, ProtocolError, Unconsumed};
 
 /// The bytes that a turn has received beyond those that its connection keeps, and the messages cut out of all of them.
@@ -49,8 +49,9 @@ impl BegunTurn {
 }
 
 impl<S> Connection<S> {
-    /// Sets the flags that the held messages wait for.
-    pub(super) fn wait_for(&mut self, taken: TurnOutcome) {
+    /// Sets the flags that the held messages wait for, after a turn with replies of so many bytes.
+    pub(super) fn wait_for(&mut self, taken: TurnOutcome, replies: u64) {
+        self.is_long = matches!(taken, TurnOutcome::Some(_)) || replies > LARGE_REPLIES_BYTES;
         self.parked = matches!(taken, TurnOutcome::Parked(_));
         self.starved = matches!(taken, TurnOutcome::Starved(_));
         self.throttled |= self.starved;
@@ -165,13 +166,14 @@ impl<S: ConnectionState> Connections<S> {
         connection.outbox.set_tight(self.memory.is_tight_for(id));
         let is_broken = connection.is_broken();
         connection.outbox.set_unread(is_broken);
+        let before = connection.outbox.end();
         let taken = handle(id, &mut connection.state, &mut connection.outbox, &held.messages, &held.bytes);
         match taken.count() {
             None => {}
             Some(0) => connection.held = Some(held),
             Some(count) => connection.hold(count, &held.messages, &held.bytes),
         }
-        connection.wait_for(taken);
+        connection.wait_for(taken, connection.outbox.end() - before);
         self.memory.note_answer(id, connection.outbox.len());
         let (faulty, more) =
             (connection.faulty && connection.held.is_none(), connection.holds_input() && connection.is_served());
@@ -225,11 +227,12 @@ impl<S: ConnectionState> Connections<S> {
         }
         outbox.set_tight(memory.is_tight_for(id));
         outbox.set_unread(is_broken);
+        let before = outbox.end();
         let taken = handle(id, state, outbox, messages, bytes);
         if let Some(count) = taken.count() {
             connection.hold_of_shared(count, messages, shared);
         }
-        connection.wait_for(taken);
+        connection.wait_for(taken, connection.outbox.end() - before);
         memory.note_answer(id, connection.outbox.len());
     }
 
@@ -306,7 +309,16 @@ impl<S: ConnectionState> Connections<S> {
                 return Some((id, true));
             }
         }
-        None
+        self.long_turns = self.long_turns.checked_sub(1)?;
+        let (id, readable) = self.long.pop_front()?;
+        let connection = get(&mut self.connections, id);
+        Some((
+            id,
+            connection.is_some_and(|connection| {
+                connection.queued = false;
+                readable || connection.hot
+            }),
+        ))
     }
 
     /// Queues a connection with input for a turn. Returns whether it was not queued before.
@@ -315,7 +327,11 @@ impl<S: ConnectionState> Connections<S> {
             return false;
         };
         connection.queued = true;
-        self.backlog.push_back(id);
+        if connection.is_long {
+            self.long.push_back((id, false));
+        } else {
+            self.backlog.push_back(id);
+        }
         true
     }
 }
@@ -348,6 +364,30 @@ mod tests {
     const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
 
     #[test]
+    fn a_connection_whose_turn_was_long_has_the_next_one_after_all_others() {
+        let bell = WakeSignal::new().unwrap();
+        let mut connections: Connections<()> = Connections::new(&bell, BOUNDS, &BufferBudget::new(1 << 20)).unwrap();
+        let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut clients = Vec::new();
+        for (ours, theirs) in pairs {
+            connections.insert(ours.into(), Now::from_millis(1));
+            clients.push(theirs);
+        }
+        let [long, longer, other, last] = connections.all()[..] else { panic!() };
+        for id in [long, longer] {
+            get(&mut connections.connections, id).unwrap().wait_for(TurnOutcome::Some(1), 0);
+            connections.queue(id);
+        }
+        get(&mut connections.connections, other).unwrap().wait_for(TurnOutcome::All, LARGE_REPLIES_BYTES);
+        connections.queue(other);
+        connections.turns.push_back(last);
+        (connections.backlog_turns, connections.long_turns) = (1, 1);
+        let turns: Vec<_> = std::iter::from_fn(|| connections.next_turn()).collect();
+        assert_eq!(turns, [(other, false), (last, true), (long, false)], "and one of the long ones waits");
+        assert!(connections.has_backlog());
+    }
+
+    #[test]
     fn each_of_the_backlog_has_one_turn_and_then_those_with_events_have_theirs() {
         let bell = WakeSignal::new().unwrap();
         let mut connections: Connections<()> = Connections::new(&bell, BOUNDS, &BufferBudget::new(1 << 20)).unwrap();
@@ -375,7 +415,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut connection = Connection::greet(ours.into(), (), 1, Now::from_millis(1), None);
         let mut after = |outcome| {
-            connection.wait_for(outcome);
+            connection.wait_for(outcome, 0);
             (connection.parked, connection.starved, connection.throttled)
         };
         assert_eq!(after(TurnOutcome::Some(1)), (false, false, false));
