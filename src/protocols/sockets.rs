@@ -38,7 +38,6 @@ use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
 
 pub use authentication::{RouterMechanisms, ZAP_ENDPOINT};
 pub use context::SocketContext;
-pub(crate) use context::keep_alive;
 pub use endpoint::BindError;
 pub use frame::{Frame, INLINE_BYTES_MAX};
 pub(crate) use frame_origin::is_settled;

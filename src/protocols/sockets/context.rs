@@ -94,7 +94,7 @@ impl SocketContext {
 ///
 /// # Errors
 /// The error of libzmq for a closed socket.
-pub(crate) fn keep_alive(socket: &zmq::Socket) -> zmq::Result<()> {
+fn keep_alive(socket: &zmq::Socket) -> zmq::Result<()> {
     let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
     socket.set_tcp_keepalive_idle(seconds(KEEPALIVE_IDLE))?;
     socket.set_tcp_keepalive_intvl(seconds(KEEPALIVE_INTERVAL))?;
