@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 
 use super::*;
-use crate::zmtp::{Cipher, Handshake, HandshakeStep, Mechanisms, encode_pong};
+use crate::zmtp::{Cipher, Handshake, HandshakeStep, Mechanisms, SecretKey, encode_pong};
 
 /// Long enough for any expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -158,6 +158,27 @@ fn receive(stream: &mut TcpStream, to: &mut Vec<u8>) -> bool {
 /// A client of this server.
 fn open(endpoint: &str) -> Result<ClientSocket, ConnectError> {
     ClientSocket::open(&ConnectTarget::requests(endpoint), ONCE)
+}
+
+/// Clients of these tests do not share the process's login: each opens with its own.
+fn open_as(endpoint: &str, credentials: Credentials) -> Result<ClientSocket, ShakeError> {
+    let descriptor = Dialing::start(resolve(endpoint).unwrap(), PATIENCE).wait().unwrap();
+    let stream = Shaking::begin(descriptor, SocketType::Dealer, credentials, u64::MAX).wait(PATIENCE)?;
+    Ok(ClientSocket::new(stream, u64::MAX))
+}
+
+fn plain() -> (Credentials, Mechanisms) {
+    let credentials = Credentials::Plain { name: "ada".to_owned(), password: "heron".to_owned() };
+    (credentials, Mechanisms::Users { plain: true, curve: None })
+}
+
+fn curve() -> (Credentials, Mechanisms) {
+    let (own, server) = (SecretKey::generate(), SecretKey::generate());
+    (Credentials::Curve { own, server: server.public_key() }, Mechanisms::Users { plain: false, curve: Some(server) })
+}
+
+fn null() -> (Credentials, Mechanisms) {
+    (Credentials::None, Mechanisms::Open)
 }
 
 fn say(socket: &mut ClientSocket, frames: &[&[u8]]) -> Result<(), ConnectError> {

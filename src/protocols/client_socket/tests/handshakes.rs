@@ -4,29 +4,7 @@ use std::net::Ipv6Addr;
 use std::os::unix::net::UnixListener;
 
 use super::*;
-use crate::zmtp::{PublicKey, SecretKey, encode_error};
-
-/// Clients of these tests do not share the process's login: each opens with its own.
-fn open_as(endpoint: &str, credentials: Credentials) -> Result<ClientSocket, ShakeError> {
-    let descriptor = Dialing::start(resolve(endpoint).unwrap(), PATIENCE).wait().unwrap();
-    let stream = Shaking::begin(descriptor, SocketType::Dealer, credentials, u64::MAX).wait(PATIENCE)?;
-    Ok(ClientSocket::new(stream, u64::MAX))
-}
-
-fn plain() -> (Credentials, Mechanisms) {
-    let credentials = Credentials::Plain { name: "ada".to_owned(), password: "heron".to_owned() };
-    (credentials, Mechanisms::Users { plain: true, curve: None })
-}
-
-fn curve() -> (Credentials, Mechanisms) {
-    let (own, server) = (SecretKey::generate(), SecretKey::generate());
-    let public: PublicKey = server.public_key();
-    (Credentials::Curve { own, server: public }, Mechanisms::Users { plain: false, curve: Some(server) })
-}
-
-fn null() -> (Credentials, Mechanisms) {
-    (Credentials::None, Mechanisms::Open)
-}
+use crate::zmtp::encode_error;
 
 /// Opens connections to a server that sends only so many bytes of its handshake: one more each time, until it is whole.
 /// Returns how many bytes that are.

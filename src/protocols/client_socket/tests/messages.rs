@@ -27,19 +27,23 @@ fn ten_thousand_requests_are_sent_before_a_reply_is_read() {
 
 #[test]
 fn replies_larger_than_every_buffer_come_whole() {
-    let (endpoint, server) = playing(|stream| Peer::router(stream).echo());
-    let mut socket = open(&endpoint).unwrap();
-    for bytes in [0, 1, 255, 256, 65_535, 65_536, 70_000, 3 << 20, 20 << 20, 5] {
-        let body: Vec<u8> = (0..bytes).map(|byte: u32| byte.to_le_bytes()[0] ^ 7).collect();
-        say(&mut socket, &[b"first", &body, b""]).unwrap();
-        let reply = hear(&mut socket).unwrap();
-        assert!(reply.len() == 3 && reply[0] == b"first" && reply[1] == body && reply[2].is_empty(), "{bytes}");
+    for (credentials, mechanisms) in [null(), curve()] {
+        let (endpoint, server) = playing(move |stream| {
+            Peer::greet(stream, SocketType::Router, &mechanisms, usize::MAX, usize::MAX).unwrap().echo();
+        });
+        let mut socket = open_as(&endpoint, credentials).unwrap();
+        for bytes in [0, 1, 255, 256, 65_535, 65_536, 70_000, 3 << 20, 20 << 20, 5] {
+            let body: Vec<u8> = (0..bytes).map(|byte: u32| byte.to_le_bytes()[0] ^ 7).collect();
+            say(&mut socket, &[b"first", &body, b""]).unwrap();
+            let reply = hear(&mut socket).unwrap();
+            assert!(reply.len() == 3 && reply[0] == b"first" && reply[1] == body && reply[2].is_empty(), "{bytes}");
+        }
+        let many: Vec<Vec<u8>> = (0..3_000_u32).map(|number| number.to_be_bytes().to_vec()).collect();
+        say(&mut socket, &many.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        assert_eq!(hear(&mut socket).unwrap(), many);
+        drop(socket);
+        server.join().unwrap();
     }
-    let many: Vec<Vec<u8>> = (0..3_000_u32).map(|number| number.to_be_bytes().to_vec()).collect();
-    say(&mut socket, &many.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-    assert_eq!(hear(&mut socket).unwrap(), many);
-    drop(socket);
-    server.join().unwrap();
 }
 
 /// The client read nothing of it: it was told of the loss first, or waited for ever.
