@@ -29,7 +29,7 @@ mod shaking;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -321,12 +321,6 @@ impl ClientSocket {
             self.stream.outbox().clear();
             true
         })
-    }
-}
-
-impl AsFd for ClientSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
     }
 }
 

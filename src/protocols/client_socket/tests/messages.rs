@@ -1,5 +1,6 @@
 //! Messages on a connection: many, large, lost, and those that nobody has asked for yet.
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 
@@ -60,7 +61,7 @@ fn replies_that_came_before_a_loss_are_read_before_it_is_told() {
     say(&mut socket, &[b"ask"]).unwrap();
     server.join().unwrap();
     let bytes = 100 * (3 + 9 + 300) + 4;
-    while ioctl_fionread(&socket).unwrap() < bytes {}
+    while ioctl_fionread(&socket.stream).unwrap() < bytes {}
     // The server has closed its end: these are lost, and the loss is told behind what has come.
     for _ in 0..100 {
         say(&mut socket, &[b"more", &[0; 100_000]]).unwrap();
@@ -100,7 +101,7 @@ fn nothing_is_received_before_it_is_asked_for() {
     let _peer = server.join().unwrap();
     let mut frames = Vec::new();
     assert_eq!(socket.receive(&mut frames, PATIENCE), Ok(()));
-    assert!(ioctl_fionread(&socket).unwrap() > 0, "the rest is left to the system");
+    assert!(ioctl_fionread(&socket.stream).unwrap() > 0, "the rest is left to the system");
     assert!(socket.stream.unused().0.len() < FRAME);
     for _ in 0..2 {
         assert_eq!(hear(&mut socket).unwrap(), [[1; FRAME]]);
