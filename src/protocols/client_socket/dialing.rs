@@ -10,7 +10,7 @@
 //! time of the next one. This file knows nothing of ZMTP.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use std::vec::IntoIter;
@@ -53,6 +53,9 @@ pub(crate) fn resolve(endpoint: &str) -> io::Result<Vec<Address>> {
             if matches!(host, "" | "*") {
                 return Err(invalid("it has no host"));
             }
+            if host.eq_ignore_ascii_case("localhost") {
+                return Ok(loopback(port));
+            }
             Ok((host, port).to_socket_addrs()?.map(Address::Internet).collect())
         }
         Some(("ipc", "")) => Err(invalid("it has no path")),
@@ -65,6 +68,12 @@ pub(crate) fn resolve(endpoint: &str) -> io::Result<Vec<Address>> {
         }
         _ => Err(invalid("it has no known transport")),
     }
+}
+
+/// The addresses of `localhost` (RFC 6761, section 6.3), also where the system knows only one of them.
+fn loopback(port: u16) -> Vec<Address> {
+    let both: [IpAddr; 2] = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+    both.map(|address| Address::Internet(SocketAddr::new(address, port))).to_vec()
 }
 
 /// A connection that is being made.
