@@ -1,7 +1,20 @@
 //! Tables, timers and task queues over ZeroMQ, jobs over TCP, and events over HTTP, for a multicore host.
 //!
-//! This crate is the server `spindle`, and the library that it is made of. These modules include pages that are
-//! Markdown files beside the code:
+//! This crate is the server `spindle`, and the library that it is made of. [`Client`] asks a server about its tables:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), spindle::ClientError> {
+//! let mut client = spindle::Client::connect("tcp://127.0.0.1:5555")?;
+//! client.create_table(b"users")?;
+//! client.update(b"users", b"ada", b"countess", Some(60))?;
+//! assert_eq!(client.get(b"users", b"ada")?, b"countess");
+//! # Ok(())
+//! # }
+//! ```
+//! The other clients are beside their protocols: [`protocols::kv::client`] has subscribers and mirrors,
+//! [`protocols::spiderq::client`] tasks, [`protocols::jobs::client`] jobs.
+//!
+//! These modules include pages that are Markdown files beside the code:
 //!
 //! - [`protocols::kv`], [`protocols::lockstep`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`],
 //!   [`protocols::admin`]: each protocol, byte by byte
@@ -234,8 +247,8 @@
 //! Libraries add threads of their own. libzmq has `ZMQbg/Reaper` with `--frontend queue`, which is idle. With
 //! `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.
 //!
-//! `spindle worker` has `worker-N`, one for each slot, and `signals` and `log` too. With a server's queue each slot has
-//! libzmq's two threads as well. With a database and a host name it has the resolver's. `spindle load` has `load-N`.
+//! `spindle worker` has `worker-N`, one for each slot, and `signals` and `log` too. With a database and a host name it has
+//! the resolver's. `spindle load` has `load-N`. The clients have no threads: they work in those of their users.
 //!
 //! # Invariants
 //!
@@ -268,6 +281,7 @@
 //! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/serve.rs` |
 //! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |
+//! | | for the clients nothing else: `protocols/client_socket/shaking.rs` takes what `zmtp` has |
 //! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
 //! | | `KvConfig` (`kv/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
@@ -350,3 +364,5 @@ pub mod threads;
 pub mod wheel;
 pub mod worker;
 pub mod zmtp;
+
+pub use protocols::kv::client::{Client, Error as ClientError};

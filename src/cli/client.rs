@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_libzmq_does_not_take_is_bad_usage() {
+    fn an_endpoint_that_the_client_does_not_take_is_bad_usage() {
         let error = Disconnected::Endpoint { endpoint: "tcp://*:*".to_owned(), problem: "no".to_owned() };
         assert!(matches!(failure(error.into()), CommandError::Usage(_)));
     }

@@ -24,8 +24,8 @@ pub(super) const OFF: &str = "off";
 /// Bytes of the longest path of a Unix socket.
 const IPC_PATH_BYTES_MAX: usize = 107;
 
-/// Checks an endpoint, so that a mistyped one is bad usage and not a server that cannot be found. libzmq makes the
-/// final check.
+/// Checks an endpoint, so that a mistyped one is bad usage and not a server that cannot be found. The listener or the
+/// client makes the final check.
 ///
 /// # Errors
 /// The mistake in the text.

@@ -12,7 +12,6 @@ pub(super) use kv::create_table;
 use super::source::{LoadRequest, RequestKind};
 use super::{Error, Workload};
 use crate::limits::KEY_BYTES_MAX;
-use crate::zmtp::{Cipher, Credentials, ProtocolError};
 
 /// A protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,39 +76,12 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Begins a connection. Writes the first bytes that its protocol sends to `out`.
-    pub(super) fn new(protocol: Protocol, table: &[u8], credentials: &Credentials, out: &mut Vec<u8>) -> Self {
+    /// The protocol of a connection whose handshake is over.
+    pub(super) fn new(protocol: Protocol, table: &[u8]) -> Self {
         match protocol {
-            Protocol::Kv => Self::Kv(kv::KvDialect::new(table, credentials, out)),
+            Protocol::Kv => Self::Kv(kv::KvDialect::new(table)),
             Protocol::Redis => Self::Redis,
             Protocol::Memcached => Self::Memcached,
-        }
-    }
-
-    /// Whether the handshake is complete, so that requests may be sent.
-    pub(super) fn is_ready(&self) -> bool {
-        match self {
-            Self::Kv(kv) => kv.is_ready(),
-            Self::Redis | Self::Memcached => true,
-        }
-    }
-
-    /// Continues the handshake. Returns how many bytes it has taken.
-    ///
-    /// # Errors
-    /// The violation of the protocol.
-    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ProtocolError> {
-        match self {
-            Self::Kv(kv) => kv.shake(bytes, out),
-            Self::Redis | Self::Memcached => Ok(0),
-        }
-    }
-
-    /// The cipher of the bytes behind the handshake, once. `None`: they are not encrypted.
-    pub(super) fn cipher(&mut self) -> Option<Box<Cipher>> {
-        match self {
-            Self::Kv(kv) => kv.cipher(),
-            Self::Redis | Self::Memcached => None,
         }
     }
 

@@ -17,6 +17,7 @@
 //! time. A stall counts for every request that was due in it.
 //!
 //! This module does not parse arguments (`cli`), and does not contain the protocols (`zmtp`, `protocols::kv::wire`). It
+//! connects, sends and receives as the clients do (`protocols/client_socket`). It
 //! speaks RESP and the text protocol of memcached as far as a comparison needs them.
 
 pub mod chart;
@@ -27,7 +28,6 @@ mod log;
 mod phase;
 mod plot;
 mod record;
-mod sealed;
 mod source;
 
 use std::time::Duration;

@@ -89,7 +89,6 @@ impl LoadThreads {
         if let (Protocol::Kv, Some(first)) = (plan.protocol, connections.first_mut()) {
             first.create_table(&plan.table)?;
         }
-        connections.iter_mut().try_for_each(LoadConnection::go)?;
         let mut crew = Self { drivers: Vec::new(), recorders: Vec::new() };
         let threads = plan.threads.clamp(1, plan.connections.max(1));
         for thread in (1..=threads).rev() {

@@ -18,19 +18,3 @@ pub(crate) use settled::is_settled;
 pub use stop::{ServeError, Stopper};
 pub(crate) use wait::timespec;
 pub use wait::{WakeSignal, wait};
-
-use std::time::Duration;
-
-use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
-
-/// Turns on keepalive, so that a TCP connection ends when the host at its other end has vanished.
-///
-/// # Errors
-/// The error of libzmq for a closed socket.
-pub(crate) fn keep_alive(socket: &zmq::Socket) -> zmq::Result<()> {
-    let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
-    socket.set_tcp_keepalive_idle(seconds(KEEPALIVE_IDLE))?;
-    socket.set_tcp_keepalive_intvl(seconds(KEEPALIVE_INTERVAL))?;
-    socket.set_tcp_keepalive_cnt(i32::try_from(KEEPALIVE_PROBES).unwrap_or(i32::MAX))?;
-    socket.set_tcp_keepalive(1)
-}

@@ -24,11 +24,8 @@
 //! writes and receives (`send_buffer.rs`, `receive_buffer.rs`).
 //!
 //! The publisher has both in `protocols/publish` (`sealed.rs`, `subscriber.rs`). A client's side is a [`ClientHandshake`]
-//! with its [`Credentials`]; the load generator has one, and both ends of the cipher in `load/sealed.rs`.
-//!
-//! The proxy frontend and the other clients do not use this module. Their mechanisms would be those of libzmq, set by its
-//! options in `protocols/sockets.rs` and `protocols/client_socket.rs`. libzmq is built without CURVE (`.cargo/libzmq`).
-//! To refuse a client, libzmq asks a ZAP handler. That is a socket and a thread that this server does not have.
+//! with its [`Credentials`]: the clients and the load generator make it in `protocols/client_socket`, which has both ends
+//! of the cipher too (`byte_stream.rs`). The proxy frontend does not use this module, but libzmq.
 
 mod cipher;
 mod client;

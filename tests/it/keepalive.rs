@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use spindle::protocols::kv::client::{Client, Subscriber};
 use spindle::protocols::spiderq::client::Client as Tasks;
-use zmq::Context;
 
 use crate::harness::Server;
 
@@ -41,20 +40,19 @@ fn assert_asked_after(endpoint: &str, connections: usize) {
 
 #[test]
 fn hosts_at_both_ends_of_silent_connections_are_asked_after() {
-    let context = Context::new();
     let timeout = Duration::from_secs(30);
     for frontend in ["queue", "native"] {
         let server = Server::start(&["--frontend", frontend]);
-        let mut client = Client::connect_in(&context, server.kv(), timeout).unwrap();
+        let mut client = Client::connect_within(server.kv(), timeout).unwrap();
         client.ping().unwrap();
-        let _subscriber = Subscriber::connect_in(&context, server.publish(), &[b""], timeout).unwrap();
+        let _subscriber = Subscriber::connect_within(server.publish(), &[b""], timeout).unwrap();
         assert_asked_after(server.kv(), 1);
         assert_asked_after(server.publish(), 1);
         server.stop();
     }
     let data = tempfile::tempdir().unwrap();
     let server = Server::start_tasks(data.path(), &[]);
-    let mut client = Tasks::connect_in(&context, server.tasks(), timeout).unwrap();
+    let mut client = Tasks::connect_within(server.tasks(), timeout).unwrap();
     client.ping().unwrap();
     assert_asked_after(server.tasks(), 1);
     server.stop();

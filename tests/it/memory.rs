@@ -112,7 +112,7 @@ fn thin_out(client: &mut Client, chance: &mut Chance, stayed: Vec<usize>, range:
 fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
     let server = trial.start(frontend, allocator);
     let before = status(server.pid(), "VmRSS");
-    let mut client = Client::connect_in(&zmq::Context::new(), server.kv(), PATIENCE).unwrap();
+    let mut client = Client::connect_within(server.kv(), PATIENCE).unwrap();
     client.create_table(TABLE).unwrap();
     let mut chance = Chance::new(7);
     let sizes = [1024, 64, 500, 16, 200, 1000, 8, 100, 700, 40, 300, 1024];

@@ -6,42 +6,19 @@ use super::{Payloads, ProtocolViolation, ReplyKind};
 use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::protocols::kv::wire::{Command as Code, Request, ScanFields, TableName};
-use crate::zmtp::{
-    Cipher, ClientHandshake, Credentials, Part, ProtocolError, SocketType, ZmtpCommand, encode_frame, encode_pong,
-};
+use crate::zmtp::{Part, ZmtpCommand, encode_frame, encode_pong};
 
 const OK: &[u8] = &[1];
 
 pub(in crate::load) struct KvDialect {
     table: Vec<u8>,
-    handshake: Option<Box<ClientHandshake>>,
-    cipher: Option<Box<Cipher>>,
     /// The cursor of the next page. Empty: the first one.
     cursor: Vec<u8>,
 }
 
 impl KvDialect {
-    pub(super) fn new(table: &[u8], credentials: &Credentials, out: &mut Vec<u8>) -> Self {
-        let handshake = ClientHandshake::begin(SocketType::Dealer, credentials.clone(), out);
-        Self { table: table.to_vec(), handshake: Some(Box::new(handshake)), cipher: None, cursor: Vec::new() }
-    }
-
-    pub(super) fn cipher(&mut self) -> Option<Box<Cipher>> {
-        self.cipher.take()
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        self.handshake.is_none()
-    }
-
-    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ProtocolError> {
-        let Some(handshake) = &mut self.handshake else { return Ok(0) };
-        let (taken, server) = handshake.advance(bytes, out)?;
-        if server.is_some() {
-            self.cipher = handshake.cipher();
-            self.handshake = None;
-        }
-        Ok(taken)
+    pub(super) fn new(table: &[u8]) -> Self {
+        Self { table: table.to_vec(), cursor: Vec::new() }
     }
 
     pub(super) fn encode(
@@ -188,7 +165,7 @@ mod tests {
     use super::*;
 
     fn kv() -> KvDialect {
-        KvDialect { table: b"t".to_vec(), handshake: None, cipher: None, cursor: Vec::new() }
+        KvDialect::new(b"t")
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// Why there is no connection, by the caller's remedy.
@@ -12,7 +13,7 @@ pub enum Disconnected {
     Endpoint {
         /// The endpoint as it was given.
         endpoint: String,
-        /// The message of libzmq about it.
+        /// The mistake in it.
         problem: String,
     },
     /// No server listens there, and the client was not to try again: start the server, or correct the endpoint.
@@ -56,13 +57,21 @@ pub enum Disconnected {
         /// Requests that were sent and not answered.
         unanswered: usize,
     },
-    /// libzmq itself failed: it is out of sockets, descriptors or memory.
-    #[error("libzmq failed ({0}): raise the limits of open files or of sockets in its context")]
+    /// The other end is no server of ZeroMQ for this client: correct the endpoint.
+    #[error("{endpoint} is no server for this client ({problem}): is it the right endpoint?")]
+    Foreign {
+        /// The endpoint.
+        endpoint: String,
+        /// What it speaks, or does wrong.
+        problem: String,
+    },
+    /// The system makes no connection: it is out of descriptors or memory.
+    #[error("the system makes no connection ({0}): raise the limit of open files, or free memory")]
     Socket(String),
 }
 
 /// Why a connection is no longer usable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum ConnectError {
     /// The time was up.
     Late,
@@ -76,8 +85,16 @@ pub(in super::super) enum ConnectError {
     Closed,
     /// The server's end is gone, and the client has read all that it sent.
     Lost,
-    /// libzmq refused the endpoint.
-    Endpoint(zmq::Error),
-    /// libzmq failed.
-    Socket(zmq::Error),
+    /// The other end is no server of ZeroMQ for this client.
+    Foreign(String),
+    /// This is no endpoint.
+    Endpoint(String),
+    /// The system failed.
+    Socket(Errno),
+}
+
+impl From<Errno> for ConnectError {
+    fn from(error: Errno) -> Self {
+        Self::Socket(error)
+    }
 }

@@ -14,8 +14,6 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use zmq::{Context, Message};
-
 use super::{ClientSocket, ClientTimeouts, ConnectError, ConnectTarget, Disconnected};
 
 /// Why there is no reply. `M` is the fault of a reply that cannot be decoded.
@@ -40,13 +38,13 @@ pub(crate) struct Pipeline<A> {
     /// The requests without a reply, oldest first.
     in_flight: VecDeque<A>,
     /// The last message received. Replies borrow from it.
-    frames: Vec<Message>,
+    frames: Vec<Vec<u8>>,
 }
 
 impl<A: Copy> Pipeline<A> {
     /// A pipeline that connects with its first request.
-    pub(crate) fn new(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Self {
-        let target = ConnectTarget::requests(context, endpoint);
+    pub(crate) fn new(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Self {
+        let target = ConnectTarget::requests(endpoint);
         Self { target, timeouts: timeouts.into(), connection: None, in_flight: VecDeque::new(), frames: Vec::new() }
     }
 
@@ -78,12 +76,7 @@ impl<A: Copy> Pipeline<A> {
     ) -> Result<(), Disconnected> {
         let timeout = self.timeouts.answer;
         let connection = self.connection()?;
-        let mut sent = Ok(());
-        encode(&mut |frame, more| {
-            if sent.is_ok() {
-                sent = connection.send(frame, more, timeout);
-            }
-        });
+        let sent = connection.send(encode, timeout);
         self.in_flight.push_back(asked);
         sent.map_err(|error| self.give_up(error))
     }
@@ -95,7 +88,7 @@ impl<A: Copy> Pipeline<A> {
     pub(crate) fn receive<'p, R, M>(
         &'p mut self,
         timeout: Duration,
-        decode: impl FnOnce(A, &'p [Message]) -> Result<R, M>,
+        decode: impl FnOnce(A, &'p [Vec<u8>]) -> Result<R, M>,
     ) -> Result<R, ReplyError<M>> {
         let asked = self.in_flight.front().copied();
         let asked = asked.expect("receive is for what was asked");
@@ -122,10 +115,8 @@ impl<A: Copy> Pipeline<A> {
     /// connection is dropped, with the requests in flight.
     pub(crate) fn wait_unless(&mut self, over: BorrowedFd<'_>) -> Result<bool, Disconnected> {
         while let Some(connection) = &mut self.connection {
-            match connection.has_come() {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(error) => return Err(self.give_up(error)),
+            if connection.has_come() {
+                break;
             }
             match connection.wait_unless(over) {
                 Ok(false) => {}

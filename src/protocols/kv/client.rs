@@ -1,8 +1,8 @@
 //! A blocking client: one method for each command, a pipeline for many requests at once, and a [`Subscriber`].
 //!
 //! The client is a DEALER without delimiter, the cheapest form of the protocol. It matches replies to requests by their
-//! order alone. libzmq is kept from reconnecting by itself. After a timeout, a loss or a malformed reply the client
-//! drops the connection, and opens another one for the next request. No reply of a server makes it panic, and it never
+//! order alone. After a timeout, a loss or a malformed reply the client drops the connection, and opens another one for
+//! the next request. No reply of a server makes it panic, and it never
 //! sends a request twice.
 //!
 //! ```text
@@ -22,8 +22,6 @@ mod subscriber;
 mod tests;
 
 use std::time::Duration;
-
-use zmq::{Context, Message};
 
 pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected, log_in};
 pub use error::Error;
@@ -65,12 +63,15 @@ pub struct ScannedPage<'c> {
     pub rows: ScanRows<'c>,
 }
 
-/// One connection to a server.
+/// One connection to a server, which the crate's root has as `spindle::Client`.
+///
+/// An endpoint is `tcp://HOST:PORT`, with an address of IPv4, one of IPv6 in brackets, or a name, or `ipc://PATH`, or
+/// `ipc://@NAME` for a Unix socket without a file. All addresses of a name are tried. [`log_in`] names a user.
 ///
 /// ```no_run
-/// use spindle::protocols::kv::client::{Client, Error};
+/// use spindle::{Client, ClientError};
 ///
-/// # fn main() -> Result<(), Error> {
+/// # fn main() -> Result<(), ClientError> {
 /// let mut client = Client::connect("tcp://127.0.0.1:5555")?;
 /// client.create_table(b"users")?;
 /// client.update(b"users", b"ada", b"countess", Some(60))?;
@@ -110,26 +111,18 @@ impl Client {
     /// # Errors
     /// [`Error::Disconnected`]
     pub fn connect(endpoint: &str) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
+        Self::connect_within(endpoint, TIMEOUT_DEFAULT)
     }
 
     /// Connects, and waits so long for a server to be there.
-    ///
-    /// # Errors
-    /// [`Error::Disconnected`]
-    pub fn connect_within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, timeouts)
-    }
-
-    /// Connects within a context that is shared with others. A client takes three of the context's sockets.
     ///
     /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] tell them
     /// apart.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
-    pub fn connect_in(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
-        let mut pipeline = Pipeline::new(context, endpoint, timeouts);
+    pub fn connect_within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
+        let mut pipeline = Pipeline::new(endpoint, timeouts);
         pipeline.connect()?;
         Ok(Self { pipeline })
     }
@@ -147,7 +140,8 @@ impl Client {
 
     /// Sends a request without waiting for its reply.
     ///
-    /// Only the server bounds the requests on the way: it cuts off a client that sends and never reads.
+    /// It returns when the system has taken the request. Meanwhile it receives replies, so any number of requests may be
+    /// sent before the first reply is asked for, and the memory for those replies is the only bound.
     ///
     /// # Errors
     /// All but [`Error::Refused`] and [`Error::Malformed`]. After an error no request is in flight.
@@ -444,7 +438,7 @@ impl Client {
 
 impl AwaitedReply {
     /// Decodes the reply, without its envelope.
-    fn decode(self, message: &[Message]) -> Result<Reply<'_>, Malformed> {
+    fn decode(self, message: &[Vec<u8>]) -> Result<Reply<'_>, Malformed> {
         let body = match message.split_first() {
             Some((delimiter, body)) if self.delimited && delimiter.is_empty() => body,
             _ => message,

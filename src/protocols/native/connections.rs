@@ -369,6 +369,10 @@ impl<S: ConnectionState> Connections<S> {
         if flags.contains(epoll::EventFlags::OUT) {
             touch(&mut self.touched, connection, id);
         }
+        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            // Nobody reads the replies to what has come.
+            connection.discard();
+        }
         if has_input && !muting && connection.is_long && !connection.queued {
             connection.queued = true;
             self.long.push_back((id, true));

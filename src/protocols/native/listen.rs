@@ -126,7 +126,7 @@ impl Drop for BoundListener {
 }
 
 /// Replies leave as soon as they are written, and keepalive notices a host that has vanished.
-fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(descriptor, true)?;
     sockopt::set_tcp_keepidle(descriptor, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(descriptor, KEEPALIVE_INTERVAL)?;

@@ -49,6 +49,7 @@ pub(crate) use authentication::{Authentication, address_of_peer};
 pub use budget::BufferBudget;
 pub use connections::{Closed, ConnectionState, Connections, Traffic};
 pub use id::ConnectionId;
+pub(crate) use listen::prepare as prepare_tcp;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};
 pub use reply_buffer::{ReplyBuffer, TAKEN_AT_ONCE_BYTES};

@@ -9,7 +9,6 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use thiserror::Error;
-use zmq::Context;
 
 use super::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
 use crate::protocols::client_socket::{Pipeline, ReplyError};
@@ -19,7 +18,7 @@ pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected};
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long a blocking Lend waits: 20 days, close to the longest time that libzmq can poll for.
+/// How long a blocking Lend waits: 20 days.
 const BLOCKED: Duration = Duration::from_secs(20 * 86_400);
 
 /// Why a request has no good reply, sorted by the action that the caller can take.
@@ -91,25 +90,17 @@ impl Client {
     /// # Errors
     /// [`Error::Disconnected`]
     pub fn connect(endpoint: &str) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
+        Self::connect_within(endpoint, TIMEOUT_DEFAULT)
     }
 
     /// Connects, and waits so long for a server to be there.
-    ///
-    /// # Errors
-    /// [`Error::Disconnected`]
-    pub fn connect_within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, timeouts)
-    }
-
-    /// Connects within a context that other sockets share. A client takes three of the context's sockets.
     ///
     /// A `Duration` bounds the connecting, and afterwards the wait for each reply. [`ClientTimeouts`] tell them apart.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
-    pub fn connect_in(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
-        let mut client = Self::within(context, endpoint, timeouts);
+    pub fn connect_within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
+        let mut client = Self::within(endpoint, timeouts);
         client.pipeline.connect()?;
         Ok(client)
     }
@@ -117,11 +108,11 @@ impl Client {
     /// A client that connects with its first request, within `timeout`.
     #[must_use]
     pub fn later(endpoint: &str, timeout: Duration) -> Self {
-        Self::within(&Context::new(), endpoint, timeout)
+        Self::within(endpoint, timeout)
     }
 
-    fn within(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Self {
-        Self { pipeline: Pipeline::new(context, endpoint, timeouts), bytes: Vec::new() }
+    fn within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Self {
+        Self { pipeline: Pipeline::new(endpoint, timeouts), bytes: Vec::new() }
     }
 
     /// Sets how long a new connection and each reply may take from now on.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use zmq::Context;
-
 use super::mirror::FRAME_MAX;
 use super::receiver::Receiver;
 use super::{ClientTimeouts, Error, TIMEOUT_DEFAULT};
@@ -55,7 +53,7 @@ impl FeedSubscriber {
         if table.is_some() && table_of_topic(&topic).is_none() {
             return Err(Error::Refused(Reason::BadTableName));
         }
-        let target = ConnectTarget::feed(&Context::new(), endpoint, &topic, FRAME_MAX);
+        let target = ConnectTarget::feed(endpoint, &topic, FRAME_MAX);
         Receiver::connect(target, timeouts).map(Self)
     }
 

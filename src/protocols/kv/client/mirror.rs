@@ -31,8 +31,6 @@ mod tests;
 
 use std::time::Duration;
 
-use zmq::{Context, Message};
-
 pub use copy::MirrorElement;
 pub use event::{MirrorChange, MirrorEvent, MirrorMetrics, NotExact};
 
@@ -40,7 +38,7 @@ use super::{Client, ClientTimeouts, Error, TIMEOUT_DEFAULT};
 use crate::clock::{Clock, Now};
 use crate::feed::limits::FEED_FRAME_BYTES_MAX;
 use crate::feed::{Digest, FeedPosition, topic_of_table};
-use crate::protocols::client_socket::{ClientSocket, ConnectTarget};
+use crate::protocols::client_socket::ConnectTarget;
 use crate::protocols::kv::wire::{
     FeedEvent, Malformed, Reason, Reply, ReplyShape, Request, ScanFields, ScanRows, TableName, check_progress,
 };
@@ -91,7 +89,7 @@ struct AwaitedReply {
 /// # }
 /// ```
 ///
-/// A mirror works only while one of its methods with a timeout runs. In between, messages wait in its socket and in the
+/// A mirror works only while one of its methods with a timeout runs. In between, messages wait in the system and in the
 /// server, up to their bounds. Then the server drops them, and the mirror asks for them later.
 ///
 /// It connects again by itself. Until it is exact again it keeps the old copy, which [`Mirror::is_exact`] and
@@ -109,7 +107,7 @@ pub struct Mirror {
     /// When the next request may be sent, if a pause was asked for.
     pause: Option<Now>,
     /// The last message received.
-    frames: Vec<Message>,
+    frames: Vec<Vec<u8>>,
 }
 
 impl Mirror {
@@ -119,10 +117,13 @@ impl Mirror {
     /// # Errors
     /// [`Error::Disconnected`], [`Error::FeedOff`], [`Error::Refused`] with BAD TABLE NAME
     pub fn connect(endpoint: &str, feed: &str, table: &[u8]) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, feed, table, TIMEOUT_DEFAULT)
+        Self::connect_within(endpoint, feed, table, TIMEOUT_DEFAULT)
     }
 
     /// Connects, and waits so long for a server to be there.
+    ///
+    /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] tell them
+    /// apart.
     ///
     /// # Errors
     /// [`Error::Disconnected`], [`Error::FeedOff`], [`Error::Refused`] with BAD TABLE NAME
@@ -132,26 +133,9 @@ impl Mirror {
         table: &[u8],
         timeouts: impl Into<ClientTimeouts>,
     ) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, feed, table, timeouts)
-    }
-
-    /// Connects within a context that is shared with others. A mirror takes nine of the context's sockets.
-    ///
-    /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] tell them
-    /// apart.
-    ///
-    /// # Errors
-    /// [`Error::Disconnected`], [`Error::FeedOff`], [`Error::Refused`] with BAD TABLE NAME
-    pub fn connect_in(
-        context: &Context,
-        endpoint: &str,
-        feed: &str,
-        table: &[u8],
-        timeouts: impl Into<ClientTimeouts>,
-    ) -> Result<Self, Error> {
         let timeouts = timeouts.into();
         let timeout = timeouts.answer;
-        match Client::connect_in(context, endpoint, timeouts)?.feed_state(table) {
+        match Client::connect_within(endpoint, timeouts)?.feed_state(table) {
             Ok(_) | Err(Error::Refused(Reason::TableNotFound)) => {}
             Err(Error::Refused(Reason::FeedOff)) => return Err(Error::FeedOff { endpoint: endpoint.to_owned() }),
             Err(error) => return Err(error),
@@ -163,8 +147,8 @@ impl Mirror {
             clock,
             timeout,
             bytes_max: u64::MAX,
-            feed: link(ConnectTarget::feed(context, feed, &topic_of_table(table), FRAME_MAX)),
-            requests: link(ConnectTarget::requests(context, endpoint).with_frames_of(FRAME_MAX)),
+            feed: link(ConnectTarget::feed(feed, &topic_of_table(table), FRAME_MAX)),
+            requests: link(ConnectTarget::requests(endpoint).with_frames_of(FRAME_MAX)),
             follower: Follower::new(),
             awaited: None,
             pause: None,
@@ -188,7 +172,7 @@ impl Mirror {
     ///
     /// # Errors
     /// [`Error::FeedOff`] if the server was started again without its feed, [`Error::TooLarge`], [`Error::Malformed`],
-    /// and [`Error::Disconnected`] if libzmq fails. A lost connection is no error: the mirror connects again. After an
+    /// and [`Error::Disconnected`] if the system makes no connection. A lost connection is no error: the mirror connects again. After an
     /// error the next call goes on.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<MirrorEvent>, Error> {
         let end = self.clock.now().after(timeout);
@@ -298,10 +282,7 @@ impl Mirror {
         }
         let dues = [self.feed.due(), self.requests.due(), self.pause, self.awaited.as_ref().map(|awaited| awaited.due)];
         let wake = dues.into_iter().flatten().fold(end, Now::min);
-        let sockets: Vec<&ClientSocket> =
-            [&self.feed, &self.requests].iter().filter_map(|link| link.socket()).collect();
-        let sleep = now.time_until(wake);
-        let waited = ClientSocket::wait_for_any(&sockets, sleep);
+        let waited = Link::wait_for_any([&self.feed, &self.requests], now.time_until(wake));
         waited.map_err(|error| self.feed.target().error(error, 0, self.timeout))?;
         Ok(true)
     }
@@ -399,7 +380,7 @@ impl Mirror {
 }
 
 /// Gives a reply to the follower. Returns the refusal that ends the mirror's work.
-fn answer(follower: &mut Follower, awaited: &AwaitedReply, frames: &[Message]) -> Result<Option<Reason>, Malformed> {
+fn answer(follower: &mut Follower, awaited: &AwaitedReply, frames: &[Vec<u8>]) -> Result<Option<Reason>, Malformed> {
     match (Reply::decode(awaited.shape, frames)?, &awaited.ask) {
         (Reply::FeedState(state), Ask::State) => follower.answer(&Answer::State(state)),
         (Reply::Page { next, rows: ScanRows::Mirror(rows) }, Ask::Page(cursor)) => {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use zmq::Message;
-
 use super::{Error, TIMEOUT_DEFAULT};
 use crate::protocols::client_socket::{ClientSocket, ClientTimeouts, ConnectError, ConnectTarget};
 use crate::protocols::kv::wire::Malformed;
@@ -14,7 +12,7 @@ pub(super) struct Receiver {
     /// `None` after an error.
     connection: Option<ClientSocket>,
     /// The last message received; what is decoded borrows from it.
-    frames: Vec<Message>,
+    frames: Vec<Vec<u8>>,
 }
 
 impl Receiver {
@@ -35,7 +33,7 @@ impl Receiver {
     pub(super) fn receive<'m, M>(
         &'m mut self,
         timeout: Duration,
-        decode: impl FnOnce(&'m [Message]) -> Result<M, Malformed>,
+        decode: impl FnOnce(&'m [Vec<u8>]) -> Result<M, Malformed>,
     ) -> Result<Option<M>, Error> {
         let connection = match &mut self.connection {
             Some(connection) => connection,

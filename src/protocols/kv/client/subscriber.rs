@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use zmq::Context;
-
 use super::receiver::Receiver;
 use super::{ClientTimeouts, Error, TIMEOUT_DEFAULT};
 use crate::protocols::client_socket::ConnectTarget;
@@ -39,7 +37,7 @@ impl Subscriber {
     /// # Errors
     /// [`Error::Disconnected`]
     pub fn connect(endpoint: &str, prefixes: &[&[u8]]) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, prefixes, TIMEOUT_DEFAULT)
+        Self::connect_within(endpoint, prefixes, TIMEOUT_DEFAULT)
     }
 
     /// Connects, and waits so long for a server to be there.
@@ -51,20 +49,7 @@ impl Subscriber {
         prefixes: &[&[u8]],
         timeouts: impl Into<ClientTimeouts>,
     ) -> Result<Self, Error> {
-        Self::connect_in(&Context::new(), endpoint, prefixes, timeouts)
-    }
-
-    /// Connects within a context that is shared with others. A subscriber takes three of the context's sockets.
-    ///
-    /// # Errors
-    /// [`Error::Disconnected`]
-    pub fn connect_in(
-        context: &Context,
-        endpoint: &str,
-        prefixes: &[&[u8]],
-        timeouts: impl Into<ClientTimeouts>,
-    ) -> Result<Self, Error> {
-        let target = ConnectTarget::notifications(context, endpoint, prefixes);
+        let target = ConnectTarget::notifications(endpoint, prefixes);
         Receiver::connect(target, timeouts).map(Self)
     }
 

@@ -53,7 +53,7 @@ fn answer(server: &Socket, id: &[u8], frames: &[&[u8]]) {
 /// A client, its server, and the id under which the server can answer requests that were not sent yet.
 fn acquainted(context: &Context) -> (Client, Socket, Vec<u8>) {
     let (server, endpoint) = server(context);
-    let mut client = Client::connect_in(context, &endpoint, PATIENCE).unwrap();
+    let mut client = Client::connect_within(&endpoint, PATIENCE).unwrap();
     client.send(&PING).unwrap();
     let (id, _) = next_request(&server);
     answer(&server, &id, PONG);
@@ -181,10 +181,9 @@ fn an_endpoint_that_is_none_is_named() {
 
 #[test]
 fn a_server_that_is_not_there_is_waited_for_and_then_named() {
-    let context = Context::new();
     let directory = tempfile::tempdir().unwrap();
     let endpoint = format!("ipc://{}/nobody", directory.path().display());
-    let error = Client::connect_in(&context, &endpoint, MOMENT).err().unwrap();
+    let error = Client::connect_within(&endpoint, MOMENT).err().unwrap();
     assert_eq!(error, Error::Disconnected(Disconnected::NoAnswer { endpoint, timeout: MOMENT }));
 }
 
@@ -194,7 +193,7 @@ fn a_server_that_comes_later_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let endpoint = format!("ipc://{}/late", directory.path().display());
     std::thread::scope(|scope| {
-        let client = scope.spawn(|| Client::connect_in(&context, &endpoint, PATIENCE));
+        let client = scope.spawn(|| Client::connect_within(&endpoint, PATIENCE));
         let (server, _) = bind(&context, zmq::ROUTER, &endpoint);
         let mut client = client.join().unwrap().unwrap();
         client.send(&PING).unwrap();
@@ -309,7 +308,7 @@ fn more_or_fewer_values_than_keys_are_nonsense() {
 fn a_subscriber_hears_what_it_asked_for_and_is_told_of_a_loss() {
     let context = Context::new();
     let (publisher, endpoint) = bind(&context, zmq::XPUB, "tcp://127.0.0.1:*");
-    let mut subscriber = Subscriber::connect_in(&context, &endpoint, &[b"users", b"jobs"], PATIENCE).unwrap();
+    let mut subscriber = Subscriber::connect_within(&endpoint, &[b"users", b"jobs"], PATIENCE).unwrap();
     for _ in 0..2 {
         assert_eq!(publisher.recv_bytes(0).unwrap()[0], 1);
     }

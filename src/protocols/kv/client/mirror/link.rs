@@ -9,17 +9,19 @@
 
 use std::time::Duration;
 
-use zmq::Message;
+use rustix::event::PollFd;
 
 use crate::clock::{Clock, Now};
-use crate::protocols::client_socket::{ClientSocket, ClientTimeouts, ConnectError, ConnectTarget, Disconnected};
+use crate::protocols::client_socket::{
+    ClientSocket, ClientTimeouts, ConnectError, ConnectTarget, Disconnected, Opening, OpeningStep, sleep,
+};
 
 /// The pause before another try to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 
 enum LinkState {
     Down,
-    Opening(ClientSocket),
+    Opening(Opening),
     Up(ClientSocket),
 }
 
@@ -71,46 +73,48 @@ impl Link {
     /// Goes on connecting, or receives a message, without waiting.
     ///
     /// # Errors
-    /// If libzmq refuses the endpoint or fails.
-    pub(super) fn step(&mut self, frames: &mut Vec<Message>) -> Result<LinkStep, Disconnected> {
+    /// If the endpoint is none, the server refuses the user, or the system makes no connection.
+    pub(super) fn step(&mut self, frames: &mut Vec<Vec<u8>>) -> Result<LinkStep, Disconnected> {
         let now = self.clock.now();
         let stepped = match &mut self.state {
             LinkState::Down if now < self.due => return Ok(LinkStep::Idle),
-            LinkState::Down => ClientSocket::start(&self.target).map(|socket| {
-                self.due = now.after(self.timeout);
-                self.state = LinkState::Opening(socket);
-                LinkStep::Idle
-            }),
-            LinkState::Opening(socket) => match socket.is_connected() {
-                Ok(true) => {
-                    if let LinkState::Opening(socket) = std::mem::replace(&mut self.state, LinkState::Down) {
-                        self.state = LinkState::Up(socket);
-                    }
-                    return Ok(LinkStep::Connected);
-                }
-                Ok(false) if now >= self.due => Err(ConnectError::Late),
-                Ok(false) => return Ok(LinkStep::Idle),
-                Err(error) => Err(error),
-            },
             LinkState::Up(socket) => {
                 socket.try_receive(frames).map(|come| if come { LinkStep::Received } else { LinkStep::Idle })
             }
+            LinkState::Down | LinkState::Opening(_) => self.connect(now),
         };
         stepped.or_else(|error| self.lose(error))
+    }
+
+    /// Begins to connect, or goes on.
+    fn connect(&mut self, now: Now) -> Result<LinkStep, ConnectError> {
+        let opening = match std::mem::replace(&mut self.state, LinkState::Down) {
+            LinkState::Opening(opening) => opening,
+            LinkState::Down | LinkState::Up(_) => {
+                self.due = now.after(self.timeout);
+                Opening::start(&self.target, self.timeout)?
+            }
+        };
+        match opening.step()? {
+            OpeningStep::Open(socket) => {
+                self.state = LinkState::Up(socket);
+                Ok(LinkStep::Connected)
+            }
+            OpeningStep::Waiting(_) if now >= self.due => Err(ConnectError::Late),
+            OpeningStep::Waiting(opening) => {
+                self.state = LinkState::Opening(opening);
+                Ok(LinkStep::Idle)
+            }
+        }
     }
 
     /// Sends a message of these frames.
     ///
     /// # Errors
-    /// If libzmq fails.
+    /// As [`Link::step`].
     pub(super) fn send(&mut self, encode: impl FnOnce(&mut dyn FnMut(&[u8], bool))) -> Result<LinkStep, Disconnected> {
         let LinkState::Up(socket) = &mut self.state else { return Ok(LinkStep::Lost) };
-        let mut sent = Ok(());
-        encode(&mut |frame, more| {
-            if sent.is_ok() {
-                sent = socket.send(frame, more, self.timeout);
-            }
-        });
+        let sent = socket.send(encode, self.timeout);
         sent.map(|()| LinkStep::Idle).or_else(|error| self.lose(error))
     }
 
@@ -130,17 +134,27 @@ impl Link {
             | ConnectError::Refused
             | ConnectError::Closed
             | ConnectError::Lost => Ok(LinkStep::Idle),
-            ConnectError::Denied | ConnectError::Endpoint(_) | ConnectError::Socket(_) => {
+            ConnectError::Denied | ConnectError::Foreign(_) | ConnectError::Endpoint(_) | ConnectError::Socket(_) => {
                 Err(self.target.error(error, 0, self.timeout))
             }
         }
     }
 
-    /// The socket to wait for.
-    pub(super) fn socket(&self) -> Option<&ClientSocket> {
+    /// Sleeps until one of these links may have a message, news of its connection or a next step, for `timeout` at most.
+    /// A signal cuts the sleep short.
+    pub(super) fn wait_for_any(links: [&Self; 2], timeout: Duration) -> Result<(), ConnectError> {
+        let waits = links.map(Self::waits);
+        let patience = waits.iter().fold(timeout, |least, (_, patience)| least.min(*patience));
+        let mut polled: Vec<PollFd<'_>> = waits.into_iter().filter_map(|(polled, _)| polled).collect();
+        Ok(sleep(&mut polled, patience).map(drop)?)
+    }
+
+    /// The descriptor to wait for, and how long to do so if it tells nothing.
+    fn waits(&self) -> (Option<PollFd<'_>>, Duration) {
         match &self.state {
-            LinkState::Down => None,
-            LinkState::Opening(socket) | LinkState::Up(socket) => Some(socket),
+            LinkState::Down => (None, Duration::MAX),
+            LinkState::Opening(opening) => opening.waits(),
+            LinkState::Up(socket) => (Some(socket.poll_fd()), Duration::MAX),
         }
     }
 

@@ -36,7 +36,6 @@ struct Served {
 
 /// The server's thread, and its endpoints.
 struct Serving {
-    context: Context,
     requests: String,
     feed: String,
     steps: Option<Sender<Step>>,
@@ -59,16 +58,10 @@ impl Serving {
         let (sender, steps) = channel();
         let mut server = Server::new(None);
         server.create();
-        let mut served = Served {
-            server,
-            context: context.clone(),
-            requests,
-            feed: Some(feed),
-            feed_endpoint: feed_endpoint.clone(),
-            refusal: None,
-        };
+        let mut served =
+            Served { server, context, requests, feed: Some(feed), feed_endpoint: feed_endpoint.clone(), refusal: None };
         let thread = std::thread::spawn(move || served.run(&steps));
-        Self { context, requests: requests_endpoint, feed: feed_endpoint, steps: Some(sender), thread: Some(thread) }
+        Self { requests: requests_endpoint, feed: feed_endpoint, steps: Some(sender), thread: Some(thread) }
     }
 
     fn with(&self, step: impl FnOnce(&mut Served) + Send + 'static) {
@@ -76,7 +69,7 @@ impl Serving {
     }
 
     fn mirror(&self) -> Result<Mirror, Error> {
-        Mirror::connect_in(&self.context, &self.requests, &self.feed, TABLE, PATIENCE)
+        Mirror::connect_within(&self.requests, &self.feed, TABLE, PATIENCE)
     }
 }
 
