@@ -61,6 +61,15 @@ const ROOMS: &[Room] = &[
     room("main", 6, 2),
 ];
 
+/// The queue of libzmq, and tests in which libzmq is the peer.
+const ZMQ: &[&str] = &[
+    "src/protocols/sockets/inproc.rs",
+    "src/protocols/publish/tests/libzmq.rs",
+    "src/protocols/lockstep/serve/tests.rs",
+    "src/protocols/kv/client/tests.rs",
+    "src/protocols/kv/client/mirror/tests.rs",
+];
+
 /// The only places, as beginnings of paths, that may name a dependency.
 const PLACES: &[(&str, &[&str])] = &[
     ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/protocols/"]),
@@ -166,8 +175,8 @@ const PLACES: &[(&str, &[&str])] = &[
     ),
     ("tracing_subscriber", &["src/cli/"]),
     ("xxhash_rust", &["src/store/format.rs", "src/feed/digest.rs", "src/cli/dump/format.rs"]),
-    ("zmq", &["src/protocols/"]),
-    ("zmq_sys", &["src/protocols/"]),
+    ("zmq", ZMQ),
+    ("zmq_sys", &["src/protocols/sockets/inproc.rs"]),
 ];
 
 /// Files that may have `unsafe`: the slot protocol, the allocator, the signals of threads and when they are blocked,
