@@ -3,7 +3,7 @@
 //! ```text
 //! request   address of the asking handshake │ "" │ "1.0" │ id │ domain │ peer's address │ routing id │ mechanism │
 //!           NULL: –    PLAIN: name │ password    CURVE: public key (32)
-//! reply     the same address │ "" │ "1.0" │ id │ "200" or "400" │ text │ user id │ ""
+//! reply     the same address │ "" │ "1.0" │ id │ "200", "300" or "400" │ text │ user id │ ""
 //!
 //! name, password ─► Login, checked by the thread `users` ─► the bell ─┐
 //! public key ─────► known or not at once ─────────────────────────────┴► Logins::number ─► "200" │ "400"
@@ -27,7 +27,7 @@ use crate::protocols::sockets::{
     allow_login, end_logins, forget_logins, wait,
 };
 use crate::security::{Denied, Identity, Login, Logins, NO_LOGIN, PeerAddress, Users, UsersWatch};
-use crate::zmtp::{Mechanisms, PublicKey};
+use crate::zmtp::{ClaimRefusal, Mechanisms, PublicKey};
 
 /// The version of ZAP.
 const VERSION: &[u8] = b"1.0";
@@ -185,7 +185,7 @@ impl ZapHandler {
         let (status, text, user): (&[u8], _, _) = match result {
             Ok(_) if login != NO_LOGIN => (b"200", "OK".to_owned(), login.to_string()),
             Ok(_) => (b"400", "no more users are let in".to_owned(), String::new()),
-            Err(why) => (b"400", why.to_string(), String::new()),
+            Err(why) => (ClaimRefusal::from(*why).status().as_bytes(), why.to_string(), String::new()),
         };
         if login != NO_LOGIN {
             allow_login(login);
