@@ -13,7 +13,7 @@ use super::dialect::{Dialect, Payloads, ReplyKind, create_table};
 use super::sealed::SealedBytes;
 use super::source::{LoadRequest, RequestKind};
 use super::{Error, Plan, Workload};
-use crate::zmtp::{Cipher, ProtocolError};
+use crate::zmtp::{Cipher, ClaimRefusal, ProtocolError};
 
 /// How long a server may take to accept a connection, and to answer in the handshake.
 const SET_UP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -89,6 +89,9 @@ impl LoadConnection {
         let bytes = self.inbox.get(self.read..self.came).unwrap_or_default();
         let taken = self.dialect.shake(bytes, &mut self.outbox);
         self.read += taken.map_err(|why| match why {
+            ProtocolError::Refused { ref reason } if reason == ClaimRefusal::Busy.status() => {
+                Error::Busy { address: self.address.clone() }
+            }
             ProtocolError::Refused { .. } | ProtocolError::Mechanism { .. } => {
                 Error::Denied { address: self.address.clone(), why: why.to_string() }
             }

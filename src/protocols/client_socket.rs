@@ -26,7 +26,7 @@ use super::sockets::keep_alive;
 use crate::byte_reader::ByteReader;
 use crate::clock::Clock;
 use crate::lock::Mutex;
-use crate::zmtp::Credentials;
+use crate::zmtp::{ClaimRefusal, Credentials};
 
 /// Time before libzmq reconnects by itself, in milliseconds: practically for ever. A negative number would make libzmq
 /// throw away received messages that the client has not read.
@@ -159,6 +159,7 @@ impl ConnectTarget {
             ConnectError::Unreached => Disconnected::NoAnswer { endpoint, timeout: timeouts.connect },
             ConnectError::Refused => Disconnected::Refused { endpoint },
             ConnectError::Denied => Disconnected::Denied { endpoint },
+            ConnectError::Busy => Disconnected::Busy { endpoint },
             ConnectError::Closed => Disconnected::Closed { endpoint },
             ConnectError::Lost => Disconnected::Lost { endpoint, unanswered },
             ConnectError::Endpoint(error) => Disconnected::Endpoint { endpoint, problem: error.message().to_owned() },
@@ -201,11 +202,28 @@ impl ConnectTarget {
     }
 }
 
-/// Whether the server has refused the user, or the mechanism.
-fn is_denial(event: u16) -> bool {
-    [SocketEvent::HANDSHAKE_FAILED_AUTH, SocketEvent::HANDSHAKE_FAILED_PROTOCOL]
-        .map(|known| known.to_raw())
-        .contains(&event)
+/// An event of a socket: its kind, and what it says beside it.
+#[derive(Clone, Copy)]
+struct MonitorEvent {
+    kind: u16,
+    value: u32,
+}
+
+impl MonitorEvent {
+    fn is(self, kind: SocketEvent) -> bool {
+        self.kind == kind.to_raw()
+    }
+
+    /// The error if the server has refused the user, or the mechanism. The value is the status of ZAP.
+    fn denial(self) -> Option<ConnectError> {
+        let busy = ClaimRefusal::Busy.status().parse();
+        match self {
+            _ if self.is(SocketEvent::HANDSHAKE_FAILED_AUTH) && busy == Ok(self.value) => Some(ConnectError::Busy),
+            _ if self.is(SocketEvent::HANDSHAKE_FAILED_AUTH) => Some(ConnectError::Denied),
+            _ if self.is(SocketEvent::HANDSHAKE_FAILED_PROTOCOL) => Some(ConnectError::Denied),
+            _ => None,
+        }
+    }
 }
 
 impl ClientSocket {
@@ -259,11 +277,12 @@ impl ClientSocket {
                 Err(error) => return Err(ConnectError::Socket(error)),
             }
             match next_event(&self.monitor) {
-                Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => return Ok(()),
-                Some(event) if event == SocketEvent::CONNECTED.to_raw() => is_accepted = true,
-                Some(event) if is_denial(event) => return Err(ConnectError::Denied),
-                Some(_) if is_accepted => return Err(ConnectError::Closed),
-                Some(_) => return Err(ConnectError::Lost),
+                Some(event) if event.is(SocketEvent::HANDSHAKE_SUCCEEDED) => return Ok(()),
+                Some(event) if event.is(SocketEvent::CONNECTED) => is_accepted = true,
+                Some(event) => {
+                    let lost = if is_accepted { ConnectError::Closed } else { ConnectError::Lost };
+                    return Err(event.denial().unwrap_or(lost));
+                }
                 None => {}
             }
         }
@@ -272,10 +291,9 @@ impl ClientSocket {
     /// Whether the handshake is over, without waiting. `Lost` if no server is there.
     pub(super) fn is_connected(&self) -> Result<bool, ConnectError> {
         match next_event(&self.monitor) {
-            Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => Ok(true),
-            Some(event) if event == SocketEvent::CONNECTED.to_raw() => Ok(false),
-            Some(event) if is_denial(event) => Err(ConnectError::Denied),
-            Some(_) => Err(ConnectError::Lost),
+            Some(event) if event.is(SocketEvent::HANDSHAKE_SUCCEEDED) => Ok(true),
+            Some(event) if event.is(SocketEvent::CONNECTED) => Ok(false),
+            Some(event) => Err(event.denial().unwrap_or(ConnectError::Lost)),
             None => Ok(false),
         }
     }
@@ -388,7 +406,7 @@ impl ClientSocket {
 
     fn hear_monitor(&mut self) {
         while let Some(event) = next_event(&self.monitor) {
-            self.disconnected |= event == SocketEvent::DISCONNECTED.to_raw();
+            self.disconnected |= event.is(SocketEvent::DISCONNECTED);
         }
     }
 }
@@ -419,12 +437,14 @@ fn monitor_name() -> String {
 
 /// The next event of the monitor: two bytes and a value in the byte order of this machine, then a frame with the
 /// address.
-fn next_event(monitor: &Socket) -> Option<u16> {
+fn next_event(monitor: &Socket) -> Option<MonitorEvent> {
     let event = monitor.recv_msg(DONTWAIT).ok()?;
     if event.get_more() {
         let _address = monitor.recv_msg(DONTWAIT);
     }
-    ByteReader::new(&event).array().map(u16::from_ne_bytes)
+    let mut fields = ByteReader::new(&event);
+    let kind = fields.array().map(u16::from_ne_bytes)?;
+    Some(MonitorEvent { kind, value: fields.array().map(u32::from_ne_bytes)? })
 }
 
 /// Sleeps for `time`. A signal cuts the sleep short, which does no harm.

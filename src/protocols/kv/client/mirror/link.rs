@@ -128,6 +128,7 @@ impl Link {
             ConnectError::Late
             | ConnectError::Unreached
             | ConnectError::Refused
+            | ConnectError::Busy
             | ConnectError::Closed
             | ConnectError::Lost => Ok(LinkStep::Idle),
             ConnectError::Denied | ConnectError::Endpoint(_) | ConnectError::Socket(_) => {
