@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench compare -- --out DIR
-//! cargo bench --bench compare -- --out DIR --only echo,best,rivals,native,memory,growth,tails,lag,expiry,notify,feed --rounds 3 --seconds 1
+//! cargo bench --bench compare -- --out DIR --only echo,queue,best,rivals,native,memory,growth,tails,lag,expiry,notify,feed --rounds 3 --seconds 1
 //! ```
 //! Every side is a process of its own, and the load is another: `spindle load`, the same for all. Sides of a comparison
 //! take turns within each round, so that drift of the machine affects all alike. A number is the median of the rounds,
@@ -30,6 +30,7 @@ mod meet;
 mod naive;
 mod native;
 mod notify;
+mod queue;
 mod report;
 mod rivals;
 mod shape;
@@ -50,8 +51,9 @@ const DEPTHS: [usize; 3] = [1, 16, 64];
 type Section = fn(&Plan, &mut Report);
 
 /// All comparisons.
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 12] = [
     ("echo", shape::measure),
+    ("queue", queue::measure),
     ("best", best::measure),
     ("rivals", rivals::throughput),
     ("native", native::measure),

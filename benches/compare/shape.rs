@@ -1,4 +1,4 @@
-//! The server beside an echo of the same sockets: the limits of this design.
+//! The server beside an echo of the same connections and queue: the limits of this design.
 
 use crate::report::{Report, median};
 use crate::side::{Round, Side, Turns};
@@ -6,16 +6,16 @@ use crate::{DEPTHS, Plan};
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     report.write(
-        "## Beside an echo of libzmq\n\n100,000 keys, values of 64 bytes, `--publish off`. *zmq_proxy* is libzmq's own, with as many echoing \
-         DEALER threads behind it as the server has workers; *one ROUTER* is echoed by a single thread. Its answers have the server's shape.",
+        "## Beside an echo\n\n100,000 keys, values of 64 bytes, `--publish off`. *echo* has the server's connections and its queue, with as many \
+         threads behind it that give constant answers of the same shape.",
     );
     for &workers in &plan.workers {
         let flags = ["--publish", "off", "--workers", &workers.to_string()].map(str::to_owned);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let sides = [Side::spindle(&flags), Side::echo(workers), Side::echo(0)];
+        let sides = [Side::spindle(&flags), Side::echo(workers)];
         sides[0].fill(100_000, 64);
         let mut rows = vec![
-            ["", "spindle, k/s", "zmq_proxy", "one ROUTER", "spindle / zmq_proxy", "by cost", "load's own cost, ns"]
+            ["", "spindle, k/s", "echo", "spindle / echo", "by cost", "load's own cost, ns"]
                 .map(str::to_owned)
                 .to_vec(),
         ];

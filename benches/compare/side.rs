@@ -36,11 +36,18 @@ impl Side {
         Self::that_says_ready("spindle", command)
     }
 
-    /// An echo of this bench: `zmq_proxy` with this many threads behind it, or one ROUTER if there are none.
+    /// The server of before, whose program `SPINDLE_BEFORE` names, if it is there.
+    pub(crate) fn before(flags: &[&str]) -> Option<Self> {
+        let mut command = Command::new(std::env::var_os("SPINDLE_BEFORE")?);
+        command.args(["serve", "--kv", "tcp://127.0.0.1:*"]).args(flags);
+        Some(Self::that_says_ready("before", command))
+    }
+
+    /// An echo of this bench, with this many threads behind its queue.
     pub(crate) fn echo(workers: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["echo", &workers.to_string()]);
-        Self::that_says_ready(if workers == 0 { "one ROUTER" } else { "zmq_proxy" }, command)
+        Self::that_says_ready("echo", command)
     }
 
     /// One thread on an epoll that answers with constant bytes.

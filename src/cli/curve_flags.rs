@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::CommandError;
+use super::keygen::secret_key;
 use super::login_flags::{LoginFlags, is_typed};
-use super::user::secret_key;
 use crate::protocols::kv::client::log_in;
 use crate::zmtp::{Credentials, PublicKey};
 

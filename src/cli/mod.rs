@@ -25,6 +25,7 @@ mod feed_flags;
 mod figures;
 mod flush;
 mod job;
+mod keygen;
 mod load;
 mod lockstep_flags;
 mod log;
@@ -126,7 +127,7 @@ enum Command {
     #[command(subcommand)]
     User(user::UserCommand),
     /// Make a key of CURVE: the secret key goes into a file, the public key is printed
-    Keygen(user::KeygenArguments),
+    Keygen(keygen::KeygenArguments),
     /// Put load on a server, and print its throughput and latencies
     Load(Box<load::LoadFlags>),
     /// Delete all tables with all their elements, after a confirmation
@@ -188,7 +189,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::User(command) => user::run(command, out),
-        Command::Keygen(arguments) => user::keygen(&arguments, out),
+        Command::Keygen(arguments) => keygen::keygen(&arguments, out),
         Command::Load(flags) => load::run(*flags, out),
         Command::Flush(arguments) => flush::run(&arguments, out),
         Command::Stats(arguments) => monitor::stats(&arguments, out),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::CommandError;
-use super::user::secret_key;
+use super::keygen::secret_key;
 use crate::server::SecurityConfig;
 
 /// The flags, as typed.

@@ -1,4 +1,4 @@
-//! `spindle user` and `spindle keygen`: the file of users, and keys of CURVE.
+//! `spindle user`: the file of users.
 //!
 //! No password is an argument, since other users of the host see arguments. It is asked for on the terminal, without
 //! showing it, or comes from standard input.
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::CommandError;
 use super::show::Format;
 use crate::security::limits::PASSWORD_BYTES_MAX;
-use crate::security::user_file;
+use crate::security::user_file::{self, NotChanged, Warning};
 use crate::security::users::{UserList, check_name};
 use crate::security::{Access, HashedPassword, Permissions, Prefixes, User};
-use crate::zmtp::{PublicKey, SecretKey};
+use crate::zmtp::PublicKey;
 
 /// A command about users.
 #[derive(Debug, Subcommand)]
@@ -25,6 +25,10 @@ pub(super) enum UserCommand {
     Add(Box<UserAdd>),
     /// Print the users and what they may do
     List(UserListing),
+    /// Give a user another password, which is asked for; the server cuts its connections within a second
+    Passwd(UserPasswd),
+    /// Change what a user may do, or its key: each flag replaces what it names, and a list without a prefix takes it away
+    Edit(Box<UserEdit>),
     /// Remove a user; the server cuts its connections within a second
     Remove(UserRemove),
 }
@@ -37,39 +41,82 @@ struct UsersFile {
     users: PathBuf,
 }
 
+/// What a user may do. A flag that is left out changes nothing.
+#[derive(Debug, Args)]
+struct Grants {
+    /// Read tables whose names begin so; "" for all; may be given several times
+    #[arg(long, value_name = "PREFIX", num_args = 0..)]
+    read: Option<Vec<String>>,
+    /// Read and change tables whose names begin so
+    #[arg(long, value_name = "PREFIX", num_args = 0..)]
+    write: Option<Vec<String>>,
+    /// Read, change, create and delete tables whose names begin so
+    #[arg(long, value_name = "PREFIX", num_args = 0..)]
+    own: Option<Vec<String>>,
+    /// Do everything: all tables and queues, statistics, the end of the server
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    admin: Option<bool>,
+    /// Use the queue of tasks
+    #[arg(long, value_name = "none|read|write|admin")]
+    tasks: Option<Level>,
+    /// Look into queues of jobs whose names begin so
+    #[arg(long, value_name = "PREFIX", num_args = 0..)]
+    jobs_read: Option<Vec<String>>,
+    /// Add, get and finish jobs in queues whose names begin so
+    #[arg(long, value_name = "PREFIX", num_args = 0..)]
+    jobs_write: Option<Vec<String>>,
+    /// Use the events
+    #[arg(long, value_name = "none|read|write|admin")]
+    events: Option<Level>,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct UserAdd {
     /// Name of the user: 1 to 64 bytes without white space
     name: String,
     #[command(flatten)]
     file: UsersFile,
-    /// Read tables whose names begin so; "" for all; may be given several times
-    #[arg(long, value_name = "PREFIX", num_args = 1..)]
-    read: Vec<String>,
-    /// Read and change tables whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 1..)]
-    write: Vec<String>,
-    /// Read, change, create and delete tables whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 1..)]
-    own: Vec<String>,
-    /// Do everything: all tables and queues, statistics, the end of the server
-    #[arg(long)]
-    admin: bool,
-    /// Use the queue of tasks
-    #[arg(long, value_name = "read|write|admin")]
-    tasks: Option<Level>,
-    /// Look into queues of jobs whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 1..)]
-    jobs_read: Vec<String>,
-    /// Add, get and finish jobs in queues whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 1..)]
-    jobs_write: Vec<String>,
-    /// Use the events
-    #[arg(long, value_name = "read|write|admin")]
-    events: Option<Level>,
+    #[command(flatten)]
+    grants: Grants,
     /// Public key of the user, as `spindle keygen` prints it; without --password-stdin it then has no password
     #[arg(long, value_name = "PUBLIC-KEY", allow_hyphen_values = true)]
     curve: Option<PublicKey>,
+    /// Read the password from standard input, up to the end of its line
+    #[arg(long)]
+    password_stdin: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UserEdit {
+    /// Name of the user
+    name: String,
+    #[command(flatten)]
+    file: UsersFile,
+    #[command(flatten)]
+    grants: Grants,
+    /// Another public key of the user, as `spindle keygen` prints it
+    #[arg(long, value_name = "PUBLIC-KEY", allow_hyphen_values = true, conflicts_with = "no_curve")]
+    curve: Option<PublicKey>,
+    /// Take its key from the user, who is known by its password then
+    #[arg(long)]
+    no_curve: bool,
+    /// Take its password from the user, who is known by its key then
+    #[arg(long)]
+    no_password: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UserPasswd {
+    /// Name of the user
+    name: String,
+    #[command(flatten)]
+    file: UsersFile,
     /// Read the password from standard input, up to the end of its line
     #[arg(long)]
     password_stdin: bool,
@@ -98,30 +145,22 @@ pub(super) struct UserRemove {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct KeygenArguments {
-    /// File for the secret key, readable for its owner alone; it must not be there yet
-    #[arg(value_name = "FILE")]
-    to: PathBuf,
-    /// Print one line of JSON
-    #[arg(long)]
-    json: bool,
-}
-
 /// A word of the flags.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Level {
+    None,
     Read,
     Write,
     Admin,
 }
 
-impl From<Level> for Access {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Read => Self::Read,
-            Level::Write => Self::Write,
-            Level::Admin => Self::Admin,
+impl Level {
+    fn access(self) -> Option<Access> {
+        match self {
+            Self::None => None,
+            Self::Read => Some(Access::Read),
+            Self::Write => Some(Access::Write),
+            Self::Admin => Some(Access::Admin),
         }
     }
 }
@@ -134,42 +173,117 @@ pub(super) fn run(command: UserCommand, out: &mut impl Write) -> Result<(), Comm
     match command {
         UserCommand::Add(arguments) => add(*arguments, out),
         UserCommand::List(arguments) => list(&arguments, out),
+        UserCommand::Passwd(arguments) => passwd(&arguments, out),
+        UserCommand::Edit(arguments) => edit(&arguments, out),
         UserCommand::Remove(arguments) => remove(&arguments, out),
     }
 }
 
 fn add(arguments: UserAdd, out: &mut impl Write) -> Result<(), CommandError> {
     check_name(&arguments.name).map_err(CommandError::Usage)?;
-    let permissions = arguments.permissions();
+    if arguments.grants.has_empty_list() {
+        return Err(CommandError::Usage("a list of prefixes is empty: give one, or \"\" for all names".to_owned()));
+    }
+    let permissions = arguments.grants.applied_to(&Permissions::default());
     let password = match (arguments.password_stdin, arguments.curve) {
-        (true, _) => Some(read_line(&mut io::stdin().lock())?),
         (false, Some(_)) => None,
-        (false, None) => Some(ask(&arguments.name)?),
+        (stdin, _) => Some(new_password(&arguments.name, stdin)?),
     };
-    let hash = password.map(|password| HashedPassword::of(&password)).transpose();
-    let password = hash.map_err(|why| CommandError::Usage(why.to_owned()))?;
     let user = User { name: arguments.name, password, curve: arguments.curve, permissions };
     let shown = described(&user);
-    user_file::add(&arguments.file.users, user).map_err(CommandError::Failed)?;
+    warn(user_file::add(&arguments.file.users, user).map_err(CommandError::Failed)?);
     Format::of(arguments.json).print(out, "OK\n", &shown)
 }
 
-impl UserAdd {
-    fn permissions(&self) -> Permissions {
-        let granted = |lists: &[(Access, &Vec<String>)]| {
+fn passwd(arguments: &UserPasswd, out: &mut impl Write) -> Result<(), CommandError> {
+    let (file, name) = (&arguments.file.users, &arguments.name);
+    let users = UserList::read(file).map_err(CommandError::Failed)?;
+    // Nobody is asked for a password of no user.
+    if users.named(name).is_none() {
+        return Err(no_user(file, name));
+    }
+    let password = Some(new_password(name, arguments.password_stdin)?);
+    let changed = user_file::change(file, name, |user| Ok(User { password: password.clone(), ..user }));
+    done(changed, file, name, arguments.json, out)
+}
+
+fn edit(arguments: &UserEdit, out: &mut impl Write) -> Result<(), CommandError> {
+    let (file, name) = (&arguments.file.users, &arguments.name);
+    let changed = user_file::change(file, name, |user| {
+        let permissions = arguments.grants.applied_to(&user.permissions);
+        let password = user.password.filter(|_| !arguments.no_password);
+        let curve = arguments.curve.or(user.curve.filter(|_| !arguments.no_curve));
+        if password.is_none() && curve.is_none() {
+            return Err(format!("{name:?} would have neither a password nor a key: `spindle user remove` removes it"));
+        }
+        Ok(User { name: user.name, password, curve, permissions })
+    });
+    done(changed, file, name, arguments.json, out)
+}
+
+/// Prints that a user was changed, or why it was not.
+fn done(
+    changed: Result<Warning, NotChanged>,
+    file: &Path,
+    name: &str,
+    json: bool,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    match changed {
+        Ok(warning) => {
+            warn(warning);
+            Format::of(json).done(out)
+        }
+        Err(NotChanged::NoUser) => Err(no_user(file, name)),
+        Err(NotChanged::Failed(why)) => Err(CommandError::Failed(why)),
+    }
+}
+
+fn no_user(file: &Path, name: &str) -> CommandError {
+    CommandError::NotFound(format!("{}: there is no user {name:?}", file.display()))
+}
+
+/// Says that a server may not be able to read the file that was just written.
+fn warn(warning: Warning) {
+    if let Some(warning) = warning {
+        eprintln!("warning: {warning}");
+    }
+}
+
+/// The hash of a password that is read from standard input or asked for.
+fn new_password(name: &str, from_stdin: bool) -> Result<HashedPassword, CommandError> {
+    let password = if from_stdin { read_line(&mut io::stdin().lock())? } else { ask(name)? };
+    HashedPassword::of(&password).map_err(|why| CommandError::Usage(why.to_owned()))
+}
+
+impl Grants {
+    /// The permissions, with those that flags name replaced.
+    fn applied_to(&self, before: &Permissions) -> Permissions {
+        let granted = |before: &Prefixes, lists: &[(Access, &Option<Vec<String>>)]| {
             let mut prefixes = Prefixes::default();
             for (access, list) in lists {
-                list.iter().for_each(|prefix| prefixes.grant(*access, prefix.as_bytes()));
+                match list {
+                    Some(list) => list.iter().for_each(|prefix| prefixes.grant(*access, prefix.as_bytes())),
+                    None => before.granted(*access).for_each(|prefix| prefixes.grant(*access, prefix)),
+                }
             }
             prefixes
         };
+        let tables = [(Access::Read, &self.read), (Access::Write, &self.write), (Access::Admin, &self.own)];
+        let jobs = [(Access::Read, &self.jobs_read), (Access::Write, &self.jobs_write)];
         Permissions {
-            admin: self.admin,
-            tables: granted(&[(Access::Read, &self.read), (Access::Write, &self.write), (Access::Admin, &self.own)]),
-            tasks: self.tasks.map(Access::from),
-            jobs: granted(&[(Access::Read, &self.jobs_read), (Access::Write, &self.jobs_write)]),
-            events: self.events.map(Access::from),
+            admin: self.admin.unwrap_or(before.admin),
+            tables: granted(&before.tables, &tables),
+            tasks: self.tasks.map_or(before.tasks, Level::access),
+            jobs: granted(&before.jobs, &jobs),
+            events: self.events.map_or(before.events, Level::access),
         }
+    }
+
+    /// Whether a list has no prefix, which takes a permission away.
+    fn has_empty_list(&self) -> bool {
+        let lists = [&self.read, &self.write, &self.own, &self.jobs_read, &self.jobs_write];
+        lists.iter().any(|list| list.as_ref().is_some_and(Vec::is_empty))
     }
 }
 
@@ -181,32 +295,8 @@ fn list(arguments: &UserListing, out: &mut impl Write) -> Result<(), CommandErro
 }
 
 fn remove(arguments: &UserRemove, out: &mut impl Write) -> Result<(), CommandError> {
-    let file = &arguments.file.users;
-    if user_file::remove(file, &arguments.name).map_err(CommandError::Failed)? {
-        Format::of(arguments.json).done(out)
-    } else {
-        Err(CommandError::NotFound(format!("{}: there is no user {:?}", file.display(), arguments.name)))
-    }
-}
-
-/// Makes a key, and prints its public key.
-///
-/// # Errors
-/// [`CommandError::Failed`] if the file is there, or cannot be written.
-pub(super) fn keygen(arguments: &KeygenArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    let key = SecretKey::generate();
-    let failed = |error: io::Error| {
-        let why = match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                "it is there already, and no key is overwritten: name another file".to_owned()
-            }
-            _ => error.to_string(),
-        };
-        CommandError::Failed(format!("{}: {why}", arguments.to.display()))
-    };
-    user_file::write_secret(&arguments.to, &(key.to_secret_text() + "\n")).map_err(failed)?;
-    let public = key.public_key().to_string();
-    Format::of(arguments.json).print(out, &format!("{public}\n"), &json!({ "public_key": public }))
+    let (file, name) = (&arguments.file.users, &arguments.name);
+    done(user_file::remove(file, name), file, name, arguments.json, out)
 }
 
 /// What a user is known by, and may do: no hash is shown.
@@ -283,19 +373,6 @@ fn ask(name: &str) -> Result<String, CommandError> {
     if first == second { Ok(first) } else { Err(CommandError::Failed("the two passwords differ".to_owned())) }
 }
 
-/// The secret key in a file that `spindle keygen` has written.
-///
-/// # Errors
-/// One line that names the file. It shows nothing of the key.
-pub(super) fn secret_key(path: &Path) -> Result<SecretKey, String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    // A key, and the ends of lines around it.
-    let read = file.take(128).read_to_string(&mut text);
-    let key = read.ok().and_then(|_| text.trim().parse().ok());
-    key.ok_or_else(|| format!("{}: this is no secret key, as `spindle keygen FILE` writes it", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
@@ -326,6 +403,32 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_replaces_what_it_names_and_others_change_nothing() {
+        #[derive(clap::Parser)]
+        struct Parsed {
+            #[command(flatten)]
+            edit: UserEdit,
+        }
+        let mut before = Permissions { tasks: Some(Access::Write), admin: true, ..Permissions::default() };
+        before.tables.grant(Access::Read, b"eu-");
+        before.tables.grant(Access::Admin, b"own");
+        before.jobs.grant(Access::Write, b"mail");
+        let edited = |flags: &[&str]| {
+            let typed = [&["edit", "ada", "--users", "u"], flags].concat();
+            <Parsed as clap::Parser>::try_parse_from(typed).unwrap().edit.grants.applied_to(&before)
+        };
+        assert_eq!(edited(&[]), before);
+        let shown = |flags: &[&str]| {
+            let permissions = edited(flags);
+            line(&User { name: "ada".to_owned(), password: None, curve: None, permissions })
+        };
+        let expected = "ada  jobs_write [\"mail\"]  own [\"own\"]  read [\"us-\",\"\"]  tasks write\n";
+        assert_eq!(shown(&["--read", "us-", "", "--admin=false"]), expected);
+        let flags = ["--tasks", "none", "--own", "--read", "--jobs-write", "--events", "read", "--admin"];
+        assert_eq!(shown(&flags), "ada  admin  events read\n");
+    }
+
+    #[test]
     fn a_key_may_begin_with_a_dash() {
         #[derive(clap::Parser)]
         struct Parsed {
@@ -335,23 +438,9 @@ mod tests {
         let key = format!("-{}", "0".repeat(39));
         let typed = ["add", "ada", "--users", "u", "--curve", &key, "--admin"];
         let parsed = <Parsed as clap::Parser>::try_parse_from(typed).unwrap().add;
-        assert_eq!((parsed.curve.unwrap().to_string(), parsed.admin), (key, true));
+        assert_eq!((parsed.curve.unwrap().to_string(), parsed.grants.admin), (key, Some(true)));
         assert!(
             <Parsed as clap::Parser>::try_parse_from(["add", "ada", "--users", "u", "--curve", "--admin"]).is_err()
         );
-    }
-
-    #[test]
-    fn a_key_that_was_made_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        let mut out = Vec::new();
-        keygen(&KeygenArguments { to: path.clone(), json: false }, &mut out).unwrap();
-        let key = secret_key(&path).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap().trim(), key.public_key().to_string());
-        assert!(keygen(&KeygenArguments { to: path.clone(), json: false }, &mut Vec::new()).is_err());
-        std::fs::write(&path, "a secret that is no key").unwrap();
-        assert!(!secret_key(&path).unwrap_err().contains("a secret"));
-        assert!(secret_key(Path::new("/dev/zero")).is_err());
     }
 }

@@ -124,6 +124,12 @@ pub enum Error {
         /// What the server said.
         why: String,
     },
+    /// The server was too busy to check the password.
+    #[error("{address} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
+    Busy {
+        /// The address of the server.
+        address: String,
+    },
     /// The server refuses a request that the run needs.
     #[error("{address} refuses: {why}")]
     Refused {

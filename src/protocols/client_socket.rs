@@ -157,6 +157,7 @@ impl ConnectTarget {
             ConnectError::Unreached => Disconnected::NoAnswer { endpoint, timeout: timeouts.connect },
             ConnectError::Refused => Disconnected::Refused { endpoint },
             ConnectError::Denied => Disconnected::Denied { endpoint },
+            ConnectError::Busy => Disconnected::Busy { endpoint },
             ConnectError::Closed => Disconnected::Closed { endpoint },
             ConnectError::Lost => Disconnected::Lost { endpoint, unanswered },
             ConnectError::Foreign(problem) => Disconnected::Foreign { endpoint, problem },

@@ -1,399 +1,317 @@
-//! When a password may be checked: at once, unless its address has sent wrong ones.
+//! Which password is checked next: the brakes on guessing, and the fair shares of the one checker.
 //!
 //! ```text
-//! put ─► waiting, by due time ─► next: the first that is due, unless its origin is paused ─► checked
-//!                                                                  └ the origin's pause over ─► due again
-//! origin      an address, or an address and a user that was let in from there
-//! pauses      250 ms after the first wrong password, then twice as long each time, up to 8 s
+//! put ─► waiting ─► next: the fairest of those whose brakes are free ─► checked ─► right │ wrong: brakes, the checker rests
+//!           │ one too many: one of the most numerous is refused (busy)
+//!           │ its peer gives it up
+//!           └─► counted, as each try that was not right
+//!
+//! a name that was right from this address before:  the brake of both     up to 8 s     class Proven
+//! any other:                                       that of the address   up to 8 s     class Fresh │ Failed
+//!                                                  and then of the name  up to 1 s
 //! ```
-//! A user that was let in from an address has an origin of its own there: another peer that guesses there does not
-//! slow it down. Another's guesses at its name are then slowed down for that name alone.
+//! **Who is braked by what.** An address pauses for each of its tries that was not right: wrong, refused as busy, or
+//! given up. So a guesser is slow whatever names it tries, and however many tries it sends at once. A name pauses for
+//! each wrong try from an address that never was right with it. So guesses from many addresses are slow together. An
+//! address that was right with a name has a brake of its own for both, in place of the other two: neither guesses at the
+//! name from elsewhere, nor guesses of a neighbour at other names keep that user out. Wrong tries there still count for
+//! the address. No brake is released by a right password, or a guesser with a user of its own would release it.
 //!
-//! A client may send the password again that was just refused: it tells its peer nothing new. So the pause begins again,
-//! and is not twice as long.
+//! **What is known at once.** A password that was right before is known by its digest. The digest answers without the
+//! checker's thread only at an address where the name was right, while their brake is free, and no other try of both
+//! waits or is checked. Elsewhere the try waits for its turn, and the digest saves the check. So a digest answers one guess
+//! in each pause, as the checker does.
 //!
-//! This module checks no password and reads no clock.
+//! **Fair shares.** The checker takes the classes in turn: names proven at their address, addresses without a wrong
+//! password in the last minute, and the others. In a class, the name whose last wrong try is the oldest goes first, then
+//! the address whose is, then the latest try: its peer still waits. After a wrong password the checker rests as long as
+//! the check took: whoever guesses takes half a core at most.
+//!
+//! **What an attacker can do.** From one address: a guess in 8 s, and one more in 8 s for each name that was right from
+//! there. From n addresses: at a name, a guess in a second altogether, and n in 8 s at the names of others; with fewer
+//! than some hundred fresh addresses a minute, a right password from a fresh address is still among the next that are
+//! checked. It cannot make the checker work more than half of the time, and it cannot keep a user from an address at
+//! which the user is known, unless it guesses at that name from that address: then the latest try is checked after each
+//! pause. It can keep a user away who comes to an address for the first time: by more fresh addresses than that, or
+//! by tries at ever new names from that address.
+//!
+//! All that is kept is bounded: see [`super::limits`]. This module checks no password and reads no clock.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::HashMap;
 use std::time::Duration;
 
+use super::address::PeerAddress;
+use super::brake::{Brake, Brakes};
 use super::limits::{
-    ADDRESSES_MAX, ATTEMPTS_MAX, ATTEMPTS_PER_ADDRESS_MAX, WRONG_PASSWORD_MEMORY, WRONG_PASSWORD_PAUSE,
-    WRONG_PASSWORD_PAUSE_MAX,
+    ADDRESSES_MAX, ATTEMPTS_MAX, ATTEMPTS_PER_ADDRESS_MAX, ATTEMPTS_PER_PROVEN_MAX, NAME_PAUSE_MAX, PROVEN_MAX,
+    USERS_MAX, WRONG_PASSWORD_PAUSE_MAX,
 };
 use super::password::Digest;
 use crate::clock::Now;
 
-/// The bits of an address of IPv6 that a host cannot choose by itself: the others are one address here.
-const IPV6_NETWORK: u128 = !0 << 64;
-
-/// Where a peer connects from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PeerAddress {
-    /// A socket in the file system of this host.
-    Local,
-    /// A host. Those of one network of IPv6 (64 bits) count as one.
-    Host(IpAddr),
-}
-
-impl PeerAddress {
-    /// The address of a host.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        Self::Host(match address.to_canonical() {
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
-            address => address,
-        })
-    }
-
-    /// The address of a peer as libzmq writes it: that of a host, or the process at the other end of a local socket.
-    #[must_use]
-    pub fn of_text(text: &[u8]) -> Self {
-        // An address of one link has its interface behind it.
-        let text = std::str::from_utf8(text).unwrap_or_default();
-        let address = text.split('%').next().and_then(|text| text.parse().ok());
-        address.map_or(Self::Local, Self::of)
-    }
-}
-
-impl std::fmt::Display for PeerAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Local => f.write_str("a local socket"),
-            Self::Host(address) => address.fmt(f),
-        }
-    }
-}
-
-/// Whose pauses an attempt is subject to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Origin {
-    address: PeerAddress,
-    /// A user that was let in from there.
-    user: Option<Box<str>>,
-}
-
-/// The wrong passwords of an origin.
-#[derive(Clone, Copy)]
-struct Record {
-    failures: u32,
-    /// The last wrong name and password.
-    guess: Option<Digest>,
-    /// No earlier attempt is checked.
-    free_at: Now,
-    /// The last failure, or the last time that the user was let in.
-    last: Now,
-}
-
-/// An attempt in the heap: by the time at which it is due, then in the order of arrival.
-struct Waiting<T> {
-    due: Now,
-    number: u64,
-    address: PeerAddress,
-    name: Box<str>,
-    attempt: T,
-}
-
-impl<T> PartialEq for Waiting<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl<T> Eq for Waiting<T> {}
-
-impl<T> PartialOrd for Waiting<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Waiting<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.number).cmp(&(other.due, other.number))
-    }
-}
-
-/// An attempt that may be checked now.
-pub(super) struct Due<T> {
+/// Who tries what.
+#[derive(Clone)]
+pub(super) struct Origin {
     pub(super) address: PeerAddress,
     pub(super) name: Box<str>,
+    /// The digest of the name and the password.
+    pub(super) guess: Digest,
+}
+
+/// A try that waits, or is taken from those that wait.
+pub(super) struct Try<T> {
+    /// Higher than those of all tries before.
+    number: u64,
+    pub(super) origin: Origin,
+    /// What the caller needs to check and answer it.
     pub(super) attempt: T,
 }
 
-/// The attempts that wait, and the origins of wrong ones.
+/// The result of [`Attempts::put`].
+pub(super) struct Put<T> {
+    /// The number of the try, for [`Attempts::give_up`].
+    pub(super) number: u64,
+    /// The time at which it may be checked. None: at any time.
+    pub(super) due: Option<Now>,
+    /// The try that gave its place: its peer is told that the server is busy.
+    pub(super) displaced: Option<Try<T>>,
+}
+
+/// Classes take the checker in turn, in this order.
+#[derive(Clone, Copy)]
+enum Class {
+    /// The name was right from this address before.
+    Proven,
+    /// No password from this address was wrong in the last minute.
+    Fresh,
+    /// Some were.
+    Failed,
+}
+
+impl Class {
+    const COUNT: usize = 3;
+}
+
+/// The place of a try among those that may be checked now. The lowest is the next.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Classes before its own, from the one behind the class that was served last.
+    class: usize,
+    /// The last wrong try at the name, or from a proven address at it.
+    name: Option<Now>,
+    /// The last try of the address that was not right.
+    address: Option<Now>,
+    age: Reverse<u64>,
+}
+
+/// The tries that wait, and the brakes.
 pub(super) struct Attempts<T> {
-    waiting: BinaryHeap<Reverse<Waiting<T>>>,
+    waiting: Vec<Try<T>>,
+    /// How many of them are from each address.
     per_address: HashMap<PeerAddress, usize>,
-    records: HashMap<Origin, Record>,
+    /// The try that is being checked.
+    checking: Option<Origin>,
+    addresses: Brakes<PeerAddress>,
+    names: Brakes<Box<str>>,
+    /// The addresses at which names were right, with their brakes.
+    proven: HashMap<Box<str>, HashMap<PeerAddress, Brake>>,
+    /// No earlier try is checked.
+    rests_until: Option<Now>,
+    /// The class that was served last.
+    served: usize,
     number: u64,
 }
 
 impl<T> Attempts<T> {
     pub(super) fn new() -> Self {
-        Self { waiting: BinaryHeap::new(), per_address: HashMap::new(), records: HashMap::new(), number: 0 }
+        Self {
+            waiting: Vec::new(),
+            per_address: HashMap::new(),
+            checking: None,
+            addresses: Brakes::up_to(ADDRESSES_MAX),
+            names: Brakes::up_to(USERS_MAX),
+            proven: HashMap::new(),
+            rests_until: None,
+            served: Class::Failed as usize,
+            number: 0,
+        }
     }
 
-    /// Adds an attempt. False: too many wait.
-    pub(super) fn put(&mut self, address: PeerAddress, name: &str, attempt: T, now: Now) -> bool {
-        let count = self.per_address.get(&address).copied().unwrap_or_default();
-        if self.waiting.len() >= ATTEMPTS_MAX || count >= ATTEMPTS_PER_ADDRESS_MAX {
-            return false;
-        }
-        self.per_address.insert(address, count + 1);
+    /// Whether a digest may answer a try: the name was right from this address, their brake is free, and no other try
+    /// that it would count is under way.
+    pub(super) fn is_free(&self, origin: &Origin, now: Now) -> bool {
+        let is_alike = |other: &Origin| other.address == origin.address && other.name == origin.name;
+        let mut under_way = self.waiting.iter().map(|waiting| &waiting.origin).chain(&self.checking);
+        self.brake(origin).is_some_and(|brake| brake.free_at() <= now) && !under_way.any(is_alike)
+    }
+
+    /// Adds a try. If there are too many, one of them is displaced.
+    pub(super) fn put(&mut self, origin: Origin, attempt: T, now: Now) -> Put<T> {
         self.number += 1;
-        let waiting = Waiting { due: now, number: self.number, address, name: name.into(), attempt };
-        self.waiting.push(Reverse(waiting));
-        true
+        let number = self.number;
+        let due = self.opens_at(&origin).max(self.rests_until);
+        let surplus = self.surplus_of(&origin);
+        *self.per_address.entry(origin.address).or_default() += 1;
+        self.waiting.push(Try { number, origin, attempt });
+        Put { number, due, displaced: surplus.and_then(|number| self.take_unchecked(number, now)) }
     }
 
-    /// The next attempt that may be checked.
-    pub(super) fn next(&mut self, now: Now) -> Option<Due<T>> {
-        while self.waiting.peek().is_some_and(|Reverse(first)| first.due <= now) {
-            let Reverse(mut first) = self.waiting.pop()?;
-            let record = self.records.get(&self.origin(first.address, &first.name));
-            if let Some(record) = record.filter(|record| record.free_at > now) {
-                first.due = record.free_at;
-                self.waiting.push(Reverse(first));
-                continue;
-            }
-            if let Some(count) = self.per_address.get_mut(&first.address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.per_address.remove(&first.address);
-                }
-            }
-            return Some(Due { address: first.address, name: first.name, attempt: first.attempt });
+    /// The peer of a try does not wait for it any more. It counts, unless it is being checked or was.
+    pub(super) fn give_up(&mut self, number: u64, now: Now) {
+        self.take_unchecked(number, now);
+    }
+
+    /// The next try that may be checked.
+    pub(super) fn next(&mut self, now: Now) -> Option<Try<T>> {
+        if self.rests_until.is_some_and(|until| now < until) {
+            return None;
         }
-        None
+        let is_open = |waiting: &Try<T>| self.opens_at(&waiting.origin).is_none_or(|opens| opens <= now);
+        let open = self.waiting.iter().enumerate().filter(|(_, waiting)| is_open(waiting));
+        let (index, _) = open.min_by_key(|(_, waiting)| self.place(waiting, now))?;
+        let next = self.take(index);
+        self.served = self.class(&next.origin, now) as usize;
+        self.checking = Some(next.origin.clone());
+        Some(next)
     }
 
-    /// The time at which the next attempt may be due.
+    /// The time at which the next try may be checked. It may have passed.
     pub(super) fn next_due(&self) -> Option<Now> {
-        self.waiting.peek().map(|Reverse(first)| first.due)
+        let opens = self.waiting.iter().map(|waiting| self.opens_at(&waiting.origin));
+        // None is the lowest: a brake that was never used is free at any time.
+        opens.min().map(|first| first.max(self.rests_until).unwrap_or(Now::from_nanos(0)))
     }
 
-    /// The password was right: this user has an origin of its own here from now on.
-    pub(super) fn right(&mut self, address: PeerAddress, name: &str, now: Now) {
-        let record = Record { failures: 0, guess: None, free_at: now, last: now };
-        self.note(Origin { address, user: Some(name.into()) }, record);
-    }
-
-    /// The password was wrong: its origin pauses. `guess` is the digest of the name and the password.
-    pub(super) fn wrong(&mut self, address: PeerAddress, name: &str, guess: Digest, now: Now) {
-        let origin = self.origin(address, name);
-        let known = self.records.get(&origin).filter(|record| now < record.last.after(WRONG_PASSWORD_MEMORY));
-        let is_new = known.and_then(|record| record.guess).is_none_or(|last| !last.is(&guess));
-        let failures = known.map_or(0, |record| record.failures).saturating_add(u32::from(is_new));
-        self.note(origin, Record { failures, guess: Some(guess), free_at: now.after(pause(failures)), last: now });
-    }
-
-    fn origin(&self, address: PeerAddress, name: &str) -> Origin {
-        let own = Origin { address, user: Some(name.into()) };
-        if self.records.contains_key(&own) { own } else { Origin { address, user: None } }
-    }
-
-    fn note(&mut self, origin: Origin, record: Record) {
-        if self.records.len() >= ADDRESSES_MAX && !self.records.contains_key(&origin) {
-            let oldest = self.records.iter().min_by_key(|(_, record)| record.last).map(|(origin, _)| origin.clone());
-            oldest.and_then(|oldest| self.records.remove(&oldest));
+    /// The try that is being checked is right: its name and its address have a brake of their own from now on.
+    pub(super) fn right(&mut self, origin: &Origin, now: Now) {
+        self.checking = None;
+        if self.brake(origin).is_none() {
+            self.prove(origin, now);
         }
-        self.records.insert(origin, record);
+    }
+
+    /// The try that is being checked is wrong, and the check took so long.
+    pub(super) fn wrong(&mut self, origin: &Origin, took: Duration, now: Now) {
+        self.checking = None;
+        self.rests_until = Some(now.after(took));
+        self.addresses.of(origin.address, now).wrong(origin.guess, WRONG_PASSWORD_PAUSE_MAX, now);
+        match self.brake_mut(origin) {
+            Some(brake) => brake.wrong(origin.guess, WRONG_PASSWORD_PAUSE_MAX, now),
+            None => self.names.of(origin.name.clone(), now).wrong(origin.guess, NAME_PAUSE_MAX, now),
+        }
+    }
+
+    fn prove(&mut self, origin: &Origin, now: Now) {
+        if self.proven.values().map(HashMap::len).sum::<usize>() >= PROVEN_MAX {
+            // That of the name with the most: no user takes the places of others.
+            let most = self.proven.values_mut().max_by_key(|addresses| addresses.len());
+            most.and_then(|addresses| {
+                let oldest = addresses.iter().min_by_key(|(_, brake)| brake.last()).map(|(address, _)| *address)?;
+                addresses.remove(&oldest)
+            });
+        }
+        self.proven.entry(origin.name.clone()).or_default().insert(origin.address, Brake::released(now));
+    }
+
+    /// Forgets the addresses of names that are not these: they have another password now, or none.
+    pub(super) fn keep_proven(&mut self, mut is_same: impl FnMut(&str) -> bool) {
+        self.proven.retain(|name, _| is_same(name));
+    }
+
+    /// The brake of a name and an address at which it was right.
+    fn brake(&self, origin: &Origin) -> Option<&Brake> {
+        self.proven.get(&origin.name)?.get(&origin.address)
+    }
+
+    fn brake_mut(&mut self, origin: &Origin) -> Option<&mut Brake> {
+        self.proven.get_mut(&origin.name)?.get_mut(&origin.address)
+    }
+
+    /// The end of the pauses of a try. None: it never had one.
+    fn opens_at(&self, origin: &Origin) -> Option<Now> {
+        match self.brake(origin) {
+            Some(brake) => Some(brake.free_at()),
+            None => {
+                let (address, name) = (self.addresses.get(&origin.address), self.names.get(&*origin.name));
+                address.map(Brake::free_at).max(name.map(Brake::free_at))
+            }
+        }
+    }
+
+    fn class(&self, origin: &Origin, now: Now) -> Class {
+        let has_failed = || self.addresses.get(&origin.address).is_some_and(|brake| brake.has_failed(now));
+        match self.brake(origin) {
+            Some(_) => Class::Proven,
+            None if has_failed() => Class::Failed,
+            None => Class::Fresh,
+        }
+    }
+
+    fn place(&self, waiting: &Try<T>, now: Now) -> Place {
+        let origin = &waiting.origin;
+        let class = (self.class(origin, now) as usize + Class::COUNT - 1 - self.served) % Class::COUNT;
+        let name = self.brake(origin).or_else(|| self.names.get(&*origin.name)).map(Brake::last);
+        let address = self.addresses.get(&origin.address).map(Brake::last);
+        Place { class, name, address, age: Reverse(waiting.number) }
+    }
+
+    /// The try that gives its place if this one is added: the oldest at the most numerous name, of this address if it
+    /// has too many, or of the address with the most. None: there is room.
+    fn surplus_of(&self, new: &Origin) -> Option<u64> {
+        let is_proven = self.brake(new).is_some();
+        let is_alike = |other: &&Try<T>| {
+            let is_same = other.origin.address == new.address && self.brake(&other.origin).is_some() == is_proven;
+            is_same && (!is_proven || other.origin.name == new.name)
+        };
+        let alike: Vec<&Try<T>> = self.waiting.iter().filter(is_alike).collect();
+        let most = if is_proven { ATTEMPTS_PER_PROVEN_MAX } else { ATTEMPTS_PER_ADDRESS_MAX };
+        if alike.len() >= most {
+            return oldest_of_the_most_numerous(&alike);
+        }
+        if self.waiting.len() < ATTEMPTS_MAX {
+            return None;
+        }
+        let (fullest, _) = self.per_address.iter().max_by_key(|(_, count)| **count)?;
+        let crowd: Vec<&Try<T>> = self.waiting.iter().filter(|other| other.origin.address == *fullest).collect();
+        oldest_of_the_most_numerous(&crowd)
+    }
+
+    fn take(&mut self, index: usize) -> Try<T> {
+        let taken = self.waiting.swap_remove(index);
+        if let Some(count) = self.per_address.get_mut(&taken.origin.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_address.remove(&taken.origin.address);
+            }
+        }
+        taken
+    }
+
+    /// Takes a try from those that wait, and counts it.
+    fn take_unchecked(&mut self, number: u64, now: Now) -> Option<Try<T>> {
+        let index = self.waiting.iter().position(|waiting| waiting.number == number)?;
+        let taken = self.take(index);
+        let (origin, longest) = (&taken.origin, WRONG_PASSWORD_PAUSE_MAX);
+        let mut others = self.waiting.iter().map(|other| &other.origin).filter(|other| other.address == origin.address);
+        let unproven_wait = others.clone().any(|other| self.brake(other).is_none());
+        let alike_wait = others.any(|other| other.name == origin.name);
+        self.addresses.of(origin.address, now).unchecked(origin.guess, longest, unproven_wait, now);
+        if let Some(brake) = self.brake_mut(origin) {
+            brake.unchecked(origin.guess, longest, alike_wait, now);
+        }
+        Some(taken)
     }
 }
 
-/// The pause after this many wrong passwords in a row.
-fn pause(failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    (WRONG_PASSWORD_PAUSE * (1 << doublings)).min(WRONG_PASSWORD_PAUSE_MAX)
+/// The oldest of these tries at the names that have the most of them.
+fn oldest_of_the_most_numerous<T>(tries: &[&Try<T>]) -> Option<u64> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    tries.iter().for_each(|tried| *counts.entry(&tried.origin.name).or_default() += 1);
+    let most = counts.values().max();
+    let crowd = tries.iter().filter(|tried| counts.get(&*tried.origin.name) == most);
+    crowd.map(|tried| tried.number).min()
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
-
-    use super::super::password::DigestKey;
-    use super::*;
-
-    const GUESSER: PeerAddress = PeerAddress::Local;
-
-    fn host(last: u8) -> PeerAddress {
-        PeerAddress::of(IpAddr::from([10, 0, 0, last]))
-    }
-
-    fn at(millis: u64) -> Now {
-        Now::from_millis(millis)
-    }
-
-    /// A guess that was not made before: each key makes digests of its own.
-    fn new_guess() -> Digest {
-        DigestKey::new().of_guess("ada", b"guess")
-    }
-
-    /// The times at which the attempts of a guesser, all sent at once, are checked until this time.
-    fn checked(attempts: &mut Attempts<()>, until: u64) -> Vec<u64> {
-        let mut times = Vec::new();
-        while let Some(due) = attempts.next_due().filter(|due| due.millis() <= until) {
-            let now = due.max(at(times.last().copied().unwrap_or(0)));
-            while let Some(due) = attempts.next(now) {
-                attempts.wrong(due.address, &due.name, new_guess(), now);
-                times.push(now.millis());
-            }
-        }
-        times
-    }
-
-    #[test]
-    fn guesses_of_one_address_become_slow_however_many_are_sent_at_once() {
-        let mut attempts = Attempts::new();
-        for number in 0..20 {
-            assert!(attempts.put(GUESSER, &format!("user{number}"), (), at(0)));
-        }
-        let expected = [0, 250, 750, 1_750, 3_750, 7_750, 15_750, 23_750];
-        assert_eq!(checked(&mut attempts, 30_000), expected);
-    }
-
-    #[test]
-    fn others_are_not_slowed_down_by_a_guesser() {
-        let mut attempts = Attempts::new();
-        attempts.wrong(GUESSER, "ada", new_guess(), at(0));
-        attempts.put(GUESSER, "ada", (), at(1));
-        attempts.put(host(1), "ada", (), at(1));
-        assert_eq!(attempts.next(at(1)).unwrap().address, host(1));
-        assert!(attempts.next(at(1)).is_none());
-        assert_eq!(attempts.next_due(), Some(at(250)));
-    }
-
-    #[test]
-    fn a_user_who_was_let_in_is_not_slowed_down_by_a_guesser_at_its_address() {
-        let mut attempts = Attempts::new();
-        attempts.right(GUESSER, "ada", at(0));
-        (0..9).for_each(|_| attempts.wrong(GUESSER, "bob", new_guess(), at(10)));
-        for name in ["bob", "ada", "eve"] {
-            attempts.put(GUESSER, name, (), at(20));
-        }
-        assert_eq!(&*attempts.next(at(20)).unwrap().name, "ada");
-        assert!(attempts.next(at(8_009)).is_none());
-        attempts.wrong(GUESSER, "ada", new_guess(), at(30));
-        attempts.put(GUESSER, "ada", (), at(31));
-        assert!(attempts.next(at(32)).is_none(), "guesses at its name are slow too");
-        assert!(attempts.next(at(280)).is_some());
-    }
-
-    /// `spindle job` asks a second question after an ERROR, with the login of the first.
-    #[test]
-    fn a_wrong_password_that_comes_again_pauses_its_address_no_longer_than_before() {
-        let mut attempts: Attempts<()> = Attempts::new();
-        let free = |attempts: &mut Attempts<()>, now| {
-            attempts.put(GUESSER, "ada", (), at(now));
-            assert!(attempts.next(at(now)).is_none());
-            let due = attempts.next_due().unwrap().millis();
-            assert!(attempts.next(at(due)).is_some());
-            due
-        };
-        let (one, other) = (new_guess(), new_guess());
-        let rows = [
-            (0, one, 250),
-            (1_000, one, 1_250),
-            (2_000, one, 2_250),
-            (3_000, other, 3_500),
-            (4_000, other, 4_500),
-            (5_000, one, 6_000),
-            (6_000, other, 8_000),
-        ];
-        for (now, guess, expected) in rows {
-            attempts.wrong(GUESSER, "ada", guess, at(now));
-            assert_eq!(free(&mut attempts, now), expected, "{now}: only the last one comes again");
-        }
-        attempts.right(GUESSER, "ada", at(10_000));
-        for (now, expected) in [(10_000, 10_250), (11_000, 11_250)] {
-            attempts.wrong(GUESSER, "ada", other, at(now));
-            assert_eq!(free(&mut attempts, now), expected, "{now}");
-        }
-    }
-
-    #[test]
-    fn wrong_passwords_are_forgotten_after_a_while() {
-        let mut attempts: Attempts<()> = Attempts::new();
-        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", new_guess(), at(0)));
-        attempts.wrong(GUESSER, "ada", new_guess(), at(60_000));
-        attempts.put(GUESSER, "ada", (), at(60_001));
-        assert!(attempts.next(at(60_249)).is_none() && attempts.next(at(60_250)).is_some());
-    }
-
-    #[test]
-    fn attempts_and_addresses_are_bounded() {
-        let mut attempts = Attempts::new();
-        for number in 0..ATTEMPTS_PER_ADDRESS_MAX {
-            assert!(attempts.put(GUESSER, "ada", number, at(0)));
-        }
-        assert!(!attempts.put(GUESSER, "ada", 0, at(0)));
-        assert!(attempts.put(host(1), "ada", 0, at(0)), "another address is still heard");
-        assert!(attempts.next(at(0)).is_some() && attempts.put(GUESSER, "ada", 0, at(0)));
-        for number in 0..=u32::try_from(ADDRESSES_MAX).unwrap() {
-            attempts.wrong(PeerAddress::of(IpAddr::V4(number.into())), "ada", new_guess(), at(u64::from(number)));
-        }
-        assert_eq!(attempts.records.len(), ADDRESSES_MAX);
-        assert!(!attempts.records.contains_key(&attempts.origin(PeerAddress::of(IpAddr::V4(0.into())), "ada")));
-    }
-
-    #[test]
-    fn all_addresses_together_may_fill_the_queue_and_leave_nothing_in_it() {
-        let mut attempts = Attempts::new();
-        let address = |number: usize| host(u8::try_from(number % 200).unwrap());
-        for number in 0..ATTEMPTS_MAX {
-            assert!(attempts.put(address(number), "ada", number, at(0)), "{number}");
-        }
-        assert!(!attempts.put(host(250), "ada", 0, at(0)), "an address that has sent none");
-        for number in 0..ATTEMPTS_MAX {
-            assert_eq!(attempts.next(at(0)).map(|due| due.attempt), Some(number), "in the order of their arrival");
-        }
-        assert!(attempts.next(at(0)).is_none() && attempts.per_address.is_empty());
-    }
-
-    #[test]
-    fn a_right_password_pauses_nothing_and_frees_no_other() {
-        let mut attempts = Attempts::new();
-        attempts.wrong(GUESSER, "bob", new_guess(), at(0));
-        attempts.right(GUESSER, "ada", at(10));
-        attempts.put(GUESSER, "ada", (), at(10));
-        attempts.put(GUESSER, "bob", (), at(10));
-        assert_eq!(&*attempts.next(at(10)).unwrap().name, "ada");
-        assert!(attempts.next(at(249)).is_none() && attempts.next(at(250)).is_some());
-    }
-
-    #[test]
-    fn the_latest_wrong_passwords_are_remembered_until_their_time_is_over() {
-        let mut attempts: Attempts<()> = Attempts::new();
-        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", new_guess(), at(0)));
-        attempts.wrong(GUESSER, "ada", new_guess(), at(59_999));
-        attempts.put(GUESSER, "ada", (), at(60_000));
-        assert!(attempts.next(at(67_998)).is_none() && attempts.next(at(67_999)).is_some());
-    }
-
-    #[test]
-    fn an_address_is_read_as_libzmq_writes_it() {
-        let of = |text: &str| PeerAddress::of(text.parse().unwrap());
-        for (text, expected) in [
-            ("10.0.0.1", of("10.0.0.1")),
-            ("::ffff:10.0.0.1", of("10.0.0.1")),
-            ("fe80::1%eth0", of("fe80::2")),
-            ("0:0:4711", PeerAddress::Local),
-            ("", PeerAddress::Local),
-        ] {
-            assert_eq!(PeerAddress::of_text(text.as_bytes()), expected, "{text}");
-        }
-        assert_eq!(PeerAddress::of_text(&[0xff]), PeerAddress::Local);
-    }
-
-    #[test]
-    fn addresses_of_one_network_are_one() {
-        let of = |text: &str| PeerAddress::of(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
-    }
-}
+mod tests;

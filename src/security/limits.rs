@@ -24,21 +24,32 @@ pub const HASH_PASSES_MAX: u32 = 16;
 /// How often the file is looked at for a change.
 pub const USERS_LOOK: Duration = Duration::from_secs(1);
 
-/// Passwords that wait to be checked. Further ones are refused: each takes some 30 ms.
+/// Tries that wait to be checked, some 500 bytes each. One more displaces one of the address with the most.
 pub const ATTEMPTS_MAX: usize = 1_024;
-/// Passwords of one address that wait to be checked.
+/// Tries of one address that wait, but for those below. One more displaces one at the name with the most.
 pub const ATTEMPTS_PER_ADDRESS_MAX: usize = 64;
-/// How long an address waits for the next check after its first wrong password. Each further one doubles it.
+/// Tries that wait at a name from an address at which it was right. One more displaces the oldest.
+pub const ATTEMPTS_PER_PROVEN_MAX: usize = 8;
+/// How long an address, or a name, waits for the next check after its first wrong password. Each further one doubles it.
 pub const WRONG_PASSWORD_PAUSE: Duration = Duration::from_millis(250);
-/// The longest such pause: shorter than a handshake may take, so that a right password still comes through.
+/// The longest such pause of an address: shorter than a handshake may take, so that a right password still comes
+/// through. A client that is told that the server is busy is told to wait so long.
 pub const WRONG_PASSWORD_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// Time after which wrong passwords of an address are forgotten.
+/// The longest such pause of a name, at addresses that do not know it: short, since strangers cause it for its user.
+pub const NAME_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Time after which wrong passwords of an address or at a name are forgotten.
 pub const WRONG_PASSWORD_MEMORY: Duration = Duration::from_secs(60);
 /// Addresses whose wrong passwords are remembered, 150 bytes each. If there are more, those that failed the longest
 /// time ago are forgotten.
 pub const ADDRESSES_MAX: usize = 4_096;
+/// Pairs of a name and an address at which it was right, 150 bytes each. If there are more, one of the name with the
+/// most is forgotten.
+pub const PROVEN_MAX: usize = 4_096;
 /// A refusal of an address is logged at most once in this time (`OPERATION.md`).
 pub const REFUSAL_LOG_PAUSE: Duration = Duration::from_secs(1);
+/// Refusals of all addresses that are logged in that time (`OPERATION.md`).
+pub const REFUSAL_LINES_MAX: usize = 10;
 
-const _: () = assert!(ATTEMPTS_PER_ADDRESS_MAX < ATTEMPTS_MAX);
+const _: () = assert!(ATTEMPTS_PER_PROVEN_MAX < ATTEMPTS_PER_ADDRESS_MAX && ATTEMPTS_PER_ADDRESS_MAX < ATTEMPTS_MAX);
+const _: () = assert!(NAME_PAUSE_MAX.as_millis() < WRONG_PASSWORD_PAUSE_MAX.as_millis());
 const _: () = assert!(WRONG_PASSWORD_PAUSE_MAX.as_millis() < crate::limits::HANDSHAKE_TIMEOUT.as_millis());

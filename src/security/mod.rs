@@ -12,13 +12,18 @@
 //! - When the file has changed, the thread `users` replaces the list and raises the generation. Each frontend compares
 //!   the generation with the last that it has seen ([`UsersWatch`]: one load), and only if it has moved asks for each
 //!   connection whether its identity [is current](Users::is_current). It cuts those that are not.
-//! - A file that is broken is logged, and the list before stays.
+//! - A file that cannot be read, or is broken, is logged and an [error](Users::fault) of the server. The list before
+//!   stays, and the file is tried again each second.
 //! - An unknown name takes as long as a known one: it is checked against a hash of its own.
+//! - Who guesses is slowed down, and keeps no user out who is known: `attempts` says how.
 //!
 //! This room knows no socket and no verb. It logs no password, no hash and no secret key.
 
+mod address;
 mod attempts;
+mod brake;
 pub mod limits;
+mod login;
 mod password;
 mod permissions;
 mod refusals;
@@ -27,23 +32,23 @@ pub mod user_file;
 pub mod users;
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
-pub use attempts::PeerAddress;
+pub use address::PeerAddress;
+pub use login::Login;
 pub use password::HashedPassword;
 pub use permissions::{Access, Coverage, Permissions, Prefixes, Resource};
 pub use refusals::Denied;
 pub use users::{User, UserList};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::lock::{Condvar, Mutex};
 use crate::zmtp::PublicKey;
 use attempts::Attempts;
+use login::Attempt;
 use password::{Digest, DigestKey};
 use refusals::Refusals;
 use reload::FileMark;
@@ -96,8 +101,7 @@ impl Identity {
         self.origin.as_ref().map_or(0, |(users, _)| users.generation())
     }
 
-    /// Counts that a request was refused for lack of a permission, and logs it if the address had no refusal in the
-    /// last second.
+    /// Counts that a request was refused for lack of a permission, and logs it as [`Users::refused`] does.
     pub fn note_denied(&self) {
         if let Some((users, address)) = &self.origin {
             users.refused(*address, Denied::Permission, self.name());
@@ -105,50 +109,11 @@ impl Identity {
     }
 }
 
-/// An attempt to log in, checked by the thread `users`. It is a future, and can be polled from any loop that has a
-/// waker. Dropping it gives the attempt up.
-#[derive(Debug)]
-pub struct Login(Arc<Mutex<LoginState>>);
-
-#[derive(Debug, Default)]
-struct LoginState {
-    result: Option<Result<Identity, Denied>>,
-    /// Woken when the result is there.
-    waker: Option<Waker>,
-}
-
-impl Login {
-    /// The result, if it is there. Otherwise `waker` is woken when it is.
-    pub fn result(&self, waker: &Waker) -> Option<Result<Identity, Denied>> {
-        let mut state = self.0.lock();
-        if state.result.is_none() {
-            state.waker = Some(waker.clone());
-        }
-        state.result.clone()
-    }
-
-    fn finished(result: Result<Identity, Denied>) -> Self {
-        Self(Arc::new(Mutex::new(LoginState { result: Some(result), waker: None })))
-    }
-}
-
-impl Future for Login {
-    type Output = Result<Identity, Denied>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.result(context.waker()).map_or(Poll::Pending, Poll::Ready)
-    }
-}
-
-/// A password that waits to be checked.
-struct Attempt {
-    password: Box<[u8]>,
-    state: Arc<Mutex<LoginState>>,
-}
-
 /// The work of the thread `users`.
 struct Work {
     attempts: Attempts<Attempt>,
+    /// When the thread wakes by itself, if it sleeps. It writes it, and who adds an attempt reads it.
+    wakes_at: Now,
     /// The file is to be read again, whether or not it has changed.
     reread: bool,
     is_over: bool,
@@ -172,6 +137,8 @@ struct Shared {
     /// Signalled after each change of `work`.
     work_came: Condvar,
     refusals: Refusals,
+    /// Why the users are not those of the file. The thread `users` writes it, `/ready` reads it.
+    fault: Mutex<Option<String>>,
     /// Woken after each change of the generation.
     on_change: Mutex<Vec<Waker>>,
 }
@@ -196,7 +163,7 @@ impl Users {
     }
 
     fn of(list: UserList, file: &Path, clock: Clock) -> Self {
-        let work = Work { attempts: Attempts::new(), reread: false, is_over: false };
+        let work = Work { attempts: Attempts::new(), wakes_at: Now::from_nanos(0), reread: false, is_over: false };
         Self(Arc::new(Shared {
             file: file.to_owned(),
             clock,
@@ -206,6 +173,7 @@ impl Users {
             work: Mutex::new(work),
             work_came: Condvar::new(),
             refusals: Refusals::default(),
+            fault: Mutex::new(None),
             on_change: Mutex::new(Vec::new()),
         }))
     }
@@ -222,28 +190,6 @@ impl Users {
     #[cfg(test)]
     pub(crate) fn is_to_be_reread(&self) -> bool {
         self.0.work.lock().reread
-    }
-
-    /// Begins to check a name and a password. A password that was right before is known at once.
-    #[must_use]
-    pub fn password(&self, name: &[u8], password: &[u8], address: PeerAddress) -> Login {
-        let shared = &self.0;
-        let name = std::str::from_utf8(name).unwrap_or_default();
-        if let Some(identity) = self.proven(name, password, address) {
-            return Login::finished(Ok(identity));
-        }
-        let state = Arc::default();
-        let attempt = Attempt { password: password.into(), state: Arc::clone(&state) };
-        let put = {
-            let mut work = shared.work.lock();
-            !work.is_over && work.attempts.put(address, name, attempt, shared.clock.now())
-        };
-        if !put {
-            self.refused(address, Denied::Busy, name);
-            return Login::finished(Err(Denied::Busy));
-        }
-        shared.work_came.notify_one();
-        Login(state)
     }
 
     /// The user of a public key.
@@ -265,11 +211,11 @@ impl Users {
         known.list.named(identity.name()).is_some_and(|user| Arc::ptr_eq(user, &identity.user))
     }
 
-    /// Counts a refusal, and logs it if its address had none in the last second. `who` is a name or a key as the peer
-    /// gave it.
+    /// Counts a refusal, and logs it if its address had no line in the last second, and all had less than ten. `who` is
+    /// a name or a key as the peer gave it.
     pub fn refused(&self, address: PeerAddress, why: Denied, who: &str) {
-        if self.0.refusals.note(address, why, self.0.clock.now()) {
-            tracing::warn!("{}", refusals::line(address, why, who));
+        if let Some(unlogged) = self.0.refusals.note(address, why, self.0.clock.now()) {
+            tracing::warn!("{}", refusals::line(address, why, who, unlogged));
         }
     }
 
@@ -315,7 +261,7 @@ impl Users {
             if now >= look {
                 look = now.after(limits::USERS_LOOK);
                 let latest = FileMark::of(&self.0.file);
-                if latest != mark {
+                if latest != mark || self.is_readable_again() {
                     mark = latest;
                     self.reload();
                 }
@@ -332,100 +278,17 @@ impl Users {
             }
             if let Some(due) = work.attempts.next(now) {
                 drop(work);
-                self.check(&due);
+                self.check(due);
                 continue;
             }
             let until = work.attempts.next_due().into_iter().chain([look]).min().unwrap_or(look);
+            work.wakes_at = until;
             self.0.work_came.wait_for(&mut work, now.time_until(until));
         }
     }
 
-    /// Checks one password and tells the result.
-    fn check(&self, due: &attempts::Due<Attempt>) {
-        let (address, name) = (due.address, &*due.name);
-        // The peer has gone meanwhile: this thread alone holds the state.
-        if Arc::strong_count(&due.attempt.state) == 1 {
-            return;
-        }
-        let result = self.compare(name, &due.attempt.password, address);
-        let now = self.0.clock.now();
-        match &result {
-            Ok(_) => self.0.work.lock().attempts.right(address, name, now),
-            Err(why) => {
-                let guess = self.0.digests.of_guess(name, &due.attempt.password);
-                self.0.work.lock().attempts.wrong(address, name, guess, now);
-                self.refused(address, *why, name);
-            }
-        }
-        let mut state = due.attempt.state.lock();
-        state.result = Some(result);
-        if let Some(waker) = state.waker.take() {
-            drop(state);
-            waker.wake();
-        }
-    }
-
-    /// Compares a password with that of the user. Takes as long if there is none.
-    fn compare(&self, name: &str, password: &[u8], address: PeerAddress) -> Result<Identity, Denied> {
-        let user = self.0.known.lock().list.named(name).cloned();
-        let hash = user.as_ref().and_then(|user| user.password.clone());
-        let is_known = hash.is_some();
-        let is_right = hash.unwrap_or_else(reload::nobody).is_of(password);
-        match user.filter(|_| is_known && is_right) {
-            Some(user) => self.prove(&user, password, address),
-            None => Err(Denied::Password),
-        }
-    }
-
-    /// Lets in a user whose password was right, and remembers it, unless the list was replaced during the check.
-    fn prove(&self, user: &Arc<User>, password: &[u8], address: PeerAddress) -> Result<Identity, Denied> {
-        let digest = self.0.digests.digest(password);
-        let mut known = self.0.known.lock();
-        if known.list.named(&user.name).is_none_or(|now| !Arc::ptr_eq(now, user)) {
-            return Err(Denied::Password);
-        }
-        known.proven.insert(user.name.clone(), digest);
-        Ok(self.identity(user, address))
-    }
-
-    /// The user, if this password of it was right before.
-    fn proven(&self, name: &str, password: &[u8], address: PeerAddress) -> Option<Identity> {
-        let digest = self.0.digests.digest(password);
-        let known = self.0.known.lock();
-        let user = known.list.named(name)?;
-        known.proven.get(name).filter(|right| right.is(&digest)).map(|_| self.identity(user, address))
-    }
-
     fn identity(&self, user: &Arc<User>, address: PeerAddress) -> Identity {
         Identity { user: Arc::clone(user), origin: Some((self.clone(), address)) }
-    }
-
-    /// Reads the file again. If it is broken, the users stay as they are.
-    fn reload(&self) {
-        let mut list = match UserList::read(&self.0.file) {
-            Ok(list) => list,
-            Err(why) => {
-                tracing::error!("{why}; the users stay as they were");
-                return;
-            }
-        };
-        reload::warn_of_mode(&self.0.file);
-        let count = list.sorted().len();
-        {
-            let mut known = self.0.known.lock();
-            list.keep_unchanged(&known.list);
-            let Known { list: earlier, proven } = &mut *known;
-            let is_same = |name: &String| match (earlier.named(name), list.named(name)) {
-                (Some(before), Some(after)) => Arc::ptr_eq(before, after),
-                _ => false,
-            };
-            proven.retain(|name, _| is_same(name));
-            *earlier = list;
-        }
-        // Release: pairs with the Acquire in `generation`. A watch that sees it asks for the new list.
-        self.0.generation.fetch_add(1, Ordering::Release);
-        self.0.on_change.lock().iter().for_each(Waker::wake_by_ref);
-        tracing::info!("{}: {count} users", self.0.file.display());
     }
 
     fn generation(&self) -> u64 {

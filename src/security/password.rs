@@ -126,6 +126,11 @@ pub(super) mod tests {
         pub(in crate::security) static CHECKS: Cell<u32> = const { Cell::new(0) };
     }
 
+    /// A guess that was not made before: each key makes digests of its own.
+    pub(in crate::security) fn new_guess() -> Digest {
+        DigestKey::new().of_guess("ada", b"guess")
+    }
+
     #[test]
     fn a_password_is_known_by_its_hash_and_no_other_is() {
         let hash = HashedPassword::of("heron").unwrap();

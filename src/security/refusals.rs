@@ -1,12 +1,14 @@
-//! Refused peers and the reasons: counted, and logged at most once a second for each address.
+//! Refused peers and the reasons: counted, and logged at most once a second for each address, and ten times a second
+//! altogether. A line says how many refusals before it have none.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 
-use super::attempts::PeerAddress;
-use super::limits::{ADDRESSES_MAX, REFUSAL_LOG_PAUSE};
+use super::address::PeerAddress;
+use super::limits::{REFUSAL_LINES_MAX, REFUSAL_LOG_PAUSE};
 use crate::clock::Now;
 use crate::lock::Mutex;
 use crate::stats::SharedCounter;
+use crate::zmtp::ClaimRefusal;
 
 /// Characters of a name that are logged: more than a name of the file or a key has.
 const NAME_CHARS_MAX: usize = 80;
@@ -54,44 +56,67 @@ impl Denied {
     }
 }
 
+/// What the peer of a ZeroMQ endpoint is told.
+impl From<Denied> for ClaimRefusal {
+    fn from(why: Denied) -> Self {
+        match why {
+            Denied::Busy => Self::Busy,
+            Denied::Password | Denied::Key | Denied::Anonymous | Denied::Permission => Self::Wrong,
+        }
+    }
+}
+
 impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.sentence())
     }
 }
 
-/// The line of the log. A name may be of any length, and of any characters.
-pub(super) fn line(address: PeerAddress, why: Denied, who: &str) -> String {
-    format!("{address}: refused {:?}: {why}", who.chars().take(NAME_CHARS_MAX).collect::<String>())
+/// The line of the log. A name may be of any length, and of any characters. `unlogged` refusals have no line.
+pub(super) fn line(address: PeerAddress, why: Denied, who: &str, unlogged: u64) -> String {
+    let who: String = who.chars().take(NAME_CHARS_MAX).collect();
+    let more = if unlogged > 0 { format!(", and {unlogged} more refusals before it") } else { String::new() };
+    format!("{address}: refused {who:?}: {why}{more}")
 }
 
-/// The counts, and the times of the last lines.
+/// The counts, and the last lines.
 #[derive(Default)]
 pub(super) struct Refusals {
     /// Indexed by [`Denied`]. Any thread adds, STATS reads.
     counts: [SharedCounter; Denied::ALL.len()],
-    logged: Mutex<HashMap<PeerAddress, Now>>,
+    lines: Mutex<Lines>,
+}
+
+/// The lines of the last second.
+#[derive(Default)]
+struct Lines {
+    /// From the oldest, at most [`REFUSAL_LINES_MAX`].
+    recent: VecDeque<Line>,
+    /// Refusals since the last line.
+    unlogged: u64,
+}
+
+struct Line {
+    address: PeerAddress,
+    at: Now,
 }
 
 impl Refusals {
-    /// Counts a refusal. Returns whether it may be logged.
-    pub(super) fn note(&self, address: PeerAddress, why: Denied, now: Now) -> bool {
+    /// Counts a refusal. If it may be logged, returns how many before it were not.
+    pub(super) fn note(&self, address: PeerAddress, why: Denied, now: Now) -> Option<u64> {
         if let Some(count) = self.counts.get(why as usize) {
             count.add(1);
         }
-        let mut logged = self.logged.lock();
-        if logged.get(&address).is_some_and(|last| now < last.after(REFUSAL_LOG_PAUSE)) {
-            return false;
+        let Lines { recent, unlogged } = &mut *self.lines.lock();
+        while recent.front().is_some_and(|line| line.at.after(REFUSAL_LOG_PAUSE) <= now) {
+            recent.pop_front();
         }
-        if logged.len() >= ADDRESSES_MAX {
-            logged.retain(|_, last| now < last.after(REFUSAL_LOG_PAUSE));
+        if recent.len() >= REFUSAL_LINES_MAX || recent.iter().any(|line| line.address == address) {
+            *unlogged += 1;
+            return None;
         }
-        // With so many addresses in one second, a line for each of them would be too many.
-        let has_room = logged.len() < ADDRESSES_MAX;
-        if has_room {
-            logged.insert(address, now);
-        }
-        has_room
+        recent.push_back(Line { address, at: now });
+        Some(std::mem::take(unlogged))
     }
 
     pub(super) fn count(&self, why: Denied) -> u64 {
@@ -106,14 +131,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_refusal_is_counted_and_one_a_second_is_logged() {
+    fn every_refusal_is_counted_and_one_a_second_is_logged_with_the_number_of_the_others() {
         let refusals = Refusals::default();
         let at = Now::from_millis;
         let logged = [0, 1, 999, 1_000, 1_500].map(|millis| refusals.note(PeerAddress::Local, Denied::Key, at(millis)));
-        assert_eq!(logged, [true, false, false, true, false]);
-        assert!(refusals.note(PeerAddress::of(IpAddr::from([10, 0, 0, 1])), Denied::Password, at(1_500)));
+        assert_eq!(logged, [Some(0), None, None, Some(2), None]);
+        let other = PeerAddress::of(IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(refusals.note(other, Denied::Password, at(1_500)), Some(1));
         let counts = Denied::ALL.map(|why| refusals.count(why));
         assert_eq!(counts, [1, 5, 0, 0, 0]);
+    }
+
+    /// Guesses from many addresses wrote 669 lines a second.
+    #[test]
+    fn all_addresses_together_have_ten_lines_a_second() {
+        let refusals = Refusals::default();
+        let note = |number: u32, millis| {
+            let address = PeerAddress::of(IpAddr::V4(number.into()));
+            refusals.note(address, Denied::Password, Now::from_millis(millis))
+        };
+        let lines =
+            |from: u32, millis| (from..from + 100).filter_map(|number| note(number, millis)).collect::<Vec<_>>();
+        assert_eq!(lines(0, 0).len(), REFUSAL_LINES_MAX);
+        assert!(lines(100, 999).is_empty());
+        let next = lines(200, 1_000);
+        assert_eq!((next.len(), next.first()), (REFUSAL_LINES_MAX, Some(&190)));
+        assert_eq!(refusals.count(Denied::Password), 300);
+        assert!(refusals.lines.lock().recent.len() <= REFUSAL_LINES_MAX);
     }
 
     #[test]
@@ -126,21 +170,11 @@ mod tests {
 
     #[test]
     fn a_line_has_a_long_or_strange_name_as_one_short_word() {
-        let shown = |who: &str| line(PeerAddress::Local, Denied::Key, who);
+        let shown = |who: &str| line(PeerAddress::Local, Denied::Key, who, 0);
         assert_eq!(shown("ada"), "a local socket: refused \"ada\": an unknown key");
         assert_eq!(shown("a\n\"b"), "a local socket: refused \"a\\n\\\"b\": an unknown key");
         assert_eq!(shown(&"ä".repeat(100_000)), shown(&"ä".repeat(NAME_CHARS_MAX)));
-    }
-
-    #[test]
-    fn addresses_are_bounded() {
-        let refusals = Refusals::default();
-        let address = |number: u32| PeerAddress::of(IpAddr::V4(number.into()));
-        let note = |number, millis| refusals.note(address(number), Denied::Key, Now::from_millis(millis));
-        let many = u32::try_from(ADDRESSES_MAX).unwrap_or(0);
-        assert!((0..many).all(|number| note(number, 0)));
-        assert!(!note(many, 10), "and is counted all the same");
-        assert_eq!(refusals.count(Denied::Key), u64::from(many) + 1);
-        assert!(note(many, 1_000));
+        let more = line(PeerAddress::Local, Denied::Busy, "ada", 7);
+        assert!(more.ends_with("wait to be checked, and 7 more refusals before it"), "{more}");
     }
 }

@@ -84,10 +84,14 @@ fn wait(login: &Login) -> Result<Identity, Denied> {
 
 /// Users whose passwords no thread checks, and their file.
 fn opened(text: &str) -> (tempfile::TempDir, PathBuf, Users) {
+    opened_by(text, Clock::start())
+}
+
+fn opened_by(text: &str, clock: Clock) -> (tempfile::TempDir, PathBuf, Users) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("users");
     fs::write(&file, text).unwrap();
-    let users = Users::open(&file, Clock::start()).unwrap();
+    let users = Users::open(&file, clock).unwrap();
     (folder, file, users)
 }
 
@@ -162,7 +166,7 @@ fn a_user_who_changes_while_its_password_is_checked_is_not_let_in() {
         fs::write(&file, text).unwrap();
         users.reload();
         assert_eq!(users.prove(&before, b"heron", HERE).map(|_| ()), Err(Denied::Password));
-        assert!(users.proven("ada", b"heron", HERE).is_none());
+        assert!(users.known_password("ada", b"heron", HERE).is_none());
     }
 }
 
@@ -189,43 +193,81 @@ fn the_file_is_read_again_on_demand_and_who_sleeps_is_woken() {
     assert!(watch.has_moved() && !watch.has_moved());
 }
 
+/// The next password that is due is checked. False: there is none.
+fn check_next(users: &Users) -> bool {
+    let due = users.0.work.lock().attempts.next(users.0.clock.now());
+    due.map(|due| users.check(due)).is_some()
+}
+
+/// Whether the login has succeeded. None: it has not ended.
+fn is_in(login: &Login) -> Option<bool> {
+    login.result(Waker::noop()).map(|result| result.is_ok())
+}
+
+/// A user who had logged in once was not braked: each guess was compared with the digest of the right password.
+#[test]
+fn the_right_password_is_found_by_no_flood_of_guesses_also_if_it_was_right_before() {
+    static NOW: AtomicU64 = AtomicU64::new(0);
+    let (_folder, _file, users) = opened_by(&section("ada", "heron", ""), Clock::fake(&NOW));
+    let elsewhere = PeerAddress::of([10, 0, 0, 1].into());
+    let first = users.password(b"ada", b"heron", HERE);
+    assert!(check_next(&users) && is_in(&first) == Some(true));
+    assert_eq!(is_in(&users.password(b"ada", b"heron", HERE)), Some(true), "at once");
+    for address in [HERE, elsewhere] {
+        let parked: Vec<Login> =
+            (0..64).map(|number| users.password(b"ada", format!("{number}").as_bytes(), address)).collect();
+        let mut before = CHECKS.get();
+        for number in 0..1_000 {
+            let wrong = users.password(b"ada", format!("more {number}").as_bytes(), address);
+            let right = users.password(b"ada", b"heron", address);
+            assert_ne!(is_in(&right), Some(true), "{number}");
+            drop((wrong, right));
+        }
+        assert_eq!(CHECKS.get(), before, "and the checker has not worked");
+        drop(parked);
+        // Each of them has counted, and the last one has begun the longest pause.
+        let right = users.password(b"ada", b"heron", address);
+        let wrong = users.password(b"ada", b"egret", address);
+        before = CHECKS.get();
+        for _ in 0..2 {
+            NOW.fetch_add(7_999, Ordering::Relaxed);
+            assert!(!check_next(&users) && is_in(&right).is_none());
+            NOW.fetch_add(1, Ordering::Relaxed);
+            if is_in(&wrong).is_none() {
+                assert!(check_next(&users) && is_in(&wrong) == Some(false) && CHECKS.get() == before + 1, "the latest");
+            }
+        }
+        assert!(check_next(&users) && is_in(&right) == Some(true), "the longest pause is over");
+    }
+}
+
 #[test]
 fn a_wrong_password_pauses_its_address_and_a_right_one_does_not() {
-    let (_folder, _file, users) = opened(&section("ada", "heron", ""));
+    static NOW: AtomicU64 = AtomicU64::new(0);
+    let (_folder, _file, users) = opened_by(&section("ada", "heron", ""), Clock::fake(&NOW));
     let check = |name: &[u8], password: &[u8]| {
         let login = users.password(name, password, HERE);
-        let due = users.0.work.lock().attempts.next(users.0.clock.now());
-        due.iter().for_each(|due| users.check(due));
-        (due.is_some(), login.result(Waker::noop()).map(|result| result.is_ok()))
+        (check_next(&users), is_in(&login))
     };
     assert_eq!(check(b"ada", b"heron"), (true, Some(true)));
     assert_eq!(check(b"bob", b"heron"), (true, Some(false)), "the first wrong one");
-    // A user that was let in is not slowed down by others. The next stranger is, if its turn comes at once.
+    // A user that was let in is not slowed down by others. The next unknown name is.
+    assert_eq!(check(b"ada", b"heron"), (false, Some(true)), "at once");
     assert_eq!(check(b"ada", b"herom"), (true, Some(false)));
-    let pauses: Vec<bool> = (0..20).map(|_| check(b"bob", b"heron").0).collect();
-    assert!(pauses.contains(&false), "a check takes less than all of their pauses");
+    assert_eq!(check(b"bob", b"heron"), (false, None));
+    assert_eq!(check(b"ada", b"heron"), (false, None), "the way of a user is braked too");
 }
 
-/// Its client asks again, and does not guess.
+/// A pause of a second check would be longer.
 #[test]
 fn a_wrong_password_that_comes_again_counts_once() {
-    let (_folder, _file, users) = opened(&section("ada", "heron", ""));
-    let next = || users.0.work.lock().attempts.next(users.0.clock.now());
+    static NOW: AtomicU64 = AtomicU64::new(0);
+    let (_folder, _file, users) = opened_by(&section("ada", "heron", ""), Clock::fake(&NOW));
     for _ in 0..5 {
         let login = users.password(b"ada", b"egret", HERE);
-        let due = loop {
-            match next() {
-                Some(due) => break due,
-                None => std::thread::yield_now(),
-            }
-        };
-        users.check(&due);
-        assert!(login.result(Waker::noop()).is_some_and(|result| result.is_err()));
+        assert!(check_next(&users) && is_in(&login) == Some(false));
+        NOW.fetch_add(250, Ordering::Relaxed);
     }
-    let _further = users.password(b"ada", b"egret", HERE);
-    // It may be due already, if this test was slow.
-    let free = if next().is_some() { None } else { users.0.work.lock().attempts.next_due() };
-    assert!(free.is_none_or(|free| free <= users.0.clock.now().after(limits::WRONG_PASSWORD_PAUSE)));
     assert_eq!(users.refusals(Denied::Password), 5, "and each is refused");
 }
 
@@ -254,20 +296,48 @@ fn a_broken_file_leaves_the_users_as_they_were() {
 }
 
 #[test]
-fn a_login_that_is_given_up_costs_no_check_and_too_many_are_refused_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("users"), section("ada", "heron", "")).unwrap();
-    let users = Users::open(&folder.path().join("users"), Clock::start()).unwrap();
+fn a_login_that_is_given_up_costs_no_check_and_one_too_many_is_busy() {
+    let (_folder, _file, users) = opened(&section("ada", "heron", ""));
     let logins: Vec<Login> =
         (0..limits::ATTEMPTS_PER_ADDRESS_MAX).map(|_| users.password(b"ada", b"guess", HERE)).collect();
     let further = users.password(b"ada", b"heron", HERE);
-    assert!(further.result(Waker::noop()).is_some_and(|result| matches!(result, Err(Denied::Busy))));
-    drop(logins);
-    let mut work = users.0.work.lock();
-    while let Some(due) = work.attempts.next(users.0.clock.now()) {
-        drop(work);
-        users.check(&due);
-        work = users.0.work.lock();
-    }
+    let first = logins.first().unwrap().result(Waker::noop());
+    assert!(is_in(&further).is_none() && matches!(first, Some(Err(Denied::Busy))), "the oldest gives its place");
+    assert_eq!(users.refusals(Denied::Busy), 1);
+    drop((logins, further));
+    assert!(users.0.work.lock().attempts.next_due().is_none());
     assert_eq!(users.refusals(Denied::Password), 0);
+}
+
+/// A removed user would be let in, and nobody would know.
+#[test]
+fn a_file_that_cannot_be_read_is_a_fault_until_it_can_be() {
+    let (_folder, file, users) = opened(&section("ada", "heron", ""));
+    assert_eq!(users.fault(), None);
+    for text in [None, Some("[ada")] {
+        fs::remove_file(&file).unwrap();
+        text.iter().for_each(|text| fs::write(&file, text).unwrap());
+        users.reload();
+        let fault = users.fault().unwrap();
+        assert!(fault.contains(file.to_str().unwrap()) && !users.is_readable_again(), "{fault}");
+        fs::write(&file, "").unwrap();
+        assert!(users.is_readable_again());
+        users.reload();
+        assert!(users.fault().is_none() && !users.is_readable_again());
+    }
+}
+
+/// Its address has proved nothing else by it.
+#[test]
+fn a_user_with_other_permissions_keeps_its_way_in_and_one_with_another_password_does_not() {
+    let (_folder, file, users) = opened(&section("ada", "heron", ""));
+    let proven = || users.known_password("ada", b"heron", HERE).is_some();
+    let ada = users.compare("ada", b"heron", HERE).unwrap();
+    let same = fs::read_to_string(&file).unwrap();
+    fs::write(&file, same + "tasks = 'read'\n").unwrap();
+    users.reload();
+    assert!(proven() && !users.is_current(&ada));
+    fs::write(&file, section("ada", "egret", "")).unwrap();
+    users.reload();
+    assert!(!proven());
 }

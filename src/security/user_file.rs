@@ -4,25 +4,35 @@
 //! lock FILE ─► still FILE? ─► read, check ─► FILE.new: write, sync ─► rename over FILE ─► sync the folder
 //!                └ another writer has replaced it: again
 //! ```
-//! The new file has the mode 0600, and the owner of the one before: a server that runs as another user of the host can
-//! still read it. The new text is checked first, so that no edit breaks a file.
+//! The new file has the owner, the group and the mode of the one before, at most 0640: a server that runs as another
+//! user of the host can still read it. If they cannot be kept, the file is as it was. The new text is checked first, so
+//! that no edit breaks a file.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::User;
 use super::users::{UserList, section};
 
-/// Readable and writable for its owner alone.
+/// Of a new file: readable and writable for its owner alone.
 const MODE: u32 = 0o600;
+/// What a file keeps of its mode.
+const MODE_MAX: u32 = 0o640;
+/// The bit that lets the group read.
+const READ_BY_GROUP: u32 = 0o040;
+/// The bit that lets all others read.
+const READ_BY_ALL: u32 = 0o004;
+
+/// What a change of the file has done beside what was asked for: who may not be able to read it.
+pub type Warning = Option<String>;
 
 /// Adds a user to the file, which is made if there is none.
 ///
 /// # Errors
 /// One line that says what is wrong. The file is as it was then.
-pub fn add(path: &Path, user: User) -> Result<(), String> {
+pub fn add(path: &Path, user: User) -> Result<Warning, String> {
     let text = section(&user);
     edit(path, true, |list, before| {
         let mut list = list.clone();
@@ -33,36 +43,69 @@ pub fn add(path: &Path, user: User) -> Result<(), String> {
     })
 }
 
-/// Removes a user from the file. False: there is no such user.
-///
-/// # Errors
-/// One line that says what is wrong. The file is as it was then.
-pub fn remove(path: &Path, name: &str) -> Result<bool, String> {
-    let mut is_there = false;
-    edit(path, false, |list, before| {
-        is_there = list.named(name).is_some();
-        Ok(if is_there { without(list, before, name) } else { before.to_owned() })
-    })?;
-    Ok(is_there)
+/// Why a user was not changed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotChanged {
+    /// There is no user of this name.
+    NoUser,
+    /// One line that says what is wrong.
+    Failed(String),
 }
 
-/// The text without the section of a user. Comments elsewhere stay, unless the text is laid out in a way that this
-/// function does not understand: then all users are written anew.
-fn without(list: &UserList, before: &str, name: &str) -> String {
+/// Removes a user from the file.
+///
+/// # Errors
+/// [`NotChanged`]. The file is as it was then.
+pub fn remove(path: &Path, name: &str) -> Result<Warning, NotChanged> {
+    replace_user(path, name, |_| Ok(None))
+}
+
+/// Changes a user of the file.
+///
+/// # Errors
+/// [`NotChanged`], also if `change` fails. The file is as it was then.
+pub fn change(path: &Path, name: &str, change: impl Fn(User) -> Result<User, String>) -> Result<Warning, NotChanged> {
+    replace_user(path, name, |user| change(user.clone()).map(Some))
+}
+
+fn replace_user(
+    path: &Path,
+    name: &str,
+    change: impl Fn(&User) -> Result<Option<User>, String>,
+) -> Result<Warning, NotChanged> {
+    let mut is_there = false;
+    let warning = edit(path, false, |list, before| {
+        let user = list.named(name);
+        is_there = user.is_some();
+        user.map_or_else(|| Ok(before.to_owned()), |user| Ok(with(list, before, name, change(user)?.as_ref())))
+    });
+    let warning = warning.map_err(NotChanged::Failed)?;
+    if is_there { Ok(warning) } else { Err(NotChanged::NoUser) }
+}
+
+/// The text with another section for a user, or none. Comments stay, but for those of a user who goes. If the text is
+/// laid out in a way that this function does not understand, all users are written anew.
+fn with(list: &UserList, before: &str, name: &str, new: Option<&User>) -> String {
     let mut inside = false;
-    let mut kept = String::new();
+    let mut text = String::new();
     for line in before.split_inclusive('\n') {
-        if line.trim_start().starts_with('[') {
+        let is_header = line.trim_start().starts_with('[');
+        if is_header {
             inside = UserList::parse_header(line).as_deref() == Some(name);
+            if let (true, Some(new)) = (inside, new) {
+                text.push_str(&section(new));
+            }
         }
-        if !inside {
-            kept.push_str(line);
+        let is_remark = new.is_some() && (line.trim().is_empty() || line.trim_start().starts_with('#'));
+        if !inside || (is_remark && !is_header) {
+            text.push_str(line);
         }
     }
-    let others: Vec<&User> = list.sorted().into_iter().filter(|user| user.name != name).collect();
-    match UserList::parse(&kept) {
-        Ok(left) if left.sorted() == others => kept,
-        _ => others.iter().map(|user| section(user) + "\n").collect(),
+    let mut users: Vec<&User> = list.sorted().into_iter().filter(|user| user.name != name).chain(new).collect();
+    users.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    match UserList::parse(&text) {
+        Ok(parsed) if parsed.sorted() == users => text,
+        _ => users.iter().map(|user| section(user) + "\n").collect(),
     }
 }
 
@@ -71,17 +114,31 @@ fn edit(
     path: &Path,
     makes_file: bool,
     mut change: impl FnMut(&UserList, &str) -> Result<String, String>,
-) -> Result<(), String> {
+) -> Result<Warning, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let locked = lock(path, makes_file).map_err(failed)?;
     let list = UserList::read(path)?;
     let before = fs::read_to_string(path).map_err(failed)?;
     let after = change(&list, &before).map_err(|why| format!("{}: {why}", path.display()))?;
     if after == before {
-        return Ok(());
+        return Ok(None);
     }
     UserList::parse(&after).map_err(|(line, why)| format!("{}: line {line} would be wrong: {why}", path.display()))?;
-    replace(path, &locked, after.as_bytes()).map_err(failed)
+    let readers = locked.metadata().map_err(failed)?;
+    replace(path, &locked, after.as_bytes()).map_err(failed)?;
+    Ok(warning(&readers).map(|who| format!("{}: {who}", path.display())))
+}
+
+/// Who may need the file and cannot read it, as far as the file shows.
+fn warning(before: &fs::Metadata) -> Warning {
+    const CHECK: &str =
+        "if the server is one of them, it keeps the users as they were: chgrp it to its group, and chmod 640";
+    if before.mode() & READ_BY_ALL != 0 {
+        return Some(format!("others than its owner and its group can read it no more: {CHECK}"));
+    }
+    let has_group_of_its_own = before.uid() == 0 && before.gid() != 0;
+    (has_group_of_its_own && before.mode() & READ_BY_GROUP == 0)
+        .then(|| format!("its group {} cannot read it: {CHECK}", before.gid()))
 }
 
 /// The file, locked against other writers until it is dropped.
@@ -126,8 +183,11 @@ fn write(new: &Path, before: &File, text: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(new)?;
     let (owner, ours) = (before.metadata()?, file.metadata()?);
     if (owner.uid(), owner.gid()) != (ours.uid(), ours.gid()) {
-        fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+        let kept = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+        kept.map_err(|error| io::Error::new(error.kind(), format!("its owner and group cannot be kept: {error}")))?;
     }
+    // After the owner: no other group may read it meanwhile.
+    file.set_permissions(Permissions::from_mode(owner.mode() & MODE_MAX))?;
     file.write_all(text)?;
     file.sync_all()
 }
@@ -146,15 +206,12 @@ pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-    use crate::security::Permissions;
     use crate::zmtp::SecretKey;
 
     fn user(name: &str) -> User {
         let curve = Some(SecretKey::generate().public_key());
-        User { name: name.to_owned(), password: None, curve, permissions: Permissions::default() }
+        User { name: name.to_owned(), password: None, curve, permissions: crate::security::Permissions::default() }
     }
 
     fn names(path: &Path) -> Vec<String> {
@@ -173,7 +230,8 @@ mod tests {
         }
         assert_eq!(names(&path), ["ada", "b.c", "bob", "ä\"d"]);
         assert!(add(&path, user("bob")).unwrap_err().contains("a user \"bob\" already"));
-        assert!(remove(&path, "b.c").unwrap() && remove(&path, "ä\"d").unwrap() && !remove(&path, "b").unwrap());
+        ["b.c", "ä\"d"].iter().for_each(|name| assert_eq!(remove(&path, name), Ok(None)));
+        assert_eq!(remove(&path, "b"), Err(NotChanged::NoUser));
         assert_eq!(names(&path), ["ada", "bob"]);
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains("# who may what") && text.contains("# the robots"), "{text}");
@@ -209,7 +267,7 @@ mod tests {
         fs::write(&path, &text).unwrap();
         assert!(add(&path, user("b o")).unwrap_err().contains("no white space"));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        assert!(remove(&path, "bo").unwrap());
+        assert_eq!(remove(&path, "bo"), Ok(None));
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("# the first\n{}# the second\n", section(&bob)));
     }
 
@@ -220,10 +278,55 @@ mod tests {
         let key = || SecretKey::generate().public_key();
         let inline = format!("bob = {{ curve = '{}' }}\n[ada]\ncurve = '{}'\nread = [\n'x',\n]\n", key(), key());
         fs::write(&path, inline).unwrap();
-        assert!(remove(&path, "bob").unwrap());
+        let renewed = change(&path, "bob", |user| Ok(User { curve: Some(key()), ..user }));
+        assert_eq!((renewed, names(&path)), (Ok(None), vec!["ada".to_owned(), "bob".to_owned()]));
+        assert_eq!(remove(&path, "bob"), Ok(None));
         assert_eq!(names(&path), ["ada"]);
-        assert!(remove(&path, "ada").unwrap());
+        assert_eq!(remove(&path, "ada"), Ok(None));
         assert!(names(&path).is_empty());
+    }
+
+    #[test]
+    fn a_user_changes_in_its_place_and_comments_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let (ada, bob) = (user("ada"), user("bob"));
+        fs::write(&path, format!("# all\n{}# her laptop\n\n# robots\n{}", section(&ada), section(&bob))).unwrap();
+        let tasks = |user: User| User {
+            permissions: crate::security::Permissions { admin: true, ..user.permissions.clone() },
+            ..user
+        };
+        assert_eq!(change(&path, "ada", |user| Ok(tasks(user))), Ok(None));
+        let expected = format!("# all\n{}# her laptop\n\n# robots\n{}", section(&tasks(ada)), section(&bob));
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(change(&path, "eve", Ok), Err(NotChanged::NoUser));
+        let both = |_: User| Ok(User { name: "ada".to_owned(), ..bob.clone() });
+        let twice = change(&path, "ada", both);
+        assert!(matches!(&twice, Err(NotChanged::Failed(why)) if why.contains("the key of")), "{twice:?}");
+        assert_eq!(
+            change(&path, "ada", |_| Err("no".to_owned())),
+            Err(NotChanged::Failed(format!("{}: no", path.display())))
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected, "as it was");
+    }
+
+    /// A server that runs as another user read the file no more, and went on with the users that it knew.
+    #[test]
+    fn owner_group_and_mode_stay_and_the_mode_is_0640_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        add(&path, user("ada")).unwrap();
+        // Only root may give it away. Others see that it stays theirs.
+        let is_root = std::os::unix::fs::chown(&path, Some(0), Some(2)).is_ok();
+        let owner = fs::metadata(&path).map(|file| (file.uid(), file.gid())).unwrap();
+        let rows = [(0o600, 0o600, is_root), (0o640, 0o640, false), (0o664, 0o640, true), (0o646, 0o640, true)];
+        for (number, (mode, expected, warns)) in rows.into_iter().enumerate() {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let warning = add(&path, user(&format!("user{number}"))).unwrap();
+            let after = fs::metadata(&path).unwrap();
+            assert_eq!((after.permissions().mode() & 0o777, (after.uid(), after.gid())), (expected, owner), "{mode:o}");
+            assert_eq!(warning.is_some(), warns, "{mode:o}: {warning:?}");
+        }
     }
 
     #[test]
@@ -243,7 +346,7 @@ mod tests {
         std::thread::scope(|scope| {
             for writer in 0..4 {
                 let path = &path;
-                scope.spawn(move || (0..10).for_each(|n| add(path, user(&format!("u{writer}-{n}"))).unwrap()));
+                scope.spawn(move || (0..10).for_each(|n| _ = add(path, user(&format!("u{writer}-{n}"))).unwrap()));
             }
         });
         assert_eq!(names(&path).len(), 40);

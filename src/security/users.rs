@@ -33,8 +33,8 @@ use crate::zmtp::PublicKey;
 /// The keys of a user.
 const KEYS: [&str; 10] =
     ["password", "curve", "admin", "read", "write", "own", "tasks", "jobs-read", "jobs-write", "events"];
-/// Bits of a file's mode that let others than its owner read it.
-const READ_BY_OTHERS: u32 = 0o044;
+/// The bit of a file's mode that lets others than its owner and its group read it.
+const READ_BY_OTHERS: u32 = 0o004;
 /// Letters that two names may differ in, for the one to be meant by the other.
 const SLIPS_MAX: usize = 2;
 
@@ -158,7 +158,7 @@ impl UserList {
     }
 }
 
-/// Whether others than its owner can read the file.
+/// Whether others than its owner and its group can read the file.
 #[must_use]
 pub fn is_read_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & READ_BY_OTHERS != 0)

@@ -15,7 +15,7 @@ use super::command::{Properties, encode_body, encode_properties, encode_ready, t
 use super::curve::{Initiated, Welcomed, welcome};
 use super::frame::command_body;
 use super::greeting::{BEFORE_MECHANISM, GREETING, GREETING_BYTES, check, greeting_of};
-use super::mechanism::{Claim, Mechanism, Mechanisms, REFUSED, plain_hello};
+use super::mechanism::{Claim, ClaimRefusal, Mechanism, Mechanisms, plain_hello};
 use super::{Part, ProtocolError, ZmtpCommand, encode_error};
 use crate::limits::{HANDSHAKE_BYTES_MAX, IDENTITY_BYTES_MAX};
 
@@ -289,9 +289,9 @@ impl Handshake {
     }
 
     /// Refuses a peer after its claim. The caller sends `out` and closes the connection.
-    pub fn refuse(&mut self, out: &mut Vec<u8>) {
+    pub fn refuse(&mut self, why: ClaimRefusal, out: &mut Vec<u8>) {
         self.stage = Stage::Over;
-        encode_error(out, REFUSED);
+        encode_error(out, why.status());
     }
 
     /// The cipher of the messages. There is one after a handshake of CURVE.

@@ -12,8 +12,25 @@ use super::ProtocolError;
 use super::curve_key::{PublicKey, SecretKey};
 use crate::byte_reader::ByteReader;
 
-/// The reason in an ERROR for a peer that is not let in: the status of ZAP (RFC 27) that libzmq tells its user.
-pub(super) const REFUSED: &str = "400";
+/// Why a peer is not let in after its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimRefusal {
+    /// It is not who it claims to be, or nobody.
+    Wrong,
+    /// Its claim was not checked: it may try again.
+    Busy,
+}
+
+impl ClaimRefusal {
+    /// The reason in an ERROR: the status of ZAP (RFC 27), which libzmq tells its user. 300 is a temporary error.
+    #[must_use]
+    pub const fn status(self) -> &'static str {
+        match self {
+            Self::Wrong => "400",
+            Self::Busy => "300",
+        }
+    }
+}
 
 /// A mechanism of ZMTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ pub use command::{ZmtpCommand, encode_error, encode_pong, encode_subscribe};
 pub use curve_key::{KEY_CHARS, NotAKey, PublicKey, SecretKey};
 pub use frame::{FRAME_HEADER_BYTES_MAX, Part, encode_frame, encode_frame_header};
 pub use handshake::{Handshake, HandshakePeer, HandshakeStep, SocketType};
-pub use mechanism::{Claim, Mechanisms};
+pub use mechanism::{Claim, ClaimRefusal, Mechanisms};
 pub use message::{Message, MessageBounds, MessageCutter, Messages, Unconsumed};
 
 /// A peer's violation that ends its connection.

@@ -147,6 +147,10 @@ mod unfinished;
 mod unread;
 /// Users: the commands that edit their file, and what each may reach.
 mod users;
+/// A file of users that is edited while a server reads it.
+mod users_edited;
+/// Guessers of passwords, and the users whom they would keep out.
+mod users_guessing;
 /// Users over plain TCP: jobs and HTTP.
 mod users_tcp;
 /// Clients that wait for room in the tables, and others that need not wait.

@@ -13,7 +13,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use spindle::protocols::jobs::wire::{DecodedAuth, decode_auth};
 use spindle::zmtp::{
-    Claim, ClientHandshake, Credentials, Handshake, HandshakeStep, Mechanisms, ProtocolError, SecretKey, SocketType,
+    Claim, ClaimRefusal, ClientHandshake, Credentials, Handshake, HandshakeStep, Mechanisms, ProtocolError, SecretKey,
+    SocketType,
 };
 
 use crate::attack::mutation::mutate;
@@ -143,7 +144,7 @@ fn advance_server(handshake: &mut Handshake, met: &mut Met, right: &Claim, out: 
         let is_right = claim == *right;
         met.claim = Some(claim);
         if !is_right {
-            handshake.refuse(out);
+            handshake.refuse(ClaimRefusal::Wrong, out);
             return false;
         }
         let Ok(next) = handshake.admit(out) else { return false };

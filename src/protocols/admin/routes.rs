@@ -17,12 +17,14 @@ use super::page::with_page;
 use super::probe::Probes;
 use super::sources::AdminSources;
 use crate::protocols::http::{Guard, error, guarded, json_response};
-use crate::security::{Access, Resource};
+use crate::security::{Access, Resource, Users};
 
 /// The state that requests are answered from.
 #[derive(Clone)]
 pub(super) struct AdminContext {
     pub(super) sources: Arc<AdminSources>,
+    /// The users, if there are any: the server is not ready while it cannot read their file.
+    pub(super) users: Option<Users>,
     pub(super) probes: Probes,
     pub(super) live: Arc<Live>,
 }
@@ -58,6 +60,12 @@ async fn health() -> Response {
 }
 
 async fn ready(State(context): State<AdminContext>) -> Response {
+    if context.users.as_ref().is_some_and(|users| users.fault().is_some()) {
+        return refused(
+            503,
+            "the users are those of before: their file cannot be read or is broken, and the log says why",
+        );
+    }
     match context.probes.ask().await {
         Ok(()) => told(json_response(200, json!({ "status": "ready" }).to_string())),
         Err(why) => refused(503, &why),

@@ -37,6 +37,7 @@ pub struct AdminConfig {
 pub struct AdminListener {
     tcp: TcpFrontend,
     guard: Guard,
+    users: Option<Users>,
 }
 
 /// What the service reads and tries.
@@ -69,7 +70,7 @@ impl AdminListener {
     pub fn bind(config: &AdminConfig) -> Result<Self, ServeError> {
         let tcp = TcpFrontend::bind(config.address, BACKLOG, CONNECTIONS_MAX)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
-        Ok(Self { tcp, guard: Guard { hosts, users: None } })
+        Ok(Self { tcp, guard: Guard { hosts, users: None }, users: None })
     }
 
     /// From now on connections are encrypted.
@@ -80,17 +81,18 @@ impl AdminListener {
     /// From now on a client has to name one of these users, but for its health.
     pub fn admit_only(&mut self, users: &Users) {
         self.guard.users = Some(HttpUsers::new(users.clone(), needed));
+        self.users = Some(users.clone());
     }
 
     /// Prepares the service.
     #[must_use]
     pub fn serve(self, parts: AdminParts) -> Admin {
-        let Self { tcp, guard } = self;
+        let Self { tcp, guard, users } = self;
         let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
         let (probe, database) = parts.database.unzip();
         let (stores, prober) = ProbedStores::new(parts.tasks, probe);
         let sources = AdminSources { report: parts.report, database };
-        Admin { front: AdminFrontend { tcp, guard, sources, stores }, prober, stopper, address }
+        Admin { front: AdminFrontend { tcp, guard, users, sources, stores }, prober, stopper, address }
     }
 }
 
@@ -98,6 +100,7 @@ impl AdminListener {
 pub struct AdminFrontend {
     tcp: TcpFrontend,
     guard: Guard,
+    users: Option<Users>,
     sources: AdminSources,
     stores: ProbedStores,
 }
@@ -108,14 +111,14 @@ impl AdminFrontend {
     /// # Errors
     /// None: the prober has those of the store.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, guard, sources, stores } = self;
+        let Self { tcp, guard, users, sources, stores } = self;
         tcp.run(|| {
             let (probes, answering) = Probes::new(stores);
             spawn_local(answering);
             let sources = Arc::new(sources);
             let live = Live::new(Arc::clone(&sources));
             spawn_local(Arc::clone(&live).run());
-            let context = AdminContext { sources, probes, live: Arc::clone(&live) };
+            let context = AdminContext { sources, users, probes, live: Arc::clone(&live) };
             AdminProtocol { http: HttpService::new(routes(context, guard)), live }
         })
     }

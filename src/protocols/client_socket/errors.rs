@@ -31,6 +31,12 @@ pub enum Disconnected {
         /// Endpoint of the server.
         endpoint: String,
     },
+    /// The server was too busy to check the password: try again.
+    #[error("{endpoint} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
+    Busy {
+        /// Endpoint of the server.
+        endpoint: String,
+    },
     /// The other end has closed the connection within the handshake: correct the endpoint, or the user.
     #[error(
         "{endpoint} has closed the connection within the handshake: is a server of another kind there, or does it want \
@@ -81,6 +87,8 @@ pub(in super::super) enum ConnectError {
     Refused,
     /// The server does not let this client in.
     Denied,
+    /// The server was too busy to check the password.
+    Busy,
     /// The other end has closed the connection before the handshake was over.
     Closed,
     /// The server's end is gone, and the client has read all that it sent.

@@ -3,7 +3,7 @@
 //! ```text
 //! start ─► Dialing ── accepted ──► Shaking ── over ──► ClientSocket
 //!             └─► Lost: no server there, Unreached: its host is silent
-//!                                     └─► Closed, Denied, Foreign
+//!                                     └─► Closed, Denied, Busy, Foreign
 //! ```
 
 use std::io::{self, ErrorKind};
@@ -111,6 +111,7 @@ impl From<ShakeError> for ConnectError {
             ShakeError::Late => Self::Late,
             ShakeError::Ended(_) => Self::Closed,
             ShakeError::Denied(_) => Self::Denied,
+            ShakeError::Busy => Self::Busy,
             ShakeError::Foreign(problem) => Self::Foreign(problem),
         }
     }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::byte_stream::{ByteStream, StreamEnd};
 use crate::clock::{Clock, TimeLimit};
-use crate::zmtp::{ClientHandshake, Credentials, ProtocolError, SocketType};
+use crate::zmtp::{ClaimRefusal, ClientHandshake, Credentials, ProtocolError, SocketType};
 
 /// The first byte of every version of ZMTP since 2.0.
 const GREETING_FIRST: u8 = 0xff;
@@ -33,6 +33,9 @@ pub(crate) enum ShakeError {
     /// The server does not take this user, or this way to name one.
     #[error("{0}")]
     Denied(ProtocolError),
+    /// The server has not checked the password: others are being checked.
+    #[error("the server is busy with other passwords")]
+    Busy,
     /// The other end is no server of ZMTP 3 for this socket.
     #[error("{0}")]
     Foreign(String),
@@ -121,6 +124,7 @@ fn judged(fault: ProtocolError, bytes: &[u8], is_greeted: bool) -> ShakeError {
     let is_status = |text: &str| text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
     match &fault {
         // The status of ZAP (RFC 27). Any other reason is one of ZMTP.
+        ProtocolError::Refused { reason } if reason == ClaimRefusal::Busy.status() => ShakeError::Busy,
         ProtocolError::Refused { reason } if is_status(reason) => ShakeError::Denied(fault),
         ProtocolError::Mechanism { .. } => ShakeError::Denied(fault),
         _ if is_greeted || bytes.first() == Some(&GREETING_FIRST) => ShakeError::Foreign(fault.to_string()),

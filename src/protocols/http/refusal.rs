@@ -1,16 +1,17 @@
 //! Replies to requests that no route has answered: a status, and a reason as JSON. This module does no I/O.
 //!
 //! ```text
-//! 400, 401, 403, 408, 413, 414, 431  {"error":"the head of the request did not come in time"}
+//! 400, 401, 403, 408, 413, 414, 431, 503  {"error":"the head of the request did not come in time"}
 //! ```
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX};
+use crate::security::limits::WRONG_PASSWORD_PAUSE_MAX;
 
 /// The way in which a client names its user.
 const CHALLENGE: &str = "Basic realm=\"spindle\", charset=\"UTF-8\"";
@@ -43,7 +44,7 @@ pub(crate) enum Refusal {
     NoUser,
     /// The user may not do this.
     Forbidden,
-    /// The password could not be checked in time.
+    /// The password was not checked: it may be right.
     Busy,
 }
 
@@ -102,9 +103,12 @@ pub(crate) fn json_response(status: u16, body: String) -> Response {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = json_response(self.status(), self.body());
-        if self == Self::NoUser {
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
-        }
+        let header = match self {
+            Self::NoUser => Some((WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE))),
+            Self::Busy => Some((RETRY_AFTER, WRONG_PASSWORD_PAUSE_MAX.as_secs().into())),
+            _ => None,
+        };
+        response.headers_mut().extend(header);
         response
     }
 }

@@ -59,6 +59,12 @@ pub enum Error {
         /// The address of the server.
         address: String,
     },
+    /// The server was too busy to check the password, and has not carried out the request: ask again.
+    #[error("{address} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
+    Busy {
+        /// The address of the server.
+        address: String,
+    },
     /// The server has no users, and so it does not understand the line that names one: log in nowhere.
     #[error("{address} has no users: leave out --user")]
     NoUsers {
@@ -229,6 +235,7 @@ impl Client {
         let address = || self.address.clone();
         match Reply::decode(request.verb(), &answer) {
             Ok(Reply::Error) => Err(self.refusal(request)),
+            Ok(Reply::Busy) => Err(Error::Busy { address: address() }),
             Ok(reply) => {
                 read(reply).ok_or_else(|| Error::Malformed { address: address(), malformed: Malformed::Words })
             }
@@ -259,12 +266,16 @@ impl Client {
         }
     }
 
-    /// Whether the reply to a request of this user is another one than ERROR. None: there is no reply.
+    /// Whether the reply to a request of this user is another one than ERROR. None: there is no reply, or the user was not
+    /// checked.
     fn understands(&self, login: &[u8], request: &Request<'_>) -> Option<bool> {
         let mut bytes = login.to_vec();
         request.encode(&mut bytes);
         let answer = self.exchange(&bytes).ok()?;
-        Some(!matches!(Reply::decode(request.verb(), &answer).ok()?, Reply::Error))
+        match Reply::decode(request.verb(), &answer).ok()? {
+            Reply::Busy => None,
+            reply => Some(reply != Reply::Error),
+        }
     }
 
     /// Sends these bytes over a connection of their own, and reads the whole reply.
@@ -340,10 +351,12 @@ mod tests {
         };
         assert!(is_denied(Some("ada"), &["ERROR", "ERROR", "ERROR"]));
         assert!(is_denied(Some("ada"), &["ERROR", "ERROR", ""]), "slowed down");
+        assert!(is_denied(Some("ada"), &["ERROR", "ERROR", "BUSY"]), "slowed down");
         assert!(!is_denied(Some("ada"), &["ERROR", "ERROR", "NO"]));
         assert!(!is_denied(Some("ada"), &["ERROR", ""]));
         assert!(is_denied(None, &["ERROR", "ERROR"]));
         assert!(!is_denied(None, &["ERROR", "NO"]));
+        assert!(matches!(added(Some("ada"), &["BUSY"]).0, Error::Busy { .. }), "and it asks nothing more");
         let (no_users, sent) = added(Some("ada"), &["ERROR", "NO"]);
         assert!(matches!(no_users, Error::NoUsers { .. }));
         assert_eq!(sent.last().unwrap(), "ACK mail 0\n");

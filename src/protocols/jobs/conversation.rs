@@ -46,8 +46,8 @@ use crate::tasks::{self, Family, Outcome, Payload, QueueName};
 const SETTLING: Duration = Duration::from_millis(5);
 /// Bytes that are read beyond the missing ones: a CRLF, and one more byte, which makes the request malformed.
 const BEHIND: usize = 3;
-/// The beginning of the reply to a request that was not carried out.
-const ERROR: &[u8] = b"ERROR";
+/// The beginnings of replies to a request that was not carried out.
+const REFUSALS: [&[u8]; 2] = [b"ERROR", b"BUSY"];
 
 /// The state that all conversations share.
 pub(super) struct JobsContext {
@@ -192,9 +192,9 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: JobStream) {
     // A client that has reset the connection gets no reply.
     let Ok(asker) = conversation.ask(&mut inbox).await else { return };
     let answered = match asker {
-        Asker::Nobody => {
+        Asker::Refused(reply) => {
             conversation.times.begin(shared.clock.now());
-            conversation.send(&conversation.written(&Reply::Error)).await
+            conversation.send(&conversation.written(&reply)).await
         }
         Asker::Anybody => conversation.answer(inbox, None).await,
         Asker::User(user) => conversation.answer(inbox, Some(&user)).await,
@@ -211,9 +211,9 @@ impl<'h> Conversation<'h> {
     async fn ask(&self, inbox: &mut RequestBuffer<'h>) -> io::Result<Asker> {
         let asker = match &self.shared.users {
             None => Asker::Anybody,
-            Some(users) => self.log_in(users, inbox).await?.map_or(Asker::Nobody, Asker::User),
+            Some(users) => self.log_in(users, inbox).await?,
         };
-        if !matches!(asker, Asker::Nobody) {
+        if !matches!(asker, Asker::Refused(_)) {
             self.read_request(inbox).await?;
         }
         Ok(asker)
@@ -442,7 +442,8 @@ impl<'h> Conversation<'h> {
         let flushed = poll_fn(|context| self.stream.poll_flush(context));
         let is_sent = rest.is_empty() && self.in_time(flushed).await.is_some();
         if is_sent {
-            let (reply, times) = ((bytes.len(), bytes.starts_with(ERROR)), [now, self.shared.clock.now()]);
+            let is_refused = REFUSALS.iter().any(|refusal| bytes.starts_with(refusal));
+            let (reply, times) = ((bytes.len(), is_refused), [now, self.shared.clock.now()]);
             let client = || self.stream.address().map_or_else(|| "gone".to_owned(), |address| address.to_string());
             self.shared.timer.sent(&self.times, reply, times, client);
         }

@@ -7,7 +7,7 @@
 //! GET <queue>                      <id> <length> <data>, NONE
 //! ACK <queue> <id>                 OK, NO       (or YES, NO)
 //! IN <queue> <id>                  YES, NO
-//! (anything else)                  ERROR
+//! (anything else)                  ERROR        (BUSY: the password was not checked)
 //! ```
 //! Where users are named, the line of `auth` comes before the request. One space separates two fields. A request may end with LF or CRLF, a reply never does. A connection carries one
 //! request, so bytes that were read with the request and stand behind it make the request malformed. [`Decoded`] says

@@ -23,8 +23,8 @@ use crate::limits::{OUTBOX_BYTES_MAX, RECEIVE_BYTES};
 use crate::protocols::sockets::is_settled;
 use crate::security::{Identity, Login};
 use crate::zmtp::{
-    Claim, Handshake, HandshakeStep, Mechanisms, MessageBounds, MessageCutter, Messages, ProtocolError, SocketType,
-    Unconsumed,
+    Claim, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, MessageBounds, MessageCutter, Messages, ProtocolError,
+    SocketType, Unconsumed,
 };
 
 /// Stage of a connection.
@@ -320,9 +320,9 @@ impl<S> Connection<S> {
     }
 
     /// Refuses the peer after its claim.
-    pub(super) fn refuse(&mut self) {
+    pub(super) fn refuse(&mut self, why: ClaimRefusal) {
         if let ConnectionStage::Shaking(handshake) = &mut self.stage {
-            handshake.refuse(self.outbox.bytes_mut());
+            handshake.refuse(why, self.outbox.bytes_mut());
         }
     }
 

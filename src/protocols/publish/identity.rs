@@ -75,8 +75,8 @@ impl Subscribers {
         subscriber.login = None;
         let is_in = match result {
             Ok(identity) => subscriber.admit(identity, held),
-            Err(_) => {
-                subscriber.deny(held);
+            Err(why) => {
+                subscriber.deny(why.into(), held);
                 false
             }
         };

@@ -27,7 +27,8 @@ use crate::clock::Now;
 use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
 use crate::security::{Identity, Login};
 use crate::zmtp::{
-    Claim, Handshake, HandshakeStep, Mechanisms, Opener, ProtocolError, SocketType, encode_error, encode_pong,
+    Claim, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, Opener, ProtocolError, SocketType, encode_error,
+    encode_pong,
 };
 
 /// The subscriptions of all, and which subscriber these are of.
@@ -247,10 +248,10 @@ impl SubscriberConnection {
     }
 
     /// Refuses the peer after its claim.
-    pub(super) fn deny(&mut self, held: &QueuedBytes) {
+    pub(super) fn deny(&mut self, why: ClaimRefusal, held: &QueuedBytes) {
         if let SubscriberStage::Shaking(handshake) = &mut self.stage {
             let mut out = Vec::new();
-            handshake.refuse(&mut out);
+            handshake.refuse(why, &mut out);
             self.queue.push_copy(&out, 0, held);
         }
     }

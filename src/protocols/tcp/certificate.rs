@@ -75,7 +75,7 @@ fn read(chain_file: &Path, key_file: &Path) -> Result<Arc<ServerConfig>, String>
         error => wrong(key_file, error),
     })?;
     if is_read_by_others(key_file) {
-        tracing::warn!("{}: others can read this key: chmod 600", key_file.display());
+        tracing::warn!("{}: others can read this key: chmod 640", key_file.display());
     }
     let versions = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -82,14 +82,16 @@ fn a_name_and_a_password_are_claimed_before_anything_is_ready() {
 
 #[test]
 fn a_peer_that_is_refused_is_told_and_cannot_go_on() {
-    let (handshake, _) = greeted(&users(true, None), Mechanism::Plain);
-    let (mut handshake, mut out) = (handshake.unwrap(), Vec::new());
-    handshake.advance(&command(b"\x05HELLO\x01a\x01b"), &mut out).unwrap();
-    handshake.refuse(&mut out);
-    assert_eq!(bodies(&out), [b"\x05ERROR\x03400".to_vec()]);
-    assert!(handshake.admit(&mut out).is_err());
-    let initiate = command(&[b"\x08INITIATE", &dealer()[..]].concat());
-    assert_eq!(handshake.advance(&initiate, &mut out), Ok((0, HandshakeStep::More)));
+    for (why, told) in [(ClaimRefusal::Wrong, b"\x05ERROR\x03400"), (ClaimRefusal::Busy, b"\x05ERROR\x03300")] {
+        let (handshake, _) = greeted(&users(true, None), Mechanism::Plain);
+        let (mut handshake, mut out) = (handshake.unwrap(), Vec::new());
+        handshake.advance(&command(b"\x05HELLO\x01a\x01b"), &mut out).unwrap();
+        handshake.refuse(why, &mut out);
+        assert_eq!(bodies(&out), [told.to_vec()]);
+        assert!(handshake.admit(&mut out).is_err());
+        let initiate = command(&[b"\x08INITIATE", &dealer()[..]].concat());
+        assert_eq!(handshake.advance(&initiate, &mut out), Ok((0, HandshakeStep::More)));
+    }
 }
 
 /// A server with CURVE, its key, and a client that has sent its HELLO and got the WELCOME.

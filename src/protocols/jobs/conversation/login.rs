@@ -1,10 +1,10 @@
 //! The user of a connection, where users are named: its line comes first, and the command behind it.
 //!
 //! ```text
-//! AUTH name password ─► Login, checked by the thread `users` ─► the command is read │ ERROR
+//! AUTH name password ─► Login, checked by the thread `users` ─► the command is read │ ERROR │ BUSY
 //! ```
-//! A line that is missing, malformed or wrong is answered with ERROR, as any other request that is refused. While a
-//! password is checked, nothing is read.
+//! A line that is missing, malformed or wrong is answered with ERROR, as any other request that is refused. A password
+//! that was not checked may be right, so it has an answer of its own. While a password is checked, nothing is read.
 
 use tokio::time::timeout;
 
@@ -12,7 +12,7 @@ use super::{Conversation, Need, RequestBuffer};
 use crate::limits::JOB_SILENCE;
 use crate::protocols::jobs::pace::Stage;
 use crate::protocols::jobs::permission::may;
-use crate::protocols::jobs::wire::{DecodedAuth, Request, decode_auth};
+use crate::protocols::jobs::wire::{DecodedAuth, Reply, Request, decode_auth};
 use crate::security::{Denied, Identity, PeerAddress, Users};
 
 /// The sender of a request.
@@ -21,17 +21,13 @@ pub(super) enum Asker {
     Anybody,
     /// A user that has logged in.
     User(Identity),
-    /// A user is needed, and none has logged in.
-    Nobody,
+    /// A user is needed, and none has logged in: the reply that says so.
+    Refused(Reply<'static>),
 }
 
 impl<'h> Conversation<'h> {
-    /// Reads the line and takes it off the request. None: there is no user.
-    pub(super) async fn log_in(
-        &self,
-        users: &Users,
-        inbox: &mut RequestBuffer<'h>,
-    ) -> std::io::Result<Option<Identity>> {
+    /// Reads the line and takes it off the request.
+    pub(super) async fn log_in(&self, users: &Users, inbox: &mut RequestBuffer<'h>) -> std::io::Result<Asker> {
         // A client that has gone meanwhile counts as local: nothing more comes from it.
         let address = self.stream.address().map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()));
         self.read_until(inbox, |bytes| match decode_auth(bytes) {
@@ -41,14 +37,18 @@ impl<'h> Conversation<'h> {
         .await?;
         let DecodedAuth::Whole { name, password, length } = decode_auth(&inbox.bytes) else {
             users.refused(address, Denied::Anonymous, "");
-            return Ok(None);
+            return Ok(Asker::Refused(Reply::Error));
         };
         let login = users.password(name, password, address);
         inbox.bytes.drain(..length);
         self.pace.enter(Stage::Busy, self.shared.clock.now());
         let checked = timeout(self.left(), self.shared.unless_over(login)).await;
         self.pace.enter(Stage::Reading, self.shared.clock.now());
-        Ok(checked.ok().flatten().and_then(Result::ok))
+        Ok(match checked.ok().flatten() {
+            Some(Ok(user)) => Asker::User(user),
+            Some(Err(Denied::Busy)) | None => Asker::Refused(Reply::Busy),
+            Some(Err(_)) => Asker::Refused(Reply::Error),
+        })
     }
 
     /// Whether the user may have the request carried out now. Without users, any client may do everything.

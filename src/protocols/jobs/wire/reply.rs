@@ -10,6 +10,7 @@ const YES: &[u8] = b"YES";
 const OK: &[u8] = b"OK";
 const NO: &[u8] = b"NO";
 const ERROR: &[u8] = b"ERROR";
+const BUSY: &[u8] = b"BUSY";
 
 /// The word that acknowledges a done job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub enum Reply<'b> {
     In(bool),
     /// The request was malformed or refused, and the queues are unchanged.
     Error,
+    /// The password was not checked, and may be right. The queues are unchanged.
+    Busy,
 }
 
 /// Why bytes are no reply of this protocol.
@@ -72,6 +75,7 @@ impl<'b> Reply<'b> {
             Self::Done(true) | Self::In(true) => out.extend(YES),
             Self::Done(false) | Self::In(false) => out.extend(NO),
             Self::Error => out.extend(ERROR),
+            Self::Busy => out.extend(BUSY),
         }
     }
 
@@ -82,6 +86,7 @@ impl<'b> Reply<'b> {
     pub fn decode(verb: Verb, bytes: &'b [u8]) -> Result<Self, Malformed> {
         let reply = match (verb, bytes) {
             (_, b"ERROR") => Some(Self::Error),
+            (_, b"BUSY") => Some(Self::Busy),
             (_, b"") => return Err(Malformed::Cut),
             (Verb::Add, id) => JobId::read(id).map(Self::Added),
             (Verb::Get, b"NONE") => Some(Self::Nothing),

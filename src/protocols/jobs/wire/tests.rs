@@ -134,6 +134,7 @@ fn replies_are_written_as_specified_and_read_again() {
         (Verb::In, Reply::In(false), b"NO"),
         (Verb::Add, Reply::Error, b"ERROR"),
         (Verb::Get, Reply::Error, b"ERROR"),
+        (Verb::In, Reply::Busy, b"BUSY"),
     ];
     for (verb, reply, expected) in rows {
         let mut bytes = Vec::new();

@@ -67,8 +67,8 @@ impl<S: ConnectionState> Connections<S> {
                 connection.identity = Some(identity);
                 connection.admit(frame_bytes)
             }
-            Err(_) => {
-                connection.refuse();
+            Err(why) => {
+                connection.refuse(why.into());
                 false
             }
         };

@@ -132,6 +132,7 @@ impl Link {
             ConnectError::Late
             | ConnectError::Unreached
             | ConnectError::Refused
+            | ConnectError::Busy
             | ConnectError::Closed
             | ConnectError::Lost => Ok(LinkStep::Idle),
             ConnectError::Denied | ConnectError::Foreign(_) | ConnectError::Endpoint(_) | ConnectError::Socket(_) => {

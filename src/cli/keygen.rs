@@ -1,0 +1,76 @@
+//! `spindle keygen`: a key of CURVE in a file, for a user or a server.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use super::CommandError;
+use super::show::Format;
+use crate::security::user_file;
+use crate::zmtp::SecretKey;
+
+#[derive(Debug, Args)]
+pub(super) struct KeygenArguments {
+    /// File for the secret key, readable for its owner alone; it must not be there yet
+    #[arg(value_name = "FILE")]
+    to: PathBuf,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes a key, and prints its public key.
+///
+/// # Errors
+/// [`CommandError::Failed`] if the file is there, or cannot be written.
+pub(super) fn keygen(arguments: &KeygenArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let key = SecretKey::generate();
+    let failed = |error: io::Error| {
+        let why = match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                "it is there already, and no key is overwritten: name another file".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        CommandError::Failed(format!("{}: {why}", arguments.to.display()))
+    };
+    user_file::write_secret(&arguments.to, &(key.to_secret_text() + "\n")).map_err(failed)?;
+    let public = key.public_key().to_string();
+    Format::of(arguments.json).print(out, &format!("{public}\n"), &json!({ "public_key": public }))
+}
+
+/// The secret key in a file that `spindle keygen` has written.
+///
+/// # Errors
+/// One line that names the file. It shows nothing of the key.
+pub(super) fn secret_key(path: &Path) -> Result<SecretKey, String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    // A key, and the ends of lines around it.
+    let read = file.take(128).read_to_string(&mut text);
+    let key = read.ok().and_then(|_| text.trim().parse().ok());
+    key.ok_or_else(|| format!("{}: this is no secret key, as `spindle keygen FILE` writes it", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_was_made_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let mut out = Vec::new();
+        keygen(&KeygenArguments { to: path.clone(), json: false }, &mut out).unwrap();
+        let key = secret_key(&path).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap().trim(), key.public_key().to_string());
+        assert!(keygen(&KeygenArguments { to: path.clone(), json: false }, &mut Vec::new()).is_err());
+        std::fs::write(&path, "a secret that is no key").unwrap();
+        assert!(!secret_key(&path).unwrap_err().contains("a secret"));
+        assert!(secret_key(Path::new("/dev/zero")).is_err());
+    }
+}
