@@ -34,7 +34,7 @@ const IPV6_NETWORK: u128 = !0 << 64;
 pub enum PeerAddress {
     /// A socket in the file system of this host.
     Local,
-    /// A host. Those of one network of IPv6 (64 bits) count as one.
+    /// A host. Those of one network of IPv6 (64 bits) count as one, but for this host itself.
     Host(IpAddr),
 }
 
@@ -43,7 +43,9 @@ impl PeerAddress {
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self::Host(match address.to_canonical() {
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
+            IpAddr::V6(address) if !address.is_loopback() => {
+                Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into()
+            }
             address => address,
         })
     }
@@ -62,6 +64,7 @@ impl std::fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Local => f.write_str("a local socket"),
+            Self::Host(IpAddr::V6(network)) if !network.is_loopback() => write!(f, "{network}/64"),
             Self::Host(address) => address.fmt(f),
         }
     }
@@ -394,6 +397,9 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("::1"), of("::2"), "loopback is a network of its own");
+        let shown = ["::1", "2001:db8::1", "::ffff:10.0.0.1"].map(|text| of(text).to_string());
+        assert_eq!(shown, ["::1", "2001:db8::/64", "10.0.0.1"]);
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 }

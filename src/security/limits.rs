@@ -39,6 +39,8 @@ pub const WRONG_PASSWORD_MEMORY: Duration = Duration::from_secs(60);
 pub const ADDRESSES_MAX: usize = 4_096;
 /// A refusal of an address is logged at most once in this time (`OPERATION.md`).
 pub const REFUSAL_LOG_PAUSE: Duration = Duration::from_secs(1);
+/// Refusals of all addresses that are logged in this time (`OPERATION.md`): a log that a person can still read.
+pub const REFUSAL_LOG_LINES_MAX: usize = 10;
 
 const _: () = assert!(ATTEMPTS_PER_ADDRESS_MAX < ATTEMPTS_MAX);
 const _: () = assert!(WRONG_PASSWORD_PAUSE_MAX.as_millis() < crate::limits::HANDSHAKE_TIMEOUT.as_millis());

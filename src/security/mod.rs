@@ -39,7 +39,7 @@ pub use attempts::PeerAddress;
 pub use logins::{LoginReader, Logins, NO_LOGIN};
 pub use password::HashedPassword;
 pub use permissions::{Access, Coverage, Permissions, Prefixes, Resource};
-pub use refusals::Denied;
+pub use refusals::{Denied, RefusalPace};
 pub use users::{User, UserList};
 
 use crate::clock::Clock;
@@ -91,8 +91,7 @@ impl Identity {
         self.origin.as_ref().is_none_or(|(users, _)| users.is_current(self))
     }
 
-    /// Counts that a request was refused for lack of a permission, and logs it if the address had no refusal in the
-    /// last second.
+    /// Counts that a request was refused for lack of a permission, and logs it if the [`RefusalPace`] allows.
     pub fn note_denied(&self) {
         if let Some((users, address)) = &self.origin {
             users.refused(*address, Denied::Permission, self.name());
@@ -260,8 +259,7 @@ impl Users {
         known.list.named(identity.name()).is_some_and(|user| Arc::ptr_eq(user, &identity.user))
     }
 
-    /// Counts a refusal, and logs it if its address had none in the last second. `who` is a name or a key as the peer
-    /// gave it.
+    /// Counts a refusal, and logs it if the [`RefusalPace`] allows. `who` is a name or a key as the peer gave it.
     pub fn refused(&self, address: PeerAddress, why: Denied, who: &str) {
         if self.0.refusals.note(address, why, self.0.clock.now()) {
             tracing::warn!("{}", refusals::line(address, why, who));

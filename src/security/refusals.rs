@@ -1,9 +1,7 @@
-//! Refused peers and the reasons: counted, and logged at most once a second for each address.
-
-use std::collections::HashMap;
+//! Refused peers and the reasons: counted, and logged at most once a second for each address and ten times altogether.
 
 use super::attempts::PeerAddress;
-use super::limits::{ADDRESSES_MAX, REFUSAL_LOG_PAUSE};
+use super::limits::{REFUSAL_LOG_LINES_MAX, REFUSAL_LOG_PAUSE};
 use crate::clock::Now;
 use crate::lock::Mutex;
 use crate::stats::SharedCounter;
@@ -65,12 +63,41 @@ pub(super) fn line(address: PeerAddress, why: Denied, who: &str) -> String {
     format!("{address}: refused {:?}: {why}", who.chars().take(NAME_CHARS_MAX).collect::<String>())
 }
 
-/// The counts, and the times of the last lines.
+/// Limits the log lines that refused peers can cause: one for each address and [`REFUSAL_LOG_LINES_MAX`] altogether in
+/// [`REFUSAL_LOG_PAUSE`].
+///
+/// ```
+/// # use spindle::{clock::Now, security::{PeerAddress, RefusalPace}};
+/// let mut pace = RefusalPace::default();
+/// assert!(pace.is_time(PeerAddress::Local, Now::from_millis(0)));
+/// assert!(!pace.is_time(PeerAddress::Local, Now::from_millis(999)));
+/// assert!(pace.is_time(PeerAddress::Local, Now::from_millis(1_000)));
+/// ```
+#[derive(Debug, Default)]
+pub struct RefusalPace {
+    /// The lines of the last pause.
+    logged: Vec<(PeerAddress, Now)>,
+}
+
+impl RefusalPace {
+    /// Whether a refusal of this address may be logged `now`. True counts as logged.
+    pub fn is_time(&mut self, address: PeerAddress, now: Now) -> bool {
+        self.logged.retain(|(_, last)| now < last.after(REFUSAL_LOG_PAUSE));
+        let is_time =
+            self.logged.len() < REFUSAL_LOG_LINES_MAX && self.logged.iter().all(|(logged, _)| *logged != address);
+        if is_time {
+            self.logged.push((address, now));
+        }
+        is_time
+    }
+}
+
+/// The counts, and the pace of the lines.
 #[derive(Default)]
 pub(super) struct Refusals {
     /// Indexed by [`Denied`]. Any thread adds, STATS reads.
     counts: [SharedCounter; Denied::ALL.len()],
-    logged: Mutex<HashMap<PeerAddress, Now>>,
+    pace: Mutex<RefusalPace>,
 }
 
 impl Refusals {
@@ -79,19 +106,7 @@ impl Refusals {
         if let Some(count) = self.counts.get(why as usize) {
             count.add(1);
         }
-        let mut logged = self.logged.lock();
-        if logged.get(&address).is_some_and(|last| now < last.after(REFUSAL_LOG_PAUSE)) {
-            return false;
-        }
-        if logged.len() >= ADDRESSES_MAX {
-            logged.retain(|_, last| now < last.after(REFUSAL_LOG_PAUSE));
-        }
-        // With so many addresses in one second, a line for each of them would be too many.
-        let has_room = logged.len() < ADDRESSES_MAX;
-        if has_room {
-            logged.insert(address, now);
-        }
-        has_room
+        self.pace.lock().is_time(address, now)
     }
 
     pub(super) fn count(&self, why: Denied) -> u64 {
@@ -133,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_bounded() {
+    fn the_lines_of_all_addresses_are_bounded() {
         let refusals = Refusals::default();
         let address = |number: u32| PeerAddress::of(IpAddr::V4(number.into()));
         let note = |number, millis| refusals.note(address(number), Denied::Key, Now::from_millis(millis));
-        let many = u32::try_from(ADDRESSES_MAX).unwrap_or(0);
-        assert!((0..many).all(|number| note(number, 0)));
-        assert!(!note(many, 10), "and is counted all the same");
-        assert_eq!(refusals.count(Denied::Key), u64::from(many) + 1);
-        assert!(note(many, 1_000));
+        let most = u32::try_from(REFUSAL_LOG_LINES_MAX).unwrap_or(0);
+        assert!((0..most).all(|number| note(number, 0)));
+        assert!(!note(most, 10), "and is counted all the same");
+        assert_eq!(refusals.count(Denied::Key), u64::from(most) + 1);
+        assert!(note(most, 1_000));
     }
 }

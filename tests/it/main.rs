@@ -36,6 +36,8 @@ mod descriptors;
 mod dump;
 /// A server that ends answers the requests that it took, and publishes the changes that it committed.
 mod ending;
+/// A server with all of its ZeroMQ endpoints, and what clients say there.
+mod endpoints;
 /// Events over HTTP: every row, values, restrictions of the queue, and refusals.
 mod events;
 /// Events when clients, workers, servers and databases go away in the middle.
@@ -144,6 +146,8 @@ mod tls;
 mod top;
 /// Unread replies, and the memory of the tables.
 mod unfinished;
+/// Peers that speak something else than ZMTP 3: refused, and named in the log.
+mod unknown_peers;
 mod unread;
 /// Users: the commands that edit their file, and what each may reach.
 mod users;

@@ -8,6 +8,7 @@
 //! ```
 
 use super::super::connection::{Connection, InputEnd};
+use super::super::fault::note_fault;
 use super::super::send_buffer::SendBuffer;
 use super::{ConnectionId, ConnectionState, Connections, get};
 use crate::clock::Now;
@@ -275,9 +276,7 @@ impl<S: ConnectionState> Connections<S> {
             Err(InputEnd::Gone) => self.close(id),
             Err(InputEnd::Fault(fault)) => {
                 tracing::debug!("a connection ends: {fault}");
-                if let Some(authentication) = &self.authentication {
-                    authentication.note_fault(connection.descriptor(), &fault);
-                }
+                note_fault(connection.descriptor(), &fault, self.authentication.as_ref());
                 connection.faulty = true;
                 if connection.held.is_none() {
                     self.disconnect(id);
