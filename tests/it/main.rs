@@ -94,6 +94,8 @@ mod mirror;
 mod native;
 /// Nonsense on the command line, to every command.
 mod nonsense;
+/// Clients that wait for nothing, and clients of which each byte comes by itself.
+mod one_packet;
 /// The Debian package: built, installed, run as its unit runs it, and removed.
 mod package;
 /// The page for an operator, in a real browser.
