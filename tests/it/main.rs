@@ -62,6 +62,8 @@ mod history_trial;
 mod holding;
 /// Peers that do their worst while the server ends.
 mod hostile;
+/// The files of `ipc://` endpoints: removed, replaced, and left alone.
+mod ipc_files;
 /// Durable jobs over TCP: the states of a job, queues, leases, the end of the server, the command line.
 mod jobs;
 /// The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and malformed requests.

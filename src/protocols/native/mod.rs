@@ -36,6 +36,7 @@ mod listen;
 mod listeners;
 mod receive_buffer;
 mod send_buffer;
+mod socket_file;
 mod spin;
 #[cfg(test)]
 pub(crate) mod tests;
