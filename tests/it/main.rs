@@ -64,6 +64,8 @@ mod holding;
 mod hostile;
 /// The files of `ipc://` endpoints: removed, replaced, and left alone.
 mod ipc_files;
+/// Endpoints of IPv6 and of `localhost`, under every flag.
+mod ipv6;
 /// Durable jobs over TCP: the states of a job, queues, leases, the end of the server, the command line.
 mod jobs;
 /// The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and malformed requests.

@@ -1,12 +1,15 @@
 //! Endpoints that clients connect to: `tcp://ADDRESS:PORT` and `ipc://PATH`, as libzmq writes them.
 //!
 //! ```text
-//! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://[::1]:5557    tcp://127.0.0.1:* (a free port)
-//! tcp://eth0:5557 (the first address of IPv4 that an interface has)
+//! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://127.0.0.1:* (a free port)
+//! tcp://[::1]:5557        tcp://[::]:5557 (all of IPv6 and of IPv4)
+//! tcp://localhost:5557 (127.0.0.1)    tcp://eth0:5557 (the first address of IPv4 that an interface has)
 //! ipc:///run/spindle      ipc://@name (without a file)
 //! ```
+//! `[::]` listens to both versions, whatever `net.ipv6.bindv6only` says. The peers of IPv4 then have addresses such as
+//! `::ffff:10.0.0.1`, which count as those of IPv4 everywhere.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -60,6 +63,9 @@ impl BoundListener {
         let descriptor = socket_with(family, SocketType::STREAM, FLAGS, None)?;
         // A restarted server binds while connections of its predecessor are still winding up.
         sockopt::set_socket_reuseaddr(&descriptor, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&descriptor, false)?;
+        }
         bind(&descriptor, &address)?;
         listen(&descriptor, ACCEPT_BACKLOG)?;
         let bound = SocketAddr::try_from(getsockname(&descriptor)?)?;
@@ -129,16 +135,18 @@ pub fn is_local(endpoint: &str) -> bool {
     match endpoint.split_once("://") {
         Some(("ipc", _)) => true,
         Some(("tcp", rest)) => {
-            rest.rsplit_once(':').and_then(|(host, _)| address(host)).is_some_and(|address| address.to_canonical().is_loopback())
+            rest.rsplit_once(':').and_then(|(host, _)| address(host)).is_some_and(|address| address.is_loopback())
         }
         _ => false,
     }
 }
 
+/// The address of a host as an endpoint has it. An address of IPv4 in the form of IPv6 is one of IPv4.
 fn address(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(host) => host.parse().ok().map(IpAddr::V6),
+        Some(host) => host.parse::<Ipv6Addr>().ok().map(|address| address.to_canonical()),
         None if host == "*" => Some(Ipv4Addr::UNSPECIFIED.into()),
+        None if host.eq_ignore_ascii_case("localhost") => Some(Ipv4Addr::LOCALHOST.into()),
         None => host.parse().ok().or_else(|| address_of(host)).map(IpAddr::V4),
     }
 }
