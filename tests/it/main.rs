@@ -112,6 +112,8 @@ mod python_package;
 mod pyzmq;
 /// The README: its terminal script and its Python as they are printed, its length, and the links of all pages.
 mod readme;
+/// Clients of other projects: the `zmq` crate, C, Node, Java, and Python with CURVE.
+mod real_peers;
 /// Scans beside writers: an element that stays is in one of the pages.
 mod scanning;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.
