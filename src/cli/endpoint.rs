@@ -3,7 +3,7 @@
 //! A command that connects takes `HOST:PORT`, `:PORT` and `PORT` too: there is only one way to connect to them. A server
 //! takes whole endpoints alone, since a short one does not say who may reach it.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::curve_flags::ZeromqLogin;
@@ -36,7 +36,7 @@ pub(super) fn endpoint(typed: &str) -> Result<String, String> {
         _ => false,
     };
     if !good {
-        return Err("an endpoint is tcp://HOST:PORT or ipc://PATH".to_owned());
+        return Err("an endpoint is tcp://HOST:PORT or ipc://PATH, with an address of IPv6 in brackets".to_owned());
     }
     Ok(typed.to_owned())
 }
@@ -110,8 +110,10 @@ pub(super) fn listening(typed: &str) -> Result<Listening, String> {
     if typed == OFF {
         return Ok(Listening(None));
     }
-    let first = address(typed)?.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
-    first.map(|first| Listening(Some(first))).ok_or_else(|| format!("this host knows no address for {typed}"))
+    let known: Vec<SocketAddr> = address(typed)?.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    // As in an endpoint, a name is that of an address of IPv4 if it has one.
+    let one = known.iter().find(|address| address.is_ipv4()).or(known.first()).copied();
+    one.map(|first| Listening(Some(first))).ok_or_else(|| format!("this host knows no address for {typed}"))
 }
 
 /// `HOST:PORT`, or a port of this host.
@@ -127,11 +129,15 @@ pub(super) fn address(typed: &str) -> Result<String, String> {
     if good { Ok(typed.to_owned()) } else { Err("an address is HOST:PORT or PORT".to_owned()) }
 }
 
-/// Whether this is `HOST:PORT`. A server binds any port for `*`.
+/// Whether this is `HOST:PORT`. A server binds any port for `*`. An address of IPv6 stands in brackets.
 fn is_address(address: &str) -> bool {
-    address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && (port == "*" || port.parse::<u16>().is_ok()))
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        // The address of a link has its interface behind it.
+        Some(inside) => inside.split('%').next().is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()),
+        None => !host.is_empty() && !host.contains([':', '[', ']']),
+    };
+    is_host && (port == "*" || port.parse::<u16>().is_ok())
 }
 
 /// How long to wait for the server.
@@ -182,7 +188,8 @@ mod tests {
 
     #[test]
     fn addresses_and_paths_are_endpoints() {
-        for good in ["tcp://127.0.0.1:5555", "tcp://*:0", "tcp://[::1]:*", "tcp://eth0:1", "ipc:///tmp/s"] {
+        let good = ["tcp://127.0.0.1:5555", "tcp://*:0", "tcp://[::1]:*", "tcp://[::]:1", "tcp://[fe80::1%eth0]:1"];
+        for good in good.into_iter().chain(["tcp://localhost:1", "tcp://eth0:1", "ipc:///tmp/s"]) {
             assert_eq!(endpoint(good), Ok(good.to_owned()));
         }
     }
@@ -197,6 +204,14 @@ mod tests {
         assert!(listening(OFF).is_ok_and(|Listening(address)| address.is_none()));
         let listening = listening("0").map(|Listening(address)| address.map(|address| address.to_string()));
         assert_eq!(listening, Ok(Some("127.0.0.1:0".to_owned())));
+    }
+
+    /// A name with addresses of both versions was listened at on one of IPv6 alone.
+    #[test]
+    fn a_name_is_listened_at_on_its_address_of_ipv4() {
+        let at = |typed| listening(typed).map(|Listening(address)| address.map(|address| address.to_string()));
+        assert_eq!(at("localhost:1"), Ok(Some("127.0.0.1:1".to_owned())));
+        assert_eq!(at("[::]:1"), Ok(Some("[::]:1".to_owned())));
     }
 
     #[test]
@@ -235,7 +250,8 @@ mod tests {
     fn anything_else_is_refused() {
         let long = format!("ipc://{}", "p".repeat(108));
         let bad = ["", "5555", "127.0.0.1:5555", "tcp://", "tcp://:1", "tcp://h:65536", "ipc://", "udp://h:1", &long];
-        for bad in bad {
+        for bad in bad.into_iter().chain(["tcp://::1:1", "tcp://[::1]", "tcp://[h]:1", "tcp://[::1:1", "tcp://::1]:1"])
+        {
             assert!(endpoint(bad).is_err(), "{bad}");
         }
         assert!(endpoint(OFF).is_err());

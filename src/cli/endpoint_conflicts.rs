@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! tcp://127.0.0.1:5555   tcp://*:5555   0.0.0.0:5555     one place: the port, and hosts that meet
+//! tcp://[::]:5555        any of these                    one place: all of IPv6 and of IPv4
 //! tcp://127.0.0.1:5555   tcp://127.0.0.2:5555            two
 //! tcp://127.0.0.1:*      127.0.0.1:0                     as many as are asked for: the system chooses
 //! ```
 //! A host that is a name or an interface is compared as text. The system finds what this module does not.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::CommandError;
 
@@ -27,9 +28,15 @@ enum Host<'e> {
 impl Host<'_> {
     /// Whether connections to one host may be connections to the other.
     fn meets(self, other: Self) -> bool {
-        let is_any = |host| matches!(host, Host::Address(address) if address.is_unspecified());
-        let is_v4 = |host| !matches!(host, Host::Address(IpAddr::V6(_)));
-        self == other || is_v4(self) == is_v4(other) && (is_any(self) || is_any(other))
+        let holds = |host, other| match host {
+            Host::Address(IpAddr::V6(address)) => address.is_unspecified(),
+            // A name is that of an address of IPv4.
+            Host::Address(IpAddr::V4(address)) => {
+                address.is_unspecified() && !matches!(other, Host::Address(IpAddr::V6(_)))
+            }
+            Host::Named(_) => false,
+        };
+        self == other || holds(self, other) || holds(other, self)
     }
 }
 
@@ -43,8 +50,12 @@ impl<'e> Place<'e> {
         let port = port.parse().ok().filter(|port| *port != 0)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let host = match bare {
-            "*" => Host::Address(IpAddr::from([0, 0, 0, 0])),
-            _ => bare.parse().map_or(Host::Named(bare), Host::Address),
+            "*" => Host::Address(Ipv4Addr::UNSPECIFIED.into()),
+            _ if bare.eq_ignore_ascii_case("localhost") => Host::Address(Ipv4Addr::LOCALHOST.into()),
+            _ => {
+                let address = bare.parse().map(|address: IpAddr| address.to_canonical());
+                address.map_or(Host::Named(bare), Host::Address)
+            }
         };
         Some(Self::Port { host, port })
     }
@@ -99,6 +110,12 @@ mod tests {
             ("tcp://*:5555", "tcp://127.0.0.1:5555"),
             ("tcp://10.0.0.1:5555", "0.0.0.0:5555"),
             ("tcp://[::]:5555", "tcp://[::1]:5555"),
+            ("tcp://[::]:5555", "tcp://127.0.0.1:5555"),
+            ("tcp://[::]:5555", "tcp://*:5555"),
+            ("tcp://[::]:5555", "tcp://eth0:5555"),
+            ("tcp://[::1]:5555", "[::1]:5555"),
+            ("tcp://[::ffff:127.0.0.1]:5555", "tcp://localhost:5555"),
+            ("tcp://localhost:5555", "tcp://127.0.0.1:5555"),
             ("tcp://eth0:5555", "tcp://eth0:5555"),
             ("tcp://eth0:5555", "tcp://*:5555"),
             ("ipc:///run/s", "ipc:///run/s"),
@@ -117,6 +134,8 @@ mod tests {
             ("--kv", "tcp://127.0.0.1:5555"),
             ("--kv", "tcp://127.0.0.2:5555"),
             ("--kv", "tcp://[::1]:5555"),
+            ("--kv", "tcp://*:5557"),
+            ("--kv", "tcp://[::1]:5557"),
             ("--publish", "tcp://127.0.0.1:5556"),
             ("--feed", "tcp://127.0.0.1:*"),
             ("--lockstep", "tcp://127.0.0.1:*"),

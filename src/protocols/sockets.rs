@@ -12,7 +12,7 @@ mod stop;
 mod wait;
 
 pub use endpoint::BindError;
-pub(crate) use endpoint::{bind_error, occupied};
+pub(crate) use endpoint::bind_error;
 pub use mailbox::Mailbox;
 pub(crate) use settled::is_settled;
 pub use stop::{ServeError, Stopper};

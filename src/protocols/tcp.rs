@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_ipv6_v6only;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
@@ -140,6 +141,10 @@ impl PausableAcceptor {
         let bound = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
+            if address.is_ipv6() {
+                // As `native::BoundListener`: `[::]` is all of IPv4 too, whatever the system's default is.
+                set_ipv6_v6only(&socket, false)?;
+            }
             socket.bind(address)?;
             let socket = socket.listen(backlog)?;
             Ok(Self {

@@ -41,7 +41,7 @@ pub use address::PeerAddress;
 pub use login::Login;
 pub use password::HashedPassword;
 pub use permissions::{Access, Coverage, Permissions, Prefixes, Resource};
-pub use refusals::Denied;
+pub use refusals::{Denied, RefusalPace};
 pub use users::{User, UserList};
 
 use crate::clock::{Clock, Now};
@@ -211,8 +211,7 @@ impl Users {
         known.list.named(identity.name()).is_some_and(|user| Arc::ptr_eq(user, &identity.user))
     }
 
-    /// Counts a refusal, and logs it if its address had no line in the last second, and all had less than ten. `who` is
-    /// a name or a key as the peer gave it.
+    /// Counts a refusal, and logs it if the [`RefusalPace`] allows. `who` is a name or a key as the peer gave it.
     pub fn refused(&self, address: PeerAddress, why: Denied, who: &str) {
         if let Some(unlogged) = self.0.refusals.note(address, why, self.0.clock.now()) {
             tracing::warn!("{}", refusals::line(address, why, who, unlogged));

@@ -79,26 +79,50 @@ pub(super) fn line(address: PeerAddress, why: Denied, who: &str, unlogged: u64) 
     format!("{address}: refused {who:?}: {why}{more}")
 }
 
-/// The counts, and the last lines.
-#[derive(Default)]
-pub(super) struct Refusals {
-    /// Indexed by [`Denied`]. Any thread adds, STATS reads.
-    counts: [SharedCounter; Denied::ALL.len()],
-    lines: Mutex<Lines>,
-}
-
-/// The lines of the last second.
-#[derive(Default)]
-struct Lines {
-    /// From the oldest, at most [`REFUSAL_LINES_MAX`].
+/// Limits the log lines that refused peers can cause: one for each address and [`REFUSAL_LINES_MAX`] altogether in
+/// [`REFUSAL_LOG_PAUSE`].
+///
+/// ```
+/// # use spindle::{clock::Now, security::{PeerAddress, RefusalPace}};
+/// let mut pace = RefusalPace::default();
+/// let mut note = |millis| pace.note(PeerAddress::Local, Now::from_millis(millis));
+/// assert_eq!([0, 999, 1_000].map(&mut note), [Some(0), None, Some(1)]);
+/// ```
+#[derive(Debug, Default)]
+pub struct RefusalPace {
+    /// The lines of the last second, from the oldest.
     recent: VecDeque<Line>,
     /// Refusals since the last line.
     unlogged: u64,
 }
 
+#[derive(Debug)]
 struct Line {
     address: PeerAddress,
     at: Now,
+}
+
+impl RefusalPace {
+    /// If a refusal of this address may be logged `now`, returns how many before it were not. That counts as logged.
+    pub fn note(&mut self, address: PeerAddress, now: Now) -> Option<u64> {
+        while self.recent.front().is_some_and(|line| line.at.after(REFUSAL_LOG_PAUSE) <= now) {
+            self.recent.pop_front();
+        }
+        if self.recent.len() >= REFUSAL_LINES_MAX || self.recent.iter().any(|line| line.address == address) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.recent.push_back(Line { address, at: now });
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
+/// The counts, and the pace of the lines.
+#[derive(Default)]
+pub(super) struct Refusals {
+    /// Indexed by [`Denied`]. Any thread adds, STATS reads.
+    counts: [SharedCounter; Denied::ALL.len()],
+    pace: Mutex<RefusalPace>,
 }
 
 impl Refusals {
@@ -107,16 +131,7 @@ impl Refusals {
         if let Some(count) = self.counts.get(why as usize) {
             count.add(1);
         }
-        let Lines { recent, unlogged } = &mut *self.lines.lock();
-        while recent.front().is_some_and(|line| line.at.after(REFUSAL_LOG_PAUSE) <= now) {
-            recent.pop_front();
-        }
-        if recent.len() >= REFUSAL_LINES_MAX || recent.iter().any(|line| line.address == address) {
-            *unlogged += 1;
-            return None;
-        }
-        recent.push_back(Line { address, at: now });
-        Some(std::mem::take(unlogged))
+        self.pace.lock().note(address, now)
     }
 
     pub(super) fn count(&self, why: Denied) -> u64 {
@@ -157,7 +172,7 @@ mod tests {
         let next = lines(200, 1_000);
         assert_eq!((next.len(), next.first()), (REFUSAL_LINES_MAX, Some(&190)));
         assert_eq!(refusals.count(Denied::Password), 300);
-        assert!(refusals.lines.lock().recent.len() <= REFUSAL_LINES_MAX);
+        assert!(refusals.pace.lock().recent.len() <= REFUSAL_LINES_MAX);
     }
 
     #[test]

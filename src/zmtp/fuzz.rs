@@ -17,7 +17,7 @@ const BYTES_MAX: u64 = 64;
 /// bytes that it sent.
 fn shake(bytes: &[u8], size: usize) -> (usize, Result<HandshakeStep, ProtocolError>, Vec<u8>) {
     let mut out = Vec::new();
-    let mut handshake = Handshake::begin(SocketType::Router, &mut out);
+    let mut handshake = Handshake::open(SocketType::Router, &mut out);
     let (mut taken, mut came) = (0, 0);
     loop {
         came = (came + size).min(bytes.len());

@@ -7,11 +7,10 @@
 //! +32  00                               as-server: 01 for the server of PLAIN and CURVE
 //! +33  31 zero bytes
 //! ```
-//! A peer of ZMTP 1 begins with the length of its identity instead, and a peer of ZMTP 2 has a smaller version.
-//! [`check`] recognizes both as early as their bytes allow.
+//! [`check`] recognizes a peer that sends something else as early as its bytes allow.
 
-use super::ProtocolError;
 use super::mechanism::Mechanism;
+use super::{ProtocolError, SpokenProtocol};
 
 /// Bytes of a greeting.
 pub(super) const GREETING_BYTES: usize = 64;
@@ -34,8 +33,8 @@ pub(super) const GREETING: [u8; GREETING_BYTES] = {
     bytes
 };
 
-/// Bytes of a greeting before the mechanism. A server that takes several mechanisms sends these first, and the rest
-/// when it knows which one its peer wants. A peer needs no more than these to send all of its greeting.
+/// Bytes of a greeting before the mechanism. A server sends these first. The rest follows when the peer has told its
+/// version, or the mechanism that it wants if there are several. A peer needs no more to send all of its greeting.
 pub(super) const BEFORE_MECHANISM: usize = MECHANISM.start;
 const AS_SERVER_AT: usize = 32;
 
@@ -62,19 +61,27 @@ pub(super) fn client_greeting(mechanism: Mechanism) -> [u8; GREETING_BYTES] {
 /// # Errors
 /// The first violation, as soon as the bytes show it.
 pub(super) fn check(bytes: &[u8]) -> Result<Option<Mechanism>, ProtocolError> {
-    if bytes.first().is_some_and(|first| *first != SIGNATURE_FIRST)
-        || bytes.get(SIGNATURE_BYTES - 1).is_some_and(|last| last & 1 == 0)
-    {
-        return Err(ProtocolError::NotZmtp);
-    }
-    if let Some(major) = bytes.get(MAJOR_AT).copied().filter(|major| *major < MAJOR) {
-        return Err(ProtocolError::Version { major });
+    if let Some(spoken) = other_protocol(bytes) {
+        return Err(ProtocolError::OtherProtocol { spoken });
     }
     let Some(greeting) = bytes.get(..GREETING_BYTES) else { return Ok(None) };
     let mechanism = greeting.get(MECHANISM).unwrap_or_default();
     let name = mechanism.split(|byte| *byte == 0).next().unwrap_or_default();
     let unknown = || ProtocolError::Mechanism { mechanism: super::command::text(name) };
     Mechanism::by_name(name).ok_or_else(unknown).map(Some)
+}
+
+/// What a peer speaks that does not speak ZMTP 3. The signature of ZMTP begins like a long frame of ZMTP 1.0.
+fn other_protocol(bytes: &[u8]) -> Option<SpokenProtocol> {
+    if bytes.first() != Some(&SIGNATURE_FIRST) {
+        return SpokenProtocol::of(bytes);
+    }
+    match (bytes.get(SIGNATURE_BYTES - 1), bytes.get(MAJOR_AT)) {
+        (Some(0), _) | (Some(_), Some(0)) => Some(SpokenProtocol::Zmtp1),
+        (Some(last), _) if last & 1 == 0 => Some(SpokenProtocol::Unknown),
+        (Some(_), Some(1..MAJOR)) => Some(SpokenProtocol::Zmtp2),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -94,11 +101,19 @@ mod tests {
     }
 
     #[test]
-    fn older_peers_and_others_are_known_by_their_first_bytes() {
-        assert_eq!(check(b"\x01\x00"), Err(ProtocolError::NotZmtp), "ZMTP 1: an empty identity");
-        assert_eq!(check(b"\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05"), Err(ProtocolError::Version { major: 1 }), "ZMTP 2");
-        assert_eq!(check(b"GET / HTTP/1.1\r\n"), Err(ProtocolError::NotZmtp));
-        assert_eq!(check(b"\xff\0\0\0\0\0\0\0\x01\x00"), Err(ProtocolError::NotZmtp), "a long frame of ZMTP 1");
+    fn older_peers_and_others_are_known_as_early_as_their_bytes_allow() {
+        let rows: [(&[u8], SpokenProtocol); 6] = [
+            (b"\xff\0\0\0\0\0\0\x01\x00\x00", SpokenProtocol::Zmtp1),
+            (b"\xff\0\0\0\0\0\0\0\x01\x7f\x00", SpokenProtocol::Zmtp1),
+            (b"\xff\0\0\0\0\0\0\0\x01\x7f\x01", SpokenProtocol::Zmtp2),
+            (b"\xff\0\0\0\0\0\0\0\x01\x7f\x02", SpokenProtocol::Zmtp2),
+            (b"\xff\0\0\0\0\0\0\0\x01\x02", SpokenProtocol::Unknown),
+            (b"\x01\x00", SpokenProtocol::Zmtp1),
+        ];
+        for (bytes, spoken) in rows {
+            assert_eq!(check(bytes), Err(ProtocolError::OtherProtocol { spoken }), "{}", bytes.escape_ascii());
+            assert_eq!(check(bytes.split_last().map_or(bytes, |(_, begun)| begun)), Ok(None));
+        }
     }
 
     #[test]

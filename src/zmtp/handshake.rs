@@ -140,6 +140,8 @@ enum Stage {
 pub struct Handshake {
     ours: SocketType,
     mechanisms: Option<Arc<Mechanisms>>,
+    /// Our greeting is sent whole, and not just its beginning.
+    is_greeted: bool,
     stage: Stage,
     cipher: Option<Box<Cipher>>,
 }
@@ -155,17 +157,26 @@ impl Handshake {
     #[must_use]
     pub fn begin(ours: SocketType, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&GREETING);
-        Self { ours, mechanisms: None, stage: Stage::Greeting, cipher: None }
+        Self { ours, mechanisms: None, is_greeted: true, stage: Stage::Greeting, cipher: None }
+    }
+
+    /// Begins the handshake of a server that lets everybody in: appends the beginning of our greeting to `out`. The rest
+    /// follows when the peer has told its version. JeroMQ of ZMTP 2.0 closes a connection on which a whole greeting of
+    /// ZMTP 3 comes first, and so would never tell.
+    #[must_use]
+    pub fn open(ours: SocketType, out: &mut Vec<u8>) -> Self {
+        out.extend(GREETING.iter().take(BEFORE_MECHANISM));
+        Self { ours, mechanisms: None, is_greeted: false, stage: Stage::Greeting, cipher: None }
     }
 
     /// Begins the handshake of a server with these mechanisms: appends the beginning of our greeting to `out`.
     #[must_use]
     pub fn serve(ours: SocketType, mechanisms: &Arc<Mechanisms>, out: &mut Vec<u8>) -> Self {
-        if matches!(**mechanisms, Mechanisms::Open) {
-            return Self::begin(ours, out);
+        let opened = Self::open(ours, out);
+        match **mechanisms {
+            Mechanisms::Open => opened,
+            Mechanisms::Users { .. } => Self { mechanisms: Some(Arc::clone(mechanisms)), ..opened },
         }
-        out.extend(GREETING.iter().take(BEFORE_MECHANISM));
-        Self { ours, mechanisms: Some(Arc::clone(mechanisms)), stage: Stage::Greeting, cipher: None }
     }
 
     /// Continues with the bytes that have come and were not taken yet. Returns how many are taken now, and the result.
@@ -176,7 +187,11 @@ impl Handshake {
     pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, HandshakeStep), ProtocolError> {
         let mut taken = 0;
         if matches!(self.stage, Stage::Greeting) {
-            let Some(mechanism) = check(bytes)? else { return Ok((0, HandshakeStep::More)) };
+            let theirs = check(bytes)?;
+            if self.mechanisms.is_none() && bytes.len() >= BEFORE_MECHANISM {
+                self.finish_greeting(Mechanism::Null, out);
+            }
+            let Some(mechanism) = theirs else { return Ok((0, HandshakeStep::More)) };
             taken = GREETING_BYTES;
             self.greet(mechanism, out)?;
         }
@@ -198,10 +213,8 @@ impl Handshake {
     /// Answers the greeting of a peer that wants this mechanism.
     fn greet(&mut self, mechanism: Mechanism, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let taken = self.mechanisms.as_ref().map_or(mechanism == Mechanism::Null, |ours| ours.take(mechanism));
-        if let Some(ours) = &self.mechanisms {
-            let shown = if taken { mechanism } else { ours.preferred() };
-            out.extend(greeting_of(shown).iter().skip(BEFORE_MECHANISM));
-        }
+        let preferred = self.mechanisms.as_ref().map_or(Mechanism::Null, |ours| ours.preferred());
+        self.finish_greeting(if taken { mechanism } else { preferred }, out);
         if !taken {
             return Err(ProtocolError::Mechanism { mechanism: mechanism.name().to_owned() });
         }
@@ -214,6 +227,13 @@ impl Handshake {
             Mechanism::Curve => Stage::CurveHello,
         };
         Ok(())
+    }
+
+    /// Sends the rest of our greeting, with this mechanism.
+    fn finish_greeting(&mut self, mechanism: Mechanism, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.is_greeted, true) {
+            out.extend(greeting_of(mechanism).iter().skip(BEFORE_MECHANISM));
+        }
     }
 
     /// The READY of NULL.
@@ -359,6 +379,31 @@ mod tests {
             assert_eq!(taken, length, "{size}: messages are left alone");
             assert_eq!(out, sent_by(SocketType::Router), "{size}");
         }
+    }
+
+    #[test]
+    fn a_server_sends_the_rest_of_its_greeting_when_its_peer_has_told_its_version() {
+        let mut out = Vec::new();
+        let mut handshake = Handshake::open(SocketType::Router, &mut out);
+        assert_eq!(out, GREETING[..BEFORE_MECHANISM]);
+        assert_eq!(handshake.advance(&GREETING[..BEFORE_MECHANISM - 1], &mut out), Ok((0, HandshakeStep::More)));
+        assert_eq!(out, GREETING[..BEFORE_MECHANISM]);
+        // A peer that waits for our mechanism before it tells its own.
+        for told in BEFORE_MECHANISM..GREETING_BYTES {
+            assert_eq!(handshake.advance(&GREETING[..told], &mut out), Ok((0, HandshakeStep::More)));
+            assert_eq!(out, GREETING);
+        }
+        handshake.advance(&GREETING, &mut out).unwrap();
+        assert_eq!(out, sent_by(SocketType::Router));
+    }
+
+    #[test]
+    fn a_peer_of_zmtp_2_gets_no_more_than_it_understands() {
+        let mut out = Vec::new();
+        let mut handshake = Handshake::open(SocketType::XPub, &mut out);
+        let zmtp_2 = [&GREETING[..10], b"\x01\x02\0\0"].concat();
+        assert!(matches!(handshake.advance(&zmtp_2, &mut out), Err(ProtocolError::OtherProtocol { .. })));
+        assert_eq!(out, GREETING[..BEFORE_MECHANISM]);
     }
 
     #[test]

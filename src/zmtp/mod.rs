@@ -39,6 +39,7 @@ mod greeting;
 mod handshake;
 mod mechanism;
 mod message;
+mod spoken;
 
 use thiserror::Error;
 
@@ -50,19 +51,17 @@ pub use frame::{FRAME_HEADER_BYTES_MAX, Part, encode_frame, encode_frame_header}
 pub use handshake::{Handshake, HandshakePeer, HandshakeStep, SocketType};
 pub use mechanism::{Claim, ClaimRefusal, Mechanisms};
 pub use message::{Message, MessageBounds, MessageCutter, Messages, Unconsumed};
+pub use spoken::SpokenProtocol;
 
 /// A peer's violation that ends its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The peer's bytes do not begin like ZMTP.
-    #[error("the peer does not speak ZMTP")]
-    NotZmtp,
-    /// The peer speaks an older version.
-    #[error("the peer speaks ZMTP {major}, and 3 is needed")]
-    Version {
-        /// The major version that the peer offers.
-        major: u8,
+    /// The peer's bytes do not begin like ZMTP 3.
+    #[error("the peer speaks {spoken}, and ZMTP 3.0 is needed (libzmq 4.0 or later)")]
+    OtherProtocol {
+        /// What the peer speaks.
+        spoken: SpokenProtocol,
     },
     /// The peer wants a mechanism that is not taken here: another than NULL, or NULL where users are named.
     #[error("the peer wants the mechanism {mechanism}, and it is not taken here")]

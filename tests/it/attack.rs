@@ -28,7 +28,7 @@ mod report;
 mod round;
 mod samples;
 mod siege;
-mod zmtp;
+pub(crate) mod zmtp;
 
 use round::Round;
 

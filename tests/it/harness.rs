@@ -18,6 +18,8 @@ pub(crate) const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 pub(crate) const REAL_PEERS: &str = "SPINDLE_REAL_PEERS";
 /// Frontend of servers whose flags name none. Set by `native.rs`.
 pub(crate) const FRONTEND: &str = "SPINDLE_FRONTEND";
+/// The frontends of the tables that read their clients by Spindle's own ZMTP.
+pub(crate) const FRONTENDS: [&str; 2] = ["queue", "native"];
 /// Endpoint that makes the system pick a port.
 const ANY_PORT: &str = "tcp://127.0.0.1:*";
 
@@ -313,12 +315,18 @@ pub(crate) fn run_python(script: &str, arguments: &[&str]) {
 /// The Python that has pyzmq. Without it this prints a notice, unless real peers are demanded.
 pub(crate) fn python_with_pyzmq() -> Option<PathBuf> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin/python");
-    if python.exists() {
-        return Some(python);
+    is_made(&python).then_some(python)
+}
+
+/// Whether a file is there that `tests/run` makes or installs. Without it this prints a notice, and the caller does
+/// nothing, unless real peers are demanded.
+pub(crate) fn is_made(path: &Path) -> bool {
+    let is_there = path.exists();
+    if !is_there {
+        assert!(std::env::var_os(REAL_PEERS).is_none(), "{REAL_PEERS} is set, and there is no {}", path.display());
+        eprintln!("skipped: {} is missing; tests/run makes it", path.display());
     }
-    assert!(std::env::var_os(REAL_PEERS).is_none(), "{REAL_PEERS} is set, and there is no {}", python.display());
-    eprintln!("skipped: {} is missing; tests/run makes it", python.display());
-    None
+    is_there
 }
 
 /// A program of another project. Without it this prints a notice, and the caller does nothing, unless real peers are

@@ -160,7 +160,7 @@ fn silent_connections_end_with_the_server() {
         assert!(later.read_to_end(&mut Vec::new()).unwrap() > 0, "{endpoint}");
     }
     for stream in &mut greeted {
-        stream.read_exact(&mut [0; 64]).unwrap();
+        stream.read_exact(&mut [0; 12]).unwrap();
     }
     let met = zmtp.map(|endpoint| Dialect::zmtp(SocketType::Dealer, &[b""]).connect(endpoint));
     server.signal(Signal::TERM);

@@ -36,6 +36,8 @@ mod descriptors;
 mod dump;
 /// A server that ends answers the requests that it took, and publishes the changes that it committed.
 mod ending;
+/// A server with all of its ZeroMQ endpoints, and what clients say there.
+mod endpoints;
 /// Events over HTTP: every row, values, restrictions of the queue, and refusals.
 mod events;
 /// Events when clients, workers, servers and databases go away in the middle.
@@ -60,6 +62,10 @@ mod history_trial;
 mod holding;
 /// Peers that do their worst while the server ends.
 mod hostile;
+/// The files of `ipc://` endpoints: removed, replaced, and left alone.
+mod ipc_files;
+/// Endpoints of IPv6 and of `localhost`, under every flag.
+mod ipv6;
 /// Durable jobs over TCP: the states of a job, queues, leases, the end of the server, the command line.
 mod jobs;
 /// The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and malformed requests.
@@ -92,6 +98,8 @@ mod mirror;
 mod native;
 /// Nonsense on the command line, to every command.
 mod nonsense;
+/// Clients that wait for nothing, and clients of which each byte comes by itself.
+mod one_packet;
 /// The Debian package: built, installed, run as its unit runs it, and removed.
 mod package;
 /// The page for an operator, in a real browser.
@@ -104,6 +112,8 @@ mod python_package;
 mod pyzmq;
 /// The README: its terminal script and its Python as they are printed, its length, and the links of all pages.
 mod readme;
+/// Clients of other projects: the `zmq` crate, C, Node, Java, and Python with CURVE.
+mod real_peers;
 /// Scans beside writers: an element that stays is in one of the pages.
 mod scanning;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.
@@ -144,6 +154,8 @@ mod tls;
 mod top;
 /// Unread replies, and the memory of the tables.
 mod unfinished;
+/// Peers that speak something else than ZMTP 3: refused, and named in the log.
+mod unknown_peers;
 mod unread;
 /// Users: the commands that edit their file, and what each may reach.
 mod users;

@@ -115,7 +115,7 @@ fn a_reader_of_the_log_that_does_not_read_holds_nobody_up() {
         client.update(b"t", b"k", b"v", None).unwrap();
         for endpoint in [publish, tasks, queue] {
             let mut stream = TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap();
-            stream.read_exact(&mut [0; 64]).expect("it is greeted");
+            stream.read_exact(&mut [0; 12]).expect("it is greeted");
         }
         let answer = |address: &str, request: &[u8]| {
             let mut stream = TcpStream::connect(address).unwrap();

@@ -41,6 +41,11 @@ impl Peer {
         self.socket.send_multipart(frames, 0).expect("the server takes what is sent");
     }
 
+    /// Sends a request to a server that may go meanwhile. Returns false if it takes none for a time.
+    pub(crate) fn offer(&self, frames: &[&[u8]]) -> bool {
+        self.socket.send_multipart(frames, 0).is_ok()
+    }
+
     /// Receives a reply.
     pub(crate) fn answer(&self) -> Frames {
         self.socket.recv_multipart(0).expect("an answer comes")

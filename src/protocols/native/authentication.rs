@@ -12,7 +12,7 @@ use rustix::net::getpeername;
 use super::ConnectionId;
 use crate::protocols::sockets::WakeSignal;
 use crate::security::{Denied, Identity, PeerAddress, Users, UsersWatch};
-use crate::zmtp::{Mechanisms, ProtocolError};
+use crate::zmtp::Mechanisms;
 
 /// The users and mechanisms that the endpoints of a frontend let in.
 #[derive(Clone, Debug)]
@@ -76,13 +76,6 @@ impl Authentication {
         });
         done
     }
-
-    /// Counts a peer that has named no user, if that is its fault.
-    pub(crate) fn note_fault(&self, descriptor: &OwnedFd, fault: &ProtocolError) {
-        if let ProtocolError::Mechanism { mechanism } = fault {
-            self.users().refused(address_of_peer(descriptor), Denied::Anonymous, mechanism);
-        }
-    }
 }
 
 /// The address of a peer. A peer that has gone meanwhile counts as local: nothing more comes from it.
@@ -106,15 +99,6 @@ mod tests {
         let (users, _) = Users::invented(Permissions::default());
         let mechanisms = Arc::new(Mechanisms::Users { plain: true, curve: None });
         Authentication::new(&Admission { users, mechanisms }, &WakeSignal::new().unwrap())
-    }
-
-    #[test]
-    fn a_peer_that_names_no_user_is_counted() {
-        let authentication = authentication();
-        let (near, _far) = UnixStream::pair().unwrap();
-        let (near, mechanism) = (near.into(), "NULL".to_owned());
-        authentication.note_fault(&near, &ProtocolError::Mechanism { mechanism });
-        assert_eq!(authentication.users().refusals(Denied::Anonymous), 1);
     }
 
     #[test]

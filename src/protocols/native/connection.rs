@@ -131,7 +131,7 @@ impl<S> Connection<S> {
     ) -> Self {
         let mut outbox = SendBuffer::default();
         let handshake = match mechanisms {
-            None => Handshake::begin(SocketType::Router, outbox.bytes_mut()),
+            None => Handshake::open(SocketType::Router, outbox.bytes_mut()),
             Some(mechanisms) => Handshake::serve(SocketType::Router, mechanisms, outbox.bytes_mut()),
         };
         Self {

@@ -1,14 +1,16 @@
 //! Endpoints that clients connect to: `tcp://ADDRESS:PORT` and `ipc://PATH`, as libzmq writes them.
 //!
 //! ```text
-//! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://[::1]:5557    tcp://127.0.0.1:* (a free port)
-//! tcp://eth0:5557 (the first address of IPv4 that an interface has)
+//! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://127.0.0.1:* (a free port)
+//! tcp://[::1]:5557        tcp://[::]:5557 (all of IPv6 and of IPv4)
+//! tcp://localhost:5557 (127.0.0.1)    tcp://eth0:5557 (the first address of IPv4 that an interface has)
 //! ipc:///run/spindle      ipc://@name (without a file)
 //! ```
+//! `[::]` listens to both versions, whatever `net.ipv6.bindv6only` says. The peers of IPv4 then have addresses such as
+//! `::ffff:10.0.0.1`, which count as those of IPv4 everywhere.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -17,32 +19,29 @@ use rustix::net::{
 };
 
 use super::interface::address_of;
+use super::socket_file::{PathError, SocketFile};
 use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
-use crate::protocols::sockets::{BindError, bind_error, occupied};
+use crate::protocols::sockets::{BindError, bind_error};
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// A listening socket. Dropping it stops listening and removes its file.
 #[derive(Debug)]
 pub struct BoundListener {
+    /// The file of the socket. It is dropped first: a server that finds the file of a closed socket replaces it.
+    _file: Option<SocketFile>,
     descriptor: OwnedFd,
     endpoint: String,
     is_tcp: bool,
-    /// The file to be removed.
-    path: Option<PathBuf>,
 }
 
 impl BoundListener {
-    /// Listens at an endpoint. It replaces a stale socket in the file system. A socket at which a server still answers
-    /// counts as in use.
+    /// Listens at an endpoint. It replaces the file of a socket whose server was killed, and no other file.
     ///
     /// # Errors
     /// [`BindError`] if the endpoint cannot be listened at.
     pub fn bind(endpoint: &str) -> Result<Self, BindError> {
         let not_one = || BindError::NotAnEndpoint { endpoint: endpoint.to_owned() };
-        if let Some(error) = occupied(endpoint) {
-            return Err(error);
-        }
         let failed = |errno: Errno| bind_error(endpoint, errno.raw_os_error());
         match endpoint.split_once("://").filter(|(_, rest)| !rest.contains('\0')) {
             Some(("tcp", rest)) => {
@@ -51,7 +50,10 @@ impl BoundListener {
                 let host = address(host).ok_or_else(|| failed(Errno::ADDRNOTAVAIL))?;
                 Self::tcp(SocketAddr::new(host, port)).map_err(failed)
             }
-            Some(("ipc", name)) if !matches!(name, "" | "*" | "@") => Self::ipc(name).map_err(failed),
+            Some(("ipc", name)) if !matches!(name, "" | "*" | "@") => Self::ipc(name).map_err(|error| match error {
+                PathError::NoSocket => BindError::NoSocket { endpoint: endpoint.to_owned() },
+                PathError::System(errno) => failed(errno),
+            }),
             _ => Err(not_one()),
         }
     }
@@ -61,24 +63,26 @@ impl BoundListener {
         let descriptor = socket_with(family, SocketType::STREAM, FLAGS, None)?;
         // A restarted server binds while connections of its predecessor are still winding up.
         sockopt::set_socket_reuseaddr(&descriptor, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&descriptor, false)?;
+        }
         bind(&descriptor, &address)?;
         listen(&descriptor, ACCEPT_BACKLOG)?;
         let bound = SocketAddr::try_from(getsockname(&descriptor)?)?;
-        Ok(Self { descriptor, endpoint: format!("tcp://{bound}"), is_tcp: true, path: None })
+        Ok(Self { descriptor, endpoint: format!("tcp://{bound}"), is_tcp: true, _file: None })
     }
 
-    fn ipc(name: &str) -> Result<Self, Errno> {
-        let (address, path) = match name.strip_prefix('@') {
-            Some(name) => (SocketAddrUnix::new_abstract_name(name.as_bytes())?, None),
-            None => (SocketAddrUnix::new(name)?, Some(PathBuf::from(name))),
-        };
-        if let Some(path) = &path {
-            remove_stale(path)?;
-        }
+    fn ipc(name: &str) -> Result<Self, PathError> {
         let descriptor = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-        bind(&descriptor, &address)?;
+        let file = match name.strip_prefix('@') {
+            Some(name) => {
+                bind(&descriptor, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+                None
+            }
+            None => Some(SocketFile::bind(&descriptor, name)?),
+        };
         listen(&descriptor, ACCEPT_BACKLOG)?;
-        Ok(Self { descriptor, endpoint: format!("ipc://{name}"), is_tcp: false, path })
+        Ok(Self { descriptor, endpoint: format!("ipc://{name}"), is_tcp: false, _file: file })
     }
 
     /// The endpoint, with the port that the system chose.
@@ -116,15 +120,6 @@ impl AsFd for BoundListener {
     }
 }
 
-impl Drop for BoundListener {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Another process may have removed it.
-            let _gone = rustix::fs::unlink(path);
-        }
-    }
-}
-
 /// Replies leave as soon as they are written, and keepalive notices a host that has vanished.
 pub(crate) fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(descriptor, true)?;
@@ -139,26 +134,19 @@ pub(crate) fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
 pub fn is_local(endpoint: &str) -> bool {
     match endpoint.split_once("://") {
         Some(("ipc", _)) => true,
-        Some(("tcp", rest)) => rest
-            .rsplit_once(':')
-            .and_then(|(host, _)| address(host))
-            .is_some_and(|address| address.to_canonical().is_loopback()),
+        Some(("tcp", rest)) => {
+            rest.rsplit_once(':').and_then(|(host, _)| address(host)).is_some_and(|address| address.is_loopback())
+        }
         _ => false,
     }
 }
 
+/// The address of a host as an endpoint has it. An address of IPv4 in the form of IPv6 is one of IPv4.
 fn address(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(host) => host.parse().ok().map(IpAddr::V6),
+        Some(host) => host.parse::<Ipv6Addr>().ok().map(|address| address.to_canonical()),
         None if host == "*" => Some(Ipv4Addr::UNSPECIFIED.into()),
+        None if host.eq_ignore_ascii_case("localhost") => Some(Ipv4Addr::LOCALHOST.into()),
         None => host.parse().ok().or_else(|| address_of(host)).map(IpAddr::V4),
-    }
-}
-
-/// Removes the socket file of a server that has ended. `bind` has checked before that no server answers at it.
-fn remove_stale(path: &Path) -> Result<(), Errno> {
-    match rustix::fs::unlink(path) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error),
     }
 }

@@ -11,7 +11,7 @@ use super::readers::{Readers, TopicForm};
 use super::subscriber::SubscriberConnection;
 use super::subscribers::{Subscribers, get, member_at};
 use super::topics::Member;
-use crate::protocols::native::{Admission, Authentication, ConnectionId, address_of_peer};
+use crate::protocols::native::{Admission, Authentication, ConnectionId, address_of_peer, note_fault};
 use crate::security::{Denied, Identity};
 use crate::zmtp::{Claim, ProtocolError};
 
@@ -41,12 +41,11 @@ impl Subscribers {
         }
     }
 
-    /// Counts a peer that wants a mechanism that is not taken here.
-    pub(super) fn note_stranger(&mut self, member: Member, fault: &ProtocolError) {
-        let Self { authentication: Some(authentication), connections, .. } = self else { return };
-        let descriptor = connections.get(member as usize).and_then(|subscriber| subscriber.descriptor.as_ref());
-        if let Some(descriptor) = descriptor {
-            authentication.note_fault(descriptor, fault);
+    /// Reports a peer that cannot be served.
+    pub(super) fn note_fault(&self, member: Member, fault: &ProtocolError) {
+        let subscriber = self.connections.get(member as usize);
+        if let Some(descriptor) = subscriber.and_then(|subscriber| subscriber.descriptor.as_ref()) {
+            note_fault(descriptor, fault, self.authentication.as_ref());
         }
     }
 

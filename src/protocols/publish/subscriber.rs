@@ -118,7 +118,7 @@ impl SubscriberConnection {
     ) -> Self {
         let (mut greeting, mut queue) = (Vec::new(), SubscriberQueue::default());
         let handshake = match mechanisms {
-            None => Handshake::begin(SocketType::XPub, &mut greeting),
+            None => Handshake::open(SocketType::XPub, &mut greeting),
             Some(mechanisms) => Handshake::serve(SocketType::XPub, mechanisms, &mut greeting),
         };
         queue.push_copy(&greeting, 0, held);

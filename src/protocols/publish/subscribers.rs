@@ -454,7 +454,7 @@ impl Subscribers {
         self.topic_bytes = self.topic_bytes - before.2 + after.2;
         if let Err(refusal) = listened {
             if let CloseReason::Fault(fault) = &refusal {
-                self.note_stranger(id.slot(), fault);
+                self.note_fault(id.slot(), fault);
             }
             self.refuse(id.slot(), &refusal);
         }

@@ -417,7 +417,7 @@ fn a_silent_connection_has_so_long_for_its_handshake() {
     let mut rig = PublisherRig::start(limits());
     let mut honest = rig.join(b"");
     let mut silent = rig.connect();
-    let mut greeting = vec![0; 64];
+    let mut greeting = vec![0; 12];
     rig.pass_until(|subscribers| subscribers.connections.len() == 2);
     silent.read_exact(&mut greeting).unwrap();
     rig.now = rig.now.after(HANDSHAKE_TIMEOUT);

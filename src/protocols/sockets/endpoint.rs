@@ -1,8 +1,6 @@
 //! Errors of an endpoint, each in one line that says what to do.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 
 use thiserror::Error;
 
@@ -61,16 +59,4 @@ pub(crate) fn bind_error(endpoint: &str, errno: i32) -> BindError {
         libc::EINVAL | libc::EPROTONOSUPPORT => BindError::NotAnEndpoint { endpoint },
         other => BindError::System { endpoint, source: io::Error::from_raw_os_error(other) },
     }
-}
-
-/// Returns an error if the path of an IPC endpoint is taken: by a file that is no socket, or by a socket at which a server
-/// listens. A socket that a server has left is free.
-pub(crate) fn occupied(endpoint: &str) -> Option<BindError> {
-    let path = endpoint.strip_prefix("ipc://").filter(|path| !path.starts_with(['@', '*']))?;
-    let there = std::fs::symlink_metadata(path).ok()?;
-    let endpoint = endpoint.to_owned();
-    if !there.file_type().is_socket() {
-        return Some(BindError::NoSocket { endpoint });
-    }
-    UnixStream::connect(path).is_ok().then_some(BindError::InUse { endpoint })
 }

@@ -10,9 +10,9 @@ const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 const GREETING_BYTES: usize = 64;
 
-pub(super) type Frames = Vec<Vec<u8>>;
+pub(crate) type Frames = Vec<Vec<u8>>;
 
-pub(super) fn greeting() -> Vec<u8> {
+pub(crate) fn greeting() -> Vec<u8> {
     let mut bytes = vec![0; GREETING_BYTES];
     bytes[..12].copy_from_slice(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01");
     bytes[12..16].copy_from_slice(b"NULL");
@@ -31,7 +31,7 @@ fn push(out: &mut Vec<u8>, flags: u8, body: &[u8]) {
 }
 
 /// A message.
-pub(super) fn message(frames: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn message(frames: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for (number, frame) in frames.iter().enumerate() {
         push(&mut out, if number + 1 < frames.len() { MORE } else { 0 }, frame);
@@ -40,7 +40,7 @@ pub(super) fn message(frames: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A command.
-pub(super) fn command(name: &[u8], data: &[u8]) -> Vec<u8> {
+pub(crate) fn command(name: &[u8], data: &[u8]) -> Vec<u8> {
     let mut body = vec![u8::try_from(name.len()).unwrap()];
     body.extend(name);
     body.extend(data);
@@ -50,7 +50,7 @@ pub(super) fn command(name: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 /// READY of a socket of this type, with an identity of its own if one is given.
-pub(super) fn ready(socket_type: &[u8], identity: Option<&[u8]>) -> Vec<u8> {
+pub(crate) fn ready(socket_type: &[u8], identity: Option<&[u8]>) -> Vec<u8> {
     let mut data = Vec::new();
     let mut property = |name: &[u8], value: &[u8]| {
         data.push(u8::try_from(name.len()).unwrap());
@@ -64,12 +64,12 @@ pub(super) fn ready(socket_type: &[u8], identity: Option<&[u8]>) -> Vec<u8> {
 }
 
 /// Greeting and READY.
-pub(super) fn hello(socket_type: &[u8]) -> Vec<u8> {
+pub(crate) fn hello(socket_type: &[u8]) -> Vec<u8> {
     [greeting(), ready(socket_type, None)].concat()
 }
 
 /// A DEALER or a SUB on a plain socket. A missing answer is an error.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     bytes: Vec<u8>,
     at: usize,
@@ -77,7 +77,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Connects and shakes hands.
-    pub(super) fn meet(address: &str, socket_type: &[u8]) -> io::Result<Self> {
+    pub(crate) fn meet(address: &str, socket_type: &[u8]) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -95,12 +95,12 @@ impl Client {
         Err(io::Error::new(ErrorKind::InvalidData, "the handshake was refused"))
     }
 
-    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
     /// The next message.
-    pub(super) fn receive(&mut self) -> io::Result<Frames> {
+    pub(crate) fn receive(&mut self) -> io::Result<Frames> {
         let mut frames = Vec::new();
         loop {
             let (flags, body) = self.part()?;
@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// The context of the next PONG.
-    pub(super) fn receive_pong(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) fn receive_pong(&mut self) -> io::Result<Vec<u8>> {
         loop {
             let (flags, body) = self.part()?;
             match body.strip_prefix(b"\x04PONG") {

@@ -8,6 +8,7 @@
 //! ```
 
 use super::super::connection::{Connection, InputEnd};
+use super::super::fault::note_fault;
 use super::super::reply_buffer::ReplyBuffer;
 use super::{ConnectionId, ConnectionState, Connections, TurnOutcome, get};
 use crate::clock::Now;
@@ -284,9 +285,7 @@ impl<S: ConnectionState> Connections<S> {
         tracing::debug!("a connection ends: {fault}");
         let Some(connection) = get(&mut self.connections, id) else { return };
         connection.faulty = true;
-        if let Some(authentication) = &self.authentication {
-            authentication.note_fault(connection.descriptor(), fault);
-        }
+        note_fault(connection.descriptor(), fault, self.authentication.as_ref());
     }
 
     /// The connection that has the next turn, and whether the thread receives for it.

@@ -29,7 +29,7 @@ fn endpoints_that_cannot_be_had_are_refused_with_their_reason() {
     for nonsense in nonsense {
         assert!(matches!(refusal(nonsense), BindError::NotAnEndpoint { .. }), "{nonsense}");
     }
-    for elsewhere in ["tcp://192.0.2.1:5555", "tcp://localhost:5555", "tcp://::1:5555"] {
+    for elsewhere in ["tcp://192.0.2.1:5555", "tcp://[2001:db8::1]:5555", "tcp://nowhere:5555", "tcp://::1:5555"] {
         assert!(matches!(refusal(elsewhere), BindError::NoSuchAddress { .. }), "{elsewhere}");
     }
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -68,8 +68,30 @@ fn accepted_connections_do_not_delay_replies_and_are_kept_alive() {
 }
 
 #[test]
-fn an_address_stands_for_itself_and_a_star_for_all() {
-    let bound = |endpoint| BoundListener::bind(endpoint).unwrap().endpoint().to_owned();
-    assert!(bound("tcp://127.0.0.1:*").starts_with("tcp://127.0.0.1:"));
-    assert!(bound("tcp://*:*").starts_with("tcp://0.0.0.0:"));
+fn an_address_stands_for_itself_and_others_for_theirs() {
+    for (host, bound) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("*", "0.0.0.0"),
+        ("localhost", "127.0.0.1"),
+        ("[::1]", "[::1]"),
+        ("[::]", "[::]"),
+        ("[::ffff:127.0.0.1]", "127.0.0.1"),
+    ] {
+        let listener = BoundListener::bind(&format!("tcp://{host}:*")).unwrap();
+        assert!(listener.endpoint().starts_with(&format!("tcp://{bound}:")), "{host}");
+    }
+}
+
+#[test]
+fn all_of_ipv6_is_all_of_ipv4_too() {
+    let listener = BoundListener::bind("tcp://[::]:*").unwrap();
+    let port = listener.endpoint().rsplit_once(':').unwrap().1;
+    for host in ["127.0.0.1", "[::1]"] {
+        let client = TcpStream::connect(format!("{host}:{port}")).unwrap();
+        let accepted = std::iter::repeat_with(|| listener.accept().unwrap()).find_map(|accepted| accepted).unwrap();
+        let ours = rustix::net::getpeername(&accepted).unwrap().unwrap();
+        let peer = crate::security::PeerAddress::of(client.local_addr().unwrap().ip());
+        let seen = std::net::SocketAddr::try_from(ours).unwrap().ip();
+        assert_eq!(crate::security::PeerAddress::of(seen), peer, "{seen}");
+    }
 }
