@@ -49,8 +49,8 @@ pub use mailbox::Mailbox;
 pub use message_size::MessageSize;
 pub use stop::{ServeError, Stopper, ThreadGroup, ThreadToken};
 pub use unfinished::{bound_received, received_bytes};
-pub(crate) use wait::timespec;
 pub use wait::{WakeSignal, wait};
+pub(crate) use wait::{is_readable, timespec};
 
 pub(crate) use endpoint::{bind_error, occupied};
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// Connections at once: some browsers, scrapers and probes. Further ones wait to be accepted.
+use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
+
+/// Connections at once: some browsers, scrapers and probes. For further ones, idle ones make place.
 pub(super) const CONNECTIONS_MAX: usize = 128;
 /// Connections that may wait to be accepted.
 pub(super) const BACKLOG: u32 = 128;

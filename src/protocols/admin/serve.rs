@@ -13,18 +13,24 @@ use tokio::task::spawn_local;
 use super::limits::{BACKLOG, CONNECTIONS_MAX};
 use super::live::Live;
 use super::probe::{ProbedStores, Probes, StoreProber};
-use super::routes::{AdminContext, needed, routes};
+use super::routes::{AdminContext, is_health, needed, routes};
 use super::sources::AdminSources;
 use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
+use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::protocols::kv::report::ReportSources;
 use crate::protocols::sockets::{ServeError, Stopper};
-use crate::protocols::tcp::{Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol};
+use crate::protocols::tcp::{
+    Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
+};
 use crate::security::Users;
 use crate::store;
 use crate::tasks::Tasks;
 
 /// The settings of the service.
+const BOUNDS: TcpBounds =
+    TcpBounds { backlog: BACKLOG, connections: CONNECTIONS_MAX, reserved: HEALTH_CONNECTIONS_MAX };
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
     /// The address to listen at.
@@ -67,9 +73,9 @@ impl AdminListener {
     /// # Errors
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(config: &AdminConfig) -> Result<Self, ServeError> {
-        let tcp = TcpFrontend::bind(config.address, BACKLOG, CONNECTIONS_MAX)?;
+        let tcp = TcpFrontend::bind(config.address, BOUNDS)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
-        Ok(Self { tcp, guard: Guard { hosts, users: None } })
+        Ok(Self { tcp, guard: Guard { hosts, users: None, health: is_health } })
     }
 
     /// From now on connections are encrypted.

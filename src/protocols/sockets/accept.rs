@@ -25,7 +25,7 @@ use rustix::time::{
 
 use super::timespec;
 use crate::clock::Clock;
-use crate::descriptors::{has_room, outside_the_reserve};
+use crate::descriptors::{has_common_room, in_common};
 use crate::limits::ACCEPT_PAUSE;
 use crate::lock::Mutex;
 use crate::log::WarningPace;
@@ -78,7 +78,7 @@ unsafe extern "C" fn spindle_accept4(
 ) -> c_int {
     // SAFETY: libzmq calls this for a listener of its own, which is open until it returns.
     let any = unsafe { BorrowedFd::borrow_raw(listener) };
-    if !has_room(any) {
+    if !has_common_room(any) {
         pause(listener);
         return refuse(libc::EMFILE);
     }
@@ -92,7 +92,7 @@ unsafe extern "C" fn spindle_accept4(
         return accepted;
     }
     // SAFETY: the system has just made this descriptor, and no other code knows it.
-    match outside_the_reserve(unsafe { OwnedFd::from_raw_fd(accepted) }) {
+    match in_common(unsafe { OwnedFd::from_raw_fd(accepted) }) {
         Some(connection) => std::os::fd::IntoRawFd::into_raw_fd(connection),
         None => refuse(libc::EMFILE),
     }
