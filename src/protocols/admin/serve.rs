@@ -15,9 +15,10 @@ use super::live::Live;
 use super::probe::{ProbedStores, Probes, StoreProber};
 use super::routes::{AdminContext, is_health, needed, routes};
 use super::sources::AdminSources;
+use crate::clock::Clock;
 use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
-use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
+use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::kv::report::ReportSources;
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
@@ -27,10 +28,10 @@ use crate::security::Users;
 use crate::store;
 use crate::tasks::Tasks;
 
-/// The settings of the service.
 const BOUNDS: TcpBounds =
     TcpBounds { backlog: BACKLOG, connections: CONNECTIONS_MAX, reserved: HEALTH_CONNECTIONS_MAX };
 
+/// The settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
     /// The address to listen at.
@@ -116,7 +117,7 @@ impl AdminFrontend {
     pub fn run(self) -> Result<(), store::Error> {
         let Self { tcp, guard, sources, stores } = self;
         tcp.run(|| {
-            let (probes, answering) = Probes::new(stores);
+            let (probes, answering) = Probes::new(stores, Clock::start());
             spawn_local(answering);
             let sources = Arc::new(sources);
             let live = Live::new(Arc::clone(&sources));
