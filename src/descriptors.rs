@@ -1,21 +1,26 @@
-//! Descriptors: one budget for the whole process, with a reserve that connections never take.
+//! Descriptors: one pool for the whole process, with a share for each service and a reserve that no connection takes.
 //!
 //! ```text
-//! 0 …………………………………………………………………………………………………………… line …………………… limit
-//! │ descriptors of the start, and connections │ the reserve │
+//! 0 ……………………………………………………………… common ……………………………… line …………………… limit
+//! │ descriptors of the start, and any connections │ shares of services │ the reserve │
 //! ```
-//! The system gives out the lowest free number. A connection whose number is on the line or above it was accepted when
-//! all numbers below were taken. It is not kept. The accepting thread checks for room before it accepts, and pauses
-//! when there is none. Descriptors that are opened later, above all the files of the store, always find the reserve.
-//! This needs no counting, and it holds for every accepting thread, those of libzmq too.
+//! The system gives out the lowest free number. A connection whose number is below `common` takes nothing from anybody.
+//! One with a higher number was accepted when all numbers below were taken: it takes a place in the share of its
+//! service, until it is closed. A service without a free place has no room. So connections of one service, however many
+//! and however idle, leave each other service its share, and the store its reserve. Only places are counted.
+//!
+//! The accepting thread checks for room before it accepts, and pauses when there is none. Connections of libzmq have no
+//! share, because it closes them without a word.
 //!
 //! An acceptor that found no room is woken when a frontend closes a connection. libzmq closes its own without a word,
 //! so an acceptor also checks again after a pause.
 //!
-//! This module does not pause accepting. See `protocols`.
+//! This module does not pause accepting, and does not choose the idle connections that make place. See `protocols`.
 
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -29,11 +34,18 @@ use crate::stats::SharedCounter;
 /// Below this limit the server prints a warning: a few thousand connections are usual.
 const LOW: u64 = 4096;
 
-/// The first number that no connection has. Written once, before anything is accepted, read by the threads that accept.
-static LINE: AtomicI32 = AtomicI32::new(i32::MAX);
+/// Most descriptors of the share of a service. All shares together are half of the descriptors that are free at the
+/// start, if that is less.
+const DESCRIPTORS_SHARE_MAX: usize = 512;
+
+/// The budget of the process. Written at the start, before anything is accepted, read by the threads that accept.
+static POOL: Pool = Pool::unbounded();
 
 /// How often an accepting thread found no room. Added to by those threads, read by STATS.
 static PAUSES: SharedCounter = SharedCounter::new();
+
+/// How many idle connections have made place, ever. Added to by the threads that close them, read by STATS.
+static PLACES_MADE: SharedCounter = SharedCounter::new();
 
 /// The acceptors that found no room.
 static PAUSED: PausedAcceptors = PausedAcceptors::new();
@@ -78,9 +90,152 @@ pub fn wait_for_room(waker: &Waker) {
     PAUSED.wait(waker);
 }
 
-/// Notes that a connection is closed, and wakes the acceptors that wait for room.
-pub fn closed() {
-    PAUSED.tell();
+/// The numbers that connections may have.
+struct Pool {
+    /// The first number that no connection of the common part has.
+    common: AtomicI32,
+    /// Places of each share.
+    share: AtomicUsize,
+    /// Shares that there are.
+    shares: AtomicUsize,
+}
+
+impl Pool {
+    const fn unbounded() -> Self {
+        Self { common: AtomicI32::new(i32::MAX), share: AtomicUsize::new(0), shares: AtomicUsize::new(0) }
+    }
+
+    /// Connections have the numbers below `line`, and no service has a share.
+    fn bound(&self, line: i32) {
+        // Relaxed, here and below: the threads that accept are spawned later.
+        self.common.store(line, Ordering::Relaxed);
+    }
+
+    /// Gives each service its share of the numbers from `own` on, which are free: together half of them, at most.
+    fn share_out(&self, own: i32) {
+        let line = self.common.load(Ordering::Relaxed);
+        let shares = self.shares.load(Ordering::Relaxed);
+        let spare = usize::try_from(line.saturating_sub(own)).unwrap_or(0);
+        let share = (spare / 2 / shares.max(1)).min(DESCRIPTORS_SHARE_MAX);
+        self.share.store(share, Ordering::Relaxed);
+        self.common.store(line - i32::try_from(share * shares).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn is_common(&self, number: i32) -> bool {
+        number < self.common.load(Ordering::Relaxed)
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.common.load(Ordering::Relaxed) < i32::MAX
+    }
+
+    /// Whether a descriptor opened now would be one of the common part. `any` is any open descriptor.
+    fn has_common_room(&self, any: impl AsFd) -> bool {
+        // The copy has the number that the connection would have.
+        !self.is_bounded() || fcntl_dupfd_cloexec(any, 0).is_ok_and(|copy| self.is_common(copy.as_raw_fd()))
+    }
+}
+
+/// The descriptors that only connections of one service take. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct ServiceShare {
+    /// Places that are taken. Written by the threads that accept and close.
+    taken: Arc<AtomicUsize>,
+}
+
+impl ServiceShare {
+    /// A share for one service more. It has places from [`share_out`] on.
+    #[must_use]
+    pub fn register() -> Self {
+        // Relaxed: `share_out` is called by the same thread later.
+        POOL.shares.fetch_add(1, Ordering::Relaxed);
+        Self { taken: Arc::default() }
+    }
+
+    /// Whether a further connection may be accepted. `any` is any open descriptor.
+    #[must_use]
+    pub fn has_room(&self, any: impl AsFd) -> bool {
+        let has_room = POOL.has_common_room(any) || self.has_place(&POOL);
+        PAUSES.add(u64::from(!has_room));
+        has_room
+    }
+
+    /// The place of an accepted connection, unless others have taken the room at the same time.
+    #[must_use]
+    pub fn enter(&self, connection: impl AsFd) -> Option<Place> {
+        let place = self.take(&POOL, connection.as_fd().as_raw_fd());
+        PAUSES.add(u64::from(place.is_none()));
+        place
+    }
+
+    fn has_place(&self, pool: &Pool) -> bool {
+        // SeqCst: as in `PausedAcceptors::wait`. An acceptor that does not see a place given back is woken by it.
+        self.taken.load(Ordering::SeqCst) < pool.share.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, pool: &Pool, number: i32) -> Option<Place> {
+        if pool.is_common(number) {
+            return Some(Place { share: None });
+        }
+        let most = pool.share.load(Ordering::Relaxed);
+        let further = |taken| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, further).ok()?;
+        Some(Place { share: Some(self.clone()) })
+    }
+}
+
+/// Held by a connection until it is closed. Dropping it wakes the acceptors that wait for room.
+#[derive(Debug)]
+pub struct Place {
+    /// The share that it is in. None: the number is of the common part.
+    share: Option<ServiceShare>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(share) = &self.share {
+            // SeqCst: as in `ServiceShare::has_place`.
+            share.taken.fetch_sub(1, Ordering::SeqCst);
+        }
+        PAUSED.tell();
+    }
+}
+
+/// The descriptor of a connection, with its place.
+#[derive(Debug)]
+pub struct ConnectionDescriptor {
+    /// Closed before its place is given back.
+    descriptor: OwnedFd,
+    _place: Option<Place>,
+}
+
+impl ConnectionDescriptor {
+    /// A connection in its place.
+    #[must_use]
+    pub fn new(descriptor: OwnedFd, place: Place) -> Self {
+        Self { descriptor, _place: Some(place) }
+    }
+}
+
+impl From<OwnedFd> for ConnectionDescriptor {
+    /// A connection that was not accepted, and needs no place.
+    fn from(descriptor: OwnedFd) -> Self {
+        Self { descriptor, _place: None }
+    }
+}
+
+impl Deref for ConnectionDescriptor {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+}
+
+impl AsFd for ConnectionDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 /// The descriptors of the process, and the part of them that connections never take.
@@ -124,11 +279,8 @@ pub fn raise() {
 /// Raises the limit, and from now on keeps the reserve free of connections. Prints a line if few descriptors are left.
 pub fn reserve() {
     raise();
-    let budget = DescriptorBudget::now();
-    let line = i32::try_from(budget.limit - budget.reserve).unwrap_or(i32::MAX);
-    // Relaxed: the threads that accept are spawned later.
-    LINE.store(line, Ordering::Relaxed);
-    let DescriptorBudget { limit, reserve } = budget;
+    let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
+    POOL.bound(i32::try_from(limit - reserve).unwrap_or(i32::MAX));
     let told = format!("{limit} files may be open: {reserve} are kept for the store, the others are for connections");
     tracing::debug!("{told}");
     if limit < LOW {
@@ -136,33 +288,48 @@ pub fn reserve() {
     }
 }
 
-/// Whether a further connection may be accepted. `any` is any open descriptor.
+/// Gives each service its share, when all of them listen and the store is open. Prints a warning if the server's own
+/// descriptors leave none for connections.
+pub fn share_out() {
+    if !POOL.is_bounded() {
+        return;
+    }
+    // The copy has the lowest free number. Whatever the server needs for itself is open by now.
+    let own = fcntl_dupfd_cloexec(std::io::stdin(), 0).map_or(i32::MAX, |copy| copy.as_raw_fd());
+    POOL.share_out(own);
+    let share = shared();
+    tracing::debug!("{own} files are open, and each service has {share} for connections of its own");
+    if share == 0 {
+        say("no file is left for connections: raise the limit (ulimit -Hn)");
+    }
+}
+
+/// Descriptors that each service has for its own connections, whatever the others take.
 #[must_use]
-pub fn has_room(any: impl AsFd) -> bool {
-    let line = line();
-    // The copy has the number that the connection would have.
-    let has_room = line == i32::MAX || fcntl_dupfd_cloexec(any, 0).is_ok_and(|copy| copy.as_raw_fd() < line);
+pub fn shared() -> usize {
+    // Relaxed: as in `Pool::bound`.
+    POOL.share.load(Ordering::Relaxed)
+}
+
+/// Whether libzmq may accept a further connection. `any` is any open descriptor.
+#[must_use]
+pub fn has_common_room(any: impl AsFd) -> bool {
+    let has_room = POOL.has_common_room(any);
     if !has_room {
         PAUSES.add(1);
     }
     has_room
 }
 
-/// Prints a warning if the server's own descriptors leave none for connections.
-pub fn warn_if_full() {
-    if !has_room(std::io::stdin()) {
-        say("no file is left for connections: raise the limit (ulimit -Hn)");
-    }
-}
-
-/// Returns an accepted connection, unless its number is in the reserve because another was accepted at the same time.
+/// Returns a connection that libzmq has accepted, unless its number is none of the common part, because another was
+/// accepted at the same time.
 #[must_use]
-pub fn outside_the_reserve<D: AsFd>(connection: D) -> Option<D> {
-    let is_outside = connection.as_fd().as_raw_fd() < line();
-    if !is_outside {
+pub fn in_common<D: AsFd>(connection: D) -> Option<D> {
+    let is_common = POOL.is_common(connection.as_fd().as_raw_fd());
+    if !is_common {
         PAUSES.add(1);
     }
-    is_outside.then_some(connection)
+    is_common.then_some(connection)
 }
 
 /// How often an accepting thread found no room.
@@ -171,15 +338,19 @@ pub fn pauses() -> u64 {
     PAUSES.get()
 }
 
-fn line() -> i32 {
-    // Relaxed: as in `reserve`.
-    LINE.load(Ordering::Relaxed)
+/// Notes that an idle connection is closed, for one that waits.
+pub fn made_place() {
+    PLACES_MADE.add(1);
+}
+
+/// How many idle connections have made place, ever.
+#[must_use]
+pub fn places_made() -> u64 {
+    PLACES_MADE.get()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     use super::*;
@@ -222,9 +393,42 @@ mod tests {
     }
 
     #[test]
-    fn without_a_budget_all_connections_are_kept() {
-        let file = tempfile::tempfile().map(std::os::fd::OwnedFd::from).ok();
-        assert!(file.as_ref().is_some_and(has_room));
-        assert!(file.and_then(outside_the_reserve).is_some());
+    fn without_a_budget_all_connections_have_room() {
+        let file = tempfile::tempfile().map(OwnedFd::from).ok();
+        let share = ServiceShare { taken: Arc::default() };
+        assert!(file.as_ref().is_some_and(|file| share.has_room(file)));
+        assert!(file.as_ref().is_some_and(|file| share.enter(file).is_some()));
+        assert!(file.is_some_and(|file| in_common(file).is_some()));
+    }
+
+    /// Idle connections of the tables took every descriptor, and health, events and jobs had no answer.
+    #[test]
+    fn a_service_has_its_share_whatever_the_others_take() {
+        let pool = Pool::unbounded();
+        pool.shares.store(4, Ordering::Relaxed);
+        pool.bound(1_125);
+        pool.share_out(65);
+        assert_eq!(pool.share.load(Ordering::Relaxed), 132, "half of 1,060 for four");
+        assert_eq!(pool.common.load(Ordering::Relaxed), 1_125 - 4 * 132);
+        let [tables, jobs] = [(), ()].map(|()| ServiceShare { taken: Arc::default() });
+        assert!(tables.take(&pool, 596).is_some() && tables.taken.load(Ordering::Relaxed) == 0, "it takes from nobody");
+        let mut places: Vec<Place> = (597..597 + 132).filter_map(|number| tables.take(&pool, number)).collect();
+        assert_eq!((places.len(), tables.has_place(&pool)), (132, false));
+        assert!(tables.take(&pool, 729).is_none());
+        assert!(jobs.has_place(&pool) && jobs.take(&pool, 729).is_some());
+        places.pop();
+        assert!(tables.has_place(&pool) && tables.take(&pool, 729).is_some());
+        assert!(tables.take(&pool, 596).is_some());
+    }
+
+    #[test]
+    fn a_pool_with_nothing_to_share_has_no_shares() {
+        for (line, own) in [(48, 48), (48, 60), (48, i32::MAX), (48, 47)] {
+            let pool = Pool::unbounded();
+            pool.shares.store(3, Ordering::Relaxed);
+            pool.bound(line);
+            pool.share_out(own);
+            assert_eq!((pool.share.load(Ordering::Relaxed), pool.common.load(Ordering::Relaxed)), (0, line), "{own}");
+        }
     }
 }

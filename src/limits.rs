@@ -131,6 +131,20 @@ pub const HANDSHAKE_BYTES_MAX: u64 = 8 << 10;
 /// Time that a peer has for its handshake, and for reading its last replies before it is disconnected.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// While a client waits for room, another one that has sent nothing at all loses its connection after this time. Clients
+/// send the first bytes of their handshakes without waiting for the server, most of them before they are accepted.
+pub const PLACE_SILENT_TIME: Duration = Duration::from_millis(100);
+/// While a client waits for room, another one that has not finished its handshake loses its connection after this time.
+/// A handshake takes two round trips, even from the other side of the world.
+pub const PLACE_HANDSHAKE_TIME: Duration = Duration::from_secs(1);
+/// While a client waits for room, and all others are through their handshakes, one that has sent no request for this
+/// time loses its connection.
+pub const PLACE_IDLE_TIME: Duration = Duration::from_secs(2);
+/// Connections that make place before the thread goes on with other work.
+pub const PLACES_AT_ONCE: usize = 16;
+const _: () = assert!(PLACE_SILENT_TIME.as_millis() <= PLACE_HANDSHAKE_TIME.as_millis());
+const _: () = assert!(PLACE_HANDSHAKE_TIME.as_millis() < HANDSHAKE_TIMEOUT.as_millis());
+
 /// Connections of a frontend that reads them itself, if there are descriptors. Further ones wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 1 << 16;
 /// Connections that one wait may report as ready.
@@ -352,20 +366,6 @@ pub const EVENT_VALUE_CHARS_MAX: usize = 255;
 pub const EVENT_CONNECTIONS_MAX: usize = 1 << 13;
 /// Connections for events that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
 pub const EVENT_BACKLOG: u32 = 4_096;
-/// Longest head of an HTTP request, in bytes: room for the cookies of a browser, and the least that hyper takes.
-pub const HTTP_HEAD_BYTES_MAX: usize = 8 << 10;
-/// Longest body of an HTTP request, in bytes. None is needed. A client that sends one by habit is served.
-pub const HTTP_BODY_BYTES_MAX: usize = 64 << 10;
-/// How long an HTTP connection may take to send the head of its next request. Then it is closed.
-pub const HTTP_HEAD_TIME: Duration = Duration::from_secs(60);
-/// How long a client may take to send the body of an HTTP request.
-pub const HTTP_BODY_TIME: Duration = Duration::from_secs(10);
-/// How long a client may leave the reply to its HTTP request unread.
-pub const HTTP_REPLY_TIME: Duration = Duration::from_secs(30);
-/// How long an HTTP client may go on sending after its last reply. Then the connection is closed.
-pub const HTTP_DRAIN_TIME: Duration = Duration::from_secs(5);
-/// Bytes that an HTTP client may go on sending after its last reply. A reset answers later ones.
-pub const HTTP_DRAINED_BYTES_MAX: usize = 64 << 20;
 
 /// How often a frontend over plain TCP looks for a conversation that loses its connection while all are taken.
 pub const PLACE_RECHECK: Duration = Duration::from_millis(10);

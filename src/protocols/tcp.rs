@@ -7,7 +7,7 @@ mod certificate;
 mod client;
 mod client_stream;
 mod frontend;
-mod handshakes;
+mod idle;
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_ipv6_v6only;
 use slab::Slab;
@@ -30,13 +29,16 @@ pub use client::{Authorities, TlsFault};
 pub(crate) use client::{ConnectFault, ServerStream, or_late};
 pub(crate) use client_stream::{Accepted, ClientStream};
 pub(super) use frontend::{
-    AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
+    AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend, TcpProtocol, watch_store,
 };
+#[cfg(test)]
+pub(super) use idle::IdleConnections;
+pub(super) use idle::IdleEntry;
 
-use super::sockets::BindError;
+use super::sockets::{BindError, is_readable};
 use crate::clock::Clock;
-use crate::descriptors::{closed, has_room, outside_the_reserve, wait_for_room};
-use crate::limits::{ACCEPT_PAUSE, ROOM_RECHECK};
+use crate::descriptors::{Place, ServiceShare, wait_for_room};
+use crate::limits::{ACCEPT_PAUSE, PLACE_RECHECK, ROOM_RECHECK};
 use crate::log::WarningPace;
 use crate::store::StoreSnapshot;
 use crate::tasks::{Delivery, Outcome, RoomWait, Tasks};
@@ -112,18 +114,21 @@ pub(super) struct PausableAcceptor {
     pub(super) address: SocketAddr,
     clock: Clock,
     pauses_told: WarningPace,
+    /// The descriptors of the service.
+    share: ServiceShare,
+    /// More of them, if some of its requests are answered whatever else goes on.
+    reserve: Option<ServiceShare>,
     /// Says whether there is a descriptor for another connection, and the pause before the next try if no frontend says
     /// that it has closed one.
-    room: (fn(&TcpListener) -> bool, Duration),
+    room: (fn(&ServiceShare, &TcpListener) -> bool, Duration),
 }
 
-/// Held by a connection until it is closed. Dropping it wakes the acceptors that wait for room.
-pub(super) struct Entered(());
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        closed();
-    }
+/// A connection that was accepted.
+pub(super) struct AcceptedStream {
+    stream: TcpStream,
+    place: Place,
+    /// Whether its place is one of the reserve.
+    is_reserved: bool,
 }
 
 #[cfg(test)]
@@ -136,7 +141,12 @@ impl std::os::fd::AsFd for PausableAcceptor {
 impl PausableAcceptor {
     /// Listens, even while the system still remembers connections of a server that has just ended. The system holds up
     /// to `backlog` connections until they are accepted.
-    pub(super) fn bind(runtime: &Runtime, address: SocketAddr, backlog: u32) -> Result<Self, BindError> {
+    pub(super) fn bind(
+        runtime: &Runtime,
+        address: SocketAddr,
+        backlog: u32,
+        has_reserve: bool,
+    ) -> Result<Self, BindError> {
         let _entered = runtime.enter();
         let bound = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -152,7 +162,9 @@ impl PausableAcceptor {
                 socket,
                 clock: Clock::start(),
                 pauses_told: WarningPace::default(),
-                room: (|socket| has_room(socket), ACCEPT_PAUSE),
+                share: ServiceShare::register(),
+                reserve: has_reserve.then(ServiceShare::register),
+                room: (|share, socket| share.has_room(socket), ACCEPT_PAUSE),
             })
         };
         let endpoint = address.to_string();
@@ -165,52 +177,67 @@ impl PausableAcceptor {
 
     /// Accepts the next connection. While there is no descriptor for one, clients wait in the system's backlog. It
     /// tries again when a frontend has closed a connection, or after a pause, in which libzmq may have closed one.
-    /// `make_place` is called while a client waits for a descriptor.
-    pub(super) async fn accept(&mut self, make_place: impl Fn()) -> (TcpStream, Entered) {
+    /// `make_place` is called while a client waits for a descriptor. If that does not help, the client gets one of the
+    /// reserve.
+    pub(super) async fn accept(&mut self, make_place: impl Fn()) -> AcceptedStream {
         loop {
-            match self.try_accept().await {
-                Ok(Some(stream)) => return (stream, Entered(())),
+            match self.try_accept(&self.share).await {
+                Ok(Some((stream, place))) => return AcceptedStream { stream, place, is_reserved: false },
                 // The client has gone before it was accepted.
                 Ok(None) => {}
                 Err(error) => {
                     if self.pauses_told.is_time(self.clock.now()) {
-                        tracing::warn!("no connection to {} is accepted for now: {error}", self.address);
+                        let address = self.address;
+                        tracing::warn!(
+                            "further connections to {address} wait, or take the places of idle ones: {error}"
+                        );
                     }
-                    if self.has_client() {
-                        make_place();
+                    if let Some(reserved) = self.wait_for_room(&make_place).await {
+                        return reserved;
                     }
-                    let _pause = timeout(self.room.1, self.room_comes()).await;
                 }
             }
         }
     }
 
-    /// Whether a client waits to be accepted.
-    fn has_client(&self) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&now)) == Ok(1)
+    /// Waits until there may be room, and accepts a client within the reserve if there is none soon.
+    async fn wait_for_room(&self, make_place: impl Fn()) -> Option<AcceptedStream> {
+        let is_wanted = is_readable(&self.socket);
+        if is_wanted {
+            make_place();
+        }
+        let reserve = self.reserve.as_ref().filter(|_| is_wanted);
+        let pause = if reserve.is_some() { PLACE_RECHECK } else { self.room.1 };
+        let came = timeout(pause, self.room_comes()).await;
+        let reserve = reserve.filter(|reserve| came.is_err() && self.room.0(reserve, &self.socket))?;
+        // The client that waits is there, unless it has gone.
+        let (stream, place) = timeout(PLACE_RECHECK, self.try_accept(reserve)).await.ok()?.ok()??;
+        Some(AcceptedStream { stream, place, is_reserved: true })
     }
 
     /// Waits until there is room, as far as frontends say when they close a connection.
     async fn room_comes(&self) {
         poll_fn(|context| {
             wait_for_room(context.waker());
-            if self.room.0(&self.socket) { Poll::Ready(()) } else { Poll::Pending }
+            if self.room.0(&self.share, &self.socket) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
     /// Waits for a client and accepts it if there is room. It checks for room each time that a client comes.
-    async fn try_accept(&self) -> io::Result<Option<TcpStream>> {
+    async fn try_accept(&self, share: &ServiceShare) -> io::Result<Option<(TcpStream, Place)>> {
         let accepted = poll_fn(|context| {
-            if self.room.0(&self.socket) {
+            if self.room.0(share, &self.socket) {
                 self.socket.poll_accept(context)
             } else {
                 Poll::Ready(Err(Errno::MFILE.into()))
             }
         });
         match accepted.await {
-            Ok((stream, _)) => Ok(Some(outside_the_reserve(stream).ok_or(Errno::MFILE)?)),
+            Ok((stream, _)) => {
+                let place = share.enter(&stream).ok_or(Errno::MFILE)?;
+                Ok(Some((stream, place)))
+            }
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => Ok(None),
             Err(error) => Err(error),
         }
@@ -232,11 +259,11 @@ mod tests {
     /// How a listener of a test waits for room that comes when `leave` is called, and lets the second client in.
     fn lets_in(
         has_room: &AtomicBool,
-        room: fn(&TcpListener) -> bool,
-        leave: impl FnOnce((TcpStream, Entered)) -> Option<(TcpStream, Entered)>,
+        room: fn(&ServiceShare, &TcpListener) -> bool,
+        leave: impl FnOnce(AcceptedStream) -> Option<AcceptedStream>,
     ) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let mut listener = PausableAcceptor::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+        let mut listener = PausableAcceptor::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
         // It does not try again by itself while this test runs.
         listener.room = (room, Duration::from_secs(3_600));
         runtime.block_on(async {
@@ -249,8 +276,8 @@ mod tests {
             assert!(waits.await);
             has_room.store(true, Ordering::SeqCst);
             let _stays = leave(first);
-            let (accepted, _entered) = timeout(Duration::from_secs(60), accepting).await.unwrap();
-            assert_eq!(accepted.peer_addr().unwrap(), second.local_addr().unwrap());
+            let accepted = timeout(Duration::from_secs(60), accepting).await.unwrap();
+            assert_eq!(accepted.stream.peer_addr().unwrap(), second.local_addr().unwrap());
         });
     }
 
@@ -260,7 +287,7 @@ mod tests {
         static HAS_ROOM: AtomicBool = AtomicBool::new(true);
         lets_in(
             &HAS_ROOM,
-            |_| HAS_ROOM.load(Ordering::SeqCst),
+            |_, _| HAS_ROOM.load(Ordering::SeqCst),
             |first| {
                 drop(first);
                 None
@@ -274,9 +301,10 @@ mod tests {
         static HAS_ROOM: AtomicBool = AtomicBool::new(true);
         lets_in(
             &HAS_ROOM,
-            |_| HAS_ROOM.load(Ordering::SeqCst),
+            |_, _| HAS_ROOM.load(Ordering::SeqCst),
             |first| {
-                closed();
+                let other = tempfile::tempfile().unwrap();
+                drop(ServiceShare::register().enter(other));
                 Some(first)
             },
         );

@@ -191,7 +191,6 @@ pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<
     }
     let limits = StartLimits::of(&config);
     let running = start_with(config, admissions, signals.serving(), Box::new(signals.ender()))?;
-    descriptors::warn_if_full();
     announce(&running, limits);
     print_ready(&running);
     service_manager::watch(Arc::clone(&running.report)).map_err(Error::Thread)?;
@@ -291,6 +290,7 @@ fn start_with(
     held.extend(lockstep_held);
     held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
+    descriptors::share_out();
     serving();
     running.start_users(admissions.users)?;
     running.start_background("expiry", move || expiry.run(|| clock.now()))?;

@@ -134,6 +134,7 @@ impl StoreBackup for Backup {
 fn of_target(error: Error, to: &Path) -> Error {
     match error {
         Error::Full { folder } if folder == to => Error::BackupFull { folder },
+        Error::ReadOnly { folder } if folder == to => Error::BackupReadOnly { folder },
         Error::Failed { folder, why } if folder == to => Error::NoTarget { folder, why },
         Error::NoFolder { folder } if folder == to => Error::NoTarget { folder, why: "no folder".to_owned() },
         error => error,

@@ -83,6 +83,16 @@ pub enum Error {
         /// The folder of the backup.
         folder: PathBuf,
     },
+    /// The server may not write to the folder of a backup.
+    #[error(
+        "{}: the server finds this folder read-only: if systemd runs it, its unit lets it write to /var/lib/spindle alone; `systemctl edit spindle`, with ReadWritePaths={} under [Service], allows it from the next start on, which empties the tables: until then choose a folder in /var/lib/spindle",
+        folder.display(),
+        folder.display()
+    )]
+    BackupReadOnly {
+        /// The folder of the backup.
+        folder: PathBuf,
+    },
     /// No client waits for a backup any more.
     #[error("the backup to {} was cancelled: its files are removed", folder.display())]
     Cancelled {

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use rustix::event::{PollFd, Timespec, poll};
 use serde_json::Value;
@@ -137,6 +138,21 @@ fn readiness_writes_to_the_store_and_syncs_it() {
     server.stop();
 }
 
+/// Each of these had the store write and sync.
+#[test]
+fn whoever_asks_for_readiness_has_the_store_sync_once_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &["--admin", "0"]);
+    let syncs = || json(server.admin(), "/stats")["tasks"]["syncs"].as_u64().unwrap();
+    let (before, start) = (syncs(), Instant::now());
+    for _ in 0..200 {
+        assert_eq!(get(server.admin(), "/ready").0, 200);
+    }
+    let (more, seconds) = (syncs() - before, start.elapsed().as_secs());
+    assert!((1..=seconds + 2).contains(&more), "{more} syncs in {seconds} s");
+    server.stop();
+}
+
 #[test]
 fn a_full_disk_is_not_ready_until_there_is_room() {
     let Some(small) = Small::mount("24m") else { return };
@@ -162,14 +178,15 @@ fn a_database_that_is_away_is_not_ready_and_its_failures_are_counted() {
     assert_eq!(get(server.admin(), "/ready"), (200, r#"{"status":"ready"}"#.to_owned()));
     crate::stage::client(&server).create().unwrap();
     database.kill();
-    let (status, body) = get(server.admin(), "/ready");
-    assert!(status == 503 && error(&body).contains("nothing can be stored"), "{status} {body}");
+    let refused = || Some(get(server.admin(), "/ready")).filter(|(status, _)| *status == 503);
+    let (_, body) = awaited("the refusal", refused);
+    assert!(error(&body).contains("nothing can be stored"), "{body}");
     assert!(!body.contains("secret"), "{body}");
     crate::stage::client(&server).create().unwrap_err();
     let counts = &json(server.admin(), "/stats")["events_database"];
     assert_eq!((&counts["events"], &counts["failures"]), (&1.into(), &1.into()), "{counts}");
     database.start_again();
-    assert_eq!(get(server.admin(), "/ready").0, 200);
+    awaited("the database", || (get(server.admin(), "/ready").0 == 200).then_some(()));
     server.stop();
 }
 

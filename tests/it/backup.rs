@@ -260,6 +260,21 @@ fn a_backup_links_on_one_file_system_and_copies_to_another() {
     }
 }
 
+/// The command said that the disk was broken. As a service the server could write nowhere else.
+#[test]
+fn a_folder_that_the_unit_makes_read_only_is_explained() {
+    let Some(small) = Small::mount("1m") else { return };
+    assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(small.path()).status().unwrap().success());
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = with_segments(&data);
+    let to = small.path().join("monday");
+    let said = complaint(backup(&data, &to));
+    assert!(said.contains("ReadWritePaths=") && said.contains("systemctl edit") && said.contains(text(&to)), "{said}");
+    assert_eq!(client(&server).count().unwrap(), 100, "the server goes on");
+    server.stop();
+}
+
 #[test]
 fn a_folder_that_takes_no_backup_is_named_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();

@@ -30,7 +30,7 @@ mod crash;
 mod cut_link;
 /// A subscriber that never reads does no harm to others.
 mod deaf;
-/// Few descriptors: connections leave the store its reserve, and further ones wait without a cost.
+/// Few descriptors: connections leave the store its reserve and each service its share, and idle ones make place.
 mod descriptors;
 /// Tables in files: dumped, loaded, damaged.
 mod dump;

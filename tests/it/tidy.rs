@@ -87,7 +87,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hashbrown", &["src/tasks/queue/keys.rs"]),
     ("httpdate", &["src/clock.rs"]),
     ("base64", &["src/protocols/http/users.rs"]),
-    ("hyper", &["src/protocols/http/connection.rs", "src/protocols/http/peer.rs", "src/protocols/admin/live.rs"]),
+    ("hyper", &["src/protocols/http/", "src/protocols/admin/live.rs"]),
     ("hyper_util", &["src/protocols/http/connection.rs"]),
     ("indicatif", &["src/cli/load.rs"]),
     ("itoa", &["src/tables/ops/increment.rs", "src/protocols/kv/wire/reply.rs"]),

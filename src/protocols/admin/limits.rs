@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// Connections at once: some browsers, scrapers and probes. Further ones wait to be accepted.
+use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
+
+/// Connections at once: some browsers, scrapers and probes. For further ones, idle ones make place.
 pub(super) const CONNECTIONS_MAX: usize = 128;
 /// Connections that may wait to be accepted.
 pub(super) const BACKLOG: u32 = 128;
@@ -18,5 +20,8 @@ pub(super) const SHOWN_MAX: usize = 100;
 pub(super) const SLOW_SHOWN_MAX: usize = 50;
 /// How long a probe waits for a store.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(10);
-/// Probes that may wait for the next one: one for each connection.
-pub(super) const PROBES_WAITING_MAX: usize = CONNECTIONS_MAX;
+/// The time from the beginning of one probe to that of the next: each of them syncs the store. Whoever asks meanwhile
+/// shares the result of the first.
+pub(super) const PROBE_PERIOD: Duration = Duration::from_secs(1);
+/// Requests that may wait for a probe. Half of the connections that are kept for health are left for others.
+pub(super) const PROBES_WAITING_MAX: usize = HEALTH_CONNECTIONS_MAX / 2;

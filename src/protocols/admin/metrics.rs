@@ -87,6 +87,10 @@ impl Collector for Source {
             descriptors.accept_pauses,
         )?;
         to.counter(
+            family("spindle_places_made", "Idle connections that were closed for clients that waited."),
+            descriptors.made_place,
+        )?;
+        to.counter(
             family("spindle_log_dropped_lines", "Lines that standard error has not taken."),
             stats.log.dropped_lines,
         )

@@ -5,18 +5,20 @@
 //! /ready ─┐                             ┌─► StoreProber, in a thread of its own: Tasks::probe
 //! /ready ─┴─► all that wait share one ──┴─► DatabaseProbe: a transaction
 //! ```
-//! A request is answered by a probe that begins after the request has come. While one probe is under way, later requests
-//! wait for the next one together. So a store has one probe at a time, and a stuck one has one waiting thread.
+//! A probe begins at most once in [`PROBE_PERIOD`], however many ask: requests that come within it share its result. So a
+//! store has one probe at a time, a stuck one has one waiting thread, and nobody can keep a disk busy with probes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::limits::{PROBE_TIME, PROBES_WAITING_MAX};
-use crate::clock::Clock;
+use super::limits::{PROBE_PERIOD, PROBE_TIME, PROBES_WAITING_MAX};
+use crate::clock::{Clock, Now};
+use crate::lock::Mutex;
 use crate::protocols::events::mysql::DatabaseProbe;
 use crate::store;
 use crate::tasks::Tasks;
@@ -95,29 +97,56 @@ fn stuck(what: &str, patience: Duration) -> String {
 
 /// A handle for requests. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Probes(mpsc::Sender<oneshot::Sender<Readiness>>);
+pub(super) struct Probes {
+    orders: mpsc::Sender<oneshot::Sender<Readiness>>,
+    last: LastProbe,
+    clock: Clock,
+}
+
+/// When the last probe began, and its result. Written by the task that probes.
+type LastProbe = Arc<Mutex<Option<(Now, Readiness)>>>;
 
 impl Probes {
     /// The handle, and the task that probes until the last handle is gone.
-    pub(super) fn new(stores: ProbedStores) -> (Self, impl Future<Output = ()>) {
+    pub(super) fn new(stores: ProbedStores, clock: Clock) -> (Self, impl Future<Output = ()>) {
         let (sender, orders) = mpsc::channel(PROBES_WAITING_MAX);
-        (Self(sender), answer(stores, orders))
+        let last = LastProbe::default();
+        (Self { orders: sender, last: Arc::clone(&last), clock }, answer(stores, orders, (last, clock)))
     }
 
-    /// The result of a probe that begins after this call.
+    /// The result of a probe that began at most [`PROBE_PERIOD`] before this call, or of the next one. If as many
+    /// requests wait for that as may, the result of the last one.
     pub(super) async fn ask(&self) -> Readiness {
+        let last = self.last.lock().clone();
+        if let Some((begun, readiness)) = &last
+            && self.clock.now() < begun.after(PROBE_PERIOD)
+        {
+            return readiness.clone();
+        }
         let (order, answer) = oneshot::channel();
-        let ending = || "the server ends".to_owned();
-        self.0.send(order).await.map_err(|_| ending())?;
-        answer.await.map_err(|_| ending())?
+        let ending = || Err("the server ends".to_owned());
+        match self.orders.try_send(order) {
+            Ok(()) => answer.await.unwrap_or_else(|_| ending()),
+            Err(TrySendError::Full(_)) => {
+                last.map_or_else(|| Err("the store has not answered yet".to_owned()), |(_, readiness)| readiness)
+            }
+            Err(TrySendError::Closed(_)) => ending(),
+        }
     }
 }
 
-async fn answer(mut stores: ProbedStores, mut orders: mpsc::Receiver<oneshot::Sender<Readiness>>) {
-    let mut waiting = Vec::new();
-    while orders.recv_many(&mut waiting, PROBES_WAITING_MAX).await > 0 {
+/// Probes when requests wait, and answers all of those that wait by then.
+async fn answer(
+    mut stores: ProbedStores,
+    mut orders: mpsc::Receiver<oneshot::Sender<Readiness>>,
+    (last, clock): (LastProbe, Clock),
+) {
+    while let Some(first) = orders.recv().await {
+        let begun = clock.now();
         let readiness = stores.probe().await;
-        for order in waiting.drain(..) {
+        *last.lock() = Some((begun, readiness.clone()));
+        let others = std::iter::from_fn(|| orders.try_recv().ok());
+        for order in std::iter::once(first).chain(others) {
             // The request is not answered if its connection has ended.
             let _gone = order.send(readiness.clone());
         }
@@ -128,8 +157,10 @@ async fn answer(mut stores: ProbedStores, mut orders: mpsc::Receiver<oneshot::Se
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use tokio::runtime::Builder;
-    use tokio::task::{LocalSet, spawn_local, yield_now};
+    use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
     use super::*;
 
@@ -143,50 +174,94 @@ mod tests {
         LocalSet::new().block_on(&runtime.unwrap(), work)
     }
 
+    fn ask(probes: &Probes) -> JoinHandle<Readiness> {
+        let probes = probes.clone();
+        spawn_local(async move { probes.ask().await })
+    }
+
+    /// A server's own store, whose probes a test answers.
+    fn own_store(patience: Duration) -> (ProbedStores, Receiver<StoreOrder>) {
+        let (sender, orders) = bounded(1);
+        (ProbedStores { own: Some(sender), database: None, patience }, orders)
+    }
+
+    async fn next(orders: &Receiver<StoreOrder>) -> StoreOrder {
+        loop {
+            match orders.try_recv() {
+                Ok(order) => return order,
+                Err(_) => yield_now().await,
+            }
+        }
+    }
+
     #[test]
     fn a_server_without_a_store_is_ready() {
         let (stores, prober) = ProbedStores::new(None, None);
         assert!(prober.is_none());
-        let (probes, answering) = Probes::new(stores);
+        let (probes, answering) = Probes::new(stores, Clock::start());
         locally(async {
             spawn_local(answering);
             assert_eq!(probes.ask().await, Ok(()));
         });
     }
 
+    /// Each request had the store write and sync.
     #[test]
-    fn requests_that_wait_for_a_probe_share_the_next_one() {
-        let (sender, orders) = bounded(1);
-        let (probes, answering) = Probes::new(ProbedStores { own: Some(sender), database: None, patience: LONG });
+    fn whoever_asks_within_a_second_shares_one_probe() {
+        static MILLIS: AtomicU64 = AtomicU64::new(0);
+        let (stores, orders) = own_store(LONG);
+        let (probes, answering) = Probes::new(stores, Clock::fake(&MILLIS));
         locally(async {
             spawn_local(answering);
-            let ask = |probes: Probes| spawn_local(async move { probes.ask().await });
-            let first = ask(probes.clone());
-            while orders.is_empty() {
-                yield_now().await;
-            }
-            let later: Vec<_> = (0..5).map(|_| ask(probes.clone())).collect();
+            let first = ask(&probes);
+            let order = next(&orders).await;
+            let during = ask(&probes);
             yield_now().await;
-            orders.recv().unwrap().send(Ok(())).unwrap();
+            order.send(Ok(())).unwrap();
+            assert_eq!((first.await.unwrap(), during.await.unwrap()), (Ok(()), Ok(())));
+            MILLIS.store(999, Ordering::Relaxed);
+            assert_eq!(probes.ask().await, Ok(()));
+            assert!(orders.is_empty(), "there was one probe");
+            MILLIS.store(1_000, Ordering::Relaxed);
+            let next_second = ask(&probes);
+            next(&orders).await.send(Err("full".to_owned())).unwrap();
+            assert_eq!(next_second.await.unwrap(), Err("full".to_owned()));
+            assert_eq!(probes.ask().await, Err("full".to_owned()), "a failure is shared, too");
+        });
+    }
+
+    #[test]
+    fn those_beyond_the_ones_that_may_wait_get_the_last_result() {
+        static MILLIS: AtomicU64 = AtomicU64::new(0);
+        let (stores, orders) = own_store(LONG);
+        let (probes, answering) = Probes::new(stores, Clock::fake(&MILLIS));
+        locally(async {
+            spawn_local(answering);
+            let first = ask(&probes);
+            next(&orders).await.send(Ok(())).unwrap();
             assert_eq!(first.await.unwrap(), Ok(()));
-            while orders.is_empty() {
-                yield_now().await;
+            MILLIS.store(5_000, Ordering::Relaxed);
+            let mut waiting = vec![ask(&probes)];
+            let stuck = next(&orders).await;
+            waiting.extend((0..PROBES_WAITING_MAX).map(|_| ask(&probes)));
+            yield_now().await;
+            assert_eq!(probes.ask().await, Ok(()));
+            stuck.send(Err("stuck".to_owned())).unwrap();
+            for asked in waiting {
+                assert_eq!(asked.await.unwrap(), Err("stuck".to_owned()));
             }
-            orders.recv().unwrap().send(Err("full".to_owned())).unwrap();
-            for asked in later {
-                assert_eq!(asked.await.unwrap(), Err("full".to_owned()), "it came after the first probe began");
-            }
-            assert!(orders.is_empty(), "one probe for all of them");
         });
     }
 
     #[test]
     fn a_store_that_does_not_answer_is_not_ready_and_is_not_asked_again() {
-        let (sender, orders) = bounded(1);
-        let (probes, answering) = Probes::new(ProbedStores { own: Some(sender), database: None, patience: SHORT });
+        static MILLIS: AtomicU64 = AtomicU64::new(0);
+        let (stores, orders) = own_store(SHORT);
+        let (probes, answering) = Probes::new(stores, Clock::fake(&MILLIS));
         locally(async {
             spawn_local(answering);
-            for _ in 0..3 {
+            for second in 0..3 {
+                MILLIS.store(1_000 * second, Ordering::Relaxed);
                 assert_eq!(probes.ask().await, Err("the store has not answered for 0.01 s".to_owned()));
             }
             assert_eq!(orders.len(), 1);

@@ -51,7 +51,12 @@ pub(super) fn routes(context: AdminContext, guard: Guard) -> Router {
 
 /// What a request needs where users are named. A prober of a load balancer has no password, so health is for all.
 pub(super) fn needed(_: &Method, path: &str) -> Option<(Access, Resource<'static>)> {
-    (!matches!(path, "/health" | "/ready")).then_some((Access::Admin, Resource::Server))
+    (!is_health(path)).then_some((Access::Admin, Resource::Server))
+}
+
+/// Whether a path is about the server's health. It is answered whatever else goes on.
+pub(super) fn is_health(path: &str) -> bool {
+    matches!(path, "/health" | "/ready")
 }
 
 /// The process lives, and this thread too. It asks no store: a server with a stuck disk is not to be restarted for it.

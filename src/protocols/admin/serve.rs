@@ -13,16 +13,23 @@ use tokio::task::spawn_local;
 use super::limits::{BACKLOG, CONNECTIONS_MAX};
 use super::live::Live;
 use super::probe::{ProbedStores, Probes, StoreProber};
-use super::routes::{AdminContext, needed, routes};
+use super::routes::{AdminContext, is_health, needed, routes};
 use super::sources::AdminSources;
+use crate::clock::Clock;
 use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
+use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::kv::report::ReportSources;
 use crate::protocols::sockets::{ServeError, Stopper};
-use crate::protocols::tcp::{Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol};
+use crate::protocols::tcp::{
+    Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
+};
 use crate::security::Users;
 use crate::store;
 use crate::tasks::Tasks;
+
+const BOUNDS: TcpBounds =
+    TcpBounds { backlog: BACKLOG, connections: CONNECTIONS_MAX, reserved: HEALTH_CONNECTIONS_MAX };
 
 /// The settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +75,9 @@ impl AdminListener {
     /// # Errors
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(config: &AdminConfig) -> Result<Self, ServeError> {
-        let tcp = TcpFrontend::bind(config.address, BACKLOG, CONNECTIONS_MAX)?;
+        let tcp = TcpFrontend::bind(config.address, BOUNDS)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
-        Ok(Self { tcp, guard: Guard { hosts, users: None }, users: None })
+        Ok(Self { tcp, guard: Guard { hosts, users: None, health: is_health }, users: None })
     }
 
     /// From now on connections are encrypted.
@@ -113,7 +120,7 @@ impl AdminFrontend {
     pub fn run(self) -> Result<(), store::Error> {
         let Self { tcp, guard, users, sources, stores } = self;
         tcp.run(|| {
-            let (probes, answering) = Probes::new(stores);
+            let (probes, answering) = Probes::new(stores, Clock::start());
             spawn_local(answering);
             let sources = Arc::new(sources);
             let live = Live::new(Arc::clone(&sources));

@@ -54,7 +54,12 @@ pub(super) fn routes(context: EventsContext, guard: Guard) -> Router {
 /// What a request needs where users are named. A prober of a load balancer has no password, so health is for all.
 pub(super) fn needed(method: &Method, path: &str) -> Option<(Access, Resource<'static>)> {
     let access = if matches!(*method, Method::GET | Method::HEAD) { Access::Read } else { Access::Write };
-    (path != "/health").then_some((access, Resource::Events))
+    (!is_health(path)).then_some((access, Resource::Events))
+}
+
+/// Whether a path is about the health of the store. It is answered whatever else goes on.
+pub(super) fn is_health(path: &str) -> bool {
+    path == "/health"
 }
 
 async fn create(State(context): State<EventsContext>, peer: From) -> Reply {

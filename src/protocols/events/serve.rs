@@ -14,23 +14,27 @@ use thiserror::Error;
 use tokio::task::spawn_local;
 
 use super::embedded::{Embedded, EventQueue};
-use super::handle::{EventsContext, needed, routes};
+use super::handle::{EventsContext, is_health, needed, routes};
 use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers, WritersMetrics};
 use super::store::EventStore;
 use super::timing::{self, EventTimer};
 use crate::clock::Clock;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
+use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
-    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol,
-    watch_store,
+    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend,
+    TcpProtocol, watch_store,
 };
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store;
 use crate::tasks::{Committer, QueueName, Tasks};
+
+const BOUNDS: TcpBounds =
+    TcpBounds { backlog: EVENT_BACKLOG, connections: EVENT_CONNECTIONS_MAX, reserved: HEALTH_CONNECTIONS_MAX };
 
 /// Why events cannot be served.
 #[derive(Debug, Error)]
@@ -84,7 +88,7 @@ impl EventsListener {
     /// # Errors
     /// [`Error`] if the address is not available, or the system has no descriptor left.
     pub fn bind(address: SocketAddr, hosts: &[String]) -> Result<Self, Error> {
-        let tcp = TcpFrontend::bind(address, EVENT_BACKLOG, EVENT_CONNECTIONS_MAX)?;
+        let tcp = TcpFrontend::bind(address, BOUNDS)?;
         let (metrics, slow) = (timing::metrics(), Arc::default());
         Ok(Self { tcp, hosts: hosts.to_vec(), metrics, slow, users: None })
     }
@@ -136,7 +140,7 @@ impl EventsListener {
         };
         let hosts = HostRule::new(address.ip().is_loopback(), hosts, "--events-host");
         let timer = EventTimer { clock: Clock::start(), metrics, slow };
-        let guard = Guard { hosts, users };
+        let guard = Guard { hosts, users, health: is_health };
         Ok(Events { front: EventsFrontend { tcp, backend, guard, timer }, stopper, address, database })
     }
 }

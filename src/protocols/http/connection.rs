@@ -3,11 +3,14 @@
 //!
 //! ```text
 //! hyper ─► ended ─► a request that hyper has left without a reply: 400 or 408 ─► shut down ─► discard input ─► close
+//!   │        ▲                                                                                    │
+//!   └────────┴─ the first head is late: 408                                                       │
+//!   └── idle, and another client waits for the connection ◄───────────────────────────────────────┴──► close
 //! ```
 //! A client that closes its half after a request gets its reply. If the server closed a connection while its client is
-//! sending, the system would reset it, and the client might never read the reply.
+//! sending, the system would reset it, and the client might never read its reply.
 //!
-//! This module does not know the other connections (`service`), or the replies of the routes.
+//! This module does not know the other connections (`service`, `tcp/idle`), or the replies of the routes.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -20,65 +23,104 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use super::activity::Activity;
+use super::limits::{DRAIN_TIME, DRAINED_BYTES_MAX, HEAD_BYTES_MAX};
 use super::own_errors::OwnErrors;
 use super::peer::FromPeer;
 use super::refusal::{Refusal, encode};
 use super::write_timeout::WriteTimeout;
-use crate::clock::{http_date, wall_millis};
-use crate::limits::{HTTP_DRAIN_TIME, HTTP_DRAINED_BYTES_MAX, HTTP_HEAD_BYTES_MAX};
-use crate::protocols::tcp::ClientStream;
+use crate::clock::{Now, http_date, wall_millis};
+use crate::protocols::tcp::{ClientStream, IdleEntry};
 
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 16 << 10;
 
+/// An idle connection has no time to make place for another: its client has sent nothing that the system holds.
+const AT_ONCE: Now = Now::from_nanos(0);
+
 /// How long a client may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientTimes {
-    /// For a head.
+    /// For its first head.
+    pub(super) first_head: Duration,
+    /// For the head of each further request.
     pub(super) head: Duration,
     /// To read on, when the system takes no more bytes of a reply.
     pub(super) reply: Duration,
 }
 
+/// How the exchange of requests and replies has ended.
+enum ExchangeEnd {
+    /// All requests have their replies.
+    Done,
+    /// By an error of hyper.
+    Failed(hyper::Error),
+    /// The first head has not come in time.
+    Late,
+    /// The connection was idle, and has lost its place.
+    Lost,
+}
+
 /// Serves one connection to its end. It ends with the requests that have come when the sender of `ending` is gone.
 pub(super) async fn converse(
-    stream: ClientStream,
-    router: Router,
+    (stream, mut idle): (ClientStream, IdleEntry),
+    (router, activity): (Router, Activity),
     times: ClientTimes,
     mut ending: watch::Receiver<()>,
 ) {
     // Without this option a reply may wait for the acknowledgement of the one before.
     let _gone = stream.tcp().set_nodelay(true);
-    let peer = stream.address();
-    let mut wire = OwnErrors::new(WriteTimeout::new(stream, times.reply));
-    let ended = {
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .half_close(true)
-            .header_read_timeout(times.head)
-            .max_buf_size(HTTP_HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(&mut wire), FromPeer { service: TowerToHyperService::new(router), peer });
-        let mut connection = pin!(connection);
-        let mut ending = pin!(ended(&mut ending));
-        let mut is_ending = false;
-        poll_fn(|context| {
-            if !is_ending && ending.as_mut().poll(context).is_ready() {
-                is_ending = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            connection.as_mut().poll(context)
-        })
-        .await
-    };
-    if let Err(error) = ended {
-        tracing::debug!("an HTTP connection has ended: {error}");
-        if !answer_rest(&mut wire, &error).await {
-            return;
-        }
+    let mut wire = OwnErrors::new(WriteTimeout::new(stream, activity.clone(), times.reply));
+    let end = exchange(&mut wire, (router, activity), &mut idle, (times, &mut ending)).await;
+    idle.work();
+    if answer_rest(&mut wire, &end).await {
+        idle.rest(AT_ONCE);
+        idle.unless_lost(drain(wire.stream().stream(), &mut ending)).await;
     }
-    drain(wire.stream().stream(), &mut ending).await;
+}
+
+/// Lets hyper read requests and write replies, as long as the connection has its place.
+async fn exchange(
+    wire: &mut OwnErrors<WriteTimeout>,
+    (router, activity): (Router, Activity),
+    idle: &mut IdleEntry,
+    (times, ending): (ClientTimes, &mut watch::Receiver<()>),
+) -> ExchangeEnd {
+    let peer = wire.stream().stream().address();
+    let service = FromPeer { service: TowerToHyperService::new(router), peer, activity: activity.clone() };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .half_close(true)
+        .header_read_timeout(times.head)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(wire), service);
+    let (mut connection, mut ending) = (pin!(connection), pin!(ended(ending)));
+    let mut first_head = pin!(sleep(times.first_head));
+    let (mut is_ending, mut asked) = (false, 0);
+    poll_fn(|context| {
+        if !is_ending && ending.as_mut().poll(context).is_ready() {
+            is_ending = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if let Poll::Ready(done) = connection.as_mut().poll(context) {
+            return Poll::Ready(done.map_or_else(ExchangeEnd::Failed, |()| ExchangeEnd::Done));
+        }
+        // The rest begins anew behind each request, also if hyper has answered it in this one poll.
+        if !activity.is_idle() || std::mem::replace(&mut asked, activity.asked()) != asked {
+            idle.work();
+        }
+        if !activity.is_idle() {
+            return Poll::Pending;
+        }
+        if asked == 0 && first_head.as_mut().poll(context).is_ready() {
+            return Poll::Ready(ExchangeEnd::Late);
+        }
+        idle.rest(AT_ONCE);
+        idle.poll_lost(context).map(|()| ExchangeEnd::Lost)
+    })
+    .await
 }
 
 /// Ready when the sender is gone.
@@ -86,13 +128,22 @@ pub(super) async fn ended(ending: &mut watch::Receiver<()>) {
     while ending.changed().await.is_ok() {}
 }
 
-/// Answers a request that hyper has left without a reply. False: there is nobody to answer.
-async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, error: &hyper::Error) -> bool {
-    let refusal = match error {
-        _ if !wire.is_begun() => return error.is_parse(),
-        error if error.is_timeout() => Refusal::HeadLate,
-        error if error.is_parse() || error.is_incomplete_message() => Refusal::Unparsed(400),
-        _ => return false,
+/// Answers a request that hyper has left without a reply. False: there is nobody to read it.
+async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, end: &ExchangeEnd) -> bool {
+    let refusal = match end {
+        ExchangeEnd::Done => return true,
+        ExchangeEnd::Lost => return false,
+        ExchangeEnd::Failed(error) => {
+            tracing::debug!("an HTTP connection has ended: {error}");
+            match error {
+                _ if !wire.is_begun() => return error.is_parse(),
+                error if error.is_timeout() => Refusal::HeadLate,
+                error if error.is_parse() || error.is_incomplete_message() => Refusal::Unparsed(400),
+                _ => return false,
+            }
+        }
+        ExchangeEnd::Late if !wire.is_begun() => return false,
+        ExchangeEnd::Late => Refusal::HeadLate,
     };
     let stream = wire.stream();
     stream.write_all(&encode(&refusal, &http_date(wall_millis()))).await.is_ok() && stream.shutdown().await.is_ok()
@@ -102,7 +153,7 @@ async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, error: &hyper::Error) -
 /// server ends.
 async fn drain(stream: &mut ClientStream, ending: &mut watch::Receiver<()>) {
     let mut ending = pin!(ended(ending));
-    let mut drained = pin!(timeout(HTTP_DRAIN_TIME, discard(stream)));
+    let mut drained = pin!(timeout(DRAIN_TIME, discard(stream)));
     poll_fn(|context| {
         if ending.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
@@ -114,7 +165,7 @@ async fn drain(stream: &mut ClientStream, ending: &mut watch::Receiver<()>) {
 
 async fn discard(stream: &mut ClientStream) {
     let (mut scrap, mut thrown) = (vec![0; SCRAP_BYTES], 0);
-    while thrown < HTTP_DRAINED_BYTES_MAX {
+    while thrown < DRAINED_BYTES_MAX {
         match stream.read(&mut scrap).await {
             Ok(0) | Err(_) => return,
             Ok(bytes) => thrown += bytes,
@@ -129,67 +180,128 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream as Peer;
 
+    use std::sync::Arc;
+
+    use axum::extract::State;
     use tokio::net::TcpListener;
     use tokio::runtime::Builder;
+    use tokio::sync::Notify;
 
     use super::*;
+    use crate::protocols::http::{Guard, HostRule, guarded};
+    use crate::protocols::tcp::IdleConnections;
 
     /// Longer than any test.
     const LONG: Duration = Duration::from_secs(600);
 
-    /// The bytes that a client gets that sends these and goes on listening.
-    fn heard(bytes: &'static [u8], head_time: Duration) -> String {
+    /// The first client of a server that does this with its connection.
+    fn with_server<T: Send>(
+        client: impl FnOnce(Peer) -> T + Send,
+        serve: impl AsyncFnOnce(ClientStream, watch::Receiver<()>),
+    ) -> T {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let client = std::thread::scope(|scope| {
-            let client = scope.spawn(move || {
-                let (mut peer, mut heard) = (Peer::connect(address).unwrap(), String::new());
-                peer.write_all(bytes).unwrap();
-                peer.read_to_string(&mut heard).unwrap();
-                heard
-            });
+        std::thread::scope(|scope| {
+            let client = scope.spawn(move || client(Peer::connect(address).unwrap()));
             runtime.block_on(async {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (_running, ending) = watch::channel(());
-                let times = ClientTimes { head: head_time, reply: LONG };
-                converse(ClientStream::Plain(stream), Router::new(), times, ending).await;
+                serve(ClientStream::Plain(stream), ending).await;
             });
-            client.join()
-        });
-        client.unwrap()
+            client.join().unwrap()
+        })
+    }
+
+    /// The bytes that a client gets that sends these and goes on listening.
+    fn heard(bytes: &'static [u8], times: ClientTimes) -> String {
+        let client = |mut peer: Peer| {
+            let mut heard = String::new();
+            peer.write_all(bytes).unwrap();
+            peer.read_to_string(&mut heard).unwrap();
+            heard
+        };
+        with_server(client, async |stream, ending| {
+            let idle = IdleConnections::default().begin();
+            converse((stream, idle), (Router::new(), Activity::default()), times, ending).await;
+        })
     }
 
     #[test]
     fn a_head_that_does_not_come_in_time_is_told_so_and_a_connection_without_one_is_closed() {
         let soon = Duration::from_millis(20);
-        let late = heard(b"GET /events HTTP/1.1\r\nHost:", soon);
+        let first = ClientTimes { first_head: soon, head: LONG, reply: LONG };
+        let late = heard(b"GET /events HTTP/1.1\r\nHost:", first);
         assert!(late.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{late}");
         assert!(late.ends_with("\r\n\r\n{\"error\":\"the head of the request did not come in time\"}"), "{late}");
-        assert_eq!(heard(b"", soon), "");
-        let idle = heard(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n", soon);
+        assert_eq!(heard(b"", first), "");
+        let later = ClientTimes { first_head: LONG, head: soon, reply: LONG };
+        let idle = heard(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n", later);
         assert!(idle.starts_with("HTTP/1.1 404") && !idle.contains("408"), "{idle}");
+    }
+
+    /// What a client gets that sends these bytes, when another one waits for its connection as soon as it rests. The
+    /// server answers a request when it is told to.
+    fn heard_when_another_waits(bytes: &'static [u8]) -> String {
+        let client = |mut peer: Peer| {
+            let mut heard = Vec::new();
+            peer.write_all(bytes).unwrap();
+            // A reset is an end, too.
+            let _reset = peer.read_to_end(&mut heard);
+            String::from_utf8(heard).unwrap()
+        };
+        with_server(client, async |stream, ending| {
+            let all = IdleConnections::default();
+            stream.tcp().readable().await.unwrap();
+            let asked = Arc::new(Notify::new());
+            let routes = Router::new().fallback(|State(asked): State<Arc<Notify>>| async move {
+                asked.notify_one();
+                tokio::task::yield_now().await;
+                "an answer"
+            });
+            let (router, activity) = (guarded(routes.with_state(Arc::clone(&asked)), anybody()), Activity::default());
+            let times = ClientTimes { first_head: LONG, head: LONG, reply: LONG };
+            let served = tokio::spawn(converse((stream, all.begin()), (router, activity), times, ending));
+            if !bytes.ends_with(b"\r\n\r\n") {
+                asked.notify_one();
+            }
+            asked.notified().await;
+            while !all.make_place(AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
+            served.await.unwrap();
+        })
+    }
+
+    fn anybody() -> Guard {
+        Guard { hosts: HostRule::new(false, Vec::new(), "--host"), users: None, health: |_| false }
+    }
+
+    /// Silent clients kept others out for a minute.
+    #[test]
+    fn a_connection_without_a_request_under_way_makes_place_and_no_other() {
+        assert_eq!(heard_when_another_waits(b"GET / HTTP/1.1\r\nHost:"), "");
+        let answered = heard_when_another_waits(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert!(answered.ends_with("an answer"), "{answered}");
     }
 
     /// A connection whose client reads nothing would be held for ever.
     #[test]
     fn a_client_that_does_not_read_its_reply_loses_its_connection() {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let mut deaf = Peer::connect(listener.local_addr().unwrap()).unwrap();
+        let client = |mut deaf: Peer| {
             deaf.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-            let (stream, _) = listener.accept().await.unwrap();
-            let (_running, ending) = watch::channel(());
+            deaf
+        };
+        let mut deaf = with_server(client, async |stream, ending| {
             // More than the system takes for a client that does not read.
             let router = Router::new().fallback(|| async { vec![b'x'; 64 << 20] });
-            let times = ClientTimes { head: LONG, reply: Duration::from_millis(20) };
-            let served =
-                timeout(Duration::from_secs(60), converse(ClientStream::Plain(stream), router, times, ending)).await;
-            assert!(served.is_ok(), "the connection is still held");
-            let mut heard = Vec::new();
-            let cut = deaf.read_to_end(&mut heard);
-            assert!(cut.is_err() || heard.len() < 64 << 20, "{} bytes", heard.len());
+            let times = ClientTimes { first_head: LONG, head: LONG, reply: Duration::from_millis(20) };
+            let idle = IdleConnections::default().begin();
+            let served = converse((stream, idle), (router, Activity::default()), times, ending);
+            assert!(timeout(Duration::from_secs(60), served).await.is_ok(), "the connection is still held");
         });
+        let mut heard = Vec::new();
+        let cut = deaf.read_to_end(&mut heard);
+        assert!(cut.is_err() || heard.len() < 64 << 20, "{} bytes", heard.len());
     }
 }

@@ -8,24 +8,31 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use tokio::time::timeout;
 
+use super::activity::{Working, with_its_request};
 use super::admission::HostRule;
+use super::limits::{BODY_BYTES_MAX, BODY_TIME};
 use super::refusal::Refusal;
 use super::users::{HttpUsers, authorize};
-use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_TIME};
 
 /// The routes, behind what judges a request before they see it.
 pub(crate) fn guarded(routes: Router, guard: Guard) -> Router {
-    let Guard { hosts, users } = guard;
+    let Guard { hosts, users, health } = guard;
     let routes = match users {
         None => routes,
         Some(users) => routes.layer(from_fn_with_state(users, authorize)),
     };
-    routes.layer(from_fn(take_body)).layer(from_fn_with_state(Arc::new(hosts), admit))
+    let routes = routes.layer(from_fn(take_body)).layer(from_fn_with_state(Arc::new(hosts), admit));
+    routes.layer(from_fn_with_state(health, begin))
 }
+
+/// The paths that are answered whatever else goes on.
+type HealthPaths = fn(&str) -> bool;
 
 /// What judges the requests of a service.
 pub(crate) struct Guard {
@@ -33,6 +40,19 @@ pub(crate) struct Guard {
     pub(crate) hosts: HostRule,
     /// The users. None: any client is served.
     pub(crate) users: Option<HttpUsers>,
+    /// The paths of the service that are about its health.
+    pub(crate) health: HealthPaths,
+}
+
+/// The request is under way until its reply is sent. A connection of the reserve has one request, about health.
+async fn begin(State(is_health): State<HealthPaths>, mut request: Request, next: Next) -> Response {
+    let Some(working) = request.extensions_mut().remove::<Working>() else { return next.run(request).await };
+    let is_refused = working.is_reserved() && !is_health(request.uri().path());
+    let mut response = if is_refused { Refusal::Full.into_response() } else { next.run(request).await };
+    if working.is_reserved() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    with_its_request(response, working)
 }
 
 /// Refuses a request that is not for this server, or comes from a page of another site.
@@ -49,10 +69,10 @@ async fn admit(State(hosts): State<Arc<HostRule>>, request: Request, next: Next)
 async fn take_body(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     if !body.is_end_stream() {
-        if body.size_hint().lower() > HTTP_BODY_BYTES_MAX as u64 {
+        if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
             return Refusal::TooLong.into_response();
         }
-        match timeout(HTTP_BODY_TIME, discard(body)).await {
+        match timeout(BODY_TIME, discard(body)).await {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => return refusal.into_response(),
             Err(_) => return Refusal::Late.into_response(),
@@ -67,7 +87,7 @@ async fn discard(mut body: Body) -> Result<(), Refusal> {
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let frame = frame.map_err(|_| Refusal::BadBody)?;
         bytes += frame.data_ref().map_or(0, |data| data.len());
-        if bytes > HTTP_BODY_BYTES_MAX {
+        if bytes > BODY_BYTES_MAX {
             return Err(Refusal::TooLong);
         }
     }

@@ -1,9 +1,12 @@
-//! Tells the routes the peer: its address goes with each of its requests. This module does not judge it.
+//! Tells the layers and routes the peer: its address goes with each of its requests. Begins the activity of each request.
+//! This module judges neither.
 
 use std::net::SocketAddr;
 
 use axum::http::Request;
 use hyper::service::Service;
+
+use super::activity::Activity;
 
 /// The address of the peer that has sent a request, among its extensions.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +17,7 @@ pub(super) struct FromPeer<S> {
     pub(super) service: S,
     /// None if the system does not know it any more.
     pub(super) peer: Option<SocketAddr>,
+    pub(super) activity: Activity,
 }
 
 impl<S: Service<Request<B>>, B> Service<Request<B>> for FromPeer<S> {
@@ -25,6 +29,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for FromPeer<S> {
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(Peer(peer));
         }
+        request.extensions_mut().insert(self.activity.begin());
         self.service.call(request)
     }
 }

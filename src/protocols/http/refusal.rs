@@ -4,13 +4,13 @@
 //! 400, 401, 403, 408, 413, 414, 431, 503  {"error":"the head of the request did not come in time"}
 //! ```
 
+use super::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX};
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX};
 use crate::security::limits::WRONG_PASSWORD_PAUSE_MAX;
 
 /// The way in which a client names its user.
@@ -46,6 +46,8 @@ pub(crate) enum Refusal {
     Forbidden,
     /// The password was not checked: it may be right.
     Busy,
+    /// All connections are at work, but those that are kept for health.
+    Full,
 }
 
 impl Refusal {
@@ -57,7 +59,7 @@ impl Refusal {
             Self::ForeignHost { .. } | Self::CrossSite | Self::Forbidden => 403,
             Self::Late | Self::HeadLate => 408,
             Self::TooLong => 413,
-            Self::Busy => 503,
+            Self::Busy | Self::Full => 503,
             Self::Unparsed(status) => *status,
         }
     }
@@ -66,13 +68,11 @@ impl Refusal {
     fn body(&self) -> String {
         let body = match self {
             Self::Late => error("the body did not come in time: send it with the request, or none"),
-            Self::TooLong => error(&format!("the body is longer than {HTTP_BODY_BYTES_MAX} bytes: none is needed")),
+            Self::TooLong => error(&format!("the body is longer than {BODY_BYTES_MAX} bytes: none is needed")),
             Self::BadBody => error("the body is malformed, or ends before its end: none is needed"),
             Self::HeadLate => error("the head of the request did not come in time"),
             Self::Unparsed(414) => error("the path of the request is too long"),
-            Self::Unparsed(431) => {
-                error(&format!("the head of the request is longer than {HTTP_HEAD_BYTES_MAX} bytes"))
-            }
+            Self::Unparsed(431) => error(&format!("the head of the request is longer than {HEAD_BYTES_MAX} bytes")),
             Self::Unparsed(_) => error("the request is malformed: the server speaks HTTP/1.1"),
             Self::NoHost => error("a request of HTTP/1.1 has one header Host, with the name of the server"),
             Self::ForeignHost { host, flag } => {
@@ -81,6 +81,7 @@ impl Refusal {
             Self::NoUser => error("name a user and its password, by Authorization: Basic"),
             Self::Forbidden => error("this user may not do this"),
             Self::Busy => error("too many passwords wait to be checked: try again"),
+            Self::Full => error("all connections are at work: try again"),
             Self::CrossSite => error("a page of another site has sent this request: it changes nothing"),
         };
         body.to_string()

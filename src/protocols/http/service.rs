@@ -6,8 +6,9 @@ use std::mem::take;
 use axum::Router;
 use tokio::sync::watch;
 
+use super::activity::Activity;
 use super::connection::{ClientTimes, converse, ended};
-use crate::limits::{HTTP_HEAD_TIME, HTTP_REPLY_TIME};
+use super::limits::{FIRST_HEAD_TIME, HEAD_TIME, REPLY_TIME};
 use crate::protocols::tcp::{Accepted, ConnectionLimit};
 
 /// The connections, with their shared state.
@@ -27,12 +28,13 @@ impl HttpService {
     pub(crate) fn accept(&self, accepted: Accepted, permit: impl Send + 'static) {
         // Nothing is accepted after the sender is dropped.
         let Some(running) = &self.running else { return };
-        let times = ClientTimes { head: HTTP_HEAD_TIME, reply: HTTP_REPLY_TIME };
+        let times = ClientTimes { first_head: FIRST_HEAD_TIME, head: HEAD_TIME, reply: REPLY_TIME };
+        let activity = Activity::new(accepted.is_reserved);
         let (router, mut running) = (self.router.clone(), running.subscribe());
         // The task is not a local one, since a connection needs nothing that is.
         tokio::spawn(async move {
-            if let Some(stream) = accepted.open(ended(&mut running)).await {
-                converse(stream, router, times, running).await;
+            if let Some(opened) = accepted.open(ended(&mut running)).await {
+                converse(opened, (router, activity), times, running).await;
             }
             drop(permit);
         });

@@ -10,11 +10,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use super::activity::Activity;
 use crate::protocols::tcp::ClientStream;
 
 /// The stream, and the deadline of a write that is stuck.
 pub(super) struct WriteTimeout {
     stream: ClientStream,
+    activity: Activity,
     /// How long a write may be stuck.
     most: Duration,
     /// None while no write is stuck.
@@ -23,8 +25,8 @@ pub(super) struct WriteTimeout {
 
 impl WriteTimeout {
     /// A connection on which a write may be stuck for `most`.
-    pub(super) fn new(stream: ClientStream, most: Duration) -> Self {
-        Self { stream, most, until: None }
+    pub(super) fn new(stream: ClientStream, activity: Activity, most: Duration) -> Self {
+        Self { stream, activity, most, until: None }
     }
 
     /// The connection without the limit.
@@ -34,6 +36,7 @@ impl WriteTimeout {
 
     /// Passes the result of a write on, or returns an error if the write has been stuck for too long.
     fn judge<T>(&mut self, sent: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        self.activity.set_stuck(sent.is_pending());
         if sent.is_ready() {
             self.until = None;
             return sent;
@@ -61,7 +64,9 @@ impl AsyncWrite for WriteTimeout {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        // With TLS, bytes may wait in the stream.
+        let sent = Pin::new(&mut self.stream).poll_flush(context);
+        self.judge(sent, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -25,10 +25,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Now;
-use crate::limits::{JOB_PACE_BYTES, JOB_PACE_CHECK, JOB_PACE_TIME};
-
-/// Conversations that lose their connections at once: the system tells that a client waits, and not how many do.
-const PLACES_AT_ONCE: usize = 16;
+use crate::descriptors;
+use crate::limits::{JOB_PACE_BYTES, JOB_PACE_CHECK, JOB_PACE_TIME, PLACE_SILENT_TIME, PLACES_AT_ONCE};
 
 /// The stage of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +53,8 @@ pub(super) struct Pace {
     moved: Cell<usize>,
     /// Whether the period before this one was slow.
     was_slow: Cell<bool>,
+    /// Whether nothing has come.
+    is_silent: Cell<bool>,
     is_lost: Cell<bool>,
     /// Notified when `is_lost` is set.
     lost: Notify,
@@ -79,6 +79,7 @@ impl Pace {
 
     /// These bytes have come, or have been sent.
     pub(super) fn moved(&self, bytes: usize, now: Now) {
+        self.is_silent.set(false);
         self.moved.set(self.moved.get() + bytes);
         if self.since.get().time_until(now) >= JOB_PACE_TIME {
             self.was_slow.set(self.is_slow_since(now));
@@ -166,6 +167,7 @@ impl Paces {
             since: Cell::new(now),
             moved: Cell::new(0),
             was_slow: Cell::new(false),
+            is_silent: Cell::new(true),
             is_lost: Cell::new(false),
             lost: Notify::new(),
         });
@@ -222,20 +224,25 @@ impl Paces {
     }
 
     /// Slow conversations lose their connections, because clients wait for some: [`PLACES_AT_ONCE`] of them, first those
-    /// that have been answered, then the slowest, and the oldest of these.
+    /// that have been answered, then the slowest, and the oldest of these. Clients send their requests at once, so one that
+    /// has sent nothing is slow soon.
     pub(super) fn make_place(&self, now: Now) {
         let all = self.all.borrow();
         if all.values().any(|pace| pace.is_lost()) {
             return;
         }
         let may_go = |pace: &&Rc<Pace>| match pace.stage.get() {
+            Stage::Reading if pace.is_silent.get() => pace.since.get().time_until(now) >= PLACE_SILENT_TIME,
             Stage::Reading | Stage::Sending => pace.is_slow(now),
             Stage::Leaving => pace.since.get().time_until(now) >= JOB_PACE_TIME,
             Stage::Waiting | Stage::Busy => false,
         };
         let mut slow: Vec<&Rc<Pace>> = all.values().filter(may_go).collect();
         slow.sort_by_key(|pace| (pace.stage.get() != Stage::Leaving, pace.moved.get()));
-        slow.into_iter().take(PLACES_AT_ONCE).for_each(|pace| pace.lose());
+        for pace in slow.into_iter().take(PLACES_AT_ONCE) {
+            descriptors::made_place();
+            pace.lose();
+        }
     }
 }
 
@@ -375,12 +382,24 @@ mod tests {
     }
 
     #[test]
+    fn when_all_connections_are_taken_those_that_have_sent_nothing_go_soon() {
+        let paces = Rc::<Paces>::default();
+        let entries = holders(&paces, 2);
+        entries[0].moved(1, at(1));
+        paces.make_place(at(99));
+        assert_eq!(lost(&entries), [0; 0]);
+        paces.make_place(at(100));
+        assert_eq!(lost(&entries), [1]);
+    }
+
+    #[test]
     fn when_all_connections_are_taken_the_slowest_go() {
         let paces = Rc::<Paces>::default();
         let entries = holders(&paces, PLACES_AT_ONCE + 4);
         entries[0].enter(Stage::Busy, at(0));
         entries[1].moved(5, at(1));
         entries[2].moved(JOB_PACE_BYTES, at(1));
+        entries[3..].iter().for_each(|entry| entry.moved(0, at(1)));
         paces.make_place(at(SECOND - 1));
         assert_eq!(lost(&entries), [0; 0], "none is judged yet");
         paces.make_place(at(SECOND));

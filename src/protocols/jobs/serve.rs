@@ -26,7 +26,8 @@ use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
-    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol, watch_store,
+    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
+    watch_store,
 };
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
@@ -36,6 +37,9 @@ use crate::tasks::{Committer, Family, Tasks};
 
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 64 << 10;
+
+/// Silent clients lose their connections by their pace, and no request is answered before others.
+const BOUNDS: TcpBounds = TcpBounds { backlog: JOB_BACKLOG, connections: JOB_CONNECTIONS_MAX, reserved: 0 };
 
 /// The configuration of the frontend.
 #[derive(Clone, Debug)]
@@ -73,7 +77,7 @@ impl JobsListener {
     /// # Errors
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(settings: &JobsConfig) -> Result<Self, ServeError> {
-        let tcp = TcpFrontend::bind(settings.address, JOB_BACKLOG, JOB_CONNECTIONS_MAX)?;
+        let tcp = TcpFrontend::bind(settings.address, BOUNDS)?;
         let (metrics, slow) = (timing::metrics(), Arc::default());
         Ok(Self { tcp, settings: settings.clone(), metrics, slow, users: None })
     }
@@ -181,7 +185,7 @@ impl TcpProtocol for JobsProtocol {
     fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
         let shared = Rc::clone(&self.0);
         spawn_local(async move {
-            if let Some(stream) = accepted.open(shared.until_closed()).await {
+            if let Some((stream, _)) = accepted.open(shared.until_closed()).await {
                 converse(shared, JobStream::new(stream)).await;
             }
             drop(permit);

@@ -102,6 +102,9 @@ impl NativeWorker {
         while let Some(descriptor) = self.handoff.next() {
             self.connections.insert(descriptor, self.connections.now());
         }
+        if self.handoff.is_place_wanted() {
+            self.connections.make_place();
+        }
     }
 
     /// Gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,

@@ -24,7 +24,9 @@
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes",
 //!             "garbage_bytes", "garbage_objects",             replaced and deleted, not freed yet
 //!             "moved_elements", "resident_bytes"},
-//!  "descriptors": {"limit", "reserve", "accept_pauses"},      how often there was none for a connection
+//!  "descriptors": {"limit", "reserve",                       those that no connection takes,
+//!                  "share",                                  and those that each service has for itself;
+//!                  "accept_pauses", "made_place"},           how often there was none; idle connections closed for it
 //!  "log": {"dropped_lines"},                                  lines that standard error has not taken
 //!  "users": {"refused": {"password", "key", "busy", "anonymous", "permission"}},   null without --users
 //!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",     null if there are none; waits: of frontends, for room

@@ -112,7 +112,7 @@ pub enum Frontend {
     /// The frontend without libzmq.
     Native {
         /// For the thread `kv-accept`.
-        acceptor: Acceptor,
+        acceptor: Box<Acceptor>,
         /// For the threads `kv-worker-i`.
         workers: Vec<NativeWorker>,
         /// For the thread `kv-report`.
@@ -304,7 +304,12 @@ fn native(
         settings.admission.iter().for_each(|admission| worker.admit_only(admission));
         workers.push(worker);
     }
-    Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints, Box::new(move || budget.held())))
+    Ok((
+        Frontend::Native { acceptor: Box::new(acceptor), workers, reporter },
+        stoppers,
+        endpoints,
+        Box::new(move || budget.held()),
+    ))
 }
 
 /// Returns a closure that says how many bytes the history of the feed takes.

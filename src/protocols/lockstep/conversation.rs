@@ -100,6 +100,11 @@ impl ConnectionState for Conversation {
     fn admit(&mut self, identity: Identity) {
         self.user = Some(identity);
     }
+
+    /// Another connection knows nothing of a command that is begun, or of a value that can still be asked for.
+    fn is_idle(&self) -> bool {
+        self.collected.is_none() && !matches!(self.pending, Some(SecondPart::Value(_)))
+    }
 }
 
 impl Conversation {

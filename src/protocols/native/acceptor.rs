@@ -4,11 +4,14 @@
 //! listeners ─► accept ─► the handoff with the fewest connections ═► bell ─► Connections::insert
 //! ```
 //! The acceptor counts connections and does not hash them, so a few connections are enough to give every thread work.
+//!
+//! While there is no room for a client that waits, one thread after the other is asked to close idle connections. The end
+//! of any connection wakes the acceptor then.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crossbeam::channel::Receiver;
 use rustix::event::epoll;
@@ -17,6 +20,7 @@ use rustix::io::Errno;
 use super::listen::BoundListener;
 use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use crate::clock::Clock;
+use crate::descriptors::ConnectionDescriptor;
 use crate::limits::CONNECTIONS_MAX;
 use crate::protocols::sockets::{Mailbox, Stopper, WakeSignal};
 
@@ -25,21 +29,40 @@ const EVENTS: usize = 16;
 
 /// The sending side of the way to a serving thread.
 struct Handoff {
-    mailbox: Mailbox<OwnedFd>,
+    mailbox: Mailbox<ConnectionDescriptor>,
+    bell: WakeSignal,
     /// Connections of the thread, including those on the way. Added to by the acceptor, subtracted from by the thread.
     count: Arc<AtomicUsize>,
+    /// An idle connection is to make place. Set by the acceptor, cleared by the thread.
+    wanted: Arc<AtomicBool>,
+}
+
+/// The waiting acceptor, as the serving threads see it.
+#[derive(Clone)]
+struct WaitingAcceptor {
+    /// It waits for a connection to close. Set by the acceptor, cleared by the thread that closes one.
+    waits: Arc<AtomicBool>,
+    bell: WakeSignal,
 }
 
 /// The side from which a serving thread takes its connections.
 pub struct HandoffReceiver {
-    receiver: Receiver<OwnedFd>,
+    receiver: Receiver<ConnectionDescriptor>,
     count: Arc<AtomicUsize>,
+    wanted: Arc<AtomicBool>,
+    acceptor: WaitingAcceptor,
 }
 
 impl HandoffReceiver {
     /// The next connection, if one has come.
-    pub fn next(&self) -> Option<OwnedFd> {
+    pub fn next(&self) -> Option<ConnectionDescriptor> {
         self.receiver.try_recv().ok()
+    }
+
+    /// Whether an idle connection is to make place for a client that waits. The answer is given once.
+    pub fn is_place_wanted(&self) -> bool {
+        // Relaxed: the bell, rung after it was set, wakes the thread.
+        self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed)
     }
 
     /// Reports that `closed` connections which came this way are closed.
@@ -47,6 +70,10 @@ impl HandoffReceiver {
         if closed > 0 {
             // Relaxed: the count only decides which thread gets the next connection.
             self.count.fetch_sub(closed, Ordering::Relaxed);
+            // Relaxed: a ring that comes late or twice costs the acceptor a look, and one that is missed a pause.
+            if self.acceptor.waits.swap(false, Ordering::Relaxed) {
+                self.acceptor.bell.ring();
+            }
         }
     }
 }
@@ -56,11 +83,12 @@ pub struct Acceptor {
     epoll: OwnedFd,
     listeners: Listeners,
     handoffs: Vec<Handoff>,
+    own: WaitingAcceptor,
     stopper: Stopper,
     clock: Clock,
     /// Bound on the connections of all threads together.
     most: usize,
-    /// Handoff that comes first among those with equal counts.
+    /// Handoff that comes first among those with equal counts, and that is asked for a place.
     next: usize,
 }
 
@@ -76,6 +104,7 @@ impl Acceptor {
             epoll,
             listeners: Listeners::default(),
             handoffs: Vec::new(),
+            own: WaitingAcceptor { waits: Arc::default(), bell: bell.clone() },
             stopper,
             clock,
             most: CONNECTIONS_MAX,
@@ -94,9 +123,10 @@ impl Acceptor {
     /// Adds a serving thread. The acceptor rings `bell` when it hands this thread a connection.
     pub fn handoff(&mut self, bell: &WakeSignal) -> HandoffReceiver {
         let (mailbox, receiver) = Mailbox::new(bell);
-        let count = Arc::new(AtomicUsize::new(0));
-        self.handoffs.push(Handoff { mailbox, count: Arc::clone(&count) });
-        HandoffReceiver { receiver, count }
+        let (count, wanted) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (bell, acceptor) = (bell.clone(), self.own.clone());
+        self.handoffs.push(Handoff { mailbox, bell, count: Arc::clone(&count), wanted: Arc::clone(&wanted) });
+        HandoffReceiver { receiver, count, wanted, acceptor }
     }
 
     /// Runs the thread's loop until the stopper says to stop.
@@ -110,6 +140,10 @@ impl Acceptor {
             let left = self.listeners.again_at().map(|at| now.time_until(at));
             let mut room = [const { MaybeUninit::uninit() }; EVENTS];
             let events = wait(&self.epoll, &mut room, left);
+            if events.iter().any(|event| event.data.u64() == BELL) {
+                self.own.bell.silence();
+                self.listeners.resume(&self.epoll);
+            }
             if events.iter().any(|event| event.data.u64() == LISTENERS) {
                 self.accept();
             }
@@ -126,11 +160,27 @@ impl Acceptor {
                 true
             }
         });
+        if self.listeners.again_at().is_some() {
+            self.want_place();
+        }
+    }
+
+    /// Asks a thread for the place of an idle connection, each time the next thread that has any.
+    fn want_place(&mut self) {
+        // Relaxed, here and below: as in `HandoffReceiver`.
+        self.own.waits.store(true, Ordering::Relaxed);
+        let has_any = |handoff: &&Handoff| handoff.count.load(Ordering::Relaxed) > 0;
+        let asked: Vec<&Handoff> = self.handoffs.iter().filter(has_any).collect();
+        if let Some(handoff) = asked.get(self.next % asked.len().max(1)) {
+            handoff.wanted.store(true, Ordering::Relaxed);
+            handoff.bell.ring();
+        }
+        self.next += 1;
     }
 }
 
 /// Gives a connection to the thread that has the fewest. Among equals, the threads take turns.
-fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: OwnedFd) {
+fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: ConnectionDescriptor) {
     let (before, after) = handoffs.split_at(*next % handoffs.len().max(1));
     // Relaxed: as in `HandoffReceiver::left`.
     let fewest = after.iter().chain(before).min_by_key(|handoff| handoff.count.load(Ordering::Relaxed));
@@ -174,6 +224,12 @@ mod tests {
         acceptor.accept();
         assert_eq!(counts(&receivers), [2, 1]);
         assert!(acceptor.listeners.again_at().is_some(), "the fourth waits");
+        let asked = || receivers.each_ref().map(HandoffReceiver::is_place_wanted);
+        let first = asked();
+        acceptor.want_place();
+        let mut both = [first, asked()];
+        both.sort_unstable();
+        assert_eq!(both, [[false, true], [true, false]], "one after the other is asked for a place");
         assert!(receivers[0].next().is_some() && receivers[0].next().is_some() && receivers[0].next().is_none());
         assert!(receivers[1].next().is_some() && receivers[1].next().is_none());
         receivers[0].left(2);

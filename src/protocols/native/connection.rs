@@ -8,7 +8,6 @@
 //! The thread parts with a client and does not close at once: the system would otherwise report a broken connection to
 //! the client and throw away replies that the client has not read yet.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::epoll::EventFlags;
@@ -19,6 +18,7 @@ use super::receive_buffer::{ReceiveBuffer, ReceiveOutcome};
 use super::send_buffer::SendBuffer;
 use super::turn::TurnBytes;
 use crate::clock::Now;
+use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{OUTBOX_BYTES_MAX, RECEIVE_BYTES};
 use crate::protocols::sockets::is_settled;
 use crate::security::{Identity, Login};
@@ -61,7 +61,7 @@ pub(super) struct ReceivedMessages {
 /// A connection, with the frontend's state for it.
 #[derive(Debug)]
 pub(super) struct Connection<S> {
-    descriptor: OwnedFd,
+    descriptor: ConnectionDescriptor,
     stage: ConnectionStage,
     inbox: ReceiveBuffer,
     cutter: MessageCutter,
@@ -118,12 +118,14 @@ pub(super) struct Connection<S> {
     pub(super) deadline: Now,
     /// The value of [`Connection::kept`] when it was last counted, in bytes.
     pub(super) counted: usize,
+    /// When the last request came, or a part of one. Before the first one, when the connection came.
+    pub(super) active: Now,
 }
 
 impl<S> Connection<S> {
     /// Greets a client that has just connected. It has to name a user by one of these mechanisms, if there are any.
     pub(super) fn greet(
-        descriptor: OwnedFd,
+        descriptor: ConnectionDescriptor,
         state: S,
         generation: u32,
         deadline: Now,
@@ -166,10 +168,11 @@ impl<S> Connection<S> {
             is_long: false,
             deadline,
             counted: 0,
+            active: deadline,
         }
     }
 
-    pub(super) fn descriptor(&self) -> &OwnedFd {
+    pub(super) fn descriptor(&self) -> &std::os::fd::OwnedFd {
         &self.descriptor
     }
 
@@ -183,6 +186,12 @@ impl<S> Connection<S> {
 
     pub(super) fn is_paused(&self) -> bool {
         self.paused
+    }
+
+    /// Whether nobody is served: the peer is not through its handshake, or has had its last reply.
+    pub(super) fn is_outside(&self) -> bool {
+        let is_outside = matches!(self.stage, ConnectionStage::Shaking(_) | ConnectionStage::Parting(true));
+        is_outside && self.login.is_none()
     }
 
     /// Bytes of input and output that the connection holds.

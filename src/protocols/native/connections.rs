@@ -8,6 +8,7 @@
 //! Connections with input that was received and not handled are in a list of their own.
 
 mod identity;
+mod idle;
 mod leaving;
 mod memory;
 mod out;
@@ -35,6 +36,7 @@ use super::spin::SpinRecord;
 use super::timed::TimedReply;
 use super::turn::TurnOutcome;
 use crate::clock::Now;
+use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS};
 use crate::log::WarningPace;
 use crate::protocols::sockets::WakeSignal;
@@ -201,11 +203,12 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     /// Takes over a connection that was just accepted.
-    pub fn insert(&mut self, descriptor: OwnedFd, now: Now) {
+    pub fn insert(&mut self, descriptor: ConnectionDescriptor, now: Now) {
         self.generation = self.generation.wrapping_add(1);
         let deadline = now.after(HANDSHAKE_TIMEOUT);
         let mechanisms = self.authentication.as_ref().map(Authentication::mechanisms);
-        let connection = Connection::greet(descriptor, S::default(), self.generation, deadline, mechanisms);
+        let mut connection = Connection::greet(descriptor, S::default(), self.generation, deadline, mechanisms);
+        connection.active = now;
         let entry = self.connections.vacant_entry();
         let id = ConnectionId::new(entry.key(), self.generation);
         // Without epoll the thread would never hear of the connection, so it closes it.
@@ -436,7 +439,7 @@ impl<S: ConnectionState> Connections<S> {
         self.listeners.reopen(&self.epoll, now);
     }
 
-    fn accept(&mut self) {
+    fn admit(&mut self) {
         let now = self.now;
         let room = self.connections_max.saturating_sub(self.connections.len());
         let came = self.listeners.admit(&self.epoll, now, room);

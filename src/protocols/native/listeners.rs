@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use super::listen::BoundListener;
 use crate::clock::Now;
-use crate::descriptors::{has_room, outside_the_reserve};
+use crate::descriptors::{ConnectionDescriptor, ServiceShare};
 use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
 use crate::log::WarningPace;
-use crate::protocols::sockets::timespec;
+use crate::protocols::sockets::{is_readable, timespec};
 
 /// Names the bell to epoll. No connection has this slot.
 pub(crate) const BELL: u64 = u64::MAX;
@@ -76,11 +76,13 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The listening sockets of one thread.
+/// The listening sockets of one thread, for one service.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     listeners: Vec<BoundListener>,
-    /// Accepting is paused until then.
+    /// The descriptors of the service. None without a listener.
+    share: Option<ServiceShare>,
+    /// Accepting is paused until then, because there was no room for a client that waits.
     again_at: Option<Now>,
     /// Paces the warning that there is no room.
     pauses_told: WarningPace,
@@ -91,6 +93,7 @@ impl Listeners {
     pub(crate) fn add(&mut self, epoll: &OwnedFd, listener: BoundListener) -> Result<(), Errno> {
         epoll::add(epoll, &listener, epoll::EventData::new_u64(LISTENERS), epoll::EventFlags::IN)?;
         self.listeners.push(listener);
+        self.share.get_or_insert_with(ServiceShare::register);
         Ok(())
     }
 
@@ -100,14 +103,21 @@ impl Listeners {
         self.again_at = None;
     }
 
-    /// When the pause of accepting ends.
+    /// When the pause of accepting ends. None: no client waits for room.
     pub(crate) fn again_at(&self) -> Option<Now> {
         self.again_at
     }
 
     /// Resumes accepting, if the pause is over.
     pub(crate) fn reopen(&mut self, epoll: &OwnedFd, now: Now) {
-        if self.again_at.take_if(|at| *at <= now).is_some() {
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.resume(epoll);
+        }
+    }
+
+    /// Resumes accepting, because there may be room.
+    pub(crate) fn resume(&mut self, epoll: &OwnedFd) {
+        if self.again_at.take().is_some() {
             self.listen(epoll, epoll::EventFlags::IN);
         }
     }
@@ -120,7 +130,7 @@ impl Listeners {
     }
 
     /// Accepts waiting clients: a burst at most, and no more than there is room for.
-    pub(crate) fn admit(&mut self, epoll: &OwnedFd, now: Now, room: usize) -> Vec<OwnedFd> {
+    pub(crate) fn admit(&mut self, epoll: &OwnedFd, now: Now, room: usize) -> Vec<ConnectionDescriptor> {
         let mut came = Vec::new();
         self.accept(epoll, now, |descriptor| {
             came.extend(descriptor);
@@ -131,24 +141,37 @@ impl Listeners {
 
     /// Accepts waiting clients, a burst at most. `enter(None)` asks whether there is room for another connection,
     /// `enter(Some)` takes it.
-    pub(crate) fn accept(&mut self, epoll: &OwnedFd, now: Now, enter: impl FnMut(Option<OwnedFd>) -> bool) {
+    pub(crate) fn accept(
+        &mut self,
+        epoll: &OwnedFd,
+        now: Now,
+        enter: impl FnMut(Option<ConnectionDescriptor>) -> bool,
+    ) {
         if let Err(obstacle) = self.try_accept(enter) {
             self.pause(epoll, obstacle, now);
         }
     }
 
-    fn try_accept(&self, mut enter: impl FnMut(Option<OwnedFd>) -> bool) -> Result<(), Obstacle> {
+    fn try_accept(&self, mut enter: impl FnMut(Option<ConnectionDescriptor>) -> bool) -> Result<(), Obstacle> {
+        let Some(share) = &self.share else { return Ok(()) };
         for listener in &self.listeners {
             for _ in 0..ACCEPT_BURST {
-                if !enter(None) {
-                    return Err(Obstacle::Connections);
-                }
-                if !has_room(listener) {
-                    return Err(Obstacle::System(Errno::MFILE));
+                let obstacle = if !enter(None) {
+                    Some(Obstacle::Connections)
+                } else if !share.has_room(listener) {
+                    Some(Obstacle::System(Errno::MFILE))
+                } else {
+                    None
+                };
+                if let Some(obstacle) = obstacle {
+                    if is_readable(listener) {
+                        return Err(obstacle);
+                    }
+                    break;
                 }
                 let Some(descriptor) = listener.accept().map_err(Obstacle::System)? else { break };
-                let kept = outside_the_reserve(descriptor).ok_or(Obstacle::System(Errno::MFILE))?;
-                let _room = enter(Some(kept));
+                let place = share.enter(&descriptor).ok_or(Obstacle::System(Errno::MFILE))?;
+                let _room = enter(Some(ConnectionDescriptor::new(descriptor, place)));
             }
         }
         Ok(())
@@ -157,7 +180,7 @@ impl Listeners {
     /// Clients wait in the system's backlog meanwhile.
     fn pause(&mut self, epoll: &OwnedFd, obstacle: Obstacle, now: Now) {
         if self.pauses_told.is_time(now) {
-            tracing::warn!("no further connection is accepted for now: {obstacle}");
+            tracing::warn!("further connections wait, or take the places of idle ones: {obstacle}");
         }
         self.again_at = Some(now.after(ACCEPT_PAUSE));
         self.listen(epoll, epoll::EventFlags::empty());
@@ -169,6 +192,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use std::io::Write;
+    use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -196,8 +220,10 @@ mod tests {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let mut listeners = Listeners::default();
         listeners.add(&epoll, BoundListener::bind("tcp://127.0.0.1:*").unwrap()).unwrap();
+        assert_eq!([true, false].map(|room| listeners.try_accept(|_| room)), [Ok(()), Ok(())], "nobody has come");
+        let endpoint = listeners.listeners.first().unwrap().endpoint().trim_start_matches("tcp://").to_owned();
+        let _client = TcpStream::connect(endpoint).unwrap();
         assert_eq!(listeners.try_accept(|_| false), Err(Obstacle::Connections));
-        assert_eq!(listeners.try_accept(|_| true), Ok(()), "nobody has come");
         let said = [Obstacle::Connections, Obstacle::System(Errno::MFILE)].map(|obstacle| obstacle.to_string());
         assert!(!said[0].contains("file") && said[1].contains("file"), "{said:?}");
         listeners.accept(&epoll, Now::from_millis(1), |_| false);

@@ -14,7 +14,8 @@
 //!   wait. The thread closes a connection for memory only if it stands still for [`STALLED_MAX`].
 //! - When a client closes its connection, the thread learns of it as soon as it has taken all that the client sent. It
 //!   then hands the state of that connection back to the frontend as [`Closed`].
-//! - The number of connections is bounded, and so is the time for a handshake. If the host of a silent connection
+//! - The number of connections is bounded, and so is the time for a handshake. When a client waits for room, an idle
+//!   connection makes place, and never one with work under way (`connections::idle`). If the host of a silent connection
 //!   vanishes, keepalive finds it soon after [`KEEPALIVE_IDLE`]. If bytes were on their way to that host, the system
 //!   finds it when it gives up sending them.
 //!

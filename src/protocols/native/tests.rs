@@ -5,6 +5,7 @@
 mod connection;
 mod endpoints;
 mod gathered;
+mod idle;
 mod large;
 mod late;
 mod memory;

@@ -26,7 +26,7 @@ impl Subscribers {
     pub(super) fn identify(&mut self, id: ConnectionId, claim: Claim) {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
         let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
-        let Some(address) = subscriber.descriptor.as_ref().map(address_of_peer) else { return };
+        let Some(address) = subscriber.descriptor.as_deref().map(address_of_peer) else { return };
         let users = authentication.users();
         match claim {
             Claim::Curve(key) => {

@@ -6,12 +6,14 @@
 //! This module does not decide whether a subscriber is refused; see `subscriber` and `subscribers`.
 
 use super::queue::SubscriberQueue;
-use super::subscriber::CloseReason;
+use super::subscriber::{CloseReason, SubscriberConnection};
 use super::subscribers::{Subscribers, member_at};
 use super::topics::Member;
 use crate::clock::Now;
 use crate::descriptors;
-use crate::limits::{HANDSHAKE_TIMEOUT, SUBSCRIPTIONS_REMOVED_A_TURN};
+use crate::limits::{
+    HANDSHAKE_TIMEOUT, PLACE_HANDSHAKE_TIME, PLACE_SILENT_TIME, PLACES_AT_ONCE, SUBSCRIPTIONS_REMOVED_A_TURN,
+};
 use crate::protocols::native::ConnectionId;
 
 impl Subscribers {
@@ -56,12 +58,44 @@ impl Subscribers {
         self.leave(member);
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         subscriber.descriptor = None;
-        descriptors::closed();
         subscriber.queue = SubscriberQueue::default();
         (subscriber.login, subscriber.sealed, subscriber.unfinished) = (None, None, Vec::new());
         if !subscriber.is_leaving {
             self.connections.remove(member as usize);
         }
+    }
+
+    /// Accepts those that wait. For each of them that finds no room, a connection without a subscription makes place.
+    pub(super) fn accept(&mut self) {
+        self.admit();
+        if self.listeners.again_at().is_none() {
+            return;
+        }
+        for member in self.idle() {
+            descriptors::made_place();
+            self.forget(member);
+            self.listeners.resume(&self.epoll);
+            self.admit();
+            if self.listeners.again_at().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Some connections without a subscription, which had their time for one, the oldest first.
+    fn idle(&self) -> Vec<Member> {
+        // The deadline of a connection is that of its handshake, or of its parting.
+        let had_its_time = |subscriber: &SubscriberConnection| {
+            let time = if subscriber.is_silent { PLACE_SILENT_TIME } else { PLACE_HANDSHAKE_TIME };
+            subscriber.deadline <= self.now.after(HANDSHAKE_TIMEOUT - time)
+        };
+        let all = self.connections.iter().filter(|(_, subscriber)| subscriber.is_idle() && had_its_time(subscriber));
+        let mut old: Vec<_> = all.map(|(place, subscriber)| (subscriber.deadline, place)).collect();
+        old.sort_unstable();
+        old.truncate(PLACES_AT_ONCE);
+        // A subscription may have come, and not be received yet.
+        let has_sent = |place: usize| self.connections.get(place).is_some_and(SubscriberConnection::has_unreceived);
+        old.into_iter().map(|(_, place)| place).filter(|place| !has_sent(*place)).map(member_at).collect()
     }
 
     /// Removes some subscriptions of former subscribers.

@@ -20,7 +20,8 @@
 //!   read) gets an ERROR, is closed and counted. The publisher removes its subscriptions some in each turn.
 //! - **Where users are named, a subscriber gets only topics that its user may read** ([`TopicForm`]). A subscriber with
 //!   CURVE gets its messages sealed.
-//! - The number of connections is bounded, and so is the time for a handshake. Keepalive finds hosts that have
+//! - The number of connections is bounded, and so is the time for a handshake. When a client waits for room, a connection
+//!   without a subscription makes place, and never a subscriber (`leaving`). Keepalive finds hosts that have
 //!   vanished.
 //!
 //! This module does not interpret messages and does not start threads.

@@ -7,12 +7,11 @@
 //! ```
 //! This module does not choose the subscriber's messages, nor the time of its turns; see `burst` and `subscribers`.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ahash::AHashSet;
 use rustix::event::epoll::EventFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use thiserror::Error;
 
@@ -24,6 +23,7 @@ use super::sealed::SealedOutput;
 use super::subscriber_command::SubscriberCommand;
 use super::topics::{Member, NodeId, Topics};
 use crate::clock::Now;
+use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
 use crate::security::{Identity, Login};
 use crate::zmtp::{
@@ -73,7 +73,7 @@ pub(super) enum CloseReason {
 #[derive(Debug)]
 pub(super) struct SubscriberConnection {
     /// `None`: it is gone. Its slot is not free before its subscriptions are removed.
-    pub(super) descriptor: Option<OwnedFd>,
+    pub(super) descriptor: Option<ConnectionDescriptor>,
     pub(super) stage: SubscriberStage,
     /// Tells it from other subscribers in the same slot.
     pub(super) generation: u32,
@@ -102,6 +102,8 @@ pub(super) struct SubscriberConnection {
     pub(super) interest: EventFlags,
     /// It is in the list of subscribers with input to receive.
     pub(super) queued: bool,
+    /// Nothing was received from it.
+    pub(super) is_silent: bool,
     /// Bytes that came after its end.
     pub(super) ignored: usize,
     /// By then it must be through its handshake, or have ended its parting.
@@ -111,7 +113,7 @@ pub(super) struct SubscriberConnection {
 impl SubscriberConnection {
     /// Greets a client that has just connected. It has to name a user by one of these mechanisms, if there are any.
     pub(super) fn greet(
-        descriptor: OwnedFd,
+        descriptor: ConnectionDescriptor,
         generation: u32,
         deadline: Now,
         (mechanisms, held): (Option<&Arc<Mechanisms>>, &QueuedBytes),
@@ -139,6 +141,7 @@ impl SubscriberConnection {
             runs: Vec::new(),
             interest: EventFlags::IN,
             queued: false,
+            is_silent: true,
             ignored: 0,
             deadline,
         }
@@ -146,6 +149,16 @@ impl SubscriberConnection {
 
     pub(super) fn is_open(&self) -> bool {
         matches!(self.stage, SubscriberStage::Open) && self.descriptor.is_some()
+    }
+
+    /// Whether no client misses it: nobody is through the handshake, or has a subscription.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_leaving && self.login.is_none() && self.descriptor.is_some() && self.topics.is_empty()
+    }
+
+    /// Whether it has sent bytes that the publisher has not received.
+    pub(super) fn has_unreceived(&self) -> bool {
+        self.descriptor.as_ref().is_some_and(|descriptor| ioctl_fionread(descriptor).is_ok_and(|bytes| bytes > 0))
     }
 
     pub(super) fn is_parting(&self) -> bool {
@@ -167,6 +180,7 @@ impl SubscriberConnection {
             Err(_) => None,
         };
         buffer.truncate(start + came.unwrap_or(0));
+        self.is_silent &= came.is_none_or(|count| count == 0);
         came
     }
 

@@ -27,6 +27,7 @@ use super::subscriber::{CloseReason, SubscriberConnection};
 use super::topics::{Member, NodeId, Topics};
 use super::{PublishLimits, PublisherMetrics};
 use crate::clock::Now;
+use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{
     HANDSHAKE_TIMEOUT, IGNORED_BYTES_MAX, READY_EVENTS, SEND_BYTES_A_TURN, SUBSCRIBER_RECEIVE_BYTES,
     SUBSCRIBERS_RECEIVE_BYTES,
@@ -332,13 +333,13 @@ impl Subscribers {
         self.listeners.reopen(&self.epoll, now);
     }
 
-    fn accept(&mut self) {
+    pub(super) fn admit(&mut self) {
         let room = self.limits.subscribers.saturating_sub(self.connections.len());
         let came = self.listeners.admit(&self.epoll, self.now, room);
         came.into_iter().for_each(|descriptor| self.insert(descriptor));
     }
 
-    fn insert(&mut self, descriptor: OwnedFd) {
+    fn insert(&mut self, descriptor: ConnectionDescriptor) {
         self.generation = self.generation.wrapping_add(1);
         let deadline = self.now.after(HANDSHAKE_TIMEOUT);
         let entry = self.connections.vacant_entry();

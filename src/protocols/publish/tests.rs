@@ -12,7 +12,8 @@ mod libzmq;
 use super::{PublishLimits, PublisherMetrics, Subscribers};
 use crate::clock::{Clock, Now};
 use crate::limits::{
-    BURST_BYTES_MAX, CONTROL_BYTES_MAX, HANDSHAKE_TIMEOUT, SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBERS_RECEIVE_BYTES,
+    BURST_BYTES_MAX, CONTROL_BYTES_MAX, HANDSHAKE_TIMEOUT, PLACE_HANDSHAKE_TIME, PLACE_SILENT_TIME,
+    SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBERS_RECEIVE_BYTES,
 };
 use crate::protocols::native::BoundListener;
 use crate::protocols::native::tests::{introduction, message};
@@ -425,6 +426,33 @@ fn a_silent_connection_has_so_long_for_its_handshake() {
     assert_eq!(silent.read(&mut greeting).unwrap(), 0);
     rig.publish(b"t", 5);
     assert_eq!(numbers(&all_that_came(rig, &mut honest)), [5]);
+}
+
+/// Further subscribers waited for as long as connections without a subscription stayed.
+#[test]
+fn a_connection_without_a_subscription_makes_place_and_a_subscriber_does_not() {
+    let mut rig = PublisherRig::start(PublishLimits { subscribers: 3, ..limits() });
+    let mut honest = rig.join(b"");
+    let (mut silent, mut shaken) = (rig.connect(), rig.connect());
+    shaken.write_all(&introduction(SocketType::Sub)).unwrap();
+    rig.pass_until(|subscribers| subscribers.metrics().subscribers == 2 && subscribers.connections.len() == 3);
+    rig.now = rig.now.after(PLACE_SILENT_TIME);
+    let mut second = rig.join(b"t");
+    let is_end = |stream: &mut TcpStream| stream.read_to_end(&mut Vec::new()).is_ok();
+    assert!(is_end(&mut silent));
+    rig.now = rig.now.after(PLACE_HANDSHAKE_TIME);
+    let mut third = rig.join(b"t");
+    assert!(is_end(&mut shaken));
+    let _waits = rig.connect();
+    rig.pass_until(|subscribers| subscribers.listeners.again_at().is_some());
+    rig.now = rig.now.after(HANDSHAKE_TIMEOUT);
+    rig.publish(b"t", 5);
+    rig.pass();
+    assert_eq!(rig.publisher_metrics().subscribers, 3);
+    for stream in [&mut honest, &mut second, &mut third] {
+        let mut first = vec![0; message(&[b"t", &5_u32.to_be_bytes()]).len()];
+        stream.read_exact(&mut first).unwrap();
+    }
 }
 
 #[test]

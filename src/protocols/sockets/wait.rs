@@ -84,6 +84,11 @@ pub fn wait(descriptors: &[BorrowedFd<'_>], bell: &WakeSignal, timeout: Option<D
     }
 }
 
+/// Whether a descriptor is readable at this moment: a client waits to be accepted, or its bytes to be received.
+pub(crate) fn is_readable(descriptor: impl AsFd) -> bool {
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1)
+}
+
 /// A duration in the system's form.
 pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }

@@ -119,6 +119,8 @@ fn lease_in(outcome: Outcome) -> Option<RepliedLease> {
 /// The state of one client.
 #[derive(Default)]
 pub(super) struct ClientState {
+    /// Requests that the committer has.
+    unanswered: usize,
     /// Tickets of Lends that may block, oldest first.
     waits: VecDeque<u64>,
     /// Replies that are not written yet, oldest first.
@@ -138,6 +140,10 @@ pub(super) struct ClientState {
 impl ConnectionState for ClientState {
     fn admit(&mut self, identity: Identity) {
         self.user = Some(identity);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.unanswered == 0 && self.replies.is_empty()
     }
 }
 
@@ -169,6 +175,11 @@ pub(super) struct Abandoned {
 }
 
 impl ClientState {
+    /// Notes a request whose answer comes with [`ClientState::send`].
+    pub(super) fn has_asked(&mut self) {
+        self.unanswered += 1;
+    }
+
     /// Notes a Lend that may block.
     pub(super) fn waits_for(&mut self, ticket: u64) {
         self.waits.push_back(ticket);
@@ -194,6 +205,7 @@ impl ClientState {
         outbox: &mut ReplyBuffer,
         stats: impl FnMut() -> Counters,
     ) -> Result<(), store::Error> {
+        self.unanswered = self.unanswered.saturating_sub(1);
         self.replies_bytes += pending.bytes();
         self.replies.push_back(pending);
         self.write(outbox, stats)

@@ -183,6 +183,7 @@ impl TaskResponder {
         let (envelope, request_bytes) = (envelope.into(), frame.len());
         let pending = PendingRequest::Answer { peer, envelope, verb, waits, arrived, request_bytes };
         let ticket = self.put(pending, request);
+        client.has_asked();
         if waits {
             client.waits_for(ticket);
             self.places.take();

@@ -5,7 +5,7 @@
 //!                        └─ wrong, not done within HANDSHAKE_TIMEOUT, or slow while others wait: closed
 //! ```
 //! A handshake takes place in the task of its connection. A client that does not finish it costs its own connection, of
-//! which the frontend has a bounded number, and which it loses first to others (`handshakes`).
+//! which the frontend has a bounded number, and which it loses first to others (`idle`).
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,19 +19,23 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::certificate::Certificate;
-use super::handshakes::Handshake;
+use super::idle::IdleEntry;
 use crate::limits::HANDSHAKE_TIMEOUT;
 
 /// A connection that was accepted, before its handshake.
 pub(crate) struct Accepted {
     pub(super) stream: TcpStream,
     /// If it is to be encrypted.
-    pub(super) handshake: Option<(Certificate, Handshake)>,
+    pub(super) certificate: Option<Certificate>,
+    /// Rests during the handshake.
+    pub(super) idle: IdleEntry,
+    /// Its place is one of those that the protocol keeps for requests that are always answered.
+    pub(crate) is_reserved: bool,
 }
 
 impl Accepted {
     /// Makes the handshake, if the server has a certificate. None: it has failed, or the server ends before.
-    pub(crate) async fn open(self, ending: impl Future<Output = ()>) -> Option<ClientStream> {
+    pub(crate) async fn open(self, ending: impl Future<Output = ()>) -> Option<(ClientStream, IdleEntry)> {
         let (mut shaking, mut ending) = (pin!(self.shake()), pin!(ending));
         poll_fn(|context| match shaking.as_mut().poll(context) {
             Poll::Ready(opened) => Poll::Ready(opened),
@@ -40,14 +44,17 @@ impl Accepted {
         .await
     }
 
-    async fn shake(self) -> Option<ClientStream> {
-        let Self { stream, handshake } = self;
-        let Some((certificate, handshake)) = handshake else { return Some(ClientStream::Plain(stream)) };
+    async fn shake(self) -> Option<(ClientStream, IdleEntry)> {
+        let Self { stream, certificate, mut idle, .. } = self;
+        let Some(certificate) = certificate else { return Some((ClientStream::Plain(stream), idle)) };
         // What the handshake needs is sent at once.
         let _gone = stream.set_nodelay(true);
         let shaken = timeout(HANDSHAKE_TIMEOUT, certificate.acceptor().accept(stream));
-        match handshake.unless_lost(shaken).await? {
-            Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
+        match idle.unless_lost(shaken).await? {
+            Ok(Ok(stream)) => {
+                idle.work();
+                Some((ClientStream::Tls(Box::new(stream)), idle))
+            }
             Ok(Err(error)) => {
                 tracing::debug!("a handshake of TLS has failed: {error}");
                 None

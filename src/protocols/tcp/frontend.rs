@@ -1,7 +1,8 @@
 //! The skeleton of a frontend over plain TCP. A protocol adds its conversations.
 //!
 //! ```text
-//! listener ─► accept, up to `connections_max` at once ─► TcpProtocol::converse, in a task of its own
+//! listener ─► accept, up to a bound ─► TcpProtocol::converse, in a task of its own
+//!               └─ none is free: an idle one makes place, or else the client gets one of the reserve, if there is one
 //! told to stop ─► accept no more ─► TcpProtocol::finish ─► end
 //!                                   after LINGER: TcpProtocol::cut_short ─┘
 //! ```
@@ -24,10 +25,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::handshakes::Handshakes;
-use super::{Accepted, Certificate, Entered, PausableAcceptor, RoomSignal};
+use super::idle::IdleConnections;
+use super::{Accepted, AcceptedStream, Certificate, PausableAcceptor, RoomSignal};
 use crate::clock::Clock;
-use crate::limits::{LINGER, PLACE_RECHECK, STORE_SWEEP};
+use crate::descriptors::Place;
+use crate::limits::{LINGER, PLACE_HANDSHAKE_TIME, PLACE_RECHECK, STORE_SWEEP};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Tasks};
@@ -36,14 +38,25 @@ use crate::tasks::{Committer, Delivery, Tasks};
 pub(crate) type FailureSender = UnboundedSender<store::Error>;
 
 /// Held by a conversation. Dropping it leaves room for another connection.
-pub(crate) type ConnectionPermit = (OwnedSemaphorePermit, Entered);
+pub(crate) type ConnectionPermit = (OwnedSemaphorePermit, Place);
+
+/// How many connections a frontend has at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpBounds {
+    /// Those that the system holds until they are accepted.
+    pub(crate) backlog: u32,
+    /// Those that are accepted.
+    pub(crate) connections: usize,
+    /// Those more that are accepted when all of the others are at work (see [`Accepted::is_reserved`]).
+    pub(crate) reserved: usize,
+}
 
 /// The conversations of a protocol.
 pub(crate) trait TcpProtocol {
     /// Starts a conversation with a client, in a task that holds `permit` to its end.
     fn converse(&self, accepted: Accepted, permit: ConnectionPermit);
 
-    /// All connections are taken, and a client waits for one. The protocol may end a conversation that is slow.
+    /// All connections are taken, none is idle, and a client waits. The protocol may end a conversation that is slow.
     fn make_place(&self) {}
 
     /// Lets the conversations end with the requests that they have taken.
@@ -56,33 +69,40 @@ pub(crate) trait TcpProtocol {
 /// Counts the connections of a frontend, up to their limit.
 pub(crate) struct ConnectionLimit {
     free: Arc<Semaphore>,
-    max: u32,
+    reserve: Arc<Semaphore>,
+    bounds: TcpBounds,
 }
 
 impl ConnectionLimit {
-    fn new(max: usize) -> Self {
-        let max = u32::try_from(max).unwrap_or(u32::MAX);
-        Self { free: Arc::new(Semaphore::new(max as usize)), max }
+    fn new(bounds: TcpBounds) -> Self {
+        let [free, reserve] = [bounds.connections, bounds.reserved].map(|most| Arc::new(Semaphore::new(most)));
+        Self { free, reserve, bounds }
     }
 
-    /// Waits for room for a client that has been accepted, and has `make_place` called meanwhile.
-    async fn permit(&self, make_place: impl Fn()) -> OwnedSemaphorePermit {
+    /// Waits for room for a client that has been accepted, and has `make_place` called meanwhile. The permit is one of
+    /// the reserve if that does not help. The second part says so.
+    async fn permit(&self, make_place: impl Fn()) -> (OwnedSemaphorePermit, bool) {
         loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
-                return permit;
+                return (permit, false);
             }
             make_place();
             let permit = Arc::clone(&self.free).acquire_owned();
             if let Ok(permit) = timeout(PLACE_RECHECK, permit).await {
-                return permit.expect("the semaphore is never closed");
+                return (permit.expect("the semaphore is never closed"), false);
+            }
+            if let Ok(permit) = Arc::clone(&self.reserve).try_acquire_owned() {
+                return (permit, true);
             }
         }
     }
 
     /// Waits until no connection is open.
     pub(crate) async fn all_closed(&self) {
-        // The semaphore is never closed.
-        let _all = self.free.acquire_many(self.max).await;
+        for (permits, most) in [(&self.free, self.bounds.connections), (&self.reserve, self.bounds.reserved)] {
+            // The semaphore is never closed.
+            let _all = permits.acquire_many(u32::try_from(most).unwrap_or(u32::MAX)).await;
+        }
     }
 }
 
@@ -138,7 +158,7 @@ pub(crate) struct TcpFrontend {
     acceptor: PausableAcceptor,
     /// With which connections are encrypted.
     certificate: Option<Certificate>,
-    connections_max: usize,
+    bounds: TcpBounds,
     stopper: Stopper,
     bell: Arc<TaskBell>,
     failed: FailureSender,
@@ -146,15 +166,14 @@ pub(crate) struct TcpFrontend {
 }
 
 impl TcpFrontend {
-    /// Listens. Serves up to `connections_max` connections at once. The system holds up to `backlog` others until they
-    /// are accepted.
-    pub(crate) fn bind(address: SocketAddr, backlog: u32, connections_max: usize) -> Result<Self, ServeError> {
+    /// Listens. Serves as many connections at once as the bounds say.
+    pub(crate) fn bind(address: SocketAddr, bounds: TcpBounds) -> Result<Self, ServeError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        let acceptor = PausableAcceptor::bind(&runtime, address, backlog)?;
+        let acceptor = PausableAcceptor::bind(&runtime, address, bounds.backlog, bounds.reserved > 0)?;
         let bell = Arc::<TaskBell>::default();
         let stopper = Stopper::new(Arc::clone(&bell));
         let (failed, failures) = unbounded_channel();
-        Ok(Self { runtime, acceptor, certificate: None, connections_max, stopper, bell, failed, failures })
+        Ok(Self { runtime, acceptor, certificate: None, bounds, stopper, bell, failed, failures })
     }
 
     /// From now on connections are encrypted.
@@ -195,11 +214,10 @@ impl TcpFrontend {
     /// # Errors
     /// The failure of the store.
     pub(crate) fn run<P: TcpProtocol>(self, start: impl FnOnce() -> P) -> Result<(), store::Error> {
-        let Self { runtime, acceptor, certificate, connections_max, stopper, bell, failed: _failed, mut failures } =
-            self;
+        let Self { runtime, acceptor, certificate, bounds, stopper, bell, failed: _failed, mut failures } = self;
         let served = async move {
             let mut protocol = start();
-            let connections = ConnectionLimit::new(connections_max);
+            let connections = ConnectionLimit::new(bounds);
             let accepting = accept((acceptor, certificate), &connections, &protocol);
             unless_failed(until_told(&stopper, &bell, accepting), &mut failures).await?;
             if timeout(LINGER, protocol.finish(&connections)).await.is_err() {
@@ -211,24 +229,28 @@ impl TcpFrontend {
     }
 }
 
-/// Accepts connections. If there is no room for one, it is the last until there is. A client that does not finish its
-/// handshake loses its connection before one that has asked for something.
+/// Accepts connections. If there is no room for one, it is the last until there is. A client that has asked for nothing
+/// loses its connection before one that has.
 async fn accept(
     (mut acceptor, certificate): (PausableAcceptor, Option<Certificate>),
     connections: &ConnectionLimit,
     protocol: &impl TcpProtocol,
 ) -> Infallible {
-    let (clock, handshakes) = (Clock::start(), Handshakes::default());
+    let (clock, idle) = (Clock::start(), IdleConnections::default());
     let make_place = || {
-        if !handshakes.make_place(clock.now()) {
+        if !idle.make_place(clock.now()) {
             protocol.make_place();
         }
     };
     loop {
-        let (stream, entered) = acceptor.accept(make_place).await;
-        let permit = connections.permit(make_place).await;
-        let handshake = certificate.clone().map(|certificate| (certificate, handshakes.begin(clock.now())));
-        protocol.converse(Accepted { stream, handshake }, (permit, entered));
+        let AcceptedStream { stream, place, is_reserved } = acceptor.accept(make_place).await;
+        let (permit, is_of_reserve) = connections.permit(make_place).await;
+        let (mut idle, certificate) = (idle.begin(), certificate.clone());
+        if certificate.is_some() {
+            idle.rest(clock.now().after(PLACE_HANDSHAKE_TIME));
+        }
+        let is_reserved = is_reserved || is_of_reserve;
+        protocol.converse(Accepted { stream, certificate, idle, is_reserved }, (permit, place));
     }
 }
 
@@ -275,7 +297,8 @@ mod tests {
     fn a_further_connection_waits_until_one_has_ended() {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let (limit, places) = (ConnectionLimit::new(2), Cell::new(0));
+            let bounds = TcpBounds { backlog: 0, connections: 2, reserved: 0 };
+            let (limit, places) = (ConnectionLimit::new(bounds), Cell::new(0));
             let take = || limit.permit(|| places.set(places.get() + 1));
             let (first, second) = (take().await, take().await);
             assert_eq!(places.get(), 0, "there was room");
@@ -286,6 +309,25 @@ mod tests {
             drop(first);
             let third = third.await;
             assert!(closed.as_mut().poll(&mut context).is_pending());
+            drop(second);
+            assert!(closed.as_mut().poll(&mut context).is_pending());
+            drop(third);
+            closed.await;
+        });
+    }
+    /// A health check waited behind connections that were at work.
+    #[test]
+    fn when_no_connection_makes_place_those_of_the_reserve_are_given_out() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let limit = ConnectionLimit::new(TcpBounds { backlog: 0, connections: 1, reserved: 1 });
+            let idle = Cell::new(Some(limit.permit(|| {}).await));
+            let (second, is_reserved) = limit.permit(|| drop(idle.take())).await;
+            assert!(!is_reserved, "an idle one has made place");
+            let (third, is_reserved) = limit.permit(|| {}).await;
+            assert!(is_reserved);
+            let mut closed = pin!(limit.all_closed());
+            let mut context = Context::from_waker(Waker::noop());
             drop(second);
             assert!(closed.as_mut().poll(&mut context).is_pending());
             drop(third);

@@ -17,7 +17,7 @@ use super::services::{ServiceLine, SlowLine, TrafficLine};
 use super::tasks_section::TasksSection;
 use crate::allocator;
 use crate::clock::Now;
-use crate::descriptors::{DescriptorBudget, pauses};
+use crate::descriptors::{DescriptorBudget, pauses, places_made, shared};
 use crate::security::{Denied, Users};
 use crate::tables::{TableSummary, TablesMetrics};
 
@@ -119,13 +119,15 @@ pub(crate) struct ClientsLine {
 pub(crate) struct DescriptorsLine {
     pub(crate) limit: u64,
     pub(crate) reserve: u64,
+    pub(crate) share: usize,
     pub(crate) accept_pauses: u64,
+    pub(crate) made_place: u64,
 }
 
 impl DescriptorsLine {
     pub(super) fn now() -> Self {
         let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
-        Self { limit, reserve, accept_pauses: pauses() }
+        Self { limit, reserve, share: shared(), accept_pauses: pauses(), made_place: places_made() }
     }
 }
 

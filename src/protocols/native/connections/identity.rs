@@ -15,6 +15,11 @@ use crate::zmtp::Claim;
 pub trait ConnectionState: Default {
     /// The peer has proved to be this user. Called once, before its first message, where users are named.
     fn admit(&mut self, _identity: Identity) {}
+
+    /// Whether the frontend owes the peer nothing, so that an idle connection may make place for another one.
+    fn is_idle(&self) -> bool {
+        true
+    }
 }
 
 impl<S: ConnectionState> Connections<S> {

@@ -1,7 +1,6 @@
 //! The ends of connections: closed at once, or when their clients have read what is on its way.
 
 use super::{Closed, ConnectionId, ConnectionState, Connections, get};
-use crate::descriptors;
 use crate::limits::HANDSHAKE_TIMEOUT;
 
 impl<S: ConnectionState> Connections<S> {
@@ -22,7 +21,6 @@ impl<S: ConnectionState> Connections<S> {
         self.closed += 1;
         let (is_disconnecting, sent) = (connection.is_disconnecting(), connection.outbox.sent());
         let state = connection.end();
-        descriptors::closed();
         if !is_disconnecting {
             self.gone.push(Closed { id, state, sent });
         }

@@ -257,7 +257,7 @@ mod tests {
             let mut clients = Vec::new();
             for _ in 0..count {
                 let (ours, theirs) = UnixStream::pair().unwrap();
-                connections.insert(OwnedFd::from(ours), START);
+                connections.insert(OwnedFd::from(ours).into(), START);
                 clients.push(theirs);
             }
             let ids = connections.all();

@@ -85,6 +85,7 @@ impl<S: ConnectionState> Connections<S> {
         let Self { connections, memory, spare_replies, turns_out, now, .. } = self;
         let Some(connection) = get(connections, id) else { return };
         connection.out = Some(bytes.memory());
+        connection.active = *now;
         *turns_out += 1;
         turn.is_exempt = memory.is_exempt(id);
         let (tight, unread) = (memory.is_tight_for(id), connection.is_broken());
@@ -124,6 +125,7 @@ impl<S: ConnectionState> Connections<S> {
         if connection.is_broken() || connection.is_disconnecting() {
             connection.outbox.discard();
         }
+        connection.active = self.now;
         connection.wait_for(turn.outcome, replies);
         self.memory.note_answer(id, connection.outbox.len());
         if matches!(turn.outcome, TurnOutcome::Starved(_)) && !self.memory.is_tight() {

@@ -216,11 +216,12 @@ impl<S: ConnectionState> Connections<S> {
         TurnInput { shared, messages }: &TurnInput,
         handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
-        let Self { connections, memory, spare_replies, .. } = self;
+        let Self { connections, memory, spare_replies, now, .. } = self;
         let Some(connection) = get(connections, id).filter(|connection| connection.is_open() && !messages.is_empty())
         else {
             return;
         };
+        connection.active = *now;
         let is_broken = connection.is_broken();
         let (bytes, state, outbox) = connection.parts(shared);
         if outbox.lacks_memory() {
@@ -249,6 +250,9 @@ impl<S: ConnectionState> Connections<S> {
         match left {
             Ok(left) => {
                 let unseen = connection.keep(&left, shared);
+                if connection.is_open() && connection.unfinished() > 0 {
+                    connection.active = self.now;
+                }
                 if let Some(claim) = connection.claim.take() {
                     self.touch(id);
                     self.identify(id, claim);
@@ -342,6 +346,16 @@ impl<S> Connections<S> {
         self.turns.len()
     }
 
+    /// From now on there are at most so many connections.
+    pub(in super::super) fn limit_to(&mut self, most: usize) {
+        self.connections_max = most;
+    }
+
+    /// Whether a client waits for room.
+    pub(in super::super) fn listeners_wait(&self) -> bool {
+        self.listeners.again_at().is_some()
+    }
+
     /// How many connections have their handshake behind them.
     pub(in super::super) fn open_count(&self) -> usize {
         self.connections.iter().filter(|(_, connection)| connection.is_open()).count()
@@ -352,6 +366,7 @@ impl<S> Connections<S> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -369,7 +384,7 @@ mod tests {
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
         let mut clients = Vec::new();
         for (ours, theirs) in pairs {
-            connections.insert(ours.into(), Now::from_millis(1));
+            connections.insert(OwnedFd::from(ours).into(), Now::from_millis(1));
             clients.push(theirs);
         }
         let [long, longer, other, last] = connections.all()[..] else { panic!() };
@@ -393,7 +408,7 @@ mod tests {
         let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
         let mut clients = Vec::new();
         for (ours, theirs) in pairs {
-            connections.insert(ours.into(), Now::from_millis(1));
+            connections.insert(OwnedFd::from(ours).into(), Now::from_millis(1));
             clients.push(theirs);
         }
         let [first, second, third] = connections.all()[..] else { panic!() };
@@ -412,7 +427,7 @@ mod tests {
     #[test]
     fn a_connection_that_waits_for_memory_gets_no_turns() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut connection = Connection::greet(ours.into(), (), 1, Now::from_millis(1), None);
+        let mut connection = Connection::greet(OwnedFd::from(ours).into(), (), 1, Now::from_millis(1), None);
         let mut after = |outcome| {
             connection.wait_for(outcome, 0);
             (connection.parked, connection.starved, connection.throttled)

@@ -14,7 +14,7 @@ fn greeted() -> (Connection<()>, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (Connection::greet(OwnedFd::from(ours), (), 1, Now::from_millis(1), None), theirs)
+    (Connection::greet(OwnedFd::from(ours).into(), (), 1, Now::from_millis(1), None), theirs)
 }
 
 /// An open connection. Neither side has bytes that the other one has not read.

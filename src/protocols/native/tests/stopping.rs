@@ -105,8 +105,8 @@ fn closed_connections_are_counted_until_they_are_asked_for() {
     assert_eq!((ids.len(), echo.connections.closed(), echo.connections.closed()), (3, 3, 0));
     // The system does not wait for a file: it is closed at once.
     let file = || OwnedFd::from(tempfile::tempfile().unwrap());
-    echo.connections.insert(file(), Now::from_millis(1));
-    echo.connections.insert(file(), Now::from_millis(1));
+    echo.connections.insert(file().into(), Now::from_millis(1));
+    echo.connections.insert(file().into(), Now::from_millis(1));
     assert_eq!((echo.connections.len(), echo.connections.closed(), echo.connections.closed()), (0, 2, 0));
 }
 
