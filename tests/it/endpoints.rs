@@ -32,20 +32,13 @@ impl Endpoint {
 pub(crate) const FLAGS: [&str; 7] =
     ["--kv", "--publish", "--feed", "--lockstep", "--lockstep-publish", "--tasks", "--events-queue"];
 
-/// A command that starts a server with one worker, whose endpoints `at` says for each flag.
-pub(crate) fn command_of(frontend: &str, data: &Path, at: impl Fn(&str) -> String) -> Command {
+/// A free port for events, without which there is no queue of them.
+pub(crate) const ANY_EVENTS: &str = "127.0.0.1:0";
+
+/// A command that starts a server with one worker and events at this address, whose endpoints `at` says for each flag.
+pub(crate) fn command_of(frontend: &str, data: &Path, events: &str, at: impl Fn(&str) -> String) -> Command {
     let mut command = Command::new(SPINDLE);
-    command.args([
-        "serve",
-        "--frontend",
-        frontend,
-        "--workers",
-        "1",
-        "--segment-size",
-        "4M",
-        "--events",
-        "127.0.0.1:0",
-    ]);
+    command.args(["serve", "--frontend", frontend, "--workers", "1", "--segment-size", "4M", "--events", events]);
     command.arg("--data").arg(data).env("RUST_LOG", "warn");
     FLAGS.iter().for_each(|flag| {
         command.args([*flag, &at(flag)]);
@@ -56,7 +49,7 @@ pub(crate) fn command_of(frontend: &str, data: &Path, at: impl Fn(&str) -> Strin
 /// A server with a free port of 127.0.0.1 for each endpoint, these further flags, and its log in a file.
 pub(crate) fn start(frontend: &str, folder: &Path, flags: &[&str]) -> Server {
     let log = File::create(log_of(folder)).unwrap();
-    let mut command = command_of(frontend, &folder.join("data"), |_| "tcp://127.0.0.1:*".to_owned());
+    let mut command = command_of(frontend, &folder.join("data"), ANY_EVENTS, |_| "tcp://127.0.0.1:*".to_owned());
     Server::start_by(command.args(flags).stderr(log))
 }
 

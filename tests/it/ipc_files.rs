@@ -7,14 +7,14 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::endpoints::{FLAGS, command_of};
+use crate::endpoints::{ANY_EVENTS, FLAGS, command_of};
 use crate::harness::{FRONTENDS, SPINDLE, Server};
 use crate::peer::Peer;
 
 /// A server with all of its endpoints in this folder.
 fn start(frontend: &str, folder: &Path) -> Server {
     let at = |flag: &str| format!("ipc://{}", folder.join(flag).display());
-    Server::start_by(&mut command_of(frontend, &folder.join("data"), at))
+    Server::start_by(&mut command_of(frontend, &folder.join("data"), ANY_EVENTS, at))
 }
 
 /// Which of the endpoints have a file.

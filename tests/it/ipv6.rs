@@ -11,9 +11,8 @@ use crate::peer::Peer;
 
 /// A server with all endpoints at free ports of this host.
 fn start(frontend: &str, folder: &Path, host: &str) -> Server {
-    let mut command = command_of(frontend, folder, |_| format!("tcp://{host}:*"));
     let plain = format!("{host}:0");
-    // The second --events would be one too many: the first is replaced.
+    let mut command = command_of(frontend, folder, &plain, |_| format!("tcp://{host}:*"));
     Server::start_by(command.args(["--open", "--jobs", &plain, "--admin", &plain]))
 }
 
@@ -38,9 +37,11 @@ fn is_served(server: &Server, host: &str) {
         client.send(&command(b"PING", b"\0\x64here")).unwrap();
         assert_eq!(client.receive_pong().unwrap(), b"here", "{} {host}", endpoint.flag);
     }
-    let address = at(host, server.admin());
-    let health = asked(&address, format!("GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes());
-    assert!(health.starts_with(b"HTTP/1.0 200"), "{host}: {}", health.escape_ascii());
+    for service in [server.admin(), server.events()] {
+        let address = at(host, service);
+        let health = asked(&address, format!("GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes());
+        assert!(health.starts_with(b"HTTP/1.0 200"), "{address}: {}", health.escape_ascii());
+    }
     assert!(!asked(&at(host, server.jobs()), b"GET q\n").is_empty(), "{host}");
     let context = zmq::Context::new();
     let peer = Peer::connect_with(&context, &format!("tcp://{}", at(host, server.kv())), |socket| {
@@ -62,7 +63,7 @@ fn each_flag_takes_endpoints_of_ipv6_and_localhost() {
             for endpoint in all(&server) {
                 assert!(endpoint.at.starts_with(&format!("tcp://{bound}:")), "{} {}", endpoint.flag, endpoint.at);
             }
-            for address in [server.jobs(), server.admin()] {
+            for address in [server.jobs(), server.events(), server.admin()] {
                 assert!(address.starts_with(&format!("{bound}:")), "{address}");
             }
             reached.iter().for_each(|host| is_served(&server, host));

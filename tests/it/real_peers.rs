@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::endpoints::command_of;
+use crate::endpoints::{ANY_EVENTS, command_of};
 use crate::harness::{FRONTENDS, Guarded, Server, is_made, real_peer, run_python, spindle, spindle_reads};
 use crate::peer::Peer;
 
@@ -123,7 +123,7 @@ fn a_client_in_java_of_zmtp_2_is_refused_and_the_log_says_why() {
     for frontend in FRONTENDS {
         let folder = tempfile::tempdir().unwrap();
         let (log, writer) = std::io::pipe().unwrap();
-        let mut command = command_of(frontend, folder.path(), |_| "tcp://127.0.0.1:*".to_owned());
+        let mut command = command_of(frontend, folder.path(), ANY_EVENTS, |_| "tcp://127.0.0.1:*".to_owned());
         let server = Server::start_by(command.stderr(writer));
         // The writer is the server's alone: its end is that of the log.
         drop(command);
