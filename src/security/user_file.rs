@@ -214,6 +214,12 @@ mod tests {
         User { name: name.to_owned(), password: None, curve, permissions: crate::security::Permissions::default() }
     }
 
+    /// Writes a file by hand, with the mode of one that a command has made.
+    fn write_by_hand(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(MODE)).unwrap();
+    }
+
     fn names(path: &Path) -> Vec<String> {
         UserList::read(path).unwrap().sorted().into_iter().map(|user| user.name.clone()).collect()
     }
@@ -264,7 +270,7 @@ mod tests {
         let path = folder.path().join("users");
         let (bo, bob) = (user("bo"), user("bob"));
         let text = format!("# the first\n{}# the second\n{}", section(&bob), section(&bo));
-        fs::write(&path, &text).unwrap();
+        write_by_hand(&path, &text);
         assert!(add(&path, user("b o")).unwrap_err().contains("no white space"));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         assert_eq!(remove(&path, "bo"), Ok(None));
@@ -277,7 +283,7 @@ mod tests {
         let path = folder.path().join("users");
         let key = || SecretKey::generate().public_key();
         let inline = format!("bob = {{ curve = '{}' }}\n[ada]\ncurve = '{}'\nread = [\n'x',\n]\n", key(), key());
-        fs::write(&path, inline).unwrap();
+        write_by_hand(&path, &inline);
         let renewed = change(&path, "bob", |user| Ok(User { curve: Some(key()), ..user }));
         assert_eq!((renewed, names(&path)), (Ok(None), vec!["ada".to_owned(), "bob".to_owned()]));
         assert_eq!(remove(&path, "bob"), Ok(None));
@@ -291,7 +297,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         let (ada, bob) = (user("ada"), user("bob"));
-        fs::write(&path, format!("# all\n{}# her laptop\n\n# robots\n{}", section(&ada), section(&bob))).unwrap();
+        write_by_hand(&path, &format!("# all\n{}# her laptop\n\n# robots\n{}", section(&ada), section(&bob)));
         let tasks = |user: User| User {
             permissions: crate::security::Permissions { admin: true, ..user.permissions.clone() },
             ..user
