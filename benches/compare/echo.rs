@@ -9,8 +9,8 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use spindle::clock::Clock;
 use spindle::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, HELD_BYTES_MAX};
 use spindle::protocols::native::{
@@ -26,8 +26,6 @@ const VALUE_BYTES: usize = 64;
 const OK: &[u8] = b"\x01";
 /// Frames of a GET.
 const GET_FRAMES: usize = 3;
-/// Longer than a measurement.
-const IDLE: Duration = Duration::from_secs(3_600);
 
 /// A connection, of which nothing need be known.
 #[derive(Default)]
@@ -100,7 +98,11 @@ fn round(
 fn answer(mut end: WorkerEnd<TurnBatch<Client>>, budget: &BufferBudget) {
     stay_on(&[0]);
     let value = [7_u8; VALUE_BYTES];
-    while let Some(mut batch) = end.receive_within(IDLE) {
+    loop {
+        let Some(mut batch) = end.receive() else {
+            poll(&mut [PollFd::new(&end, PollFlags::IN)], None).unwrap();
+            continue;
+        };
         for place in 0..batch.len() {
             let waits = batch.answer(place, budget, |TurnParts { messages, bytes, replies, .. }| {
                 for message in messages.iter(bytes) {

@@ -99,38 +99,16 @@ fn of_stats(client: &mut Tables, field: &str) -> u64 {
     stats["descriptors"][field].as_u64().unwrap()
 }
 
-#[test]
-fn accepting_pauses_and_goes_on() {
-    const FILES: u64 = 256;
-    raise_descriptor_limit();
-    let server = Server::start_with_files(FILES, &["--kv", ANY, "--publish", "off", "--frontend", "queue"]);
-    let mut client = Tables::connect(server.kv()).unwrap();
-    client.create_table(b"t").unwrap();
-    let idle = fill(&server, &[server.kv()], FILES);
-    assert_eq!((of_stats(&mut client, "limit"), of_stats(&mut client, "reserve")), (256, 64));
-    let (before, start) = (of_stats(&mut client, "accept_pauses"), Instant::now());
-    let more = loop {
-        let more = of_stats(&mut client, "accept_pauses") - before;
-        if more >= 3 {
-            break more;
-        }
-    };
-    // Ten a second. A server without the pause would ask again a hundred thousand times.
-    let longest = start.elapsed().as_millis() / 20 + 10;
-    assert!(u128::from(more) <= longest, "{more} times in {:?}", start.elapsed());
-    assert_reserve_is_free(&server, FILES);
-    drop(idle);
-    let mut late = Tables::connect(server.kv()).unwrap();
-    assert_eq!(late.update(b"t", b"k", b"v", None), Ok(()));
-    server.stop();
-}
-
 /// Further clients waited for as long as idle ones stayed.
 #[test]
 fn an_idle_connection_makes_place_for_each_client_that_waits() {
+    ["native", "queue"].into_iter().for_each(idle_connections_make_place);
+}
+
+fn idle_connections_make_place(frontend: &str) {
     const FILES: u64 = 256;
     raise_descriptor_limit();
-    let server = Server::start_with_files(FILES, &["--kv", ANY, "--publish", "off", "--frontend", "native"]);
+    let server = Server::start_with_files(FILES, &["--kv", ANY, "--publish", "off", "--frontend", frontend]);
     let start = Instant::now();
     let idle = fill(&server, &[server.kv()], FILES);
     let mut client = Tables::connect(server.kv()).unwrap();

@@ -17,8 +17,6 @@ use crate::peer::{Frames, Peer};
 const OK: &[u8] = &[1];
 const ERROR: &[u8] = &[0];
 const PING: &[&[u8]] = &[&[5]];
-/// After this long without a reply, none is in flight.
-
 /// A server, and a client with a table `t` in it.
 fn serve(flags: &[&str]) -> (Server, Context, Peer) {
     let server = Server::start(flags);

@@ -278,7 +278,7 @@ impl<S: ConnectionState> Connections<S> {
     /// How many connections may have a turn before the next wait.
     #[must_use]
     pub fn turns_waiting(&self) -> usize {
-        self.turns.len() + self.backlog_turns + self.long_turns.min(self.long.len())
+        self.turns.len() + self.backlog_turns + self.long_turns
     }
 
     // ------------------------------------------------------------------------------------------------------- waiting
@@ -313,7 +313,6 @@ impl<S: ConnectionState> Connections<S> {
         let timeout = if idle { self.shortened(timeout) } else { Some(Duration::ZERO) };
         self.turns.clear();
         self.backlog_turns = self.backlog.len();
-        self.long_turns = self.long_turns_max;
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
         let mut search = match &mut self.spin {
             Some(spin) if timeout != Some(Duration::ZERO) => spin.begin(self.now, &clock),
@@ -343,6 +342,8 @@ impl<S: ConnectionState> Connections<S> {
                 data => self.note(ConnectionId::of(data), event.flags),
             }
         }
+        // A connection that joins them in this round has its turn in the next one.
+        self.long_turns = self.long_turns_max.min(self.long.len());
         rung
     }
 

@@ -13,8 +13,7 @@
 //!   and the user bounds the messages that are under way.
 //! - The descriptor of a socket is an edge: *any* call on the socket may take it away. So [`QueueEnd::is_quiet`] is true
 //!   only after a receive that found nothing, with no send since, and only then may the thread sleep on the descriptor.
-//! - No thread of libzmq is needed for `inproc://`. No time-out of libzmq is used but that of
-//!   [`WorkerEnd::receive_within`], which only bounds a sleep.
+//! - No thread of libzmq is needed for `inproc://`. No time-out of libzmq is used: it may count by the wall clock.
 //!
 //! No peer reaches these sockets. This is the only file that names libzmq, and it does not know what the messages hold.
 
@@ -23,7 +22,6 @@ use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use zmq_sys::{
     zmq_errno, zmq_msg_close, zmq_msg_data, zmq_msg_init, zmq_msg_init_data, zmq_msg_recv, zmq_msg_send, zmq_msg_size,
@@ -54,8 +52,6 @@ pub struct QueueEnd<T> {
 /// The end of one worker.
 pub struct WorkerEnd<T> {
     socket: Socket,
-    /// The receive time-out that libzmq was told last.
-    patience: Option<Duration>,
     carries: PhantomData<fn(T) -> T>,
 }
 
@@ -63,6 +59,9 @@ pub struct WorkerEnd<T> {
 ///
 /// # Errors
 /// If the process has no descriptor left.
+///
+/// # Panics
+/// If libzmq does not do within the process what it promises.
 pub fn queue<T: Send>(workers: usize) -> io::Result<Ends<T>> {
     let context = zmq::Context::new();
     must(context.set_io_threads(0));
@@ -76,7 +75,7 @@ pub fn queue<T: Send>(workers: usize) -> io::Result<Ends<T>> {
         // The router knows a worker from its first message on.
         let greeted = socket.send_bytes(&[], 0) && receive_greeting(&mut router);
         assert!(greeted, "libzmq passes a first message on: errno {}", errno());
-        Ok(WorkerEnd { socket, patience: None, carries: PhantomData })
+        Ok(WorkerEnd { socket, carries: PhantomData })
     });
     let ends = ends.collect::<io::Result<Vec<_>>>()?;
     Ok((QueueEnd { socket: router, is_quiet: false, carries: PhantomData }, ends))
@@ -101,6 +100,9 @@ impl<T: Send> QueueEnd<T> {
     }
 
     /// A message that a worker has sent, and the worker.
+    ///
+    /// # Panics
+    /// If libzmq gives half a message, or one of nobody.
     pub fn receive(&mut self) -> Option<(usize, Message<T>)> {
         let Some(id) = self.socket.receive(zmq_sys::ZMQ_DONTWAIT) else {
             self.is_quiet = true;
@@ -136,14 +138,6 @@ impl<T: Send> WorkerEnd<T> {
     pub fn receive(&mut self) -> Option<Message<T>> {
         self.socket.receive(zmq_sys::ZMQ_DONTWAIT).map(|raw| Message { raw, owned: PhantomData })
     }
-
-    /// Waits for a message for at most `patience`, to the millisecond.
-    pub fn receive_within(&mut self, patience: Duration) -> Option<Message<T>> {
-        if self.patience.replace(patience) != Some(patience) {
-            must(self.socket.options.set_rcvtimeo(i32::try_from(patience.as_millis()).unwrap_or(i32::MAX)));
-        }
-        self.socket.receive(0).map(|raw| Message { raw, owned: PhantomData })
-    }
 }
 
 impl<T> AsFd for QueueEnd<T> {
@@ -160,6 +154,9 @@ impl<T> AsFd for WorkerEnd<T> {
 
 impl<T: Send> Message<T> {
     /// A message that owns this value.
+    ///
+    /// # Panics
+    /// If the system has no memory left.
     #[must_use]
     #[expect(unsafe_code, reason = "libzmq takes over a pointer")]
     pub fn new(value: T) -> Self {
@@ -353,14 +350,15 @@ mod tests {
         let (mut queue, mut workers) = queue::<Vec<u8>>(3).unwrap();
         for (number, worker) in workers.iter_mut().enumerate() {
             let message = Message::new(vec![7; 100]);
-            let address = message.as_ptr();
+            let address = std::ptr::from_ref(&*message);
             assert!(queue.send(number, message));
             let mut received = worker.receive().unwrap();
+            assert_eq!(std::ptr::from_ref(&*received), address);
             received.push(8);
             worker.send(received);
             let (from, back) = queue.receive().unwrap();
             assert_eq!((from, back.len()), (number, 101));
-            assert!(worker.receive().is_none() && address != std::ptr::null());
+            assert!(worker.receive().is_none());
         }
         assert!(queue.receive().is_none());
     }
@@ -388,7 +386,11 @@ mod tests {
             .into_iter()
             .map(|mut worker| {
                 threads::spawn("echo", None, move || {
-                    while let Some(message) = worker.receive_within(Duration::from_secs(60)) {
+                    loop {
+                        let Some(message) = worker.receive() else {
+                            poll(&mut [PollFd::new(&worker, PollFlags::IN)], None).unwrap();
+                            continue;
+                        };
                         let is_last = *message == MESSAGES;
                         worker.send(message);
                         if is_last {

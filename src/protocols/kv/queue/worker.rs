@@ -84,9 +84,6 @@ impl QueueWorker {
     fn receive(&mut self) -> Option<Message<Work>> {
         let Self { parts: WorkerParts { end, state, bell, .. }, waiting, .. } = self;
         let rest = state.session.patience();
-        if waiting.is_empty() && !state.reports.is_waiting() {
-            return end.receive_within(rest);
-        }
         let patience = waiting.patience(&mut state.session).map_or(rest, |patience| patience.min(rest));
         end.receive().or_else(|| {
             let mut polled = [PollFd::new(end, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
