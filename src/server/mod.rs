@@ -382,8 +382,7 @@ impl RunningServer {
             Frontend::Queue { queue, workers, reporter } => {
                 self.start_one("kv-report", None, || reporter.run())?;
                 // The queue starts first. It ends the workers, also when only some of them could be started.
-                let core = std::env::var("QCORE").ok().and_then(|c| c.parse().ok());
-                self.start_one("kv-queue", core, || queue.run())?;
+                self.start_one("kv-queue", None, || queue.run())?;
                 for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
                     self.start_one(&number(index), *core, || worker.run())?;
                 }

@@ -30,6 +30,8 @@ mod crash;
 mod cut_link;
 /// A subscriber that never reads does no harm to others.
 mod deaf;
+/// Where each dependency may be named.
+mod dependency_places;
 /// Few descriptors: connections leave the store its reserve and each service its share, and idle ones make place.
 mod descriptors;
 /// Tables in files: dumped, loaded, damaged.

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::circles::circles;
+use crate::dependency_places::PLACES;
 use crate::source::{code_of, line_of, paths, test_modules, without_tests, words};
 
 /// A room, the floor that it is on, and its step on that floor. Imports go down, by floor and then by step.
@@ -59,124 +60,6 @@ const ROOMS: &[Room] = &[
     room("load", 6, 0),
     room("cli", 6, 1),
     room("main", 6, 2),
-];
-
-/// The queue of libzmq, and tests in which libzmq is the peer.
-const ZMQ: &[&str] = &[
-    "src/protocols/sockets/inproc.rs",
-    "src/protocols/publish/tests/libzmq.rs",
-    "src/protocols/lockstep/serve/tests.rs",
-    "src/protocols/kv/client/tests.rs",
-    "src/protocols/kv/client/mirror/tests.rs",
-];
-
-/// The only places, as beginnings of paths, that may name a dependency.
-const PLACES: &[(&str, &[&str])] = &[
-    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/protocols/"]),
-    ("argon2", &["src/security/password.rs"]),
-    ("axum", &["src/protocols/http/", "src/protocols/events/", "src/protocols/admin/"]),
-    ("anyhow", &["src/main.rs", "src/cli/"]),
-    ("clap", &["src/cli/"]),
-    ("clap_complete", &["src/cli/manual.rs"]),
-    ("clap_mangen", &["src/cli/manual.rs"]),
-    ("core_affinity", &["src/threads.rs"]),
-    ("crossbeam", &["src/tables/", "src/tasks/committer.rs", "src/tasks/inbox.rs", "src/protocols/"]),
-    ("dryoc", &["src/zmtp/", "src/security/password.rs"]),
-    ("flurry", &["src/tables/index/"]),
-    ("hdrhistogram", &["src/stats.rs", "src/load/record.rs", "src/load/log.rs"]),
-    ("hashbrown", &["src/tasks/queue/keys.rs"]),
-    ("httpdate", &["src/clock.rs"]),
-    ("base64", &["src/protocols/http/users.rs"]),
-    ("hyper", &["src/protocols/http/", "src/protocols/admin/live.rs"]),
-    ("hyper_util", &["src/protocols/http/connection.rs"]),
-    ("indicatif", &["src/cli/load.rs"]),
-    ("itoa", &["src/tables/ops/increment.rs", "src/protocols/kv/wire/reply.rs"]),
-    ("libc", &["src/allocator.rs", "src/threads", "src/protocols/sockets"]),
-    ("loom", &["src/tables/", "src/tasks/room.rs"]),
-    ("mimalloc", &["src/allocator.rs"]),
-    ("parking_lot", &["src/lock.rs"]),
-    ("plotters", &["src/load/chart.rs"]),
-    ("prometheus_client", &["src/protocols/admin/metrics"]),
-    ("rand", &["src/load/source.rs"]),
-    ("rand_distr", &["src/load/source.rs"]),
-    (
-        "rustix",
-        &[
-            "src/clock.rs",
-            "src/threads.rs",
-            "src/descriptors.rs",
-            "src/server/",
-            "src/protocols/",
-            "src/worker/",
-            "src/cli/user.rs",
-            "src/load/driver.rs",
-            "src/store/disk.rs",
-            "src/store/failure.rs",
-        ],
-    ),
-    ("ratatui", &["src/cli/top"]),
-    ("rustls", &["src/protocols/tcp/certificate.rs", "src/protocols/tcp/client.rs"]),
-    ("tokio_rustls", &["src/protocols/tcp/"]),
-    ("rustyline", &["src/cli/shell.rs"]),
-    ("sd_notify", &["src/server/service_manager.rs"]),
-    ("serde", &["src/cli/", "src/protocols/kv/report", "src/protocols/admin/"]),
-    (
-        "serde_json",
-        &[
-            "src/cli/",
-            "src/protocols/kv/report.rs",
-            "src/protocols/http/",
-            "src/protocols/events/",
-            "src/protocols/admin/",
-        ],
-    ),
-    ("shlex", &["src/cli/shell.rs"]),
-    (
-        "slab",
-        &[
-            "src/feed/log/lives.rs",
-            "src/tasks/queue/table.rs",
-            "src/protocols/spiderq/responder.rs",
-            "src/protocols/native/connections.rs",
-            "src/protocols/publish/subscribers.rs",
-            "src/protocols/publish/topics.rs",
-            "src/protocols/tcp.rs",
-        ],
-    ),
-    ("sqlx", &["src/protocols/events/"]),
-    (
-        "tokio",
-        &[
-            "src/protocols/tcp",
-            "src/protocols/http/",
-            "src/protocols/jobs/",
-            "src/protocols/events/",
-            "src/protocols/admin/",
-        ],
-    ),
-    ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/shell.rs", "src/cli/watch.rs", "src/cli/worker.rs"]),
-    ("thiserror", &["src/"]),
-    ("tikv_jemallocator", &["src/allocator.rs"]),
-    ("toml", &["src/cli/config/file.rs", "src/security/users.rs"]),
-    (
-        "tracing",
-        &[
-            "src/descriptors.rs",
-            "src/threads.rs",
-            "src/security/",
-            "src/tasks/",
-            "src/protocols/",
-            "src/server/",
-            "src/worker/",
-            "src/cli/log.rs",
-            "src/cli/serve.rs",
-            "src/cli/worker.rs",
-        ],
-    ),
-    ("tracing_subscriber", &["src/cli/"]),
-    ("xxhash_rust", &["src/store/format.rs", "src/feed/digest.rs", "src/cli/dump/format.rs"]),
-    ("zmq", ZMQ),
-    ("zmq_sys", &["src/protocols/sockets/inproc.rs"]),
 ];
 
 /// Files that may have `unsafe`: the slot protocol, the allocator, the signals of threads and when they are blocked,

@@ -55,7 +55,8 @@ fn a_room_without_a_floor_is_found() {
 fn a_dependency_outside_its_place_is_found() {
     let code = "fn f() {\n    zmq::poll();\n}\nuse flurry::HashMap;";
     assert_eq!(places("src/tables/change.rs", code).len(), 2);
-    assert_eq!(places("src/protocols/kv/serve.rs", "use zmq;").len(), 0);
+    assert_eq!(places("src/protocols/sockets/inproc.rs", "use zmq;").len(), 0);
+    assert_eq!(places("src/protocols/kv/serve.rs", "use zmq;").len(), 1);
     assert_eq!(places("src/server/mod.rs", "use zmq;").len(), 1);
     assert_eq!(places("src/server/mod.rs", "let zmq = 1; self.zmq.f();").len(), 0);
     assert_eq!(places("src/server/mod.rs", &code_of("// zmq::poll\n\"zmq::poll\"")).len(), 0);
