@@ -16,5 +16,5 @@ pub(crate) use endpoint::bind_error;
 pub use mailbox::Mailbox;
 pub(crate) use settled::is_settled;
 pub use stop::{ServeError, Stopper};
-pub(crate) use wait::{is_readable, timespec};
 pub use wait::{WakeSignal, wait};
+pub(crate) use wait::{is_readable, timespec};
