@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::task::Waker;
 
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::{DESCRIPTORS_RESERVED_MAX, STORE_FILES_MAX};
@@ -40,6 +40,9 @@ const DESCRIPTORS_SHARE_MAX: usize = 512;
 
 /// The budget of the process. Written at the start, before anything is accepted, read by the threads that accept.
 static POOL: Pool = Pool::unbounded();
+
+/// Held between the look for room and the number that the system gives out.
+static ACCEPTING: Mutex<()> = Mutex::new(());
 
 /// How often an accepting thread found no room. Added to by those threads, read by STATS.
 static PAUSES: SharedCounter = SharedCounter::new();
@@ -160,9 +163,27 @@ impl ServiceShare {
         has_room
     }
 
-    /// The place of an accepted connection, unless others have taken the room at the same time.
-    #[must_use]
-    pub fn enter(&self, connection: impl AsFd) -> Option<Place> {
+    /// Calls `accept`, which does not block, if there is room, and gives the connection its place. No other connection
+    /// takes the room meanwhile: one that was accepted would have to be closed, and its client would see a reset.
+    ///
+    /// # Errors
+    /// The error of `accept`, or EMFILE without room.
+    pub fn admit<C: AsFd, E: From<Errno>>(
+        &self,
+        listener: impl AsFd,
+        accept: impl FnOnce() -> Result<Option<C>, E>,
+    ) -> Result<Option<(C, Place)>, E> {
+        let _alone = ACCEPTING.lock();
+        if !self.has_room(listener) {
+            return Err(Errno::MFILE.into());
+        }
+        let Some(connection) = accept()? else { return Ok(None) };
+        let place = self.enter(&connection).ok_or(Errno::MFILE)?;
+        Ok(Some((connection, place)))
+    }
+
+    /// The place of an accepted connection, unless a file of the server has taken the room at the same time.
+    fn enter(&self, connection: impl AsFd) -> Option<Place> {
         let place = self.take(&POOL, connection.as_fd().as_raw_fd());
         PAUSES.add(u64::from(place.is_none()));
         place
@@ -311,27 +332,6 @@ pub fn shared() -> usize {
     POOL.share.load(Ordering::Relaxed)
 }
 
-/// Whether libzmq may accept a further connection. `any` is any open descriptor.
-#[must_use]
-pub fn has_common_room(any: impl AsFd) -> bool {
-    let has_room = POOL.has_common_room(any);
-    if !has_room {
-        PAUSES.add(1);
-    }
-    has_room
-}
-
-/// Returns a connection that libzmq has accepted, unless its number is none of the common part, because another was
-/// accepted at the same time.
-#[must_use]
-pub fn in_common<D: AsFd>(connection: D) -> Option<D> {
-    let is_common = POOL.is_common(connection.as_fd().as_raw_fd());
-    if !is_common {
-        PAUSES.add(1);
-    }
-    is_common.then_some(connection)
-}
-
 /// How often an accepting thread found no room.
 #[must_use]
 pub fn pauses() -> u64 {
@@ -398,7 +398,6 @@ mod tests {
         let share = ServiceShare { taken: Arc::default() };
         assert!(file.as_ref().is_some_and(|file| share.has_room(file)));
         assert!(file.as_ref().is_some_and(|file| share.enter(file).is_some()));
-        assert!(file.is_some_and(|file| in_common(file).is_some()));
     }
 
     /// Idle connections of the tables took every descriptor, and health, events and jobs had no answer.

@@ -132,7 +132,8 @@ pub const HANDSHAKE_BYTES_MAX: u64 = 8 << 10;
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// While a client waits for room, another one that has sent nothing at all loses its connection after this time. Clients
-/// send the first bytes of their handshakes without waiting for the server, most of them before they are accepted.
+/// send the first bytes of their handshakes without waiting for the server, most of them before they are accepted. An
+/// HTTP connection with a part of a head keeps its place for this time.
 pub const PLACE_SILENT_TIME: Duration = Duration::from_millis(100);
 /// While a client waits for room, another one that has not finished its handshake loses its connection after this time.
 /// A handshake takes two round trips, even from the other side of the world.

@@ -177,9 +177,9 @@ impl PausableAcceptor {
 
     /// Accepts the next connection. While there is no descriptor for one, clients wait in the system's backlog. It
     /// tries again when a frontend has closed a connection, or after a pause, in which libzmq may have closed one.
-    /// `make_place` is called while a client waits for a descriptor. If that does not help, the client gets one of the
-    /// reserve.
-    pub(super) async fn accept(&mut self, make_place: impl Fn()) -> AcceptedStream {
+    /// `make_place` is called while a client waits for a descriptor. If it finds nobody to make place, the client gets one
+    /// of the reserve.
+    pub(super) async fn accept(&mut self, make_place: impl Fn() -> bool) -> AcceptedStream {
         loop {
             match self.try_accept(&self.share).await {
                 Ok(Some((stream, place))) => return AcceptedStream { stream, place, is_reserved: false },
@@ -201,12 +201,9 @@ impl PausableAcceptor {
     }
 
     /// Waits until there may be room, and accepts a client within the reserve if there is none soon.
-    async fn wait_for_room(&self, make_place: impl Fn()) -> Option<AcceptedStream> {
-        let is_wanted = is_readable(&self.socket);
-        if is_wanted {
-            make_place();
-        }
-        let reserve = self.reserve.as_ref().filter(|_| is_wanted);
+    async fn wait_for_room(&self, make_place: impl Fn() -> bool) -> Option<AcceptedStream> {
+        let is_last_resort = is_readable(&self.socket) && !make_place();
+        let reserve = self.reserve.as_ref().filter(|_| is_last_resort);
         let pause = if reserve.is_some() { PLACE_RECHECK } else { self.room.1 };
         let came = timeout(pause, self.room_comes()).await;
         let reserve = reserve.filter(|reserve| came.is_err() && self.room.0(reserve, &self.socket))?;
@@ -227,17 +224,17 @@ impl PausableAcceptor {
     /// Waits for a client and accepts it if there is room. It checks for room each time that a client comes.
     async fn try_accept(&self, share: &ServiceShare) -> io::Result<Option<(TcpStream, Place)>> {
         let accepted = poll_fn(|context| {
-            if self.room.0(share, &self.socket) {
-                self.socket.poll_accept(context)
-            } else {
-                Poll::Ready(Err(Errno::MFILE.into()))
+            if !self.room.0(share, &self.socket) {
+                return Poll::Ready(Err(Errno::MFILE.into()));
             }
+            let came = share.admit(&self.socket, || match self.socket.poll_accept(context) {
+                Poll::Ready(came) => came.map(|(stream, _)| Some(stream)),
+                Poll::Pending => Ok(None),
+            });
+            came.transpose().map_or(Poll::Pending, Poll::Ready)
         });
         match accepted.await {
-            Ok((stream, _)) => {
-                let place = share.enter(&stream).ok_or(Errno::MFILE)?;
-                Ok(Some((stream, place)))
-            }
+            Ok(came) => Ok(Some(came)),
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => Ok(None),
             Err(error) => Err(error),
         }
@@ -268,10 +265,10 @@ mod tests {
         listener.room = (room, Duration::from_secs(3_600));
         runtime.block_on(async {
             let _first = TcpStream::connect(listener.address).await.unwrap();
-            let first = listener.accept(|| {}).await;
+            let first = listener.accept(|| false).await;
             has_room.store(false, Ordering::SeqCst);
             let second = TcpStream::connect(listener.address).await.unwrap();
-            let mut accepting = pin!(listener.accept(|| {}));
+            let mut accepting = pin!(listener.accept(|| false));
             let waits = poll_fn(|context| Poll::Ready(accepting.as_mut().poll(context).is_pending()));
             assert!(waits.await);
             has_room.store(true, Ordering::SeqCst);
@@ -304,7 +301,8 @@ mod tests {
             |_, _| HAS_ROOM.load(Ordering::SeqCst),
             |first| {
                 let other = tempfile::tempfile().unwrap();
-                drop(ServiceShare::register().enter(other));
+                let left = ServiceShare::register().admit(&other, || Ok::<_, io::Error>(other.try_clone().ok()));
+                assert!(left.unwrap().is_some());
                 Some(first)
             },
         );

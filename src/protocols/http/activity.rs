@@ -3,7 +3,8 @@
 //! ```text
 //! a head is whole ─► begin ─► Working, with the reply's body to its end ─► the system has taken the last byte ─► idle
 //! ```
-//! A head that is not whole is no request, however many bytes of it have come. All of this happens while the task of the
+//! A head that is not whole is no request, however many bytes of it have come, but its connection keeps its place for a
+//! moment: a head may come in pieces. All of this happens while the task of the
 //! connection polls hyper, so what the task sees behind that is exact.
 //!
 //! This module does not choose the connections that make place; see `tcp/idle`.
@@ -28,6 +29,8 @@ struct ActivityState {
     requests: AtomicUsize,
     /// Requests that there were, ever.
     asked: AtomicUsize,
+    /// Whether bytes have come that are no whole head yet.
+    is_begun: AtomicBool,
     /// Whether the system takes no more bytes of a reply.
     is_stuck: AtomicBool,
     /// Whether the connection is one of those that are kept for health.
@@ -44,7 +47,18 @@ impl Activity {
     pub(super) fn begin(&self) -> Working {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         self.0.asked.fetch_add(1, Ordering::Relaxed);
+        self.0.is_begun.store(false, Ordering::Relaxed);
         Working(Arc::new(RequestUnderWay(self.clone())))
+    }
+
+    /// Notes that bytes have come.
+    pub(super) fn received(&self) {
+        self.0.is_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a part of a head has come.
+    pub(super) fn is_begun(&self) -> bool {
+        self.0.is_begun.load(Ordering::Relaxed)
     }
 
     /// Notes whether the system takes no more bytes of a reply.

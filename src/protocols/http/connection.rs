@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::activity::Activity;
@@ -31,14 +32,15 @@ use super::own_errors::OwnErrors;
 use super::peer::FromPeer;
 use super::refusal::{Refusal, encode};
 use super::write_timeout::WriteTimeout;
-use crate::clock::{Now, http_date, wall_millis};
+use crate::clock::{http_date, wall_millis};
+use crate::limits::PLACE_SILENT_TIME;
 use crate::protocols::tcp::{ClientStream, IdleEntry};
 
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 16 << 10;
 
-/// An idle connection has no time to make place for another: its client has sent nothing that the system holds.
-const AT_ONCE: Now = Now::from_nanos(0);
+/// An idle connection has no time before it makes place for another: its client has sent nothing that the system holds.
+const AT_ONCE: Duration = Duration::ZERO;
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +72,8 @@ pub(super) async fn converse(
     times: ClientTimes,
     mut ending: watch::Receiver<()>,
 ) {
+    // The runtime learns meanwhile of a request that the system has already. A connection with one is not idle.
+    yield_now().await;
     // Without this option a reply may wait for the acknowledgement of the one before.
     let _gone = stream.tcp().set_nodelay(true);
     let mut wire = OwnErrors::new(WriteTimeout::new(stream, activity.clone(), times.reply));
@@ -98,7 +102,7 @@ async fn exchange(
         .serve_connection(TokioIo::new(wire), service);
     let (mut connection, mut ending) = (pin!(connection), pin!(ended(ending)));
     let mut first_head = pin!(sleep(times.first_head));
-    let (mut is_ending, mut asked) = (false, 0);
+    let (mut is_ending, mut seen) = (false, (0, false));
     poll_fn(|context| {
         if !is_ending && ending.as_mut().poll(context).is_ready() {
             is_ending = true;
@@ -107,17 +111,18 @@ async fn exchange(
         if let Poll::Ready(done) = connection.as_mut().poll(context) {
             return Poll::Ready(done.map_or_else(ExchangeEnd::Failed, |()| ExchangeEnd::Done));
         }
-        // The rest begins anew behind each request, also if hyper has answered it in this one poll.
-        if !activity.is_idle() || std::mem::replace(&mut asked, activity.asked()) != asked {
+        // The rest begins anew behind each request, also if hyper has answered it in this one poll, and with a head.
+        let now = (activity.asked(), activity.is_begun());
+        if !activity.is_idle() || std::mem::replace(&mut seen, now) != now {
             idle.work();
         }
         if !activity.is_idle() {
             return Poll::Pending;
         }
-        if asked == 0 && first_head.as_mut().poll(context).is_ready() {
+        if activity.asked() == 0 && first_head.as_mut().poll(context).is_ready() {
             return Poll::Ready(ExchangeEnd::Late);
         }
-        idle.rest(AT_ONCE);
+        idle.rest(if activity.is_begun() { PLACE_SILENT_TIME } else { AT_ONCE });
         idle.poll_lost(context).map(|()| ExchangeEnd::Lost)
     })
     .await
@@ -188,6 +193,7 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+    use crate::clock::Clock;
     use crate::protocols::http::{Guard, HostRule, guarded};
     use crate::protocols::tcp::IdleConnections;
 
@@ -222,7 +228,7 @@ mod tests {
             heard
         };
         with_server(client, async |stream, ending| {
-            let idle = IdleConnections::default().begin();
+            let idle = IdleConnections::new(Clock::start()).begin();
             converse((stream, idle), (Router::new(), Activity::default()), times, ending).await;
         })
     }
@@ -251,12 +257,12 @@ mod tests {
             String::from_utf8(heard).unwrap()
         };
         with_server(client, async |stream, ending| {
-            let all = IdleConnections::default();
+            let all = IdleConnections::new(Clock::start());
             stream.tcp().readable().await.unwrap();
             let asked = Arc::new(Notify::new());
             let routes = Router::new().fallback(|State(asked): State<Arc<Notify>>| async move {
                 asked.notify_one();
-                tokio::task::yield_now().await;
+                yield_now().await;
                 "an answer"
             });
             let (router, activity) = (guarded(routes.with_state(Arc::clone(&asked)), anybody()), Activity::default());
@@ -266,8 +272,8 @@ mod tests {
                 asked.notify_one();
             }
             asked.notified().await;
-            while !all.make_place(AT_ONCE) {
-                tokio::task::yield_now().await;
+            while !all.make_place() {
+                yield_now().await;
             }
             served.await.unwrap();
         })
@@ -296,7 +302,7 @@ mod tests {
             // More than the system takes for a client that does not read.
             let router = Router::new().fallback(|| async { vec![b'x'; 64 << 20] });
             let times = ClientTimes { first_head: LONG, head: LONG, reply: Duration::from_millis(20) };
-            let idle = IdleConnections::default().begin();
+            let idle = IdleConnections::new(Clock::start()).begin();
             let served = converse((stream, idle), (router, Activity::default()), times, ending);
             assert!(timeout(Duration::from_secs(60), served).await.is_ok(), "the connection is still held");
         });

@@ -191,6 +191,10 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: JobStream) {
     let mut inbox = RequestBuffer::default();
     // A client that has reset the connection gets no reply.
     let Ok(asker) = conversation.ask(&mut inbox).await else { return };
+    // One that has asked for nothing, and makes place for another, gets no reply that it might leave unread.
+    if conversation.pace.is_lost() && conversation.pace.is_silent() {
+        return;
+    }
     let answered = match asker {
         Asker::Refused(reply) => {
             conversation.times.begin(shared.clock.now());

@@ -93,6 +93,11 @@ impl Pace {
         self.is_lost.get()
     }
 
+    /// Whether nothing has come.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent.get()
+    }
+
     /// Ready when the conversation has lost its place.
     pub(super) async fn lost(&self) {
         let mut lost = pin!(self.lost.notified());
@@ -232,7 +237,7 @@ impl Paces {
             return;
         }
         let may_go = |pace: &&Rc<Pace>| match pace.stage.get() {
-            Stage::Reading if pace.is_silent.get() => pace.since.get().time_until(now) >= PLACE_SILENT_TIME,
+            Stage::Reading if pace.is_silent() => pace.since.get().time_until(now) >= PLACE_SILENT_TIME,
             Stage::Reading | Stage::Sending => pace.is_slow(now),
             Stage::Leaving => pace.since.get().time_until(now) >= JOB_PACE_TIME,
             Stage::Waiting | Stage::Busy => false,

@@ -156,22 +156,18 @@ impl Listeners {
         let Some(share) = &self.share else { return Ok(()) };
         for listener in &self.listeners {
             for _ in 0..ACCEPT_BURST {
-                let obstacle = if !enter(None) {
-                    Some(Obstacle::Connections)
-                } else if !share.has_room(listener) {
-                    Some(Obstacle::System(Errno::MFILE))
+                let admitted = if enter(None) {
+                    share.admit(listener, || listener.accept()).map_err(Obstacle::System)
                 } else {
-                    None
+                    Err(Obstacle::Connections)
                 };
-                if let Some(obstacle) = obstacle {
-                    if is_readable(listener) {
-                        return Err(obstacle);
+                match admitted {
+                    Ok(Some((descriptor, place))) => {
+                        let _room = enter(Some(ConnectionDescriptor::new(descriptor, place)));
                     }
-                    break;
+                    Err(obstacle) if is_readable(listener) => return Err(obstacle),
+                    Ok(None) | Err(_) => break,
                 }
-                let Some(descriptor) = listener.accept().map_err(Obstacle::System)? else { break };
-                let place = share.enter(&descriptor).ok_or(Obstacle::System(Errno::MFILE))?;
-                let _room = enter(Some(ConnectionDescriptor::new(descriptor, place)));
             }
         }
         Ok(())

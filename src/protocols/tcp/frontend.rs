@@ -80,18 +80,18 @@ impl ConnectionLimit {
     }
 
     /// Waits for room for a client that has been accepted, and has `make_place` called meanwhile. The permit is one of
-    /// the reserve if that does not help. The second part says so.
-    async fn permit(&self, make_place: impl Fn()) -> (OwnedSemaphorePermit, bool) {
+    /// the reserve if that finds nobody. The second part says so.
+    async fn permit(&self, make_place: impl Fn() -> bool) -> (OwnedSemaphorePermit, bool) {
         loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
                 return (permit, false);
             }
-            make_place();
+            let is_last_resort = !make_place();
             let permit = Arc::clone(&self.free).acquire_owned();
             if let Ok(permit) = timeout(PLACE_RECHECK, permit).await {
                 return (permit.expect("the semaphore is never closed"), false);
             }
-            if let Ok(permit) = Arc::clone(&self.reserve).try_acquire_owned() {
+            if is_last_resort && let Ok(permit) = Arc::clone(&self.reserve).try_acquire_owned() {
                 return (permit, true);
             }
         }
@@ -236,18 +236,20 @@ async fn accept(
     connections: &ConnectionLimit,
     protocol: &impl TcpProtocol,
 ) -> Infallible {
-    let (clock, idle) = (Clock::start(), IdleConnections::default());
+    let idle = IdleConnections::new(Clock::start());
     let make_place = || {
-        if !idle.make_place(clock.now()) {
+        let is_made = idle.make_place();
+        if !is_made {
             protocol.make_place();
         }
+        is_made
     };
     loop {
         let AcceptedStream { stream, place, is_reserved } = acceptor.accept(make_place).await;
         let (permit, is_of_reserve) = connections.permit(make_place).await;
         let (mut idle, certificate) = (idle.begin(), certificate.clone());
         if certificate.is_some() {
-            idle.rest(clock.now().after(PLACE_HANDSHAKE_TIME));
+            idle.rest(PLACE_HANDSHAKE_TIME);
         }
         let is_reserved = is_reserved || is_of_reserve;
         protocol.converse(Accepted { stream, certificate, idle, is_reserved }, (permit, place));
@@ -299,7 +301,12 @@ mod tests {
         runtime.block_on(async {
             let bounds = TcpBounds { backlog: 0, connections: 2, reserved: 0 };
             let (limit, places) = (ConnectionLimit::new(bounds), Cell::new(0));
-            let take = || limit.permit(|| places.set(places.get() + 1));
+            let take = || {
+                limit.permit(|| {
+                    places.set(places.get() + 1);
+                    false
+                })
+            };
             let (first, second) = (take().await, take().await);
             assert_eq!(places.get(), 0, "there was room");
             let mut context = Context::from_waker(Waker::noop());
@@ -321,10 +328,10 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let limit = ConnectionLimit::new(TcpBounds { backlog: 0, connections: 1, reserved: 1 });
-            let idle = Cell::new(Some(limit.permit(|| {}).await));
-            let (second, is_reserved) = limit.permit(|| drop(idle.take())).await;
+            let idle = Cell::new(Some(limit.permit(|| false).await));
+            let (second, is_reserved) = limit.permit(|| idle.take().is_some()).await;
             assert!(!is_reserved, "an idle one has made place");
-            let (third, is_reserved) = limit.permit(|| {}).await;
+            let (third, is_reserved) = limit.permit(|| false).await;
             assert!(is_reserved);
             let mut closed = pin!(limit.all_closed());
             let mut context = Context::from_waker(Waker::noop());

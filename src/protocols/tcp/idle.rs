@@ -7,21 +7,25 @@
 //! A connection rests during its handshake of TLS, before its first request and between two requests. So clients that
 //! send nothing, or do not finish what they send, keep nobody out.
 //!
-//! This module is told the time. It does not read, send or wait for a client.
+//! This module does not read, send or wait for a client.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use crate::clock::Now;
+use crate::clock::{Clock, Now};
 use crate::descriptors;
 use crate::lock::Mutex;
 
 /// The idle connections of a frontend. Clones are the same.
-#[derive(Clone, Default)]
-pub(crate) struct IdleConnections(Arc<Mutex<Resting>>);
+#[derive(Clone)]
+pub(crate) struct IdleConnections {
+    resting: Arc<Mutex<Resting>>,
+    clock: Clock,
+}
 
 /// The connections that rest by their numbers, and so in the order in which they began to rest.
 #[derive(Default)]
@@ -40,14 +44,20 @@ struct RestingConnection {
 }
 
 impl IdleConnections {
+    /// No connections yet.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { resting: Arc::default(), clock }
+    }
+
     /// A connection begins. It does not rest yet.
     pub(crate) fn begin(&self) -> IdleEntry {
         IdleEntry { all: self.clone(), number: None }
     }
 
     /// Ends the connection that has rested longest, because a client waits for its place. False: there is none.
-    pub(crate) fn make_place(&self, now: Now) -> bool {
-        let mut resting = self.0.lock();
+    pub(crate) fn make_place(&self) -> bool {
+        let now = self.clock.now();
+        let mut resting = self.resting.lock();
         let Some(oldest) = resting.all.values_mut().find(|one| !one.is_lost && one.until <= now) else { return false };
         oldest.is_lost = true;
         let waker = oldest.waker.take();
@@ -66,10 +76,11 @@ pub(crate) struct IdleEntry {
 }
 
 impl IdleEntry {
-    /// The connection waits for its client, and keeps its place until this time. If it rests already, nothing changes.
-    pub(crate) fn rest(&mut self, until: Now) {
+    /// The connection waits for its client, and keeps its place for this time. If it rests already, nothing changes.
+    pub(crate) fn rest(&mut self, time: Duration) {
         if self.number.is_none() {
-            let mut resting = self.all.0.lock();
+            let until = self.all.clock.now().after(time);
+            let mut resting = self.all.resting.lock();
             let number = resting.next;
             resting.next += 1;
             resting.all.insert(number, RestingConnection { until, is_lost: false, waker: None });
@@ -80,13 +91,13 @@ impl IdleEntry {
     /// A request is under way. The connection keeps its place.
     pub(crate) fn work(&mut self) {
         if let Some(number) = self.number.take() {
-            self.all.0.lock().all.remove(&number);
+            self.all.resting.lock().all.remove(&number);
         }
     }
 
     /// Ready when the connection rests and has lost its place.
     pub(crate) fn poll_lost(&self, context: &Context<'_>) -> Poll<()> {
-        let mut resting = self.all.0.lock();
+        let mut resting = self.all.resting.lock();
         let Some(own) = self.number.and_then(|number| resting.all.get_mut(&number)) else { return Poll::Pending };
         if own.is_lost {
             return Poll::Ready(());
@@ -115,16 +126,15 @@ impl Drop for IdleEntry {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 
-    fn at(millis: u64) -> Now {
-        Now::from_millis(millis)
-    }
+    const AT_ONCE: Duration = Duration::ZERO;
 
-    fn resting(all: &IdleConnections, until: Now) -> IdleEntry {
+    fn resting(all: &IdleConnections, millis: u64) -> IdleEntry {
         let mut entry = all.begin();
-        entry.rest(until);
+        entry.rest(Duration::from_millis(millis));
         entry
     }
 
@@ -136,43 +146,47 @@ mod tests {
     /// A frontend that was full of silent clients took no other client for a minute.
     #[test]
     fn for_each_client_that_waits_the_one_that_rests_longest_makes_place() {
-        let all = IdleConnections::default();
-        let mut entries: Vec<_> = (0..4).map(|_| resting(&all, at(0))).collect();
-        assert!(all.make_place(at(0)));
+        let all = IdleConnections::new(Clock::start());
+        let mut entries: Vec<_> = (0..4).map(|_| resting(&all, 0)).collect();
+        assert!(all.make_place());
         assert_eq!(lost(&entries), [0]);
         if let Some(second) = entries.get_mut(1) {
             second.work();
-            second.rest(at(0));
-            second.rest(at(0));
+            second.rest(AT_ONCE);
+            second.rest(AT_ONCE);
         }
-        assert!(all.make_place(at(0)) && all.make_place(at(0)));
+        assert!(all.make_place() && all.make_place());
         assert_eq!(lost(&entries), [0, 2, 3], "the second had a request meanwhile");
-        assert!(all.make_place(at(0)));
-        assert!(!all.make_place(at(0)), "all of them are on their way");
+        assert!(all.make_place());
+        assert!(!all.make_place(), "all of them are on their way");
     }
 
     #[test]
     fn a_connection_keeps_its_place_for_its_time_and_while_it_works() {
-        let all = IdleConnections::default();
-        let mut entries = [resting(&all, at(1_000)), resting(&all, at(500))];
-        assert!(!all.make_place(at(499)));
-        assert!(all.make_place(at(500)));
+        static MILLIS: AtomicU64 = AtomicU64::new(0);
+        let all = IdleConnections::new(Clock::fake(&MILLIS));
+        let mut entries = [resting(&all, 1_000), resting(&all, 500)];
+        MILLIS.store(499, Ordering::Relaxed);
+        assert!(!all.make_place());
+        MILLIS.store(500, Ordering::Relaxed);
+        assert!(all.make_place());
         assert_eq!(lost(&entries), [1], "it had its time first");
         entries.iter_mut().for_each(IdleEntry::work);
-        assert!(!all.make_place(at(60_000)));
+        MILLIS.store(60_000, Ordering::Relaxed);
+        assert!(!all.make_place());
         assert_eq!(lost(&entries), [0; 0], "its request came just in time");
         drop(entries);
-        assert!(all.0.lock().all.is_empty());
+        assert!(all.resting.lock().all.is_empty());
     }
 
     #[test]
     fn work_ends_when_the_place_is_lost() {
-        let all = IdleConnections::default();
-        let entry = resting(&all, at(0));
+        let all = IdleConnections::new(Clock::start());
+        let entry = resting(&all, 0);
         let mut context = Context::from_waker(Waker::noop());
         let mut work = pin!(entry.unless_lost(pending::<()>()));
         assert!(work.as_mut().poll(&mut context).is_pending());
-        assert!(all.make_place(at(0)));
+        assert!(all.make_place());
         assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(None));
     }
 }
