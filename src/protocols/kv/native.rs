@@ -148,11 +148,7 @@ impl NativeWorker {
     }
 
     fn show(&self) {
-        self.state.clients.clients.set(self.connections.len() as u64);
-        self.state.clients.traffic.show(&self.connections);
-        self.state.clients.held_bytes.set(self.connections.bytes());
-        self.state.clients.cut_off.set(self.connections.cut());
-        self.state.clients.held_back.set(self.connections.held_back());
+        self.state.clients.show(&self.connections);
         self.state.metrics.waiting.set(self.waiting.len() as u64);
     }
 }

@@ -103,7 +103,7 @@ impl TablesQueue {
             self.wait(None);
             self.times.metrics.busy.begin(self.connections.now().nanos());
             self.round();
-            self.show();
+            self.metrics.show(&self.connections);
             self.times.metrics.busy.end(clock.now().nanos());
         }
         // Answers the requests that have come until now.
@@ -198,14 +198,6 @@ impl TablesQueue {
             is_any = true;
         }
         is_any
-    }
-
-    fn show(&self) {
-        self.metrics.clients.set(self.connections.len() as u64);
-        self.metrics.traffic.show(&self.connections);
-        self.metrics.held_bytes.set(self.connections.bytes());
-        self.metrics.cut_off.set(self.connections.cut());
-        self.metrics.held_back.set(self.connections.held_back());
     }
 
     /// Ends the workers. Their ends of the queue go before this one does.

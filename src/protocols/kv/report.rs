@@ -70,6 +70,7 @@ pub(crate) use tasks_section::{TaskFamilyLine, TaskQueueLine, TasksSection};
 use super::wire::{Command, Reason};
 use crate::clock::{Clock, Now};
 use crate::log;
+use crate::protocols::native::{ConnectionState, Connections};
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -172,6 +173,15 @@ pub(super) struct ClientMetrics {
 }
 
 impl ClientMetrics {
+    /// Shows what a thread knows of its connections.
+    pub(super) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
+        self.clients.set(connections.len() as u64);
+        self.traffic.show(connections);
+        self.held_bytes.set(connections.bytes());
+        self.cut_off.set(connections.cut());
+        self.held_back.set(connections.held_back());
+    }
+
     /// Counts a request that was answered, or dropped.
     #[inline]
     pub(super) fn count(&self, is_whole: bool, is_undeliverable: bool) {

@@ -297,14 +297,7 @@ impl<S: ConnectionState> Connections<S> {
         if self.backlog_turns > 0 {
             self.backlog_turns -= 1;
             let id = self.backlog.pop_front()?;
-            let connection = get(&mut self.connections, id);
-            return Some((
-                id,
-                connection.is_some_and(|connection| {
-                    connection.queued = false;
-                    connection.hot
-                }),
-            ));
+            return Some((id, self.leaves_queue(id)));
         }
         while let Some(id) = self.turns.pop_front() {
             // Input received before comes first, even before an end.
@@ -314,14 +307,15 @@ impl<S: ConnectionState> Connections<S> {
         }
         self.long_turns = self.long_turns.checked_sub(1)?;
         let (id, readable) = self.long.pop_front()?;
-        let connection = get(&mut self.connections, id);
-        Some((
-            id,
-            connection.is_some_and(|connection| {
-                connection.queued = false;
-                readable || connection.hot
-            }),
-        ))
+        Some((id, self.leaves_queue(id) || readable))
+    }
+
+    /// Notes that a connection is queued no more. Returns whether the thread has to receive to know of its input.
+    fn leaves_queue(&mut self, id: ConnectionId) -> bool {
+        get(&mut self.connections, id).is_some_and(|connection| {
+            connection.queued = false;
+            connection.hot
+        })
     }
 
     /// Queues a connection with input for a turn. Returns whether it was not queued before.
