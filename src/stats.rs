@@ -256,10 +256,18 @@ impl LatencySnapshot {
         self.0.len()
     }
 
-    /// The number of samples that are not above so many nanoseconds, to three digits.
+    /// The number of samples that are not above each of these nanoseconds, which ascend, to three digits.
     #[must_use]
-    pub fn count_within(&self, nanos: u64) -> u64 {
-        if self.0.is_empty() { 0 } else { self.0.count_between(0, nanos) }
+    pub fn counts_within<const N: usize>(&self, bounds: [u64; N]) -> [u64; N] {
+        let mut recorded = self.0.iter_recorded().peekable();
+        let mut within = 0;
+        bounds.map(|nanos| {
+            let end = self.0.highest_equivalent(nanos);
+            while let Some(samples) = recorded.next_if(|samples| samples.value_iterated_to() <= end) {
+                within += samples.count_at_value();
+            }
+            within
+        })
     }
 
     /// The sum of the samples, in nanoseconds, to three digits.
@@ -425,14 +433,11 @@ mod tests {
     #[test]
     fn a_snapshot_counts_the_samples_up_to_a_bound() {
         let latencies = [Latencies::new(), Latencies::new()];
-        assert_eq!(LatencySnapshot::of(&latencies).count_within(u64::MAX), 0);
+        assert_eq!(LatencySnapshot::of(&latencies).counts_within([0, u64::MAX]), [0, 0]);
         latencies[0].record_all([100, 200]);
         latencies[1].record(5_000_000);
         let both = LatencySnapshot::of(&latencies);
-        assert_eq!(
-            (both.count(), both.count_within(150), both.count_within(1_000), both.count_within(u64::MAX)),
-            (3, 1, 2, 3)
-        );
+        assert_eq!((both.count(), both.counts_within([50, 100, 150, 1_000, u64::MAX])), (3, [0, 1, 1, 2, 3]));
         assert!((both.sum_nanos() - 5_000_300.0).abs() < 5_000.0, "{}", both.sum_nanos());
     }
 

@@ -17,6 +17,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::Response;
 use hyper::body::{Frame, SizeHint};
+use tokio::task::yield_now;
 
 /// What one connection is doing. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,8 @@ struct ActivityState {
     requests: AtomicUsize,
     /// Requests that there were, ever.
     asked: AtomicUsize,
+    /// Whether the task has taken up a request in its turn of the runtime.
+    has_taken: AtomicBool,
     /// Whether bytes have come that are no whole head yet.
     is_begun: AtomicBool,
     /// Whether the system takes no more bytes of a reply.
@@ -71,6 +74,11 @@ impl Activity {
         self.0.requests.load(Ordering::Relaxed) == 0 && !self.0.is_stuck.load(Ordering::Relaxed)
     }
 
+    /// The task of the connection has a turn of the runtime.
+    pub(super) fn begin_turn(&self) {
+        self.0.has_taken.store(false, Ordering::Relaxed);
+    }
+
     /// How many requests have come, ever.
     pub(super) fn asked(&self) -> usize {
         self.0.asked.load(Ordering::Relaxed)
@@ -88,6 +96,14 @@ impl Working {
     /// Whether its connection is one of those that are kept for health.
     pub(super) fn is_reserved(&self) -> bool {
         self.0.0.0.is_reserved
+    }
+}
+
+/// Ready when the task has taken up no other request in its turn of the runtime. So a client that does not wait for
+/// replies has one request taken up, then those of all other clients.
+pub(super) async fn own_turn(Working(request): &Working) {
+    while request.0.0.has_taken.swap(true, Ordering::Relaxed) {
+        yield_now().await;
     }
 }
 

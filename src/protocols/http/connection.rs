@@ -104,6 +104,7 @@ async fn exchange(
     let mut first_head = pin!(sleep(times.first_head));
     let (mut is_ending, mut seen) = (false, (0, false));
     poll_fn(|context| {
+        activity.begin_turn();
         if !is_ending && ending.as_mut().poll(context).is_ready() {
             is_ending = true;
             connection.as_mut().graceful_shutdown();
@@ -186,6 +187,7 @@ mod tests {
     use std::net::TcpStream as Peer;
 
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::extract::State;
     use tokio::net::TcpListener;
@@ -194,6 +196,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::lock::Mutex;
     use crate::protocols::http::{Guard, HostRule, guarded};
     use crate::protocols::tcp::IdleConnections;
 
@@ -289,6 +292,41 @@ mod tests {
         assert_eq!(heard_when_another_waits(b"GET / HTTP/1.1\r\nHost:"), "");
         let answered = heard_when_another_waits(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         assert!(answered.ends_with("an answer"), "{answered}");
+    }
+
+    /// The replies to 512 requests, which one client had sent at once, were made before another client's was.
+    #[test]
+    fn requests_sent_without_a_wait_for_replies_do_not_go_before_others() {
+        const REQUESTS: usize = 20;
+        let client = |mut peer: Peer| {
+            let last = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            let bytes = [b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(REQUESTS - 1), last.to_vec()].concat();
+            peer.write_all(&bytes).unwrap();
+            peer.read_to_end(&mut Vec::new()).unwrap();
+        };
+        let turns = Arc::new(AtomicUsize::new(0));
+        let answered = Arc::new(Mutex::new(Vec::new()));
+        with_server(client, async |stream, ending| {
+            let others = Arc::clone(&turns);
+            let other = tokio::spawn(async move {
+                loop {
+                    others.fetch_add(1, Ordering::Relaxed);
+                    yield_now().await;
+                }
+            });
+            let (turns, answered) = (Arc::clone(&turns), Arc::clone(&answered));
+            let routes = Router::new().fallback(move || {
+                answered.lock().push(turns.load(Ordering::Relaxed));
+                std::future::ready("an answer")
+            });
+            let times = ClientTimes { first_head: LONG, head: LONG, reply: LONG };
+            let idle = IdleConnections::new(Clock::start()).begin();
+            converse((stream, idle), (guarded(routes, anybody()), Activity::default()), times, ending).await;
+            other.abort();
+        });
+        let answered = answered.lock();
+        assert_eq!(answered.len(), REQUESTS);
+        assert!(answered.is_sorted_by(|one, next| one < next), "{answered:?}");
     }
 
     /// A connection whose client reads nothing would be held for ever.

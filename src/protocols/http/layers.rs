@@ -14,7 +14,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use tokio::time::timeout;
 
-use super::activity::{Working, with_its_request};
+use super::activity::{Working, own_turn, with_its_request};
 use super::admission::HostRule;
 use super::limits::{BODY_BYTES_MAX, BODY_TIME};
 use super::refusal::Refusal;
@@ -47,6 +47,7 @@ pub(crate) struct Guard {
 /// The request is under way until its reply is sent. A connection of the reserve has one request, about health.
 async fn begin(State(is_health): State<HealthPaths>, mut request: Request, next: Next) -> Response {
     let Some(working) = request.extensions_mut().remove::<Working>() else { return next.run(request).await };
+    own_turn(&working).await;
     let is_refused = working.is_reserved() && !is_health(request.uri().path());
     let mut response = if is_refused { Refusal::Full.into_response() } else { next.run(request).await };
     if working.is_reserved() {

@@ -150,7 +150,8 @@ fn buckets(latencies: &LatencySnapshot) -> Vec<(f64, u64)> {
         below = within;
         (bound, count)
     };
-    let bounded = BOUNDS.map(|nanos| (nanos as f64 / NANOS_PER_SECOND, latencies.count_within(nanos)));
-    let all = bounded.into_iter().chain([(f64::MAX, latencies.count())]);
+    let seconds = BOUNDS.map(|nanos| nanos as f64 / NANOS_PER_SECOND);
+    let bounded = seconds.into_iter().zip(latencies.counts_within(BOUNDS));
+    let all = bounded.chain([(f64::MAX, latencies.count())]);
     all.map(|(bound, within)| bucket(bound, within)).collect()
 }
