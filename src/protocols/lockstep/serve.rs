@@ -29,7 +29,7 @@ use crate::protocols::kv::handle::HandlerContext;
 use crate::protocols::kv::responder::TIMED_ONE_OF;
 use crate::protocols::kv::serve::LockstepTally;
 use crate::protocols::kv::waiting::WaitingClients;
-use crate::protocols::kv::wire::{Command, TableName};
+use crate::protocols::kv::wire::{Command, Request, TableName};
 use crate::protocols::native::{
     Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome,
 };
@@ -275,8 +275,13 @@ impl Answering {
             let (command, held) = (conversation.completes(), conversation.held_bytes());
             let is_held_up = !is_first && waiting.is_ahead_of(command);
             let argument = Argument::of(&message);
+            let is_unread = outbox.is_unread();
             let taken = (!is_held_up).then(|| {
                 conversation.take(argument, bounds, |request| {
+                    // Nobody would read the value.
+                    if is_unread && matches!(request, Request::Get { .. }) {
+                        return Ok(Ok(None));
+                    }
                     table.clear();
                     table.extend(request.table().map_or(&b""[..], TableName::name));
                     execute(request, &mut batch, context, bounds.room)

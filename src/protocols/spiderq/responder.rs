@@ -96,6 +96,15 @@ impl ReplyPolicy {
     }
 }
 
+/// How a message comes.
+#[derive(Clone, Copy)]
+pub(super) struct Taking {
+    /// When its turn had arrived.
+    pub(super) arrived: Now,
+    /// Its client is gone. What only reads is not carried out.
+    pub(super) is_unread: bool,
+}
+
 /// All requests that are not answered yet, and the burst of requests to submit next.
 pub(super) struct TaskResponder {
     tasks: Tasks,
@@ -159,12 +168,12 @@ impl TaskResponder {
         self.tasks.count_if_overslept(self.sink, &self.room);
     }
 
-    /// Takes a message of a client that had `arrived` then. False: the message or its envelope is above the limits, so it cannot be answered.
+    /// Takes a message of a client. False: the message or its envelope is above the limits, so it cannot be answered.
     pub(super) fn take(
         &mut self,
         (peer, client): (ConnectionId, &mut ClientState),
         message: &Message<'_>,
-        arrived: Now,
+        Taking { arrived, is_unread }: Taking,
     ) -> bool {
         let mut frames = message.frames();
         let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return false };
@@ -174,6 +183,9 @@ impl TaskResponder {
             return false;
         }
         let decoded = self.policy.decode(frame, client.user());
+        if is_unread && decoded.as_ref().ok().is_none_or(|request| request.verb().only_reads()) {
+            return true;
+        }
         let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
         let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
         self.pending_bytes += taken_by(&envelope);

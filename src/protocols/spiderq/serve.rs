@@ -25,7 +25,7 @@ use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline, R
 pub use super::config::{SpiderqConfig, Version};
 use super::metrics::{self, verb_number};
 use super::pending_replies::PendingReplies;
-use super::responder::{PendingRequest, ReplyPolicy, TaskResponder};
+use super::responder::{PendingRequest, ReplyPolicy, Taking, TaskResponder};
 use super::wire::Verb;
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{
@@ -176,7 +176,7 @@ impl SpiderqFrontend {
             self.answer()?;
             self.sweep()?;
             if self.responder.has_room() {
-                self.take();
+                self.take(None);
             }
             self.try_commit()?;
         }
@@ -190,14 +190,14 @@ impl SpiderqFrontend {
         // The requests that have arrived until now are taken.
         let clock = self.clock;
         self.connections.wait(Some(Duration::ZERO), || clock.now());
-        self.take();
+        let limit = TimeLimit::begin(clock.now(), LINGER);
+        self.take(Some(limit));
         self.responder.submit();
         self.connections.stop_receiving();
-        let limit = TimeLimit::begin(clock.now(), LINGER);
         while self.connections.has_backlog() && !limit.is_over(clock.now()) {
             self.rest(Some(limit));
             self.answer_and_settle()?;
-            self.take();
+            self.take(Some(limit));
             self.responder.submit();
         }
         while !(limit.is_over(clock.now()) || self.is_all_answered() && self.connections.is_all_sent()) {
@@ -266,15 +266,16 @@ impl SpiderqFrontend {
 
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Takes the requests that clients have sent, until none is left or there is no room.
-    fn take(&mut self) {
+    /// Takes the requests that clients have sent, until none is left, there is no room, or `limit` is over.
+    fn take(&mut self, limit: Option<TimeLimit>) {
         let Self { connections, responder, refused_ever, refusals_told, clock, .. } = self;
-        while responder.has_room() {
+        while responder.has_room() && !limit.is_some_and(|limit| limit.is_over(clock.now())) {
             let mut refused = None;
             let turn = connections.receive(SUBMIT_MAX, |peer, client, outbox, messages, bytes| {
                 let arrived = outbox.arrived(clock.now());
+                let taking = Taking { arrived, is_unread: outbox.is_unread() };
                 let all_taken =
-                    messages.iter(bytes).all(|message| responder.take((peer, &mut *client), &message, arrived));
+                    messages.iter(bytes).all(|message| responder.take((peer, &mut *client), &message, taking));
                 refused = (!all_taken).then_some(peer);
                 TurnOutcome::All
             });

@@ -7,6 +7,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_linger;
+
 use super::*;
 use crate::limits::{CLIENT_STALLS_MAX, HELD_BYTES_MAX};
 use crate::protocols::native::tests::{introduction, message};
@@ -54,12 +56,7 @@ impl Rig {
     /// A client that sends these requests at once.
     fn client(&self, requests: &[Request<'_>]) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        let mut bytes = introduction(SocketType::Dealer);
-        for request in requests {
-            let mut encoded = Vec::new();
-            request.encode(&mut encoded);
-            bytes.extend(message(&[&encoded]));
-        }
+        let bytes = bytes_of(requests);
         // The system takes a part of many bytes, until the frontend reads.
         let mut writer = stream.try_clone().unwrap();
         std::thread::spawn(move || writer.write_all(&bytes).unwrap());
@@ -82,6 +79,17 @@ impl Rig {
     }
 }
 
+/// A handshake, and these requests.
+fn bytes_of(requests: &[Request<'_>]) -> Vec<u8> {
+    let mut bytes = introduction(SocketType::Dealer);
+    for request in requests {
+        let mut encoded = Vec::new();
+        request.encode(&mut encoded);
+        bytes.extend(message(&[&encoded]));
+    }
+    bytes
+}
+
 /// One pass of the loop.
 fn pass(front: &mut SpiderqFrontend) {
     let clock = front.clock;
@@ -89,7 +97,7 @@ fn pass(front: &mut SpiderqFrontend) {
     front.answer().unwrap();
     front.sweep().unwrap();
     if front.responder.has_room() {
-        front.take();
+        front.take(None);
     }
     front.try_commit().unwrap();
 }
@@ -104,6 +112,25 @@ fn pass_until(front: &mut SpiderqFrontend, mut done: impl FnMut() -> bool) {
 
 fn polls(count: usize) -> Vec<Request<'static>> {
     vec![Request::Lend { timeout_ms: 600_000, mode: LendMode::Poll }; count]
+}
+
+/// 800 Lookups of long values by each of 50 such clients kept all others waiting, and the end of the server.
+#[test]
+fn of_a_client_that_is_gone_only_what_changes_something_is_carried_out() {
+    let mut rig = Rig::start();
+    let add = |key| Request::Add { key, value: &[7; 10_000], mode: AddMode::Tail };
+    let reads = [Request::Lookup { key: b"a" }, Request::Count, Request::Ping, Request::Stats].into_iter();
+    let requests: Vec<_> = [add(b"a")].into_iter().chain(reads).chain(polls(1)).chain([add(b"b")]).collect();
+    let bytes = bytes_of(&requests);
+    let mut leaver = TcpStream::connect(&rig.address).unwrap();
+    leaver.write_all(&bytes).unwrap();
+    set_socket_linger(&leaver, Some(Duration::ZERO)).unwrap();
+    drop(leaver);
+    let counts = || rig.tasks.metrics().queues()[0].counts();
+    pass_until(&mut rig.front, || counts().ready == 2);
+    let carried_out = rig.front.metrics.verbs.iter().filter(|verb| verb.requests.get() > 0).map(|verb| verb.name);
+    assert_eq!(carried_out.collect::<Vec<_>>(), ["ADD"]);
+    assert_eq!(counts().leased, 0);
 }
 
 /// The committer leases tasks for a client that is gone when the answers come.

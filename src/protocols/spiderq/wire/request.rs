@@ -69,6 +69,12 @@ impl Verb {
     pub const fn tag(self) -> u8 {
         self as u8
     }
+
+    /// Whether such a request is for its reply alone. A task that is lent to a client that is gone goes back.
+    #[must_use]
+    pub const fn only_reads(self) -> bool {
+        matches!(self, Self::Ping | Self::Count | Self::Lend | Self::Stats | Self::Lookup)
+    }
 }
 
 /// The end of the queue at which a task is added.
