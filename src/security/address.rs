@@ -10,6 +10,8 @@ const IPV6_NETWORK: u128 = !0 << 64;
 pub enum PeerAddress {
     /// A socket in the file system of this host.
     Local,
+    /// A host that is not known any more, since the client has reset its connection. Nobody else is slowed down with it.
+    Gone,
     /// A host. Those of one network of IPv6 (64 bits) count as one, but for this host itself.
     Host(IpAddr),
 }
@@ -31,6 +33,7 @@ impl std::fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Local => f.write_str("a local socket"),
+            Self::Gone => f.write_str("a client that is gone"),
             Self::Host(IpAddr::V6(network)) if !network.is_loopback() => write!(f, "{network}/64"),
             Self::Host(address) => address.fmt(f),
         }

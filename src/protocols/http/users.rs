@@ -45,7 +45,7 @@ impl HttpUsers {
     async fn check(&self, head: &Parts) -> Result<Option<Identity>, Refusal> {
         let Some((access, resource)) = (self.needed)(&head.method, head.uri.path()) else { return Ok(None) };
         let peer = head.extensions.get();
-        let address = peer.map_or(PeerAddress::Local, |Peer(address)| PeerAddress::of(address.ip()));
+        let address = peer.map_or(PeerAddress::Gone, |Peer(address)| PeerAddress::of(address.ip()));
         let user = self.user(&head.headers, address).await?;
         if user.may(access, resource) {
             return Ok(Some(user));

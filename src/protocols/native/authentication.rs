@@ -78,11 +78,15 @@ impl Authentication {
     }
 }
 
-/// The address of a peer. A peer that has gone meanwhile counts as local: nothing more comes from it.
+/// The address of a peer.
 pub(crate) fn address_of_peer(descriptor: &OwnedFd) -> PeerAddress {
-    let address =
-        getpeername(descriptor).ok().flatten().and_then(|address| std::net::SocketAddr::try_from(address).ok());
-    address.map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()))
+    match getpeername(descriptor) {
+        Ok(Some(address)) => {
+            std::net::SocketAddr::try_from(address).map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()))
+        }
+        Ok(None) => PeerAddress::Local,
+        Err(_) => PeerAddress::Gone,
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +95,9 @@ mod tests {
 
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use rustix::net::sockopt::set_socket_linger;
 
     use super::*;
     use crate::security::Permissions;
@@ -119,9 +126,14 @@ mod tests {
     #[test]
     fn a_peer_is_known_by_the_address_of_its_host() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let served = OwnedFd::from(listener.accept().unwrap().0);
         assert_eq!(address_of_peer(&served), PeerAddress::of(Ipv4Addr::LOCALHOST.into()));
+        set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        while address_of_peer(&served) != PeerAddress::Gone {
+            std::thread::yield_now();
+        }
         let (near, _far) = UnixStream::pair().unwrap();
         assert_eq!(address_of_peer(&near.into()), PeerAddress::Local);
     }

@@ -32,17 +32,17 @@ pub(crate) fn note_fault(descriptor: &OwnedFd, fault: &ProtocolError, authentica
         ) => {
             let (clock, pace) = &*PACE;
             if pace.lock().note(address, clock.now()).is_some() {
-                tracing::warn!("{}: refused at {}: {fault}", peer_of(descriptor), endpoint_of(descriptor));
+                tracing::warn!("{}: refused at {}: {fault}", peer_of(descriptor, address), endpoint_of(descriptor));
             }
         }
         _ => {}
     }
 }
 
-/// The address of a peer. Its pace may be that of a whole network.
-fn peer_of(descriptor: &impl AsFd) -> String {
+/// The address of a peer. `counted` is the one that its pace goes by, which may be that of a whole network.
+fn peer_of(descriptor: &impl AsFd, counted: PeerAddress) -> String {
     let address = getpeername(descriptor).ok().flatten().and_then(|address| SocketAddr::try_from(address).ok());
-    address.map_or_else(|| PeerAddress::Local.to_string(), |address| address.ip().to_canonical().to_string())
+    address.map_or_else(|| counted.to_string(), |address| address.ip().to_canonical().to_string())
 }
 
 /// The endpoint that a peer has connected to.
@@ -89,16 +89,17 @@ mod tests {
             let listener = TcpListener::bind(format!("{bound}:0")).unwrap();
             let address = format!("{host}:{}", listener.local_addr().unwrap().port());
             let _client = TcpStream::connect(&address).unwrap();
-            let (accepted, _) = listener.accept().unwrap();
-            assert_eq!((peer_of(&accepted), endpoint_of(&accepted)), (peer.to_owned(), format!("tcp://{address}")));
+            let accepted = OwnedFd::from(listener.accept().unwrap().0);
+            let said = (peer_of(&accepted, address_of_peer(&accepted)), endpoint_of(&accepted));
+            assert_eq!(said, (peer.to_owned(), format!("tcp://{address}")));
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let _client = UnixStream::connect(&path).unwrap();
-        let accepted = listener.accept().unwrap().0;
+        let accepted = OwnedFd::from(listener.accept().unwrap().0);
         let expected = ("a local socket".to_owned(), format!("ipc://{}", path.display()));
-        assert_eq!((peer_of(&accepted), endpoint_of(&accepted)), expected);
+        assert_eq!((peer_of(&accepted, address_of_peer(&accepted)), endpoint_of(&accepted)), expected);
         let (near, _far) = UnixStream::pair().unwrap();
         assert_eq!(endpoint_of(&near), "an ipc:// endpoint");
     }
