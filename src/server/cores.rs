@@ -1,4 +1,4 @@
-//! The number of workers, and the core that each is pinned to.
+//! The number of workers, the core that each is pinned to, and that of the queue in front of them.
 
 use super::Error;
 use crate::threads;
@@ -20,9 +20,9 @@ pub fn workers_default() -> usize {
     default_for(threads::parallelism())
 }
 
-/// The proxy and libzmq's I/O thread each take about one core when the workers are busy. The workers get the rest.
+/// The queue's thread takes about one core when the workers are busy. The workers get the rest.
 fn default_for(cores: usize) -> usize {
-    cores.saturating_sub(2).max(1)
+    cores.saturating_sub(1).max(1)
 }
 
 /// The core of each worker. 0 workers means [`workers_default`].
@@ -37,6 +37,16 @@ pub(super) fn plan(pin: &Pin, workers: usize, usable: &[usize]) -> Result<Vec<Op
             None if cores.is_empty() => Ok(vec![None; workers]),
             None => Ok(in_turn(cores)),
         },
+    }
+}
+
+/// The core of the queue's thread. None: the system places it. On a host of two cores it has the core of a single
+/// worker: there a batch finds its bytes in the cache, no thread of the other core has to be woken, and a third more
+/// requests are answered (perf/queue.md).
+pub(super) fn of_queue(workers: &[Option<usize>], usable: &[usize]) -> Option<usize> {
+    match (workers, usable) {
+        ([worker], [_, _]) => *worker,
+        _ => None,
     }
 }
 
@@ -68,6 +78,14 @@ mod tests {
     }
 
     #[test]
+    fn on_two_cores_the_queue_has_the_core_of_a_single_worker() {
+        assert_eq!(of_queue(&[Some(2)], &[0, 2]), Some(2));
+        assert_eq!(of_queue(&[Some(0), Some(2)], &[0, 2]), None);
+        assert_eq!(of_queue(&[Some(0)], &[0, 1, 2]), None);
+        assert_eq!(of_queue(&[None], &[0, 1]), None);
+    }
+
+    #[test]
     fn a_core_that_is_not_there_is_named() {
         let error = plan(&Pin::Cores(vec![0, 7]), 1, &[0, 1]).unwrap_err();
         assert!(error.to_string().contains("core 7"), "{error}");
@@ -77,6 +95,6 @@ mod tests {
     fn there_is_always_a_worker() {
         assert_eq!(default_for(1), 1);
         assert_eq!(default_for(2), 1);
-        assert_eq!(default_for(16), 14);
+        assert_eq!(default_for(16), 15);
     }
 }

@@ -371,8 +371,9 @@ impl RunningServer {
     }
 
     fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
+        let usable = threads::cores();
         // A publisher that takes turns with a worker costs it a fifth of its time.
-        let own = cores::beside(cores, &threads::cores());
+        let own = cores::beside(cores, &usable);
         self.start_background("publisher", move || {
             threads::stay_on(&own);
             kv.publisher.run();
@@ -382,7 +383,7 @@ impl RunningServer {
             Frontend::Queue { queue, workers, reporter } => {
                 self.start_one("kv-report", None, || reporter.run())?;
                 // The queue starts first. It ends the workers, also when only some of them could be started.
-                self.start_one("kv-queue", None, || queue.run())?;
+                self.start_one("kv-queue", cores::of_queue(cores, &usable), || queue.run())?;
                 for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
                     self.start_one(&number(index), *core, || worker.run())?;
                 }

@@ -89,7 +89,9 @@ impl QueueWorker {
             let mut polled = [PollFd::new(end, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
             // Interrupted or not, both are looked at again.
             let _ready = poll(&mut polled, Some(&timespec(patience)));
-            bell.silence();
+            if !polled[1].revents().is_empty() {
+                bell.silence();
+            }
             end.receive()
         })
     }
