@@ -6,7 +6,7 @@
 //!         start again on the same data ─► tasks, jobs and events that were acknowledged are there ─► SIGTERM
 //! ```
 //! A round is one server with everything on. As an ordinary test there is a short round for each target, with all
-//! attacks at once. `perf/attack` gives each attack a round of its own. `SPINDLE_ATTACK_SECONDS` sets the length of all
+//! attacks at once, and one with users for the guesses of passwords. `perf/attack` gives each attack a round of its own. `SPINDLE_ATTACK_SECONDS` sets the length of all
 //! rounds together, `SPINDLE_ATTACK_SEED` the seed of the random choices. Each round prints a line, with its seed.
 //!
 //! Attackers reach only the server that their round has started. All of them are bounded in time, messages, bytes and
@@ -17,11 +17,13 @@ use std::time::Duration;
 use spindle::server::raise_descriptor_limit;
 
 use crate::chance::Chance;
-use crate::harness::number_of;
+use crate::harness::{number_of, python_with_pyzmq};
 
 mod connections;
 mod control;
 mod durable;
+mod leaving;
+mod logins;
 pub(crate) mod mutation;
 mod peers;
 mod report;
@@ -49,6 +51,7 @@ enum Face {
     Tasks,
     Events,
     Jobs,
+    Admin,
 }
 
 /// The kind of attack.
@@ -68,23 +71,51 @@ enum Way {
     Trickle,
     /// Conversations that stop in the middle and stay there.
     HalfOpen,
+    /// Connections without a request, more than there are places.
+    Idle,
     /// Subscriptions to ever more topics.
     Subscriptions,
+    /// Full pipes, PINGs, and resets.
+    Pings,
+    /// Clients with heartbeats under `kill -9`. It needs pyzmq.
+    Heartbeats,
+    /// Clients that ask for much, and are gone.
+    Gone,
+    /// Guesses of passwords at every door, from one address. The server has users.
+    Guesses,
+    /// The same, each from another address.
+    LockOut,
 }
 
 impl Face {
-    const ALL: [Self; 7] =
-        [Self::Queue, Self::Native, Self::Publish, Self::Lockstep, Self::Tasks, Self::Events, Self::Jobs];
+    const ALL: [Self; 8] =
+        [Self::Queue, Self::Native, Self::Publish, Self::Lockstep, Self::Tasks, Self::Events, Self::Jobs, Self::Admin];
 
-    fn ways(self) -> Vec<Way> {
-        use Way::{Connects, Deaf, Frames, Greetings, HalfOpen, Requests, Subscriptions, Trickle};
+    /// The attacks on this target, in groups that can be made at once.
+    fn ways(self) -> Vec<Vec<Way>> {
+        use Way::{
+            Connects, Deaf, Frames, Gone, Greetings, Guesses, HalfOpen, Heartbeats, Idle, LockOut, Pings, Requests,
+            Subscriptions, Trickle,
+        };
         let of_all = [Connects, Deaf, Trickle, HalfOpen];
         let own: &[Way] = match self {
-            Self::Queue | Self::Native | Self::Lockstep | Self::Tasks => &[Greetings, Frames, Requests],
-            Self::Publish => &[Greetings, Frames, Subscriptions],
-            Self::Events | Self::Jobs => &[Requests],
+            Self::Queue | Self::Native | Self::Lockstep | Self::Tasks => &[Greetings, Frames, Requests, Pings, Gone],
+            Self::Publish => &[Greetings, Frames, Subscriptions, Pings],
+            Self::Events | Self::Admin => &[Requests, Idle, Gone],
+            Self::Jobs => &[Requests, Idle],
         };
-        own.iter().copied().chain(of_all).collect()
+        let is_table = matches!(self, Self::Queue | Self::Native);
+        let heartbeats = (is_table && python_with_pyzmq().is_some()).then_some(Heartbeats);
+        let mut ways = vec![own.iter().copied().chain(of_all).chain(heartbeats).collect()];
+        ways.extend(is_table.then(|| vec![Guesses, LockOut]));
+        ways
+    }
+}
+
+impl Way {
+    /// Whether the server has users.
+    fn needs_users(self) -> bool {
+        matches!(self, Self::Guesses | Self::LockOut)
     }
 }
 
@@ -92,12 +123,14 @@ impl Face {
 fn attack(face: Face) {
     raise_descriptor_limit();
     let mut seeds = Chance::new(number_of(SEED).unwrap_or(std::process::id().into()));
+    let ways = face.ways();
     let rounds: Vec<Round> = match number_of(SECONDS) {
-        None => vec![Round { face, ways: face.ways(), lasting: SHORT, seed: seeds.next() }],
+        None => ways.into_iter().map(|ways| Round { face, ways, lasting: SHORT, seed: seeds.next() }).collect(),
         Some(seconds) => {
-            let count: usize = Face::ALL.iter().map(|face| face.ways().len()).sum();
+            let count: usize = Face::ALL.iter().flat_map(|face| face.ways()).map(|ways| ways.len()).sum();
             let lasting = Duration::from_secs(seconds) / u32::try_from(count).unwrap();
-            face.ways().into_iter().map(|way| Round { face, ways: vec![way], lasting, seed: seeds.next() }).collect()
+            let one = |way| Round { face, ways: vec![way], lasting, seed: seeds.next() };
+            ways.into_iter().flatten().map(one).collect()
         }
     };
     println!("{}", report::HEAD);
@@ -143,4 +176,9 @@ fn events_hold() {
 #[test]
 fn jobs_hold() {
     attack(Face::Jobs);
+}
+
+#[test]
+fn what_an_operator_sees_holds() {
+    attack(Face::Admin);
 }

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
+use crate::attack::zmtp;
 use crate::jobs::rest;
 use crate::users_tcp::{ADA, EVE, Served, WRONG};
 
@@ -19,16 +20,16 @@ const MALLORY: &str = "Basic bWFsbG9yeTpndWVzcw==";
 const LINES_MAX: usize = 20;
 
 /// A connection from this address of the host.
-fn connect_from(source: Ipv4Addr, address: &str) -> TcpStream {
-    let ours = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&ours, &SocketAddrV4::new(source, 0)).unwrap();
-    connect(&ours, &address.parse::<SocketAddr>().unwrap()).unwrap();
-    TcpStream::from(ours)
+pub(crate) fn connect_from(source: Ipv4Addr, address: &str) -> io::Result<TcpStream> {
+    let ours = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&ours, &SocketAddrV4::new(source, 0))?;
+    connect(&ours, &address.parse::<SocketAddr>().unwrap())?;
+    Ok(TcpStream::from(ours))
 }
 
 /// Sends a request of this user, and does not read the reply.
 fn asked(source: Ipv4Addr, address: &str, authorization: &str) -> TcpStream {
-    let mut stream = connect_from(source, address);
+    let mut stream = connect_from(source, address).unwrap();
     ask(&mut stream, authorization);
     stream
 }
@@ -60,12 +61,8 @@ fn status(stream: &mut TcpStream) -> u16 {
 /// The connection of a client that says who it is by PLAIN.
 fn plain(endpoint: &str, name: &str, password: &str) -> TcpStream {
     let mut stream = TcpStream::connect(endpoint.strip_prefix("tcp://").unwrap()).unwrap();
-    let greeting = [&b"\xff\0\0\0\0\0\0\0\0\x7f\x03\0PLAIN"[..], &[0; 15 + 32]].concat();
-    stream.write_all(&greeting).unwrap();
+    stream.write_all(&zmtp::plain(name, password)).unwrap();
     stream.read_exact(&mut [0; 64]).unwrap();
-    let field = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    let body = [&b"\x05HELLO"[..], &field(name), &field(password)].concat();
-    stream.write_all(&[&[4, u8::try_from(body.len()).unwrap()], &body[..]].concat()).unwrap();
     stream
 }
 
@@ -101,7 +98,7 @@ fn guesses_are_slow_over_a_kept_connection_also_at_a_user_who_has_logged_in() {
     let mut parked: Vec<TcpStream> = (0..64).map(|number| asked(HERE, events, &guess(number))).collect();
     // One of them is refused, so they have come.
     assert!([401, 503].contains(&status(parked.first_mut().unwrap())));
-    let mut kept = connect_from(HERE, events);
+    let mut kept = connect_from(HERE, events).unwrap();
     let mut until = |authorization: &str, expected: u16| loop {
         ask(&mut kept, authorization);
         match status(&mut kept) {
@@ -186,7 +183,7 @@ fn busy_is_another_answer_than_wrong_on_every_protocol() {
 }
 
 /// Base 64 (RFC 4648), of ASCII.
-fn base64(text: &str) -> String {
+pub(crate) fn base64(text: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded = String::new();
     for chunk in text.as_bytes().chunks(3) {

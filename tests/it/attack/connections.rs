@@ -23,6 +23,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 const STORM_MAX: u64 = 20_000;
 /// Half-open connections of one thread.
 const HALF_OPEN: usize = 300;
+/// Idle connections of one thread: more than an endpoint over HTTP takes.
+const IDLE: usize = 8_400;
 /// Connections that trickle at once.
 const TRICKLING: usize = 100;
 /// Connections that never read.
@@ -126,6 +128,28 @@ pub(super) fn half_open(target: &Target, siege: &Siege, mut chance: Chance) {
         held.push(line);
     }
     while !siege.rest(LOOK) {}
+}
+
+/// Connections without a request. One that the server closes is made anew.
+pub(super) fn idle(target: &Target, siege: &Siege) {
+    let mut held: Vec<Line> = Vec::new();
+    let mut at = 0;
+    while !siege.is_over() {
+        if held.len() < IDLE
+            && let Some(line) = Line::open(target.address)
+        {
+            siege.count(1);
+            held.push(line);
+            continue;
+        }
+        at = (at + 1) % held.len().max(1);
+        if held.get(at).is_some_and(|line| line.read().is_none()) {
+            held.swap_remove(at);
+        }
+        if at == 0 {
+            siege.rest(LOOK);
+        }
+    }
 }
 
 /// Many conversations at once, each of which goes on by a byte when its turn comes.

@@ -1,9 +1,10 @@
-//! The control client of the tables and their notifications: it knows each answer before it asks.
+//! The control clients of health, and of the tables and their notifications: each knows the answer before it asks.
 //!
 //! A duplicate answer or change shows as the wrong one in the next step.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use spindle::protocols::kv::client::Subscriber;
@@ -19,8 +20,29 @@ const TABLE: &[u8] = b"control";
 /// Requests in flight together.
 const WINDOW: usize = 16;
 
+/// Time between two questions about the server's health.
+const HEALTH_PAUSE: Duration = Duration::from_millis(20);
+
 /// A change that subscribers must receive.
 type Heard = (NotificationKind, Vec<u8>);
+
+/// What an orchestrator asks, on a connection for each question.
+pub(super) fn health(admin: &str, siege: &Siege) -> Result<(), Trouble> {
+    for path in ["health", "ready"] {
+        let ask = || -> io::Result<String> {
+            let mut stream = TcpStream::connect(admin)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())?;
+            let mut told = String::new();
+            stream.read_to_string(&mut told).map(|_| told)
+        };
+        let told = siege.ask(ask)?;
+        // A server that ends is not ready any more.
+        expect(told.starts_with("HTTP/1.1 200 ") || siege.is_ending(), || format!("/{path} is answered {told:?}"))?;
+    }
+    siege.rest(HEALTH_PAUSE);
+    Ok(())
+}
 
 /// One connection that asks, and one that listens.
 pub(super) struct Tables {

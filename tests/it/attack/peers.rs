@@ -99,7 +99,7 @@ fn probe_ping(target: &Target, siege: &Siege) {
 /// Requests with some bytes or frames wrong, in distinct envelopes: each is answered once, in its turn.
 pub(super) fn requests(target: &Target, siege: &Siege, mut chance: Chance) {
     match target.face {
-        Face::Events | Face::Jobs => plain_requests(target, siege, &mut chance),
+        Face::Events | Face::Jobs | Face::Admin => plain_requests(target, siege, &mut chance),
         _ => {
             while !siege.is_over() {
                 match answered_in_turn(target, siege, &mut chance) {
@@ -217,7 +217,7 @@ fn plain_requests(target: &Target, siege: &Siege, chance: &mut Chance) {
 fn is_answer(face: Face, bytes: &[u8]) -> bool {
     let begins = |word: &[u8]| bytes.starts_with(&word[..word.len().min(bytes.len())]);
     match face {
-        Face::Events => begins(b"HTTP/1.1 ") || begins(b"HTTP/1.0 "),
+        Face::Events | Face::Admin => begins(b"HTTP/1.1 ") || begins(b"HTTP/1.0 "),
         _ => {
             bytes.iter().take(20).all(u8::is_ascii_digit)
                 || [b"OK", b"NO"].contains(&bytes.first_chunk().unwrap_or(b"OK"))

@@ -12,9 +12,11 @@ use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::spiderq::client::Client as TasksClient;
 use spindle::protocols::spiderq::wire::AddMode;
 
-use super::connections::{PATIENCE, deaf, half_open, storm, trickle};
-use super::control::Tables;
+use super::connections::{PATIENCE, deaf, half_open, idle, storm, trickle};
+use super::control::{Tables, health};
 use super::durable::{Events, Jobs, Tasks};
+use super::leaving::{gone, heartbeats, pings};
+use super::logins::{Doors, User, add_users, guess};
 use super::peers::{frames, greetings, keep_busy, requests, subscriptions};
 use super::report::Outcome;
 use super::samples::{LARGE, LARGE_BYTES, TABLE, Target};
@@ -47,7 +49,7 @@ struct Books {
 }
 
 /// A server with everything on, and bounds that an attack can reach.
-fn start(face: Face, data: &Path) -> Server {
+fn start(face: Face, data: &Path, users: &[&str]) -> Server {
     let frontend = if face == Face::Native { "native" } else { "queue" };
     let any = "tcp://127.0.0.1:*";
     let data = data.to_str().unwrap();
@@ -56,7 +58,8 @@ fn start(face: Face, data: &Path) -> Server {
             &["--frontend", frontend, "--workers", "2", "--max-value", "128K", "--max-memory", "256M"][..],
             &["--client-bytes-max", "4M", "--publish-hwm", "20000", "--max-tables", "1000"],
             &["--tasks", any, "--terminate", "deny", "--jobs", "0", "--events", "127.0.0.1:0", "--events-queue", any],
-            &["--lockstep", any, "--data", data],
+            &["--lockstep", any, "--data", data, "--admin", "127.0.0.1:0"],
+            users,
         ]
         .concat(),
     )
@@ -69,14 +72,19 @@ fn address(endpoint: &str) -> SocketAddr {
 impl Round {
     pub(super) fn fight(&self) -> Outcome {
         let folder = tempfile::tempdir().unwrap();
+        let users = folder.path().join("users");
+        let flags = if self.has_users() {
+            add_users(&users);
+            vec!["--users", users.to_str().unwrap()]
+        } else {
+            Vec::new()
+        };
+        let server = start(self.face, folder.path(), &flags);
         let books = Books::default();
-        let server = start(self.face, folder.path());
-        lay_out(&server);
         let mut chance = Chance::new(self.seed);
-        let tables = Tables::begin(&address(server.kv()).to_string(), server.publish(), Chance::new(chance.next()));
         let siege = Siege::lasting(self.lasting);
-        let (peak_mib, status, ending) = self.besiege(server, tables, &mut chance, (&siege, &books));
-        let server = start(self.face, folder.path());
+        let (peak_mib, status, ending) = self.besiege(server, &mut chance, (&siege, &books));
+        let server = start(self.face, folder.path(), &[]);
         books.tasks.lock().check(server.tasks(), &siege, self.face != Face::Tasks);
         books.jobs.lock().check(server.jobs(), &siege);
         books.events.lock().check(address(server.events()), &siege);
@@ -95,27 +103,31 @@ impl Round {
         }
     }
 
+    fn has_users(&self) -> bool {
+        self.ways.iter().any(|way| way.needs_users())
+    }
+
     /// Runs attackers and control clients at once, then ends the server. Returns the peak of memory in MiB, the status,
     /// and the length of the end.
     fn besiege(
         &self,
         server: Server,
-        tables: Tables,
         chance: &mut Chance,
         (siege, books): (&Siege, &Books),
     ) -> (u64, Option<ExitStatus>, Duration) {
-        let (target, kv) = (self.target(&server), address(server.kv()).to_string());
         std::thread::scope(|scope| {
-            control(scope, &server, tables, siege, books);
-            for way in &self.ways {
-                for _ in 0..if self.ways.len() == 1 { THREADS } else { 1 } {
-                    let (target, chance) = (target.clone(), Chance::new(chance.next()));
-                    scope.spawn(move || attack(*way, &target, siege, chance));
-                }
+            let admin = server.admin().to_owned();
+            if self.has_users() {
+                let mut user = User::begin(Doors::of(&server));
+                scope.spawn(move || siege.keep_asking("logins", || user.step(siege)));
+            } else {
+                lay_out(&server);
+                let kv = address(server.kv()).to_string();
+                let tables = Tables::begin(&kv, server.publish(), Chance::new(chance.next()));
+                control(scope, &server, tables, siege, books);
             }
-            if self.face == Face::Publish {
-                scope.spawn(move || keep_busy(&kv, siege));
-            }
+            scope.spawn(move || siege.keep_asking("health", || health(&admin, siege)));
+            self.spawn_attackers(scope, &server, chance, siege);
             siege.wait_for_end();
             let peak = peak_mib_of(&server);
             let told = Instant::now();
@@ -126,6 +138,26 @@ impl Round {
         })
     }
 
+    fn spawn_attackers<'s>(
+        &self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        server: &Server,
+        chance: &mut Chance,
+        siege: &'s Siege,
+    ) {
+        for way in &self.ways {
+            for _ in 0..if self.ways.len() == 1 { THREADS } else { 1 } {
+                let (way, target, doors) = (*way, self.target(server), Doors::of(server));
+                let chance = Chance::new(chance.next());
+                scope.spawn(move || attack(way, (&target, &doors), siege, chance));
+            }
+        }
+        if self.face == Face::Publish {
+            let kv = address(server.kv()).to_string();
+            scope.spawn(move || keep_busy(&kv, siege));
+        }
+    }
+
     fn target(&self, server: &Server) -> Target {
         let endpoint = match self.face {
             Face::Queue | Face::Native => server.kv(),
@@ -134,6 +166,7 @@ impl Round {
             Face::Tasks => server.tasks(),
             Face::Events => server.events(),
             Face::Jobs => server.jobs(),
+            Face::Admin => server.admin(),
         };
         Target { face: self.face, address: address(endpoint) }
     }
@@ -146,7 +179,7 @@ impl Round {
     }
 }
 
-fn attack(way: Way, target: &Target, siege: &Siege, chance: Chance) {
+fn attack(way: Way, (target, doors): (&Target, &Doors), siege: &Siege, chance: Chance) {
     match way {
         Way::Greetings => greetings(target, siege, chance),
         Way::Frames => frames(target, siege, chance),
@@ -155,7 +188,12 @@ fn attack(way: Way, target: &Target, siege: &Siege, chance: Chance) {
         Way::Deaf => deaf(target, siege, chance),
         Way::Trickle => trickle(target, siege, chance),
         Way::HalfOpen => half_open(target, siege, chance),
+        Way::Idle => idle(target, siege),
         Way::Subscriptions => subscriptions(target, siege, chance),
+        Way::Pings => pings(target, siege, chance),
+        Way::Heartbeats => heartbeats(target, siege, chance),
+        Way::Gone => gone(target, siege, chance),
+        Way::Guesses | Way::LockOut => guess(doors, way == Way::LockOut, siege, chance),
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) const LARGE: &[u8] = b"large";
 pub(super) const LARGE_BYTES: usize = 100_000;
 /// How often a deaf client asks in one go.
 const THIRST: usize = 16;
+/// Keys of a greedy request: their values fit into one reply.
+const KEYS_OF_GREED: usize = 32;
 
 /// An endpoint, and its protocol.
 #[derive(Clone, Debug)]
@@ -28,7 +30,7 @@ impl Target {
     /// Greeting and READY, if there are such.
     pub(super) fn hello(&self, chance: &mut Chance) -> Vec<u8> {
         match self.face {
-            Face::Events | Face::Jobs => Vec::new(),
+            Face::Events | Face::Jobs | Face::Admin => Vec::new(),
             Face::Publish => hello(chance.pick(&[&b"SUB"[..], b"XSUB"])),
             _ if chance.below(2) == 0 => hello(chance.pick(&[&b"REQ"[..], b"DEALER"])),
             _ => [greeting(), ready(b"DEALER", Some(&identity(chance)))].concat(),
@@ -45,7 +47,7 @@ impl Target {
             Face::Tasks => message(&[b"", &task_bytes(chance)]),
             Face::Lockstep => conversation(&lockstep_arguments(chance)),
             Face::Publish => subscription(chance),
-            Face::Events => http_bytes(chance),
+            Face::Events | Face::Admin => http_bytes(chance),
             Face::Jobs => job_bytes(chance),
         }
     }
@@ -61,9 +63,18 @@ impl Target {
             Face::Queue | Face::Native => (message(&[&[4], TABLE, LARGE]).repeat(THIRST), true),
             Face::Tasks => (message(&[&encoded(&Request::Lookup { key: LARGE })]).repeat(THIRST), true),
             Face::Lockstep => (conversation(&[b"4", TABLE, LARGE, b"6"].map(<[u8]>::to_vec)).repeat(THIRST), true),
+            Face::Admin => (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(THIRST), true),
             Face::Events => (b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n".repeat(THIRST), true),
             Face::Publish => (command(b"SUBSCRIBE", b""), false),
             Face::Jobs => ([b"GET ", LARGE, b"\n"].concat(), false),
+        }
+    }
+
+    /// A request of a few bytes with the longest answer that there is.
+    pub(super) fn greed(&self) -> Vec<u8> {
+        match self.face {
+            Face::Queue | Face::Native => message(&[&[&[10][..], TABLE], &[LARGE; KEYS_OF_GREED][..]].concat()),
+            _ => self.thirst().0,
         }
     }
 
@@ -218,6 +229,7 @@ fn http_bytes(chance: &mut Chance) -> Vec<u8> {
             b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n",
             b"GET /events/1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
             b"GET /events/99999999999999999999 HTTP/1.0\r\n\r\n",
+            b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n",
             b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n",
             b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
             b"GET /events HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",

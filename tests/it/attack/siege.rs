@@ -17,7 +17,7 @@ const TOLD_MAX: usize = 8;
 /// The state of one round, shared by all its threads. Counters are only ever added to and read at the end, so Relaxed
 /// is enough for them. It is enough for the flags too, which order no other data.
 pub(super) struct Siege {
-    end: Instant,
+    lasting: Duration,
     ending: AtomicBool,
     over: Mutex<bool>,
     ends: Condvar,
@@ -45,7 +45,7 @@ pub(super) fn expect(due: bool, what: impl FnOnce() -> String) -> Result<(), Tro
 impl Siege {
     pub(super) fn lasting(time: Duration) -> Self {
         Self {
-            end: Instant::now() + time,
+            lasting: time,
             ending: AtomicBool::new(false),
             over: Mutex::new(false),
             ends: Condvar::new(),
@@ -57,9 +57,10 @@ impl Siege {
         }
     }
 
-    /// Waits until it is time for the server to end, and sets that state.
+    /// Waits from now until it is time for the server to end, and sets that state.
     pub(super) fn wait_for_end(&self) {
-        while let Some(left) = self.end.checked_duration_since(Instant::now()) {
+        let end = Instant::now() + self.lasting;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
             self.rest(left);
         }
         self.ending.store(true, Ordering::Relaxed);

@@ -13,10 +13,20 @@ const GREETING_BYTES: usize = 64;
 pub(crate) type Frames = Vec<Vec<u8>>;
 
 pub(crate) fn greeting() -> Vec<u8> {
+    greeting_of(b"NULL")
+}
+
+fn greeting_of(mechanism: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; GREETING_BYTES];
     bytes[..12].copy_from_slice(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01");
-    bytes[12..16].copy_from_slice(b"NULL");
+    bytes[12..12 + mechanism.len()].copy_from_slice(mechanism);
     bytes
+}
+
+/// Greeting and HELLO of a client that says who it is by PLAIN.
+pub(crate) fn plain(name: &str, password: &str) -> Vec<u8> {
+    let field = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    [greeting_of(b"PLAIN"), command(b"HELLO", &[field(name), field(password)].concat())].concat()
 }
 
 fn push(out: &mut Vec<u8>, flags: u8, body: &[u8]) {
@@ -51,6 +61,10 @@ pub(crate) fn command(name: &[u8], data: &[u8]) -> Vec<u8> {
 
 /// READY of a socket of this type, with an identity of its own if one is given.
 pub(crate) fn ready(socket_type: &[u8], identity: Option<&[u8]>) -> Vec<u8> {
+    command(b"READY", &properties(socket_type, identity))
+}
+
+fn properties(socket_type: &[u8], identity: Option<&[u8]>) -> Vec<u8> {
     let mut data = Vec::new();
     let mut property = |name: &[u8], value: &[u8]| {
         data.push(u8::try_from(name.len()).unwrap());
@@ -60,7 +74,7 @@ pub(crate) fn ready(socket_type: &[u8], identity: Option<&[u8]>) -> Vec<u8> {
     };
     property(b"Socket-Type", socket_type);
     identity.into_iter().for_each(|identity| property(b"Identity", identity));
-    command(b"READY", &data)
+    data
 }
 
 /// Greeting and READY.
@@ -78,21 +92,39 @@ pub(crate) struct Client {
 impl Client {
     /// Connects and shakes hands.
     pub(crate) fn meet(address: &str, socket_type: &[u8]) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        Self::greeted(TcpStream::connect(address)?, &hello(socket_type))?.shaken(b"READY")
+    }
+
+    /// Connects, and logs in by PLAIN. `ResourceBusy`: the server says that it has no time to check the password now.
+    pub(crate) fn log_in(address: &str, socket_type: &[u8], name: &str, password: &str) -> io::Result<Self> {
+        let mut client = Self::greeted(TcpStream::connect(address)?, &plain(name, password))?.shaken(b"WELCOME")?;
+        client.send(&command(b"INITIATE", &properties(socket_type, None)))?;
+        client.shaken(b"READY")
+    }
+
+    /// Sends a greeting with what comes after it, and receives the server's greeting.
+    fn greeted(stream: TcpStream, hello: &[u8]) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut client = Self { stream, bytes: Vec::new(), at: 0 };
-        client.send(&hello(socket_type))?;
+        client.send(hello)?;
         while client.bytes.len() < GREETING_BYTES {
             client.read()?;
         }
         client.at = GREETING_BYTES;
-        let (flags, ready) = client.part()?;
-        if flags & COMMAND != 0 && ready.starts_with(b"\x05READY") {
-            return Ok(client);
+        Ok(client)
+    }
+
+    /// Expects this command of the handshake.
+    fn shaken(mut self, name: &[u8]) -> io::Result<Self> {
+        let (flags, body) = self.part()?;
+        let is = |name: &[u8]| flags & COMMAND != 0 && body.get(1..).is_some_and(|body| body.starts_with(name));
+        match () {
+            () if is(name) => Ok(self),
+            () if is(b"ERROR\x03300") => Err(io::Error::new(ErrorKind::ResourceBusy, "the server is busy")),
+            () => Err(io::Error::new(ErrorKind::InvalidData, "the handshake was refused")),
         }
-        Err(io::Error::new(ErrorKind::InvalidData, "the handshake was refused"))
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
