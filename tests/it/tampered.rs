@@ -215,7 +215,7 @@ fn first_words(credentials: Credentials, mechanisms: &Arc<Mechanisms>) -> Vec<u8
 }
 
 #[test]
-fn changed_first_words_are_refused_by_libzmq_too() {
+fn changed_first_words_are_refused_over_a_socket() {
     let folder = Folder::new();
     let (server, key) = folder.start_tables();
     let address = server.kv().strip_prefix("tcp://").unwrap();
@@ -225,7 +225,7 @@ fn changed_first_words_are_refused_by_libzmq_too() {
         first_words(Credentials::Curve { own: SecretKey::generate(), server: key }, &users),
         first_words(Credentials::None, &Arc::new(Mechanisms::Open)),
     ];
-    each_input("ZAP", 300, |mut chance| {
+    each_input("first words", 300, |mut chance| {
         let mut bytes = words[chance.below(words.len())].clone();
         let other = &words[chance.below(words.len())];
         mutate(&mut chance, &mut bytes, other);
