@@ -195,8 +195,14 @@ fn what_was_answered_before_the_end_was_answered_in_order() {
     assert!(status.success(), "{status}");
 }
 
+/// Where `.cargo/config.toml` is read, which says so. A build from another folder has pairs of sockets.
 #[test]
 fn libzmq_wakes_threads_through_eventfds() {
+    let flags = option_env!("CXXFLAGS_x86_64_unknown_linux_gnu").or(option_env!("CXXFLAGS_aarch64_unknown_linux_gnu"));
+    if !flags.is_some_and(|flags| flags.contains("ZMQ_HAVE_EVENTFD")) {
+        eprintln!("skipped: this build has not read .cargo/config.toml");
+        return;
+    }
     let server = Server::start(&["--frontend", "queue", "--workers", "1"]);
     let folder = format!("/proc/{}/fd", server.pid().as_raw_nonzero());
     let links = std::fs::read_dir(Path::new(&folder)).unwrap();
