@@ -165,6 +165,8 @@ mod tests {
                 reply.await.unwrap().unwrap();
             }
         });
-        assert_eq!(order.lock().get(..3), Some(&["long", "short", "long"][..]));
+        let order = order.lock();
+        assert_eq!(order.len(), 51);
+        assert!(order.iter().take(2).any(|what| *what == "short"), "{order:?}");
     }
 }
