@@ -360,8 +360,9 @@ impl Changes {
         slot.set_announced(change.version);
         self.owe(ring);
         if change.kind().vacates() {
-            self.retire(table, change.slot.into_handle(), guard);
+            self.retire(table, change, guard);
         } else if change.kind().is_last() {
+            slot.set_ended();
             self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
             if table.release_unsettled() {
                 self.ended.push(Retired::Table(table.number()));
@@ -389,11 +390,11 @@ impl Changes {
     ///   follows. If this CAS comes first, the thread that seals finds Dead and is done: the deletion was the slot's
     ///   last change, and it is announced.
     /// - **The compactor** moves only Live slots, so never this one.
-    fn retire(&mut self, table: &Table, handle: SlotHandle, guard: &Guard) {
-        let slot = handle.slot();
+    fn retire(&mut self, table: &Table, change: Change, guard: &Guard) {
+        let slot = change.slot.slot();
         let seen = slot.load(guard);
         let SlotState::Absent(version) = seen.state() else { return };
-        if !slot.has_announced(version) {
+        if !change.is_of(version) {
             return;
         }
         // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper. Without it,
@@ -402,7 +403,8 @@ impl Changes {
             return;
         }
         if slot.kill(seen, version, guard) {
-            self.ended.push(Retired::Slot(handle, table.number()));
+            slot.set_ended();
+            self.ended.push(Retired::Slot(change.slot.into_handle(), table.number()));
         } else if table.release_unsettled() {
             self.ended.push(Retired::Table(table.number()));
         }

@@ -101,6 +101,11 @@ impl Change {
         self.table_and_kind & FOLLOWS_QUIET != 0
     }
 
+    /// Whether its version is this one, as far as the low half tells.
+    pub(super) fn is_of(&self, version: u64) -> bool {
+        version & u64::from(u32::MAX) == u64::from(self.version)
+    }
+
     /// The number of the table.
     pub(super) fn table(&self) -> u32 {
         self.table_and_kind >> u8::BITS

@@ -10,7 +10,7 @@
 //! Slot (counted, found through the index)                     Entry (immutable once published)
 //! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:59 | quiet:1 | length bits 21..25:4
 //! +8   announced:25 | key length:7   by the publisher         +8  deadline:43 | length bits 0..21:21
-//! +12  references:29 | flags:3                                +16 the value
+//! +12  references:27 | flags:5                                +16 the value
 //! +16  the key, or first the deadline part (16 bytes), of a
 //!      slot that was made for an element with a deadline
 //! ```
@@ -82,7 +82,7 @@ use std::ptr::{self, NonNull};
 use crossbeam::epoch::Guard;
 
 use super::limits::CHANGES_MAX;
-use super::sync::{AtomicPtr, AtomicU32, Ordering};
+use super::sync::{AtomicPtr, AtomicU32, Ordering, fence};
 pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
 use deadline::DEADLINE_BYTES;
@@ -114,7 +114,8 @@ const QUIET: usize = 1 << TAG_BITS;
 const NUMBER_SHIFT: u32 = TAG_BITS + 1;
 
 /// Low bits of a version that a slot keeps as announced: of one slot, fewer changes than two to this power are on the
-/// way to the publisher at a time ([`CHANGES_MAX`]).
+/// way to the publisher at a time ([`CHANGES_MAX`]). They count only while the slot is [`IN_ORDER`], since any number of
+/// quiet changes may come behind the announced one.
 const ANNOUNCED_BITS: u32 = 25;
 const ANNOUNCED_MASK: u32 = (1 << ANNOUNCED_BITS) - 1;
 const LENGTH_BITS: u32 = 32 - ANNOUNCED_BITS;
@@ -126,8 +127,13 @@ const LONG: u32 = 0b001;
 const EXTENDED: u32 = 0b010;
 /// In `references`: the memory of the slot is no longer charged, and no extension of it is charged from now on.
 const SETTLED: u32 = 0b100;
+/// In `references`: the version that stands as announced counts. Each change behind it is on its way. Set by the
+/// publisher, cleared by a writer whose quiet change follows one that was not quiet (see [`SlotRef::replace`]).
+const IN_ORDER: u32 = 0b1000;
+/// In `references`: the slot is dead, and its last change has been announced. Set by the publisher.
+const ENDED: u32 = 0b1_0000;
 /// In `references`: one reference.
-const REFERENCE: u32 = 0b1000;
+const REFERENCE: u32 = 0b10_0000;
 
 const _: () = assert!(KEY_BYTES_MAX < 1 << LENGTH_BITS);
 const _: () = assert!(CHANGES_MAX < 1 << ANNOUNCED_BITS && CHANGES_MAX < (u32::MAX / REFERENCE / 4) as usize);
@@ -178,19 +184,26 @@ pub(super) const fn bytes_of_slot(key_bytes: usize, has_deadline: bool) -> usize
     key_offset(has_deadline) + key_bytes
 }
 
-/// Low bits of the last version of a slot that was announced.
+/// Low bits of the last version of a slot that was announced. None: it does not count, since quiet changes came behind.
 #[derive(Clone, Copy)]
-pub(super) struct Announced(u32);
+pub(super) struct Announced(Option<u32>);
 
 impl Announced {
-    /// Whether it is this version, as far as the low bits tell.
+    /// This version, if it counts.
+    fn new(version: Option<u64>) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
+        let low_bits = |version: u64| version as u32 & ANNOUNCED_MASK;
+        Self(version.map(low_bits))
+    }
+
+    /// Whether it is this version. The low bits tell, since less changes are on their way than they count.
     pub(super) fn is(self, version: u64) -> bool {
-        version & u64::from(ANNOUNCED_MASK) == u64::from(self.0)
+        self.0.is_some_and(|announced| version & u64::from(ANNOUNCED_MASK) == u64::from(announced))
     }
 
     /// Whether the version with these low bits comes next.
     pub(super) fn is_followed_by(self, version: u32) -> bool {
-        self.0.wrapping_add(1) & ANNOUNCED_MASK == version & ANNOUNCED_MASK
+        self.0.is_some_and(|announced| announced.wrapping_add(1) & ANNOUNCED_MASK == version & ANNOUNCED_MASK)
     }
 }
 
@@ -410,8 +423,12 @@ impl<'g> SlotRef<'g> {
     /// Returns the entry if the word has changed since `seen`.
     pub(super) fn replace(&self, seen: SeenWord<'g>, entry: EntryBox, guard: &'g Guard) -> Result<(), EntryBox> {
         debug_assert!(!matches!(seen.state(), SlotState::Dead(_) | SlotState::Moved(_)), "nothing leaves these");
+        let begins_silence = entry.is_quiet() && !seen.is_quiet();
         let raw = entry.into_raw();
         if self.exchange(seen, raw) {
+            if begins_silence {
+                self.fall_silent();
+            }
             Self::retire_entry(seen, guard);
             return Ok(());
         }
@@ -429,7 +446,22 @@ impl<'g> SlotRef<'g> {
 
     /// Live or Expired → Absent with `version`. True if this call changed the word. `is_quiet`: there is no audience.
     pub(super) fn vacate(&self, seen: SeenWord<'g>, version: u64, is_quiet: bool, guard: &'g Guard) -> bool {
-        self.leave(seen, numbered(version, if is_quiet { ABSENT | QUIET } else { ABSENT }), guard)
+        let begins_silence = is_quiet && !seen.is_quiet();
+        let won = self.leave(seen, numbered(version, if is_quiet { ABSENT | QUIET } else { ABSENT }), guard);
+        if won && begins_silence {
+            self.fall_silent();
+        }
+        won
+    }
+
+    /// After the CAS of a quiet change behind one that was not: the announced version counts no more. The caller's guard
+    /// is the one under which it has asked for the audience. So this is done before the next audience has begun, and
+    /// before a change is committed that is heard of.
+    fn fall_silent(&self) {
+        // SeqCst: pairs with the fence in `catch_up`. Either that call sees the quiet word, or this one comes behind it.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fence orders it.
+        self.header().references.fetch_and(!IN_ORDER, Ordering::Relaxed);
     }
 
     /// Live, announced or quiet, without a deadline → Moved. Returns the slot that the element continues in, which has no
@@ -442,7 +474,8 @@ impl<'g> SlotRef<'g> {
         if !is_announced || entry.deadline() != NEVER || self.armed() != Some(NEVER) {
             return None;
         }
-        let next = SlotHandle::make(self.key(), entry.entry.as_ptr(), version, None);
+        let announced = Announced::new((!entry.is_quiet()).then_some(version));
+        let next = SlotHandle::make(self.key(), entry.entry.as_ptr(), announced, None);
         if self.exchange(seen, numbered(version, MOVED)) {
             return Some(next);
         }
@@ -474,13 +507,11 @@ impl<'g> SlotRef<'g> {
 
     /// Low bits of the last version that was announced.
     pub(super) fn announced(&self) -> Announced {
-        // Acquire: pairs with the Release of `set_announced`.
-        Announced(self.header().announced_and_length.load(Ordering::Acquire) >> LENGTH_BITS)
-    }
-
-    /// Whether the publisher has announced `version`, as far as the low bits of a version tell.
-    pub(super) fn has_announced(&self, version: u64) -> bool {
-        self.announced().is(version)
+        // Acquire, both: pairs with the Releases of `set_announced`. The flag is read first, so the version is that of
+        // the flag or a later one.
+        let counts = self.header().references.load(Ordering::Acquire) & IN_ORDER != 0;
+        let version = self.header().announced_and_length.load(Ordering::Acquire) >> LENGTH_BITS;
+        Announced(counts.then_some(version))
     }
 
     /// Publisher: `version` (low bits) has been announced.
@@ -490,6 +521,52 @@ impl<'g> SlotRef<'g> {
         // Release: pairs with the Acquire of `announced`. A thread that reads the version also sees the publisher's
         // earlier writes.
         self.header().announced_and_length.store(version << LENGTH_BITS | length, Ordering::Release);
+        // Relaxed: only this thread sets the flag, and no writer clears it while there is an audience.
+        if self.header().references.load(Ordering::Relaxed) & IN_ORDER == 0 {
+            // Release: as above, for a thread that reads the flag.
+            self.header().references.fetch_or(IN_ORDER, Ordering::Release);
+        }
+    }
+
+    /// Leaves the low bits of this version as those of one that was announced before a silence.
+    #[cfg(test)]
+    pub(super) fn leave_announced(&self, version: u64) {
+        let length = self.header().announced_and_length.load(Ordering::Relaxed) & LENGTH_MASK;
+        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
+        self.header().announced_and_length.store((version as u32) << LENGTH_BITS | length, Ordering::Relaxed);
+    }
+
+    /// Publisher, when the audience has ended, and all changes of this slot that were heard of are taken from the rings:
+    /// the last of them counts as announced, unless quiet ones came behind it.
+    ///
+    /// **A quiet change comes meanwhile.** Its writer stores the word, then clears the flag. This call sets the flag, then
+    /// reads the word again. There is a fence between the two on each side. So either this call sees the quiet word, and
+    /// clears the flag itself, or the writer's step comes behind it.
+    pub(super) fn catch_up(&self, guard: &'g Guard) {
+        let seen = self.load(guard);
+        if seen.is_quiet() {
+            return;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
+        self.set_announced(seen.version() as u32);
+        // SeqCst: pairs with the fence in `fall_silent`.
+        fence(Ordering::SeqCst);
+        if self.load(guard).is_quiet() {
+            // Relaxed: only writers of quiet changes do the same.
+            self.header().references.fetch_and(!IN_ORDER, Ordering::Relaxed);
+        }
+    }
+
+    /// Publisher: the slot is dead, and its last change has been announced.
+    pub(super) fn set_ended(&self) {
+        // Relaxed: only this thread reads it.
+        self.header().references.fetch_or(ENDED, Ordering::Relaxed);
+    }
+
+    /// Publisher: whether [`SlotRef::set_ended`] was called.
+    pub(super) fn has_ended(&self) -> bool {
+        // Relaxed: this thread has set it.
+        self.header().references.load(Ordering::Relaxed) & ENDED != 0
     }
 
     /// Whether the slot is Dead or Moved: no change happens in it any more.

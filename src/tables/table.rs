@@ -268,8 +268,7 @@ impl Table {
             let found = predecessor.find(hash, key, &guard)?;
             let is_moved = matches!(found.load(&guard).state(), SlotState::Moved(_));
             let slot = if is_moved { predecessor.find_moved(hash, key, &guard)? } else { found };
-            let settled = matches!(slot.load(&guard).state(), SlotState::Dead(last) if slot.has_announced(last));
-            (!settled).then_some(slot.address())
+            (!slot.has_ended()).then_some(slot.address())
         })
     }
 

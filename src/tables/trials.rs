@@ -5,6 +5,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crossbeam::epoch;
+
+use super::slot::SlotRef;
 use super::{
     BackgroundThreads, ChangeKind, Changes, Compactor, Expiry, FeedConfig, Reaper, Refusal, Session, Tables,
     TablesConfig,
@@ -177,6 +180,13 @@ impl TablesRig {
     }
 
     /// A session of another thread.
+    /// Looks at the slot of this key.
+    fn with_slot<T>(&self, key: &str, look: impl FnOnce(SlotRef<'_>) -> T) -> T {
+        let guard = epoch::pin();
+        let table = self.0.tables.0.catalog.find(b"t", &guard).unwrap();
+        look(table.find(table.hash(key.as_bytes()), key.as_bytes(), &guard).unwrap())
+    }
+
     fn another(&self) -> Session {
         self.0.tables.session()
     }

@@ -7,23 +7,21 @@
 //!
 //! # Order
 //!
-//! A change says whether the one before it, of the same slot, was quiet. Then it is the next of its slot by itself, and
-//! the version that the slot keeps as announced means nothing before it. All others follow a change that is announced,
-//! or comes.
+//! A change says whether the one before it, of the same slot, was quiet. Then it is the next of its slot by itself. Any
+//! other follows a change that is announced, or comes. The version that a slot keeps as announced counts only while no
+//! quiet change has come behind it: the writer of the first quiet one says so in the slot (`SlotRef::replace`), and the
+//! publisher makes it count again with the next change that it announces. So a version that is left from before a
+//! silence is never taken for one of now, however many quiet changes came between.
 //!
 //! - **The audience begins.** The publisher sets the state, and waits until all guards of before are gone ([`set`]). From
 //!   then on every change is pushed and announced. A quiet one that still is in a ring comes before or after its
 //!   successor, which does not matter: see below.
-//! - **The audience ends.** The publisher first deals with all that is in the rings, so that no quiet change of an earlier
-//!   time is left. Then it sets the state, and waits as before. All changes that are to be announced are in the rings
-//!   then. It takes all that is there, and works on these first, seals after others. So nothing ends a slot, or a table,
-//!   of which a change is on the way that is to be announced.
+//! - **The audience ends.** The publisher sets the state, and waits as before. All changes that are to be announced are in
+//!   the rings then. It takes all that is there, tells nobody of them, and lets the last version of each slot count as
+//!   announced (`SlotRef::catch_up`). They may come in any order, as quiet ones may.
 //!
 //! The state is read after the word that a CAS is to replace. So a change that follows a quiet one, or the quiet seal of
 //! its key in an older table, is quiet itself until an audience begins.
-//!
-//! A slot keeps 25 bits of the version that is announced, and quiet changes do not count it on. After an exact multiple
-//! of 2^25 quiet changes it may seem to be at a version of now, if two changes of then come in the opposite order.
 //!
 //! # Quiet changes
 //!
@@ -37,10 +35,9 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::{Announce, AnnounceOnly, Changes, HeldChange, Retired, Source};
+use super::{Changes, HeldChange, RUN_CHANGES, Retired};
 use crate::tables::change::ChangeQueue;
 use crate::tables::sleeper::Sleeper;
-use crate::tables::slot::SlotState;
 
 /// How often the publisher looks whether all guards of before are gone.
 const GUARDS_RECHECK: Duration = Duration::from_micros(20);
@@ -101,21 +98,20 @@ impl Changes {
         if self.retire.0.feed.is_some() || !self.change_queue.has_audience() {
             return;
         }
-        let earlier = self.take_all();
-        self.work.extend(earlier);
-        self.work_off();
         set(&self.change_queue, false);
-        let (mut first, mut rest): (Vec<_>, Vec<_>) =
-            self.take_all().into_iter().partition(|held| !held.change.is_quiet() && !held.change.kind().is_last());
-        self.work.extend(first.drain(..));
-        self.work_off();
-        // A heard seal may let changes go that wait for it. They come before the quiet seals of their own slots.
-        for is_quiet in [false, true] {
-            self.work.extend(rest.extract_if(.., |held| held.change.is_quiet() == is_quiet));
-            self.work_off();
+        let mut all = self.take_all();
+        all.extend(self.held.drain().map(|(_, held)| held));
+        all.extend(self.blocked.drain().flat_map(|(_, held)| held));
+        debug_assert!(self.ahead.is_empty() && self.work.is_empty(), "a drain leaves nothing there");
+        while !all.is_empty() {
+            // Other threads wait for the guard, and the slots that have ended are handed on without one.
+            let guard = epoch::pin();
+            let left = all.len().saturating_sub(RUN_CHANGES);
+            all.drain(left..).for_each(|held| self.settle(held, &guard));
+            drop(guard);
+            self.hand_on();
         }
-        debug_assert!(self.held.is_empty() && self.blocked.is_empty(), "all changes of before have come");
-        debug_assert_eq!(self.telling, 0, "they are dealt with");
+        debug_assert_eq!(self.telling, 0, "all are dealt with");
         self.give_back();
     }
 
@@ -134,21 +130,19 @@ impl Changes {
         all
     }
 
-    fn work_off(&mut self) {
-        let nobody: &mut Announce<'_> = &mut |_, _, _| {};
-        let mut none = Source { ring: 0, left: 0, is_dry: true };
-        while self.run(&mut none, &mut AnnounceOnly(nobody)) {}
-    }
-
-    /// Deals with a quiet change.
+    /// Deals with a change that nobody hears of: a quiet one, or one that was on its way when the audience ended. Those
+    /// of a slot may come in any order.
     pub(super) fn settle(&mut self, held: HeldChange, guard: &Guard) {
         let HeldChange { change, ring } = held;
         self.telling -= usize::from(change.kind().is_telling());
         self.owe(ring);
         let slot = change.slot.slot();
+        if !change.is_quiet() {
+            slot.catch_up(guard);
+        }
         let registry = Arc::clone(&self.registry);
         if change.kind().is_last() {
-            slot.set_announced(change.version);
+            slot.set_ended();
             self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
             let Some(table) = registry.get(change.table(), guard) else {
                 unreachable!("a seal holds its table until its change has come");
@@ -156,13 +150,10 @@ impl Changes {
             if table.release_unsettled() {
                 self.ended.push(Retired::Table(table.number()));
             }
-        } else if let SlotState::Absent(version) = slot.load(guard).state()
-            && version & u64::from(u32::MAX) == u64::from(change.version)
+        } else if change.kind().vacates()
             && let Some(table) = registry.get(change.table(), guard)
         {
-            // A retired slot counts as announced.
-            slot.set_announced(change.version);
-            self.retire(table, change.slot.into_handle(), guard);
+            self.retire(table, change, guard);
         }
     }
 }

@@ -117,6 +117,11 @@ impl EntryBox {
         unsafe { self.0.as_mut() }.version_and_length |= QUIET;
     }
 
+    pub(super) fn is_quiet(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.is_quiet()
+    }
+
     pub(super) fn version(&self) -> u64 {
         // SAFETY: `new` initialised the header, and the entry is not published, so the box alone refers to it.
         unsafe { self.0.as_ref() }.version()

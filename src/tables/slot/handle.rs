@@ -10,8 +10,8 @@ use std::ptr::{self, NonNull};
 use super::deadline::{DeadlinePart, free_extension};
 use super::entry::{Entry, EntryBox, NEVER, free_entry};
 use super::{
-    ABSENT, EXTENDED, LENGTH_BITS, LONG, REFERENCE, SLOT_HEADER_BYTES, SeenWord, Slot, SlotRef, TABLE_NUMBERS,
-    key_offset, numbered,
+    ABSENT, Announced, EXTENDED, IN_ORDER, LENGTH_BITS, LONG, REFERENCE, SLOT_HEADER_BYTES, SeenWord, Slot, SlotRef,
+    TABLE_NUMBERS, key_offset, numbered,
 };
 use crate::limits::KEY_BYTES_MAX;
 use crate::tables::sync::{AtomicPtr, AtomicU32, Ordering, fence};
@@ -35,22 +35,21 @@ impl SlotHandle {
         assert!(key.len() <= KEY_BYTES_MAX && table < TABLE_NUMBERS, "checked at the border");
         let (version, has_deadline) = (entry.version(), entry.deadline() != NEVER);
         debug_assert!(version > 0, "versions start at 1");
-        Self::make(key, entry.into_raw(), version - 1, has_deadline.then(|| DeadlinePart::new(table)))
+        let announced = Announced::new((!entry.is_quiet()).then(|| version - 1));
+        Self::make(key, entry.into_raw(), announced, has_deadline.then(|| DeadlinePart::new(table)))
     }
 
     /// Makes a slot with this entry, announced up to this version.
-    pub(super) fn make(key: &[u8], entry: *mut Entry, announced: u64, part: Option<DeadlinePart>) -> Self {
+    pub(super) fn make(key: &[u8], entry: *mut Entry, announced: Announced, part: Option<DeadlinePart>) -> Self {
         let is_long = part.is_some();
         let layout = Slot::layout(key.len(), is_long);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a key has at most 64 bytes, and low bits are what is meant"
-        )]
-        let (announced, length) = (announced as u32, key.len() as u32);
+        #[expect(clippy::cast_possible_truncation, reason = "a key has at most 64 bytes")]
+        let length = key.len() as u32;
+        let flags = if is_long { LONG } else { 0 } | if announced.0.is_some() { IN_ORDER } else { 0 };
         let slot = Slot {
             word: AtomicPtr::new(entry),
-            announced_and_length: AtomicU32::new(announced << LENGTH_BITS | length),
-            references: AtomicU32::new(REFERENCE | if is_long { LONG } else { 0 }),
+            announced_and_length: AtomicU32::new(announced.0.unwrap_or(0) << LENGTH_BITS | length),
+            references: AtomicU32::new(REFERENCE | flags),
         };
         // SAFETY: the layout has room for the header, for the part if there is one, and for the key. The part is
         // aligned behind the header. No other thread has the pointer yet.

@@ -87,6 +87,26 @@ fn a_retirement_and_a_re_creation_exclude_each_other() {
     });
 }
 
+/// The audience has ended: a writer stores quietly, and the publisher lets the last change that was heard of count as
+/// announced.
+#[test]
+fn behind_a_quiet_change_no_version_counts_as_announced() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        let other = Arc::clone(&slot);
+        let publisher = thread::spawn(move || other.slot().catch_up(&epoch::pin()));
+        let guard = epoch::pin();
+        let seen = slot.slot().load(&guard);
+        let mut entry = EntryBox::new(b"w");
+        entry.stamp(2, NEVER);
+        entry.make_quiet();
+        assert!(slot.slot().replace(seen, entry, &guard).is_ok());
+        publisher.join().unwrap();
+        let announced = slot.slot().announced();
+        assert!((0..4_u32).all(|version| !announced.is(version.into()) && !announced.is_followed_by(version)));
+    });
+}
+
 #[test]
 fn two_who_end_a_slot_do_it_once() {
     loom::model(|| {

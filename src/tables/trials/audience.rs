@@ -122,6 +122,61 @@ fn a_quiet_element_moves_and_is_heard_of_afterwards() {
     assert_eq!((rig.heard(), rig.waiting()), (vec!["k+".to_owned()], 0));
 }
 
+/// After an exact multiple of 2^25 quiet changes the version that was announced before them was taken for the one before
+/// a change of now. It stood there again afterwards, and all further changes of the key were held for ever, with their
+/// credits.
+#[test]
+fn a_version_announced_before_a_silence_is_not_taken_for_one_of_now() {
+    for is_deleted in [false, true] {
+        let rig = TablesRig::new();
+        let mut other = rig.another();
+        rig.set("k", "1", None).unwrap();
+        rig.publish();
+        rig.heard();
+        rig.end_audience();
+        rig.set("k", "quiet", None).unwrap();
+        let quiet = rig.version("k");
+        rig.begin_audience();
+        // As it is after 2^25 of them: what is left from before has the low bits of the first change of now.
+        rig.with_slot("k", |slot| slot.leave_announced(quiet + 1));
+        super::set(&mut other, rig.now(), "k", "2", None).unwrap();
+        // The publisher looks at this writer's changes first.
+        if is_deleted {
+            rig.delete("k").unwrap();
+        }
+        for _ in 0..64 {
+            rig.set("k", "3", None).unwrap();
+        }
+        rig.settle();
+        let deleted = is_deleted.then_some("k-");
+        let expected: Vec<_> = ["k+"].into_iter().chain(deleted).chain(["k+"; 64]).collect();
+        assert_eq!((rig.heard(), rig.waiting()), (expected.iter().map(ToString::to_string).collect(), 0));
+    }
+}
+
+/// The changes of two writers are on their way, in the opposite order of their commits, when the audience ends.
+#[test]
+fn the_next_audience_hears_of_a_slot_whose_last_changes_were_on_their_way_when_the_one_before_ended() {
+    let rig = TablesRig::new();
+    let mut other = rig.another();
+    rig.set("k", "1", None).unwrap();
+    rig.publish();
+    rig.heard();
+    for round in 0..3 {
+        super::set(&mut other, rig.now(), "k", "2", None).unwrap();
+        rig.set("k", "3", None).unwrap();
+        rig.end_audience();
+        if round == 1 {
+            rig.set("k", "quiet", None).unwrap();
+        }
+        rig.begin_audience();
+        super::set(&mut other, rig.now(), "k", "4", None).unwrap();
+        rig.set("k", "5", None).unwrap();
+        rig.settle();
+        assert_eq!((rig.heard(), rig.waiting()), (vec!["k+".to_owned(); 2], 0), "{round}");
+    }
+}
+
 #[test]
 fn with_a_feed_there_always_is_an_audience() {
     let rig =

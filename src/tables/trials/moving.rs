@@ -17,9 +17,7 @@ use crate::tables::{Batch, Tables, TablesConfig};
 
 impl TablesRig {
     fn address(&self, key: &str) -> usize {
-        let guard = epoch::pin();
-        let table = self.0.tables.0.catalog.find(b"t", &guard).unwrap();
-        table.find(table.hash(key.as_bytes()), key.as_bytes(), &guard).unwrap().address()
+        self.with_slot(key, |slot| slot.address())
     }
 
     fn move_all(&self) {
