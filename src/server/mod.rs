@@ -14,7 +14,8 @@
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
 //! ```
 //! All frontends have the same `LINGER` for their answers. After them the publisher has one for its notifications. With
-//! the steps between them, the stop takes less than `STOP_MAX`, regardless of the peers. A second signal ends the
+//! the steps between them, the stop takes less than `STOP_MAX`, regardless of the peers. A thread that is stuck is left
+//! behind then. A second signal ends the
 //! process at once.
 //!
 //! This module parses no arguments (`cli` makes the [`ServerConfig`]) and contains no thread's work.
@@ -58,8 +59,9 @@ pub use tasks::TasksConfig;
 use tasks::TasksListeners;
 
 use crate::allocator;
-use crate::clock::{Clock, wall_nanos};
+use crate::clock::{Clock, TimeLimit, wall_nanos};
 use crate::descriptors;
+use crate::limits::{LOG_LAST_WORDS, STOP_MAX};
 use crate::protocols::admin::serve::{AdminConfig, AdminListener};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve::{self as events, EventsListener};
@@ -209,6 +211,9 @@ fn warn_of_allocator(asked: allocator::Choice) {
         tracing::warn!("the allocator is {in_use}, not {asked}: it is chosen before the program begins");
     }
 }
+
+/// How often the end looks whether a thread has ended.
+const JOIN_LOOK: Duration = Duration::from_millis(1);
 
 /// A server that runs in threads of this process. Dropping it stops it.
 pub struct RunningServer {
@@ -452,18 +457,31 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
+        let clock = Clock::start();
+        let limit = TimeLimit::begin(clock.now(), STOP_MAX.saturating_sub(LOG_LAST_WORDS));
+        let is_over = || limit.is_over(clock.now());
         self.stoppers.iter().for_each(Stopper::stop);
-        join_in_reverse(&mut self.frontend);
+        join_in_reverse(&mut self.frontend, is_over);
         // The workers' sessions ended with their threads.
         self.tables.close();
         self.users.iter().for_each(Users::stop);
-        join_in_reverse(&mut self.background);
+        join_in_reverse(&mut self.background, is_over);
     }
 }
 
-fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>) {
+/// Waits for the threads to end, the last one first, until the time is over. A thread that is stuck is named and left
+/// behind: the end of the process ends it.
+fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>, is_over: impl Fn() -> bool) {
     while let Some(thread) = threads.pop() {
-        // A thread that panics ends the process, so there is no other error.
-        let _ = thread.join();
+        while !thread.is_finished() && !is_over() {
+            std::thread::sleep(JOIN_LOOK);
+        }
+        if thread.is_finished() {
+            // A thread that panics ends the process, so there is no other error.
+            let _ = thread.join();
+        } else {
+            let name = thread.thread().name().unwrap_or("without a name");
+            tracing::error!("the thread {name} is stuck: the server ends without it");
+        }
     }
 }

@@ -82,6 +82,16 @@ fn what_was_replaced_is_freed_when_workers_with_connections_rest() {
     });
 }
 
+/// A publisher that was stuck kept the server from its end, and a signal did nothing.
+#[test]
+fn a_thread_that_is_stuck_does_not_keep_the_server_from_its_end() {
+    let mut running = start(config(FrontendKind::Native)).unwrap();
+    let (stuck, wait) = std::sync::mpsc::channel::<()>();
+    running.start_background("stuck", move || _ = wait.recv()).unwrap();
+    running.stop();
+    drop(stuck);
+}
+
 /// The stages of the server's end follow one another. In none of them does a peer do anything.
 #[test]
 fn an_end_whose_stages_use_up_their_time_takes_no_longer_than_it_may() {
