@@ -166,7 +166,12 @@ impl User {
             stream.write_all(&[format!("AUTH {USER} {PASSWORD}\n").as_bytes(), command].concat())?;
             let mut told = String::new();
             stream.read_to_string(&mut told)?;
-            if told == "BUSY" { Err(ErrorKind::ResourceBusy.into()) } else { Ok(told) }
+            match told.as_str() {
+                "BUSY" => Err(ErrorKind::ResourceBusy.into()),
+                // A server that ends.
+                "" => Err(ErrorKind::UnexpectedEof.into()),
+                _ => Ok(told),
+            }
         })
     }
 
@@ -176,8 +181,12 @@ impl User {
         stream.write_all(&http(USER, PASSWORD))?;
         let mut told = String::new();
         stream.read_to_string(&mut told)?;
-        let status = told.get(9..12).unwrap_or("nothing").to_owned();
-        if status == "503" { Err(ErrorKind::ResourceBusy.into()) } else { Ok(status) }
+        match told.get(9..12) {
+            Some("503") => Err(ErrorKind::ResourceBusy.into()),
+            Some(status) => Ok(status.to_owned()),
+            // A server that ends.
+            None => Err(ErrorKind::UnexpectedEof.into()),
+        }
     }
 }
 
