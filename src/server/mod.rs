@@ -474,7 +474,7 @@ impl Drop for RunningServer {
 fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>, is_over: impl Fn() -> bool) {
     while let Some(thread) = threads.pop() {
         while !thread.is_finished() && !is_over() {
-            std::thread::sleep(JOIN_LOOK);
+            std::thread::park_timeout(JOIN_LOOK);
         }
         if thread.is_finished() {
             // A thread that panics ends the process, so there is no other error.

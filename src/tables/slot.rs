@@ -63,6 +63,7 @@
 
 #![allow(unsafe_code, reason = "here, and in the seven files below, is where the tables manage memory by hand")]
 
+mod announced;
 mod arc_cell;
 mod cell;
 mod deadline;
@@ -82,7 +83,8 @@ use std::ptr::{self, NonNull};
 use crossbeam::epoch::Guard;
 
 use super::limits::CHANGES_MAX;
-use super::sync::{AtomicPtr, AtomicU32, Ordering, fence};
+use super::sync::{AtomicPtr, AtomicU32, Ordering};
+pub(super) use announced::Announced;
 pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
 use deadline::DEADLINE_BYTES;
@@ -182,29 +184,6 @@ const fn key_offset(is_long: bool) -> usize {
 /// Bytes of a slot with a key of this length, made for an element with or without a deadline.
 pub(super) const fn bytes_of_slot(key_bytes: usize, has_deadline: bool) -> usize {
     key_offset(has_deadline) + key_bytes
-}
-
-/// Low bits of the last version of a slot that was announced. None: it does not count, since quiet changes came behind.
-#[derive(Clone, Copy)]
-pub(super) struct Announced(Option<u32>);
-
-impl Announced {
-    /// This version, if it counts.
-    fn new(version: Option<u64>) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
-        let low_bits = |version: u64| version as u32 & ANNOUNCED_MASK;
-        Self(version.map(low_bits))
-    }
-
-    /// Whether it is this version. The low bits tell, since less changes are on their way than they count.
-    pub(super) fn is(self, version: u64) -> bool {
-        self.0.is_some_and(|announced| version & u64::from(ANNOUNCED_MASK) == u64::from(announced))
-    }
-
-    /// Whether the version with these low bits comes next.
-    pub(super) fn is_followed_by(self, version: u32) -> bool {
-        self.0.is_some_and(|announced| announced.wrapping_add(1) & ANNOUNCED_MASK == version & ANNOUNCED_MASK)
-    }
 }
 
 /// The state that a word encodes.
@@ -454,16 +433,6 @@ impl<'g> SlotRef<'g> {
         won
     }
 
-    /// After the CAS of a quiet change behind one that was not: the announced version counts no more. The caller's guard
-    /// is the one under which it has asked for the audience. So this is done before the next audience has begun, and
-    /// before a change is committed that is heard of.
-    fn fall_silent(&self) {
-        // SeqCst: pairs with the fence in `catch_up`. Either that call sees the quiet word, or this one comes behind it.
-        fence(Ordering::SeqCst);
-        // Relaxed: the fence orders it.
-        self.header().references.fetch_and(!IN_ORDER, Ordering::Relaxed);
-    }
-
     /// Live, announced or quiet, without a deadline → Moved. Returns the slot that the element continues in, which has no
     /// deadline part. The caller holds the bucket's lock, and replaces this slot by that one in the index before it
     /// unlocks. `None`: the element stays here.
@@ -503,70 +472,6 @@ impl<'g> SlotRef<'g> {
         let before = self.header().references.fetch_add(REFERENCE, Ordering::Relaxed) / REFERENCE;
         assert!(before > 0 && before < u32::MAX / REFERENCE / 2, "slot references are bounded by the change credits");
         SlotHandle(self.slot)
-    }
-
-    /// Low bits of the last version that was announced.
-    pub(super) fn announced(&self) -> Announced {
-        // Acquire, both: pairs with the Releases of `set_announced`. The flag is read first, so the version is that of
-        // the flag or a later one.
-        let counts = self.header().references.load(Ordering::Acquire) & IN_ORDER != 0;
-        let version = self.header().announced_and_length.load(Ordering::Acquire) >> LENGTH_BITS;
-        Announced(counts.then_some(version))
-    }
-
-    /// Publisher: `version` (low bits) has been announced.
-    pub(super) fn set_announced(&self, version: u32) {
-        // Relaxed: no other thread writes this field.
-        let length = self.header().announced_and_length.load(Ordering::Relaxed) & LENGTH_MASK;
-        // Release: pairs with the Acquire of `announced`. A thread that reads the version also sees the publisher's
-        // earlier writes.
-        self.header().announced_and_length.store(version << LENGTH_BITS | length, Ordering::Release);
-        // Relaxed: only this thread sets the flag, and no writer clears it while there is an audience.
-        if self.header().references.load(Ordering::Relaxed) & IN_ORDER == 0 {
-            // Release: as above, for a thread that reads the flag.
-            self.header().references.fetch_or(IN_ORDER, Ordering::Release);
-        }
-    }
-
-    /// Leaves the low bits of this version as those of one that was announced before a silence.
-    #[cfg(test)]
-    pub(super) fn leave_announced(&self, version: u64) {
-        let length = self.header().announced_and_length.load(Ordering::Relaxed) & LENGTH_MASK;
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
-        self.header().announced_and_length.store((version as u32) << LENGTH_BITS | length, Ordering::Relaxed);
-    }
-
-    /// Publisher, when the audience has ended, and all changes of this slot that were heard of are taken from the rings:
-    /// the last of them counts as announced, unless quiet ones came behind it.
-    ///
-    /// **A quiet change comes meanwhile.** Its writer stores the word, then clears the flag. This call sets the flag, then
-    /// reads the word again. There is a fence between the two on each side. So either this call sees the quiet word, and
-    /// clears the flag itself, or the writer's step comes behind it.
-    pub(super) fn catch_up(&self, guard: &'g Guard) {
-        let seen = self.load(guard);
-        if seen.is_quiet() {
-            return;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
-        self.set_announced(seen.version() as u32);
-        // SeqCst: pairs with the fence in `fall_silent`.
-        fence(Ordering::SeqCst);
-        if self.load(guard).is_quiet() {
-            // Relaxed: only writers of quiet changes do the same.
-            self.header().references.fetch_and(!IN_ORDER, Ordering::Relaxed);
-        }
-    }
-
-    /// Publisher: the slot is dead, and its last change has been announced.
-    pub(super) fn set_ended(&self) {
-        // Relaxed: only this thread reads it.
-        self.header().references.fetch_or(ENDED, Ordering::Relaxed);
-    }
-
-    /// Publisher: whether [`SlotRef::set_ended`] was called.
-    pub(super) fn has_ended(&self) -> bool {
-        // Relaxed: this thread has set it.
-        self.header().references.load(Ordering::Relaxed) & ENDED != 0
     }
 
     /// Whether the slot is Dead or Moved: no change happens in it any more.

@@ -7,19 +7,16 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderValue, Method};
-use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
 use serde_json::json;
-use tokio::sync::Semaphore;
-use tokio::task::yield_now;
 
 use super::live::Live;
 use super::metrics::{Exposition, exposition};
 use super::page::with_page;
 use super::probe::Probes;
 use super::sources::AdminSources;
-use crate::protocols::http::{Guard, error, guarded, json_response};
+use crate::protocols::http::{Guard, error, guarded, json_response, one_at_a_time};
 use crate::security::{Access, Resource, Users};
 
 /// The state that requests are answered from.
@@ -47,22 +44,6 @@ pub(super) fn routes(context: AdminContext, guard: Guard) -> Router {
         })
         .with_state(context);
     guarded(routes, guard)
-}
-
-/// The same routes, of which one is answered at a time. Their replies take milliseconds of the thread, and all other
-/// requests that have come have their turns between two of them.
-fn one_at_a_time<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
-    let turns = Arc::new(Semaphore::new(1));
-    routes.route_layer(from_fn(move |request: Request, next: Next| {
-        let turns = Arc::clone(&turns);
-        async move {
-            // The semaphore is never closed.
-            let _turn = turns.acquire().await;
-            let response = next.run(request).await;
-            yield_now().await;
-            response
-        }
-    }))
 }
 
 /// What a request needs where users are named. A prober of a load balancer has no password, so health is for all.
@@ -132,41 +113,4 @@ fn told(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
-
-    use hyper::service::Service;
-    use hyper_util::service::TowerToHyperService;
-    use tokio::runtime::Builder;
-
-    use super::*;
-    use crate::lock::Mutex;
-
-    /// Whoever asked for metrics on a hundred connections kept `/health` waiting for seconds.
-    #[test]
-    fn a_short_request_waits_for_one_long_one_at_most() {
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let noting = |what: &'static str| {
-            let order = Arc::clone(&order);
-            get(move || {
-                order.lock().push(what);
-                std::future::ready(())
-            })
-        };
-        let routes = one_at_a_time(Router::new().route("/long", noting("long"))).route("/short", noting("short"));
-        let service = TowerToHyperService::new(routes);
-        Builder::new_current_thread().build().unwrap().block_on(async {
-            let ask = |path| tokio::spawn(service.call(Request::get(path).body(Body::empty()).unwrap()));
-            let asked: Vec<_> = (0..50).map(|_| ask("/long")).chain([ask("/short")]).collect();
-            for reply in asked {
-                reply.await.unwrap().unwrap();
-            }
-        });
-        let order = order.lock();
-        assert_eq!(order.len(), 51);
-        assert!(order.iter().take(2).any(|what| *what == "short"), "{order:?}");
-    }
 }

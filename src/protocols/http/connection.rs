@@ -189,7 +189,10 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use axum::extract::State;
+    use axum::body::Body;
+    use axum::extract::{Request, State};
+    use axum::routing::get;
+    use hyper::service::Service;
     use tokio::net::TcpListener;
     use tokio::runtime::Builder;
     use tokio::sync::Notify;
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::lock::Mutex;
-    use crate::protocols::http::{Guard, HostRule, guarded};
+    use crate::protocols::http::{Guard, HostRule, guarded, one_at_a_time};
     use crate::protocols::tcp::IdleConnections;
 
     /// Longer than any test.
@@ -327,6 +330,31 @@ mod tests {
         let answered = answered.lock();
         assert_eq!(answered.len(), REQUESTS);
         assert!(answered.is_sorted_by(|one, next| one < next), "{answered:?}");
+    }
+
+    /// Whoever asked for metrics on a hundred connections kept `/health` waiting for seconds.
+    #[test]
+    fn a_short_request_waits_for_one_long_one_at_most() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let noting = |what: &'static str| {
+            let order = Arc::clone(&order);
+            get(move || {
+                order.lock().push(what);
+                std::future::ready(())
+            })
+        };
+        let routes = one_at_a_time(Router::new().route("/long", noting("long"))).route("/short", noting("short"));
+        let service = TowerToHyperService::new(routes);
+        Builder::new_current_thread().build().unwrap().block_on(async {
+            let ask = |path| tokio::spawn(service.call(Request::get(path).body(Body::empty()).unwrap()));
+            let asked: Vec<_> = (0..50).map(|_| ask("/long")).chain([ask("/short")]).collect();
+            for reply in asked {
+                reply.await.unwrap().unwrap();
+            }
+        });
+        let order = order.lock();
+        assert_eq!(order.len(), 51);
+        assert!(order.iter().take(2).any(|what| *what == "short"), "{order:?}");
     }
 
     /// A connection whose client reads nothing would be held for ever.

@@ -12,6 +12,8 @@ use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::activity::{Working, own_turn, with_its_request};
@@ -33,6 +35,22 @@ pub(crate) fn guarded(routes: Router, guard: Guard) -> Router {
 
 /// The paths that are answered whatever else goes on.
 type HealthPaths = fn(&str) -> bool;
+
+/// The same routes, of which one is answered at a time. Their replies take milliseconds of the thread, and all other
+/// requests that have come have their turns between two of them.
+pub(crate) fn one_at_a_time<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+    let turns = Arc::new(Semaphore::new(1));
+    routes.route_layer(from_fn(move |request: Request, next: Next| {
+        let turns = Arc::clone(&turns);
+        async move {
+            // The semaphore is never closed.
+            let _turn = turns.acquire().await;
+            let response = next.run(request).await;
+            yield_now().await;
+            response
+        }
+    }))
+}
 
 /// What judges the requests of a service.
 pub(crate) struct Guard {

@@ -26,7 +26,7 @@ mod users;
 mod write_timeout;
 
 pub(crate) use admission::HostRule;
-pub(crate) use layers::{Guard, guarded};
+pub(crate) use layers::{Guard, guarded, one_at_a_time};
 pub(crate) use peer::Peer;
 pub(crate) use refusal::{error, json_response};
 pub(crate) use service::HttpService;

@@ -24,8 +24,6 @@ const ROOT: &str = "root";
 const OWN: &[u8] = b"ada";
 /// Guesses that one attacker has outstanding.
 const OUTSTANDING: usize = 100;
-/// How long a user waits before it tries again where the server is busy.
-const AGAIN: Duration = Duration::from_millis(20);
 
 /// Writes a file of users.
 pub(super) fn add_users(file: &Path) {
@@ -196,7 +194,7 @@ fn until_let_in<T>(mut login: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match login() {
             Err(error) if error.kind() == ErrorKind::ResourceBusy && begun.elapsed() < PATIENCE => {
-                std::thread::sleep(AGAIN);
+                std::thread::yield_now();
             }
             outcome => return outcome,
         }
