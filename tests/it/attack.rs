@@ -6,7 +6,8 @@
 //!         start again on the same data ─► tasks, jobs and events that were acknowledged are there ─► SIGTERM
 //! ```
 //! A round is one server with everything on. As an ordinary test there is a short round for each target, with all
-//! attacks at once, and one with users for the guesses of passwords. `perf/attack` gives each attack a round of its own. `SPINDLE_ATTACK_SECONDS` sets the length of all
+//! attacks at once, and one with users for the guesses of passwords. `perf/attack` gives each attack a round of its own.
+//! `SPINDLE_ATTACK_SECONDS` sets the length of all
 //! rounds together, `SPINDLE_ATTACK_SEED` the seed of the random choices. Each round prints a line, with its seed.
 //!
 //! Attackers reach only the server that their round has started. All of them are bounded in time, messages, bytes and

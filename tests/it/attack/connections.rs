@@ -1,6 +1,6 @@
 //! Attackers that need no wrong byte: connections that come and go, stop halfway, trickle, or never read.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -94,6 +94,16 @@ impl Line {
             let _gone = set_socket_linger(&self.0, Some(Duration::ZERO));
         }
     }
+}
+
+/// What a server says to these bytes until it closes the connection.
+pub(super) fn told(address: &str, bytes: &[u8]) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(bytes)?;
+    let mut told = String::new();
+    stream.read_to_string(&mut told)?;
+    Ok(told)
 }
 
 /// Connections that come, say a part of a client's conversation, and go.

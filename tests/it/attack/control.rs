@@ -3,14 +3,13 @@
 //! A duplicate answer or change shows as the wrong one in the next step.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::time::Duration;
 
 use spindle::protocols::kv::client::Subscriber;
 use spindle::protocols::kv::wire::NotificationKind;
 
-use super::connections::PATIENCE;
+use super::connections::{PATIENCE, told};
 use super::siege::{Siege, Trouble, expect};
 use super::zmtp::{Client, Frames, message};
 use crate::chance::Chance;
@@ -29,14 +28,8 @@ type Heard = (NotificationKind, Vec<u8>);
 /// What an orchestrator asks, on a connection for each question.
 pub(super) fn health(admin: &str, siege: &Siege) -> Result<(), Trouble> {
     for path in ["health", "ready"] {
-        let ask = || -> io::Result<String> {
-            let mut stream = TcpStream::connect(admin)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())?;
-            let mut told = String::new();
-            stream.read_to_string(&mut told).map(|_| told)
-        };
-        let told = siege.ask(ask)?;
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let told = siege.ask(|| told(admin, request.as_bytes()))?;
         // A server that ends is not ready any more.
         expect(told.starts_with("HTTP/1.1 200 ") || siege.is_ending(), || format!("/{path} is answered {told:?}"))?;
     }

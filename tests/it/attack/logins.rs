@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::connections::PATIENCE;
+use super::connections::{PATIENCE, told};
 use super::siege::{Siege, Trouble, expect};
 use super::zmtp::{Client, message, plain};
 use crate::chance::Chance;
@@ -159,11 +159,8 @@ impl User {
 
     fn told_by_jobs(&self, command: &[u8]) -> io::Result<String> {
         until_let_in(|| {
-            let mut stream = TcpStream::connect(&self.doors.jobs)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(&[format!("AUTH {USER} {PASSWORD}\n").as_bytes(), command].concat())?;
-            let mut told = String::new();
-            stream.read_to_string(&mut told)?;
+            let login = format!("AUTH {USER} {PASSWORD}\n");
+            let told = told(&self.doors.jobs, &[login.as_bytes(), command].concat())?;
             match told.as_str() {
                 "BUSY" => Err(ErrorKind::ResourceBusy.into()),
                 // A server that ends.
@@ -174,12 +171,7 @@ impl User {
     }
 
     fn event(&self) -> io::Result<String> {
-        let mut stream = TcpStream::connect(&self.doors.events)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(&http(USER, PASSWORD))?;
-        let mut told = String::new();
-        stream.read_to_string(&mut told)?;
-        match told.get(9..12) {
+        match told(&self.doors.events, &http(USER, PASSWORD))?.get(9..12) {
             Some("503") => Err(ErrorKind::ResourceBusy.into()),
             Some(status) => Ok(status.to_owned()),
             // A server that ends.
