@@ -15,8 +15,7 @@
 //! ```
 //! All frontends have the same `LINGER` for their answers. After them the publisher has one for its notifications. With
 //! the steps between them, the stop takes less than `STOP_MAX`, regardless of the peers. A thread that is stuck is left
-//! behind then. A second signal ends the
-//! process at once.
+//! behind then. A second signal ends the process at once.
 //!
 //! This module parses no arguments (`cli` makes the [`ServerConfig`]) and contains no thread's work.
 //!

@@ -33,6 +33,7 @@
 //! This module encodes no message and knows no socket: see `src/protocols/publish`.
 
 mod audience;
+mod ending;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ use super::feed::TurnedChange;
 use super::reaper::RetireSender;
 use super::registry::Registry;
 use super::sleep_state::{WAKE_FOR_ANY, WAKE_FOR_URGENT};
-use super::slot::{RingReader, SlotHandle, SlotState};
+use super::slot::{RingReader, SlotHandle};
 use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
@@ -362,11 +363,7 @@ impl Changes {
         if change.kind().vacates() {
             self.retire(table, change, guard);
         } else if change.kind().is_last() {
-            slot.set_ended();
-            self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
-            if table.release_unsettled() {
-                self.ended.push(Retired::Table(table.number()));
-            }
+            self.end(slot, table);
         }
     }
 
@@ -375,48 +372,6 @@ impl Changes {
         match self.owed.last_mut().filter(|owed| owed.ring == ring) {
             Some(owed) => owed.changes += 1,
             None => self.owed.push(OwedCredits { ring, changes: 1 }),
-        }
-    }
-
-    /// Retires the slot of an announced deletion if it is still vacant. The winner of the CAS alone hands it to the
-    /// reaper, which takes it out of the index.
-    ///
-    /// - **A writer stores in the slot.** If it comes first, this thread finds Live, or its CAS fails, and the slot
-    ///   goes on: the store's change follows in the queue. If the CAS comes first, the writer finds Dead and lets a new
-    ///   slot in, above this one's version.
-    /// - **A writer stores and deletes again.** The word is Absent with a later version, whose change is not announced.
-    ///   This thread leaves the slot, and comes back with that change.
-    /// - **A seal after DELETE_TABLE.** If it comes first, the slot is Dead with a later version, and its last change
-    ///   follows. If this CAS comes first, the thread that seals finds Dead and is done: the deletion was the slot's
-    ///   last change, and it is announced.
-    /// - **The compactor** moves only Live slots, so never this one.
-    fn retire(&mut self, table: &Table, change: Change, guard: &Guard) {
-        let slot = change.slot.slot();
-        let seen = slot.load(guard);
-        let SlotState::Absent(version) = seen.state() else { return };
-        if !change.is_of(version) {
-            return;
-        }
-        // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper. Without it,
-        // the reaper could seal the other slots, settle the table and forget it while this slot is in its inbox.
-        if !table.hold_unsettled() {
-            return;
-        }
-        if slot.kill(seen, version, guard) {
-            slot.set_ended();
-            self.ended.push(Retired::Slot(change.slot.into_handle(), table.number()));
-        } else if table.release_unsettled() {
-            self.ended.push(Retired::Table(table.number()));
-        }
-    }
-
-    /// Hands ended slots and tables to the reaper. It may wait for the reaper, so it holds no guard.
-    fn hand_on(&mut self) {
-        for ended in self.ended.drain(..) {
-            match ended {
-                Retired::Slot(slot, number) => self.retire.retire_slot(slot, number),
-                Retired::Table(number) => self.retire.settle_table(number),
-            }
         }
     }
 

@@ -179,7 +179,6 @@ impl TablesRig {
         self.0.tables.metrics()
     }
 
-    /// A session of another thread.
     /// Looks at the slot of this key.
     fn with_slot<T>(&self, key: &str, look: impl FnOnce(SlotRef<'_>) -> T) -> T {
         let guard = epoch::pin();
@@ -187,6 +186,7 @@ impl TablesRig {
         look(table.find(table.hash(key.as_bytes()), key.as_bytes(), &guard).unwrap())
     }
 
+    /// A session of another thread.
     fn another(&self) -> Session {
         self.0.tables.session()
     }

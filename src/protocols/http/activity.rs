@@ -4,8 +4,8 @@
 //! a head is whole ─► begin ─► Working, with the reply's body to its end ─► the system has taken the last byte ─► idle
 //! ```
 //! A head that is not whole is no request, however many bytes of it have come, but its connection keeps its place for a
-//! moment: a head may come in pieces. All of this happens while the task of the
-//! connection polls hyper, so what the task sees behind that is exact.
+//! moment: a head may come in pieces. All of this happens while the task of the connection polls hyper, so what the task
+//! sees behind that is exact.
 //!
 //! This module does not choose the connections that make place; see `tcp/idle`.
 

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::{Changes, HeldChange, RUN_CHANGES, Retired};
+use super::{Changes, HeldChange, RUN_CHANGES};
 use crate::tables::change::ChangeQueue;
 use crate::tables::sleeper::Sleeper;
 
@@ -142,14 +142,10 @@ impl Changes {
         }
         let registry = Arc::clone(&self.registry);
         if change.kind().is_last() {
-            slot.set_ended();
-            self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
             let Some(table) = registry.get(change.table(), guard) else {
                 unreachable!("a seal holds its table until its change has come");
             };
-            if table.release_unsettled() {
-                self.ended.push(Retired::Table(table.number()));
-            }
+            self.end(slot, table);
         } else if change.kind().vacates()
             && let Some(table) = registry.get(change.table(), guard)
         {

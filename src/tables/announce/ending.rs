@@ -1,0 +1,68 @@
+//! The end of slots and tables whose last changes are dealt with.
+//!
+//! This module announces nothing.
+
+use crossbeam::epoch::Guard;
+
+use super::{Changes, Retired};
+use crate::tables::change::Change;
+use crate::tables::slot::{SlotRef, SlotState};
+use crate::tables::table::Table;
+
+impl Changes {
+    /// Retires the slot of an announced deletion if it is still vacant. The winner of the CAS alone hands it to the
+    /// reaper, which takes it out of the index.
+    ///
+    /// - **A writer stores in the slot.** If it comes first, this thread finds Live, or its CAS fails, and the slot
+    ///   goes on: the store's change follows in the queue. If the CAS comes first, the writer finds Dead and lets a new
+    ///   slot in, above this one's version.
+    /// - **A writer stores and deletes again.** The word is Absent with a later version, whose change is not announced.
+    ///   This thread leaves the slot, and comes back with that change.
+    /// - **A seal after DELETE_TABLE.** If it comes first, the slot is Dead with a later version, and its last change
+    ///   follows. If this CAS comes first, the thread that seals finds Dead and is done: the deletion was the slot's
+    ///   last change, and it is announced.
+    /// - **The compactor** moves only Live slots, so never this one.
+    pub(super) fn retire(&mut self, table: &Table, change: Change, guard: &Guard) {
+        let slot = change.slot.slot();
+        let seen = slot.load(guard);
+        let SlotState::Absent(version) = seen.state() else { return };
+        if !change.is_of(version) {
+            return;
+        }
+        // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper. Without it,
+        // the reaper could seal the other slots, settle the table and forget it while this slot is in its inbox.
+        if !table.hold_unsettled() {
+            return;
+        }
+        if slot.kill(seen, version, guard) {
+            slot.set_ended();
+            self.ended.push(Retired::Slot(change.slot.into_handle(), table.number()));
+        } else {
+            self.release(table);
+        }
+    }
+
+    /// The last change of a sealed slot is dealt with: changes of a younger table that wait for it go on.
+    pub(super) fn end(&mut self, slot: SlotRef<'_>, table: &Table) {
+        slot.set_ended();
+        self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
+        self.release(table);
+    }
+
+    /// Releases a hold of the table, which may be the last.
+    pub(super) fn release(&mut self, table: &Table) {
+        if table.release_unsettled() {
+            self.ended.push(Retired::Table(table.number()));
+        }
+    }
+
+    /// Hands ended slots and tables to the reaper. It may wait for the reaper, so it holds no guard.
+    pub(super) fn hand_on(&mut self) {
+        for ended in self.ended.drain(..) {
+            match ended {
+                Retired::Slot(slot, number) => self.retire.retire_slot(slot, number),
+                Retired::Table(number) => self.retire.settle_table(number),
+            }
+        }
+    }
+}
