@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use serde_json::Value;
+use spindle::limits::PLACE_SILENT_TIME;
 use spindle::protocols::events::client::Client as Events;
 use spindle::protocols::jobs::client::Client as Jobs;
 use spindle::protocols::kv::client::Client as Tables;
@@ -222,6 +223,9 @@ fn idle_connections_to_an_operators_service_keep_nobody_out() {
         stream
     };
     let begun: Vec<TcpStream> = (0..200).map(begun).collect();
+    // Who has begun a request keeps its place for a moment, against all others.
+    let since = Instant::now();
+    awaited("the end of that moment", || (since.elapsed() > 20 * PLACE_SILENT_TIME).then_some(()));
     let kept: Vec<TcpStream> = (0..200).map(|_| kept_alive(address)).collect();
     for path in ["/health", "/ready", "/stats", "/metrics", "/"] {
         assert_eq!(get(address, path).0, 200, "{path}");
