@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use crossbeam::epoch::{self, Guard};
 
 use super::change::{Change, ChangeQueue, ChangeRing, ChangeSink, Committed};
@@ -52,7 +52,8 @@ use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::feed::{PublishedMessage, table_of_topic};
-pub use audience::Audience;
+use audience::Review;
+pub use audience::{Audience, Unheard};
 
 /// Changes that are taken together from a ring: so many slots, and the entries of as many others, are on their way at a
 /// time. The processor fetches as many lines at once, and so many changes take longer than a fetch.
@@ -144,6 +145,9 @@ pub struct Changes {
     /// How many of the changes that are taken and not announced say more than that the element has a value or none.
     telling: usize,
     ended: Vec<Retired>,
+    /// While the audience of some tables ends: their numbers.
+    silenced: AHashSet<u32>,
+    review: Review,
     registry: Arc<Registry>,
     retire: RetireSender,
 }
@@ -167,6 +171,8 @@ impl Changes {
             work: VecDeque::with_capacity(FEED_CHANGES_MAX),
             telling: 0,
             ended: Vec::new(),
+            silenced: AHashSet::new(),
+            review: Review::default(),
             registry,
             retire,
         }
@@ -296,7 +302,7 @@ impl Changes {
                 break;
             };
             count += 1;
-            if held.change.is_quiet() {
+            if held.change.is_quiet() || self.silenced.contains(&held.change.table()) {
                 self.settle(held, &guard);
                 continue;
             }

@@ -3,10 +3,12 @@
 //! A lookup takes no lock and counts no reference: the table is borrowed for as long as the guard lives. Creating and
 //! deleting tables exclude each other. The catalog does not touch elements.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ahash::{AHashMap, RandomState};
+use ahash::RandomState;
 use crossbeam::epoch::Guard;
 use crossbeam::utils::CachePadded;
 
@@ -14,7 +16,7 @@ use super::Refusal;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
-use super::table::{NameHistory, NewTable, Table};
+use super::table::{NameHistory, NewTable, Table, canonical};
 use crate::allocator::size_class;
 use crate::lock::{Mutex, MutexGuard};
 
@@ -22,8 +24,8 @@ use crate::lock::{Mutex, MutexGuard};
 /// and creates a table in turn then waits for the reaper, and 64 tables of a few KB each are nothing to hold.
 const CLOSING_PER_NAME_MAX: usize = 64;
 
-/// Bytes of a history in its map, without the name: key and value, one byte of the map, and as much free room again.
-const HISTORY_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<NameHistory>)>() + 1);
+/// Bytes of a history in its map, without the name: key and value, and as much free room again in a node.
+const HISTORY_ENTRY_BYTES: usize = 2 * size_of::<(Box<[u8]>, Arc<NameHistory>)>();
 
 /// Bytes of a table of this name without elements: the table, its names, and its cell in the registry.
 pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
@@ -40,6 +42,10 @@ pub(super) struct Catalog {
     /// number.
     edition: CachePadded<AtomicU64>,
     admission: Mutex<Admission>,
+    /// The life of the table that was created last. Written under `admission`.
+    generation: AtomicU64,
+    /// Whether a new table has an audience. Written under `admission`.
+    expects_audience: AtomicBool,
     registry: Arc<Registry>,
     hasher: RandomState,
     tables_max: usize,
@@ -52,9 +58,15 @@ pub(super) struct Catalog {
 
 #[derive(Default)]
 struct Admission {
-    generation: u64,
     /// Histories of names that have a table, or had one lately.
-    histories: AHashMap<Box<[u8]>, Arc<NameHistory>>,
+    histories: BTreeMap<Box<[u8]>, Arc<NameHistory>>,
+}
+
+/// Tables of some names.
+pub(super) struct TablesOfNames {
+    pub(super) tables: Vec<Arc<Table>>,
+    /// The last of the names, if there may be more behind it.
+    pub(super) last: Option<Box<[u8]>>,
 }
 
 /// A table's number, and the edition of the catalog in which a session found it.
@@ -69,7 +81,9 @@ impl Catalog {
         Self {
             names: Names::new(),
             edition: CachePadded::new(AtomicU64::new(0)),
-            admission: Mutex::new(Admission::default()),
+            admission: Mutex::default(),
+            generation: AtomicU64::new(0),
+            expects_audience: AtomicBool::new(true),
             registry: Arc::new(Registry::new()),
             hasher: RandomState::new(),
             tables_max,
@@ -160,8 +174,8 @@ impl Catalog {
     /// Creates a table.
     ///
     /// # Errors
-    /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `has_room`, and `Busy` while too many tables of the name
-    /// are still being taken down.
+    /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `has_room`, and `Busy` while too many tables, of the name or
+    /// of all names, are still being taken down.
     pub(super) fn create<'g>(
         &self,
         name: &[u8],
@@ -180,14 +194,16 @@ impl Catalog {
             return Err(Refusal::Busy);
         }
         let number = self.registry.reserve().ok_or(Refusal::TooManyTables)?;
-        admission.generation += 1;
+        // Relaxed: the lock orders it, and who reads it without the lock looks again later.
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let table = Arc::new(Table::new(NewTable {
             number,
-            generation: admission.generation,
+            generation,
             announced_name,
             history: Arc::clone(&history),
             hasher: self.hasher.clone(),
             index,
+            has_audience: self.expects_audience(),
         }));
         admission.histories.insert(name.into(), history);
         self.registry.enter(table, guard);
@@ -224,6 +240,68 @@ impl Catalog {
         self.admission().histories.len()
     }
 
+    // ------------------------------------------------------------------------------------------------------- audiences
+
+    /// The life of the table that was created last.
+    pub(super) fn generation(&self) -> u64 {
+        // Relaxed: who asks looks again later.
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Whether a table that is created now has an audience.
+    pub(super) fn expects_audience(&self) -> bool {
+        // Relaxed: the lock orders it for `create`, and it is the publisher's own for others.
+        self.expects_audience.load(Ordering::Relaxed)
+    }
+
+    /// Publisher: whether tables that are created from now on have an audience.
+    pub(super) fn expect_audience(&self, has_audience: bool) {
+        let _admission = self.admission();
+        // Relaxed: see `expects_audience`.
+        self.expects_audience.store(has_audience, Ordering::Relaxed);
+    }
+
+    /// Publisher: all tables that these topics touch have an audience from now on, and so have all that are created
+    /// later, until [`Catalog::expect_audience`] says otherwise. Returns whether one had none.
+    pub(super) fn begin_audience<'t>(&self, topics: impl IntoIterator<Item = &'t [u8]>, guard: &Guard) -> bool {
+        let admission = self.admission();
+        // Relaxed: see `expects_audience`.
+        self.expects_audience.store(true, Ordering::Relaxed);
+        let mut is_new = false;
+        for topic in topics {
+            // What is behind the name says no more of the table.
+            let name = topic.split(|byte| *byte == 0).next().unwrap_or_default();
+            let is_whole = name.len() < topic.len();
+            let from = admission.histories.range::<[u8], _>((Bound::Included(name), Bound::Unbounded));
+            let fits = |other: &[u8]| if is_whole { other == name } else { other.starts_with(name) };
+            for (name, history) in from.take_while(|(other, _)| fits(other)) {
+                self.each_of_name(name, history, guard, |table| is_new |= table.set_audience(true));
+            }
+        }
+        is_new
+    }
+
+    /// The tables of some names behind this one, in the order of their names, and the last of these names if there may
+    /// be more.
+    pub(super) fn tables_behind(&self, name: Option<&[u8]>, names: usize, guard: &Guard) -> TablesOfNames {
+        let admission = self.admission();
+        let from = (name.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let (mut tables, mut last) = (Vec::new(), None);
+        for (count, (name, history)) in admission.histories.range::<[u8], _>(from).take(names).enumerate() {
+            self.each_of_name(name, history, guard, |table| tables.extend(self.registry.keep(table, guard)));
+            last = (count + 1 == names).then(|| name.clone());
+        }
+        TablesOfNames { tables, last }
+    }
+
+    /// Calls `each` with every table of this name, the open one and those that are being taken down. The caller holds
+    /// the lock of the admission.
+    fn each_of_name(&self, name: &[u8], history: &NameHistory, guard: &Guard, mut each: impl FnMut(&Table)) {
+        let open = self.names.get(name).and_then(|number| self.registry.get(number, guard));
+        open.into_iter().for_each(&mut each);
+        history.all_closing().iter().for_each(|table| each(table));
+    }
+
     // ----------------------------------------------------------------------------------------------- the version floor
 
     /// Every new slot must start above this version.
@@ -241,11 +319,6 @@ impl Catalog {
             self.floor.store(version, Ordering::Release);
         }
     }
-}
-
-/// A name without its terminating NUL, if it has one.
-pub(super) fn canonical(name: &[u8]) -> &[u8] {
-    name.strip_suffix(b"\0").unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -198,9 +198,6 @@ pub(super) struct ChangeQueue {
     pub(super) sleep_state: SleepState,
     pub(super) waker: OnceLock<Waker>,
     pub(super) closed: AtomicBool,
-    /// Whether somebody may hear of stored values. Written by the publisher's thread, read by each writer for each value
-    /// that it stores, under its guard.
-    pub(super) audience: AtomicBool,
     pub(super) capacity: usize,
     /// The number of times the publisher has given credits back. Written by the publisher, read by a writer that
     /// suspects a lost wake-up.
@@ -242,7 +239,6 @@ impl ChangeQueue {
             sleep_state: SleepState::new(),
             waker: OnceLock::new(),
             closed: AtomicBool::new(false),
-            audience: AtomicBool::new(true),
             capacity,
             passes: CachePadded::new(AtomicU64::new(0)),
             waits: CachePadded::new(AtomicU64::new(0)),
@@ -268,13 +264,6 @@ impl ChangeQueue {
         // Release: pairs with the SeqCst load in `Changes::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
         ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, told: 0, registered: None }
-    }
-
-    /// Whether the change of a stored value is to be pushed. Asked under the guard under which it is pushed.
-    #[inline]
-    pub(super) fn has_audience(&self) -> bool {
-        // Relaxed: the guard was pinned before, and `announce/audience.rs` waits for the guards that may see the old state.
-        self.audience.load(Ordering::Relaxed)
     }
 
     fn wake(&self) {

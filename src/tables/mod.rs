@@ -57,7 +57,7 @@ mod version;
 
 use std::sync::Arc;
 
-pub use announce::{Audience, Changes};
+pub use announce::{Audience, Changes, Unheard};
 pub use batch::{Batch, Session};
 pub use change::ChangeSink;
 pub use compactor::Compactor;

@@ -109,6 +109,17 @@ fn timer_bytes(deadline: u64, old: Option<EntryRef<'_>>) -> i64 {
     if deadline == NEVER || old.is_some_and(|old| old.deadline() != NEVER) { 0 } else { TIMER_BYTES }
 }
 
+/// Stamps an entry that is about to be stored. Returns whether it is quiet: nobody hears of it, so no change of it will
+/// be pushed.
+fn stamp(table: &Table, entry: &mut EntryBox, version: u64, deadline: u64) -> bool {
+    let is_quiet = !table.has_audience();
+    entry.stamp(version, deadline);
+    if is_quiet {
+        entry.make_quiet();
+    }
+    is_quiet
+}
+
 /// The parts of a session and a batch that an operation uses.
 pub(super) struct Ops<'h> {
     pub(super) shared: &'h TablesShared,
@@ -183,7 +194,7 @@ impl<'h> Ops<'h> {
         self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
         let version = seen.version() + 1;
-        let is_quiet = self.stamp(&mut entry, version, deadline);
+        let is_quiet = stamp(table, &mut entry, version, deadline);
         reach(Failpoint::BeforeCas);
         slot.replace(seen, entry, self.guard).map_err(NotStored::Overtaken)?;
         self.count_replaced(old);
@@ -221,7 +232,7 @@ impl<'h> Ops<'h> {
         reach(Failpoint::BeforeEnter);
         let mut entry = Some(entry);
         let mut made: Option<(SlotHandle, u64)> = None;
-        let is_quiet = !self.shared.change_queue.has_audience();
+        let is_quiet = !table.has_audience();
         let mut replaces = false;
         let entered = table.enter(hash, write.key, self.guard, &mut |dead| {
             let version = self.shared.catalog.version_floor().max(predecessor_version).max(dead.unwrap_or(0)) + 1;
@@ -298,7 +309,7 @@ impl<'h> Ops<'h> {
         kind: Committed,
     ) -> bool {
         let version = old.version() + 1;
-        let is_quiet = !self.shared.change_queue.has_audience();
+        let is_quiet = !table.has_audience();
         let won = slot.vacate(seen, version, is_quiet, self.guard);
         if won {
             self.count_replaced(Some(old));
@@ -310,17 +321,6 @@ impl<'h> Ops<'h> {
     }
 
     // ------------------------------------------------------------------------------------------------------ effects
-
-    /// Stamps an entry that is about to be stored. Returns whether it is quiet: nobody hears of it, so no change of it
-    /// will be pushed. The audience is asked under the guard, since a new one waits until all guards of before are gone.
-    fn stamp(&self, entry: &mut EntryBox, version: u64, deadline: u64) -> bool {
-        let is_quiet = !self.shared.change_queue.has_audience();
-        entry.stamp(version, deadline);
-        if is_quiet {
-            entry.make_quiet();
-        }
-        is_quiet
-    }
 
     /// Emits the effects of a store: the change, unless the entry is quiet, and the due message if there is a deadline.
     fn stored(&mut self, table: &Table, slot: SlotRef<'_>, commit: Commit, deadline: u64) {

@@ -45,6 +45,8 @@ pub(super) struct Table {
     index: Index,
     /// Set once, by the session that deletes the table. Read by every operation that finds no element.
     closed: AtomicBool,
+    /// Whether somebody may hear of its changes. Written by the publisher's thread, read by each write.
+    audience: AtomicBool,
     /// The holds: raised and lowered by the functions that the page of this file lists.
     unsettled: CachePadded<AtomicU64>,
     totals: CachePadded<TableTotals>,
@@ -75,6 +77,11 @@ impl NameHistory {
 
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { closing: Mutex::new(Vec::new()), count: AtomicUsize::new(0) })
+    }
+
+    /// The tables of the name that are being taken down.
+    pub(super) fn all_closing(&self) -> Vec<Arc<Table>> {
+        self.closing().clone()
     }
 
     fn closing(&self) -> MutexGuard<'_, Vec<Arc<Table>>> {
@@ -121,6 +128,11 @@ impl NameHistory {
     }
 }
 
+/// A name without its terminating NUL, if it has one.
+pub(super) fn canonical(name: &[u8]) -> &[u8] {
+    name.strip_suffix(b"\0").unwrap_or(name)
+}
+
 /// The parts of a new table.
 pub(super) struct NewTable<'n> {
     pub(super) number: u32,
@@ -129,6 +141,7 @@ pub(super) struct NewTable<'n> {
     pub(super) history: Arc<NameHistory>,
     pub(super) hasher: RandomState,
     pub(super) index: Index,
+    pub(super) has_audience: bool,
 }
 
 impl Table {
@@ -144,6 +157,7 @@ impl Table {
             hasher: new_table.hasher,
             index: new_table.index,
             closed: AtomicBool::new(false),
+            audience: AtomicBool::new(new_table.has_audience),
             unsettled: CachePadded::new(AtomicU64::new(1)),
             totals: CachePadded::new(TableTotals::default()),
         }
@@ -164,12 +178,32 @@ impl Table {
         &self.announced_name
     }
 
+    /// The name with a NUL behind it, which no name has within.
+    pub(super) fn topic(&self) -> Vec<u8> {
+        [canonical(&self.announced_name), b"\0"].concat()
+    }
+
     pub(super) fn history(&self) -> &NameHistory {
         &self.history
     }
 
     pub(super) fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// Whether somebody may hear of its changes. Asked under the guard under which a change is committed and pushed.
+    #[inline]
+    pub(super) fn has_audience(&self) -> bool {
+        // Relaxed: the guard was pinned before, and `announce/audience.rs` waits for the guards that may see the old state.
+        self.audience.load(Ordering::Relaxed)
+    }
+
+    /// Publisher: whether somebody may hear of its changes from now on. It waits for the guards of before afterwards.
+    /// Returns whether that is new.
+    pub(super) fn set_audience(&self, has_audience: bool) -> bool {
+        // SeqCst, and the fence of the pin behind it: a guard that is pinned later sees the store. A store is avoided,
+        // since all writers read the line.
+        self.has_audience() != has_audience && self.audience.swap(has_audience, Ordering::SeqCst) != has_audience
     }
 
     /// Whether the table was deleted. An operation that found no element asks afterwards: see `ops.rs`.

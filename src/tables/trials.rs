@@ -17,6 +17,7 @@ use crate::clock::Now;
 pub(crate) mod alone;
 mod audience;
 mod budget;
+mod comings;
 mod compaction;
 mod feeding;
 mod fetched;

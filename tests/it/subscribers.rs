@@ -1,12 +1,13 @@
 //! Harmful subscribers: floods, messages without end, lying PINGs, no reading; and the end of a server that has them.
 
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use spindle::protocols::kv::client::{Client, Subscriber};
+use spindle::protocols::kv::wire::Notification;
 use spindle::zmtp::{SocketType, encode_frame, encode_subscribe};
 
 use crate::harness::Server;
@@ -204,4 +205,73 @@ fn a_ping_that_lies_is_told_nothing() {
     let said = liar.rest();
     assert_eq!(said, [[b"ERROR".to_vec(), b"a command cannot be read: a PING has no time to live".to_vec()]]);
     server.stop();
+}
+
+/// The number that was stored under this notification's key, of a change of this table.
+fn number_of(heard: &Notification<'_>, table: &[u8]) -> u32 {
+    assert_eq!(heard.table, table);
+    u32::from_be_bytes(heard.key.try_into().unwrap())
+}
+
+/// A client writes to three tables in turn. Two are heard all the time, the third by subscribers that come and go.
+#[test]
+fn who_subscribes_to_one_table_loses_nothing_while_subscribers_of_another_come_and_go() {
+    const ROUNDS: usize = 12;
+    for flags in [&["--frontend", "queue"][..], &["--frontend", "native", "--workers", "2"]] {
+        let server = Server::start(flags);
+        let mut client = Client::connect(server.kv()).unwrap();
+        client.create_table(b"user").unwrap();
+        let mut steady = Subscriber::connect(server.publish(), &[b"user"]).unwrap();
+        wait_until(|| figure(&server, "topics") == 1);
+        for table in [&b"users"[..], b"other"] {
+            client.create_table(table).unwrap();
+        }
+        let (running, written) = (AtomicBool::new(true), AtomicU32::new(0));
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut number = 0_u32;
+                // Relaxed, here and below: the tables order what is told.
+                while running.load(Ordering::Relaxed) {
+                    for table in [&b"user"[..], b"users", b"other"] {
+                        client.update(table, &number.to_be_bytes(), b"value", None).unwrap();
+                    }
+                    number += 1;
+                    written.store(number, Ordering::Relaxed);
+                }
+                number
+            });
+            let _stop = StopWriter(&running);
+            for round in 0..ROUNDS {
+                let topic: &[u8] = if round % 2 == 0 { b"other" } else { b"oth" };
+                let mut guest = Subscriber::connect(server.publish(), &[topic]).unwrap();
+                let first = number_of(&guest.receive(PATIENCE).unwrap().expect("it is heard"), b"other");
+                for next in first + 1..first + 100 {
+                    let heard = guest.receive(PATIENCE).unwrap().expect("it is heard");
+                    assert_eq!(number_of(&heard, b"other"), next, "{round}");
+                }
+                drop(guest);
+                wait_until(|| figure(&server, "topics") == 1);
+                // Long enough in some rounds that nobody hears of the table meanwhile.
+                let until = written.load(Ordering::Relaxed) + 10 * u32::try_from(round * round).unwrap();
+                wait_until(|| written.load(Ordering::Relaxed) > until);
+            }
+            running.store(false, Ordering::Relaxed);
+            for number in 0..writer.join().unwrap() {
+                for table in [&b"user"[..], b"users"] {
+                    let heard = steady.receive(PATIENCE).unwrap().expect("it is heard");
+                    assert_eq!(number_of(&heard, table), number);
+                }
+            }
+        });
+        server.stop();
+    }
+}
+
+/// Ends the writer, also when a check fails.
+struct StopWriter<'s>(&'s AtomicBool);
+
+impl Drop for StopWriter<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }

@@ -33,7 +33,7 @@ use crate::limits::{LINGER, PUBLISH_BURST};
 use crate::protocols::native::Admission;
 use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::protocols::sockets::WakeSignal;
-use crate::tables::{ChangeKind, ChangeSink, Changes, Drained};
+use crate::tables::{Audience, ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
 
 /// The sleep between two checks while there is no subscriber: a new subscriber is noticed within this.
@@ -49,6 +49,8 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 const GIVE_WAY_TIME: Duration = Duration::from_micros(20);
 /// Changes left in the rings above which it does not give way. It tells as many within a millisecond.
 const LEFT_MANY: usize = 8_192;
+/// Time between two looks for tables that nobody hears any more.
+const REVIEW_TIME: Duration = Duration::from_millis(100);
 /// Full bursts that are sent together: each time, a subscriber wakes up and takes the core from somebody.
 const BURSTS_SENT: usize = 4;
 
@@ -77,6 +79,7 @@ pub struct Publisher {
     metrics: Arc<PublishTally>,
     /// Full bursts that are collected and not sent.
     unsent: usize,
+    review: ReviewTimes,
     /// When it sends no more: [`LINGER`] after it has seen that the tables are closed.
     end: Option<Now>,
 }
@@ -91,13 +94,12 @@ impl Publisher {
         metrics: Arc<PublishTally>,
     ) -> Self {
         changes.set_waker(Box::new(move || bell.ring()));
-        for subscribers in [Some(&mut subscribers), one_frame.as_mut().map(OneFramePublisher::subscribers)] {
-            let audience = changes.audience();
-            if let Some(subscribers) = subscribers {
-                subscribers.before_first_subscription(move || audience.begin());
-            }
+        begins_audience(&mut subscribers, changes.audience());
+        if let Some(one_frame) = &mut one_frame {
+            one_frame.begins_audience(changes.audience());
         }
-        Self { subscribers, feed, one_frame, changes, clock, metrics, unsent: 0, end: None }
+        let review = ReviewTimes { ended: u64::MAX, next: clock.now() };
+        Self { subscribers, feed, one_frame, changes, clock, metrics, unsent: 0, review, end: None }
     }
 
     /// From now on subscribers have to prove that they are users, at each endpoint with an admission.
@@ -137,9 +139,7 @@ impl Publisher {
                 return self.show();
             }
             self.hear_users();
-            if self.is_idle() {
-                self.changes.end_audience();
-            }
+            self.review();
             let timeout = self.rest(&drained, found);
             self.subscribers.turn(timeout, || clock.now());
             if let Some(feed) = &mut self.feed {
@@ -154,19 +154,59 @@ impl Publisher {
 
     /// Publishes committed changes, up to a burst.
     fn announce(&mut self) -> Drained {
-        let has_listeners = self.has_listeners();
-        let Self { subscribers, feed, one_frame, changes, clock, metrics, end, .. } = self;
-        if let Some(feed) = feed {
-            feed.begin(clock.now());
+        let now = self.clock.now();
+        let (changes, mut sink) = self.parts();
+        if let Some(feed) = &mut sink.feed {
+            feed.begin(now);
         }
-        let until = end.map(|end| (end, *clock));
-        let mut sink =
-            Sink { subscribers, feed: feed.as_mut(), one_frame: one_frame.as_mut(), metrics, until, has_listeners };
         let drained = changes.drain_to(PUBLISH_BURST, &mut sink);
         if drained.closing {
-            end.get_or_insert_with(|| clock.now().after(LINGER));
+            self.end.get_or_insert_with(|| now.after(LINGER));
         }
         drained
+    }
+
+    /// The changes, and where they are sent to.
+    fn parts(&mut self) -> (&mut Changes, Sink<'_>) {
+        let has_listeners = self.has_listeners();
+        let Self { subscribers, feed, one_frame, changes, clock, metrics, end, .. } = self;
+        let until = end.map(|end| (end, *clock));
+        (
+            changes,
+            Sink { subscribers, feed: feed.as_mut(), one_frame: one_frame.as_mut(), metrics, until, has_listeners },
+        )
+    }
+
+    /// Ends the audience of some tables that nobody hears, if it is time to look for them.
+    fn review(&mut self) {
+        if self.review_in() != Some(Duration::ZERO) {
+            return;
+        }
+        let (has_any, ended) = (self.has_listeners(), self.topics_ended());
+        let Self { subscribers, one_frame, changes, .. } = self;
+        if !changes.reviews() {
+            self.review.ended = ended;
+        }
+        let others = one_frame.as_ref().map(OneFramePublisher::subscribers);
+        let is_heard = |topic: &[u8]| subscribers.touches(topic) || others.is_some_and(|others| others.touches(topic));
+        let unheard = changes.review(has_any, is_heard);
+        let (changes, mut sink) = self.parts();
+        changes.silence(unheard, &mut sink);
+        self.review.next = self.clock.now().after(if self.changes.reviews() { Duration::ZERO } else { REVIEW_TIME });
+    }
+
+    /// In how much time it looks for tables that nobody hears, if it has a reason. Without a subscription it looks at
+    /// once: what nobody hears costs the writers most then.
+    fn review_in(&self) -> Option<Duration> {
+        let is_wanted = self.review.ended != self.topics_ended() || self.changes.wants_review();
+        let time = if self.has_listeners() { self.clock.now().time_until(self.review.next) } else { Duration::ZERO };
+        is_wanted.then_some(time)
+    }
+
+    /// How many topics have lost their last subscriber, ever.
+    fn topics_ended(&self) -> u64 {
+        let others = self.one_frame.as_ref().map_or(0, |one_frame| one_frame.subscribers().topics_ended());
+        self.subscribers.topics_ended() + others
     }
 
     /// Whether more changes are to be collected before they are sent: few bursts, and fewer changes left than are too
@@ -214,7 +254,10 @@ impl Publisher {
         let patience = self.feed.as_ref().and_then(FeedPublisher::patience);
         let others = self.one_frame.as_ref().and_then(OneFramePublisher::patience);
         match self.changes.prepare_sleep(lazily) {
-            true => lazily.then_some(LAZY_SLEEP).into_iter().chain(patience).chain(others).min(),
+            true => {
+                let review = self.review_in();
+                lazily.then_some(LAZY_SLEEP).into_iter().chain(patience).chain(others).chain(review).min()
+            }
             false => Some(Duration::ZERO),
         }
     }
@@ -233,6 +276,19 @@ impl Publisher {
     fn show(&self) {
         self.metrics.subscribers.show(&self.subscribers.metrics());
     }
+}
+
+/// When the publisher looks for tables that nobody hears.
+struct ReviewTimes {
+    /// How many topics had lost their last subscriber when it did so last. At first none of its counts.
+    ended: u64,
+    /// Not before that.
+    next: Now,
+}
+
+/// From now on subscriptions begin the audience of the tables that they touch.
+fn begins_audience(subscribers: &mut Subscribers, audience: Audience) {
+    subscribers.before_first_subscription(move |topics| audience.begin(topics.iter().map(|topic| &**topic)));
 }
 
 /// Whether the publisher gives way after this drain.

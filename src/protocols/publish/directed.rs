@@ -1,5 +1,5 @@
-//! Messages to some of the subscribers of a topic, and the subscriptions that have come: for a publisher that greets
-//! its subscribers.
+//! The subscriptions that have come and gone, for a publisher that wants to know of them, and messages to some of the
+//! subscribers of a topic.
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -8,6 +8,25 @@ use super::subscribers::{OTHERS, Subscribers};
 use crate::protocols::native::ConnectionId;
 
 impl Subscribers {
+    /// From now on `call` is called with the topics that come where there was none that they begin with: before the
+    /// subscriber gets an answer to what it has sent behind its subscription. The publisher waits for it.
+    pub fn before_first_subscription(&mut self, call: impl Fn(&[Box<[u8]>]) + Send + 'static) {
+        self.before_first = Some(Box::new(call));
+        self.topics.note_first();
+    }
+
+    /// Whether there is a topic that `text` begins with, or that begins with `text`.
+    #[must_use]
+    pub fn touches(&self, text: &[u8]) -> bool {
+        self.topics.touches(text)
+    }
+
+    /// How many topics have lost their last subscriber, ever.
+    #[must_use]
+    pub fn topics_ended(&self) -> u64 {
+        self.topics.ended()
+    }
+
     /// Notes subscriptions from now on, for [`Subscribers::take_subscriptions`].
     pub fn note_subscriptions(&mut self) {
         self.topics.note_new();

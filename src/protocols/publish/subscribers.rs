@@ -41,6 +41,9 @@ use crate::stats::HeldBytes;
 /// Names another set of subscribers to epoll: see [`Subscribers::wake_for`].
 pub(super) const OTHERS: u64 = u64::MAX - 2;
 
+/// What is called with the topics that came first.
+pub(super) type BeforeFirst = Box<dyn Fn(&[Box<[u8]>]) + Send>;
+
 /// Subscribers, and the messages on their way to them.
 pub struct Subscribers {
     pub(super) epoll: OwnedFd,
@@ -81,8 +84,8 @@ pub struct Subscribers {
     pub(super) losses_told: WarningPace,
     pub(super) refusals_told: WarningPace,
     pub(super) buffer: Vec<u8>,
-    /// Called when a first subscription has come, before the subscriber is answered.
-    pub(super) before_first: Option<Box<dyn Fn() + Send>>,
+    /// Called with the topics that came first, before the subscriber is answered.
+    pub(super) before_first: Option<BeforeFirst>,
 }
 
 impl Subscribers {
@@ -138,12 +141,6 @@ impl Subscribers {
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
         self.listeners.add(&self.epoll, listener)
-    }
-
-    /// From now on `call` is called whenever there is a subscription and was none before: before the subscriber gets an
-    /// answer to what it has sent behind its subscription. The publisher waits for it.
-    pub fn before_first_subscription(&mut self, call: impl Fn() + Send + 'static) {
-        self.before_first = Some(Box::new(call));
     }
 
     /// Whether there is no subscription.
@@ -443,12 +440,12 @@ impl Subscribers {
         let Self { connections, topics, readers, limits, held, .. } = self;
         let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
         let before = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
-        let was_idle = topics.is_empty();
         let listened = subscriber.listen(bytes, (id.slot(), topics, readers), (limits, held));
         let claim = subscriber.claim.take();
         let after = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
-        if let Some(call) = self.before_first.as_ref().filter(|_| was_idle && !topics.is_empty()) {
-            call();
+        let first = topics.take_first();
+        if let Some(call) = self.before_first.as_ref().filter(|_| !first.is_empty()) {
+            call(&first);
         }
         self.subscribers += usize::from(after.0 && !before.0);
         self.subscriptions = self.subscriptions - before.1 + after.1;

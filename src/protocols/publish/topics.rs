@@ -52,13 +52,17 @@ pub(super) struct Topics {
     subscriptions: usize,
     /// Subscriptions that were added, if they are noted.
     new: Option<Vec<(Member, Box<[u8]>)>>,
+    /// Topics that came where nothing was that they begin with, if they are noted.
+    first: Option<Vec<Box<[u8]>>>,
+    /// How many topics have lost their last subscriber, ever.
+    ended: u64,
 }
 
 impl Topics {
     pub(super) fn new() -> Self {
         let mut nodes = Slab::new();
         nodes.insert(Node::default());
-        Self { nodes, topics: 0, subscriptions: 0, new: None }
+        Self { nodes, topics: 0, subscriptions: 0, new: None, first: None, ended: 0 }
     }
 
     /// Topics with a subscriber.
@@ -81,12 +85,54 @@ impl Topics {
         let members = &mut self.node_mut(id).members;
         let place = members.binary_search(&member).err()?;
         members.insert(place, member);
+        if self.first.is_some() && !self.is_covered(id) {
+            self.first.iter_mut().for_each(|first| first.push(topic.into()));
+        }
         self.topics += usize::from(self.node(id).members.len() == 1);
         self.subscriptions += 1;
         if let Some(new) = &mut self.new {
             new.push((member, topic.into()));
         }
         Some(id)
+    }
+
+    /// Whether the topic of a node was there before its newest subscription, or one that it begins with.
+    fn is_covered(&self, mut id: NodeId) -> bool {
+        let mut is_covered = self.node(id).members.len() > 1;
+        while !is_covered && id != ROOT {
+            id = self.node(id).parent;
+            is_covered = !self.node(id).members.is_empty();
+        }
+        is_covered
+    }
+
+    /// Notes from now on the topics that come where nothing was that they begin with.
+    pub(super) fn note_first(&mut self) {
+        self.first = Some(Vec::new());
+    }
+
+    /// The topics that were noted since the last call.
+    pub(super) fn take_first(&mut self) -> Vec<Box<[u8]>> {
+        self.first.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How many topics have lost their last subscriber, ever.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// Whether there is a topic that `text` begins with, or that begins with `text`.
+    pub(super) fn touches(&self, text: &[u8]) -> bool {
+        let (mut node, mut rest) = (self.node(ROOT), text);
+        while node.members.is_empty() && !rest.is_empty() {
+            let Some(child) = rest.first().and_then(|first| node.child(*first)) else { return false };
+            node = self.node(child);
+            match rest.strip_prefix(&*node.label) {
+                Some(behind) => rest = behind,
+                None => return node.label.starts_with(rest),
+            }
+        }
+        !node.members.is_empty() || !node.children.is_empty()
     }
 
     /// Notes the subscriptions that are added from now on.
@@ -118,6 +164,7 @@ impl Topics {
         self.subscriptions -= 1;
         if self.node(id).members.is_empty() {
             self.topics -= 1;
+            self.ended += 1;
             self.prune(id);
         }
         true
@@ -269,7 +316,10 @@ mod tests {
     /// A plain model of the trie.
     type TopicsModel = BTreeMap<Vec<u8>, BTreeSet<Member>>;
 
+    /// Also of each topic that is noted, nothing was there before that it begins with.
     fn apply(topics: &mut Topics, model: &mut TopicsModel, topic: &[u8], member: Member, subscribes: bool) {
+        let was_covered = model.keys().any(|other| topic.starts_with(other));
+        let ended = topics.ended();
         let (changed, expected) = if subscribes {
             (topics.subscribe(topic, member), model.entry(topic.to_vec()).or_default().insert(member))
         } else {
@@ -278,6 +328,9 @@ mod tests {
             (topics.cancel(topic, member), removed)
         };
         assert_eq!(changed.is_some(), expected);
+        assert_eq!(topics.take_first().len(), usize::from(subscribes && !was_covered));
+        let has_ended = changed.is_some() && !subscribes && !model.contains_key(topic);
+        assert_eq!(topics.ended() - ended, u64::from(has_ended));
         if let Some(id) = changed.filter(|_| subscribes) {
             assert_eq!(topics.find(topic), Some(id));
         }
@@ -298,6 +351,7 @@ mod tests {
             probes in prop::collection::vec(topic(), 20),
         ) {
             let (mut topics, mut model) = (Topics::new(), TopicsModel::new());
+            topics.note_first();
             for (subscribes, topic, member) in &steps {
                 apply(&mut topics, &mut model, topic, *member, *subscribes);
             }
@@ -308,6 +362,8 @@ mod tests {
                     .flat_map(|(_, members)| members.iter().copied())
                     .collect();
                 prop_assert_eq!(matched(&topics, probe), expected);
+                let touched = model.keys().any(|topic| probe.starts_with(topic) || topic.starts_with(probe));
+                prop_assert_eq!(topics.touches(probe), touched);
             }
             // At most one branching for each topic.
             prop_assert!(topics.nodes.len() <= 1 + 2 * model.len());

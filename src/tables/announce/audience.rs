@@ -1,9 +1,17 @@
-//! The audience: whether anybody can hear of changes. Without one a stored value costs no push and no work of the
-//! publisher.
+//! The audience of a table: whether anybody can hear of its changes. Without one a stored value costs no push and no work
+//! of the publisher.
 //!
 //! What is committed without an audience is *quiet*: the entry or the absence that it leaves says so. A value that is
 //! stored quietly is not pushed. Deletions, expiries and seals are pushed in any case, since the publisher retires slots
-//! and settles tables, but they are not announced. With a feed there always is an audience.
+//! and settles tables, but they are not announced. With a feed every table has an audience.
+//!
+//! ```text
+//! a subscription comes ──► the tables that it touches are heard ──► wait for the guards ──► the subscriber is answered
+//! a table is created ────► heard if there is any subscription ─┐
+//! a subscription goes ─────────────────────────────────────────┴► review: some tables at a time, those that nobody
+//!                                                                 hears are silenced ──► wait ──► what is on its way
+//! ```
+//! Only the publisher's thread decides. So a subscription and a review do not overlap.
 //!
 //! # Order
 //!
@@ -13,12 +21,13 @@
 //! publisher makes it count again with the next change that it announces. So a version that is left from before a
 //! silence is never taken for one of now, however many quiet changes came between.
 //!
-//! - **The audience begins.** The publisher sets the state, and waits until all guards of before are gone ([`set`]). From
-//!   then on every change is pushed and announced. A quiet one that still is in a ring comes before or after its
-//!   successor, which does not matter: see below.
-//! - **The audience ends.** The publisher sets the state, and waits as before. All changes that are to be announced are in
-//!   the rings then. It takes all that is there, tells nobody of them, and lets the last version of each slot count as
-//!   announced (`SlotRef::catch_up`). They may come in any order, as quiet ones may.
+//! - **The audience of a table begins.** The publisher sets its state, and waits until all guards of before are gone
+//!   ([`wait_for_guards`]). From then on every change is pushed and announced. A quiet one that still is in a ring comes
+//!   before or after its successor, which does not matter: see below.
+//! - **It ends.** The publisher sets the state, and waits as before. All changes of the table that are to be announced are
+//!   in the rings then. It takes all that is there, tells nobody of them, and lets the last version of each slot count as
+//!   announced (`SlotRef::catch_up`). They may come in any order, as quiet ones may. Changes of other tables that are met
+//!   on the way are announced as ever.
 //!
 //! The state is read after the word that a CAS is to replace. So a change that follows a quiet one, or the quiet seal of
 //! its key in an older table, is quiet itself until an audience begins.
@@ -35,26 +44,24 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::{Changes, HeldChange, RUN_CHANGES};
-use crate::tables::change::ChangeQueue;
+use super::{Changes, HeldChange, RUN_CHANGES, Source};
+use crate::tables::TablesShared;
+use crate::tables::change::ChangeSink;
 use crate::tables::sleeper::Sleeper;
+use crate::tables::table::Table;
 
 /// How often the publisher looks whether all guards of before are gone.
 const GUARDS_RECHECK: Duration = Duration::from_micros(20);
+/// Names of tables in one step of a review.
+const REVIEWED_NAMES: usize = 1_024;
 
-/// Begins or ends the audience, and waits until all guards are gone that were there before. So all writers have pushed
-/// by then what they committed under the old state, and commit under the new one. Guards are short: a thread that holds
-/// one waits for nothing. The caller, the publisher's thread, holds none.
+/// Waits until all guards are gone that were there before. So all writers have pushed by then what they committed under
+/// the old states of tables, and commit under the new ones. Guards are short: a thread that holds one waits for nothing.
+/// The caller, the publisher's thread, holds none.
 ///
 /// The reason is that of every epoch: the deferred call runs after each guard is gone that may not have seen the new
 /// state, as memory is freed after each guard is gone that may have seen it linked.
-fn set(queue: &ChangeQueue, has_audience: bool) {
-    // A store is avoided, since all writers read the line.
-    if queue.has_audience() == has_audience {
-        return;
-    }
-    // SeqCst, and the pin's fence behind it: a guard that is pinned later sees the store.
-    queue.audience.store(has_audience, Ordering::SeqCst);
+fn wait_for_guards() {
     let (are_gone, sleeper) = (Arc::new(AtomicBool::new(false)), Arc::new(Sleeper::default()));
     let guard = epoch::pin();
     let (gone, awake) = (Arc::clone(&are_gone), Arc::clone(&sleeper));
@@ -73,61 +80,117 @@ fn set(queue: &ChangeQueue, has_audience: bool) {
 
 /// Tells the tables that somebody will hear of changes.
 #[derive(Clone)]
-pub struct Audience(Arc<ChangeQueue>);
+pub struct Audience(Arc<TablesShared>);
 
 impl Audience {
-    /// There is an audience from now on: each change that is committed after this call returns is announced. It waits
-    /// for the batches of all sessions, as a rule for less than a millisecond.
+    /// Each table that one of these topics touches has an audience from now on, those too that are created later: each of
+    /// their changes that is committed after this call returns is announced. A topic touches a table if one of the topic
+    /// and the table's name, with a NUL behind it, begins with the other. It waits for the batches of all sessions, as a
+    /// rule for less than a millisecond.
     ///
     /// The publisher's thread calls it, and holds no batch.
-    pub fn begin(&self) {
-        set(&self.0, true);
+    pub fn begin<'t>(&self, topics: impl IntoIterator<Item = &'t [u8]>) {
+        let is_new = self.0.catalog.begin_audience(topics, &epoch::pin());
+        if is_new {
+            wait_for_guards();
+        }
     }
 }
 
+/// The progress of a review of all tables.
+#[derive(Default)]
+pub(super) struct Review {
+    /// The last name that was looked at, in a review that goes on.
+    at: Option<Box<[u8]>>,
+    /// The life of the table that was the last when it began.
+    generation: u64,
+}
+
+/// Tables with an audience whose changes nobody hears. [`Changes::silence`] ends their audience.
+#[must_use]
+pub struct Unheard(Vec<Arc<Table>>);
+
 impl Changes {
-    /// Through this the publisher tells of a first subscription.
+    /// Through this the publisher tells of subscriptions.
     #[must_use]
     pub fn audience(&self) -> Audience {
-        Audience(Arc::clone(&self.change_queue))
+        Audience(Arc::clone(&self.retire.0))
     }
 
-    /// Nobody hears of changes from now on, until [`Audience::begin`]. It waits as that does. The changes on the way are
-    /// announced to nobody. Without effect if there is a feed, or no audience.
-    pub fn end_audience(&mut self) {
-        if self.retire.0.feed.is_some() || !self.change_queue.has_audience() {
+    /// Whether a review goes on.
+    #[must_use]
+    pub fn reviews(&self) -> bool {
+        self.review.at.is_some()
+    }
+
+    /// Whether a review goes on, or tables with an audience were created since the last one.
+    #[must_use]
+    pub fn wants_review(&self) -> bool {
+        let shared = &self.retire.0;
+        let has_new = shared.catalog.expects_audience() && self.review.generation != shared.catalog.generation();
+        shared.feed.is_none() && (self.reviews() || has_new)
+    }
+
+    /// One step of a review: those of some tables that have an audience for nothing. `is_heard` is asked with a table's
+    /// name and a NUL behind it. `has_any`: there is any subscription, so tables that are created have an audience. With
+    /// a feed it finds none.
+    pub fn review(&mut self, has_any: bool, is_heard: impl Fn(&[u8]) -> bool) -> Unheard {
+        let shared = Arc::clone(&self.retire.0);
+        if shared.feed.is_some() {
+            return Unheard(Vec::new());
+        }
+        shared.catalog.expect_audience(has_any);
+        if self.review.at.is_none() {
+            self.review.generation = shared.catalog.generation();
+        }
+        let some = shared.catalog.tables_behind(self.review.at.as_deref(), REVIEWED_NAMES, &epoch::pin());
+        self.review.at = some.last;
+        let is_unheard = |table: &Arc<Table>| table.has_audience() && !(has_any && is_heard(&table.topic()));
+        Unheard(some.tables.into_iter().filter(is_unheard).collect())
+    }
+
+    /// Nobody hears of these tables from now on, until [`Audience::begin`]. It waits as that does. Their changes on the
+    /// way are announced to nobody, those of other tables to `sink`.
+    pub fn silence(&mut self, Unheard(mut tables): Unheard, sink: &mut dyn ChangeSink) {
+        // One that has settled emits nothing more. The hold keeps the number of any other from being used again.
+        tables.retain(|table| table.hold_unsettled());
+        if tables.is_empty() {
             return;
         }
-        set(&self.change_queue, false);
-        let mut all = self.take_all();
-        all.extend(self.held.drain().map(|(_, held)| held));
-        all.extend(self.blocked.drain().flat_map(|(_, held)| held));
+        for table in &tables {
+            table.set_audience(false);
+            self.silenced.insert(table.number());
+        }
+        wait_for_guards();
         debug_assert!(self.ahead.is_empty() && self.work.is_empty(), "a drain leaves nothing there");
-        while !all.is_empty() {
+        let silenced = &self.silenced;
+        let is_silenced = |held: &HeldChange| silenced.contains(&held.change.table());
+        let mut stuck: Vec<_> = self.held.extract_if(|_, held| is_silenced(held)).map(|(_, held)| held).collect();
+        for waiting in self.blocked.values_mut() {
+            stuck.extend(waiting.extract_if(.., |held| is_silenced(held)));
+        }
+        self.blocked.retain(|_, waiting| !waiting.is_empty());
+        while !stuck.is_empty() {
             // Other threads wait for the guard, and the slots that have ended are handed on without one.
             let guard = epoch::pin();
-            let left = all.len().saturating_sub(RUN_CHANGES);
-            all.drain(left..).for_each(|held| self.settle(held, &guard));
+            let left = stuck.len().saturating_sub(RUN_CHANGES);
+            stuck.drain(left..).for_each(|held| self.settle(held, &guard));
             drop(guard);
             self.hand_on();
         }
-        debug_assert_eq!(self.telling, 0, "all are dealt with");
-        self.give_back();
-    }
-
-    /// Takes all changes that are in the rings now.
-    fn take_all(&mut self) -> Vec<HeldChange> {
         self.refresh();
-        let mut all = Vec::new();
-        for (number, state) in &mut self.rings {
-            // A ring has no more than that of now, and writers go on pushing.
-            let some = std::iter::from_fn(|| state.changes.pop()).take(self.change_queue.capacity);
-            let before = all.len();
-            all.extend(some.map(|change| HeldChange { change, ring: *number }));
-            state.taken += (all.len() - before) as u64;
+        // All that is in a ring now, and no more: writers go on pushing.
+        let now: Vec<_> =
+            self.order.iter().filter_map(|number| Some((*number, self.rings.get(number)?.ring.queue.len()))).collect();
+        for (number, count) in now {
+            self.drain_ring(number, count, sink);
         }
-        self.telling += all.iter().filter(|held| held.change.kind().is_telling()).count();
-        all
+        // What the changes above have put to work, if no ring had any.
+        while self.run(&mut Source { ring: u64::MAX, left: 0, is_dry: true }, sink) {}
+        self.silenced.clear();
+        tables.iter().for_each(|table| self.release(table));
+        self.hand_on();
+        self.give_back();
     }
 
     /// Deals with a change that nobody hears of: a quiet one, or one that was on its way when the audience ended. Those

@@ -51,7 +51,7 @@ impl<'h> Ops<'h> {
                 continue; // settled meanwhile: the next look finds the slot dead
             }
             let version = seen.version() + 1;
-            let is_quiet = !self.shared.change_queue.has_audience();
+            let is_quiet = !table.has_audience();
             if slot.kill(seen, version, self.guard) {
                 let kind = if old.is_some() { Committed::SealedLive } else { Committed::SealedAbsent };
                 let commit = Commit { version, kind, is_quiet, follows_quiet: seen.is_quiet() };

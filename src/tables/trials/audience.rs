@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crossbeam::epoch;
 
-use super::super::{ChangeKind, Changes, FeedConfig, Refusal, Session, Tables, TablesConfig};
-use super::{TablesRig, settings, with_table};
-use crate::clock::Now;
+use super::super::table::Table;
+use super::super::{ChangeKind, ChangeSink, Changes, FeedConfig, TablesConfig};
+use super::{TablesRig, settings};
+use crate::feed::PublishedMessage;
 
 impl TablesRig {
     fn waiting(&self) -> u64 {
@@ -21,13 +21,164 @@ impl TablesRig {
     }
 
     fn begin_audience(&self) {
+        self.subscribe(&[""]);
+    }
+
+    fn subscribe(&self, topics: &[&str]) {
         let audience = self.0.changes.borrow().audience();
-        audience.begin();
+        audience.begin(topics.iter().map(|topic| topic.as_bytes()));
     }
 
     fn end_audience(&self) {
-        self.0.changes.borrow_mut().end_audience();
+        keep_audience(&mut self.0.changes.borrow_mut(), None, &mut Heard::default());
     }
+
+    /// Only tables with this name have an audience now.
+    fn keep_audience(&self, name: &str) -> Heard {
+        let mut heard = Heard::default();
+        keep_audience(&mut self.0.changes.borrow_mut(), Some(name), &mut heard);
+        heard
+    }
+
+    fn set_in(&self, table: &str, key: &str) {
+        let now = self.now();
+        self.0.session.borrow_mut().batch(now).update(table.as_bytes(), key.as_bytes(), b"value", None).unwrap();
+    }
+
+    /// The notifications since the last call, as `table key`.
+    fn heard_of(&self) -> Vec<String> {
+        self.publish();
+        self.0.heard.borrow_mut().drain(..).map(|(table, _, key)| format!("{table} {key}")).collect()
+    }
+}
+
+/// A whole review: only tables with this name keep an audience, or none.
+pub(super) fn keep_audience(changes: &mut Changes, name: Option<&str>, heard: &mut Heard) {
+    loop {
+        let is_heard = |topic: &[u8]| name.is_some_and(|name| topic.strip_suffix(b"\0") == Some(name.as_bytes()));
+        let unheard = changes.review(name.is_some(), is_heard);
+        changes.silence(unheard, heard);
+        if !changes.reviews() {
+            return;
+        }
+    }
+}
+
+/// All notifications, as the table's name and the key, the last one of each of them, and of which two deletions came
+/// without a store between them.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub(super) told: Vec<Vec<u8>>,
+    pub(super) last: HashMap<Vec<u8>, ChangeKind>,
+    pub(super) faults: Vec<Vec<u8>>,
+}
+
+impl ChangeSink for Heard {
+    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]) {
+        let name = [table, key].concat();
+        let before = self.last.insert(name.clone(), kind);
+        if before == Some(ChangeKind::Deleted) && kind == ChangeKind::Deleted {
+            self.faults.push(name.clone());
+        }
+        self.told.push(name);
+    }
+
+    fn tell(&mut self, _message: &PublishedMessage) {}
+}
+
+/// A subscriber to one table cost the writers of all others a fifth.
+#[test]
+fn a_subscription_is_an_audience_of_the_tables_that_it_touches_also_of_those_made_later() {
+    let rig = TablesRig::new();
+    ["user", "users", "users.eu"].into_iter().for_each(|name| rig.create(name).unwrap());
+    let tables = |more: &[&'static str]| [&["t", "user", "users", "users.eu"], more].concat();
+    let heard = |more: &[&'static str]| {
+        tables(more).into_iter().for_each(|table| rig.set_in(table, "k"));
+        rig.heard_of()
+    };
+    for (topics, expected) in [
+        (&["users"][..], &["users", "users.eu"][..]),
+        (&["users\0"], &["users"]),
+        // As it is in lock-step: the name, NUL, and more.
+        (&["users\x000\0key"], &["users"]),
+        (&["users.eu.west"], &[]),
+        (&["t", "users.e"], &["t", "users.eu"]),
+        (&["x", "tt"], &[]),
+        (&[], &[]),
+        (&[""], &["t", "user", "users", "users.eu"]),
+    ] {
+        rig.end_audience();
+        rig.subscribe(topics);
+        let expected: Vec<_> = expected.iter().map(|table| format!("{table} k")).collect();
+        assert_eq!((heard(&[]), rig.waiting()), (expected, 0), "{topics:?}");
+    }
+    rig.keep_audience("user");
+    rig.create("later").unwrap();
+    rig.create("users.us").unwrap();
+    assert!(rig.0.changes.borrow().wants_review());
+    assert_eq!(heard(&["later", "users.us"]), ["user k", "later k", "users.us k"], "a new one has one at first");
+    rig.keep_audience("user");
+    assert!(!rig.0.changes.borrow().wants_review());
+    assert_eq!(heard(&["later", "users.us"]), ["user k"]);
+    rig.end_audience();
+    rig.create("last").unwrap();
+    assert_eq!((heard(&["last"]), rig.waiting()), (vec![], 0));
+    assert!(!rig.0.changes.borrow().wants_review(), "without any subscription it has none to lose");
+}
+
+#[test]
+fn a_subscription_hears_the_ends_of_a_table_that_is_being_taken_down() {
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    rig.end_audience();
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    rig.subscribe(&["t"]);
+    rig.set("a", "2", None).unwrap();
+    for _ in 0..3 {
+        rig.settle();
+    }
+    assert_eq!((rig.heard(), rig.waiting()), (vec!["a-".to_owned(), "a+".to_owned()], 0));
+}
+
+/// Changes of both tables are on their way, in two rings, each slot's in the opposite order of their commits.
+#[test]
+fn when_the_audience_of_one_table_ends_the_others_are_heard_as_ever() {
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 56, ..settings() });
+    let mut other = rig.another();
+    rig.create("u").unwrap();
+    for round in 0..20 {
+        for table in ["t", "u"] {
+            other.batch(rig.now()).update(table.as_bytes(), b"k", b"first", None).unwrap();
+            rig.set_in(table, "k");
+        }
+        let heard = rig.keep_audience("u");
+        assert_eq!((heard.told, rig.waiting()), (vec![b"uk".to_vec(); 2], 0), "{round}");
+        rig.set_in("t", "k");
+        rig.set_in("u", "k");
+        assert_eq!(rig.heard_of(), ["u k"], "{round}");
+        rig.subscribe(&["t"]);
+        rig.set_in("t", "k");
+        assert_eq!((rig.heard_of(), rig.waiting()), (vec!["t k".to_owned()], 0), "{round}");
+    }
+}
+
+/// A table that is forgotten while its audience ends would leave its number to one that is heard.
+#[test]
+fn a_table_that_is_being_taken_down_is_silenced_to_its_end() {
+    let rig = TablesRig::new();
+    rig.create("u").unwrap();
+    rig.set("a", "1", None).unwrap();
+    rig.drop_table("t").unwrap();
+    (0..5).for_each(|_| rig.reap());
+    assert!(rig.keep_audience("u").told.is_empty());
+    for _ in 0..3 {
+        rig.settle();
+    }
+    assert_eq!((rig.heard(), rig.waiting(), rig.tables_metrics().tables.len()), (vec![], 0, 1));
+    rig.create("t").unwrap();
+    rig.set("a", "2", None).unwrap();
+    assert_eq!(rig.heard_of(), ["t a"]);
 }
 
 #[test]
@@ -186,196 +337,6 @@ fn with_a_feed_there_always_is_an_audience() {
     assert_eq!(rig.waiting(), 1);
 }
 
-// --------------------------------------------------------------------------------------------------- with threads
-
-const KEYS: u64 = 24;
-const WRITERS: usize = 3;
-const ROUNDS: u64 = 60;
-
-fn key(number: u64) -> [u8; 2] {
-    [b'k', u8::try_from(number).unwrap()]
-}
-
-/// Numbers by a linear congruence, of which the high half counts.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 32) % bound
-    }
-}
-
-/// One random change, by a writer that waits for its credits.
-fn change(session: &mut Session, random: &mut Random, now: Now, is_over: impl Fn() -> bool) {
-    let (key, choice) = (key(random.below(KEYS)), random.below(1_000));
-    loop {
-        let done = match choice {
-            0 => {
-                let deleted = session.batch(now).delete_table(b"t");
-                deleted.and_then(|()| session.batch(now).create_table(b"t", b"t"))
-            }
-            1..300 => session.batch(now).delete(b"t", &key).map(drop),
-            300..400 => session.batch(now).update(b"t", &key, b"short", Some(1)),
-            400..500 => session.batch(now).touch(b"t", &key, 0).map(drop),
-            _ => session.batch(now).update(b"t", &key, b"value", None),
-        };
-        match done {
-            Err(Refusal::Busy) if !is_over() => {
-                let _has_credits = session.watch();
-                thread::yield_now();
-            }
-            _ => return,
-        }
-    }
-}
-
-/// The last notification of each key, and how often two deletions came without a store between them.
-#[derive(Default)]
-struct Heard {
-    last: HashMap<Vec<u8>, ChangeKind>,
-    faults: Vec<Vec<u8>>,
-}
-
-impl Heard {
-    fn take(&mut self, changes: &mut Changes) {
-        changes.drain(1_000, &mut |_, kind, key| {
-            let before = self.last.insert(key.to_vec(), kind);
-            if before == Some(ChangeKind::Deleted) && kind == ChangeKind::Deleted {
-                self.faults.push(key.to_vec());
-            }
-        });
-    }
-}
-
-/// What the threads share.
-struct Stage<'t> {
-    tables: &'t Tables,
-    done: AtomicBool,
-    pausing: AtomicBool,
-    /// For the writers and the publisher.
-    barrier: Barrier,
-    start: Instant,
-}
-
-/// Lets the threads end, also when a check fails.
-struct LastCall<'s>(&'s AtomicBool);
-
-impl Drop for LastCall<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Stage<'_> {
-    /// A clock that is 50 times too fast, so that elements expire.
-    fn now(&self) -> Now {
-        Now::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap() * 50 + 1_000_000)
-    }
-
-    fn is_over(&self) -> bool {
-        self.done.load(Ordering::Relaxed)
-    }
-
-    /// One writer. It pauses when the publisher wants it.
-    fn write(&self, seed: u64) {
-        let (mut session, mut random) = (self.tables.session(), Random(seed));
-        while !self.is_over() {
-            change(&mut session, &mut random, self.now(), || self.is_over());
-            if self.pausing.load(Ordering::Acquire) {
-                self.barrier.wait();
-                self.barrier.wait();
-            }
-        }
-    }
-
-    /// Drains for a random time.
-    fn listen(&self, changes: &mut Changes, random: &mut Random) -> Heard {
-        let mut heard = Heard::default();
-        let until = self.now().after(Duration::from_millis(random.below(200)));
-        while self.now() < until {
-            heard.take(changes);
-        }
-        heard
-    }
-
-    /// Drains until all writers pause. A writer that waits for credits needs the publisher before that.
-    fn pause(&self, changes: &mut Changes, heard: &mut Heard) {
-        self.pausing.store(true, Ordering::Release);
-        thread::scope(|scope| {
-            let all = scope.spawn(|| self.barrier.wait());
-            while !all.is_finished() {
-                heard.take(changes);
-            }
-        });
-    }
-
-    /// Drains until each key that was heard of is as it was heard last, and no change is on the way. Elements expire and
-    /// tables are sealed meanwhile.
-    fn agrees(&self, changes: &mut Changes, heard: &mut Heard) -> bool {
-        let mut session = self.tables.session();
-        (0..10_000).any(|_| {
-            heard.take(changes);
-            thread::yield_now();
-            let mut is_told = |number: u64| {
-                let exists = session.batch(self.now()).get(b"t", &key(number)).is_ok();
-                heard.last.get(&key(number)[..]).is_none_or(|last| (*last == ChangeKind::Updated) == exists)
-            };
-            (0..KEYS).all(&mut is_told) && self.tables.metrics().changes_waiting == 0
-        })
-    }
-}
-
-/// Writers, the expiry thread, the reaper and the compactor work all the time while the audience comes and goes. Each
-/// round ends with an audience: when all is announced, the last notification of a key that was heard of tells its state,
-/// and no change is held back.
-#[test]
-fn an_audience_that_comes_and_goes_hears_the_state_of_every_key_it_hears_of() {
-    let (tables, background) = with_table(TablesConfig { changes_per_writer: 64, ..settings() });
-    let (mut changes, mut expiry) = (background.changes, background.expiry);
-    let (mut reaper, mut compactor) = (background.reaper, background.compactor);
-    let stage = Stage {
-        tables: &tables,
-        done: AtomicBool::new(false),
-        pausing: AtomicBool::new(false),
-        barrier: Barrier::new(WRITERS + 1),
-        start: Instant::now(),
-    };
-    let (audience, mut random) = (changes.audience(), Random(7));
-    thread::scope(|scope| {
-        let stage = &stage;
-        (0..WRITERS).for_each(|seed| _ = scope.spawn(move || stage.write(seed as u64)));
-        scope.spawn(move || {
-            while !stage.is_over() {
-                expiry.pass(stage.now());
-                reaper.step(stage.now());
-                thread::yield_now();
-            }
-        });
-        scope.spawn(move || {
-            while !stage.is_over() {
-                compactor.move_all(stage.now());
-                thread::yield_now();
-            }
-        });
-        let _last_call = LastCall(&stage.done);
-        for round in 0..ROUNDS {
-            changes.end_audience();
-            let nobody = stage.listen(&mut changes, &mut random);
-            assert!(nobody.last.is_empty(), "{round}: without an audience nothing is announced");
-            audience.begin();
-            let mut heard = stage.listen(&mut changes, &mut random);
-            stage.pause(&mut changes, &mut heard);
-            let agrees = stage.agrees(&mut changes, &mut heard);
-            stage.pausing.store(false, Ordering::Release);
-            stage.barrier.wait();
-            assert!(agrees, "{round}: {:?}, {} wait", heard.last, tables.metrics().changes_waiting);
-            assert!(heard.faults.is_empty(), "{round}: {:?}", heard.faults);
-        }
-    });
-    assert_eq!(tables.metrics().lost_wakeups, 0);
-}
-
 /// Its seal is in a ring since the silence before when the audience ends, and a change of the new table waits for it.
 #[test]
 fn a_quiet_seal_of_an_earlier_silence_lets_its_successor_go_before_the_next_silence() {
@@ -401,7 +362,7 @@ fn a_quiet_seal_of_an_earlier_silence_lets_its_successor_go_before_the_next_sile
         });
         scope.spawn(|| {
             let mut session = tables.session();
-            while tables.0.change_queue.has_audience() {
+            while tables.0.catalog.find(b"t", &epoch::pin()).is_some_and(Table::has_audience) {
                 thread::yield_now();
             }
             session.batch(now).delete(b"t", b"k").unwrap();

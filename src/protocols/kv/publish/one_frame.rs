@@ -13,6 +13,7 @@ use crate::protocols::kv::report::LockstepTally;
 use crate::protocols::kv::wire::Notification;
 use crate::protocols::native::Admission;
 use crate::protocols::publish::{Subscribers, TopicForm};
+use crate::tables::Audience;
 use crate::zmtp::encode_frame;
 
 /// Appends the frame of a notification. False: the protocol has none for it, and nothing was appended.
@@ -48,8 +49,13 @@ impl OneFramePublisher {
     }
 
     /// The subscribers that it sends to.
-    pub(super) fn subscribers(&mut self) -> &mut Subscribers {
-        &mut self.subscribers
+    pub(super) fn subscribers(&self) -> &Subscribers {
+        &self.subscribers
+    }
+
+    /// From now on subscriptions begin the audience of the tables that they touch.
+    pub(super) fn begins_audience(&mut self, audience: Audience) {
+        super::begins_audience(&mut self.subscribers, audience);
     }
 
     /// Whether there is no subscription.
