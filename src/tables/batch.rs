@@ -43,8 +43,8 @@ pub struct Session {
     wanted_credits: usize,
     /// Messages that found a full queue. The batch sends them when it has released its guard.
     pending_sends: PendingSends,
-    /// The count of tables taken down before the last attempt to create one.
-    taken_down: u64,
+    /// The steps of the reaper before the last attempt to create a table.
+    reaper_steps: u64,
     /// The table that was used last. Most requests are for the same one.
     known: Option<Known>,
     /// Where the slot of the next operation's key may be seen.
@@ -68,7 +68,7 @@ impl Session {
             wanted: 0,
             wanted_credits: 0,
             pending_sends: PendingSends::default(),
-            taken_down: 0,
+            reaper_steps: 0,
             known: None,
             place: Place::NONE,
             lags: Vec::new(),
@@ -156,7 +156,7 @@ impl Session {
     #[must_use]
     pub fn watch(&mut self) -> bool {
         match self.wanted {
-            0 => self.shared.reaper.watch(self.taken_down, self.writer.sleeper()),
+            0 => self.shared.reaper.watch(self.reaper_steps, self.writer.sleeper()),
             MEMORY => self.watch_memory(),
             wanted => self.writer.watch(wanted),
         }
@@ -248,11 +248,11 @@ impl Batch<'_> {
         let room = self.session.local_budget.room(&shared.memory_budget, bytes) != MemoryRoom::None;
         self.session.wanted = 0;
         let table = loop {
-            self.session.taken_down = shared.reaper.taken_down();
+            self.session.reaper_steps = shared.reaper.steps();
             let created = shared.catalog.create(name, announced_name, room, &self.guard);
             // Registered at once, before a later attempt overwrites the count that this one waits for.
             let is_busy = matches!(created, Err(Refusal::Busy));
-            if !is_busy || !shared.reaper.watch(self.session.taken_down, self.session.writer.sleeper()) {
+            if !is_busy || !shared.reaper.watch(self.session.reaper_steps, self.session.writer.sleeper()) {
                 break created?;
             }
         };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam::epoch::Guard;
@@ -23,6 +23,18 @@ use crate::lock::{Mutex, MutexGuard};
 /// With this many tables of one name on their way down, `create` answers `Busy` for a further one. A client that drops
 /// and creates a table in turn then waits for the reaper, and 64 tables of a few KB each are nothing to hold.
 const CLOSING_PER_NAME_MAX: usize = 64;
+
+/// As many tables of all names together, if each is small. See [`closing_max`].
+const CLOSING_MAX: usize = 1_024;
+/// All of them together have no more bytes than that when they were created, unless they are few.
+const CLOSING_BYTES_MAX: usize = 64 << 20;
+
+/// With this many tables on their way down, until their memory is given back, `create` answers `Busy`: as many as their
+/// indexes may be laid out for.
+fn closing_max(expected_keys: usize) -> usize {
+    let each = Table::ALLOCATED_BYTES + usize::try_from(Index::new(expected_keys).bytes()).unwrap_or(usize::MAX / 2);
+    (CLOSING_BYTES_MAX / each).clamp(CLOSING_PER_NAME_MAX, CLOSING_MAX)
+}
 
 /// Bytes of a history in its map, without the name: key and value, and as much free room again in a node.
 const HISTORY_ENTRY_BYTES: usize = 2 * size_of::<(Box<[u8]>, Arc<NameHistory>)>();
@@ -50,6 +62,9 @@ pub(super) struct Catalog {
     hasher: RandomState,
     tables_max: usize,
     expected_keys: usize,
+    closing_max: usize,
+    /// Tables that are deleted, and whose memory is not given back. Raised under `admission`.
+    closing: AtomicUsize,
     /// The highest version of a slot that has left an index, at first the base of all versions. A new slot starts above
     /// it. Written by the reaper before the slot leaves; read under the bucket's lock. So a thread that misses the slot
     /// reads the raised floor.
@@ -88,6 +103,8 @@ impl Catalog {
             hasher: RandomState::new(),
             tables_max,
             expected_keys,
+            closing_max: closing_max(expected_keys),
+            closing: AtomicUsize::new(0),
             floor: CachePadded::new(AtomicU64::new(version_base)),
         }
     }
@@ -190,7 +207,9 @@ impl Catalog {
         let mut admission = self.admission();
         self.check(name, has_room)?;
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
-        if history.len() >= CLOSING_PER_NAME_MAX {
+        // Relaxed: it only bounds how many they are. A session that is refused watches the reaper, which counts them under
+        // a lock afterwards.
+        if history.len() >= CLOSING_PER_NAME_MAX || self.closing.load(Ordering::Relaxed) >= self.closing_max {
             return Err(Refusal::Busy);
         }
         let number = self.registry.reserve().ok_or(Refusal::TooManyTables)?;
@@ -220,6 +239,8 @@ impl Catalog {
         let table = self.registry.share(self.names.get(name)?, guard)?;
         self.change(|names| names.remove(name));
         table.close();
+        // Relaxed: see `create`.
+        self.closing.fetch_add(1, Ordering::Relaxed);
         Some(table)
     }
 
@@ -232,6 +253,12 @@ impl Catalog {
             admission.histories.remove(name);
         }
         self.registry.leave(table.number(), guard);
+    }
+
+    /// Called by the reaper: the memory of a forgotten table is given back.
+    pub(super) fn note_freed(&self) {
+        // Relaxed: see `create`.
+        self.closing.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The number of names that have tables, settled or not.

@@ -53,6 +53,10 @@ const RECHECK: Duration = Duration::from_millis(1);
 
 /// Parts of an index, of up to 8 KiB each, that the reaper frees in one turn: less than half a millisecond.
 const PARTS_FREED: usize = 32;
+/// Forgotten tables that it looks at in one turn.
+const TABLES_FREED: usize = 64;
+/// What a table costs in one piece of work beside its slots, in slots.
+const TABLE_COST: usize = 8;
 
 /// A walk over the buckets of a closed table.
 struct Walk {
@@ -75,13 +79,14 @@ struct LeavingTable {
 }
 
 impl LeavingTable {
-    /// Frees a piece of the table if no other thread sees it any more. True: only the structure is left.
+    /// Frees a piece of the table, of `left` parts at most, if no other thread sees it any more. True: only the structure
+    /// is left.
     ///
     /// **A thread that shares the table** takes its reference from the registry, under a guard, or from the name's
     /// history, under the lock. `Catalog::forget` has taken the table out of both, and the registry's reference is
     /// dropped after all guards that may have seen it. So a thread shares before this call finds the count at one, and
     /// has dropped its reference by then, or it does not find the table. The count stays one: one check is enough.
-    fn dismantle(&mut self) -> bool {
+    fn dismantle(&mut self, left: &mut usize) -> bool {
         if self.parts.is_none() {
             if Arc::strong_count(&self.table) > 1 {
                 return false;
@@ -92,7 +97,9 @@ impl LeavingTable {
         }
         let index = self.table.index();
         let parts = self.parts.get_or_insert_with(|| index.removable());
-        index.remove(&parts.split_off(parts.len().saturating_sub(PARTS_FREED)));
+        let some = parts.split_off(parts.len().saturating_sub(*left));
+        *left -= some.len();
+        index.remove(&some);
         parts.is_empty()
     }
 }
@@ -268,8 +275,21 @@ impl Reaper {
         settled.into_iter().for_each(|number| self.settled(number));
     }
 
-    /// Seals a piece of one deleted table. Tables take turns, so that small ones do not wait for large ones. False: it
-    /// is out of credits.
+    /// Seals a piece of one deleted table, or several small ones. False: it is out of credits.
+    fn seal_some(&mut self, now: Now) -> bool {
+        let mut left = REAPER_CHUNK;
+        while left > 0
+            && let Some(walk) = self.sealing.pop_front()
+        {
+            if !self.seal_piece(walk, now, &mut left) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Seals up to `left` slots of a deleted table. Tables take turns, so that small ones do not wait for large ones.
+    /// False: it is out of credits.
     ///
     /// The table was closed before its message came. The walk visits each bucket once, under the bucket's lock:
     ///
@@ -283,18 +303,17 @@ impl Reaper {
     /// After the visit, without the lock, other threads may change, retire or seal a slot: `Ops::seal` has those races.
     /// The last bucket releases the hold that the table began with. The holds of changes that are not announced remain,
     /// and their last release settles the table (`Table::release_unsettled`).
-    fn seal_some(&mut self, now: Now) -> bool {
-        let Some(mut walk) = self.sealing.pop_front() else { return true };
+    fn seal_piece(&mut self, mut walk: Walk, now: Now, left: &mut usize) -> bool {
         let mut batch = self.session.batch(now);
         let mut ops = batch.ops();
         let mut slots = Vec::with_capacity(CELLS);
-        let mut sealed = 0;
-        while sealed < REAPER_CHUNK {
+        while *left > 0 {
             if ops.credits(CELLS).is_err() {
                 self.sealing.push_front(walk);
                 return false;
             }
             let Some(number) = walk.buckets.pop() else {
+                *left = left.saturating_sub(TABLE_COST);
                 if walk.table.release_unsettled() {
                     drop(batch);
                     self.begin_emptying(walk.table);
@@ -302,7 +321,7 @@ impl Reaper {
                 return true;
             };
             walk.table.index().visit(number, ops.guard, &mut walk.buckets, |slot| slots.push(slot));
-            sealed += slots.len() + 1;
+            *left = left.saturating_sub(slots.len() + 1);
             for slot in slots.drain(..) {
                 let sealed = ops.seal(&walk.table, slot);
                 debug_assert!(sealed.is_ok(), "a bucket's worth of credits was there");
@@ -312,7 +331,18 @@ impl Reaper {
         true
     }
 
-    /// Frees a piece of one settled table. Tables take turns. The reaper raises the floor before it clears the cells.
+    /// Frees the slots of a piece of one settled table, or of several small ones.
+    fn empty_some(&mut self, now: Now) {
+        let mut left = REAPER_CHUNK;
+        while left > 0
+            && let Some(walk) = self.emptying.pop_front()
+        {
+            left = left.saturating_sub(TABLE_COST + self.empty_piece(walk, now, left));
+        }
+    }
+
+    /// Frees up to about `most` slots of one settled table, and returns how many slots and buckets they were. Tables take
+    /// turns. The reaper raises the floor before it clears the cells.
     ///
     /// The table is settled: all its slots are dead and announced, no slot comes in, and no thread changes a word. Two
     /// other threads still look for a key here:
@@ -322,13 +352,12 @@ impl Reaper {
     ///   and then reads the floor, which was raised before this thread took the lock.
     /// - **The publisher** (`Table::unsettled_predecessor`) finds a dead slot whose last change is announced, or none.
     ///   Both mean that the key is settled here.
-    fn empty_some(&mut self, now: Now) {
-        let Some(mut walk) = self.emptying.pop_front() else { return };
+    fn empty_piece(&mut self, mut walk: Walk, now: Now, most: usize) -> usize {
         let mut batch = self.session.batch(now);
         let mut ops = batch.ops();
-        let mut slots = Vec::with_capacity(REAPER_CHUNK + CELLS);
+        let mut slots = Vec::with_capacity(CELLS);
         let mut buckets = Vec::new();
-        while slots.len() + buckets.len() < REAPER_CHUNK
+        while slots.len() + buckets.len() < most
             && let Some(number) = walk.buckets.pop()
         {
             walk.table.index().visit(number, ops.guard, &mut walk.buckets, |slot| slots.push(slot.handle()));
@@ -351,6 +380,7 @@ impl Reaper {
         } else {
             self.emptying.push_back(walk);
         }
+        slots.len() + buckets.len()
     }
 
     /// A settled table is empty. Its number becomes free, and its name loses one table.
@@ -375,13 +405,27 @@ impl Reaper {
         self.leaving.push_back(LeavingTable { table, parts: None });
     }
 
-    /// Frees a piece of one forgotten table. Tables take turns.
+    /// Frees a piece of one forgotten table, or several small ones. Tables take turns.
     fn free_some(&mut self) {
-        let Some(mut leaving) = self.leaving.pop_front() else { return };
+        if self.leaving.is_empty() {
+            return;
+        }
         // The registry's reference is dropped when the epochs have moved on. Each flush helps them to.
         epoch::pin().flush();
-        if !leaving.dismantle() {
-            self.leaving.push_back(leaving);
+        let mut left = PARTS_FREED;
+        for _ in 0..self.leaving.len().min(TABLES_FREED) {
+            if left == 0 {
+                return;
+            }
+            let Some(mut leaving) = self.leaving.pop_front() else { return };
+            match leaving.dismantle(&mut left) {
+                true => {
+                    drop(leaving);
+                    self.shared.catalog.note_freed();
+                    self.shared.reaper.note_freed();
+                }
+                false => self.leaving.push_back(leaving),
+            }
         }
     }
 }

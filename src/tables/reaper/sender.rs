@@ -41,10 +41,18 @@ pub(in crate::tables) struct ReaperSender {
 /// The progress of the reaper, for threads that wait for it.
 #[derive(Default)]
 struct ReaperProgress {
-    /// Tables that have been taken down.
+    /// Tables that have been taken down: their names have room for others.
     taken_down: u64,
-    /// Woken when the next table is taken down.
+    /// Those of them whose memory has been given back.
+    freed: u64,
+    /// Woken when one of both grows.
     sleepers: Vec<Arc<Sleeper>>,
+}
+
+impl ReaperProgress {
+    fn steps(&self) -> u64 {
+        self.taken_down + self.freed
+    }
 }
 
 impl ReaperSender {
@@ -99,19 +107,26 @@ impl ReaperSender {
         self.progress.lock()
     }
 
+    /// How far the reaper has come with tables: a number that grows when one is taken down, and when its memory is given
+    /// back.
+    pub(in crate::tables) fn steps(&self) -> u64 {
+        self.progress().steps()
+    }
+
     /// The number of tables that have been taken down.
+    #[cfg(test)]
     pub(in crate::tables) fn taken_down(&self) -> u64 {
         self.progress().taken_down
     }
 
-    /// Whether more than `before` tables have been taken down. If not, the next one wakes `sleeper`, once.
+    /// Whether more than `before` [`steps`](Self::steps) are done. If not, the next one wakes `sleeper`, once.
     ///
-    /// The session read `before` before its attempt, and the reaper counts a table after `Catalog::forget`. Both take
-    /// the lock. If the count comes first, this call sees it, and the attempt is worth another try. If this call comes
+    /// The session read `before` before its attempt, and the reaper counts a table after `Catalog::forget` and
+    /// `Catalog::note_freed`. Both take the lock. If the count comes first, this call sees it, and the attempt is worth another try. If this call comes
     /// first, the count finds `sleeper` and wakes it.
     pub(in crate::tables) fn watch(&self, before: u64, sleeper: &Arc<Sleeper>) -> bool {
         let mut progress = self.progress();
-        if progress.taken_down > before {
+        if progress.steps() > before {
             return true;
         }
         if !progress.sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
@@ -122,8 +137,17 @@ impl ReaperSender {
 
     /// A table has been taken down, so its name has room for another.
     pub(super) fn note_taken_down(&self) {
+        self.advance(|progress| progress.taken_down += 1);
+    }
+
+    /// The memory of a table has been given back, so there is room for another to be taken down.
+    pub(super) fn note_freed(&self) {
+        self.advance(|progress| progress.freed += 1);
+    }
+
+    fn advance(&self, count: impl FnOnce(&mut ReaperProgress)) {
         let mut progress = self.progress();
-        progress.taken_down += 1;
+        count(&mut progress);
         let sleepers = std::mem::take(&mut progress.sleepers);
         drop(progress);
         sleepers.iter().for_each(|sleeper| sleeper.wake());
