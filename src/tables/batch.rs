@@ -6,6 +6,8 @@
 mod many;
 mod scan;
 
+pub use many::{ManyProgress, PORTION_BYTES};
+
 use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::{Ordering, fence};

@@ -58,7 +58,7 @@ mod version;
 use std::sync::Arc;
 
 pub use announce::{Audience, Changes, Unheard};
-pub use batch::{Batch, Session};
+pub use batch::{Batch, ManyProgress, PORTION_BYTES, Session};
 pub use change::ChangeSink;
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
@@ -139,6 +139,9 @@ pub enum Refusal {
     OutOfMemory,
     /// The limit of `tables_max` is reached.
     TooManyTables,
+    /// A portion of the request was carried out, and a reply follows later. The caller drops the batch, lets others have
+    /// their turns, and goes on in another batch.
+    Unfinished,
     /// Nothing was done, for want of credits, of memory that may be given back, or of a table that must be taken down
     /// first. The caller drops the batch, calls [`Session::wait`], reads the clock and tries again.
     Busy,

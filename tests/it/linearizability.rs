@@ -2,7 +2,6 @@
 //!
 //! In process the clock runs much faster than real time, so that TTLs of a second end in the midst of a race.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use spindle::clock::{Clock, Now};
 use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
-use spindle::tables::{Addition, BackgroundThreads, Batch, Refusal, Session, Tables, TablesConfig};
+use spindle::tables::{Addition, BackgroundThreads, Batch, ManyProgress, Refusal, Session, Tables, TablesConfig};
 
 use crate::checker::{Answer, COUNTER, Request, Span};
 use crate::harness::Server;
@@ -86,6 +85,8 @@ impl Peer for InProcess<'_> {
     fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)> {
         let invoked: Vec<u64> = asks.iter().map(|_| self.world.stamp()).collect();
         let (mut performed, mut refused) = (Vec::new(), None);
+        // How far the next request has come, and the first reading of the clock that it has used.
+        let mut begun = (ManyProgress::default(), None);
         while performed.len() < asks.len() {
             // The clock is read after the requests have come, and again after each wait, as a worker does it.
             let now = self.world.now();
@@ -94,21 +95,22 @@ impl Peer for InProcess<'_> {
                 // Other threads make progress while this one holds its guard and its reading.
                 std::thread::yield_now();
             }
-            // A request for many that had to wait reads it again, for itself and for later requests.
-            let reading = Cell::new(now);
             for (ask, &invoked) in asks.iter().zip(&invoked).skip(performed.len()) {
-                let clock_min = reading.get().nanos();
-                let answers = match answer_in_process(&mut batch, (self.world, self.round), ask, &reading) {
+                let (progress, first) = &mut begun;
+                let answers = match answer_in_process(&mut batch, (self.world, self.round), ask, progress) {
                     Ok(answers) => answers,
                     Err(refusal) => {
+                        if progress.has_begun() {
+                            first.get_or_insert(now);
+                        }
                         refused = Some(refusal);
                         break;
                     }
                 };
                 let span = Span {
                     invoked,
-                    clock_min,
-                    clock_max: reading.get().nanos(),
+                    clock_min: first.take().unwrap_or(now).nanos(),
+                    clock_max: now.nanos(),
                     latest: self.world.now().nanos(),
                     returned: self.world.stamp(),
                 };
@@ -127,21 +129,16 @@ impl Peer for InProcess<'_> {
     }
 }
 
-/// The error if the tables were too busy, or memory has run out in a test that allows it. An UPDATE_MANY or DELETE_MANY
-/// that had to wait leaves its new reading.
+/// The error if the tables were too busy, or memory has run out in a test that allows it.
 fn answer_in_process(
     batch: &mut Batch<'_>,
     (world, round): (&World, u64),
     ask: &Ask,
-    reading: &Cell<Now>,
+    progress: &mut ManyProgress,
 ) -> Result<Vec<Answer>, Refusal> {
-    let read_anew = || {
-        reading.set(world.now());
-        reading.get()
-    };
     let outcome = match ask.many {
         None => answer_about_one(batch, round, ask, || world.now()).map(|answer| vec![answer]),
-        Some(_) => answer_about_many(batch, round, ask, read_anew),
+        Some(_) => answer_about_many(batch, round, ask, progress),
     };
     match outcome {
         Ok(answers) => Ok(answers),
@@ -155,23 +152,22 @@ fn answer_about_many(
     batch: &mut Batch<'_>,
     round: u64,
     ask: &Ask,
-    read_anew: impl Fn() -> Now,
+    progress: &mut ManyProgress,
 ) -> Result<Vec<Answer>, Refusal> {
     let table = table_name(round, ask.table);
     let keys: Vec<Vec<u8>> = ask.each().map(|one| key_name(one.key)).collect();
     let keys = keys.iter().map(Vec::as_slice);
     if let Request::Update(_, ttl) = ask.request {
         let values = values_of(ask);
-        batch.update_many(&table, ttl, keys.zip(values.iter().map(Vec::as_slice)), read_anew)?;
+        batch.update_many(&table, ttl, keys.zip(values.iter().map(Vec::as_slice)), progress)?;
         return Ok(vec![Answer::Ok; values.len()]);
     }
     if ask.request == Request::Delete {
-        let mut deleted = Vec::new();
-        batch.delete_many(&table, keys, &mut deleted, read_anew)?;
+        let deleted = batch.delete_many(&table, keys, progress)?;
         return Ok(deleted.into_iter().map(removed).collect());
     }
     let mut values = Vec::new();
-    batch.get_many(&table, keys, &mut values)?;
+    batch.get_many(&table, keys, progress, &mut values)?;
     Ok(values.into_iter().map(found).collect())
 }
 
@@ -240,7 +236,7 @@ fn answer_of(refusal: Refusal) -> Answer {
         | Refusal::Compacted { .. } => {
             panic!("{refusal:?}: nothing here deserves that")
         }
-        Refusal::OutOfMemory | Refusal::TooManyTables | Refusal::Busy => {
+        Refusal::OutOfMemory | Refusal::TooManyTables | Refusal::Busy | Refusal::Unfinished => {
             panic!("{refusal:?}: there is room enough")
         }
     }

@@ -109,6 +109,7 @@ mod page;
 /// A client that does things that a well-behaved one does not.
 mod peer;
 /// The Python package: its wheel is built, installed and tested against the server.
+mod portions;
 mod python_package;
 /// The same protocol as seen by pyzmq, from `PROTOCOL.md` alone.
 mod pyzmq;

@@ -8,13 +8,13 @@
 
 use std::ops::Deref;
 
-use super::handle::{Busy, HandlerContext, handle};
+use super::handle::{HandlerContext, NotDone, handle};
 use super::permission::may;
 use super::report::WorkerMetrics;
 use super::wire::{Command, Fault, Reason, Reply, Request, TableName, split};
 use crate::clock::Clock;
 use crate::security::Identity;
-use crate::tables::Batch;
+use crate::tables::{Batch, ManyProgress};
 
 /// One of this many requests is timed.
 pub(crate) const TIMED_ONE_OF: u32 = 32;
@@ -27,44 +27,56 @@ pub(super) struct Responder<'w> {
 }
 
 impl Responder<'_> {
-    /// Writes the answer to one message, its envelope and the reply, if the reply has at most `bytes_max` bytes. A message
-    /// that is [`Busy`] has not been answered. False: neither, and it may be tried again. `is_timed`: it was picked, and
-    /// its time in the tables is recorded. The length of a value that a change returns is looked at before the change. A writer
-    /// that comes in between may make the reply longer.
+    /// Writes the answer to one message, its envelope and the reply, or a portion of it, if that has at most `bytes_max`
+    /// bytes. `progress` is that of this message, or new. `is_timed`: it was picked, and its time in the tables is
+    /// recorded. The length of a value that a change returns is looked at before the change. A writer that comes in
+    /// between may make the reply longer.
+    ///
+    /// # Errors
+    /// [`NotDone`]: nothing is written.
     #[inline]
     pub(super) fn answer<F>(
         &self,
         parts: &RequestParts<'_, F>,
-        batch: &mut Batch<'_>,
+        (batch, progress): (&mut Batch<'_>, &mut ManyProgress),
         is_timed: bool,
         bytes_max: Option<usize>,
         mut sink: impl FnMut(&[u8], bool),
-    ) -> Result<bool, Busy>
+    ) -> Result<Answered, NotDone>
     where
         F: Deref<Target = [u8]>,
     {
         let fits = |reply: &Reply<'_>| bytes_max.is_none_or(|most| reply.bytes() <= most);
         if bytes_max.is_some() && !parts.value_to_return(batch).is_none_or(|value| fits(&Reply::Value(value))) {
-            return Ok(false);
+            return Ok(Answered::Starved);
         }
         let timed = is_timed.then(|| self.clock.now().nanos());
         let command = parts.command();
         // The reply is not moved: a copy so soon after its fields were stored waits for the stores.
         let answered = match &parts.request {
-            Ok(request) => handle(request, batch, self.context),
+            Ok(request) => handle(request, batch, self.context, progress),
             Err(fault) => Ok(Reply::Refused(fault.reason)),
         };
         let reply = match &answered {
             Ok(reply) => reply,
-            Err(Busy) => return Err(Busy),
+            Err(not_done) => return Err(*not_done),
         };
         if !command.is_some_and(Command::may_change_elements) && !fits(reply) {
-            return Ok(false);
+            return Ok(Answered::Starved);
         }
-        for frame in parts.envelope {
-            sink(frame, true);
+        if !matches!(reply, Reply::SomeValues { is_first: false, .. }) {
+            for frame in parts.envelope {
+                sink(frame, true);
+            }
         }
         reply.encode(sink);
+        if let Reply::SomeValues { values, is_last: false, .. } = reply {
+            progress.advance(values.len());
+            return Ok(Answered::InPart);
+        }
+        if progress.has_begun() {
+            *progress = ManyProgress::default();
+        }
         let reason = match reply {
             Reply::Refused(reason) => Some(*reason),
             _ => None,
@@ -74,8 +86,19 @@ impl Responder<'_> {
             let nanos = self.clock.now().nanos() - start;
             self.metrics.latencies(command).record(nanos);
         }
-        Ok(true)
+        Ok(Answered::Whole)
     }
+}
+
+/// What was written of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// All that was left of it.
+    Whole,
+    /// A portion. Nothing else may be written before the rest, which comes in further turns.
+    InPart,
+    /// Nothing, since it is too long. The message may be tried again.
+    Starved,
 }
 
 /// The envelope of a message, and its request.
@@ -206,8 +229,9 @@ mod tests {
             let mut reply = Vec::new();
             let parts = RequestParts::read(frames, 1_024);
             let sink = |frame: &[u8], _| reply.push(frame.to_vec());
-            let answered = responder.answer(&parts, &mut batch, true, bytes_max, sink).unwrap();
-            answered.then_some(reply)
+            let progress = &mut ManyProgress::default();
+            let answered = responder.answer(&parts, (&mut batch, progress), true, bytes_max, sink).unwrap();
+            (answered == Answered::Whole).then_some(reply)
         };
         let value = [7; 500];
         answer(&[&[0], b"t"], None).unwrap();

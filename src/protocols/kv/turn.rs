@@ -7,7 +7,8 @@
 //! When the tables refuse a request as busy, the turn has to wait, and the worker serves other connections. It also has
 //! to wait when it asks for a report, because the reporter makes the report. A turn ends when its replies together pass
 //! [`LARGE_REPLIES_BYTES`], so at most one reply goes beyond that bound. This bounds the bytes that a client has not
-//! read, for every sequence of requests. A turn also ends after a page of SCAN, which bounds its time.
+//! read, for every sequence of requests. A turn also ends after a page of SCAN, and after a portion of a request for many
+//! elements, which bounds its time. The rest of such a request is the first of the connection's next turn.
 //!
 //! Two kinds of requests are not carried out: all of a user that is no more as it was when its connection was let in,
 //! and the reads of a connection that has ended. Its changes are made: the client has sent them whole.
@@ -18,10 +19,10 @@ mod timing;
 
 use std::sync::Arc;
 
-use super::handle::{Busy, HandlerContext};
+use super::handle::{HandlerContext, NotDone};
 use super::report::{ClientMetrics, ReportSources, WorkerMetrics};
 use super::reporter::{FinishedReport, ReportClient};
-use super::responder::{RequestParts, Responder};
+use super::responder::{Answered, RequestParts, Responder};
 use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, Reason, split};
 use crate::clock::{Clock, Now};
@@ -29,7 +30,7 @@ use crate::limits::{BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES,
 use crate::protocols::native::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome};
 use crate::security::Identity;
 use crate::stats::Sampler;
-use crate::tables::Session;
+use crate::tables::{ManyProgress, Session};
 use crate::zmtp::{Message, Messages};
 pub(super) use timing::ReplyTimes;
 
@@ -58,6 +59,10 @@ pub(super) struct TableClient {
     user: Option<Identity>,
     /// The generation of the users at which this one was last found to be as it was.
     judged: u64,
+    /// How far its next request has come.
+    progress: ManyProgress,
+    /// A portion of the reply to it is written.
+    is_replying: bool,
 }
 
 impl TableClient {
@@ -72,6 +77,13 @@ impl TableClient {
             self.judged = generation;
         }
         is_current
+    }
+}
+
+impl TableClient {
+    /// Its next request is not carried out any further.
+    fn forget_progress(&mut self) {
+        (self.progress, self.is_replying) = (ManyProgress::default(), false);
     }
 }
 
@@ -123,8 +135,31 @@ impl<'l> ConnectionTurn<'l> {
         !self.is_first && self.waiting.is_ahead_of(command)
     }
 
+    /// How the turn ends with its next request, if it does. `tried`: what has come of it. None: it was not tried, since
+    /// others wait before it.
+    #[inline]
+    fn end(
+        &mut self,
+        tried: Option<Result<Answered, NotDone>>,
+        (command, lacks_memory): (Option<Command>, bool),
+        answered: usize,
+    ) -> Option<TurnOutcome> {
+        if let Some(Ok(Answered::Whole | Answered::InPart)) = tried {
+            self.client.is_replying = tried == Some(Ok(Answered::InPart));
+        }
+        match tried {
+            Some(Ok(Answered::Whole)) => None,
+            Some(Ok(Answered::InPart) | Err(NotDone::Unfinished)) => Some(TurnOutcome::Some(answered)),
+            Some(Ok(Answered::Starved)) => Some(TurnOutcome::Starved(answered)),
+            Some(Err(NotDone::Busy)) | None => {
+                self.wait(command, lacks_memory);
+                Some(TurnOutcome::Parked(answered))
+            }
+        }
+    }
+
     /// Queues the connection with its next request.
-    fn wait(self, command: Option<Command>, lacks_memory: bool) {
+    fn wait(&mut self, command: Option<Command>, lacks_memory: bool) {
         if self.is_first {
             self.waiting.stay(self.id, command, lacks_memory);
         } else {
@@ -157,7 +192,7 @@ impl WorkerState {
         &mut self,
         (messages, bytes): (&Messages, &[u8]),
         outbox: &mut ReplyBuffer,
-        mut turn: ConnectionTurn<'_>,
+        turn: &mut ConnectionTurn<'_>,
         context: &HandlerContext<'_>,
         (begun, arrived): (Now, Now),
     ) -> TurnOutcome {
@@ -186,6 +221,7 @@ impl WorkerState {
                 batch.expect(&fetched, number);
                 let is_timed = picker.picks();
                 if outbox.is_unread() && parts.only_reads() {
+                    turn.client.forget_progress();
                     clients.dropped_requests.add(1);
                 } else if let Some(command) = parts.report() {
                     let Some(made) = turn.made.take() else {
@@ -197,15 +233,12 @@ impl WorkerState {
                 } else {
                     let sink = |frame: &[u8], more| outbox.push(frame, more);
                     let is_held_up = turn.is_held_up(parts.command());
-                    let tried = (!is_held_up).then(|| responder.answer(parts, &mut batch, is_timed, bytes_max, sink));
-                    match tried {
-                        Some(Ok(true)) => {}
-                        Some(Ok(false)) => return TurnOutcome::Starved(answered),
-                        Some(Err(Busy)) | None => {
-                            let lacks_memory = !is_held_up && batch.lacks_memory();
-                            turn.wait(parts.command(), lacks_memory);
-                            return TurnOutcome::Parked(answered);
-                        }
+                    let progress = &mut turn.client.progress;
+                    let tried = (!is_held_up)
+                        .then(|| responder.answer(parts, (&mut batch, progress), is_timed, bytes_max, sink));
+                    let lacks_memory = matches!(tried, Some(Err(NotDone::Busy))) && batch.lacks_memory();
+                    if let Some(outcome) = turn.end(tried, (parts.command(), lacks_memory), answered) {
+                        return outcome;
                     }
                 }
                 if is_timed && let Some(command) = parts.command() {

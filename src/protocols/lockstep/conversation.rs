@@ -20,7 +20,7 @@
 mod tests;
 
 use super::wire::{Argument, ERROR, OK, Opening, Verb};
-use crate::protocols::kv::handle::Busy;
+use crate::protocols::kv::handle::NotDone;
 use crate::protocols::kv::permission::may;
 use crate::protocols::kv::wire::{Command, Reason, Request, TableName};
 use crate::protocols::native::ConnectionState;
@@ -109,13 +109,13 @@ impl ConnectionState for Conversation {
 
 impl Conversation {
     /// Takes one argument, and returns the reply. The last argument of a command is taken when `execute` has carried
-    /// the command out. If that is [`Busy`], nothing has changed, and the same argument has to come again.
+    /// the command out. If that is [`NotDone`], nothing has changed, and the same argument has to come again.
     pub(super) fn take(
         &mut self,
         argument: Argument<'_>,
         bounds: Bounds,
-        execute: impl FnOnce(&Request<'_>) -> Result<Outcome, Busy>,
-    ) -> Result<Answer, Busy> {
+        execute: impl FnOnce(&Request<'_>) -> Result<Outcome, NotDone>,
+    ) -> Result<Answer, NotDone> {
         match &mut self.collected {
             None => Ok(self.open(argument)),
             Some(command) if !command.lacks_one() => {

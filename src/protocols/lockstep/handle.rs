@@ -4,28 +4,29 @@
 //! This module does not receive or send, and does not keep the value.
 
 use super::conversation::Outcome;
-use crate::protocols::kv::handle::{Busy, HandlerContext, handle};
+use crate::protocols::kv::handle::{HandlerContext, NotDone, handle};
 use crate::protocols::kv::wire::{Reason, Reply, Request};
-use crate::tables::Batch;
+use crate::tables::{Batch, ManyProgress};
 
 /// Carries out the request. A value longer than `room` is refused, and is not deleted. A writer that comes in between
 /// may make a deleted value longer.
 ///
 /// # Errors
-/// [`Busy`] if the request must be tried again in another batch.
+/// [`NotDone`] if the request must be tried again in another batch.
 pub(super) fn execute(
     request: &Request<'_>,
     batch: &mut Batch<'_>,
     context: &HandlerContext<'_>,
     room: usize,
-) -> Result<Outcome, Busy> {
+) -> Result<Outcome, NotDone> {
     if let Request::Delete { table, key } = request
         && batch.get(table.name(), key).is_ok_and(|value| value.len() > room)
     {
         return Ok(Err(Reason::OutOfMemory));
     }
     let is_read = matches!(request, Request::Get { .. });
-    Ok(match handle(request, batch, context)? {
+    // No request of this dialect goes in portions.
+    Ok(match handle(request, batch, context, &mut ManyProgress::default())? {
         Reply::Refused(reason) => Err(reason),
         Reply::Value(value) if is_read && value.len() > room => Err(Reason::OutOfMemory),
         Reply::Value(value) => Ok(Some(value.into())),

@@ -258,7 +258,8 @@ impl<S> Connection<S> {
     /// which no PONG comes. It is not known of a client that has to wait before its first PING.
     pub(super) fn is_read_ahead(&self) -> bool {
         let pings = self.parked || self.cutter.has_pings();
-        let has_room = self.inbox.held() < RECEIVE_BYTES && self.outbox.len() < RECEIVE_BYTES;
+        let answers = self.outbox.len() + self.outbox.put_off();
+        let has_room = self.inbox.held() < RECEIVE_BYTES && answers < RECEIVE_BYTES;
         self.is_open() && pings && self.waits() && !self.ended && !self.faulty && has_room
     }
 

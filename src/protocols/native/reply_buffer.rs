@@ -39,6 +39,11 @@ pub struct ReplyBuffer {
     sent: u64,
     /// The frontend holds too much. Written by the owner of the connection, read by the thread that answers.
     tight: bool,
+    /// The last message in it is not whole: the thread that answers appends its further frames in later turns.
+    is_open: bool,
+    /// Commands that were put off to the end of that message, since none may stand between two frames.
+    #[expect(clippy::box_collection, reason = "each connection has room for it, and hardly one has any")]
+    put_off: Option<Box<Vec<u8>>>,
     /// Nobody reads the replies any more. Written by the owner of the connection, read by the thread that answers.
     unread: bool,
     /// When the requests arrived that have not been answered. None: at the last receive, after which nothing read the
@@ -127,6 +132,7 @@ impl ReplyBuffer {
             self.bytes.append(&mut replies.bytes);
         }
         self.large = replies.large.take();
+        self.set_open(replies.is_open);
         self.timed.extend(replies.timed.drain(..).map(|(end, reply)| (before + end, reply)));
     }
 
@@ -145,6 +151,7 @@ impl ReplyBuffer {
     pub(super) fn begin(&mut self, arrived: Now, tight: bool, unread: bool) {
         debug_assert!(self.is_empty() && self.timed.is_empty());
         (self.arrived, self.tight, self.unread) = (Some(arrived), tight, unread);
+        self.is_open = false;
     }
 
     /// An empty buffer for the rest of a turn.
@@ -241,7 +248,21 @@ impl ReplyBuffer {
 
     /// The buffer, for commands and greetings that `zmtp` itself sends.
     pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+        if self.is_open { self.put_off.get_or_insert_default() } else { &mut self.bytes }
+    }
+
+    /// Whether the last message in it is not whole. Its further frames are the next that are appended. Said at the end of
+    /// each turn.
+    pub fn set_open(&mut self, is_open: bool) {
+        self.is_open = is_open;
+        if let Some(commands) = self.put_off.take_if(|_| !is_open) {
+            self.bytes.extend_from_slice(&commands);
+        }
+    }
+
+    /// Bytes of commands that were put off.
+    pub(super) fn put_off(&self) -> usize {
+        self.put_off.as_ref().map_or(0, |commands| commands.len())
     }
 
     /// The bytes to send next, which lie together.
@@ -265,7 +286,7 @@ impl ReplyBuffer {
     pub(super) fn discard(&mut self) {
         self.bytes = Vec::new();
         self.taken = 0;
-        self.large = None;
+        (self.large, self.put_off) = (None, None);
         self.timed = VecDeque::new();
     }
 

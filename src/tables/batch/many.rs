@@ -1,89 +1,233 @@
 //! Requests for many elements of a table. Each element is read or changed atomically, the whole is not.
+//!
+//! ```text
+//! first call ─► judged as a whole ─► a portion ─► others have their turns ─► a portion ─► … ─► done
+//!                  └─► refused: nothing was changed       └── ManyProgress: how far it has come
+//! ```
+//! Between two calls nothing is held but the progress: no guard, no reading of the clock. A call ends when its values
+//! together have [`PORTION_BYTES`], and a change also when it is out of credits. A request goes on with the life of the
+//! table that it has begun with.
+
+use std::fmt;
+use std::sync::Arc;
 
 use super::Batch;
-use crate::clock::Now;
-use crate::tables::Refusal;
 use crate::tables::lookup::find_live;
+use crate::tables::memory_budget::signed;
 use crate::tables::ops::{CREDITS_PER_WRITE, Ops, Write};
 use crate::tables::prefetch::Prefetch;
+use crate::tables::table::Table;
+use crate::tables::{Refusal, TablesShared};
+
+/// Bytes of the values in one portion of a request for many elements. A longer value is a portion by itself.
+pub const PORTION_BYTES: usize = 1 << 20;
+
+/// How far a request for many elements has come. Kept by the caller until the request is done.
+#[derive(Debug, Default)]
+pub struct ManyProgress(Option<Box<Begun>>);
+
+/// A request of which a part is carried out.
+#[derive(Debug, Default)]
+struct Begun {
+    /// The life of the table in which it has begun.
+    life: u64,
+    /// Elements that are dealt with.
+    done: usize,
+    /// Of DELETE_MANY: whether each of the keys until now had an element.
+    deleted: Vec<bool>,
+    /// Of UPDATE_MANY: pairs, and the memory that was admitted for all of them.
+    admitted: (usize, i64),
+    reserved: Option<Reservation>,
+}
+
+impl ManyProgress {
+    /// Elements that are dealt with.
+    #[must_use]
+    pub fn done(&self) -> usize {
+        self.0.as_ref().map_or(0, |begun| begun.done)
+    }
+
+    /// Whether the request has begun.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A long GET_MANY begins, in this life of the table.
+    pub fn begin(&mut self, life: u64) {
+        self.0 = Some(Box::new(Begun { life, ..Begun::default() }));
+    }
+
+    /// So many further elements of a GET_MANY are dealt with.
+    pub fn advance(&mut self, elements: usize) {
+        self.0.iter_mut().for_each(|begun| begun.done += elements);
+    }
+}
+
+/// Memory that counts as used: for the pairs of a request that are yet to be stored.
+struct Reservation {
+    shared: Arc<TablesShared>,
+    bytes: i64,
+}
+
+impl Reservation {
+    fn new(shared: &Arc<TablesShared>, bytes: i64) -> Self {
+        shared.memory_budget.add(bytes);
+        Self { shared: Arc::clone(shared), bytes }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.shared.memory_budget.add(-self.bytes);
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Reservation").field(&self.bytes).finish()
+    }
+}
 
 impl Batch<'_> {
-    /// Appends the value of each key, in order, or `None` for a key without an element.
+    /// Appends the value of each key, in order, or `None` for a key without an element: of all keys if the request has not
+    /// begun, and otherwise of a portion of the rest. Returns the life of the table, for [`ManyProgress::begin`].
     ///
     /// # Errors
-    /// `TableNotFound`. `values` may then have some of the values.
+    /// `TableNotFound`: also if the life of the table in which the request has begun is over. `values` may then have some
+    /// of the values.
     pub fn get_many<'b, 'k>(
         &'b mut self,
         table: &[u8],
         keys: impl Iterator<Item = &'k [u8]> + Clone,
+        progress: &ManyProgress,
         values: &mut Vec<Option<&'b [u8]>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<u64, Refusal> {
         self.on(table, |ops, table| {
+            let most = match &progress.0 {
+                Some(begun) => begun.goes_on_in(table).map(|()| PORTION_BYTES)?,
+                None => usize::MAX,
+            };
+            let keys = keys.skip(progress.done());
             let mut ahead = Prefetch::of(keys.clone());
+            let mut bytes = 0;
             for key in keys {
-                match find_live(table, key, ahead.step(table, ops.guard), ops.guard, ops.now) {
-                    Ok(entry) => values.push(Some(entry.value())),
-                    Err(Refusal::KeyNotFound) => values.push(None),
+                let value = match find_live(table, key, ahead.step(table, ops.guard), ops.guard, ops.now) {
+                    Ok(entry) => Some(entry.value()),
+                    Err(Refusal::KeyNotFound) => None,
                     Err(refusal) => return Err(refusal),
+                };
+                bytes += value.map_or(0, <[u8]>::len);
+                if bytes > most && !values.is_empty() {
+                    break;
                 }
+                values.push(value);
             }
-            Ok(())
+            Ok(table.generation())
         })
     }
 
     /// Adds or replaces each pair, one by one and in order. `ttl` as in [`Batch::update`].
     ///
-    /// It may wait for the publisher between two pairs. It then holds no guard, and reads the clock, `now`, afterwards.
-    ///
     /// # Errors
     /// `TableNotFound`: the pairs that were applied before the table was deleted remain committed.
-    /// `OutOfMemory`, `Busy`: the call has changed no element. The exception is a key that agrees with 15 others in 32
-    /// bits of the hash: it is refused as `OutOfMemory`, and the pairs before it remain committed.
+    /// `OutOfMemory`: the call has changed no element. The exception is a key that agrees with 15 others in 32 bits of the
+    /// hash: it is refused as `OutOfMemory`, and the pairs before it remain committed.
+    /// `Unfinished`, `Busy`: the caller calls again, in another batch and with this progress.
     pub fn update_many<'p>(
         &mut self,
         table: &[u8],
         ttl: Option<u32>,
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
-        now: impl Fn() -> Now,
+        progress: &mut ManyProgress,
     ) -> Result<(), Refusal> {
+        let begun = progress.0.take();
         let table = self.share(table)?;
-        let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), ttl);
-        self.ops().admit(needed)?;
-        self.credits_for(count)?;
+        let mut begun = match begun {
+            Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
+            None => {
+                let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), ttl);
+                self.ops().admit(needed)?;
+                self.credits_for(count)?;
+                Begun { life: table.generation(), admitted: (count, needed), ..Begun::default() }
+            }
+        };
+        // What was admitted for the rest counts when it is stored.
+        begun.reserved = None;
+        let outcome = self.update_some(&table, ttl, pairs.skip(begun.done), &mut begun.done);
+        if matches!(outcome, Err(Refusal::Unfinished | Refusal::Busy)) {
+            begun.reserve_rest(&self.session.shared);
+            progress.0 = Some(Box::new(begun));
+        }
+        outcome
+    }
+
+    /// Stores pairs until they are a portion.
+    fn update_some<'p>(
+        &mut self,
+        table: &Table,
+        ttl: Option<u32>,
+        pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
+        done: &mut usize,
+    ) -> Result<(), Refusal> {
         let mut ahead = Prefetch::of(pairs.clone().map(|(key, _)| key));
+        let mut bytes = 0;
         for (key, value) in pairs {
-            let place = ahead.step(&table, &self.guard);
-            self.change_one(&now, |ops| {
+            if bytes > 0 && bytes + value.len() > PORTION_BYTES {
+                return Err(Refusal::Unfinished);
+            }
+            let place = ahead.step(table, &self.guard);
+            self.change_one(|ops| {
                 // The memory of this pair has been admitted with the others.
                 (ops.admitted, ops.place) = (true, place);
-                ops.put(&table, Write::update(key, value, ttl)).map(drop)
+                ops.put(table, Write::update(key, value, ttl)).map(drop)
             })?;
+            bytes += value.len();
+            *done += 1;
         }
         Ok(())
     }
 
-    /// Deletes each key, one by one and in order. Appends whether it had an element.
-    ///
-    /// It may wait as [`Batch::update_many`] does.
+    /// Deletes each key, one by one and in order. Returns whether each had an element.
     ///
     /// # Errors
     /// `TableNotFound`: the keys that were deleted before the table was deleted remain so.
-    /// `Busy`: the call has changed no element.
+    /// `Busy`: the caller calls again, in another batch and with this progress.
     pub fn delete_many<'k>(
         &mut self,
         table: &[u8],
         keys: impl Iterator<Item = &'k [u8]> + Clone,
-        deleted: &mut Vec<bool>,
-        now: impl Fn() -> Now,
-    ) -> Result<(), Refusal> {
+        progress: &mut ManyProgress,
+    ) -> Result<Vec<bool>, Refusal> {
+        let begun = progress.0.take();
         let table = self.share(table)?;
-        self.credits_for(keys.clone().count())?;
+        let mut begun = match begun {
+            Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
+            None => {
+                self.credits_for(keys.clone().count())?;
+                Begun { life: table.generation(), ..Begun::default() }
+            }
+        };
+        let outcome = self.delete_some(&table, keys.skip(begun.deleted.len()), &mut begun.deleted);
+        if outcome == Err(Refusal::Busy) {
+            progress.0 = Some(Box::new(begun));
+            return Err(Refusal::Busy);
+        }
+        outcome.map(|()| begun.deleted)
+    }
+
+    fn delete_some<'k>(
+        &mut self,
+        table: &Table,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        deleted: &mut Vec<bool>,
+    ) -> Result<(), Refusal> {
         let mut ahead = Prefetch::of(keys.clone());
         for key in keys {
-            let place = ahead.step(&table, &self.guard);
-            deleted.push(self.change_one(&now, |ops| {
+            let place = ahead.step(table, &self.guard);
+            deleted.push(self.change_one(|ops| {
                 ops.place = place;
-                match ops.remove(&table, key, None) {
+                match ops.remove(table, key, None) {
                     Ok(_) => Ok(true),
                     Err(Refusal::KeyNotFound) => Ok(false),
                     Err(refusal) => Err(refusal),
@@ -99,27 +243,27 @@ impl Batch<'_> {
         self.ops().credits((CREDITS_PER_WRITE * changes).min(capacity))
     }
 
-    /// Makes one change of many. While it is busy, it waits for the publisher without a guard, and reads the clock
-    /// afterwards.
-    fn change_one<R>(
-        &mut self,
-        now: &impl Fn() -> Now,
-        mut change: impl FnMut(&mut Ops<'_>) -> Result<R, Refusal>,
-    ) -> Result<R, Refusal> {
-        loop {
-            let outcome = change(&mut self.ops());
-            if !matches!(outcome, Err(Refusal::Busy)) {
-                // While the later changes are made.
-                self.free_replaced();
-                return outcome;
-            }
-            self.session.writer.tell();
-            let session = &mut *self.session;
-            self.guard.repin_after(|| {
-                session.pending_sends.run(&session.shared);
-                session.wait();
-            });
-            self.now = now();
+    /// Makes one change of many.
+    fn change_one<R>(&mut self, change: impl FnOnce(&mut Ops<'_>) -> Result<R, Refusal>) -> Result<R, Refusal> {
+        let outcome = change(&mut self.ops());
+        if outcome.is_ok() {
+            // While the later changes are made.
+            self.free_replaced();
         }
+        outcome
+    }
+}
+
+impl Begun {
+    /// `TableNotFound` if this is another life of the table.
+    fn goes_on_in(&self, table: &Table) -> Result<(), Refusal> {
+        if self.life == table.generation() { Ok(()) } else { Err(Refusal::TableNotFound) }
+    }
+
+    /// Keeps the memory that was admitted for the pairs that are left.
+    fn reserve_rest(&mut self, shared: &Arc<TablesShared>) {
+        let (pairs, bytes) = self.admitted;
+        let [pairs, left] = [pairs.max(1), pairs.saturating_sub(self.done)].map(signed);
+        self.reserved = Some(Reservation::new(shared, bytes.max(0) / pairs * left));
     }
 }

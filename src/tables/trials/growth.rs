@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam::epoch;
 
 use super::super::memory_budget::{MemoryBudget, entry_bytes};
-use super::super::{BackgroundThreads, Refusal, Session, Tables, TablesConfig};
+use super::super::{BackgroundThreads, ManyProgress, Refusal, Session, Tables, TablesConfig};
 use super::alone::alone;
 use super::waiting::counted;
 use super::{TablesRig, set, settings};
@@ -217,7 +217,7 @@ fn many_pairs_at_the_limit_wait_for_looks_and_are_all_stored() {
         scope.spawn(|| {
             // Eight allowances of replaced values in one request.
             let pairs = (0..256).map(|_| (&b"k"[..], &value[..]));
-            assert_eq!(session.batch(now).update_many(b"t", None, pairs, || now), Ok(()));
+            assert_eq!(session.batch(now).update_many(b"t", None, pairs, &mut ManyProgress::default()), Ok(()));
             done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossbeam::epoch;
 
-use super::super::{Refusal, TablesConfig};
+use super::super::{ManyProgress, Refusal, TablesConfig};
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 
@@ -29,7 +29,10 @@ fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
     let pairs = many.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
     let mut session = rig.another();
     let before = rig.tables_metrics().tables[0].elements;
-    assert_eq!(session.batch(rig.now()).update_many(b"t", None, pairs, || rig.now()), Err(Refusal::OutOfMemory));
+    assert_eq!(
+        session.batch(rig.now()).update_many(b"t", None, pairs, &mut ManyProgress::default()),
+        Err(Refusal::OutOfMemory)
+    );
     assert_eq!(rig.tables_metrics().tables[0].elements, before, "nothing of it was stored");
 }
 
@@ -68,7 +71,7 @@ fn deadlines_are_refused_at_the_limit_as_well() {
         let key = format!("{:016}", 1_000 + granted);
         let mut session = rig.0.session.borrow_mut();
         let mut batch = session.batch(rig.now());
-        batch.update_many(b"t", ttl, [(key.as_bytes(), &b"value"[..])].into_iter(), || rig.now())
+        batch.update_many(b"t", ttl, [(key.as_bytes(), &b"value"[..])].into_iter(), &mut ManyProgress::default())
     };
     assert_eq!(many(Some(1_000)), Err(Refusal::OutOfMemory), "pairs of many are admitted with their deadlines");
     assert_eq!(many(Some(0)), Ok(()), "a TTL of 0 is no deadline");
@@ -155,14 +158,17 @@ fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
     let rig = TablesRig::new();
     let mut session = rig.another();
     let pairs = [(b"a".as_slice(), b"1".as_slice()), (b"b", b"2"), (b"a", b"3")];
-    session.batch(rig.now()).update_many(b"t", Some(5), pairs.into_iter(), || rig.now()).unwrap();
+    session.batch(rig.now()).update_many(b"t", Some(5), pairs.into_iter(), &mut ManyProgress::default()).unwrap();
     let mut batch = session.batch(rig.now());
     let mut values = Vec::new();
-    batch.get_many(b"t", [b"a".as_slice(), b"x", b"b"].into_iter(), &mut values).unwrap();
+    batch.get_many(b"t", [b"a".as_slice(), b"x", b"b"].into_iter(), &ManyProgress::default(), &mut values).unwrap();
     assert_eq!(values, [Some(b"3".as_slice()), None, Some(b"2")]);
     assert_eq!(batch.get_entry(b"t", b"b", || rig.now()).unwrap().remaining_millis, Some(5_000));
     let mut none = Vec::new();
-    assert_eq!(batch.get_many(b"u", std::iter::empty(), &mut none), Err(Refusal::TableNotFound));
+    assert_eq!(
+        batch.get_many(b"u", std::iter::empty(), &ManyProgress::default(), &mut none),
+        Err(Refusal::TableNotFound)
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use crossbeam::epoch;
 
 use super::super::failpoint::{Failpoint, hooks};
-use super::super::{Refusal, Session};
+use super::super::{ManyProgress, Refusal, Session};
 use super::alone::alone;
 use super::{TablesRig, settings};
 use crate::clock::Now;
@@ -136,7 +136,7 @@ fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
         (
             |batch| {
                 let mut values = Vec::new();
-                batch.get_many(b"t", [&b"k"[..]].into_iter(), &mut values)?;
+                batch.get_many(b"t", [&b"k"[..]].into_iter(), &ManyProgress::default(), &mut values)?;
                 Ok(values[0].unwrap().to_vec())
             },
             b"first",

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crossbeam::epoch;
 
 use super::super::slot::count::SLOTS;
-use super::super::{BackgroundThreads, Changes, Refusal, Session, Tables, TablesConfig};
+use super::super::{BackgroundThreads, Changes, ManyProgress, Refusal, Session, Tables, TablesConfig};
 use super::alone::{alone, entries as live};
 use super::{TablesRig, settings};
 use crate::clock::{Clock, Now};
@@ -71,7 +71,7 @@ fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
                     most.set(live().max(most.get()));
                     (&key[..], &value[..])
                 });
-                session.batch(rig.now()).update_many(b"t", None, pairs, || rig.now()).unwrap();
+                session.batch(rig.now()).update_many(b"t", None, pairs, &mut ManyProgress::default()).unwrap();
                 rig.publish();
             }
             let most = most.get();
@@ -150,7 +150,10 @@ fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
             let writer = scope.spawn(move || {
                 let keys: Vec<_> = (0..MANY_MAX).map(key).collect();
                 let pairs = keys.iter().map(|key| (&key[..], &b"value"[..]));
-                session.batch(Now::from_millis(1)).update_many(b"t", None, pairs, || Now::from_millis(1)).unwrap();
+                session
+                    .batch(Now::from_millis(1))
+                    .update_many(b"t", None, pairs, &mut ManyProgress::default())
+                    .unwrap();
             });
             // From then on the writer waits until changes are announced.
             while tables.metrics().writer_waits == 0 {

@@ -34,18 +34,20 @@ impl WorkerState {
         &mut self,
         (messages, bytes): (&Messages, &[u8]),
         outbox: &mut ReplyBuffer,
-        turn: ConnectionTurn<'_>,
+        mut turn: ConnectionTurn<'_>,
         context: &HandlerContext<'_>,
     ) -> TurnOutcome {
         if !turn.client.is_current() {
             // Its connection is about to be closed.
+            turn.client.forget_progress();
             self.clients.dropped_requests.add(messages.len() as u64);
             return TurnOutcome::All;
         }
         let begun = self.clock.now();
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
-        let outcome = self.answer_all((messages, bytes), outbox, turn, context, (begun, arrived));
+        let outcome = self.answer_all((messages, bytes), outbox, &mut turn, context, (begun, arrived));
+        outbox.set_open(turn.client.is_replying);
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.clock.now();
         if self.report.slow.is_slow(arrived.nanos_until(now)) {

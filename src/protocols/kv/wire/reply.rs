@@ -48,6 +48,16 @@ pub enum Reply<'b> {
     Version(u64),
     /// GET_MANY: for each key its value, in order.
     Values(Vec<Option<&'b [u8]>>),
+    /// A portion of the reply to GET_MANY: of some keys the values. A server sends the portions of a reply one after the
+    /// other, so a client has [`Reply::Values`].
+    SomeValues {
+        /// The values.
+        values: Vec<Option<&'b [u8]>>,
+        /// The reply begins with them.
+        is_first: bool,
+        /// The reply ends with them.
+        is_last: bool,
+    },
     /// LIST_TABLES
     Tables(Vec<TableLine>),
     /// STATS, as JSON.
@@ -107,7 +117,9 @@ impl<'b> Reply<'b> {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Value(value) | Self::Entry { value, .. } => value.len(),
-            Self::Values(values) => values.iter().flatten().map(|value| value.len()).sum(),
+            Self::Values(values) | Self::SomeValues { values, .. } => {
+                values.iter().flatten().map(|value| value.len()).sum()
+            }
             Self::Tables(tables) => tables.iter().map(|table| table.name.len() + size_of::<u64>()).sum(),
             Self::Stats(json) => json.len(),
             Self::Page { rows, .. } => rows.bytes(),
@@ -144,7 +156,8 @@ impl<'b> Reply<'b> {
                 sink(&[OK], true);
                 sink(&version.to_be_bytes(), false);
             }
-            Self::Values(values) => encode_values(&mut sink, values),
+            Self::Values(values) => encode_values(&mut sink, values, (true, true)),
+            Self::SomeValues { values, is_first, is_last } => encode_values(&mut sink, values, (*is_first, *is_last)),
             Self::Tables(tables) => encode_tables(&mut sink, tables),
             Self::Stats(json) => {
                 sink(&[OK], true);
@@ -218,13 +231,15 @@ impl<'b> Reply<'b> {
     }
 }
 
-fn encode_values(sink: &mut impl FnMut(&[u8], bool), values: &[Option<&[u8]>]) {
-    sink(&[OK], !values.is_empty());
+fn encode_values(sink: &mut impl FnMut(&[u8], bool), values: &[Option<&[u8]>], (is_first, is_last): (bool, bool)) {
+    if is_first {
+        sink(&[OK], !values.is_empty() || !is_last);
+    }
     let mut left = values.len();
     for value in values {
         left -= 1;
         sink(&[if value.is_some() { OK } else { ERROR }], true);
-        sink(value.unwrap_or_default(), left > 0);
+        sink(value.unwrap_or_default(), left > 0 || !is_last);
     }
 }
 

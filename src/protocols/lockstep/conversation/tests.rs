@@ -191,10 +191,10 @@ impl Pair {
     fn take(&mut self, argument: &OwnedArgument, is_busy: bool) {
         let Self { conversation, tables, model } = self;
         let before = (conversation.completes(), conversation.held_bytes());
-        let first = is_busy.then(|| conversation.take(argument.borrow(), BOUNDS, |_| Err(Busy)));
+        let first = is_busy.then(|| conversation.take(argument.borrow(), BOUNDS, |_| Err(NotDone::Busy)));
         let answer = match first {
             Some(Ok(answer)) => answer,
-            Some(Err(Busy)) | None => {
+            Some(Err(_)) | None => {
                 assert_eq!((conversation.completes(), conversation.held_bytes()), before, "nothing has changed");
                 let execute = |request: &Request<'_>| {
                     assert!(before.0 == Some(request.command()), "only the last argument executes");

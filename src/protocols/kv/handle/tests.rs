@@ -1,0 +1,302 @@
+//! Requests against the tables, and their replies.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use super::*;
+use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
+use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
+use crate::tables::{Session, Tables, TablesConfig};
+
+const NOW: Now = Now::from_millis(1_000);
+const T: TableName<'static> = TableName::spelt(b"t\0");
+const K: &[u8] = b"k";
+const V: &[u8] = b"v";
+
+fn session(changes_per_writer: usize) -> Session {
+    let (tables, _backstage) = Tables::new(TablesConfig {
+        expected_keys: 0,
+        memory_max: 1 << 30,
+        tables_max: 1,
+        changes_per_writer,
+        version_base: 0,
+    });
+    tables.session()
+}
+
+fn context<'c>(stats: &'c dyn Fn() -> String, now: &'c dyn Fn() -> Now) -> HandlerContext<'c> {
+    HandlerContext {
+        stats,
+        now,
+        reply_bytes_max: REPLY_BYTES_MAX,
+        page_bytes_max: SCAN_BYTES_MAX,
+        value_max: 1_024,
+        start_wall_millis: 0,
+        may_read: None,
+    }
+}
+
+/// The replies to requests that are handled one after the other in one batch, as text.
+fn replies(requests: &[Request<'_>]) -> Vec<String> {
+    let mut session = session(64);
+    let mut batch = session.batch(NOW);
+    let stats = || "{}".to_owned();
+    let context = context(&stats, &|| NOW);
+    requests
+        .iter()
+        .map(|request| format!("{:?}", handle(request, &mut batch, &context, &mut ManyProgress::default()).unwrap()))
+        .collect()
+}
+
+fn text(reply: &Reply<'_>) -> String {
+    format!("{reply:?}")
+}
+
+#[test]
+fn every_command_has_its_reply() {
+    let update = || Request::Update { table: T, key: K, value: V, ttl: Some(1) };
+    let line = TableLine { name: Box::from(&b"t\0"[..]), elements: 1 };
+    let page = |fields| Request::Scan { table: T, cursor: b"", count: 1, fields, prefix: b"" };
+    let script: [(Request<'_>, Reply<'_>); 22] = [
+        (Request::CreateTable { table: T }, Reply::Done),
+        (update(), Reply::Done),
+        (Request::Get { table: T, key: K }, Reply::Value(V)),
+        (Request::Touch { table: T, key: K, ttl: 0 }, Reply::Done),
+        (Request::GetMany { table: T, keys: &[b"j", K] }, Reply::Values(vec![None, Some(V)])),
+        (Request::ListTables, Reply::Tables(vec![line])),
+        (Request::Delete { table: T, key: K }, Reply::Value(V)),
+        (Request::UpdateMany { table: T, ttl: None, pairs: &[[K, V]] }, Reply::Done),
+        (Request::Get { table: T, key: K }, Reply::Value(V)),
+        (Request::Ping, Reply::Done),
+        (Request::Stats, Reply::Stats("{}".to_owned())),
+        (page(ScanFields::Value), Reply::Page { next: Vec::new(), rows: ScanRows::Value(vec![[K, V]]) }),
+        (Request::DeleteMany { table: T, keys: &[b"j", K] }, Reply::Statuses(vec![false, true])),
+        (page(ScanFields::Key), Reply::Page { next: Vec::new(), rows: ScanRows::Key(Vec::new()) }),
+        (Request::Increment { table: T, key: K, delta: 1, ttl: None }, Reply::Sum { sum: 1, version: 6 }),
+        (Request::GetAndTouch { table: T, key: K, ttl: 0 }, Reply::Value(b"1")),
+        (Request::GetAndTouch { table: T, key: b"j", ttl: 0 }, Reply::Refused(Reason::KeyNotFound)),
+        (
+            Request::Scan { table: T, cursor: b"forged", count: 1, fields: ScanFields::Key, prefix: b"" },
+            Reply::Refused(Reason::BadCursor),
+        ),
+        (Request::DeleteTable { table: T }, Reply::Done),
+        (update(), Reply::Refused(Reason::TableNotFound)),
+        (Request::DeleteTable { table: T }, Reply::Refused(Reason::TableNotFound)),
+        (Request::CreateTable { table: T }, Reply::Done),
+    ];
+    let (requests, expected): (Vec<_>, Vec<_>) = script.into_iter().unzip();
+    assert_eq!(replies(&requests), expected.iter().map(text).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_version_goes_out_and_comes_back() {
+    let mut session = session(64);
+    let mut batch = session.batch(NOW);
+    let stats = String::new;
+    let context = context(&stats, &|| NOW);
+    let mut answer =
+        |request: Request<'_>| match handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap() {
+            Reply::Version(version) | Reply::Entry { version, .. } => version,
+            Reply::Refused(Reason::VersionMismatch { current }) => current,
+            Reply::Done | Reply::Value(_) => 0,
+            other => panic!("{other:?}"),
+        };
+    let swap = |expected| Request::CompareAndSwap { table: T, key: K, expected, value: V, ttl: None };
+    answer(Request::CreateTable { table: T });
+    let absent = answer(swap(7));
+    assert_eq!(absent, 0);
+    let first = answer(swap(0));
+    assert!(first > 0);
+    assert_eq!(answer(swap(0)), first);
+    assert_eq!(answer(Request::GetEntry { table: T, key: K }), first);
+    let second = answer(swap(first));
+    assert!(second > first);
+    let delete = |expected| Request::CompareAndDelete { table: T, key: K, expected };
+    assert_eq!(answer(delete(first)), second);
+    assert_eq!(answer(delete(second)), 0);
+}
+
+#[test]
+fn a_page_has_the_fields_that_were_asked_for() {
+    let mut session = session(64);
+    let stats = String::new;
+    let later = || Now::from_millis(1_500);
+    let context = HandlerContext { start_wall_millis: 7_000, ..context(&stats, &later) };
+    let mut batch = session.batch(NOW);
+    let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(2) };
+    for request in [Request::CreateTable { table: T }, update] {
+        assert_eq!(
+            text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap()),
+            text(&Reply::Done)
+        );
+    }
+    let entry = EntryRow { key: K, value: V, version: 1, remaining_millis: Some(1_500) };
+    let mirror = MirrorRow { key: K, value: V, version: 1, deadline_millis: Some(10_000), mark: RowMark::Ahead };
+    for (fields, rows) in [
+        (ScanFields::Key, ScanRows::Key(vec![K])),
+        (ScanFields::Value, ScanRows::Value(vec![[K, V]])),
+        (ScanFields::Entry, ScanRows::Entry(vec![entry])),
+        (ScanFields::Mirror, ScanRows::Mirror(vec![mirror])),
+    ] {
+        let request: Request<'_> = Request::Scan { table: T, cursor: b"", count: 10, fields, prefix: b"k" };
+        let expected = text(&Reply::Page { next: Vec::new(), rows });
+        assert_eq!(text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap()), expected);
+    }
+}
+
+#[test]
+fn a_reply_that_is_too_long_is_refused_before_it_is_built() {
+    const VALUE: &[u8] = &[7; 16 << 20];
+    let mut session = session(64);
+    let mut batch = session.batch(NOW);
+    let stats = String::new;
+    let context = context(&stats, &|| NOW);
+    let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
+    for request in [Request::CreateTable { table: T }, update] {
+        assert_eq!(
+            text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap()),
+            text(&Reply::Done)
+        );
+    }
+    let mut ask = |keys: &[&[u8]]| {
+        let (mut progress, mut count) = (ManyProgress::default(), 0);
+        loop {
+            match handle(&Request::GetMany { table: T, keys }, &mut batch, &context, &mut progress) {
+                Ok(Reply::SomeValues { values, is_first, is_last }) => {
+                    assert_eq!(is_first, count == 0);
+                    let some = values.iter().flatten().count();
+                    assert!(some <= 1, "each is a portion");
+                    count += some;
+                    progress.advance(values.len());
+                    if is_last {
+                        return Ok(count);
+                    }
+                }
+                other => return Err(format!("{other:?}")),
+            }
+        }
+    };
+    assert_eq!(ask(&[K; 64]), Ok(64), "a gigabyte");
+    assert_eq!(ask(&[K; 65]), Err(format!("{:?}", Ok::<_, NotDone>(Reply::Refused(Reason::ReplyTooLong)))));
+    assert_eq!(ask(&[&[K][..], &[&b"absent"[..]; 1023]].concat()), Ok(1));
+}
+
+/// A portion is written while others change what it is about.
+#[test]
+fn a_reply_that_has_begun_goes_on_whatever_becomes_of_its_table() {
+    let long = vec![7; PORTION_BYTES];
+    let mut session = session(256);
+    let stats = String::new;
+    let context = HandlerContext { reply_bytes_max: 3 * PORTION_BYTES, ..context(&stats, &|| NOW) };
+    let keys: [&[u8]; 4] = [b"a", b"b", b"none", b"c"];
+    let get: Request<'_> = Request::GetMany { table: T, keys: &keys };
+    let changes: [Request<'_>; 3] =
+        [Request::Ping, Request::Delete { table: T, key: b"b" }, Request::DeleteTable { table: T }];
+    for change in &changes {
+        let mut batch = session.batch(NOW);
+        let [create, drop]: [Request<'_>; 2] = [Request::CreateTable { table: T }, Request::DeleteTable { table: T }];
+        let _made = handle(&create, &mut batch, &context, &mut ManyProgress::default());
+        let pairs: [[&[u8]; 2]; 3] = [[b"a", &long], [b"b", &long], [b"c", &long]];
+        let mut progress = ManyProgress::default();
+        let update: Request<'_> = Request::UpdateMany { table: T, ttl: None, pairs: &pairs };
+        while handle(&update, &mut batch, &context, &mut progress) == Err(NotDone::Unfinished) {}
+        let mut progress = ManyProgress::default();
+        let mut frames = Vec::new();
+        let mut count = 0;
+        while !matches!(frames.last(), Some((_, false))) {
+            let reply = handle(&get, &mut batch, &context, &mut progress).unwrap();
+            reply.encode(|frame, more| frames.push((frame.len(), more)));
+            let Reply::SomeValues { values, .. } = &reply else { panic!("{reply:?}") };
+            let told = values.len();
+            progress.advance(told);
+            count += 1;
+            if count == 1 {
+                handle(change, &mut batch, &context, &mut ManyProgress::default()).unwrap();
+            }
+        }
+        let lengths: Vec<_> = frames.iter().skip(2).step_by(2).map(|(length, _)| *length).collect();
+        let whole = PORTION_BYTES;
+        let expected = match change {
+            Request::Ping => [whole, whole, 0, whole],
+            Request::Delete { .. } => [whole, 0, 0, whole],
+            _ => [whole, 0, 0, 0],
+        };
+        assert_eq!((frames.len(), &lengths[..]), (9, &expected[..]), "{change:?}");
+        let _dropped = handle(&drop, &mut batch, &context, &mut ManyProgress::default());
+    }
+}
+
+/// The bound was a gigabyte, however little memory there was.
+#[test]
+fn a_reply_that_is_too_long_for_the_memory_is_refused() {
+    let mut session = session(64);
+    let mut batch = session.batch(NOW);
+    let stats = String::new;
+    let context = HandlerContext { reply_bytes_max: 30, ..context(&stats, &|| NOW) };
+    let mut answer =
+        |request: Request<'_>| text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap());
+    let too_long = text(&Reply::Refused(Reason::ReplyTooLong));
+    answer(Request::CreateTable { table: T });
+    answer(Request::Update { table: T, key: K, value: &[7; 15], ttl: None });
+    assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 2] }), text(&Reply::Values(vec![Some(&[7; 15]); 2])));
+    assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 3] }), too_long);
+    assert_ne!(answer(Request::ListTables), too_long);
+    let summary = TableSummary { name: Box::from([b'n'; 23]), elements: 1, bytes: 1 };
+    assert_eq!(text(&tables(vec![summary], context.reply_bytes_max)), too_long);
+}
+
+#[test]
+fn the_name_is_one_however_it_is_spelt() {
+    let bare = TableName::spelt(b"t");
+    let requests = [
+        Request::CreateTable { table: T },
+        Request::CreateTable { table: bare },
+        Request::Get { table: bare, key: K },
+        Request::CreateTable { table: TableName::spelt(b"u") },
+    ];
+    let expected = [
+        Reply::Done,
+        Reply::Refused(Reason::TableExists),
+        Reply::Refused(Reason::KeyNotFound),
+        Reply::Refused(Reason::TooManyTables),
+    ];
+    assert_eq!(replies(&requests), expected.map(|reply| text(&reply)));
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_absent() {
+    let mut session = session(64);
+    let stats = String::new;
+    let context = context(&stats, &|| NOW);
+    let mut at = |millis, request: Request<'_>| {
+        let mut batch = session.batch(Now::from_millis(millis));
+        text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap())
+    };
+    at(1_000, Request::CreateTable { table: T });
+    at(1_000, Request::Update { table: T, key: K, value: V, ttl: Some(2) });
+    let get = || Request::Get { table: T, key: K };
+    assert_eq!(at(2_999, get()), text(&Reply::Value(V)));
+    assert_eq!(at(3_000, get()), text(&Reply::Refused(Reason::KeyNotFound)));
+}
+
+#[test]
+fn a_busy_request_has_not_been_looked_at() {
+    let mut session = session(64);
+    let stats = String::new;
+    let context = context(&stats, &|| NOW);
+    let mut batch = session.batch(NOW);
+    let create: Request<'_> = Request::CreateTable { table: T };
+    handle(&create, &mut batch, &context, &mut ManyProgress::default()).unwrap();
+    let values: Vec<[u8; 1]> = (0..=255).map(|number| [number]).collect();
+    let mut last: &[u8] = &[];
+    for value in &values {
+        let update: Request<'_> = Request::Update { table: T, key: K, value, ttl: None };
+        match handle(&update, &mut batch, &context, &mut ManyProgress::default()) {
+            Ok(reply) => assert_eq!(reply, Reply::Done),
+            Err(_) => break,
+        }
+        last = value;
+    }
+    assert!(last.len() == 1 && last < &[255][..], "nobody announces, so the changes are used up");
+    let get: Request<'_> = Request::Get { table: T, key: K };
+    assert_eq!(handle(&get, &mut batch, &context, &mut ManyProgress::default()), Ok(Reply::Value(last)));
+}
