@@ -1,6 +1,6 @@
 //! A memory limit holds: the process stays below it while elements come, go and come again in other sizes.
 //!
-//! By itself this tries 128 MiB, with elements of three sizes. With `SPINDLE_MEMORY_ROUNDS`, which `perf/memory` sets,
+//! By itself this tries 64 MiB, with elements of three sizes. With `SPINDLE_MEMORY_ROUNDS`, which `perf/memory` sets,
 //! it takes 80 % of 512 MiB and that many further rounds of other sizes, with every allocator and both frontends, or
 //! beside the two above with the one that `SPINDLE_MEMORY_ONLY` names, as `native,system`.
 //! `SPINDLE_MEMORY_GROUP` names the folder of a control group that is limited to 512 MiB. Servers then run in it with
@@ -48,7 +48,7 @@ impl Trial {
         if let Ok(rounds) = std::env::var("SPINDLE_MEMORY_ROUNDS") {
             return Self { limit: (512 << 20) / 5 * 4, rounds: rounds.parse().unwrap(), group };
         }
-        Self { limit: 128 << 20, rounds: 1, group }
+        Self { limit: 64 << 20, rounds: 1, group }
     }
 
     fn start(&self, frontend: &str, allocator: &str) -> Server {

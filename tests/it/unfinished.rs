@@ -20,7 +20,7 @@ const UNFINISHED_MAX: u64 = HELD_BYTES_MAX;
 /// Bytes of the process beside them: before the first client, and what allocators keep.
 const BESIDE: u64 = 128 << 20;
 /// How long a client waits until the server takes more of its bytes.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A connection after its handshake.
 fn connect(server: &Server) -> TcpStream {
