@@ -246,7 +246,7 @@ impl Expiry {
             }
         }
         drop(fired);
-        self.shared.memory_budget.set_timers(self.wheel.len() as u64);
+        self.shared.memory_budget.set_timers(self.wheel.len() as u64, self.wheel.record_bytes());
         match progress {
             Progress::More => NextPass::More,
             Progress::Done => NextPass::Until(self.wheel.next_wake().unwrap_or(NEVER)),

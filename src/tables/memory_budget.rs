@@ -35,15 +35,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
 
 use super::garbage::GarbageCounts;
 use super::slot::{ENTRY_HEADER_BYTES, EXTENSION_BYTES, NEVER, SlotRef, bytes_of_slot};
 use crate::allocator::size_class;
+use crate::clock::Now;
 
 /// Bytes of a record of the wheel, with its share of half-filled chunks.
 pub(super) const TIMER_BYTES: i64 = 32;
+/// Bytes of the wheel that count for no record: of pieces that it keeps for the next ones.
+const WHEEL_SPARE_BYTES: usize = 256 << 10;
 /// A session keeps back at most the limit divided by this before it writes to the shared budget.
 const SLACK_SHARE: i64 = 1024;
 /// A session keeps back at most this many bytes.
@@ -53,6 +57,8 @@ const SLACK_BYTES_MAX: i64 = 64 << 10;
 const ALLOWANCE_SHARE: i64 = 32;
 /// The largest allowance, in bytes. A thread that replaces a GiB a second has the compactor look each 8 ms then.
 const ALLOWANCE_BYTES_MAX: i64 = 8 << 20;
+/// A session that rests keeps nothing back for longer than that.
+const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// `excess_base` while there are no looks: whatever is retired adds nothing.
 const BLIND: i64 = i64::MIN / 2;
 
@@ -91,13 +97,24 @@ pub(super) fn unsigned(cost: i64) -> usize {
 pub(super) struct MemoryBudget {
     used: CachePadded<AtomicI64>,
     /// Records of the wheel. Written by the expiry thread when the number has changed; read with `used`.
-    timers: CachePadded<AtomicU64>,
+    timers: CachePadded<TimersHeld>,
     /// Read with `used`.
     last_look: CachePadded<LastLook>,
     garbage: Arc<GarbageCounts>,
+    /// Bytes of the tables that are being taken down, when they were deleted. They are within `used` until they are
+    /// settled.
+    leaving: AtomicI64,
     limit: i64,
     slack: i64,
     allowance: i64,
+}
+
+/// The records of the wheel. The expiry thread writes them.
+#[derive(Default)]
+struct TimersHeld {
+    count: AtomicU64,
+    /// Their memory, in bytes.
+    bytes: AtomicI64,
 }
 
 /// The result of the compactor's last look. The compactor writes it when it has changed.
@@ -123,9 +140,10 @@ impl MemoryBudget {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         Self {
             used: CachePadded::new(AtomicI64::new(0)),
-            timers: CachePadded::new(AtomicU64::new(0)),
+            timers: CachePadded::default(),
             last_look: CachePadded::new(LastLook { excess: AtomicI64::new(0), excess_base: AtomicI64::new(BLIND) }),
             garbage: Arc::default(),
+            leaving: AtomicI64::new(0),
             limit,
             slack: (limit / SLACK_SHARE).min(SLACK_BYTES_MAX),
             allowance: (limit / ALLOWANCE_SHARE).min(ALLOWANCE_BYTES_MAX),
@@ -134,8 +152,7 @@ impl MemoryBudget {
 
     /// Bytes in use.
     pub(super) fn used(&self) -> i64 {
-        let timers = i64::try_from(self.timers.load(Ordering::Relaxed)).unwrap_or(0);
-        self.used.load(Ordering::Relaxed) + timers * TIMER_BYTES
+        self.used.load(Ordering::Relaxed) + self.timers.bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes that the process had beyond those in use, at the last look.
@@ -146,6 +163,22 @@ impl MemoryBudget {
     /// The excess if no byte was freed that was retired since the last look.
     fn excess_at_most(&self) -> i64 {
         (self.last_look.excess_base.load(Ordering::Relaxed) + self.garbage.retired()).max(0)
+    }
+
+    /// Bytes that are on their way to be free: of tables that are being taken down, and of what was retired and is not freed.
+    fn returning(&self) -> i64 {
+        self.leaving.load(Ordering::Relaxed) + self.garbage.waiting()
+    }
+
+    /// Whether a table with elements is being taken down.
+    pub(super) fn is_table_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed) > 0
+    }
+
+    /// A table of so many bytes was deleted. With a negative number: it has been taken down.
+    pub(super) fn leave(&self, bytes: i64) {
+        // Relaxed: a sum. A write that reads it late is refused or waits as if it had come earlier or later.
+        self.leaving.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The retired memory of all threads.
@@ -194,17 +227,21 @@ impl MemoryBudget {
         self.used() + self.excess_at_most()
     }
 
-    /// The wheel holds `timers` records.
-    pub(super) fn set_timers(&self, timers: u64) {
-        // Relaxed: one number, with one writer. Each write that needs room reads it, so it is written only when it
-        // changes.
-        if self.timers.load(Ordering::Relaxed) != timers {
-            self.timers.store(timers, Ordering::Relaxed);
+    /// The wheel holds `timers` records in `held` bytes.
+    pub(super) fn set_timers(&self, timers: u64, held: usize) {
+        // Relaxed: two numbers, with one writer. Each write that needs room reads the bytes, so they are written only
+        // when they change.
+        if self.timers.count.load(Ordering::Relaxed) != timers {
+            self.timers.count.store(timers, Ordering::Relaxed);
+        }
+        let bytes = signed(held.saturating_sub(WHEEL_SPARE_BYTES)).max(signed(timers).saturating_mul(TIMER_BYTES));
+        if self.timers.bytes.load(Ordering::Relaxed) != bytes {
+            self.timers.bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
     pub(super) fn timers(&self) -> u64 {
-        self.timers.load(Ordering::Relaxed)
+        self.timers.count.load(Ordering::Relaxed)
     }
 
     pub(super) fn limit(&self) -> i64 {
@@ -222,7 +259,8 @@ impl MemoryBudget {
 pub(super) enum MemoryRoom {
     /// It fits.
     Enough,
-    /// It fits if memory that was retired since the last look is free now. The next look shows that.
+    /// It fits if memory that was retired since the last look is free now, or that of tables which are being taken down. The
+    /// next look shows that.
     Unknown,
     /// It would fit if the process had no more memory than the budget says.
     Blocked,
@@ -231,11 +269,18 @@ pub(super) enum MemoryRoom {
 }
 
 /// One thread's part of the budget. It gathers changes and writes them to the shared budget now and then.
-#[derive(Default)]
 pub(super) struct LocalBudget {
     kept: i64,
     /// Writes wait for a look of the compactor after this one.
     awaited_look: Option<u64>,
+    /// When it is written to the shared budget next, however little it is.
+    due: Now,
+}
+
+impl Default for LocalBudget {
+    fn default() -> Self {
+        Self { kept: 0, awaited_look: None, due: Now::from_nanos(0) }
+    }
 }
 
 impl LocalBudget {
@@ -248,6 +293,14 @@ impl LocalBudget {
     /// No write is admitted until the compactor has looked once more than `looks` times.
     pub(super) fn await_look(&mut self, looks: u64) {
         self.awaited_look = Some(looks);
+    }
+
+    /// Writes the bytes that were kept back to the shared budget, at most every tenth of a second.
+    pub(super) fn rest(&mut self, memory_budget: &MemoryBudget, now: Now) {
+        if self.kept != 0 && now >= self.due {
+            self.settle(memory_budget);
+            self.due = now.after(SETTLE_AFTER);
+        }
     }
 
     /// The look has been.
@@ -268,9 +321,14 @@ impl LocalBudget {
     #[cold]
     fn little_room(&self, memory_budget: &MemoryBudget, bytes: i64) -> MemoryRoom {
         let used = memory_budget.used() + self.kept + bytes;
+        let beyond = used + memory_budget.excess() - memory_budget.limit;
         if used > memory_budget.limit {
-            MemoryRoom::None
-        } else if used + memory_budget.excess() > memory_budget.limit {
+            if used - memory_budget.leaving.load(Ordering::Relaxed) > memory_budget.limit {
+                MemoryRoom::None
+            } else {
+                MemoryRoom::Unknown
+            }
+        } else if beyond > memory_budget.returning() {
             MemoryRoom::Blocked
         } else {
             MemoryRoom::Unknown
@@ -330,8 +388,10 @@ mod tests {
     #[test]
     fn timers_count() {
         let memory_budget = MemoryBudget::new(1 << 20);
-        memory_budget.set_timers(10);
-        assert_eq!(memory_budget.used(), 10 * TIMER_BYTES);
+        memory_budget.set_timers(10, 1_000);
+        assert_eq!((memory_budget.used(), memory_budget.timers()), (10 * TIMER_BYTES, 10));
+        memory_budget.set_timers(0, WHEEL_SPARE_BYTES + 1_000);
+        assert_eq!((memory_budget.used(), memory_budget.timers()), (1_000, 0), "what the wheel holds is its own");
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! Storage for chunks: the pieces of 128 bytes in which the timers of a slot are chained.
+//! Chunks: the pieces of 128 bytes in which the timers of a slot are chained.
 //!
-//! Chunks are addressed by number, live in segments that never move, and are used again once they are free. No memory
-//! goes back to the allocator. This module does not know slots, nor the order of chunks in a chain.
+//! They live in a [`Pool`]. This module does not know slots, nor the order of chunks in a chain.
 //!
 //! ```text
 //! Chunk (payloads of 8 bytes with a niche)   +0 6 deadlines   +48 6 payloads   +96 6 ids   +120 next   +124 slot
@@ -12,6 +11,8 @@
     clippy::indexing_slicing,
     reason = "positions come from here and from the chains; a wrong one must stop the server"
 )]
+
+use super::pool::{Piece, Pool};
 
 /// Entries of a chunk. With payloads of 8 bytes, they and their header fill two cache lines.
 pub(super) const CHUNK_ENTRIES: u32 = 6;
@@ -28,7 +29,6 @@ const CHUNKS_MAX: u32 = 1 << (PLACE_BITS - POSITION_BITS);
 /// Chunks of a segment, as a power of two: 64 KiB with payloads of 8 bytes, small enough to be made without a
 /// noticeable delay.
 const SEGMENT_BITS: u32 = 9;
-const SEGMENT_CHUNKS: usize = 1 << SEGMENT_BITS;
 
 const _: () = assert!(size_of::<Chunk<std::num::NonZeroU64>>() == 128);
 const _: () = assert!(CHUNK_ENTRIES < 1 << POSITION_BITS);
@@ -91,16 +91,6 @@ pub(super) struct Chunk<T> {
 }
 
 impl<T> Chunk<T> {
-    fn empty() -> Self {
-        Self {
-            deadlines: [0; CHUNK_ENTRIES as usize],
-            payloads: [const { None }; CHUNK_ENTRIES as usize],
-            ids: [0; CHUNK_ENTRIES as usize],
-            next: NO_CHUNK,
-            slot: 0,
-        }
-    }
-
     /// The number of the slot that the chunk belongs to.
     pub(super) const fn slot(&self) -> u32 {
         self.slot
@@ -123,49 +113,55 @@ impl<T> Chunk<T> {
     }
 }
 
+impl<T> Piece for Chunk<T> {
+    fn empty() -> Self {
+        Self {
+            deadlines: [0; CHUNK_ENTRIES as usize],
+            payloads: [const { None }; CHUNK_ENTRIES as usize],
+            ids: [0; CHUNK_ENTRIES as usize],
+            next: NO_CHUNK,
+            slot: 0,
+        }
+    }
+
+    fn next_free(&self) -> u32 {
+        self.next
+    }
+
+    fn set_next_free(&mut self, next: u32) {
+        self.next = next;
+    }
+}
+
 /// All chunks, used and free.
 #[derive(Debug)]
-pub(super) struct Chunks<T> {
-    segments: Vec<Box<[Chunk<T>; SEGMENT_CHUNKS]>>,
-    /// Chunks that were ever used. Chunks with higher numbers are new.
-    used: u32,
-    /// Head of the list of free chunks. The chunk that was freed last is used first, while it is in the cache.
-    free: u32,
-}
+pub(super) struct Chunks<T>(Pool<Chunk<T>, SEGMENT_BITS>);
 
 impl<T> Chunks<T> {
     pub(super) const fn new() -> Self {
-        Self { segments: Vec::new(), used: 0, free: NO_CHUNK }
+        Self(Pool::new())
     }
 
     pub(super) fn get(&self, chunk: u32) -> &Chunk<T> {
-        let (segment, index) = split(chunk);
-        &self.segments[segment][index]
+        self.0.get(chunk)
     }
 
     pub(super) fn get_mut(&mut self, chunk: u32) -> &mut Chunk<T> {
-        let (segment, index) = split(chunk);
-        &mut self.segments[segment][index]
+        self.0.get_mut(chunk)
     }
 
     /// Takes an empty chunk for `slot`, and places it before the chunk `next`.
     pub(super) fn take(&mut self, slot: u32, next: u32) -> u32 {
-        let number = if self.free == NO_CHUNK { self.grow() } else { self.free };
-        let chunk = self.get_mut(number);
-        let free = chunk.next;
-        chunk.next = next;
-        chunk.slot = slot;
-        self.free = free;
+        let number = self.0.take(CHUNKS_MAX);
+        let chunk = self.0.get_mut(number);
+        (chunk.next, chunk.slot) = (next, slot);
         number
     }
 
     /// Gives a chunk back. Returns the chunk that came after it.
     pub(super) fn release(&mut self, number: u32) -> u32 {
-        let free = self.free;
-        let chunk = self.get_mut(number);
-        let next = chunk.next;
-        chunk.next = free;
-        self.free = number;
+        let next = self.get(number).next;
+        self.0.release(number);
         next
     }
 
@@ -178,36 +174,10 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// A chunk that was never used, as a free list of its own.
-    fn grow(&mut self) -> u32 {
-        let number = self.used;
-        assert!(number < CHUNKS_MAX, "more timers than positions");
-        if split(number).0 == self.segments.len() {
-            self.add_segment();
-        }
-        self.used += 1;
-        number
-    }
-
-    /// Out of line, because it takes a segment's size of stack.
-    #[cold]
-    #[inline(never)]
-    fn add_segment(&mut self) {
-        let segment = Box::new(std::array::from_fn(|_| Chunk::empty()));
-        self.segments.push(segment);
-    }
-
     /// Memory held, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.segments.capacity() * size_of::<Box<[Chunk<T>; SEGMENT_CHUNKS]>>()
-            + self.segments.len() * SEGMENT_CHUNKS * size_of::<Chunk<T>>()
+        self.0.bytes()
     }
-}
-
-/// The segment of a chunk, and its index there.
-const fn split(chunk: u32) -> (usize, usize) {
-    let chunk = chunk as usize;
-    (chunk >> SEGMENT_BITS, chunk & (SEGMENT_CHUNKS - 1))
 }
 
 #[cfg(test)]
@@ -238,28 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_all_segments_and_of_their_list() {
-        let mut chunks = Chunks::<u64>::new();
-        assert_eq!(chunks.bytes(), 0);
-        let segment = SEGMENT_CHUNKS * size_of::<Chunk<u64>>();
-        chunks.take(0, NO_CHUNK);
-        assert!((segment + 8..segment + 8 * 9).contains(&chunks.bytes()), "{}", chunks.bytes());
-        (0..2 * SEGMENT_CHUNKS).for_each(|_| {
-            chunks.take(0, NO_CHUNK);
-        });
-        assert!((3 * segment + 24..3 * segment + 8 * 9).contains(&chunks.bytes()), "{}", chunks.bytes());
-    }
-
-    #[test]
     fn chunks_do_not_move_when_storage_grows() {
         let mut chunks = Chunks::new();
-        let count = u32::try_from(3 * SEGMENT_CHUNKS + 1).expect("a small number");
+        let count = u32::try_from(3 << SEGMENT_BITS).expect("a small number");
         for number in 0..count {
             let id = number;
             assert_eq!(chunks.take(number, NO_CHUNK), number);
             chunks.get_mut(number).set_entry(5, Timer { deadline: 1, payload: 2_u64, id });
         }
         assert!((0..count).all(|number| chunks.get_mut(number).take_entry(5).id == number));
-        assert_eq!(chunks.segments.len(), 4);
     }
 }

@@ -32,7 +32,7 @@
 //! # Files
 //!
 //! `slots.rs` has the rings and their bits. `chains.rs` has the records of a slot, with `chunks.rs` as their storage
-//! and `ids.rs` as their table of ids. These files know no time. This file computes with ticks and decides. `tests.rs`
+//! and `ids.rs` as their table of ids, both in `pool.rs`, which gives memory back. These files know no time. This file computes with ticks and decides. `tests.rs`
 //! tests the promises one by one, and `model.rs` compares the wheel with an ordered map.
 //!
 //! # Scope
@@ -45,6 +45,7 @@ mod chunks;
 mod ids;
 #[cfg(test)]
 mod model;
+mod pool;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -201,6 +202,12 @@ impl<T> Wheel<T> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.chains.bytes()
+    }
+
+    /// Memory held for records, in bytes.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        self.chains.record_bytes()
     }
 
     /// The slot for a deadline: at the lowest level that has the deadline's window as its current or next one.
