@@ -115,6 +115,7 @@ impl Session {
     /// work calls this between batches.
     pub fn rest(&mut self, now: Now) {
         self.garbage.rest(now);
+        self.local_budget.rest(&self.shared.memory_budget, now);
         self.hear();
     }
 
@@ -271,6 +272,7 @@ impl Batch<'_> {
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
         let Session { shared, pending_sends, .. } = &mut *self.session;
         let table = shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
+        shared.memory_budget.leave(table.note_leaving());
         pending_sends.take_down(shared, table);
         Ok(())
     }

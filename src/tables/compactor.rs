@@ -213,11 +213,12 @@ impl Compactor {
         level
     }
 
-    /// Whether a write that waits for a look had better wait until garbage is freed.
+    /// Whether a write that waits for a look had better wait until garbage is freed, or a table has been taken down.
     fn withholds_look(&self) -> bool {
         self.shared.compactor.is_look_wanted()
             && self.withheld < WITHHELD_LOOKS_MAX
-            && self.shared.memory_budget.has_garbage_beyond_allowance()
+            && (self.shared.memory_budget.is_table_leaving()
+                || self.shared.memory_budget.has_garbage_beyond_allowance())
     }
 
     fn step(&mut self, level: MemoryLevel, now: Now) {
@@ -311,6 +312,7 @@ impl Compactor {
             // Until the room changes or elements are deleted, a write that lacks more than the present room is refused
             // at once.
             self.exhausted_at = (level.used, self.room());
+            self.shared.compactor.exhausted_below.store(level.used - self.tight(), Ordering::Relaxed);
             self.shared.compactor.exhausted.store(true, Ordering::Relaxed);
         }
         self.state = CompactorState::Idle;

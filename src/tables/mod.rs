@@ -266,14 +266,19 @@ impl TablesShared {
     fn admit(&self, local_budget: &mut LocalBudget, bytes: i64) -> Result<(), Refusal> {
         match local_budget.room(&self.memory_budget, bytes) {
             MemoryRoom::Enough => Ok(()),
-            MemoryRoom::Unknown => {
-                local_budget.await_look(self.compactor.looks());
-                self.compactor.want_look();
-                Err(Refusal::Busy)
-            }
+            MemoryRoom::Unknown => self.await_look(local_budget),
             MemoryRoom::Blocked if self.compactor.may_give_back() => Err(Refusal::Busy),
+            MemoryRoom::Blocked if self.compactor.is_look_worthwhile(self.memory_budget.used()) => {
+                self.await_look(local_budget)
+            }
             MemoryRoom::Blocked | MemoryRoom::None => Err(Refusal::OutOfMemory),
         }
+    }
+
+    fn await_look(&self, local_budget: &mut LocalBudget) -> Result<(), Refusal> {
+        local_budget.await_look(self.compactor.looks());
+        self.compactor.want_look();
+        Err(Refusal::Busy)
     }
 
     fn summaries(&self, guard: &Guard) -> Vec<TableSummary> {

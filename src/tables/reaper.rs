@@ -170,6 +170,12 @@ impl Reaper {
         is_idle.then(timeout)
     }
 
+    /// What the loop does behind each step.
+    #[cfg(test)]
+    pub(super) fn rest_session(&mut self, now: Now) {
+        self.session.rest(now);
+    }
+
     #[cfg(test)]
     pub(super) fn is_rid_of_all(&self) -> bool {
         self.sealing.is_empty() && self.emptying.is_empty() && self.leaving.is_empty()
@@ -393,6 +399,7 @@ impl Reaper {
         let mut batch = self.session.batch(self.now);
         let mut ops = batch.ops();
         self.shared.catalog.forget(&table, ops.guard);
+        self.shared.memory_budget.leave(-table.leaving());
         self.shared.reaper.note_taken_down();
         let index = table.index();
         ops.local_budget

@@ -57,6 +57,8 @@ pub(super) struct Table {
 struct TableTotals {
     elements: AtomicI64,
     bytes: AtomicI64,
+    /// Its bytes when it was deleted.
+    leaving: AtomicI64,
 }
 
 /// All tables of one name that are being taken down.
@@ -221,6 +223,20 @@ impl Table {
         // SeqCst: pairs with the load in `is_closed`.
         self.closed.store(true, Ordering::SeqCst);
         self.history.enter(self);
+    }
+
+    /// It was deleted: its bytes are about to be free. Returns how many they are. Called once, by the session that deletes
+    /// it.
+    pub(super) fn note_leaving(&self) -> i64 {
+        // Relaxed: the reaper has the table through a queue.
+        let bytes = self.totals.bytes.load(Ordering::Relaxed).max(0);
+        self.totals.leaving.store(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Its bytes when it was deleted.
+    pub(super) fn leaving(&self) -> i64 {
+        self.totals.leaving.load(Ordering::Relaxed)
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {

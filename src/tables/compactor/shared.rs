@@ -4,7 +4,7 @@
 //! pairs with a load elsewhere. This module measures no memory and gives none back but the calling thread's own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Thread;
 
 use super::super::sleeper::Sleeper;
@@ -33,6 +33,9 @@ pub(in crate::tables) struct CompactorShared {
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
     /// No more memory can be given back. Written by the compactor; read by writers.
     pub(super) exhausted: AtomicBool,
+    /// With fewer bytes in use than that it may be otherwise: the compactor looks again. Written by it before
+    /// `exhausted`.
+    pub(super) exhausted_below: AtomicI64,
     /// Entries that were moved. Added to by the compactor.
     pub(super) moved: SharedCounter,
     /// Set once, when the tables are closed. Read by the compactor.
@@ -171,6 +174,11 @@ impl CompactorShared {
             self.wake();
         }
         true
+    }
+
+    /// Whether so much was freed since no more memory could be given back that the next look may show otherwise.
+    pub(in crate::tables) fn is_look_worthwhile(&self, used: i64) -> bool {
+        self.exhausted.load(Ordering::Relaxed) && used < self.exhausted_below.load(Ordering::Relaxed)
     }
 
     fn wake(&self) {

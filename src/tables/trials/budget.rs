@@ -147,3 +147,17 @@ fn a_key_that_agrees_with_56_others_in_32_bits_of_the_hash_is_refused() {
     assert_eq!(stage.set("k", "1", None), Err(Refusal::OutOfMemory));
     assert_eq!((stage.get("k"), stage.set("another", "1", None)), (None, Ok(())));
 }
+
+/// A server without a table said for ever that its tables have some bytes.
+#[test]
+fn a_session_that_rests_keeps_no_bytes_back() {
+    let rig = TablesRig::new();
+    rig.set("k", "value", None).unwrap();
+    rig.drop_table("t").unwrap();
+    for millis in [1, 102, 203] {
+        rig.at(millis).settle();
+        rig.0.session.borrow_mut().rest(rig.now());
+        rig.0.reaper.borrow_mut().rest_session(rig.now());
+    }
+    assert_eq!(rig.tables_metrics().bytes, 0);
+}

@@ -281,3 +281,32 @@ fn each_expiry_is_counted_once_with_its_lag_whichever_thread_commits_it() {
         tables_metrics.expiry_lag
     );
 }
+
+/// It was refused for up to a quarter of a second, until the table had been taken down.
+#[test]
+fn right_after_a_table_was_deleted_at_the_limit_a_write_waits_for_its_memory() {
+    let rig = TablesRig::with(TablesConfig { memory_max: 4 << 20, ..settings() });
+    rig.create("u").unwrap();
+    rig.look(0);
+    let value = "v".repeat(64 << 10);
+    let outcome = (0..1_000).find_map(|key| {
+        rig.publish();
+        rig.set(&key.to_string(), &value, None).err()
+    });
+    assert_eq!(outcome, Some(Refusal::OutOfMemory));
+    let mut session = rig.another();
+    let mut write = |bytes: usize| session.batch(rig.now()).update(b"u", b"k", &vec![7; bytes], None);
+    assert_eq!(write(64 << 10), Err(Refusal::OutOfMemory), "nothing is on its way to be free");
+    rig.drop_table("t").unwrap();
+    assert_eq!(write(5 << 20), Err(Refusal::OutOfMemory), "more than there ever is");
+    assert_eq!(rig.create("v"), Ok(()));
+    for _ in 0..3 {
+        assert_eq!(write(64 << 10), Err(Refusal::Busy));
+    }
+    for _ in 0..10 {
+        rig.settle();
+        rig.look(0);
+    }
+    assert_eq!(write(64 << 10), Ok(()));
+    assert_eq!(write(5 << 20), Err(Refusal::OutOfMemory));
+}

@@ -150,10 +150,15 @@ fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
             let writer = scope.spawn(move || {
                 let keys: Vec<_> = (0..MANY_MAX).map(key).collect();
                 let pairs = keys.iter().map(|key| (&key[..], &b"value"[..]));
-                session
-                    .batch(Now::from_millis(1))
-                    .update_many(b"t", None, pairs, &mut ManyProgress::default())
-                    .unwrap();
+                let (now, mut progress) = (Now::from_millis(1), ManyProgress::default());
+                loop {
+                    let outcome = session.batch(now).update_many(b"t", None, pairs.clone(), &mut progress);
+                    if outcome == Ok(()) {
+                        break;
+                    }
+                    assert_eq!(outcome, Err(Refusal::Busy));
+                    session.wait();
+                }
             });
             // From then on the writer waits until changes are announced.
             while tables.metrics().writer_waits == 0 {
