@@ -31,9 +31,6 @@ impl Responder<'_> {
     /// bytes. `progress` is that of this message, or new. `is_timed`: it was picked, and its time in the tables is
     /// recorded. The length of a value that a change returns is looked at before the change. A writer that comes in
     /// between may make the reply longer.
-    ///
-    /// # Errors
-    /// [`NotDone`]: nothing is written.
     #[inline]
     pub(super) fn answer<F>(
         &self,
@@ -42,13 +39,13 @@ impl Responder<'_> {
         is_timed: bool,
         bytes_max: Option<usize>,
         mut sink: impl FnMut(&[u8], bool),
-    ) -> Result<Answered, NotDone>
+    ) -> Answered
     where
         F: Deref<Target = [u8]>,
     {
         let fits = |reply: &Reply<'_>| bytes_max.is_none_or(|most| reply.bytes() <= most);
         if bytes_max.is_some() && !parts.value_to_return(batch).is_none_or(|value| fits(&Reply::Value(value))) {
-            return Ok(Answered::Starved);
+            return Answered::Starved;
         }
         let timed = is_timed.then(|| self.clock.now().nanos());
         let command = parts.command();
@@ -59,10 +56,11 @@ impl Responder<'_> {
         };
         let reply = match &answered {
             Ok(reply) => reply,
-            Err(not_done) => return Err(*not_done),
+            Err(NotDone::Busy) => return Answered::Busy,
+            Err(NotDone::Unfinished) => return Answered::InPart,
         };
         if !command.is_some_and(Command::may_change_elements) && !fits(reply) {
-            return Ok(Answered::Starved);
+            return Answered::Starved;
         }
         if !matches!(reply, Reply::SomeValues { is_first: false, .. }) {
             for frame in parts.envelope {
@@ -72,7 +70,7 @@ impl Responder<'_> {
         reply.encode(sink);
         if let Reply::SomeValues { values, is_last: false, .. } = reply {
             progress.advance(values.len());
-            return Ok(Answered::InPart);
+            return Answered::InPart;
         }
         if progress.has_begun() {
             *progress = ManyProgress::default();
@@ -86,19 +84,22 @@ impl Responder<'_> {
             let nanos = self.clock.now().nanos() - start;
             self.metrics.latencies(command).record(nanos);
         }
-        Ok(Answered::Whole)
+        Answered::Whole
     }
 }
 
-/// What was written of an answer.
+/// What has come of an attempt to answer a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// All that was left of it.
+    /// All that was left of the answer is written.
     Whole,
-    /// A portion. Nothing else may be written before the rest, which comes in further turns.
+    /// A portion was carried out. If one of the answer is written ([`ManyProgress::is_telling`]), nothing else may be
+    /// written before the rest, which comes in further turns.
     InPart,
-    /// Nothing, since it is too long. The message may be tried again.
+    /// Nothing is written, since it is too long. The message may be tried again.
     Starved,
+    /// Nothing is written. The tables say when the message may be tried again.
+    Busy,
 }
 
 /// The envelope of a message, and its request.
@@ -230,7 +231,7 @@ mod tests {
             let parts = RequestParts::read(frames, 1_024);
             let sink = |frame: &[u8], _| reply.push(frame.to_vec());
             let progress = &mut ManyProgress::default();
-            let answered = responder.answer(&parts, (&mut batch, progress), true, bytes_max, sink).unwrap();
+            let answered = responder.answer(&parts, (&mut batch, progress), true, bytes_max, sink);
             (answered == Answered::Whole).then_some(reply)
         };
         let value = [7; 500];

@@ -19,7 +19,7 @@ mod timing;
 
 use std::sync::Arc;
 
-use super::handle::{HandlerContext, NotDone};
+use super::handle::HandlerContext;
 use super::report::{ClientMetrics, ReportSources, WorkerMetrics};
 use super::reporter::{FinishedReport, ReportClient};
 use super::responder::{Answered, RequestParts, Responder};
@@ -61,8 +61,6 @@ pub(super) struct TableClient {
     judged: u64,
     /// How far its next request has come.
     progress: ManyProgress,
-    /// A portion of the reply to it is written.
-    is_replying: bool,
 }
 
 impl TableClient {
@@ -77,13 +75,6 @@ impl TableClient {
             self.judged = generation;
         }
         is_current
-    }
-}
-
-impl TableClient {
-    /// Its next request is not carried out any further.
-    fn forget_progress(&mut self) {
-        (self.progress, self.is_replying) = (ManyProgress::default(), false);
     }
 }
 
@@ -135,25 +126,20 @@ impl<'l> ConnectionTurn<'l> {
         !self.is_first && self.waiting.is_ahead_of(command)
     }
 
-    /// How the turn ends with its next request, if it does. `tried`: what has come of it. None: it was not tried, since
-    /// others wait before it.
-    #[inline]
+    /// The turn ends before its next request is answered whole.
+    #[cold]
     fn end(
         &mut self,
-        tried: Option<Result<Answered, NotDone>>,
+        tried: Answered,
         (command, lacks_memory): (Option<Command>, bool),
         answered: usize,
-    ) -> Option<TurnOutcome> {
-        if let Some(Ok(Answered::Whole | Answered::InPart)) = tried {
-            self.client.is_replying = tried == Some(Ok(Answered::InPart));
-        }
+    ) -> TurnOutcome {
         match tried {
-            Some(Ok(Answered::Whole)) => None,
-            Some(Ok(Answered::InPart) | Err(NotDone::Unfinished)) => Some(TurnOutcome::Some(answered)),
-            Some(Ok(Answered::Starved)) => Some(TurnOutcome::Starved(answered)),
-            Some(Err(NotDone::Busy)) | None => {
+            Answered::InPart | Answered::Whole => TurnOutcome::Some(answered),
+            Answered::Starved => TurnOutcome::Starved(answered),
+            Answered::Busy => {
                 self.wait(command, lacks_memory);
-                Some(TurnOutcome::Parked(answered))
+                TurnOutcome::Parked(answered)
             }
         }
     }
@@ -221,7 +207,7 @@ impl WorkerState {
                 batch.expect(&fetched, number);
                 let is_timed = picker.picks();
                 if outbox.is_unread() && parts.only_reads() {
-                    turn.client.forget_progress();
+                    turn.client.progress = ManyProgress::default();
                     clients.dropped_requests.add(1);
                 } else if let Some(command) = parts.report() {
                     let Some(made) = turn.made.take() else {
@@ -234,11 +220,14 @@ impl WorkerState {
                     let sink = |frame: &[u8], more| outbox.push(frame, more);
                     let is_held_up = turn.is_held_up(parts.command());
                     let progress = &mut turn.client.progress;
-                    let tried = (!is_held_up)
-                        .then(|| responder.answer(parts, (&mut batch, progress), is_timed, bytes_max, sink));
-                    let lacks_memory = matches!(tried, Some(Err(NotDone::Busy))) && batch.lacks_memory();
-                    if let Some(outcome) = turn.end(tried, (parts.command(), lacks_memory), answered) {
-                        return outcome;
+                    let tried = if is_held_up {
+                        Answered::Busy
+                    } else {
+                        responder.answer(parts, (&mut batch, progress), is_timed, bytes_max, sink)
+                    };
+                    if tried != Answered::Whole {
+                        let lacks_memory = tried == Answered::Busy && !is_held_up && batch.lacks_memory();
+                        return turn.end(tried, (parts.command(), lacks_memory), answered);
                     }
                 }
                 if is_timed && let Some(command) = parts.command() {

@@ -33,6 +33,8 @@ struct Begun {
     life: u64,
     /// Elements that are dealt with.
     done: usize,
+    /// It is a GET_MANY.
+    is_read: bool,
     /// Of DELETE_MANY: whether each of the keys until now had an element.
     deleted: Vec<bool>,
     /// Of UPDATE_MANY: pairs, and the memory that was admitted for all of them.
@@ -53,9 +55,15 @@ impl ManyProgress {
         self.0.is_some()
     }
 
+    /// Whether a part of the values of a GET_MANY was told.
+    #[must_use]
+    pub fn is_telling(&self) -> bool {
+        self.0.as_ref().is_some_and(|begun| begun.is_read && begun.done > 0)
+    }
+
     /// A long GET_MANY begins, in this life of the table.
     pub fn begin(&mut self, life: u64) {
-        self.0 = Some(Box::new(Begun { life, ..Begun::default() }));
+        self.0 = Some(Box::new(Begun { life, is_read: true, ..Begun::default() }));
     }
 
     /// So many further elements of a GET_MANY are dealt with.

@@ -26,6 +26,7 @@ use crate::protocols::kv::timing::{NO_VERB, PROTOCOL, verb_name};
 use crate::protocols::kv::wire::Command;
 use crate::protocols::native::{Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
 use crate::stats::slow_log::SlowLog;
+use crate::tables::ManyProgress;
 use crate::zmtp::Messages;
 
 impl WorkerState {
@@ -39,7 +40,7 @@ impl WorkerState {
     ) -> TurnOutcome {
         if !turn.client.is_current() {
             // Its connection is about to be closed.
-            turn.client.forget_progress();
+            turn.client.progress = ManyProgress::default();
             self.clients.dropped_requests.add(messages.len() as u64);
             return TurnOutcome::All;
         }
@@ -47,7 +48,7 @@ impl WorkerState {
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
         let outcome = self.answer_all((messages, bytes), outbox, &mut turn, context, (begun, arrived));
-        outbox.set_open(turn.client.is_replying);
+        outbox.set_open(turn.client.progress.is_telling());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.clock.now();
         if self.report.slow.is_slow(arrived.nanos_until(now)) {
