@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 use spindle::protocols::kv::client::{Client, Error};
-use spindle::protocols::kv::wire::{Reason, Reply, Request, TableName};
+use spindle::protocols::kv::wire::Reason;
 
 use crate::admin::{awaited, get};
 use crate::chance::Chance;
@@ -22,8 +22,8 @@ const TABLE: &[u8] = b"t";
 const PAIRS: usize = 256;
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Requests in flight.
-const DEPTH: usize = 512;
+/// Elements of a request that deletes.
+const DELETED_AT_ONCE: usize = 1_000;
 /// One in this many elements stays when the others are deleted, at random.
 const STAYS_ONE_OF: usize = 20;
 /// Bytes that the process may have beyond the limit: the slack of the flag, growth between two looks, and elements that
@@ -90,13 +90,11 @@ fn fill(client: &mut Client, first: usize, bytes: usize) -> usize {
 
 /// Deletes elements, many at a time.
 fn delete(client: &mut Client, numbers: &[usize]) {
-    for numbers in numbers.chunks(DEPTH) {
-        for number in numbers {
-            client.send(&Request::Delete { table: TableName::spelt(TABLE), key: &key(*number) }).unwrap();
-        }
-        for _ in numbers {
-            assert!(matches!(client.receive().unwrap(), Reply::Value(_)), "it was there");
-        }
+    for numbers in numbers.chunks(DELETED_AT_ONCE) {
+        let keys: Vec<_> = numbers.iter().map(|number| key(*number)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let deleted = client.delete_many(TABLE, &keys).unwrap();
+        assert!(deleted.len() == keys.len() && deleted.iter().all(|was_there| *was_there));
     }
 }
 
