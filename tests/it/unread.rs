@@ -9,7 +9,7 @@ const OK: &[u8] = &[1];
 const VALUE: usize = 1 << 20;
 /// Values of one answer.
 const KEYS: u8 = 8;
-const SILENT: usize = 40;
+const SILENT: usize = 220;
 /// Less than the bytes of the answers that stay, and more than tables and slack together may take.
 const UNREAD: u64 = 180 << 20;
 

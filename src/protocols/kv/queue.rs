@@ -33,6 +33,7 @@ use crate::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, LI
 use crate::protocols::native::{Admission, BoundListener, Connections, TurnBatch};
 use crate::protocols::sockets::inproc::{Message, QueueEnd};
 use crate::protocols::sockets::{Stopper, WakeSignal, timespec};
+use crate::tables::Session;
 pub(super) use worker::{QueueWorker, WorkerParts};
 
 /// What passes between the queue and a worker.
@@ -65,6 +66,8 @@ pub struct TablesQueue {
     stop_workers: Arc<AtomicBool>,
     metrics: Arc<ClientMetrics>,
     times: ReplyTimes,
+    /// Hears when memory is wanted: the buffers of the connections are this thread's.
+    session: Session,
 }
 
 impl TablesQueue {
@@ -75,11 +78,15 @@ impl TablesQueue {
         (stopper, bell): (Stopper, WakeSignal),
         stop_workers: Arc<AtomicBool>,
         (metrics, times): (Arc<ClientMetrics>, ReplyTimes),
+        mut session: Session,
     ) -> io::Result<Self> {
         connections.watch(&end)?;
+        let waker = bell.clone();
+        session.set_waker(Box::new(move || waker.ring()));
         connections.allow_long_turns(workers);
         let batches = vec![0; workers];
-        Ok(Self { connections, end, batches, spare: Vec::new(), bell, stopper, stop_workers, metrics, times })
+        let spare = Vec::new();
+        Ok(Self { connections, end, batches, spare, bell, stopper, stop_workers, metrics, times, session })
     }
 
     /// Accepts the clients that connect to this listener.
@@ -127,7 +134,10 @@ impl TablesQueue {
     fn wait(&mut self, timeout: Option<Duration>) {
         let clock = self.times.clock;
         if self.has_room() {
-            self.connections.wait(timeout, || clock.now());
+            let patience = self.session.patience();
+            let timeout = timeout.map_or(patience, |timeout| timeout.min(patience));
+            self.connections.wait(Some(timeout), || clock.now());
+            self.session.rest(self.connections.now());
         } else if self.has_no_batch_within(BUSY_LOOK) {
             self.connections.wait_without_receiving(Some(Duration::ZERO), || clock.now());
         }

@@ -225,7 +225,7 @@ fn queue(
     let times = ReplyTimes { clock, metrics: Arc::clone(&report.queue), slow: Arc::clone(&report.slow) };
     let wakes = (stopper.clone(), bell);
     let outcome = (Arc::clone(queue_metrics), times);
-    let mut queue = TablesQueue::new(connections, (end, workers.len()), wakes, stop, outcome)?;
+    let mut queue = TablesQueue::new(connections, (end, workers.len()), wakes, stop, outcome, tables.session())?;
     settings.admission.iter().for_each(|admission| queue.admit_only(admission));
     let mut endpoints = Vec::new();
     for endpoint in &settings.endpoints {

@@ -130,6 +130,7 @@ impl ReplyBuffer {
             std::mem::swap(&mut self.bytes, &mut replies.bytes);
         } else {
             self.bytes.append(&mut replies.bytes);
+            give_back(&mut replies.bytes);
         }
         self.large = replies.large.take();
         self.set_open(replies.is_open);
