@@ -326,7 +326,7 @@ impl Catalog {
     fn each_of_name(&self, name: &[u8], history: &NameHistory, guard: &Guard, mut each: impl FnMut(&Table)) {
         let open = self.names.get(name).and_then(|number| self.registry.get(number, guard));
         open.into_iter().for_each(&mut each);
-        history.all_closing().iter().for_each(|table| each(table));
+        history.predecessors(u64::MAX).iter().for_each(|table| each(table));
     }
 
     // ----------------------------------------------------------------------------------------------- the version floor

@@ -81,11 +81,6 @@ impl NameHistory {
         Arc::new(Self { closing: Mutex::new(Vec::new()), count: AtomicUsize::new(0) })
     }
 
-    /// The tables of the name that are being taken down.
-    pub(super) fn all_closing(&self) -> Vec<Arc<Table>> {
-        self.closing().clone()
-    }
-
     fn closing(&self) -> MutexGuard<'_, Vec<Arc<Table>>> {
         self.closing.lock()
     }
@@ -122,7 +117,7 @@ impl NameHistory {
     }
 
     /// The tables of the name that are older than `generation`, oldest first.
-    fn predecessors(&self, generation: u64) -> Vec<Arc<Table>> {
+    pub(super) fn predecessors(&self, generation: u64) -> Vec<Arc<Table>> {
         if self.len() == 0 {
             return Vec::new();
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! no credits for a change             ─► queue for credits ─► woken: the first is tried, then the next …
-//! too many deleted tables of its name ─► queue for tables  ─► woken: each is tried again
+//! too many tables are taken down      ─► queue for tables  ─► woken: each is tried again
 //! memory has to be given back first   ─► queue for memory  ─► woken: each is tried again
 //! ```
 //! - **Order.** Requests of one client are answered in order, so all its later requests wait with its first one. Other

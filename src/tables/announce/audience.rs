@@ -140,7 +140,7 @@ impl Changes {
             return Unheard(Vec::new());
         }
         shared.catalog.expect_audience(has_any);
-        if self.review.at.is_none() {
+        if !self.reviews() {
             self.review.generation = shared.catalog.generation();
         }
         let some = shared.catalog.tables_behind(self.review.at.as_deref(), REVIEWED_NAMES, &epoch::pin());

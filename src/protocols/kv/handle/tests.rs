@@ -35,16 +35,22 @@ fn context<'c>(stats: &'c dyn Fn() -> String, now: &'c dyn Fn() -> Now) -> Handl
     }
 }
 
+/// The reply to a request that has none of its reply yet.
+fn once<'b>(
+    request: &Request<'_>,
+    batch: &'b mut Batch<'_>,
+    context: &HandlerContext<'_>,
+) -> Result<Reply<'b>, NotDone> {
+    handle(request, batch, context, &mut ManyProgress::default())
+}
+
 /// The replies to requests that are handled one after the other in one batch, as text.
 fn replies(requests: &[Request<'_>]) -> Vec<String> {
     let mut session = session(64);
     let mut batch = session.batch(NOW);
     let stats = || "{}".to_owned();
     let context = context(&stats, &|| NOW);
-    requests
-        .iter()
-        .map(|request| format!("{:?}", handle(request, &mut batch, &context, &mut ManyProgress::default()).unwrap()))
-        .collect()
+    requests.iter().map(|request| format!("{:?}", once(request, &mut batch, &context).unwrap())).collect()
 }
 
 fn text(reply: &Reply<'_>) -> String {
@@ -93,13 +99,12 @@ fn a_version_goes_out_and_comes_back() {
     let mut batch = session.batch(NOW);
     let stats = String::new;
     let context = context(&stats, &|| NOW);
-    let mut answer =
-        |request: Request<'_>| match handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap() {
-            Reply::Version(version) | Reply::Entry { version, .. } => version,
-            Reply::Refused(Reason::VersionMismatch { current }) => current,
-            Reply::Done | Reply::Value(_) => 0,
-            other => panic!("{other:?}"),
-        };
+    let mut answer = |request: Request<'_>| match once(&request, &mut batch, &context).unwrap() {
+        Reply::Version(version) | Reply::Entry { version, .. } => version,
+        Reply::Refused(Reason::VersionMismatch { current }) => current,
+        Reply::Done | Reply::Value(_) => 0,
+        other => panic!("{other:?}"),
+    };
     let swap = |expected| Request::CompareAndSwap { table: T, key: K, expected, value: V, ttl: None };
     answer(Request::CreateTable { table: T });
     let absent = answer(swap(7));
@@ -124,10 +129,7 @@ fn a_page_has_the_fields_that_were_asked_for() {
     let mut batch = session.batch(NOW);
     let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(2) };
     for request in [Request::CreateTable { table: T }, update] {
-        assert_eq!(
-            text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap()),
-            text(&Reply::Done)
-        );
+        assert_eq!(text(&once(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
     }
     let entry = EntryRow { key: K, value: V, version: 1, remaining_millis: Some(1_500) };
     let mirror = MirrorRow { key: K, value: V, version: 1, deadline_millis: Some(10_000), mark: RowMark::Ahead };
@@ -139,7 +141,7 @@ fn a_page_has_the_fields_that_were_asked_for() {
     ] {
         let request: Request<'_> = Request::Scan { table: T, cursor: b"", count: 10, fields, prefix: b"k" };
         let expected = text(&Reply::Page { next: Vec::new(), rows });
-        assert_eq!(text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap()), expected);
+        assert_eq!(text(&once(&request, &mut batch, &context).unwrap()), expected);
     }
 }
 
@@ -152,10 +154,7 @@ fn a_reply_that_is_too_long_is_refused_before_it_is_built() {
     let context = context(&stats, &|| NOW);
     let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
     for request in [Request::CreateTable { table: T }, update] {
-        assert_eq!(
-            text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap()),
-            text(&Reply::Done)
-        );
+        assert_eq!(text(&once(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
     }
     let mut ask = |keys: &[&[u8]]| {
         let (mut progress, mut count) = (ManyProgress::default(), 0);
@@ -194,7 +193,7 @@ fn a_reply_that_has_begun_goes_on_whatever_becomes_of_its_table() {
     for change in &changes {
         let mut batch = session.batch(NOW);
         let [create, drop]: [Request<'_>; 2] = [Request::CreateTable { table: T }, Request::DeleteTable { table: T }];
-        let _made = handle(&create, &mut batch, &context, &mut ManyProgress::default());
+        let _made = once(&create, &mut batch, &context);
         let pairs: [[&[u8]; 2]; 3] = [[b"a", &long], [b"b", &long], [b"c", &long]];
         let mut progress = ManyProgress::default();
         let update: Request<'_> = Request::UpdateMany { table: T, ttl: None, pairs: &pairs };
@@ -210,7 +209,7 @@ fn a_reply_that_has_begun_goes_on_whatever_becomes_of_its_table() {
             progress.advance(told);
             count += 1;
             if count == 1 {
-                handle(change, &mut batch, &context, &mut ManyProgress::default()).unwrap();
+                once(change, &mut batch, &context).unwrap();
             }
         }
         let lengths: Vec<_> = frames.iter().skip(2).step_by(2).map(|(length, _)| *length).collect();
@@ -221,7 +220,7 @@ fn a_reply_that_has_begun_goes_on_whatever_becomes_of_its_table() {
             _ => [whole, 0, 0, 0],
         };
         assert_eq!((frames.len(), &lengths[..]), (9, &expected[..]), "{change:?}");
-        let _dropped = handle(&drop, &mut batch, &context, &mut ManyProgress::default());
+        let _dropped = once(&drop, &mut batch, &context);
     }
 }
 
@@ -232,8 +231,7 @@ fn a_reply_that_is_too_long_for_the_memory_is_refused() {
     let mut batch = session.batch(NOW);
     let stats = String::new;
     let context = HandlerContext { reply_bytes_max: 30, ..context(&stats, &|| NOW) };
-    let mut answer =
-        |request: Request<'_>| text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap());
+    let mut answer = |request: Request<'_>| text(&once(&request, &mut batch, &context).unwrap());
     let too_long = text(&Reply::Refused(Reason::ReplyTooLong));
     answer(Request::CreateTable { table: T });
     answer(Request::Update { table: T, key: K, value: &[7; 15], ttl: None });
@@ -269,7 +267,7 @@ fn a_deadline_that_has_passed_is_absent() {
     let context = context(&stats, &|| NOW);
     let mut at = |millis, request: Request<'_>| {
         let mut batch = session.batch(Now::from_millis(millis));
-        text(&handle(&request, &mut batch, &context, &mut ManyProgress::default()).unwrap())
+        text(&once(&request, &mut batch, &context).unwrap())
     };
     at(1_000, Request::CreateTable { table: T });
     at(1_000, Request::Update { table: T, key: K, value: V, ttl: Some(2) });
@@ -285,12 +283,12 @@ fn a_busy_request_has_not_been_looked_at() {
     let context = context(&stats, &|| NOW);
     let mut batch = session.batch(NOW);
     let create: Request<'_> = Request::CreateTable { table: T };
-    handle(&create, &mut batch, &context, &mut ManyProgress::default()).unwrap();
+    once(&create, &mut batch, &context).unwrap();
     let values: Vec<[u8; 1]> = (0..=255).map(|number| [number]).collect();
     let mut last: &[u8] = &[];
     for value in &values {
         let update: Request<'_> = Request::Update { table: T, key: K, value, ttl: None };
-        match handle(&update, &mut batch, &context, &mut ManyProgress::default()) {
+        match once(&update, &mut batch, &context) {
             Ok(reply) => assert_eq!(reply, Reply::Done),
             Err(_) => break,
         }
@@ -298,5 +296,5 @@ fn a_busy_request_has_not_been_looked_at() {
     }
     assert!(last.len() == 1 && last < &[255][..], "nobody announces, so the changes are used up");
     let get: Request<'_> = Request::Get { table: T, key: K };
-    assert_eq!(handle(&get, &mut batch, &context, &mut ManyProgress::default()), Ok(Reply::Value(last)));
+    assert_eq!(once(&get, &mut batch, &context), Ok(Reply::Value(last)));
 }
