@@ -34,6 +34,7 @@
 
 mod audience;
 mod ending;
+mod holds;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,7 +54,9 @@ use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::feed::{PublishedMessage, table_of_topic};
 use audience::Review;
-pub use audience::{Audience, Unheard};
+pub use audience::{Audience, Hearing, Unheard};
+pub use holds::AudienceHold;
+pub(super) use holds::AudienceHolds;
 
 /// Changes that are taken together from a ring: so many slots, and the entries of as many others, are on their way at a
 /// time. The processor fetches as many lines at once, and so many changes take longer than a fetch.
@@ -197,6 +200,7 @@ impl Changes {
     /// together, and all of a key's changes are told in its commit order.
     pub fn drain_to(&mut self, limit: usize, sink: &mut dyn ChangeSink) -> Drained {
         self.change_queue.sleep_state.end();
+        self.begin_asked();
         // SeqCst: pairs with the store in `close`. Read before the list of rings: no ring comes after the close, so an
         // empty list is final. A ring leaves the list when its writer is gone and all its changes are announced.
         let closing = self.change_queue.closed.load(Ordering::SeqCst);
@@ -303,7 +307,7 @@ impl Changes {
             };
             count += 1;
             if held.change.is_quiet() || self.silenced.contains(&held.change.table()) {
-                self.settle(held, &guard);
+                self.settle(held, sink, &guard);
                 continue;
             }
             let slot = held.change.slot.slot();

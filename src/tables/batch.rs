@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::catalog::{Known, table_bytes};
+use super::catalog::{Catalog, Known, table_bytes};
 use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
 use super::index::Place;
@@ -77,6 +77,11 @@ impl Session {
         }
     }
 
+    /// The tables.
+    pub(super) fn shared(&self) -> &Arc<TablesShared> {
+        &self.shared
+    }
+
     /// Pins this thread and opens a batch of operations. The caller receives all requests of the batch before this call
     /// and before it reads `now`. A batch that took later requests could answer them by a state from before they were
     /// sent.
@@ -101,6 +106,34 @@ impl Session {
             place: std::mem::replace(place, Place::NONE),
             admitted: false,
         }
+    }
+
+    /// Makes a table. While too many are being taken down, it is refused as `Busy`, and the session watches the reaper.
+    fn when_taken_down<R>(&mut self, make: impl Fn(&Catalog) -> Result<R, Refusal>) -> Result<R, Refusal> {
+        let shared = &self.shared;
+        self.wanted = 0;
+        loop {
+            self.reaper_steps = shared.reaper.steps();
+            let made = make(&shared.catalog);
+            // Registered at once, before a later attempt overwrites the count that this one waits for.
+            let is_busy = matches!(made, Err(Refusal::Busy));
+            if !is_busy || !shared.reaper.watch(self.reaper_steps, self.writer.sleeper()) {
+                return made;
+            }
+        }
+    }
+
+    /// Charges the memory of a table that this session has made.
+    fn charge_new(&mut self, table: &Table) {
+        let index = table.index().take_growth();
+        table.count_bytes(index);
+        self.local_budget.add(&self.shared.memory_budget, table_bytes(table.announced_name()) + index);
+    }
+
+    /// Hands a closed table to the reaper.
+    fn take_down(&mut self, table: Arc<Table>) {
+        self.shared.memory_budget.leave(table.note_leaving());
+        self.pending_sends.take_down(&self.shared, table);
     }
 
     /// The longest time that this thread may wait for work before it calls [`Session::rest`] again. A call of the
@@ -245,23 +278,28 @@ impl Batch<'_> {
     /// # Errors
     /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
-        let shared = &self.session.shared;
+        let Self { session, guard, .. } = self;
         let bytes = table_bytes(announced_name);
         // A table is small, so it does not wait for memory that the compactor may give back.
-        let room = self.session.local_budget.room(&shared.memory_budget, bytes) != MemoryRoom::None;
-        self.session.wanted = 0;
-        let table = loop {
-            self.session.reaper_steps = shared.reaper.steps();
-            let created = shared.catalog.create(name, announced_name, room, &self.guard);
-            // Registered at once, before a later attempt overwrites the count that this one waits for.
-            let is_busy = matches!(created, Err(Refusal::Busy));
-            if !is_busy || !shared.reaper.watch(self.session.reaper_steps, self.session.writer.sleeper()) {
-                break created?;
-            }
-        };
-        let index = table.index().take_growth();
-        table.count_bytes(index);
-        self.session.local_budget.add(&shared.memory_budget, bytes + index);
+        let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None;
+        let table = session.when_taken_down(|catalog| catalog.create(name, announced_name, room, guard))?;
+        session.charge_new(table);
+        Ok(())
+    }
+
+    /// Puts an empty table in the place of the one of this name, in one step: no request finds the name without a table.
+    /// The old elements are deleted as by [`Batch::delete_table`].
+    ///
+    /// A write that is under way meanwhile is made before or after. A GET_MANY, an UPDATE_MANY or a DELETE_MANY goes on in
+    /// the new table. A scan ends.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `TooManyTables`, `Busy`. It needs no memory that is not about to be free.
+    pub fn replace_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
+        let Self { session, guard, .. } = self;
+        let (new, old) = session.when_taken_down(|catalog| catalog.replace(name, guard))?;
+        session.charge_new(new);
+        session.take_down(old);
         Ok(())
     }
 
@@ -270,10 +308,8 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`.
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
-        let Session { shared, pending_sends, .. } = &mut *self.session;
-        let table = shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
-        shared.memory_budget.leave(table.note_leaving());
-        pending_sends.take_down(shared, table);
+        let table = self.session.shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
+        self.session.take_down(table);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crossbeam::epoch::Guard;
 use crossbeam::utils::CachePadded;
 
 use super::Refusal;
+use super::announce::Hearing;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
@@ -58,6 +59,8 @@ pub(super) struct Catalog {
     generation: AtomicU64,
     /// Whether a new table has an audience. Written under `admission`.
     expects_audience: AtomicBool,
+    /// Whether somebody hears of the ends of a new table. Written under `admission`.
+    expects_ends: AtomicBool,
     registry: Arc<Registry>,
     hasher: RandomState,
     tables_max: usize,
@@ -99,6 +102,7 @@ impl Catalog {
             admission: Mutex::default(),
             generation: AtomicU64::new(0),
             expects_audience: AtomicBool::new(true),
+            expects_ends: AtomicBool::new(false),
             registry: Arc::new(Registry::new()),
             hasher: RandomState::new(),
             tables_max,
@@ -206,6 +210,36 @@ impl Catalog {
         let index = Index::new(self.expected_keys);
         let mut admission = self.admission();
         self.check(name, has_room)?;
+        self.enter(&mut admission, name, announced_name, index, None, guard)
+    }
+
+    /// Puts an empty table in the place of the one of this name, in one step: there is no moment without a table. Returns
+    /// the new one, and the old one, which the caller hands to the reaper.
+    ///
+    /// The old one is closed, and known as older, before the new one is shown. A write that finds it closed is tried again,
+    /// until it finds the new one. So no key has a slot in both that is not settled in the old one first.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `TooManyTables`, and `Busy` as [`Catalog::create`].
+    pub(super) fn replace<'g>(&self, name: &[u8], guard: &'g Guard) -> Result<(&'g Table, Arc<Table>), Refusal> {
+        let index = Index::new(self.expected_keys);
+        let mut admission = self.admission();
+        let number = self.names.get(name).ok_or(Refusal::TableNotFound)?;
+        let old = self.registry.share(number, guard).ok_or(Refusal::TableNotFound)?;
+        let new = self.enter(&mut admission, name, old.announced_name(), index, Some(&old), guard)?;
+        Ok((new, old))
+    }
+
+    /// Enters a table under this name, in the place of `old` if there is one.
+    fn enter<'g>(
+        &self,
+        admission: &mut Admission,
+        name: &[u8],
+        announced_name: &[u8],
+        index: Index,
+        old: Option<&Arc<Table>>,
+        guard: &'g Guard,
+    ) -> Result<&'g Table, Refusal> {
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
         // Relaxed: it only bounds how many they are. A session that is refused watches the reaper, which counts them under
         // a lock afterwards.
@@ -218,12 +252,19 @@ impl Catalog {
         let table = Arc::new(Table::new(NewTable {
             number,
             generation,
+            line: old.map(|old| old.line()),
             announced_name,
             history: Arc::clone(&history),
             hasher: self.hasher.clone(),
             index,
-            has_audience: self.expects_audience(),
+            has_audience: self.expects_audience() || old.is_some_and(|old| old.has_audience()),
+            // Relaxed: the lock orders it.
+            tells_ends: self.expects_ends.load(Ordering::Relaxed),
         }));
+        if let Some(old) = old {
+            self.count_closing();
+            old.give_place();
+        }
         admission.histories.insert(name.into(), history);
         self.registry.enter(table, guard);
         self.change(|names| names.insert(name, number));
@@ -239,9 +280,13 @@ impl Catalog {
         let table = self.registry.share(self.names.get(name)?, guard)?;
         self.change(|names| names.remove(name));
         table.close();
-        // Relaxed: see `create`.
-        self.closing.fetch_add(1, Ordering::Relaxed);
+        self.count_closing();
         Some(table)
+    }
+
+    fn count_closing(&self) {
+        // Relaxed: see `enter`.
+        self.closing.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Called by the reaper: a settled table no longer blocks younger tables of the name, and its number is free.
@@ -257,7 +302,7 @@ impl Catalog {
 
     /// Called by the reaper: the memory of a forgotten table is given back.
     pub(super) fn note_freed(&self) {
-        // Relaxed: see `create`.
+        // Relaxed: see `enter`.
         self.closing.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -277,23 +322,30 @@ impl Catalog {
 
     /// Whether a table that is created now has an audience.
     pub(super) fn expects_audience(&self) -> bool {
-        // Relaxed: the lock orders it for `create`, and it is the publisher's own for others.
+        // Relaxed: the lock orders it for `enter`, and it is the publisher's own for others.
         self.expects_audience.load(Ordering::Relaxed)
     }
 
-    /// Publisher: whether tables that are created from now on have an audience.
-    pub(super) fn expect_audience(&self, has_audience: bool) {
+    /// Publisher: whether tables that are created from now on have an audience, and whether somebody hears of their ends.
+    pub(super) fn expect_audience(&self, has_audience: bool, hears_ends: bool) {
         let _admission = self.admission();
-        // Relaxed: see `expects_audience`.
+        // Relaxed, both: see `expects_audience`.
         self.expects_audience.store(has_audience, Ordering::Relaxed);
+        self.expects_ends.store(hears_ends, Ordering::Relaxed);
     }
 
-    /// Publisher: all tables that these topics touch have an audience from now on, and so have all that are created
-    /// later, until [`Catalog::expect_audience`] says otherwise. Returns whether one had none.
-    pub(super) fn begin_audience<'t>(&self, topics: impl IntoIterator<Item = &'t [u8]>, guard: &Guard) -> bool {
+    /// Publisher: all tables that these topics touch have an audience of this kind from now on, and so have all that are
+    /// created later, until [`Catalog::expect_audience`] says otherwise. Returns whether one had none.
+    pub(super) fn begin_audience<'t>(
+        &self,
+        topics: impl IntoIterator<Item = &'t [u8]>,
+        hearing: Hearing,
+        guard: &Guard,
+    ) -> bool {
         let admission = self.admission();
+        let expects = if hearing == Hearing::Ends { &self.expects_ends } else { &self.expects_audience };
         // Relaxed: see `expects_audience`.
-        self.expects_audience.store(true, Ordering::Relaxed);
+        expects.store(true, Ordering::Relaxed);
         let mut is_new = false;
         for topic in topics {
             // What is behind the name says no more of the table.
@@ -302,7 +354,10 @@ impl Catalog {
             let from = admission.histories.range::<[u8], _>((Bound::Included(name), Bound::Unbounded));
             let fits = |other: &[u8]| if is_whole { other == name } else { other.starts_with(name) };
             for (name, history) in from.take_while(|(other, _)| fits(other)) {
-                self.each_of_name(name, history, guard, |table| is_new |= table.set_audience(true));
+                self.each_of_name(name, history, guard, |table| match hearing {
+                    Hearing::Ends => table.tell_ends(true),
+                    Hearing::Changes => is_new |= table.set_audience(true),
+                });
             }
         }
         is_new

@@ -95,5 +95,5 @@ pub(super) fn mark<'g>(slot: SlotRef<'g>, seen: SeenWord<'g>) -> bool {
 
 /// The refusal for an absence that the caller has just seen. The table is asked last: see `Table::is_closed`.
 pub(super) fn absence(table: &Table) -> Refusal {
-    if table.is_closed() { Refusal::TableNotFound } else { Refusal::KeyNotFound }
+    if table.is_closed() && !table.is_replaced() { Refusal::TableNotFound } else { Refusal::KeyNotFound }
 }

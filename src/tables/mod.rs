@@ -57,7 +57,8 @@ mod version;
 
 use std::sync::Arc;
 
-pub use announce::{Audience, Changes, Unheard};
+use announce::AudienceHolds;
+pub use announce::{Audience, AudienceHold, Changes, Hearing, Unheard};
 pub use batch::{Batch, ManyProgress, PORTION_BYTES, Session};
 pub use change::ChangeSink;
 pub use compactor::Compactor;
@@ -259,6 +260,7 @@ struct TablesShared {
     compactor: compactor::CompactorShared,
     cursors: CursorSeal,
     feed: Option<FeedTap>,
+    audience_holds: AudienceHolds,
 }
 
 impl TablesShared {
@@ -320,6 +322,7 @@ impl Tables {
             compactor: compactor::CompactorShared::default(),
             cursors: CursorSeal::new(settings.version_base),
             feed: feed.map(FeedTap::new),
+            audience_holds: AudienceHolds::default(),
         });
         let registry = Arc::clone(shared.catalog.registry());
         let background = BackgroundThreads {

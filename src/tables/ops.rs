@@ -34,7 +34,8 @@
 //! One is everywhere. **An absence and DELETE_TABLE**: a table that is being taken down loses its elements one by one,
 //! which no client may see. So an operation that finds no element then reads whether the table is open. If it is open,
 //! the element was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may have sealed
-//! the slot, and the reply is `TableNotFound`.
+//! the slot, and the reply is `TableNotFound`. If another life of the table has taken its place, the element was absent
+//! there when that began, and a write is tried again, in that life.
 
 mod increment;
 mod seal;
@@ -260,7 +261,7 @@ impl<'h> Ops<'h> {
             }
             (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
             (Inserted::Overfull, ..) => Err(Refusal::OutOfMemory.into()),
-            _ => Err(Refusal::TableNotFound.into()),
+            _ => Err(self.refuse_closed(table).into()),
         }
     }
 
@@ -283,7 +284,9 @@ impl<'h> Ops<'h> {
                 Found::Absent { .. } | Found::NoSlot => break,
             }
         }
-        self.check_absent(table, expected)?;
+        if expected.is_some() {
+            self.check_absent(table, expected)?;
+        }
         Err(absence(table))
     }
 
@@ -436,11 +439,22 @@ impl<'h> Ops<'h> {
     }
 
     /// Judges an absence that the caller has just seen: the table must be open, and an absence expected.
-    fn check_absent(&self, table: &Table, expected: Option<u64>) -> Result<(), Refusal> {
+    fn check_absent(&mut self, table: &Table, expected: Option<u64>) -> Result<(), Refusal> {
         if table.is_closed() {
-            return Err(Refusal::TableNotFound);
+            return Err(self.refuse_closed(table));
         }
         check(expected, 0)
+    }
+
+    /// Refuses a write that found the table closed. If another life has taken its place, the write waits for one credit,
+    /// which is there as a rule: so it is tried again at once.
+    #[cold]
+    fn refuse_closed(&mut self, table: &Table) -> Refusal {
+        if !table.is_replaced() {
+            return Refusal::TableNotFound;
+        }
+        (*self.wanted, *self.wanted_credits) = (1, 1);
+        Refusal::Busy
     }
 
     /// The deadline of a new entry after `old`.

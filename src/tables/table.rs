@@ -39,14 +39,19 @@ use crate::lock::{Mutex, MutexGuard};
 pub(super) struct Table {
     number: u32,
     generation: u64,
+    line: u64,
     announced_name: Box<[u8]>,
     history: Arc<NameHistory>,
     hasher: RandomState,
     index: Index,
     /// Set once, by the session that deletes the table. Read by every operation that finds no element.
     closed: AtomicBool,
+    /// Whether another life of the table has taken its place. Set before it is closed, by the session that closes it.
+    replaced: AtomicBool,
     /// Whether somebody may hear of its changes. Written by the publisher's thread, read by each write.
     audience: AtomicBool,
+    /// Whether somebody hears of ends alone. Written and read by the publisher's thread.
+    tells_ends: AtomicBool,
     /// The holds: raised and lowered by the functions that the page of this file lists.
     unsettled: CachePadded<AtomicU64>,
     totals: CachePadded<TableTotals>,
@@ -134,11 +139,14 @@ pub(super) fn canonical(name: &[u8]) -> &[u8] {
 pub(super) struct NewTable<'n> {
     pub(super) number: u32,
     pub(super) generation: u64,
+    /// The first life of the line. `None`: this one.
+    pub(super) line: Option<u64>,
     pub(super) announced_name: &'n [u8],
     pub(super) history: Arc<NameHistory>,
     pub(super) hasher: RandomState,
     pub(super) index: Index,
     pub(super) has_audience: bool,
+    pub(super) tells_ends: bool,
 }
 
 impl Table {
@@ -149,12 +157,15 @@ impl Table {
         Self {
             number: new_table.number,
             generation: new_table.generation,
+            line: new_table.line.unwrap_or(new_table.generation),
             announced_name: new_table.announced_name.into(),
             history: new_table.history,
             hasher: new_table.hasher,
             index: new_table.index,
             closed: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
             audience: AtomicBool::new(new_table.has_audience),
+            tells_ends: AtomicBool::new(new_table.tells_ends),
             unsettled: CachePadded::new(AtomicU64::new(1)),
             totals: CachePadded::new(TableTotals::default()),
         }
@@ -168,6 +179,12 @@ impl Table {
     /// The life of the table: no other table has it in one start of the server.
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The first of the lives that have taken each other's place without a moment between them. For who uses the name,
+    /// they are one table.
+    pub(super) fn line(&self) -> u64 {
+        self.line
     }
 
     /// The name exactly as CREATE_TABLE gave it.
@@ -203,6 +220,18 @@ impl Table {
         self.has_audience() != has_audience && self.audience.swap(has_audience, Ordering::SeqCst) != has_audience
     }
 
+    /// Publisher: whether somebody hears of ends alone.
+    pub(super) fn tells_ends(&self) -> bool {
+        // Relaxed: the publisher's thread alone writes it, but for a new table.
+        self.tells_ends.load(Ordering::Relaxed)
+    }
+
+    /// Publisher: whether somebody hears of ends alone from now on.
+    pub(super) fn tell_ends(&self, tells: bool) {
+        // Relaxed: see `tells_ends`.
+        self.tells_ends.store(tells, Ordering::Relaxed);
+    }
+
     /// Whether the table was deleted. An operation that found no element asks afterwards: see `ops.rs`.
     ///
     /// The absence may be the reaper's work: it has sealed the slot, or taken it out of the index. The reaper began
@@ -211,6 +240,20 @@ impl Table {
     pub(super) fn is_closed(&self) -> bool {
         // SeqCst: pairs with the store in `close`.
         self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Whether another life has taken the place of a closed table. So there is no moment without a table of its name. The
+    /// other life began empty: what is absent here was absent there at that moment.
+    pub(super) fn is_replaced(&self) -> bool {
+        // Relaxed: who has seen the table closed sees what was stored before that.
+        self.replaced.load(Ordering::Relaxed)
+    }
+
+    /// Closes the table for another life of it, which the caller shows afterwards.
+    pub(super) fn give_place(self: &Arc<Self>) {
+        // Relaxed: `close` stores after it.
+        self.replaced.store(true, Ordering::Relaxed);
+        self.close();
     }
 
     /// Closes the table: it lets no new slot in, and younger tables of the name settle its keys first.

@@ -262,9 +262,9 @@ impl Publisher {
         }
     }
 
-    /// Whether nobody subscribes.
+    /// Whether nobody subscribes, and no other thread holds an audience.
     fn is_idle(&self) -> bool {
-        !self.has_listeners() && self.feed.as_ref().is_none_or(FeedPublisher::is_idle)
+        !self.has_listeners() && !self.changes.is_held() && self.feed.as_ref().is_none_or(FeedPublisher::is_idle)
     }
 
     /// Whether somebody subscribes to notifications, of either kind.

@@ -78,6 +78,16 @@ fn wait_for_guards() {
     });
 }
 
+/// What somebody wants to hear of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hearing {
+    /// Only that elements end: deletions and expiries. Stored values stay quiet beside it, and cost no push. The ends of a
+    /// key may be told in another order than they were committed.
+    Ends,
+    /// All changes, in the commit order of each key.
+    Changes,
+}
+
 /// Tells the tables that somebody will hear of changes.
 #[derive(Clone)]
 pub struct Audience(Arc<TablesShared>);
@@ -90,10 +100,15 @@ impl Audience {
     ///
     /// The publisher's thread calls it, and holds no batch.
     pub fn begin<'t>(&self, topics: impl IntoIterator<Item = &'t [u8]>) {
-        let is_new = self.0.catalog.begin_audience(topics, &epoch::pin());
-        if is_new {
-            wait_for_guards();
-        }
+        begin(&self.0, topics, Hearing::Changes);
+    }
+}
+
+/// Begins an audience, as [`Audience::begin`].
+fn begin<'t>(shared: &TablesShared, topics: impl IntoIterator<Item = &'t [u8]>, hearing: Hearing) {
+    let is_new = shared.catalog.begin_audience(topics, hearing, &epoch::pin());
+    if is_new && hearing == Hearing::Changes {
+        wait_for_guards();
     }
 }
 
@@ -123,12 +138,33 @@ impl Changes {
         self.review.at.is_some()
     }
 
-    /// Whether a review goes on, or tables with an audience were created since the last one.
+    /// Whether a review goes on, or tables with an audience were created since the last one, or a hold has gone.
     #[must_use]
     pub fn wants_review(&self) -> bool {
         let shared = &self.retire.0;
         let has_new = shared.catalog.expects_audience() && self.review.generation != shared.catalog.generation();
-        shared.feed.is_none() && (self.reviews() || has_new)
+        shared.feed.is_none() && (self.reviews() || has_new || shared.audience_holds.is_given_up())
+    }
+
+    /// Whether anybody holds an audience ([`Session::hold_audience`](crate::tables::Session::hold_audience)).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let holds = &self.retire.0.audience_holds;
+        holds.has_any(Hearing::Changes) || holds.has_any(Hearing::Ends)
+    }
+
+    /// Begins the audiences that other threads have asked for, and tells them.
+    pub(super) fn begin_asked(&self) {
+        let shared = &self.retire.0;
+        let asked = shared.audience_holds.take_asked();
+        for hearing in [Hearing::Ends, Hearing::Changes] {
+            let mut topics =
+                asked.iter().filter(|asked| asked.hearing == hearing).map(|asked| &*asked.topic).peekable();
+            if topics.peek().is_some() {
+                begin(shared, topics, hearing);
+            }
+        }
+        asked.into_iter().for_each(|asked| (asked.begun)());
     }
 
     /// One step of a review: those of some tables that have an audience for nothing. `is_heard` is asked with a table's
@@ -139,13 +175,23 @@ impl Changes {
         if shared.feed.is_some() {
             return Unheard(Vec::new());
         }
-        shared.catalog.expect_audience(has_any);
         if !self.reviews() {
             self.review.generation = shared.catalog.generation();
+            shared.audience_holds.begin_review();
         }
+        let holds = &shared.audience_holds;
+        let [has_ends, has_changes] = [Hearing::Ends, Hearing::Changes].map(|hearing| holds.has_any(hearing));
+        shared.catalog.expect_audience(has_any || has_changes, has_ends);
         let some = shared.catalog.tables_behind(self.review.at.as_deref(), REVIEWED_NAMES, &epoch::pin());
         self.review.at = some.last;
-        let is_unheard = |table: &Arc<Table>| table.has_audience() && !(has_any && is_heard(&table.topic()));
+        let is_held = |table: &Table, hearing| holds.touches(&table.topic(), hearing);
+        for table in some.tables.iter().filter(|table| table.tells_ends()) {
+            table.tell_ends(has_ends && is_held(table, Hearing::Ends));
+        }
+        let is_unheard = |table: &Arc<Table>| {
+            let is_heard = has_any && is_heard(&table.topic()) || has_changes && is_held(table, Hearing::Changes);
+            table.has_audience() && !is_heard
+        };
         Unheard(some.tables.into_iter().filter(is_unheard).collect())
     }
 
@@ -174,7 +220,7 @@ impl Changes {
             // Other threads wait for the guard, and the slots that have ended are handed on without one.
             let guard = epoch::pin();
             let left = stuck.len().saturating_sub(RUN_CHANGES);
-            stuck.drain(left..).for_each(|held| self.settle(held, &guard));
+            stuck.drain(left..).for_each(|held| self.settle(held, sink, &guard));
             drop(guard);
             self.hand_on();
         }
@@ -194,8 +240,8 @@ impl Changes {
     }
 
     /// Deals with a change that nobody hears of: a quiet one, or one that was on its way when the audience ended. Those
-    /// of a slot may come in any order.
-    pub(super) fn settle(&mut self, held: HeldChange, guard: &Guard) {
+    /// of a slot may come in any order. Of an end those are told who hear of ends alone.
+    pub(super) fn settle(&mut self, held: HeldChange, sink: &mut dyn ChangeSink, guard: &Guard) {
         let HeldChange { change, ring } = held;
         self.telling -= usize::from(change.kind().is_telling());
         self.owe(ring);
@@ -203,15 +249,18 @@ impl Changes {
         if !change.is_quiet() {
             slot.catch_up(guard);
         }
-        let registry = Arc::clone(&self.registry);
-        if change.kind().is_last() {
-            let Some(table) = registry.get(change.table(), guard) else {
-                unreachable!("a seal holds its table until its change has come");
-            };
+        let (registry, kind) = (Arc::clone(&self.registry), change.kind());
+        let is_end = kind.is_last() || kind.vacates();
+        let Some(table) = is_end.then(|| registry.get(change.table(), guard)).flatten() else {
+            debug_assert!(!kind.is_last(), "a seal holds its table until its change has come");
+            return;
+        };
+        if let Some(kind) = kind.told_as().filter(|_| table.tells_ends()) {
+            sink.announce(table.announced_name(), kind, slot.key());
+        }
+        if kind.is_last() {
             self.end(slot, table);
-        } else if change.kind().vacates()
-            && let Some(table) = registry.get(change.table(), guard)
-        {
+        } else {
             self.retire(table, change, guard);
         }
     }

@@ -6,7 +6,7 @@
 //! ```
 //! Between two calls nothing is held but the progress: no guard, no reading of the clock. A call ends when its values
 //! together have [`PORTION_BYTES`], and a change also when it is out of credits. A request goes on with the life of the
-//! table that it has begun with.
+//! table that it has begun with, or with one that took its place.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub struct ManyProgress(Option<Box<Begun>>);
 /// A request of which a part is carried out.
 #[derive(Debug, Default)]
 struct Begun {
-    /// The life of the table in which it has begun.
-    life: u64,
+    /// The line of lives of the table in which it has begun.
+    line: u64,
     /// Elements that are dealt with.
     done: usize,
     /// It is a GET_MANY.
@@ -61,9 +61,9 @@ impl ManyProgress {
         self.0.as_ref().is_some_and(|begun| begun.is_read && begun.done > 0)
     }
 
-    /// A long GET_MANY begins, in this life of the table.
-    pub fn begin(&mut self, life: u64) {
-        self.0 = Some(Box::new(Begun { life, is_read: true, ..Begun::default() }));
+    /// A long GET_MANY begins, in this line of lives of the table.
+    pub fn begin(&mut self, line: u64) {
+        self.0 = Some(Box::new(Begun { line, is_read: true, ..Begun::default() }));
     }
 
     /// So many further elements of a GET_MANY are dealt with.
@@ -99,7 +99,7 @@ impl fmt::Debug for Reservation {
 
 impl Batch<'_> {
     /// Appends the value of each key, in order, or `None` for a key without an element: of all keys if the request has not
-    /// begun, and otherwise of a portion of the rest. Returns the life of the table, for [`ManyProgress::begin`].
+    /// begun, and otherwise of a portion of the rest. Returns the line of the table's lives, for [`ManyProgress::begin`].
     ///
     /// # Errors
     /// `TableNotFound`: also if the life of the table in which the request has begun is over. `values` may then have some
@@ -131,7 +131,7 @@ impl Batch<'_> {
                 }
                 values.push(value);
             }
-            Ok(table.generation())
+            Ok(table.line())
         })
     }
 
@@ -157,7 +157,7 @@ impl Batch<'_> {
                 let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), ttl);
                 self.ops().admit(needed)?;
                 self.credits_for(count)?;
-                Begun { life: table.generation(), admitted: (count, needed), ..Begun::default() }
+                Begun { line: table.line(), admitted: (count, needed), ..Begun::default() }
             }
         };
         // What was admitted for the rest counts when it is stored.
@@ -213,7 +213,7 @@ impl Batch<'_> {
             Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
             None => {
                 self.credits_for(keys.clone().count())?;
-                Begun { life: table.generation(), ..Begun::default() }
+                Begun { line: table.line(), ..Begun::default() }
             }
         };
         let outcome = self.delete_some(&table, keys.skip(begun.deleted.len()), &mut begun.deleted);
@@ -263,9 +263,9 @@ impl Batch<'_> {
 }
 
 impl Begun {
-    /// `TableNotFound` if this is another life of the table.
+    /// `TableNotFound` if the table was deleted since, and created anew.
     fn goes_on_in(&self, table: &Table) -> Result<(), Refusal> {
-        if self.life == table.generation() { Ok(()) } else { Err(Refusal::TableNotFound) }
+        if self.line == table.line() { Ok(()) } else { Err(Refusal::TableNotFound) }
     }
 
     /// Keeps the memory that was admitted for the pairs that are left.

@@ -26,7 +26,8 @@ impl Batch<'_> {
             let next = ops.scan(table, page, start.ok_or(Refusal::BadCursor)?, &mut row);
             // After the last look at an element.
             if table.is_closed() {
-                return Err(Refusal::TableNotFound);
+                // None of its elements is in the life that took its place, so there is no more to return.
+                return if table.is_replaced() { Ok(None) } else { Err(Refusal::TableNotFound) };
             }
             Ok(next.map(|position| cursors.seal(generation, position)))
         })

@@ -16,7 +16,7 @@ use super::{TablesRig, settings};
 use crate::feed::PublishedMessage;
 
 impl TablesRig {
-    fn waiting(&self) -> u64 {
+    pub(super) fn waiting(&self) -> u64 {
         self.tables_metrics().changes_waiting
     }
 
@@ -24,29 +24,29 @@ impl TablesRig {
         self.subscribe(&[""]);
     }
 
-    fn subscribe(&self, topics: &[&str]) {
+    pub(super) fn subscribe(&self, topics: &[&str]) {
         let audience = self.0.changes.borrow().audience();
         audience.begin(topics.iter().map(|topic| topic.as_bytes()));
     }
 
-    fn end_audience(&self) {
+    pub(super) fn end_audience(&self) {
         keep_audience(&mut self.0.changes.borrow_mut(), None, &mut Heard::default());
     }
 
     /// Only tables with this name have an audience now.
-    fn keep_audience(&self, name: &str) -> Heard {
+    pub(super) fn keep_audience(&self, name: &str) -> Heard {
         let mut heard = Heard::default();
         keep_audience(&mut self.0.changes.borrow_mut(), Some(name), &mut heard);
         heard
     }
 
-    fn set_in(&self, table: &str, key: &str) {
+    pub(super) fn set_in(&self, table: &str, key: &str) {
         let now = self.now();
         self.0.session.borrow_mut().batch(now).update(table.as_bytes(), key.as_bytes(), b"value", None).unwrap();
     }
 
     /// The notifications since the last call, as `table key`.
-    fn heard_of(&self) -> Vec<String> {
+    pub(super) fn heard_of(&self) -> Vec<String> {
         self.publish();
         self.0.heard.borrow_mut().drain(..).map(|(table, _, key)| format!("{table} {key}")).collect()
     }

@@ -1,0 +1,133 @@
+//! Audiences that other threads than the publisher's hold. A thread asks for one without waiting, and is told when it has
+//! begun.
+//!
+//! ```text
+//! any thread: hold ─► asked ─► wakes the publisher ─► begins it ─► `begun` is called there
+//!             drop ─► the next review silences the tables that nobody hears any more
+//! ```
+//! This module begins no audience and silences no table.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::audience::Hearing;
+use crate::lock::Mutex;
+use crate::tables::TablesShared;
+use crate::tables::batch::Session;
+
+/// Called by the publisher's thread when an audience has begun. It must not block.
+type Begun = Box<dyn FnOnce() + Send>;
+
+/// An audience that was asked for and has not begun.
+pub(super) struct Asked {
+    pub(super) topic: Box<[u8]>,
+    pub(super) hearing: Hearing,
+    pub(super) begun: Begun,
+}
+
+/// The audiences that are held, and those that have not begun.
+#[derive(Default)]
+pub(in crate::tables) struct AudienceHolds {
+    held: Mutex<Held>,
+    /// Some were asked for. Written under the lock, read without it by the publisher.
+    is_asked: AtomicBool,
+    /// A topic has lost its last holder since the last review began. Written and read as `is_asked`.
+    is_given_up: AtomicBool,
+}
+
+#[derive(Default)]
+struct Held {
+    /// The number of holders of each topic.
+    topics: BTreeMap<(Box<[u8]>, Hearing), usize>,
+    asked: Vec<Asked>,
+}
+
+/// An audience that its owner holds until this is dropped.
+#[must_use]
+pub struct AudienceHold {
+    shared: Arc<TablesShared>,
+    topic: Box<[u8]>,
+    hearing: Hearing,
+}
+
+impl Session {
+    /// Asks that the tables which `topic` touches, those too that are created later, have an audience for as long as the
+    /// returned hold lives. `begun` is called, by the publisher's thread, when it has begun: all that is committed after
+    /// that comes to the [`ChangeSink`](crate::tables::ChangeSink). A topic touches a table if one of the topic and the
+    /// table's name, with a NUL behind it, begins with the other.
+    pub fn hold_audience(&self, topic: &[u8], hearing: Hearing, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {
+        let shared = self.shared();
+        let mut held = shared.audience_holds.held.lock();
+        *held.topics.entry((topic.into(), hearing)).or_default() += 1;
+        held.asked.push(Asked { topic: topic.into(), hearing, begun });
+        // Release: pairs with the Acquire in `take_asked`.
+        shared.audience_holds.is_asked.store(true, Ordering::Release);
+        drop(held);
+        shared.change_queue.nudge();
+        AudienceHold { shared: Arc::clone(shared), topic: topic.into(), hearing }
+    }
+}
+
+impl Drop for AudienceHold {
+    fn drop(&mut self) {
+        let holds = &self.shared.audience_holds;
+        let key = (std::mem::take(&mut self.topic), self.hearing);
+        let mut held = holds.held.lock();
+        let left = held.topics.get_mut(&key).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left > 0 {
+            return;
+        }
+        held.topics.remove(&key);
+        // Release: pairs with the Acquire in `is_given_up`.
+        holds.is_given_up.store(true, Ordering::Release);
+        drop(held);
+        self.shared.change_queue.nudge();
+    }
+}
+
+impl AudienceHolds {
+    /// Publisher: those that were asked for since the last call.
+    #[inline]
+    pub(super) fn take_asked(&self) -> Vec<Asked> {
+        // Acquire: pairs with the Release in `hold_audience`.
+        if !self.is_asked.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut held = self.held.lock();
+        // Relaxed: the lock orders it.
+        self.is_asked.store(false, Ordering::Relaxed);
+        std::mem::take(&mut held.asked)
+    }
+
+    /// Publisher: whether a topic has lost its last holder since the last review began.
+    pub(super) fn is_given_up(&self) -> bool {
+        // Acquire: pairs with the Release in the drop of a hold.
+        self.is_given_up.load(Ordering::Acquire)
+    }
+
+    /// Publisher: a review begins.
+    pub(super) fn begin_review(&self) {
+        // Relaxed: a hold that goes after this sets it again.
+        self.is_given_up.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether there is any hold of this kind.
+    pub(super) fn has_any(&self, hearing: Hearing) -> bool {
+        self.held.lock().topics.keys().any(|(_, other)| *other == hearing)
+    }
+
+    /// Whether a held topic touches the table with this name and a NUL behind it.
+    pub(super) fn touches(&self, table: &[u8], hearing: Hearing) -> bool {
+        let held = self.held.lock();
+        let has = |topic: &[u8]| held.topics.contains_key(&(topic.into(), hearing));
+        let from = (Bound::Included((Box::from(table), Hearing::Ends)), Bound::Unbounded);
+        let mut longer = held.topics.range(from).take_while(|((topic, _), _)| topic.starts_with(table));
+        (0..table.len()).any(|length| table.get(..length).is_some_and(has))
+            || longer.any(|((_, other), _)| *other == hearing)
+    }
+}

@@ -1,0 +1,200 @@
+//! Audiences that other threads hold: they ask without waiting, and are told when it has begun.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use super::super::{AudienceHold, ChangeKind, Hearing, Refusal};
+use super::audience::{Heard, keep_audience};
+use super::{TablesRig, settings, with_table};
+use crate::clock::Now;
+
+impl TablesRig {
+    /// Holds an audience. The flag tells whether it has begun.
+    fn hold(&self, topic: &str, hearing: Hearing) -> (AudienceHold, Arc<AtomicBool>) {
+        let begun = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&begun);
+        let told = Box::new(move || assert!(!flag.swap(true, Ordering::Relaxed), "it is told once"));
+        (self.0.session.borrow().hold_audience(topic.as_bytes(), hearing, told), begun)
+    }
+
+    fn review(&self) {
+        assert!(self.0.changes.borrow().wants_review());
+        self.end_audience();
+        assert!(!self.0.changes.borrow().reviews());
+    }
+
+    fn heard_kinds(&self) -> Vec<String> {
+        self.publish();
+        let kinds = |kind| if kind == ChangeKind::Updated { '+' } else { '-' };
+        self.0.heard.borrow_mut().drain(..).map(|(table, kind, key)| format!("{table} {key}{}", kinds(kind))).collect()
+    }
+}
+
+#[test]
+fn a_hold_begins_with_the_next_drain_and_lasts_as_long_as_its_owner_wants() {
+    let rig = TablesRig::new();
+    rig.create("u").unwrap();
+    rig.end_audience();
+    let (hold, begun) = rig.hold("t\0", Hearing::Changes);
+    assert!(rig.0.changes.borrow().is_held() && !begun.load(Ordering::Relaxed));
+    rig.set_in("t", "early");
+    rig.publish();
+    assert!(begun.load(Ordering::Relaxed));
+    rig.heard_of();
+    rig.set_in("t", "k");
+    rig.set_in("u", "k");
+    assert_eq!(rig.heard_of(), ["t k"]);
+    rig.end_audience();
+    rig.set_in("t", "k");
+    assert_eq!(rig.heard_of(), ["t k"], "a review leaves it");
+    let (second, _) = rig.hold("t", Hearing::Changes);
+    drop(hold);
+    rig.review();
+    rig.set_in("t", "k");
+    assert_eq!(rig.heard_of(), ["t k"], "another holds it");
+    rig.create("tu").unwrap();
+    rig.set_in("tu", "k");
+    assert_eq!(rig.heard_of(), ["tu k"], "of one that was created later");
+    drop(second);
+    rig.review();
+    assert!(!rig.0.changes.borrow().is_held());
+    ["t", "tu"].into_iter().for_each(|table| rig.set_in(table, "k"));
+    assert_eq!((rig.heard_of(), rig.waiting()), (vec![], 0));
+    rig.create("v").unwrap();
+    rig.set_in("v", "k");
+    assert_eq!((rig.heard_of(), rig.waiting()), (vec![], 0), "nor of new ones");
+}
+
+#[test]
+fn subscriptions_and_holds_do_not_end_each_other() {
+    let rig = TablesRig::new();
+    rig.end_audience();
+    let (hold, _) = rig.hold("t", Hearing::Changes);
+    rig.subscribe(&["t"]);
+    rig.publish();
+    drop(hold);
+    assert!(rig.keep_audience("t").told.is_empty());
+    rig.set_in("t", "k");
+    assert_eq!(rig.heard_of(), ["t k"], "a subscription is left");
+    let (_hold, _) = rig.hold("t", Hearing::Changes);
+    rig.publish();
+    rig.end_audience();
+    rig.set_in("t", "k");
+    assert_eq!(rig.heard_of(), ["t k"], "a hold is left");
+}
+
+/// One that is asked for while a review goes on, before the publisher has begun it.
+#[test]
+fn a_review_leaves_an_audience_that_was_just_asked_for() {
+    let rig = TablesRig::new();
+    let unheard = rig.0.changes.borrow_mut().review(false, |_| false);
+    let (_hold, begun) = rig.hold("t", Hearing::Changes);
+    rig.0.changes.borrow_mut().silence(unheard, &mut Heard::default());
+    rig.publish();
+    assert!(begun.load(Ordering::Relaxed));
+    rig.set_in("t", "k");
+    assert_eq!(rig.heard_of(), ["t k"]);
+    rig.end_audience();
+    rig.set_in("t", "k");
+    assert_eq!(rig.heard_of(), ["t k"]);
+}
+
+#[test]
+fn who_hears_of_ends_alone_hears_each_of_them_and_stores_stay_quiet() {
+    let rig = TablesRig::new();
+    rig.end_audience();
+    let (hold, begun) = rig.hold("t", Hearing::Ends);
+    rig.publish();
+    assert!(begun.load(Ordering::Relaxed));
+    rig.set("a", "1", None).unwrap();
+    rig.set("a", "2", None).unwrap();
+    rig.set("b", "1", Some(1)).unwrap();
+    rig.set("c", "1", None).unwrap();
+    assert_eq!(rig.waiting(), 0, "no store is pushed");
+    rig.delete("a").unwrap();
+    assert_eq!(rig.heard_kinds(), ["t a-"]);
+    rig.at(2_000);
+    rig.expire();
+    assert_eq!(rig.heard_kinds(), ["t b-"]);
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    rig.settle();
+    assert_eq!(rig.heard_kinds(), ["t c-"]);
+    rig.set("d", "1", None).unwrap();
+    rig.delete("d").unwrap();
+    assert_eq!(rig.heard_kinds(), ["t d-"], "of a table that was created later too");
+    drop(hold);
+    rig.review();
+    rig.set("e", "1", None).unwrap();
+    rig.delete("e").unwrap();
+    assert_eq!((rig.heard_kinds(), rig.waiting()), (vec![], 0));
+}
+
+#[test]
+fn beside_a_subscription_ends_are_told_once_and_stay_told_when_it_goes() {
+    let rig = TablesRig::new();
+    let (_hold, _) = rig.hold("t", Hearing::Ends);
+    rig.publish();
+    rig.set("a", "1", None).unwrap();
+    rig.delete("a").unwrap();
+    assert_eq!(rig.heard_kinds(), ["t a+", "t a-"]);
+    rig.set("a", "1", None).unwrap();
+    rig.delete("a").unwrap();
+    let mut heard = Heard::default();
+    keep_audience(&mut rig.0.changes.borrow_mut(), None, &mut heard);
+    assert_eq!((heard.told, rig.waiting()), (vec![b"ta".to_vec()], 0), "the end that was on its way");
+    rig.set("a", "1", None).unwrap();
+    rig.delete("a").unwrap();
+    assert_eq!(rig.heard_kinds(), ["t a-"]);
+}
+
+#[test]
+fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_meanwhile() {
+    let (tables, background) = with_table(settings());
+    let mut changes = background.changes;
+    let (told, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut heard = Heard::default();
+            while !is_over.load(Ordering::Acquire) {
+                changes.drain_to(1_000, &mut heard);
+                told.store(heard.told.iter().filter(|name| **name == b"tmarked").count(), Ordering::Release);
+                if changes.wants_review() {
+                    keep_audience(&mut changes, None, &mut heard);
+                }
+                thread::yield_now();
+            }
+        });
+        let (tables, told, is_over) = (&tables, &told, &is_over);
+        scope.spawn(move || {
+            let mut session = tables.session();
+            while !is_over.load(Ordering::Relaxed) {
+                let written = session.batch(Now::from_millis(1)).update(b"t", b"other", b"1", None);
+                if written == Err(Refusal::Busy) {
+                    session.wait();
+                }
+            }
+        });
+        let mut session = tables.session();
+        for round in 1..=200 {
+            let begun = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&begun);
+            let topic = if round % 2 == 0 { &b""[..] } else { b"t\0" };
+            let hold =
+                session.hold_audience(topic, Hearing::Changes, Box::new(move || flag.store(true, Ordering::Release)));
+            while !begun.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            let before = told.load(Ordering::Acquire);
+            session.batch(Now::from_millis(1)).update(b"t", b"marked", b"1", None).unwrap();
+            while told.load(Ordering::Acquire) == before {
+                thread::yield_now();
+            }
+            drop(hold);
+        }
+        is_over.store(true, Ordering::Release);
+    });
+}
