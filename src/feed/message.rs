@@ -9,6 +9,7 @@
 //! type 3    DROPPED    –
 //! change    cause (1) │ version (8) │ deadline (8), 0: none │ key: length (1), bytes │ value: length (4), bytes
 //! cause     1 set │ 2 touch │ 3 delete │ 4 expire │ 5 delete with the table
+//!           6 compare-and-swap │ 7 increment │ 8 evict │ 9 restore │ 10 append │ 11 persist
 //! ```
 //! Integers are unsigned and big-endian. A subscription to a topic fits one table exactly, because the length comes
 //! first.
@@ -61,7 +62,7 @@ pub struct FeedPosition {
     pub sequence: u64,
 }
 
-/// The cause of a change. The discriminant is the byte on the wire.
+/// The cause of a change. The discriminant is the number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Cause {
@@ -75,19 +76,52 @@ pub enum Cause {
     Expire = 4,
     /// The element was deleted with its table.
     DeleteWithTable = 5,
+    /// A value was stored by a compare-and-swap.
+    CompareAndSwap = 6,
+    /// The sum of an addition was stored.
+    Increment = 7,
+    /// The element was removed to make room for others.
+    Evict = 8,
+    /// The element was stored with the version that it had elsewhere.
+    Restore = 9,
+    /// Bytes were added to the end of the value.
+    Append = 10,
+    /// The deadline was removed, and the value kept.
+    Persist = 11,
 }
 
 impl Cause {
-    const ALL: [Self; 5] = [Self::Set, Self::Touch, Self::Delete, Self::Expire, Self::DeleteWithTable];
+    /// All causes, in the order of their numbers, which begin at 1.
+    pub const ALL: [Self; 11] = [
+        Self::Set,
+        Self::Touch,
+        Self::Delete,
+        Self::Expire,
+        Self::DeleteWithTable,
+        Self::CompareAndSwap,
+        Self::Increment,
+        Self::Evict,
+        Self::Restore,
+        Self::Append,
+        Self::Persist,
+    ];
 
     /// Whether the element has a value after such a change.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        matches!(self, Self::Set | Self::Touch)
+        !matches!(self, Self::Delete | Self::Expire | Self::DeleteWithTable | Self::Evict)
     }
 
-    fn by_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    /// The cause that says no more than that the element has a value, or has none.
+    #[must_use]
+    pub const fn plain(is_live: bool) -> Self {
+        if is_live { Self::Set } else { Self::Delete }
+    }
+
+    /// The cause of this number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 }
 
@@ -147,7 +181,7 @@ impl<'m> FeedChange<'m> {
         let left = reader.rest().len();
         let cut = fault("the changes of a message fill it", left);
         let code = reader.byte().ok_or(cut)?;
-        let cause = Cause::by_code(code).ok_or(fault("a cause is 1 to 5", usize::from(code)))?;
+        let cause = Cause::of_number(code).ok_or(fault("a cause is 1 to 11", usize::from(code)))?;
         let version = reader.u64_be().ok_or(cut)?;
         let deadline = reader.u64_be().ok_or(cut)?;
         let key = reader.run_u8().ok_or(cut)?;

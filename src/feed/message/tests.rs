@@ -76,8 +76,8 @@ fn a_payload_that_breaks_a_rule_is_refused_with_the_rule() {
     assert_eq!(with(27, 0), "a message has 1 to 64 changes");
     assert_eq!(with(27, 65), "a message has 1 to 64 changes");
     assert_eq!(with(27, 2), "the changes of a message fill it");
-    assert_eq!(with(28, 0), "a cause is 1 to 5");
-    assert_eq!(with(28, 6), "a cause is 1 to 5");
+    assert_eq!(with(28, 0), "a cause is 1 to 11");
+    assert_eq!(with(28, 12), "a cause is 1 to 11");
     assert_eq!(with(28, 3), "a deletion has neither value nor deadline, and 0 bytes");
     assert_eq!(with(36, 0), "a version is above 0");
     assert_eq!(with(45, 255), "the changes of a message fill it");
@@ -135,9 +135,9 @@ fn no_payload_makes_the_decoder_panic_and_a_decoded_one_is_encoded_as_it_came() 
 
 /// A change of any cause, with the value and deadline that the cause allows.
 fn any_change() -> impl Strategy<Value = (Cause, u64, Option<u64>, Vec<u8>, Vec<u8>)> {
-    let fields = (1..=5_u8, 1_u64.., option::of(1_u64..), vec(any::<u8>(), 0..=64), vec(any::<u8>(), 0..200));
+    let fields = (1..=11_u8, 1_u64.., option::of(1_u64..), vec(any::<u8>(), 0..=64), vec(any::<u8>(), 0..200));
     fields.prop_map(|(code, version, deadline, key, value)| {
-        let cause = Cause::by_code(code).unwrap();
+        let cause = Cause::of_number(code).unwrap();
         if cause.is_live() { (cause, version, deadline, key, value) } else { (cause, version, None, key, Vec::new()) }
     })
 }

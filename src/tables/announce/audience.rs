@@ -197,19 +197,19 @@ impl Changes {
     /// of a slot may come in any order.
     pub(super) fn settle(&mut self, held: HeldChange, guard: &Guard) {
         let HeldChange { change, ring } = held;
-        self.telling -= usize::from(change.kind().is_telling());
+        self.telling -= usize::from(change.committed().is_telling());
         self.owe(ring);
         let slot = change.slot.slot();
         if !change.is_quiet() {
             slot.catch_up(guard);
         }
         let registry = Arc::clone(&self.registry);
-        if change.kind().is_last() {
+        if change.committed().is_last() {
             let Some(table) = registry.get(change.table(), guard) else {
                 unreachable!("a seal holds its table until its change has come");
             };
             self.end(slot, table);
-        } else if change.kind().vacates()
+        } else if change.committed().vacates()
             && let Some(table) = registry.get(change.table(), guard)
         {
             self.retire(table, change, guard);
