@@ -55,6 +55,12 @@ impl ShownChange<'_> {
             (Some(Cause::Delete), _) => "DELETED",
             (Some(Cause::Expire), _) => "EXPIRED",
             (Some(Cause::DeleteWithTable), _) => "DROPPED",
+            (Some(Cause::CompareAndSwap), _) => "SWAPPED",
+            (Some(Cause::Increment), _) => "INCREMENTED",
+            (Some(Cause::Evict), _) => "EVICTED",
+            (Some(Cause::Restore), _) => "RESTORED",
+            (Some(Cause::Append), _) => "APPENDED",
+            (Some(Cause::Persist), _) => "PERSISTED",
         }
     }
 

@@ -238,8 +238,7 @@ impl FeedLog {
         let Some(own_cause) = change.cause else { return };
         let PresentState { version, value, deadline_millis } = change.present;
         let cause = if version == change.version { Some(own_cause) } else { cause_of(version) };
-        let plain = if value.is_some() { Cause::Set } else { Cause::Delete };
-        let cause = cause.filter(|cause| cause.is_live() == value.is_some()).unwrap_or(plain);
+        let cause = cause.filter(|cause| cause.is_live() == value.is_some()).unwrap_or(Cause::plain(value.is_some()));
         if version > change.version {
             self.told.insert(change.element, version);
         }

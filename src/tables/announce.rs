@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 use ahash::{AHashMap, AHashSet};
 use crossbeam::epoch::{self, Guard};
 
-use super::change::{Change, ChangeQueue, ChangeRing, ChangeSink, Committed};
+use super::change::{AnnouncedChange, Change, ChangeQueue, ChangeRing, ChangeSink};
 use super::feed::TurnedChange;
 use super::reaper::RetireSender;
 use super::registry::Registry;
@@ -52,7 +52,7 @@ use super::slot::{RingReader, SlotHandle};
 use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
-use crate::feed::{PublishedMessage, table_of_topic};
+use crate::feed::{Cause, PublishedMessage, table_of_topic};
 use audience::Review;
 pub use audience::{Audience, Hearing, Unheard};
 pub use holds::AudienceHold;
@@ -72,8 +72,10 @@ type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
 struct AnnounceOnly<'s, 'a>(&'s mut Announce<'a>);
 
 impl ChangeSink for AnnounceOnly<'_, '_> {
-    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]) {
-        (self.0)(table, kind, key);
+    fn announce(&mut self, change: &AnnouncedChange<'_>) {
+        if let Some(kind) = ChangeKind::of(change.cause) {
+            (self.0)(change.table, kind, change.key);
+        }
     }
 
     fn tell(&mut self, _message: &PublishedMessage) {}
@@ -267,7 +269,7 @@ impl Changes {
             && let Some(change) = state.changes.pop()
         {
             change.slot.slot().prefetch();
-            self.telling += usize::from(change.kind().is_telling());
+            self.telling += usize::from(change.committed().is_telling());
             self.ahead.push_back(HeldChange { change, ring: source.ring });
             taken += 1;
         }
@@ -331,8 +333,8 @@ impl Changes {
                 None => {
                     if let Some((feed, log)) = &mut feed {
                         let version = held.change.version;
-                        let change = TurnedChange { table, slot, version, kind: held.change.kind() };
-                        feed.tell(log, &change, &guard, |version| self.kind_of(address, version));
+                        let change = TurnedChange { table, slot, version, committed: held.change.committed() };
+                        feed.tell(log, &change, &guard, |version| self.cause_of(address, version));
                     }
                     self.announce(held, table, &guard, sink);
                     if !self.held.is_empty() {
@@ -349,30 +351,31 @@ impl Changes {
         !is_over
     }
 
-    /// The kind of a change of this slot that has come and whose turn has not, if it says more than that the element
+    /// The cause of a change of this slot that has come and whose turn has not, if it says more than that the element
     /// has a value or none.
-    fn kind_of(&self, address: usize, version: u32) -> Option<Committed> {
+    fn cause_of(&self, address: usize, version: u32) -> Option<Cause> {
         if self.telling == 0 {
             return None;
         }
         let is_it = |held: &&HeldChange| held.change.slot.slot().address() == address && held.change.version == version;
         let found = self.held.get(&(address, version)).or_else(|| self.work.iter().chain(&self.ahead).find(is_it));
-        found.map(|held| held.change.kind())
+        found.and_then(|held| held.change.committed().changes())
     }
 
     fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, sink: &mut dyn ChangeSink) {
         let HeldChange { change, ring } = held;
         let slot = change.slot.slot();
-        self.telling -= usize::from(change.kind().is_telling());
-        if let Some(kind) = change.kind().told_as() {
-            sink.announce(table.announced_name(), kind, slot.key());
+        let committed = change.committed();
+        self.telling -= usize::from(committed.is_telling());
+        if let Some(announced) = AnnouncedChange::new(table.announced_name(), &change, guard) {
+            sink.announce(&announced);
         }
         // After the message: the compactor takes the version that stands here as announced, and may move the slot.
         slot.set_announced(change.version);
         self.owe(ring);
-        if change.kind().vacates() {
+        if committed.vacates() {
             self.retire(table, change, guard);
-        } else if change.kind().is_last() {
+        } else if committed.is_last() {
             self.end(slot, table);
         }
     }

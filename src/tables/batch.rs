@@ -28,6 +28,7 @@ use super::slot::{EntryRef, NEVER};
 use super::table::Table;
 use super::{Addition, EntryView, Refusal, TableSummary, TablesShared};
 use crate::clock::Now;
+use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
 
 /// One thread's access to the tables. It owns that thread's change ring.
@@ -365,7 +366,8 @@ impl Batch<'_> {
         value: &[u8],
         ttl: Option<u32>,
     ) -> Result<u64, Refusal> {
-        let write = Write { expected: Some(expected), ..Write::update(key, value, ttl) };
+        let (expected, cause) = (Some(expected), Cause::CompareAndSwap);
+        let write = Write { expected, cause, ..Write::update(key, value, ttl) };
         self.on(table, |ops, table| ops.put(table, write))
     }
 

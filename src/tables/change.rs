@@ -25,6 +25,7 @@
 //!
 //! This module sends no message and knows no subscriber.
 
+mod announced;
 mod credits;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -33,14 +34,15 @@ use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
 
-use super::ChangeKind;
 use super::index::CELLS;
 use super::limits::CHANGES_MAX;
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency};
 use super::sleeper::{Sleeper, Waker};
 use super::slot::{ChangedSlot, Ring, RingReader, RingWriter, TABLE_NUMBERS};
-use crate::feed::PublishedMessage;
+use crate::feed::Cause;
 use crate::lock::Mutex;
+pub(super) use announced::full_version;
+pub use announced::{AnnouncedChange, ChangeSink};
 pub(super) use credits::Credits;
 
 /// A waiting thread looks again by itself after this time. Normally the publisher wakes it. The time only bounds the
@@ -56,24 +58,31 @@ pub(super) struct Change {
     pub(super) slot: ChangedSlot,
     /// Low bits of the version: at most [`CHANGES_MAX`] changes of one slot are on the way at a time.
     pub(super) version: u32,
-    /// The table's number, [`IS_QUIET`], [`FOLLOWS_QUIET`], and the kind in the lowest bits. One word: a copy of a change that reads
-    /// single bytes together waits until they have left the processor's store buffer.
-    table_and_kind: u32,
+    /// ```text
+    /// table:24 │ quiet:1 │ follows quiet:1 │ same transaction as the next:1, reserved: 0 │ replaces a value:1 │ cause:4
+    /// ```
+    /// One word: a copy of a change that reads single bytes together waits until they have left the processor's store
+    /// buffer.
+    table_and_cause: u32,
 }
 
 const _: () = assert!(size_of::<Change>() == 16 && TABLE_NUMBERS == 1 << 24);
 
-/// In `table_and_kind`: the change was committed without an audience.
+/// In `table_and_cause`: the change was committed without an audience.
 const IS_QUIET: u32 = 0x80;
-/// In `table_and_kind`: the change before it, of the same slot, was.
+/// In `table_and_cause`: the change before it, of the same slot, was.
 const FOLLOWS_QUIET: u32 = 0x40;
-const KIND_MASK: u32 = 0x3f;
+/// In `table_and_cause`: the element had a value before the change.
+const REPLACES_VALUE: u32 = 0x10;
+const CAUSE_MASK: u32 = 0x0f;
+
+const _: () = assert!(Cause::ALL.len() <= CAUSE_MASK as usize);
 
 /// What a thread has committed in a slot.
 #[derive(Clone, Copy)]
 pub(super) struct Commit {
     pub(super) version: u64,
-    pub(super) kind: Committed,
+    pub(super) committed: Committed,
     /// Whether there is no audience.
     pub(super) is_quiet: bool,
     /// Whether there was none at the change before.
@@ -84,21 +93,23 @@ impl Change {
     /// The change of a commit in the table of this number.
     pub(super) fn new(slot: ChangedSlot, table: u32, commit: Commit) -> Self {
         debug_assert!(table < TABLE_NUMBERS, "the registry limits the number");
-        let Commit { version, kind, is_quiet, follows_quiet } = commit;
-        let flags = if is_quiet { IS_QUIET } else { 0 } | if follows_quiet { FOLLOWS_QUIET } else { 0 };
+        let Commit { version, committed: Committed { cause, replaces_value }, is_quiet, follows_quiet } = commit;
+        let flags = if is_quiet { IS_QUIET } else { 0 }
+            | if follows_quiet { FOLLOWS_QUIET } else { 0 }
+            | if replaces_value { REPLACES_VALUE } else { 0 };
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
         let version = version as u32;
-        Self { slot, version, table_and_kind: table << u8::BITS | flags | kind as u32 }
+        Self { slot, version, table_and_cause: table << u8::BITS | flags | cause as u32 }
     }
 
     /// Whether it was committed without an audience.
     pub(super) fn is_quiet(&self) -> bool {
-        self.table_and_kind & IS_QUIET != 0
+        self.table_and_cause & IS_QUIET != 0
     }
 
     /// Whether the change before it, of the same slot, was committed without an audience. It may not even come.
     pub(super) fn follows_quiet(&self) -> bool {
-        self.table_and_kind & FOLLOWS_QUIET != 0
+        self.table_and_cause & FOLLOWS_QUIET != 0
     }
 
     /// Whether its version is this one, as far as the low half tells.
@@ -108,82 +119,47 @@ impl Change {
 
     /// The number of the table.
     pub(super) fn table(&self) -> u32 {
-        self.table_and_kind >> u8::BITS
+        self.table_and_cause >> u8::BITS
     }
 
-    pub(super) fn kind(&self) -> Committed {
-        let kind = Committed::ALL.get((self.table_and_kind & KIND_MASK) as usize);
-        *kind.unwrap_or_else(|| unreachable!("`new` stores a kind"))
-    }
-}
-
-/// The kind of a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Committed {
-    /// A value was stored where none was.
-    Created,
-    /// A value was stored in the place of another.
-    Updated,
-    /// A deadline was set, and the value kept. Only the feed tells it.
-    Touched,
-    /// A client deleted a value.
-    Deleted,
-    /// A value was deleted at its deadline.
-    Expired,
-    /// A value was deleted with its table. It is the last change of the slot.
-    SealedLive,
-    /// A slot without a value was sealed with its table. It is the last change of the slot, and subscribers are not
-    /// told.
-    SealedAbsent,
-}
-
-impl Committed {
-    /// All kinds, each at the index of its number.
-    const ALL: [Self; 7] = [
-        Self::Created,
-        Self::Updated,
-        Self::Touched,
-        Self::Deleted,
-        Self::Expired,
-        Self::SealedLive,
-        Self::SealedAbsent,
-    ];
-
-    pub(super) fn is_last(self) -> bool {
-        matches!(self, Self::SealedLive | Self::SealedAbsent)
-    }
-
-    /// Whether the slot is free afterwards, and may be retired.
-    pub(super) fn vacates(self) -> bool {
-        matches!(self, Self::Deleted | Self::Expired)
-    }
-
-    /// Whether it says more of its element than that it has a value, or that it has none: how that came.
-    pub(super) fn is_telling(self) -> bool {
-        !matches!(self, Self::Created | Self::Updated | Self::Deleted)
-    }
-
-    pub(super) fn told_as(self) -> Option<ChangeKind> {
-        match self {
-            Self::Created | Self::Updated => Some(ChangeKind::Updated),
-            Self::Deleted | Self::Expired | Self::SealedLive => Some(ChangeKind::Deleted),
-            Self::Touched | Self::SealedAbsent => None,
+    pub(super) fn committed(&self) -> Committed {
+        let cause = Cause::of_number((self.table_and_cause & CAUSE_MASK) as u8);
+        Committed {
+            cause: cause.unwrap_or_else(|| unreachable!("`new` stores a cause")),
+            replaces_value: self.table_and_cause & REPLACES_VALUE != 0,
         }
     }
 }
 
-/// Sends what the publisher has drained.
-pub trait ChangeSink {
-    /// A few changes follow. It may send what it has collected, since the publisher holds no lock now.
-    fn begin(&mut self) {}
+/// What a commit did to its element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Committed {
+    pub(super) cause: Cause,
+    /// Whether the element had a value before. A slot without one is sealed with its table too, which changes no
+    /// element.
+    pub(super) replaces_value: bool,
+}
 
-    /// Sends a notification of a change: the table's name exactly as it was created, the kind of the change, the key.
-    /// Called under a guard and, with a feed, under its lock, so it must not wait, and with a feed not send either.
-    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]);
+impl Committed {
+    /// The cause. `None`: the element was absent before and after.
+    pub(super) fn changes(self) -> Option<Cause> {
+        Some(self.cause).filter(|cause| cause.is_live() || self.replaces_value)
+    }
 
-    /// Sends a message of the feed.
-    fn tell(&mut self, message: &PublishedMessage);
+    /// Whether it is the last change of the slot.
+    pub(super) fn is_last(self) -> bool {
+        self.cause == Cause::DeleteWithTable
+    }
+
+    /// Whether the slot is free afterwards, and may be retired.
+    pub(super) fn vacates(self) -> bool {
+        !self.cause.is_live() && !self.is_last()
+    }
+
+    /// Whether the cause says more than that the element has a value, or has none.
+    pub(super) fn is_telling(self) -> bool {
+        self.cause != Cause::plain(self.cause.is_live())
+    }
 }
 
 // ------------------------------------------------------------------------------------------------------------ queue

@@ -13,7 +13,7 @@
 //! This module orders no changes: see `announce.rs`. It sends nothing.
 
 use super::batch::Batch;
-use super::change::{ChangeSink, Committed};
+use super::change::{ChangeSink, Committed, full_version};
 use super::slot::{EntryRef, NEVER, SlotRef, SlotState};
 use super::table::Table;
 use super::{Refusal, TablesShared};
@@ -49,7 +49,7 @@ pub(super) struct TurnedChange<'t> {
     pub(super) slot: SlotRef<'t>,
     /// Low bits of its version.
     pub(super) version: u32,
-    pub(super) kind: Committed,
+    pub(super) committed: Committed,
 }
 
 impl FeedTap {
@@ -65,7 +65,7 @@ impl FeedTap {
         self.log.lock()
     }
 
-    /// Publisher: tells a change. `kind_of` knows the kinds of the versions of this slot whose changes have come, by
+    /// Publisher: tells a change. `cause_of` knows the causes of the versions of this slot whose changes have come, by
     /// their low bits.
     ///
     /// The word may be ahead of the change. It has not been announced so far, so the slot is neither moved nor retired
@@ -75,13 +75,11 @@ impl FeedTap {
         log: &mut FeedLog,
         change: &TurnedChange<'g>,
         guard: &'g Guard,
-        kind_of: impl FnOnce(u32) -> Option<Committed>,
+        cause_of: impl FnOnce(u32) -> Option<Cause>,
     ) {
-        let TurnedChange { table, slot, version, kind } = *change;
+        let TurnedChange { table, slot, version, committed } = *change;
         let seen = slot.load(guard);
         let present = seen.version();
-        #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
-        let ahead = (present as u32).wrapping_sub(version);
         let entry = match seen.state() {
             SlotState::Live(entry) | SlotState::Expired(entry) => Some(entry),
             SlotState::Absent(_) | SlotState::Dead(_) => None,
@@ -92,9 +90,9 @@ impl FeedTap {
             table: table.announced_name(),
             element: slot.address(),
             key: slot.key(),
-            version: present - u64::from(ahead),
-            cause: kind.cause(),
-            replaces_value: kind.replaces_value(),
+            version: full_version(present, version),
+            cause: committed.changes(),
+            replaces_value: committed.replaces_value,
             present: PresentState {
                 version: present,
                 value: entry.map(|entry| entry.value()),
@@ -102,7 +100,7 @@ impl FeedTap {
             },
         };
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
-        log.tell(&due, |told| kind_of(told as u32).and_then(Committed::cause));
+        log.tell(&due, |told| cause_of(told as u32));
     }
 
     fn deadline_millis(&self, entry: EntryRef<'_>) -> Option<u64> {
@@ -187,27 +185,5 @@ impl Batch<'_> {
             let replayed = log.replay(incarnation, position);
             replayed.map_err(|Compacted { oldest }| Refusal::Compacted { oldest })
         })
-    }
-}
-
-impl Committed {
-    /// The cause that the feed tells. `None`: the element was absent before and after.
-    fn cause(self) -> Option<Cause> {
-        match self {
-            Self::Created | Self::Updated => Some(Cause::Set),
-            Self::Touched => Some(Cause::Touch),
-            Self::Deleted => Some(Cause::Delete),
-            Self::Expired => Some(Cause::Expire),
-            Self::SealedLive => Some(Cause::DeleteWithTable),
-            Self::SealedAbsent => None,
-        }
-    }
-
-    /// Whether the element had a value before the change.
-    fn replaces_value(self) -> bool {
-        match self {
-            Self::Updated | Self::Touched | Self::Deleted | Self::Expired | Self::SealedLive => true,
-            Self::Created | Self::SealedAbsent => false,
-        }
     }
 }

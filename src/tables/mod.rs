@@ -60,7 +60,7 @@ use std::sync::Arc;
 use announce::AudienceHolds;
 pub use announce::{Audience, AudienceHold, Changes, Hearing, Unheard};
 pub use batch::{Batch, ManyProgress, PORTION_BYTES, Session};
-pub use change::ChangeSink;
+pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use expiry::Expiry;
@@ -80,7 +80,7 @@ use feed::FeedTap;
 use memory_budget::{LocalBudget, MemoryBudget, MemoryRoom};
 use table::Table;
 
-use crate::feed::FeedMetrics;
+use crate::feed::{Cause, FeedMetrics};
 use crate::stats::LatencySnapshot;
 
 /// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
@@ -186,8 +186,22 @@ pub struct TableSummary {
 pub enum ChangeKind {
     /// A value was stored.
     Updated,
-    /// A value was removed: deleted, expired, or deleted with its table.
+    /// A value was removed: deleted, expired, evicted, or deleted with its table.
     Deleted,
+}
+
+impl ChangeKind {
+    /// The kind of a change with this cause. `None`: subscribers do not receive it, because the value stays.
+    #[must_use]
+    pub fn of(cause: Cause) -> Option<Self> {
+        match cause {
+            Cause::Set | Cause::CompareAndSwap | Cause::Increment | Cause::Restore | Cause::Append => {
+                Some(Self::Updated)
+            }
+            Cause::Delete | Cause::Expire | Cause::DeleteWithTable | Cause::Evict => Some(Self::Deleted),
+            Cause::Touch | Cause::Persist => None,
+        }
+    }
 }
 
 /// The result of one pass of the publisher.

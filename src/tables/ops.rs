@@ -58,6 +58,7 @@ use super::table::Table;
 use super::{Refusal, TablesShared};
 use crate::allocator::size_class;
 use crate::clock::Now;
+use crate::feed::Cause;
 
 /// Credits that one write may use: one for an expired entry that it finds, and one for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
@@ -74,14 +75,14 @@ pub(super) struct Write<'w> {
     pub(super) ttl: Option<u32>,
     /// The version that the element must have. 0: the key must have no element. `None`: either will do.
     pub(super) expected: Option<u64>,
-    /// The kind of the change if it replaces a value.
-    pub(super) kind: Committed,
+    /// The cause of the change.
+    pub(super) cause: Cause,
 }
 
 impl<'w> Write<'w> {
     /// A write of an UPDATE.
     pub(super) fn update(key: &'w [u8], value: &'w [u8], ttl: Option<u32>) -> Self {
-        Self { key, value, ttl, expected: None, kind: Committed::Updated }
+        Self { key, value, ttl, expected: None, cause: Cause::Set }
     }
 }
 
@@ -203,8 +204,8 @@ impl<'h> Ops<'h> {
         if old.is_none() {
             table.count_element(1);
         }
-        let kind = if old.is_some() { write.kind } else { Committed::Created };
-        self.stored(table, slot, Commit { version, kind, is_quiet, follows_quiet: seen.is_quiet() }, deadline);
+        let committed = Committed { cause: write.cause, replaces_value: old.is_some() };
+        self.stored(table, slot, Commit { version, committed, is_quiet, follows_quiet: seen.is_quiet() }, deadline);
         Ok(version)
     }
 
@@ -255,7 +256,8 @@ impl<'h> Ops<'h> {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
                 table.count_element(1);
-                let commit = Commit { version, kind: Committed::Created, is_quiet, follows_quiet: false };
+                let committed = Committed { cause: write.cause, replaces_value: false };
+                let commit = Commit { version, committed, is_quiet, follows_quiet: false };
                 self.stored(table, handle.slot(), commit, deadline);
                 Ok(version)
             }
@@ -276,7 +278,7 @@ impl<'h> Ops<'h> {
                 Found::Live { slot, seen, entry: old } => {
                     check(expected, old.version())?;
                     self.credits(1)?;
-                    if self.vacate(table, slot, seen, old, Committed::Deleted) {
+                    if self.vacate(table, slot, seen, old, Cause::Delete) {
                         return Ok(old.value());
                     }
                 }
@@ -296,7 +298,7 @@ impl<'h> Ops<'h> {
     pub(super) fn expire<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>) -> Result<(), Refusal> {
         self.credits(1)?;
         let (SlotState::Live(old) | SlotState::Expired(old)) = seen.state() else { return Ok(()) };
-        if self.vacate(table, slot, seen, old, Committed::Expired) {
+        if self.vacate(table, slot, seen, old, Cause::Expire) {
             self.lags.push(Now::from_millis(old.deadline()).nanos_until(self.now));
         }
         Ok(())
@@ -309,7 +311,7 @@ impl<'h> Ops<'h> {
         slot: SlotRef<'a>,
         seen: SeenWord<'a>,
         old: EntryRef<'a>,
-        kind: Committed,
+        cause: Cause,
     ) -> bool {
         let version = old.version() + 1;
         let is_quiet = !table.has_audience();
@@ -318,7 +320,8 @@ impl<'h> Ops<'h> {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
-            self.committed(table, slot, Commit { version, kind, is_quiet, follows_quiet: old.is_quiet() });
+            let committed = Committed { cause, replaces_value: true };
+            self.committed(table, slot, Commit { version, committed, is_quiet, follows_quiet: old.is_quiet() });
         }
         won
     }

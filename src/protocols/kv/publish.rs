@@ -33,7 +33,7 @@ use crate::limits::{LINGER, PUBLISH_BURST};
 use crate::protocols::native::Admission;
 use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::protocols::sockets::WakeSignal;
-use crate::tables::{Audience, ChangeKind, ChangeSink, Changes, Drained};
+use crate::tables::{AnnouncedChange, Audience, ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
 
 /// The sleep between two checks while there is no subscriber: a new subscriber is noticed within this.
@@ -322,10 +322,9 @@ impl ChangeSink for Sink<'_> {
         }
     }
 
-    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]) {
-        if !self.has_listeners {
-            return;
-        }
+    fn announce(&mut self, change: &AnnouncedChange<'_>) {
+        let Some(kind) = ChangeKind::of(change.cause).filter(|_| self.has_listeners) else { return };
+        let AnnouncedChange { table, key, .. } = *change;
         let is_over = self.is_over();
         let kind = match kind {
             ChangeKind::Updated => NotificationKind::Updated,

@@ -243,12 +243,13 @@ impl Changes {
     /// of a slot may come in any order. Of an end those are told who hear of ends alone.
     pub(super) fn settle(&mut self, held: HeldChange, sink: &mut dyn ChangeSink, guard: &Guard) {
         let HeldChange { change, ring } = held;
-        self.telling -= usize::from(change.kind().is_telling());
+        self.telling -= usize::from(change.committed().is_telling());
         self.owe(ring);
         let slot = change.slot.slot();
         if !change.is_quiet() {
             slot.catch_up(guard);
         }
+<<<<<<< HEAD
         let (registry, kind) = (Arc::clone(&self.registry), change.kind());
         let is_end = kind.is_last() || kind.vacates();
         let Some(table) = is_end.then(|| registry.get(change.table(), guard)).flatten() else {
@@ -261,6 +262,17 @@ impl Changes {
         if kind.is_last() {
             self.end(slot, table);
         } else {
+=======
+        let registry = Arc::clone(&self.registry);
+        if change.committed().is_last() {
+            let Some(table) = registry.get(change.table(), guard) else {
+                unreachable!("a seal holds its table until its change has come");
+            };
+            self.end(slot, table);
+        } else if change.committed().vacates()
+            && let Some(table) = registry.get(change.table(), guard)
+        {
+>>>>>>> wt-b
             self.retire(table, change, guard);
         }
     }

@@ -15,7 +15,8 @@ fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
     let slot = SlotHandle::new(0, b"key", entry);
     for version in 1..=count {
         let version = u64::from(version);
-        let commit = Commit { version, kind: Committed::Updated, is_quiet: false, follows_quiet: false };
+        let committed = Committed { cause: Cause::Set, replaces_value: true };
+        let commit = Commit { version, committed, is_quiet: false, follows_quiet: false };
         writer.push(Change::new(slot.slot().handle().into(), 7, commit));
     }
     (queue, writer)
@@ -61,16 +62,18 @@ fn a_wake_up_in_time_is_not_counted_as_lost() {
 }
 
 #[test]
-fn a_change_keeps_its_table_its_kind_and_its_flags() {
+fn a_change_keeps_its_table_its_cause_and_its_flags() {
     let mut entry = EntryBox::new(b"value");
     entry.stamp(1, NEVER);
     let slot = SlotHandle::new(0, b"key", entry);
     for table in [0, 1, TABLE_NUMBERS - 1] {
-        for kind in Committed::ALL {
+        for (cause, replaces_value) in Cause::ALL.into_iter().flat_map(|cause| [(cause, false), (cause, true)]) {
+            let committed = Committed { cause, replaces_value };
             for (is_quiet, follows_quiet) in [(false, false), (false, true), (true, false), (true, true)] {
-                let commit = Commit { version: (1 << 58) - 1, kind, is_quiet, follows_quiet };
+                let commit = Commit { version: (1 << 58) - 1, committed, is_quiet, follows_quiet };
                 let change = Change::new(slot.slot().handle().into(), table, commit);
-                assert_eq!((change.version, change.table(), change.kind()), (u32::MAX, table, kind));
+                assert_eq!((change.version, change.table(), change.committed()), (u32::MAX, table, committed));
+                assert_eq!(change.table_and_cause & 0x20, 0, "reserved");
                 assert_eq!((change.is_quiet(), change.follows_quiet()), (is_quiet, follows_quiet));
             }
         }

@@ -8,6 +8,7 @@
 use itoa::Buffer;
 
 use super::{NotStored, Ops, Write};
+use crate::feed::Cause;
 use crate::tables::lookup::{Found, look};
 use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
@@ -53,7 +54,8 @@ impl Ops<'_> {
             if digits.len() > value_max {
                 return Err(Refusal::ValueTooLong);
             }
-            let write = Write::update(key, digits, ttl.filter(|_| old.is_none()));
+            let ttl = ttl.filter(|_| old.is_none());
+            let write = Write { cause: Cause::Increment, ..Write::update(key, digits, ttl) };
             let entry = EntryBox::new(write.value);
             let attempt = match found {
                 Found::Live { slot, seen, .. } | Found::Overdue { slot, seen, .. } | Found::Absent { slot, seen } => {

@@ -3,6 +3,7 @@
 //! This file decides neither which table is sealed nor when: the reaper and writers of younger tables do.
 
 use super::Ops;
+use crate::feed::Cause;
 use crate::tables::Refusal;
 use crate::tables::change::{Commit, Committed};
 use crate::tables::failpoint::{Failpoint, reach};
@@ -53,8 +54,8 @@ impl<'h> Ops<'h> {
             let version = seen.version() + 1;
             let is_quiet = !table.has_audience();
             if slot.kill(seen, version, self.guard) {
-                let kind = if old.is_some() { Committed::SealedLive } else { Committed::SealedAbsent };
-                let commit = Commit { version, kind, is_quiet, follows_quiet: seen.is_quiet() };
+                let committed = Committed { cause: Cause::DeleteWithTable, replaces_value: old.is_some() };
+                let commit = Commit { version, committed, is_quiet, follows_quiet: seen.is_quiet() };
                 self.sealed(table, slot, commit, old);
                 return Ok(version);
             }

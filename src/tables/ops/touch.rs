@@ -1,8 +1,8 @@
 //! The change of a deadline alone.
 
 use super::{NotStored, Ops, Write};
+use crate::feed::Cause;
 use crate::tables::Refusal;
-use crate::tables::change::Committed;
 use crate::tables::lookup::{Found, absence, look, mark};
 use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
@@ -18,7 +18,7 @@ impl<'h> Ops<'h> {
             match look(table, key, self.place, self.guard, self.now) {
                 Found::Live { slot, seen, entry: old } => {
                     let value = old.value();
-                    let write = Write { key, value, ttl: Some(ttl), expected: None, kind: Committed::Touched };
+                    let write = Write { key, value, ttl: Some(ttl), expected: None, cause: Cause::Touch };
                     match self.overwrite(table, &write, EntryBox::new(value), slot, seen, Some(old)) {
                         Ok(_) => return Ok(value),
                         Err(NotStored::Refused(refusal)) => return Err(refusal),

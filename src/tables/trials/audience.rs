@@ -11,7 +11,7 @@ use std::thread;
 use crossbeam::epoch;
 
 use super::super::table::Table;
-use super::super::{ChangeKind, ChangeSink, Changes, FeedConfig, TablesConfig};
+use super::super::{AnnouncedChange, ChangeKind, ChangeSink, Changes, FeedConfig, TablesConfig};
 use super::{TablesRig, settings};
 use crate::feed::PublishedMessage;
 
@@ -74,8 +74,9 @@ pub(super) struct Heard {
 }
 
 impl ChangeSink for Heard {
-    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]) {
-        let name = [table, key].concat();
+    fn announce(&mut self, change: &AnnouncedChange<'_>) {
+        let Some(kind) = ChangeKind::of(change.cause) else { return };
+        let name = [change.table, change.key].concat();
         let before = self.last.insert(name.clone(), kind);
         if before == Some(ChangeKind::Deleted) && kind == ChangeKind::Deleted {
             self.faults.push(name.clone());

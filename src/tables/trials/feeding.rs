@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use super::super::{
-    Addition, ChangeKind, ChangeSink, FeedConfig, Refusal, ScanContent, ScanPage, ScanProgress, Session, Tables,
+    Addition, AnnouncedChange, ChangeKind, ChangeSink, FeedConfig, ManyProgress, Refusal, ScanContent, ScanPage,
+    ScanProgress, Session, Tables,
 };
 use super::{BASE, TablesRig, settings};
 use crate::clock::{Clock, Now};
 use crate::feed::follower::Follower;
-use crate::feed::{FeedContent, FeedMessage, LifeState, PublishedMessage, topic_of_table};
+use crate::feed::{Cause, FeedContent, FeedMessage, LifeState, PublishedMessage, topic_of_table};
 
 const EPOCH: u64 = 5;
 const WALL: u64 = 1_000_000;
@@ -23,11 +24,14 @@ const FEED: FeedConfig = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20, star
 struct Heard {
     messages: Vec<PublishedMessage>,
     notified: usize,
+    /// The causes of the changes, with their versions above the base, also of those that are not notified.
+    causes: Vec<(Cause, u64)>,
 }
 
 impl ChangeSink for Heard {
-    fn announce(&mut self, _table: &[u8], _kind: ChangeKind, _key: &[u8]) {
-        self.notified += 1;
+    fn announce(&mut self, change: &AnnouncedChange<'_>) {
+        self.notified += usize::from(ChangeKind::of(change.cause).is_some());
+        self.causes.push((change.cause, change.version() - BASE));
     }
 
     fn tell(&mut self, message: &PublishedMessage) {
@@ -106,6 +110,43 @@ fn each_cause_is_told_with_value_version_and_deadline() {
     assert_eq!(told(&rig, 100).iter().map(|line| &line[..4]).collect::<Vec<_>>(), ["5 c="]);
     rig.reap();
     assert_eq!(told(&rig, 100), ["dropped t"]);
+}
+
+#[test]
+fn each_command_has_its_cause_in_the_feed_and_at_the_sink() {
+    let rig = rig();
+    let add = Addition { delta: 1, ttl: None, value_max: 1_024 };
+    let mut session = rig.0.session.borrow_mut();
+    let mut batch = session.batch(rig.now());
+    let one = batch.compare_and_swap(b"t", b"a", 0, b"1", None).unwrap();
+    let two = batch.compare_and_swap(b"t", b"a", one, b"2", Some(9)).unwrap();
+    batch.increment(b"t", b"a", add).unwrap();
+    batch.increment(b"t", b"n", add).unwrap();
+    batch.get_and_touch(b"t", b"n", 5).unwrap();
+    let pairs = [(&b"n"[..], &b"7"[..])];
+    batch.update_many(b"t", None, pairs.into_iter(), &mut ManyProgress::default()).unwrap();
+    batch.compare_and_delete(b"t", b"a", two + 1).unwrap();
+    drop(batch);
+    drop(session);
+    let mut heard = Heard::default();
+    rig.0.changes.borrow_mut().drain_to(100, &mut heard);
+    let swap = Cause::CompareAndSwap;
+    let [a, n] = [[swap, swap, Cause::Increment], [Cause::Increment, Cause::Touch, Cause::Set]];
+    let expected: Vec<_> = a.into_iter().zip(1..).chain(n.into_iter().zip(1..)).chain([(Cause::Delete, 4)]).collect();
+    assert_eq!((heard.causes, heard.notified), (expected, 6), "a touch is not notified");
+}
+
+#[test]
+fn a_counter_that_is_told_ahead_is_an_increment_if_that_change_has_come() {
+    let rig = rig();
+    let add = Addition { delta: 1, ttl: None, value_max: 1_024 };
+    for _ in 0..3 {
+        rig.0.session.borrow_mut().batch(rig.now()).increment(b"t", b"n", add).unwrap();
+    }
+    assert_eq!(told(&rig, 100), ["7 n=3 v3"]);
+    let one = rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", 0, b"1", None).unwrap();
+    rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", one, b"2", None).unwrap();
+    assert_eq!(told(&rig, 1), ["1 a=2 v2"], "the change of that version has not come");
 }
 
 #[test]
@@ -232,7 +273,7 @@ struct Copying {
 }
 
 impl ChangeSink for Copying {
-    fn announce(&mut self, _table: &[u8], _kind: ChangeKind, _key: &[u8]) {}
+    fn announce(&mut self, _change: &AnnouncedChange<'_>) {}
 
     fn tell(&mut self, message: &PublishedMessage) {
         let heard = self.follower.hear(&message.topic, &message.payload);

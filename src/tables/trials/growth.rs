@@ -153,7 +153,7 @@ fn deleted_elements_that_a_look_still_finds_have_to_be_given_back_first() {
         assert_eq!(put(&mut session, rig.now(), "large", &large), Err(Refusal::Busy));
         while rig.budget().garbage().waiting() > 0 {
             rig.publish();
-            let _worth_another_try = session.watch_memory();
+            let _ready = session.watch_memory();
         }
         rig.0.compactor.borrow_mut().look(full, rig.now());
         assert!(session.watch_memory());

@@ -1,0 +1,59 @@
+//! What the publisher shows of a change whose turn has come, and the sink that takes it.
+//!
+//! This module puts no changes in order and sends nothing.
+
+use crossbeam::epoch::Guard;
+
+use super::Change;
+use crate::feed::{Cause, PublishedMessage};
+#[cfg(doc)]
+use crate::tables::ChangeKind;
+use crate::tables::slot::SlotRef;
+
+/// The version whose low half is `low`, of a slot whose version is `present`: the same one or a later one.
+pub(in crate::tables) fn full_version(present: u64, low: u32) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
+    let ahead = (present as u32).wrapping_sub(low);
+    present - u64::from(ahead)
+}
+
+/// A change whose turn has come, as the publisher shows it.
+pub struct AnnouncedChange<'c> {
+    /// The name of the table exactly as it was created.
+    pub table: &'c [u8],
+    /// The key.
+    pub key: &'c [u8],
+    /// The cause, which says whether the element has a value after the change.
+    pub cause: Cause,
+    slot: SlotRef<'c>,
+    /// The low half of the version.
+    low_version: u32,
+    guard: &'c Guard,
+}
+
+impl<'c> AnnouncedChange<'c> {
+    /// `None`: no element has changed. The change has not been marked as announced, so its slot stays.
+    pub(in crate::tables) fn new(table: &'c [u8], change: &'c Change, guard: &'c Guard) -> Option<Self> {
+        let (cause, slot) = (change.committed().changes()?, change.slot.slot());
+        Some(Self { table, key: slot.key(), cause, slot, low_version: change.version, guard })
+    }
+
+    /// The version of the element, or of its deletion. Computed when it is asked for: it may cost a cache miss.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        full_version(self.slot.load(self.guard).version(), self.low_version)
+    }
+}
+
+/// Sends what the publisher has drained.
+pub trait ChangeSink {
+    /// A few changes follow. It may send what it has collected, since the publisher holds no lock now.
+    fn begin(&mut self) {}
+
+    /// Sends a notification of a change, if it is one of those that are notified ([`ChangeKind::of`]).
+    /// Called under a guard and, with a feed, under its lock, so it must not wait, and with a feed not send either.
+    fn announce(&mut self, change: &AnnouncedChange<'_>);
+
+    /// Sends a message of the feed.
+    fn tell(&mut self, message: &PublishedMessage);
+}
