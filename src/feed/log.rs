@@ -17,8 +17,8 @@
 //!
 //! # Digest
 //!
-//! A change says whether its predecessor had a value. When a change is told, its predecessor's version is the one that
-//! was told last: either the predecessor was told itself, or it was the end of the changes that were told early. So the
+//! A change says whether its predecessor had a value, and of which version. When a change is told, its predecessor's
+//! version is the one that was told last: either the predecessor was told itself, or it was the end of the changes that were told early. So the
 //! digest loses that version if it had a value, and gains the told one if it has one.
 //!
 //! # Lives
@@ -67,8 +67,8 @@ pub struct DueChange<'c> {
     pub version: u64,
     /// The cause. `None`: the element was absent before and after, and this is the last change of its slot.
     pub cause: Option<Cause>,
-    /// Whether the element had a value before the change.
-    pub replaces_value: bool,
+    /// The version of the value that the element had before the change, if it had one.
+    pub replaced: Option<u64>,
     /// The present state, of the same version or a later one.
     pub present: PresentState<'c>,
 }
@@ -252,8 +252,8 @@ impl FeedLog {
         }
         let place = self.lives.place(change.incarnation).unwrap_or_else(|| self.begin_life(change));
         let Some(life) = self.lives.at(place, change.incarnation) else { unreachable!("it has begun") };
-        if change.replaces_value {
-            life.digest.remove(change.key, change.version - 1);
+        if let Some(replaced) = change.replaced {
+            life.digest.remove(change.key, replaced);
         }
         if value.is_some() {
             life.digest.add(change.key, version);

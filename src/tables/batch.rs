@@ -379,6 +379,24 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.remove(table, key, Some(expected)))
     }
 
+    /// Stores a value with the version that it had elsewhere, for a table that is filled with such. Returns whether it did: a
+    /// key whose version is not lower keeps it. The later versions of the key are above all that may have been given out.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `OutOfMemory`, `Busy`. `VersionRefused`: the key has no slot, and the version was perhaps given out
+    /// before; or no server with a clock within a day of ours can have given it. In a table all of whose elements are
+    /// restored, only versions that such elements had before are refused.
+    pub fn restore(
+        &mut self,
+        table: &[u8],
+        key: &[u8],
+        value: &[u8],
+        version: u64,
+        ttl: Option<u32>,
+    ) -> Result<bool, Refusal> {
+        self.on(table, |ops, table| ops.restore(table, (key, value), version, ttl))
+    }
+
     /// Sets the time to live, in seconds (0: none). The value stays, and the element gets a new version. Subscribers do
     /// not hear of it.
     ///

@@ -18,7 +18,9 @@ use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table, canonical};
+use super::version::highest_version;
 use crate::allocator::size_class;
+use crate::clock::Now;
 use crate::lock::{Mutex, MutexGuard};
 
 /// With this many tables of one name on their way down, `create` answers `Busy` for a further one. A client that drops
@@ -72,6 +74,7 @@ pub(super) struct Catalog {
     /// it. Written by the reaper before the slot leaves; read under the bucket's lock. So a thread that misses the slot
     /// reads the raised floor.
     floor: CachePadded<AtomicU64>,
+    version_base: u64,
 }
 
 #[derive(Default)]
@@ -110,6 +113,7 @@ impl Catalog {
             closing_max: closing_max(expected_keys),
             closing: AtomicUsize::new(0),
             floor: CachePadded::new(AtomicU64::new(version_base)),
+            version_base,
         }
     }
 
@@ -253,6 +257,7 @@ impl Catalog {
             number,
             generation,
             line: old.map(|old| old.line()),
+            base: self.version_floor(),
             announced_name,
             history: Arc::clone(&history),
             hasher: self.hasher.clone(),
@@ -390,6 +395,11 @@ impl Catalog {
     pub(super) fn version_floor(&self) -> u64 {
         // Acquire: pairs with the Release in `raise_version_floor`. The bucket's lock orders the two for one key.
         self.floor.load(Ordering::Acquire)
+    }
+
+    /// The highest version that is restored.
+    pub(super) fn highest_version(&self, now: Now) -> u64 {
+        highest_version(self.version_base, now.nanos())
     }
 
     /// Called by the reaper: slots that ended at `version` or below are about to leave their indexes. The reaper calls

@@ -21,7 +21,9 @@ use crate::feed::{Cause, Compacted, DueChange, FeedLog, FeedMetrics, FeedPositio
 use crate::lock::{Mutex, MutexGuard};
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ahash::AHashMap;
 use crossbeam::epoch::{self, Guard};
 
 /// The configuration of the feed.
@@ -39,6 +41,11 @@ pub struct FeedConfig {
 pub(super) struct FeedTap {
     log: Mutex<FeedLog>,
     start_wall_millis: u64,
+    /// The versions that were replaced by changes of a new slot (`ops/restore.rs`), by the address of that slot, until the
+    /// turn of the change. Written by writers before they push it, and the credits bound it.
+    jumps: Mutex<AHashMap<usize, u64>>,
+    /// How many they are. Written under the lock.
+    jumps_count: AtomicUsize,
     /// Settled lives of deleted tables, with their names. Written by the reaper, taken by the publisher.
     dropped: Mutex<Vec<(u64, Box<[u8]>)>>,
 }
@@ -57,8 +64,30 @@ impl FeedTap {
         Self {
             log: Mutex::new(FeedLog::new(config.epoch, config.history_bytes)),
             start_wall_millis: config.start_wall_millis,
+            jumps: Mutex::default(),
+            jumps_count: AtomicUsize::new(0),
             dropped: Mutex::default(),
         }
+    }
+
+    /// Writer: the first change of this slot, which is not pushed yet, replaces a value of this version, in another slot.
+    pub(super) fn note_jump(&self, slot: usize, replaced: u64) {
+        let mut jumps = self.jumps.lock();
+        jumps.insert(slot, replaced);
+        // Relaxed: the push that follows orders it for the publisher.
+        self.jumps_count.store(jumps.len(), Ordering::Relaxed);
+    }
+
+    /// Publisher: the version of the value that a change replaces.
+    fn replaced(&self, slot: usize, version: u64) -> u64 {
+        // Relaxed: see `note_jump`.
+        if self.jumps_count.load(Ordering::Relaxed) == 0 {
+            return version - 1;
+        }
+        let mut jumps = self.jumps.lock();
+        let replaced = jumps.remove(&slot);
+        self.jumps_count.store(jumps.len(), Ordering::Relaxed);
+        replaced.unwrap_or(version - 1)
     }
 
     pub(super) fn log(&self) -> MutexGuard<'_, FeedLog> {
@@ -85,14 +114,15 @@ impl FeedTap {
             SlotState::Absent(_) | SlotState::Dead(_) => None,
             SlotState::Moved(_) => unreachable!("a slot with a change to announce is not moved"),
         };
+        let version = full_version(present, version);
         let due = DueChange {
             incarnation: table.generation(),
             table: table.announced_name(),
             element: slot.address(),
             key: slot.key(),
-            version: full_version(present, version),
+            version,
             cause: committed.changes(),
-            replaces_value: committed.replaces_value,
+            replaced: committed.replaces_value.then(|| self.replaced(slot.address(), version)),
             present: PresentState {
                 version: present,
                 value: entry.map(|entry| entry.value()),

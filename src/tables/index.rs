@@ -46,6 +46,7 @@ mod bucket;
 mod bucket_number;
 mod lines;
 mod names;
+mod replace;
 mod segments;
 mod walk;
 
@@ -408,17 +409,6 @@ impl Index {
         Ok(())
     }
 
-    /// Takes `slot` out, if the index still shows it for its key.
-    pub(super) fn leave(&self, hash: u64, slot: SlotRef<'_>, guard: &Guard) {
-        let view = self.segments.view(guard);
-        let (_, bucket, _locked) = self.lock(hash, &view);
-        let found =
-            self.cells(bucket, guard).find(|cell| cell.get(guard).is_some_and(|here| here.address() == slot.address()));
-        if let Some(cell) = found {
-            cell.clear(guard);
-        }
-    }
-
     /// Visits the slots of bucket `number` under its lock, and appends the buckets that were split from it. Starting
     /// with bucket 0, this reaches every slot of an index that lets no slot in any more.
     pub(super) fn visit<'g>(
@@ -433,28 +423,6 @@ impl Index {
         let _locked = bucket.lock.lock();
         children.extend((birth(number)..bucket.depth()).map(|depth| number | 1 << depth));
         self.cells(bucket, guard).filter_map(|cell| cell.get(guard)).for_each(&mut slot);
-    }
-
-    /// Offers each slot of bucket `number` to `make`, under the bucket's lock. If `make` returns another slot of the
-    /// same key, that one takes its place. A bucket that is just being split off is left out.
-    pub(super) fn renew<'g>(
-        &self,
-        number: u32,
-        guard: &'g Guard,
-        mut make: impl FnMut(SlotRef<'g>) -> Option<SlotHandle>,
-    ) {
-        let view = self.segments.view(guard);
-        let Some(bucket) = view.bucket_at(number) else { return };
-        let _locked = bucket.lock.lock();
-        // Acquire: pairs with the Release in `split`. Before that, the cells of another bucket show the same slots.
-        if !bucket.ready.load(Ordering::Acquire) {
-            return;
-        }
-        for cell in self.cells(bucket, guard) {
-            if let Some(slot) = cell.get(guard).and_then(&mut make) {
-                cell.exchange(slot, guard);
-            }
-        }
     }
 
     /// Empties bucket `number`.

@@ -125,6 +125,9 @@ pub enum Refusal {
     NotANumber,
     /// The sum is beyond 64 bits.
     OutOfRange,
+    /// A restored element cannot have this version: it was perhaps given out before, or no server can have given it by
+    /// now.
+    VersionRefused,
     /// The sum has more digits than a value may have bytes.
     ValueTooLong,
     /// The cursor is not one of this life of the table and this start of the server.

@@ -38,6 +38,7 @@
 //! there when that began, and a write is tried again, in that life.
 
 mod increment;
+mod restore;
 mod seal;
 mod touch;
 
@@ -77,12 +78,14 @@ pub(super) struct Write<'w> {
     pub(super) expected: Option<u64>,
     /// The cause of the change.
     pub(super) cause: Cause,
+    /// The version that a restored element has. `None`: the next one.
+    pub(super) version: Option<u64>,
 }
 
 impl<'w> Write<'w> {
     /// A write of an UPDATE.
     pub(super) fn update(key: &'w [u8], value: &'w [u8], ttl: Option<u32>) -> Self {
-        Self { key, value, ttl, expected: None, cause: Cause::Set }
+        Self { key, value, ttl, expected: None, cause: Cause::Set, version: None }
     }
 }
 
@@ -195,17 +198,22 @@ impl<'h> Ops<'h> {
         let deadline = self.deadline(write.ttl, old);
         self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
-        let version = seen.version() + 1;
+        let version = self.next_version(table, write, seen)?;
         let is_quiet = stamp(table, &mut entry, version, deadline);
         reach(Failpoint::BeforeCas);
-        slot.replace(seen, entry, self.guard).map_err(NotStored::Overtaken)?;
+        let slot = if version == seen.version() + 1 {
+            slot.replace(seen, entry, self.guard).map(|()| slot).map_err(NotStored::Overtaken)?
+        } else {
+            self.jump(table, slot, seen, entry)?
+        };
         self.count_replaced(old);
         self.charge(table, growth);
         if old.is_none() {
             table.count_element(1);
         }
         let committed = Committed { cause: write.cause, replaces_value: old.is_some() };
-        self.stored(table, slot, Commit { version, committed, is_quiet, follows_quiet: seen.is_quiet() }, deadline);
+        let follows_quiet = seen.is_quiet() && version == seen.version() + 1;
+        self.stored(table, slot, Commit { version, committed, is_quiet, follows_quiet }, deadline);
         Ok(version)
     }
 
@@ -236,9 +244,19 @@ impl<'h> Ops<'h> {
         let mut made: Option<(SlotHandle, u64)> = None;
         let is_quiet = !table.has_audience();
         let mut replaces = false;
+        let mut is_low = false;
+        if write.version.is_none() {
+            table.note_own();
+        }
         let entered = table.enter(hash, write.key, self.guard, &mut |dead| {
-            let version = self.shared.catalog.version_floor().max(predecessor_version).max(dead.unwrap_or(0)) + 1;
-            let mut entry = entry.take()?;
+            let floor = self.shared.catalog.version_floor();
+            let version = match write.version {
+                None => floor.max(predecessor_version).max(dead.unwrap_or(0)) + 1,
+                Some(version) => version,
+            };
+            is_low =
+                write.version.is_some() && version <= table.restore_floor().unwrap_or(floor).max(dead.unwrap_or(0));
+            let mut entry = entry.take().filter(|_| !is_low)?;
             replaces = dead.is_some();
             entry.stamp(version, deadline);
             if is_quiet {
@@ -263,6 +281,7 @@ impl<'h> Ops<'h> {
             }
             (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
             (Inserted::Overfull, ..) => Err(Refusal::OutOfMemory.into()),
+            _ if is_low => Err(Refusal::VersionRefused.into()),
             _ => Err(self.refuse_closed(table).into()),
         }
     }
@@ -449,13 +468,15 @@ impl<'h> Ops<'h> {
         check(expected, 0)
     }
 
-    /// Refuses a write that found the table closed. If another life has taken its place, the write waits for one credit,
-    /// which is there as a rule: so it is tried again at once.
+    /// Refuses a write that found the table closed. If another life has taken its place, it is tried again there.
     #[cold]
     fn refuse_closed(&mut self, table: &Table) -> Refusal {
-        if !table.is_replaced() {
-            return Refusal::TableNotFound;
-        }
+        if table.is_replaced() { self.again() } else { Refusal::TableNotFound }
+    }
+
+    /// The refusal of a write that is to be tried again at once: it waits for one credit, which is there as a rule.
+    #[cold]
+    fn again(&mut self) -> Refusal {
         (*self.wanted, *self.wanted_credits) = (1, 1);
         Refusal::Busy
     }

@@ -20,6 +20,7 @@ use super::table::Table;
 /// A message that is still to be sent.
 enum PendingSend {
     Arm(SlotHandle, u64),
+    Cancel(SlotHandle),
     TakeDown(Arc<Table>),
     /// The number of the table, which keeps it until it is forgotten.
     Settled(u32),
@@ -35,6 +36,11 @@ impl PendingSends {
         if let Err(slot) = shared.expiry.try_arm(slot, deadline) {
             self.0.push(PendingSend::Arm(slot, deadline));
         }
+    }
+
+    /// Keeps a message: a slot that the wheel may have a record of has moved.
+    pub(super) fn cancel(&mut self, slot: SlotHandle) {
+        self.0.push(PendingSend::Cancel(slot));
     }
 
     /// Sends or keeps a message: a table was deleted.
@@ -60,6 +66,7 @@ impl PendingSends {
         for message in self.0.drain(..) {
             match message {
                 PendingSend::Arm(slot, deadline) => shared.expiry.arm(slot, deadline),
+                PendingSend::Cancel(slot) => shared.expiry.cancel(slot),
                 PendingSend::TakeDown(table) => shared.reaper.take_down(table),
                 PendingSend::Settled(table) => shared.reaper.settled(table),
             }

@@ -267,6 +267,7 @@ impl Reaper {
             let Some(table) = self.shared.catalog.registry().get(*number, ops.guard) else {
                 unreachable!("a slot on its way to the reaper holds its table unsettled, and so registered");
             };
+            table.note_left(slot.load(ops.guard).version());
             table.leave(slot, ops.guard);
             let cost = settle(slot);
             table.count_bytes(-cost);

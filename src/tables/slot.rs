@@ -72,6 +72,7 @@ mod free_list;
 mod handle;
 #[cfg(all(test, feature = "models"))]
 mod model;
+mod moving;
 mod ring;
 #[cfg(all(test, not(feature = "models")))]
 mod tests;
@@ -240,6 +241,11 @@ impl<'g> SeenWord<'g> {
             Some(entry) => entry.is_quiet(),
             None => self.raw.addr() & (TAG | QUIET) == ABSENT | QUIET,
         }
+    }
+
+    /// Whether it has a value.
+    pub(super) fn has_value(&self) -> bool {
+        self.entry().is_some()
     }
 
     fn entry(&self) -> Option<EntryRef<'g>> {
@@ -431,25 +437,6 @@ impl<'g> SlotRef<'g> {
             self.fall_silent();
         }
         won
-    }
-
-    /// Live, announced or quiet, without a deadline → Moved. Returns the slot that the element continues in, which has no
-    /// deadline part. The caller holds the bucket's lock, and replaces this slot by that one in the index before it
-    /// unlocks. `None`: the element stays here.
-    pub(super) fn move_out(&self, seen: SeenWord<'g>) -> Option<SlotHandle> {
-        let SlotState::Live(entry) = seen.state() else { return None };
-        let version = entry.version();
-        let is_announced = entry.is_quiet() || self.announced().is(version);
-        if !is_announced || entry.deadline() != NEVER || self.armed() != Some(NEVER) {
-            return None;
-        }
-        let announced = Announced::new((!entry.is_quiet()).then_some(version));
-        let next = SlotHandle::make(self.key(), entry.entry.as_ptr(), announced, None);
-        if self.exchange(seen, numbered(version, MOVED)) {
-            return Some(next);
-        }
-        next.disown();
-        None
     }
 
     /// Live, Expired or Absent → Dead with `version`. True if this call changed the word.

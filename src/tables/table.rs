@@ -40,6 +40,8 @@ pub(super) struct Table {
     number: u32,
     generation: u64,
     line: u64,
+    /// Versions up to this one may have been given out before the table was made.
+    base: u64,
     announced_name: Box<[u8]>,
     history: Arc<NameHistory>,
     hasher: RandomState,
@@ -50,6 +52,10 @@ pub(super) struct Table {
     replaced: AtomicBool,
     /// Whether somebody may hear of its changes. Written by the publisher's thread, read by each write.
     audience: AtomicBool,
+    /// Whether an element has come that was not restored. Set once, by any session.
+    has_own: AtomicBool,
+    /// The highest version of a slot that has left the index, as long as all elements are restored. Written by the reaper.
+    floor: AtomicU64,
     /// Whether somebody hears of ends alone. Written and read by the publisher's thread.
     tells_ends: AtomicBool,
     /// The holds: raised and lowered by the functions that the page of this file lists.
@@ -141,6 +147,7 @@ pub(super) struct NewTable<'n> {
     pub(super) generation: u64,
     /// The first life of the line. `None`: this one.
     pub(super) line: Option<u64>,
+    pub(super) base: u64,
     pub(super) announced_name: &'n [u8],
     pub(super) history: Arc<NameHistory>,
     pub(super) hasher: RandomState,
@@ -158,6 +165,7 @@ impl Table {
             number: new_table.number,
             generation: new_table.generation,
             line: new_table.line.unwrap_or(new_table.generation),
+            base: new_table.base,
             announced_name: new_table.announced_name.into(),
             history: new_table.history,
             hasher: new_table.hasher,
@@ -166,6 +174,8 @@ impl Table {
             replaced: AtomicBool::new(false),
             audience: AtomicBool::new(new_table.has_audience),
             tells_ends: AtomicBool::new(new_table.tells_ends),
+            has_own: AtomicBool::new(false),
+            floor: AtomicU64::new(0),
             unsettled: CachePadded::new(AtomicU64::new(1)),
             totals: CachePadded::new(TableTotals::default()),
         }
@@ -218,6 +228,45 @@ impl Table {
         // SeqCst, and the fence of the pin behind it: a guard that is pinned later sees the store. A store is avoided,
         // since all writers read the line.
         self.has_audience() != has_audience && self.audience.swap(has_audience, Ordering::SeqCst) != has_audience
+    }
+
+    /// Versions up to this one may have been given out before the table was made. Only restored elements have such.
+    #[inline]
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// An element has come that was not restored.
+    pub(super) fn note_own(&self) {
+        // Relaxed: see `restore_floor`. It is read first, since all writers read the line.
+        if !self.has_own.load(Ordering::Relaxed) {
+            self.has_own.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A slot of the table is about to leave the index, with this version. The reaper calls it before that.
+    pub(super) fn note_left(&self, version: u64) {
+        // Relaxed: see `restore_floor`. The reaper alone writes it.
+        if version > self.floor.load(Ordering::Relaxed) && !self.has_own.load(Ordering::Relaxed) {
+            self.floor.store(version, Ordering::Relaxed);
+        }
+    }
+
+    /// A key without a slot is not restored up to this version: it was perhaps given out before. `None`: as high as that
+    /// of the catalog, since elements have come that were not restored.
+    pub(super) fn restore_floor(&self) -> Option<u64> {
+        // Relaxed: the bucket's lock orders it for one key.
+        (!self.has_own.load(Ordering::Relaxed)).then(|| self.floor.load(Ordering::Relaxed))
+    }
+
+    /// Shows the slot that `make` returns in the place of `slot`, unless the table is closed: see [`Index::exchange`].
+    pub(super) fn exchange<'g>(
+        &self,
+        slot: SlotRef<'_>,
+        guard: &'g Guard,
+        make: impl FnOnce() -> Option<SlotHandle>,
+    ) -> Option<SlotRef<'g>> {
+        self.index.exchange(self.hash(slot.key()), slot, guard, || !self.is_closed(), make)
     }
 
     /// Publisher: whether somebody hears of ends alone.

@@ -31,6 +31,7 @@ mod publishing;
 mod races;
 mod reclaim;
 mod replacing;
+mod restoring;
 mod scanning;
 mod verbs;
 mod versions;

@@ -30,6 +30,8 @@ use super::slot::VERSION_BITS;
 const ORIGIN_NANOS: u64 = 1_735_689_600 * 1_000_000_000;
 /// Nanoseconds of a tick.
 const TICK_NANOS: u64 = 16;
+/// How far the clock of another server may be ahead of this one's, in nanoseconds: a day.
+const AHEAD_NANOS: u64 = 86_400 * 1_000_000_000;
 /// Versions that fit above any base.
 const ROOM: u64 = 1 << 56;
 
@@ -43,6 +45,14 @@ const BASE_MAX: u64 = (1 << VERSION_BITS) - ROOM - 1;
 pub const fn version_base(wall_nanos: u64) -> u64 {
     let ticks = wall_nanos.saturating_sub(ORIGIN_NANOS) / TICK_NANOS;
     if ticks < BASE_MAX { ticks } else { BASE_MAX }
+}
+
+/// The highest version that a server with a clock within a day of ours can have given, this long after a start with this
+/// base. A key with a higher one would soon have no version left.
+pub(super) const fn highest_version(base: u64, nanos: u64) -> u64 {
+    let ahead = nanos.saturating_add(AHEAD_NANOS) / TICK_NANOS;
+    let highest = base.saturating_add(ahead);
+    if highest < BASE_MAX { highest } else { BASE_MAX }
 }
 
 #[cfg(test)]
@@ -66,6 +76,15 @@ mod tests {
         for wall_nanos in [ORIGIN_NANOS + 256 * YEAR, u64::MAX] {
             assert_eq!(version_base(wall_nanos), BASE_MAX);
         }
+    }
+
+    #[test]
+    fn a_server_a_day_ahead_is_believed_and_none_further_ahead() {
+        const SECOND: u64 = 1_000_000_000;
+        let (start, day) = (ORIGIN_NANOS + 60_000_000 * SECOND, 86_400 * SECOND);
+        let highest = highest_version(version_base(start), 7 * SECOND);
+        assert_eq!(highest, version_base(start + day + 7 * SECOND));
+        assert_eq!([highest_version(u64::MAX, 0), highest_version(0, u64::MAX)], [BASE_MAX; 2]);
     }
 
     #[test]

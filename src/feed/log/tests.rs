@@ -127,8 +127,8 @@ impl Server {
         let Committed { version, cause, replaces_value } = slot.outstanding.pop_front().unwrap();
         let present = PresentState { version: slot.version, value: slot.value.as_deref(), deadline_millis: None };
         let (key, element) = ([key], slot.element);
-        let change =
-            DueChange { incarnation, table: TABLE, element, key: &key, version, cause, replaces_value, present };
+        let replaced = replaces_value.then(|| version - 1);
+        let change = DueChange { incarnation, table: TABLE, element, key: &key, version, cause, replaced, present };
         // Only the change of every other version has come.
         let come = |told| slot.outstanding.iter().find(|other| other.version == told && told % 2 == 0);
         self.log.tell(&change, |told| come(told).and_then(|other| other.cause));
@@ -349,8 +349,7 @@ fn lives_keep_no_buffers_between_their_messages() {
         let present = PresentState { version: 7, value: Some(&[7; 10_000]), deadline_millis: None };
         let (table, cause) = (TABLE, Some(Cause::Set));
         let element = usize::try_from(incarnation).unwrap();
-        let change =
-            DueChange { incarnation, table, element, key: b"k", version: 7, cause, replaces_value: false, present };
+        let change = DueChange { incarnation, table, element, key: b"k", version: 7, cause, replaced: None, present };
         log.tell(&change, |_| None);
         if incarnation % 100 == 0 {
             log.seal();
@@ -371,7 +370,7 @@ fn a_message_ends_at_64_changes_and_at_256_kib() {
         let cause = Some(Cause::Set);
         let table = TABLE;
         log.tell(
-            &DueChange { incarnation: 3, table, element, key: &key, version: 7, cause, replaces_value: false, present },
+            &DueChange { incarnation: 3, table, element, key: &key, version: 7, cause, replaced: None, present },
             |_| None,
         );
         log.ends_batch()
@@ -400,16 +399,8 @@ fn what_is_left_of_lives_that_are_over_is_within_the_history() {
         let table = incarnation.to_be_bytes();
         let present = PresentState { version: 7, value: Some(b""), deadline_millis: None };
         let (element, cause) = (usize::try_from(incarnation).unwrap(), Some(Cause::Set));
-        let change = DueChange {
-            incarnation,
-            table: &table,
-            element,
-            key: b"k",
-            version: 7,
-            cause,
-            replaces_value: false,
-            present,
-        };
+        let change =
+            DueChange { incarnation, table: &table, element, key: b"k", version: 7, cause, replaced: None, present };
         log.tell(&change, |_| None);
         log.dropped(incarnation, &table);
         log.take_published();
@@ -427,7 +418,7 @@ fn one_long_message_evicts_many_short_ones_in_portions() {
         let present = PresentState { version: 7, value: Some(value), deadline_millis: None };
         let (table, key, cause) = (TABLE, element.to_be_bytes(), Some(Cause::Set));
         let change =
-            DueChange { incarnation: 1, table, element, key: &key, version: 7, cause, replaces_value: false, present };
+            DueChange { incarnation: 1, table, element, key: &key, version: 7, cause, replaced: None, present };
         log.tell(&change, |_| None);
         log.seal();
     };

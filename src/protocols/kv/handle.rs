@@ -187,7 +187,7 @@ fn refused(refusal: Refusal) -> Result<Reason, NotDone> {
         Refusal::KeyNotFound => Ok(Reason::KeyNotFound),
         Refusal::VersionMismatch { current } => Ok(Reason::VersionMismatch { current }),
         Refusal::NotANumber => Ok(Reason::NotANumber),
-        Refusal::OutOfRange => Ok(Reason::OutOfRange),
+        Refusal::OutOfRange | Refusal::VersionRefused => Ok(Reason::OutOfRange),
         Refusal::ValueTooLong => Ok(Reason::ValueTooLong),
         Refusal::BadCursor => Ok(Reason::BadCursor),
         Refusal::FeedOff => Ok(Reason::FeedOff),

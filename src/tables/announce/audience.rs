@@ -46,7 +46,7 @@ use crossbeam::epoch::{self, Guard};
 
 use super::{Changes, HeldChange, RUN_CHANGES, Source};
 use crate::tables::TablesShared;
-use crate::tables::change::ChangeSink;
+use crate::tables::change::{AnnouncedChange, ChangeSink};
 use crate::tables::sleeper::Sleeper;
 use crate::tables::table::Table;
 
@@ -249,30 +249,20 @@ impl Changes {
         if !change.is_quiet() {
             slot.catch_up(guard);
         }
-<<<<<<< HEAD
-        let (registry, kind) = (Arc::clone(&self.registry), change.kind());
-        let is_end = kind.is_last() || kind.vacates();
+        let (registry, committed) = (Arc::clone(&self.registry), change.committed());
+        let is_end = committed.is_last() || committed.vacates();
         let Some(table) = is_end.then(|| registry.get(change.table(), guard)).flatten() else {
-            debug_assert!(!kind.is_last(), "a seal holds its table until its change has come");
+            debug_assert!(!committed.is_last(), "a seal holds its table until its change has come");
             return;
         };
-        if let Some(kind) = kind.told_as().filter(|_| table.tells_ends()) {
-            sink.announce(table.announced_name(), kind, slot.key());
+        if table.tells_ends()
+            && let Some(announced) = AnnouncedChange::new(table.announced_name(), &change, guard)
+        {
+            sink.announce(&announced);
         }
-        if kind.is_last() {
+        if committed.is_last() {
             self.end(slot, table);
         } else {
-=======
-        let registry = Arc::clone(&self.registry);
-        if change.committed().is_last() {
-            let Some(table) = registry.get(change.table(), guard) else {
-                unreachable!("a seal holds its table until its change has come");
-            };
-            self.end(slot, table);
-        } else if change.committed().vacates()
-            && let Some(table) = registry.get(change.table(), guard)
-        {
->>>>>>> wt-b
             self.retire(table, change, guard);
         }
     }

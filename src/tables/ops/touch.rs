@@ -18,7 +18,8 @@ impl<'h> Ops<'h> {
             match look(table, key, self.place, self.guard, self.now) {
                 Found::Live { slot, seen, entry: old } => {
                     let value = old.value();
-                    let write = Write { key, value, ttl: Some(ttl), expected: None, cause: Cause::Touch };
+                    let write =
+                        Write { key, value, ttl: Some(ttl), expected: None, cause: Cause::Touch, version: None };
                     match self.overwrite(table, &write, EntryBox::new(value), slot, seen, Some(old)) {
                         Ok(_) => return Ok(value),
                         Err(NotStored::Refused(refusal)) => return Err(refusal),

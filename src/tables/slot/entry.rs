@@ -127,7 +127,7 @@ impl EntryBox {
         unsafe { self.0.as_ref() }.version()
     }
 
-    pub(super) fn deadline(&self) -> u64 {
+    pub(in crate::tables) fn deadline(&self) -> u64 {
         // SAFETY: as above.
         unsafe { self.0.as_ref() }.deadline()
     }

@@ -75,6 +75,14 @@ impl SlotHandle {
         self.slot().header().word.store(numbered(0, ABSENT), Ordering::Relaxed);
     }
 
+    /// The entry of a live slot that no other thread knows.
+    pub(super) fn into_entry(self) -> EntryBox {
+        // Relaxed: no other thread knows the slot.
+        let raw = self.slot().header().word.load(Ordering::Relaxed);
+        self.disown();
+        EntryBox(NonNull::new(raw).unwrap_or_else(|| unreachable!("it was made with an entry")))
+    }
+
     /// The slot, for as long as this handle is borrowed.
     pub(in crate::tables) fn slot(&self) -> SlotRef<'_> {
         SlotRef { slot: self.0, _guard: PhantomData }

@@ -67,7 +67,8 @@ impl Slot {
             deadline_millis: self.stored.as_ref().and_then(|(_, deadline)| *deadline),
         };
         let (table, element, cause) = (TABLE, self.number, Some(cause));
-        let change = DueChange { incarnation, table, element, key: &[key], version, cause, replaces_value, present };
+        let replaced = replaces_value.then(|| version - 1);
+        let change = DueChange { incarnation, table, element, key: &[key], version, cause, replaced, present };
         own.tell(&change, |_| None);
     }
 }

@@ -1,0 +1,234 @@
+//! Elements that are restored with the versions that they had elsewhere.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+
+use super::super::failpoint::{Failpoint, hooks};
+use super::super::version::highest_version;
+use super::super::{FeedConfig, Refusal, Session};
+use super::{BASE, TablesRig, set, settings};
+use crate::clock::Now;
+
+/// Versions of one slot that agree in the bits that the slot keeps as announced.
+const ROUND: u64 = 1 << 25;
+
+fn restore(session: &mut Session, now: Now, key: &str, value: &str, version: u64) -> Result<bool, Refusal> {
+    session.batch(now).restore(b"t", key.as_bytes(), value.as_bytes(), version, None)
+}
+
+impl TablesRig {
+    fn restore(&self, key: &str, value: &str, version: u64) -> Result<bool, Refusal> {
+        restore(&mut self.0.session.borrow_mut(), self.now(), key, value, version)
+    }
+}
+
+#[test]
+fn a_new_table_takes_old_versions_and_gives_new_ones_above_all_that_were_given() {
+    let rig = TablesRig::new();
+    assert_eq!(rig.restore("a", "old", 7), Ok(true));
+    assert_eq!((rig.get("a").unwrap(), rig.version("a")), ("old".to_owned(), 7));
+    for version in [6, 7] {
+        assert_eq!(rig.restore("a", "other", version), Ok(false));
+    }
+    assert_eq!(rig.restore("a", "newer", 9), Err(Refusal::Busy), "the change before is on its way");
+    assert!(rig.0.session.borrow_mut().watch(), "it is worth another try at once");
+    rig.publish();
+    assert_eq!(rig.restore("a", "newer", 9), Ok(true));
+    rig.publish();
+    assert_eq!((rig.get("a").unwrap(), rig.version("a")), ("newer".to_owned(), 9));
+    rig.set("a", "own", None).unwrap();
+    assert!(rig.version("a") > BASE, "a client may know what the other server gave as 10");
+    let own = rig.version("a");
+    rig.set("a", "own", None).unwrap();
+    assert_eq!(rig.version("a"), own + 1);
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+"; 4]);
+    assert_eq!((rig.tables_metrics().tables[0].elements, rig.waiting()), (1, 0));
+    rig.delete("a").unwrap();
+    rig.settle();
+    assert_eq!(rig.tables_metrics().tables[0].elements, 0);
+}
+
+#[test]
+fn every_verb_that_stores_gives_a_version_of_this_server() {
+    type Verb = fn(&mut Session, Now) -> Result<(), Refusal>;
+    let verbs: [Verb; 4] = [
+        |session, now| session.batch(now).compare_and_swap(b"t", b"a", 7, b"1", None).map(drop),
+        |session, now| session.batch(now).touch(b"t", b"a", 1_000),
+        |session, now| {
+            let addition = super::super::Addition { delta: 1, ttl: None, value_max: 64 };
+            session.batch(now).increment(b"t", b"a", addition).map(drop)
+        },
+        |session, now| {
+            let pairs = [(&b"a"[..], &b"1"[..])].into_iter();
+            session.batch(now).update_many(b"t", None, pairs, &mut super::super::ManyProgress::default())
+        },
+    ];
+    for verb in verbs {
+        let rig = TablesRig::new();
+        rig.restore("a", "0", 7).unwrap();
+        rig.publish();
+        assert_eq!(verb(&mut rig.another(), rig.now()), Ok(()));
+        assert!(rig.version("a") > BASE);
+        rig.settle();
+    }
+}
+
+#[test]
+fn elsewhere_a_version_that_may_have_been_given_out_is_refused() {
+    let rig = TablesRig::new();
+    rig.set("own", "1", None).unwrap();
+    assert_eq!(rig.restore("a", "1", BASE), Err(Refusal::VersionRefused));
+    assert_eq!(rig.restore("a", "1", BASE + 1_000), Ok(true));
+    rig.publish();
+    assert_eq!(rig.restore("own", "2", BASE), Ok(false));
+    assert_eq!(rig.restore("own", "2", BASE + 2_000), Ok(true), "a key never had a version above its own");
+    rig.publish();
+    rig.delete("a").unwrap();
+    rig.settle();
+    assert_eq!(rig.restore("a", "1", BASE + 1_001), Err(Refusal::VersionRefused), "the deletion had it");
+    assert_eq!(rig.restore("a", "1", BASE + 1_002), Ok(true));
+}
+
+#[test]
+fn a_restored_element_that_was_deleted_comes_back_only_above_its_deletion() {
+    let rig = TablesRig::new();
+    rig.restore("a", "1", 7).unwrap();
+    rig.delete("a").unwrap();
+    assert_eq!(rig.restore("a", "1", 8), Ok(false), "the deletion has this version");
+    rig.settle();
+    assert_eq!(rig.restore("a", "1", 8), Err(Refusal::VersionRefused));
+    assert_eq!(rig.restore("a", "2", 9), Ok(true));
+}
+
+#[test]
+fn a_version_that_no_server_can_have_given_is_refused() {
+    let rig = TablesRig::new();
+    let highest = highest_version(BASE, rig.now().nanos());
+    for version in [0, highest + 1, 1 << 59, u64::MAX] {
+        assert_eq!(rig.restore("a", "1", version), Err(Refusal::VersionRefused), "{version}");
+    }
+    assert_eq!(rig.restore("a", "1", highest), Ok(true));
+    rig.publish();
+    rig.set("a", "2", None).unwrap();
+    assert_eq!(rig.version("a"), highest + 1);
+}
+
+/// Whatever the low bits of the two versions are, the changes behind a jump are announced behind it.
+#[test]
+fn a_jump_of_any_width_is_announced_in_its_turn() {
+    for width in [2, ROUND - 1, ROUND, ROUND + 1, ROUND / 2, ROUND / 2 + 1, 1 << 40] {
+        let rig = TablesRig::new();
+        rig.restore("a", "1", BASE + 7).unwrap();
+        rig.publish();
+        let (mut first, mut second) = (rig.another(), rig.another());
+        let now = rig.now();
+        let later = Rc::new(Cell::new(false));
+        let ran = Rc::clone(&later);
+        let inner = rig.clone();
+        // The next change of the key comes before the jump is pushed, and is drained before it.
+        hooks::at(Failpoint::Committed, move || {
+            assert_eq!(set(&mut second, now, "a", "3", None), Ok(()));
+            inner.publish();
+            assert_eq!(inner.heard(), ["a+"], "the later change waits for the earlier one");
+            ran.set(true);
+        });
+        assert_eq!(restore(&mut first, now, "a", "2", BASE + 7 + width), Ok(true));
+        assert!(later.get());
+        rig.publish();
+        assert_eq!((rig.heard().len(), rig.waiting(), rig.get("a").unwrap()), (3, 0, "3".to_owned()), "{width}");
+    }
+}
+
+#[test]
+fn a_write_that_saw_the_old_slot_of_a_jump_is_made_in_the_new_one() {
+    let rig = TablesRig::new();
+    rig.restore("a", "1", 7).unwrap();
+    rig.publish();
+    let (inner, mut delayed) = (rig.clone(), rig.another());
+    hooks::at(Failpoint::BeforeCas, move || assert_eq!(inner.restore("a", "2", 1_000), Ok(true)));
+    assert_eq!(
+        delayed.batch(rig.now()).compare_and_swap(b"t", b"a", 7, b"3", None),
+        Err(Refusal::VersionMismatch { current: 1_000 })
+    );
+    rig.publish();
+    assert_eq!(rig.get("a").unwrap(), "2");
+}
+
+#[test]
+fn a_jump_into_a_table_that_was_deleted_is_refused() {
+    let rig = TablesRig::new();
+    rig.restore("a", "1", 7).unwrap();
+    rig.publish();
+    let inner = rig.clone();
+    hooks::at(Failpoint::BeforeCas, move || inner.drop_table("t").unwrap());
+    let mut delayed = rig.another();
+    assert_eq!(restore(&mut delayed, rig.now(), "a", "2", 1_000), Err(Refusal::TableNotFound));
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-"]);
+}
+
+#[test]
+fn jumps_leave_no_memory_and_no_timer_behind() {
+    let rig = TablesRig::new();
+    let mut session = rig.another();
+    for version in 1..=50 {
+        let restored = session.batch(rig.now()).restore(b"t", b"a", b"value", version * 1_000, Some(1_000));
+        assert_eq!(restored, Ok(true));
+        rig.publish();
+        rig.expire();
+    }
+    assert_eq!(rig.tables_metrics().timers, 1, "those of the slots before are cancelled");
+    rig.delete("a").unwrap();
+    drop(session);
+    rig.drop_table("t").unwrap();
+    rig.settle();
+    rig.expire();
+    assert_eq!((rig.tables_metrics().bytes, rig.tables_metrics().timers), (0, 0));
+}
+
+proptest! {
+    /// A copy that takes every row of a server's history in any order, some of them twice, ends as the highest version of
+    /// each key, and its feed says the same.
+    #[test]
+    fn rows_in_any_order_end_as_the_highest_version_of_each_key(
+        rows in prop::collection::vec((0_u8..4, 1_u64..60, 0_u8..3), 1..60),
+        has_feed: bool,
+    ) {
+        let config = FeedConfig { epoch: 1, history_bytes: 1 << 20, start_wall_millis: 0 };
+        let rig = TablesRig::with_feed(settings(), has_feed.then_some(config));
+        let mut highest = std::collections::BTreeMap::new();
+        for (key, version, spread) in rows {
+            let version = version * [1, ROUND, ROUND / 2 + 1][usize::from(spread)];
+            let (key, value) = (key.to_string(), version.to_string());
+            let before = highest.get(&key).copied().unwrap_or(0);
+            loop {
+                match rig.restore(&key, &value, version) {
+                    Err(Refusal::Busy) => rig.publish(),
+                    stored => {
+                        prop_assert_eq!(stored, Ok(version > before));
+                        break;
+                    }
+                }
+            }
+            highest.insert(key, version.max(before));
+        }
+        rig.publish();
+        for (key, version) in &highest {
+            prop_assert_eq!((rig.version(key), rig.get(key)), (*version, Some(version.to_string())));
+        }
+        prop_assert_eq!(rig.waiting(), 0);
+        if has_feed {
+            let digest = highest.iter().fold(crate::feed::Digest::default(), |mut digest, (key, version)| {
+                digest.add(key.as_bytes(), *version);
+                digest
+            });
+            let state = rig.0.session.borrow_mut().batch(rig.now()).feed_state(b"t").unwrap();
+            prop_assert_eq!(state.digest, digest);
+        }
+    }
+}
