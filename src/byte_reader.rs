@@ -77,6 +77,16 @@ impl<'b> ByteReader<'b> {
         Some(run)
     }
 
+    /// As many bytes as the big-endian integer of 2 bytes before them says.
+    #[inline]
+    pub(crate) fn run_u16_be(&mut self) -> Option<&'b [u8]> {
+        let mut reader = *self;
+        let count = usize::from(reader.u16_be()?);
+        let run = reader.take(count)?;
+        *self = reader;
+        Some(run)
+    }
+
     /// As many bytes as the big-endian integer of 4 bytes before them says.
     #[inline]
     pub(crate) fn run_u32_be(&mut self) -> Option<&'b [u8]> {
@@ -119,13 +129,16 @@ mod tests {
 
     #[test]
     fn a_run_has_its_length_before_it() {
-        let mut reader = ByteReader::new(b"\x02ab\0\0\0\x01c");
+        let mut reader = ByteReader::new(b"\x02ab\0\0\0\x01c\0\x01d");
         assert_eq!((reader.run_u8(), reader.run_u32_be()), (Some(&b"ab"[..]), Some(&b"c"[..])));
+        assert_eq!((reader.run_u16_be(), reader.is_empty()), (Some(&b"d"[..]), true));
         for cut in [&b""[..], b"\x02a", b"\0\0\0", b"\0\0\0\x02a", b"\xff\xff\xff\xff"] {
             let mut reader = ByteReader::new(cut);
             assert_eq!(reader.run_u32_be(), None);
             assert_eq!(reader.rest(), cut, "a run that is cut is not read");
         }
+        let mut reader = ByteReader::new(b"\0\x02a");
+        assert_eq!((reader.run_u16_be(), reader.rest()), (None, &b"\0\x02a"[..]));
         assert_eq!(ByteReader::new(b"\x02a").run_u8(), None);
     }
 }

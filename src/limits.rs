@@ -12,8 +12,12 @@ use std::time::Duration;
 
 /// Longest name of a table, in bytes, without the NUL that may end it (`kv/PROTOCOL.md`: a frame of 1–255 bytes).
 pub const TABLE_NAME_BYTES_MAX: usize = 254;
-/// Longest key, in bytes (`kv/PROTOCOL.md`).
-pub const KEY_BYTES_MAX: usize = 64;
+/// Longest key, in bytes, unless `--max-key` sets another (`kv/PROTOCOL.md`). A slot has room for its length in a word that
+/// it has anyway.
+pub const KEY_BYTES_DEFAULT: usize = 64;
+/// Largest `--max-key`. A key is stored once and sent with each change, so it is no place for documents.
+pub const KEY_BYTES_MAX: usize = 4_096;
+const _: () = assert!(KEY_BYTES_DEFAULT <= KEY_BYTES_MAX);
 /// Longest value, in bytes, unless `--max-value` sets another (`kv/PROTOCOL.md`).
 pub const VALUE_BYTES_DEFAULT: usize = 1024;
 /// Largest `--max-value`: libzmq closes a connection that sends a larger frame.
@@ -160,7 +164,7 @@ pub const STALLED_MAX: Duration = Duration::from_secs(10);
 pub const STALLED_BYTES: u64 = 64 << 10;
 /// Bytes that each lock-step conversation may hold in any case: the longest command with a value of usual length.
 pub const CONVERSATION_BYTES_MIN: usize = 2 << 10;
-const _: () = assert!(TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_MAX + VALUE_BYTES_DEFAULT <= CONVERSATION_BYTES_MIN);
+const _: () = assert!(TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_DEFAULT + VALUE_BYTES_DEFAULT <= CONVERSATION_BYTES_MIN);
 
 /// Bytes that are received at once: some hundred small requests.
 pub const RECEIVE_BYTES: usize = 64 << 10;

@@ -2,20 +2,23 @@
 //!
 //! ```text
 //! topic     length of the name (1) │ name of the table, without its NUL
-//! payload   format (1) = 1 │ type (1) │ epoch (8) │ incarnation (8) │ sequence (8) │ …
+//! payload   format (1) = 2 │ type (1) │ epoch (8) │ incarnation (8) │ sequence (8) │ …
 //!
 //! type 1    CHANGES    count (2), 1–64 │ count × change
 //! type 2    BOOKMARK   elements (8) │ digest (8) │ durable (8)
 //! type 3    DROPPED    –
-//! change    cause (1) │ version (8) │ deadline (8), 0: none │ key: length (1), bytes │ value: length (4), bytes
-//! cause     1 set │ 2 touch │ 3 delete │ 4 expire │ 5 delete with the table
-//!           6 compare-and-swap │ 7 increment │ 8 evict │ 9 restore │ 10 append │ 11 persist
+//! change    cause (1) │ version (8) │ deadline (8), 0: none │ key: length (2), bytes │ value: length (4), bytes
+//! cause     bit 7: the element has a value. The rest is a number: 1 set │ 2 touch │ 3 delete │ 4 expire │ 5 delete with
+//!           the table │ 6 compare-and-swap │ 7 increment │ 8 evict │ 9 restore │ 10 append │ 11 persist
 //! ```
 //! Integers are unsigned and big-endian. A subscription to a topic fits one table exactly, because the length comes
 //! first.
 //!
+//! Format 1 had keys with one byte for their length, and causes without bit 7.
+//!
 //! Decoding borrows from the payload and allocates nothing. It refuses any payload that no server of this format sends,
-//! so the fields of a decoded message are within their bounds.
+//! so the fields of a decoded message are within their bounds. A later server may send other causes: of such a cause only
+//! bit 7 counts, and it is decoded as set or delete.
 
 use thiserror::Error;
 
@@ -24,7 +27,9 @@ use crate::byte_reader::ByteReader;
 use crate::limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The format of the payloads.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// In the byte of a cause: the element has a value.
+const LIVE: u8 = 0x80;
 const CHANGES: u8 = 1;
 const BOOKMARK: u8 = 2;
 const DROPPED: u8 = 3;
@@ -34,7 +39,7 @@ const HEAD_BYTES: usize = 2 + 3 * size_of::<u64>();
 /// Bytes of a payload of changes before its first change.
 pub(crate) const CHANGES_HEAD_BYTES: usize = HEAD_BYTES + size_of::<u16>();
 /// Bytes of a change without its key and its value.
-pub(crate) const CHANGE_BYTES: usize = 1 + 2 * size_of::<u64>() + 1 + size_of::<u32>();
+pub(crate) const CHANGE_BYTES: usize = 1 + 2 * size_of::<u64>() + size_of::<u16>() + size_of::<u32>();
 const _: () = assert!(CHANGES_HEAD_BYTES + CHANGE_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX <= FEED_FRAME_BYTES_MAX);
 
 /// A payload that no server of this format sends.
@@ -118,6 +123,18 @@ impl Cause {
         if is_live { Self::Set } else { Self::Delete }
     }
 
+    /// Its byte on the wire: its number, and whether the element has a value.
+    const fn byte(self) -> u8 {
+        self as u8 | if self.is_live() { LIVE } else { 0 }
+    }
+
+    /// The cause of a byte on the wire. One that is not known is the plain one. `None`: it has no number.
+    fn of_byte(byte: u8) -> Option<Self> {
+        let (number, is_live) = (byte & !LIVE, byte & LIVE != 0);
+        let known = Self::of_number(number).filter(|cause| cause.is_live() == is_live);
+        (number != 0).then(|| known.unwrap_or(Self::plain(is_live)))
+    }
+
     /// The cause of this number.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
@@ -146,7 +163,7 @@ impl<'m> FeedChange<'m> {
         CHANGE_BYTES + self.key.len() + self.value.len()
     }
 
-    /// Appends its encoding. A key has at most 64 bytes, and a value less than 2^32.
+    /// Appends its encoding. A key has less than 2^16 bytes, and a value less than 2^32.
     #[inline]
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         // Room is made once: to append each field costs more than to write it.
@@ -160,17 +177,17 @@ impl<'m> FeedChange<'m> {
     #[inline]
     fn write(&self, change: &mut [u8]) -> Option<()> {
         #[expect(clippy::cast_possible_truncation, reason = "bounded by the limits of keys and values")]
-        let (key_length, value_length) = (self.key.len() as u8, self.value.len() as u32);
+        let (key_length, value_length) = (self.key.len() as u16, self.value.len() as u32);
         let (cause, change) = change.split_first_mut()?;
         let (version, change) = change.split_first_chunk_mut()?;
         let (deadline, change) = change.split_first_chunk_mut()?;
-        let (key_bytes, change) = change.split_first_mut()?;
+        let (key_bytes, change) = change.split_first_chunk_mut()?;
         let (key, change) = change.split_at_mut_checked(self.key.len())?;
         let (value_bytes, value) = change.split_first_chunk_mut()?;
-        *cause = self.cause as u8;
+        *cause = self.cause.byte();
         *version = self.version.to_be_bytes();
         *deadline = self.deadline_millis.unwrap_or(0).to_be_bytes();
-        *key_bytes = key_length;
+        *key_bytes = key_length.to_be_bytes();
         key.copy_from_slice(self.key);
         *value_bytes = value_length.to_be_bytes();
         value.copy_from_slice(self.value);
@@ -180,17 +197,16 @@ impl<'m> FeedChange<'m> {
     fn decode(reader: &mut ByteReader<'m>) -> Result<Self, MessageFault> {
         let left = reader.rest().len();
         let cut = fault("the changes of a message fill it", left);
-        let code = reader.byte().ok_or(cut)?;
-        let cause = Cause::of_number(code).ok_or(fault("a cause is 1 to 11", usize::from(code)))?;
+        let cause = Cause::of_byte(reader.byte().ok_or(cut)?).ok_or(fault("a cause is 1 to 127", 0))?;
         let version = reader.u64_be().ok_or(cut)?;
         let deadline = reader.u64_be().ok_or(cut)?;
-        let key = reader.run_u8().ok_or(cut)?;
+        let key = reader.run_u16_be().ok_or(cut)?;
         let value = reader.run_u32_be().ok_or(cut)?;
         if version == 0 {
             return Err(fault("a version is above 0", 0));
         }
         if key.len() > KEY_BYTES_MAX {
-            return Err(fault("a key has at most 64 bytes", key.len()));
+            return Err(fault("a key has at most 4,096 bytes", key.len()));
         }
         if !cause.is_live() && (deadline != 0 || !value.is_empty()) {
             return Err(fault("a deletion has neither value nor deadline, and 0 bytes", value.len()));
@@ -263,7 +279,12 @@ impl<'m> FeedMessage<'m> {
         let format = reader.byte().ok_or(short)?;
         let kind = reader.byte().ok_or(short)?;
         if format != FORMAT {
-            return Err(fault("the format of a payload is 1", usize::from(format)));
+            let rule = if format < FORMAT {
+                "the format of the feed is 2 (the server is older: update it)"
+            } else {
+                "the format of the feed is 2 (the server is newer: update this client)"
+            };
+            return Err(fault(rule, usize::from(format)));
         }
         let position = FeedPosition {
             epoch: reader.u64_be().ok_or(short)?,

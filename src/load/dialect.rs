@@ -11,7 +11,7 @@ pub(super) use kv::create_table;
 
 use super::source::{LoadRequest, RequestKind};
 use super::{Error, Workload};
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::KEY_BYTES_DEFAULT;
 
 /// A protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,8 +152,9 @@ impl Payloads {
         self.key(number);
         self.counter.clear();
         self.counter.push(b'c');
-        // A key has 64 bytes at most.
-        self.counter.extend(self.key.iter().skip((self.key.len() + 1).saturating_sub(KEY_BYTES_MAX)));
+        // The server takes keys of 64 bytes in any case, and otherwise as long ones as the other keys.
+        let bytes_max = self.key.len().max(KEY_BYTES_DEFAULT);
+        self.counter.extend(self.key.iter().skip((self.key.len() + 1).saturating_sub(bytes_max)));
         &self.counter
     }
 

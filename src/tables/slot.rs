@@ -98,7 +98,7 @@ pub(super) use free_list::give_back as give_back_memory;
 pub(super) use handle::{ChangedSlot, SlotHandle};
 pub(super) use ring::{Ring, RingReader, RingWriter};
 
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::KEY_BYTES_DEFAULT;
 
 /// Table numbers are below this: they take 24 bits of a change.
 pub(super) const TABLE_NUMBERS: u32 = 1 << 24;
@@ -137,7 +137,7 @@ const ENDED: u32 = 0b1_0000;
 /// In `references`: one reference.
 const REFERENCE: u32 = 0b10_0000;
 
-const _: () = assert!(KEY_BYTES_MAX < 1 << LENGTH_BITS);
+const _: () = assert!(KEY_BYTES_DEFAULT < 1 << LENGTH_BITS);
 const _: () = assert!(CHANGES_MAX < 1 << ANNOUNCED_BITS && CHANGES_MAX < (u32::MAX / REFERENCE / 4) as usize);
 const _: () = assert!(align_of::<Entry>() > TAG);
 #[cfg(not(all(test, feature = "models")))]

@@ -8,7 +8,11 @@ import time
 
 from conformance_peer import *
 
-SET, TOUCHED, DELETED_BY_CLIENT, EXPIRED, WITH_TABLE = range(1, 6)
+# The causes that leave a value have bit 7.
+LIVE = 0x80
+SET, TOUCHED, SWAPPED, INCREMENTED = LIVE | 1, LIVE | 2, LIVE | 6, LIVE | 7
+DELETED_BY_CLIENT, EXPIRED, WITH_TABLE = 3, 4, 5
+CAUSES = {SET, TOUCHED, SWAPPED, INCREMENTED, DELETED_BY_CLIENT, EXPIRED, WITH_TABLE}
 CHANGES_OF, BOOKMARK, DROPPED = 1, 2, 3
 MASK = 2**64 - 1
 # The bytes of the default secret of XXH3 that keys of 4 to 8 bytes need.
@@ -42,7 +46,7 @@ def topic(table):
 def decode(payload):
     """Type, (epoch, incarnation, sequence), and the changes or the numbers of a bookmark."""
     format, kind, *position = struct.unpack(">BBQQQ", payload[:26])
-    check(format, 1)
+    check(format, 2)
     rest = payload[26:]
     if kind == BOOKMARK:
         return kind, position, struct.unpack(">QQQ", rest)
@@ -54,12 +58,12 @@ def decode(payload):
     assert 1 <= count <= 64, count
     rest, changes = rest[2:], []
     for _ in range(count):
-        cause, version, deadline, length = struct.unpack(">BQQB", rest[:18])
-        key, rest = rest[18:18 + length], rest[18 + length:]
+        cause, version, deadline, length = struct.unpack(">BQQH", rest[:19])
+        key, rest = rest[19:19 + length], rest[19 + length:]
         (length,) = struct.unpack(">I", rest[:4])
         value, rest = rest[4:4 + length], rest[4 + length:]
-        assert cause in range(1, 6) and version > 0, (cause, version)
-        if cause > TOUCHED:
+        assert cause in CAUSES and version > 0, (cause, version)
+        if not cause & LIVE:
             check((deadline, value), (0, b""), "a deletion has no value")
         changes.append((cause, version, deadline, key, value))
     check(rest, b"")
@@ -111,7 +115,7 @@ class Follower:
             self.versions[key] = version
             self.causes.add(cause)
             self.next += 1
-            if cause <= TOUCHED:
+            if cause & LIVE:
                 self.copy[key] = (version, deadline, value)
             else:
                 self.copy.pop(key, None)
@@ -152,7 +156,7 @@ def write(kv, seed, count, table=b"users"):
     """Writes, touches, deletes and counts keys that others write too."""
     client = Client(kv)
     for index in range(count):
-        key, kind = b"key%d" % ((index * 7 + seed * 3) % 50), (index * 31 + seed) % 11
+        key, kind = b"key%d" % ((index * 7 + seed * 3) % 50), (index * 31 + seed) % 13
         if kind < 5:
             client.ask(UPDATE, table, key, b"value %d of %d" % (index, seed))
         elif kind == 5:
@@ -163,6 +167,10 @@ def write(kv, seed, count, table=b"users"):
             client.ask(UPDATE_MANY, table, b"", *[frame for n in range(8) for frame in (b"key%d" % n, b"many")])
         elif kind == 8:
             client.ask(GET_AND_TOUCH, table, key, be(1000))
+        elif kind == 9:
+            client.ask(INCREMENT, table, b"key%d" % (100 + index % 3), be(1))
+        elif kind == 10:
+            client.ask(COMPARE_AND_SWAP, table, b"key%d" % (200 + index), be(0), b"swapped")
         else:
             client.ask(DELETE, table, key)
 
@@ -188,7 +196,7 @@ def chapter_copy(kv, feed):
     while any(0 < deadline < time.time() * 1000 + 2_000 for _, deadline, _ in follower.copy.values()):
         follower.follow_until(client)
         assert time.monotonic() - start < 30
-    assert {SET, TOUCHED, DELETED_BY_CLIENT, EXPIRED} <= follower.causes, follower.causes
+    assert CAUSES - {WITH_TABLE} <= follower.causes, follower.causes
     assert follower.bookmarks >= 2, follower.bookmarks
     # One that joined late begins at its own place, and the history has the rest.
     assert late.next > 1 and late.life == follower.life

@@ -1,14 +1,16 @@
 //! The file of a dump. All integers are big-endian, all checksums are XXH3-64.
 //!
 //! ```text
-//! dump    "spindle dump 1\n" head block… end
+//! dump    "spindle dump 2\n" head block… end
 //! head    block, whose rows are the table's name                    name:u8+bytes
 //! block   length:u32 rows:length×u8 checksum:u64                    1 to BLOCK_BYTES_MAX bytes of whole rows
-//! row     key:u8+bytes value:u32+bytes version:u64 deadline:u64     milliseconds since 1970, 0: none
+//! row     key:u16+bytes value:u32+bytes version:u64 deadline:u64     milliseconds since 1970, 0: none
 //! end     0:u32 rows:u64 checksum:u64                               the number of rows in the dump
 //! ```
 //! The seed of a checksum is the number of its block: the head is 0, and the end is counted too. So blocks that are
 //! lost, doubled or swapped are found. A file that ends before its end is one whose writer was stopped.
+//!
+//! Format 1 has keys with one byte for their length. It is read, and no longer written.
 
 use std::io::{self, Read, Write};
 
@@ -18,7 +20,10 @@ use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
 
 /// The first bytes of a dump, with the version of its format.
-const MAGIC: &[u8] = b"spindle dump 1\n";
+const MAGIC: &[u8] = b"spindle dump 2\n";
+/// The first bytes of a dump of format 1.
+const MAGIC_OF_1: &[u8] = b"spindle dump 1\n";
+const _: () = assert!(MAGIC.len() == MAGIC_OF_1.len());
 /// Bytes of the longest block: a page of a scan has about 1 MiB and at least one row. The rows of a longer page are in
 /// several.
 const BLOCK_BYTES_MAX: usize = FRAME_BYTES_MAX + (2 << 20);
@@ -39,7 +44,7 @@ pub(super) struct DumpRow<'b> {
 impl DumpRow<'_> {
     /// Its bytes in a block.
     const fn bytes(&self) -> usize {
-        1 + self.key.len() + 4 + self.value.len() + 2 * size_of::<u64>()
+        2 + self.key.len() + 4 + self.value.len() + 2 * size_of::<u64>()
     }
 }
 
@@ -75,8 +80,8 @@ impl<W: Write> DumpWriter<W> {
     /// # Panics
     /// If the name is longer than that of any table.
     pub(super) fn new(output: W, table: &[u8]) -> Self {
-        let mut block = Vec::new();
-        put_short(&mut block, table);
+        let mut block = vec![u8::try_from(table.len()).expect("a name has at most 255 bytes")];
+        block.extend(table);
         Self { output, blocks: 0, rows: 0, block }
     }
 
@@ -93,7 +98,9 @@ impl<W: Write> DumpWriter<W> {
             if !self.block.is_empty() && self.block.len() + row.bytes() > BLOCK_BYTES_MAX {
                 self.write_block()?;
             }
-            put_short(&mut self.block, row.key);
+            let key_bytes = u16::try_from(row.key.len()).expect("a key has at most 4,096 bytes");
+            self.block.extend(key_bytes.to_be_bytes());
+            self.block.extend(row.key);
             self.block.extend(length(row.value));
             self.block.extend(row.value);
             self.block.extend(row.version.to_be_bytes());
@@ -136,11 +143,6 @@ impl<W: Write> DumpWriter<W> {
     }
 }
 
-fn put_short(block: &mut Vec<u8>, bytes: &[u8]) {
-    block.push(u8::try_from(bytes.len()).expect("a key or a name has at most 255 bytes"));
-    block.extend(bytes);
-}
-
 fn length(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).expect("a page is shorter than 4 GiB").to_be_bytes()
 }
@@ -148,6 +150,8 @@ fn length(bytes: &[u8]) -> [u8; 4] {
 /// Reads a dump, block by block.
 pub(super) struct DumpReader<R> {
     input: R,
+    /// Whether the dump has format 1.
+    is_format_1: bool,
     blocks: u64,
     rows: u64,
     block: Vec<u8>,
@@ -161,10 +165,11 @@ impl<R: Read> DumpReader<R> {
     pub(super) fn begin(mut input: R) -> Result<(Self, Vec<u8>), DumpError> {
         let mut magic = Vec::new();
         (&mut input).take(MAGIC.len() as u64).read_to_end(&mut magic)?;
-        if magic != MAGIC {
+        let is_format_1 = magic == MAGIC_OF_1;
+        if magic != MAGIC && !is_format_1 {
             return Err(DumpError::NoDump);
         }
-        let mut reader = Self { input, blocks: 0, rows: 0, block: Vec::new() };
+        let mut reader = Self { input, is_format_1, blocks: 0, rows: 0, block: Vec::new() };
         if !reader.read_block()? {
             return Err(DumpError::Damaged(0));
         }
@@ -184,7 +189,7 @@ impl<R: Read> DumpReader<R> {
         let mut bytes = ByteReader::new(&self.block);
         let mut rows = Vec::new();
         while !bytes.is_empty() {
-            match DumpRow::read(&mut bytes) {
+            match DumpRow::read(&mut bytes, self.is_format_1) {
                 Some(row) => rows.push(row),
                 None => return Err(damaged),
             }
@@ -227,9 +232,9 @@ impl<R: Read> DumpReader<R> {
 }
 
 impl<'b> DumpRow<'b> {
-    fn read(bytes: &mut ByteReader<'b>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'b>, is_format_1: bool) -> Option<Self> {
         Some(Self {
-            key: bytes.run_u8()?,
+            key: if is_format_1 { bytes.run_u8() } else { bytes.run_u16_be() }?,
             value: bytes.run_u32_be()?,
             version: bytes.u64_be()?,
             deadline_millis: Some(bytes.u64_be()?).filter(|&millis| millis != 0),
@@ -287,13 +292,26 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(blocks in proptest::collection::vec(proptest::collection::vec(
-            (proptest::collection::vec(any::<u8>(), 0..65), proptest::collection::vec(any::<u8>(), 0..99),
+            (prop_oneof![9 => proptest::collection::vec(any::<u8>(), 0..65), 1 => proptest::collection::vec(any::<u8>(), 250..4_097)], proptest::collection::vec(any::<u8>(), 0..99),
              any::<u64>(), proptest::option::of(1..u64::MAX)), 0..5), 0..5))
         {
             let (rows, error) = load(&dump(&blocks));
             prop_assert!(error.is_none());
             prop_assert_eq!(rows, blocks.concat());
         }
+    }
+
+    #[test]
+    fn a_dump_of_format_1_is_read() {
+        let row = [&b"\x03ada"[..], b"\0\0\0\x08countess", &7_u64.to_be_bytes(), &9_u64.to_be_bytes()].concat();
+        let block = |number: u64, bytes: &[u8]| {
+            [&length(bytes)[..], bytes, &xxh3_64_with_seed(bytes, number).to_be_bytes()].concat()
+        };
+        let rows = 1_u64.to_be_bytes();
+        let end = [&length(&[])[..], &rows, &xxh3_64_with_seed(&rows, 2).to_be_bytes()].concat();
+        let (rows, error) = load(&[MAGIC_OF_1, &block(0, b"\x02t\0"), &block(1, &row), &end].concat());
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(rows, [(b"ada".to_vec(), b"countess".to_vec(), 7, Some(9))]);
     }
 
     #[test]

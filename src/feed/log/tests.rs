@@ -96,12 +96,12 @@ impl Server {
             Slot { element: self.elements, version: floor, ..Slot::default() }
         });
         let replaces_value = slot.value.is_some();
-        if cause != Cause::Set && !replaces_value {
+        if !matches!(cause, Cause::Set | Cause::CompareAndSwap) && !replaces_value {
             return;
         }
         slot.version += 1;
         match cause {
-            Cause::Set => slot.value = Some(value_of(value)),
+            Cause::Set | Cause::CompareAndSwap => slot.value = Some(value_of(value)),
             Cause::Touch => {}
             _ => slot.value = None,
         }
@@ -226,7 +226,8 @@ fn follow(messages: &[PublishedMessage]) -> Result<Follower, String> {
 fn any_step() -> impl Strategy<Value = Step> {
     let key = 0..6_u8;
     let cause = prop_oneof![
-        5 => Just(Cause::Set),
+        4 => Just(Cause::Set),
+        1 => Just(Cause::CompareAndSwap),
         1 => Just(Cause::Touch),
         2 => Just(Cause::Delete),
         1 => Just(Cause::Expire),

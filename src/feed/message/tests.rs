@@ -31,21 +31,21 @@ fn decoded(payload: &[u8]) -> Vec<FeedChange<'_>> {
 #[test]
 fn the_bytes_are_those_of_the_specification() {
     let number = |number: u8| [0, 0, 0, 0, 0, 0, 0, number];
-    let head = |kind| [&[1, kind][..], &number(1), &number(2), &number(3)].concat();
+    let head = |kind| [&[2, kind][..], &number(1), &number(2), &number(3)].concat();
     let set = FeedChange { deadline_millis: Some(9), ..change(Cause::Set, b"ada", b"countess") };
     let deleted = change(Cause::DeleteWithTable, b"", b"");
     let expected = [
         &head(1)[..],
         &[0, 2],
-        &[1],
+        &[0x81],
         &number(7),
         &number(9),
-        b"\x03ada",
+        b"\0\x03ada",
         b"\0\0\0\x08countess",
         &[5],
         &number(7),
         &number(0),
-        b"\0",
+        b"\0\0",
         b"\0\0\0\0",
     ]
     .concat();
@@ -68,7 +68,8 @@ fn a_payload_that_breaks_a_rule_is_refused_with_the_rule() {
         bad[place] = byte;
         FeedMessage::decode(&bad).unwrap_err().rule
     };
-    assert_eq!(with(0, 2), "the format of a payload is 1");
+    assert_eq!(with(0, 1), "the format of the feed is 2 (the server is older: update it)");
+    assert_eq!(with(0, 3), "the format of the feed is 2 (the server is newer: update this client)");
     assert_eq!(with(1, 0), "the type of a payload is 1 to 3");
     assert_eq!(with(1, 4), "the type of a payload is 1 to 3");
     assert_eq!(with(17, 0), "the incarnation of a table that was there is 1 at least");
@@ -76,13 +77,16 @@ fn a_payload_that_breaks_a_rule_is_refused_with_the_rule() {
     assert_eq!(with(27, 0), "a message has 1 to 64 changes");
     assert_eq!(with(27, 65), "a message has 1 to 64 changes");
     assert_eq!(with(27, 2), "the changes of a message fill it");
-    assert_eq!(with(28, 0), "a cause is 1 to 11");
-    assert_eq!(with(28, 12), "a cause is 1 to 11");
+    assert_eq!(with(28, 0), "a cause is 1 to 127");
+    assert_eq!(with(28, 0x80), "a cause is 1 to 127");
     assert_eq!(with(28, 3), "a deletion has neither value nor deadline, and 0 bytes");
     assert_eq!(with(36, 0), "a version is above 0");
     assert_eq!(with(45, 255), "the changes of a message fill it");
-    let long_key = changes(POSITION, &[change(Cause::Set, &[b'k'; 65], b"")]);
-    assert_eq!(FeedMessage::decode(&long_key).unwrap_err().given, 65);
+    for bytes in [0, 64, 255, 256, 4_096] {
+        assert_eq!(decoded(&changes(POSITION, &[change(Cause::Set, &vec![b'k'; bytes], b"v")]))[0].key.len(), bytes);
+    }
+    let long_key = changes(POSITION, &[change(Cause::Set, &[b'k'; 4_097], b"")]);
+    assert_eq!(FeedMessage::decode(&long_key).unwrap_err().given, 4_097);
     let last = FeedPosition { sequence: u64::MAX, ..POSITION };
     assert!(FeedMessage::decode(&changes(last, &[change(Cause::Set, b"k", b"v")])).is_err());
     let mut none = Vec::new();
@@ -90,6 +94,28 @@ fn a_payload_that_breaks_a_rule_is_refused_with_the_rule() {
     let content = FeedContent::Bookmark { elements: 1, digest: 0, durable: 1 };
     FeedMessage { position, content }.encode(&mut none);
     assert!(FeedMessage::decode(&none).is_err(), "a table that is not there has no element");
+}
+
+#[test]
+fn of_a_cause_that_is_not_known_bit_7_counts() {
+    for (byte, cause) in [
+        (0x81, Cause::Set),
+        (0x86, Cause::CompareAndSwap),
+        (0x8b, Cause::Persist),
+        (0x8c, Cause::Set),
+        (0xff, Cause::Set),
+        (0x83, Cause::Set),
+        (0x03, Cause::Delete),
+        (0x08, Cause::Evict),
+        (0x0c, Cause::Delete),
+        (0x7f, Cause::Delete),
+        (0x01, Cause::Delete),
+    ] {
+        let mut payload = changes(POSITION, &[change(Cause::Set, b"k", b"")]);
+        payload[28] = byte;
+        assert_eq!(decoded(&payload)[0].cause, cause, "{byte:#x}");
+    }
+    assert!(Cause::ALL.iter().zip(1..).all(|(cause, number)| *cause as u8 == number));
 }
 
 #[test]
@@ -135,7 +161,13 @@ fn no_payload_makes_the_decoder_panic_and_a_decoded_one_is_encoded_as_it_came() 
 
 /// A change of any cause, with the value and deadline that the cause allows.
 fn any_change() -> impl Strategy<Value = (Cause, u64, Option<u64>, Vec<u8>, Vec<u8>)> {
-    let fields = (1..=11_u8, 1_u64.., option::of(1_u64..), vec(any::<u8>(), 0..=64), vec(any::<u8>(), 0..200));
+    let fields = (
+        1..=11_u8,
+        1_u64..,
+        option::of(1_u64..),
+        prop_oneof![9 => vec(any::<u8>(), 0..=64), 1 => vec(any::<u8>(), 65..=300)],
+        vec(any::<u8>(), 0..200),
+    );
     fields.prop_map(|(code, version, deadline, key, value)| {
         let cause = Cause::of_number(code).unwrap();
         if cause.is_live() { (cause, version, deadline, key, value) } else { (cause, version, None, key, Vec::new()) }

@@ -25,7 +25,7 @@ use super::responder::TIMED_ONE_OF;
 use super::turn::{ReplyTimes, WorkerState};
 use crate::clock::Clock;
 use crate::limits::{
-    ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, KEY_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX,
+    ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, KEY_BYTES_DEFAULT, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX,
     TABLE_NAME_BYTES_MAX,
 };
 use crate::protocols::native::{Acceptor, Admission, BoundListener, BufferBudget, Connections};
@@ -240,7 +240,7 @@ fn queue(
 /// Bytes of the longest message that any command takes: the longest UPDATE_MANY, and an envelope.
 fn message_bytes_max(value_max: usize) -> usize {
     // A command, a table with its NUL, a TTL, and the pairs.
-    let body = 1 + TABLE_NAME_BYTES_MAX + 1 + 8 + MANY_MAX * (KEY_BYTES_MAX + value_max);
+    let body = 1 + TABLE_NAME_BYTES_MAX + 1 + 8 + MANY_MAX * (KEY_BYTES_DEFAULT + value_max);
     ENVELOPE_BYTES_MAX + body + MESSAGE_FRAMES_MAX * FRAME_HEADER_BYTES_MAX
 }
 

@@ -22,7 +22,7 @@ use super::memory::{Change, ConversationMemory, LOOK_EVERY};
 use super::wire::{Argument, envelope_frames, message_bounds};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{
-    BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_MAX, LARGE_REPLIES_BYTES, LINGER,
+    BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_DEFAULT, LARGE_REPLIES_BYTES, LINGER,
     TABLE_NAME_BYTES_MAX,
 };
 use crate::protocols::kv::handle::HandlerContext;
@@ -79,7 +79,7 @@ pub fn bind(
     let budget = BufferBudget::new(held_bytes_max / 2);
     let mut connections = Connections::new(&bell, message_bounds(value_max), &budget).map_err(std::io::Error::from)?;
     connections.listen(listener).map_err(std::io::Error::from)?;
-    let longest = TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_MAX + value_max;
+    let longest = TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_DEFAULT + value_max;
     let memory = ConversationMemory::new(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX), longest);
     let kept = memory.figure();
     let waiting = WaitingClients::new(&mut session, &bell);

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::clock::Clock;
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::KEY_BYTES_DEFAULT;
 use crate::tables::failpoint::hooks;
 use crate::tables::pending_sends::PendingSends;
 use crate::tables::trials::{settings, with_table};
@@ -64,7 +64,7 @@ fn tables_that_are_taken_down_are_counted_and_their_memory_is_back() {
     let before = tables.metrics().bytes;
     let mut session = tables.session();
     session.batch(NOW).create_table(b"t", b"t").unwrap();
-    for length in [1, KEY_BYTES_MAX] {
+    for length in [1, KEY_BYTES_DEFAULT] {
         session.batch(NOW).update(b"t", &vec![7; length], b"value", None).unwrap();
     }
     drop(session);

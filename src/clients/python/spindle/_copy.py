@@ -121,7 +121,7 @@ class TableCopy:
     def merge_change(self, change: _feed.Change, remember: bool) -> None:
         """Merges a change of the feed. Without ``remember``, a deletion leaves nothing behind."""
         cause, version, deadline, key, value = change
-        if cause <= _feed.TOUCH:
+        if cause & _feed.LIVE:
             self._merge(key, value, version, deadline, False, cause)
         elif remember:
             self._merge(key, None, version, deadline, False, cause)

@@ -1,10 +1,11 @@
 """The messages of the feed, and the requests of a mirror, without I/O (``src/feed/FEED.md``).
 
 ```text
-payload   format (1) = 1 │ type (1) │ epoch (8) │ incarnation (8) │ sequence (8) │ …
-type 1    CHANGES    count (2) │ count × cause (1), version (8), deadline (8), key (1 + bytes), value (4 + bytes)
+payload   format (1) = 2 │ type (1) │ epoch (8) │ incarnation (8) │ sequence (8) │ …
+type 1    CHANGES    count (2) │ count × cause (1), version (8), deadline (8), key (2 + bytes), value (4 + bytes)
 type 2    BOOKMARK   elements (8) │ digest (8) │ durable (8)
 type 3    DROPPED    –
+cause     bit 7: the element is there. The rest is a number, and one that is not known is a set or a delete
 ```
 """
 
@@ -17,14 +18,29 @@ from ._kv import CHANGES, FEED_STATE, OK, PAGE, SCAN, Frames, u64
 from .errors import Malformed
 
 CHANGES_TYPE, BOOKMARK_TYPE, DROPPED_TYPE = 1, 2, 3
-SET, TOUCH, DELETE, EXPIRE, DELETE_WITH_TABLE = 1, 2, 3, 4, 5
-CAUSES = {SET: "set", TOUCH: "touch", DELETE: "delete", EXPIRE: "expire", DELETE_WITH_TABLE: "delete with the table"}
+FORMAT = 2
+# In a cause: the element is there.
+LIVE = 0x80
+SET, DELETE, DELETE_WITH_TABLE = LIVE | 1, 3, 5
+CAUSES = {
+    SET: "set",
+    LIVE | 2: "touch",
+    DELETE: "delete",
+    4: "expire",
+    DELETE_WITH_TABLE: "delete with the table",
+    LIVE | 6: "cas",
+    LIVE | 7: "increment",
+    8: "evict",
+    LIVE | 9: "restore",
+    LIVE | 10: "append",
+    LIVE | 11: "persist",
+}
 # The marks of a row: the version was told, it is ahead of what was told, it is deleted and that was not told.
 TOLD, AHEAD, DELETED = b"\0", b"\1", b"\2"
 
 _HEAD = Struct(">BBQQQ")
 _COUNT = Struct(">H")
-_CHANGE = Struct(">BQQB")
+_CHANGE = Struct(">BQQH")
 _VALUE = Struct(">I")
 _BOOKMARK = Struct(">QQQ")
 _SIX = Struct(">6Q")
@@ -75,7 +91,9 @@ def decode(payload: bytes) -> Message:
     """A payload as it was published, or as CHANGES replays it."""
     try:
         form, kind, epoch, incarnation, sequence = _HEAD.unpack_from(payload)
-        if form != 1 or not CHANGES_TYPE <= kind <= DROPPED_TYPE:
+        if form < FORMAT:
+            raise Malformed(f"the feed has format {form}, and this package reads format {FORMAT}: update the server")
+        if form > FORMAT or not CHANGES_TYPE <= kind <= DROPPED_TYPE:
             raise Malformed(f"the feed has a message of format {form}, type {kind}: update this package")
         position = Position(epoch, incarnation, sequence)
         if kind == CHANGES_TYPE:
@@ -95,15 +113,21 @@ def _changes(payload: bytes) -> List[Change]:
     changes: List[Change] = []
     for _ in range(count):
         cause, version, deadline, key_bytes = change(payload, at)
-        key_end = at + 18 + key_bytes
+        key_at = at + _CHANGE.size
+        key_end = key_at + key_bytes
         (value_bytes,) = length(payload, key_end)
         value_at = key_end + 4
-        key = payload[at + 18 : key_end]
+        key = payload[key_at:key_end]
         at = value_at + value_bytes
         changes.append((cause, version, deadline, key, payload[value_at:at]))
     if at > len(payload):
         raise IndexError
     return changes
+
+
+def cause_name(cause: int) -> str:
+    """The name of a cause. Of one that is not known, bit 7 counts."""
+    return CAUSES.get(cause) or CAUSES[SET if cause & LIVE else DELETE]
 
 
 # --------------------------------------------------------------------------------------------------------- requests

@@ -43,7 +43,8 @@ class MirrorChange(Generic[K, V]):
     version: int
     """Of the element or of its deletion. 0: a scan, or the end of the table, has shown that it is gone."""
     cause: Optional[str]
-    """``set``, ``touch``, ``delete``, ``expire``, or ``delete with the table``. None: a scan has shown it."""
+    """``set``, ``touch``, ``delete``, ``expire``, ``delete with the table``, ``cas``, ``increment``, ``evict``,
+    ``restore``, ``append`` or ``persist``. None: a scan has shown it."""
 
 
 def feed_of(stats: Dict[str, Any], endpoint: str) -> str:
@@ -334,7 +335,7 @@ class MirrorView(Mapping[K, V]):
             for listener in list(self._listeners):
                 try:
                     decoded = None if value is None else self._values.decode(value)
-                    name = None if cause is None else _feed.CAUSES.get(cause)
+                    name = None if cause is None else _feed.cause_name(cause)
                     listener(MirrorChange(self._keys.decode(key), decoded, version, name))
                 except Exception:
                     _log.exception("a listener of the mirror of %r has failed", self.table)

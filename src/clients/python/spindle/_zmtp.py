@@ -20,8 +20,8 @@ from .errors import Denied, Malformed
 Frames = List[bytes]
 
 GREETING_BYTES = 64
-# What a reader of the feed takes: 16 MiB and 1 KiB. A page or a reply of many frames may be longer in all.
-FRAME_BYTES_MAX = (16 << 20) + (1 << 10)
+# What a reader of the feed takes: 16 MiB and 8 KiB. A page or a reply of many frames may be longer in all.
+FRAME_BYTES_MAX = (16 << 20) + (8 << 10)
 # What a message may have in all: the server's replies have 1 GiB at most, without the heads of their frames.
 MESSAGE_BYTES_MAX = (1 << 30) + (1 << 20)
 _MORE, _LONG, _COMMAND = 1, 2, 4

@@ -13,7 +13,7 @@ use std::ops::Deref;
 
 use super::{Command, Fault, Reason, Request, ScanFields, TableName, number};
 use crate::feed::FeedPosition;
-use crate::limits::{CURSOR_BYTES_MAX, KEY_BYTES_MAX, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
+use crate::limits::{CURSOR_BYTES_MAX, KEY_BYTES_DEFAULT, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
 
 impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
     /// Decodes a body (see [`super::split`]). Values may have up to `value_max` bytes.
@@ -217,7 +217,7 @@ pub(crate) fn decode_table(frame: &[u8]) -> Result<TableName<'_>, Reason> {
 }
 
 pub(crate) fn decode_key(frame: &[u8]) -> Result<&[u8], Reason> {
-    if frame.len() > KEY_BYTES_MAX {
+    if frame.len() > KEY_BYTES_DEFAULT {
         return Err(Reason::KeyTooLong);
     }
     Ok(frame)

@@ -223,7 +223,7 @@ fn rows<'b, F, R, const N: usize>(
 
 fn decode_key(frame: &[u8]) -> Result<&[u8], Malformed> {
     if frame.len() > KEY_BYTES_MAX {
-        return Err(malformed("a key has 64 bytes at most", frame.len()));
+        return Err(malformed("a key has 4,096 bytes at most", frame.len()));
     }
     Ok(frame)
 }
