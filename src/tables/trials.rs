@@ -22,6 +22,7 @@ mod compaction;
 mod feeding;
 mod fetched;
 mod growth;
+mod keys;
 mod limits;
 mod many;
 mod moving;
