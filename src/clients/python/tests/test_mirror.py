@@ -238,6 +238,28 @@ def test_a_history_that_is_too_short_leads_to_another_scan():
         server.end()
 
 
+def test_a_copy_has_keys_of_any_length(monkeypatch):
+    monkeypatch.setattr(spindle._copy, "xxh3_64", _xxh3.pure)
+    server = Server("--feed", "--max-key", "4096")
+    try:
+        with spindle.Client(server.kv, timeout=PATIENCE) as client:
+            table = client.table("t", create=True)
+            keys = ["k" * size for size in (0, 64, 65, 127, 128, 129, 240, 241, 255, 256, 1024, 1025, 4096)]
+            table.set_many({key: str(len(key)) for key in keys[:-1]})
+            with client.mirror("t") as mirror:
+                caught_up(client, table, mirror)
+                table.set(keys[-1], "4096")
+                table.incr(keys[3])
+                table.delete(keys[4])
+                caught_up(client, table, mirror)
+                assert copy(mirror) == truth(table) and len(mirror) == len(keys) - 1
+                assert mirror.metrics["differences"] == 0 and mirror.metrics["verified"] > 0
+            with pytest.raises(spindle.KeyTooLong):
+                table.set("k" * 4097, "")
+    finally:
+        server.end()
+
+
 def test_a_copy_that_differs_is_found_by_the_digest(client, table):
     table.set_many({str(number): "1" for number in range(50)})
     with client.mirror(table.name) as mirror:
