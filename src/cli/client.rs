@@ -368,7 +368,7 @@ fn advice(reason: Reason) -> &'static str {
         Reason::BadTableName => "use 1 to 254 bytes without NUL",
         Reason::TableExists => "use it as it is, or delete it first with `spindle delete-table`",
         Reason::TableNotFound => "make it with `spindle create-table`, or see `spindle tables`",
-        Reason::KeyTooLong => "use at most 64 bytes",
+        Reason::KeyTooLong => "shorten it, or start the server with a larger --max-key",
         Reason::KeyNotFound => "it was never set, was deleted or has expired; set it with `spindle set`",
         Reason::ValueTooLong => "shorten it, or start the server with a larger --max-value",
         Reason::BadTtl => "use seconds below 4294967296",

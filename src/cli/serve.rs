@@ -18,13 +18,15 @@ use super::lockstep_flags::LockstepFlags;
 use super::log::{self, LEVEL_FLAG, LogFlags};
 use super::pin::pin;
 use super::security_flags::SecurityFlags;
-use super::serve_words::{FrontendWord, Terminate, ack_words, at_least_one, frontend, terminate, version};
+use super::serve_words::{
+    FrontendWord, Terminate, ack_words, at_least_one, frontend, key_bytes, terminate, value_bytes, version,
+};
 use super::store_flags::StoreFlags;
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice};
 use crate::limits::{
-    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
-    VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
+    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, KEY_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT,
+    TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
 };
 use crate::protocols::events::wire::is_value;
 use crate::protocols::jobs::serve as jobs;
@@ -79,6 +81,10 @@ pub(super) struct ServeFlags {
 
     #[command(flatten)]
     lockstep: LockstepFlags,
+
+    /// Longest key, in bytes (K), from 64 to 4K
+    #[arg(long, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = key_bytes())]
+    max_key: usize,
 
     /// Longest value, in bytes (K, M, G), up to 16M
     #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
@@ -170,10 +176,6 @@ fn threads() -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u16).range(1..=THREADS_MAX).map(usize::from)
 }
 
-fn value_bytes() -> impl TypedValueParser<Value = usize> {
-    bytes_within(0, VALUE_BYTES_MAX as u64).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
 /// Runs the server until a signal ends it.
 ///
 /// # Errors
@@ -234,6 +236,7 @@ impl ServeFlags {
             feed: self.feed.config(),
             lockstep: self.lockstep.config(),
             lockstep_publish: self.lockstep.publish(),
+            max_key: self.max_key,
             max_value: self.max_value,
             max_memory,
             max_tables: self.max_tables,
@@ -342,7 +345,7 @@ mod tests {
         assert_eq!(config.kv, ["tcp://127.0.0.1:5555"]);
         assert_eq!(config.publish.as_deref(), Some("tcp://127.0.0.1:5556"));
         assert_eq!(config.publish_hwm, 1_000_000);
-        assert_eq!(config.max_value, 1_024);
+        assert_eq!((config.max_key, config.max_value), (64, 1_024));
         assert_eq!(config.max_memory, 800_000);
         assert_eq!(config.max_tables, 65_536);
         assert_eq!(config.client_bytes_max, 64 << 20);
@@ -361,6 +364,8 @@ mod tests {
             "off",
             "--publish-hwm",
             "5",
+            "--max-key",
+            "4K",
             "--max-value",
             "1M",
             "--max-memory",
@@ -382,7 +387,7 @@ mod tests {
         ]);
         assert_eq!(config.kv, ["tcp://*:1", "ipc:///tmp/s"]);
         assert_eq!(config.publish, None);
-        assert_eq!((config.publish_hwm, config.max_value), (5, 1 << 20));
+        assert_eq!((config.publish_hwm, config.max_key, config.max_value), (5, 4_096, 1 << 20));
         assert_eq!((config.max_memory, config.max_tables), (2 << 30, 7));
         assert_eq!((config.client_bytes_max, config.expected_keys), (9 << 10, 11));
         assert_eq!(config.workers, 3);

@@ -1,5 +1,9 @@
 //! The words and numbers that flags of `spindle serve` take.
 
+use clap::builder::TypedValueParser;
+
+use super::amount::bytes_within;
+use crate::limits::{KEY_BYTES_DEFAULT, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::protocols::jobs::wire::AckWording;
 use crate::protocols::kv::serve::FrontendKind;
 use crate::protocols::native::is_local;
@@ -21,6 +25,17 @@ pub(super) fn frontend(typed: &str) -> Result<FrontendWord, String> {
         _ => return Err("it is queue or native".to_owned()),
     };
     Ok(FrontendWord { kind, is_old })
+}
+
+/// The bytes of `--max-key`.
+pub(super) fn key_bytes() -> impl TypedValueParser<Value = usize> {
+    bytes_within(KEY_BYTES_DEFAULT as u64, KEY_BYTES_MAX as u64)
+        .map(|bytes| usize::try_from(bytes).unwrap_or(KEY_BYTES_MAX))
+}
+
+/// The bytes of `--max-value`.
+pub(super) fn value_bytes() -> impl TypedValueParser<Value = usize> {
+    bytes_within(0, VALUE_BYTES_MAX as u64).map(|bytes| usize::try_from(bytes).unwrap_or(VALUE_BYTES_MAX))
 }
 
 pub(super) fn version(typed: &str) -> Result<Version, String> {

@@ -13,6 +13,7 @@ pub(super) struct StartLimits {
     workers: usize,
     memory_bytes: u64,
     tables: usize,
+    key_bytes: usize,
     value_bytes: usize,
     client_bytes: u64,
 }
@@ -24,6 +25,7 @@ impl StartLimits {
             workers: config.workers,
             memory_bytes: config.max_memory,
             tables: config.max_tables,
+            key_bytes: config.max_key,
             value_bytes: config.max_value,
             client_bytes: config.client_bytes_max,
         }
@@ -37,8 +39,18 @@ pub(super) fn announce(running: &RunningServer, limits: StartLimits) {
     for (service, endpoint) in listening(running).lines().filter_map(|line| line.split_once(' ')) {
         tracing::info!(service, endpoint, "listens");
     }
-    let StartLimits { workers, memory_bytes, tables, value_bytes, client_bytes } = limits;
+    let StartLimits { workers, memory_bytes, tables, key_bytes, value_bytes, client_bytes } = limits;
     let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
     let (open_files, kept_files) = (limit, reserve);
-    tracing::info!(workers, memory_bytes, tables, value_bytes, client_bytes, open_files, kept_files, "limits");
+    tracing::info!(
+        workers,
+        memory_bytes,
+        tables,
+        key_bytes,
+        value_bytes,
+        client_bytes,
+        open_files,
+        kept_files,
+        "limits"
+    );
 }

@@ -90,6 +90,8 @@ pub struct ServerConfig {
     pub lockstep: Option<LockstepConfig>,
     /// The endpoint for notifications in this dialect, if they are on.
     pub lockstep_publish: Option<String>,
+    /// The longest key, in bytes.
+    pub max_key: usize,
     /// The longest value, in bytes.
     pub max_value: usize,
     /// The memory that all elements together may take, in bytes.

@@ -47,6 +47,7 @@ pub(super) fn kv_settings(
         publish: config.publish.clone(),
         publish_hwm: config.publish_hwm,
         feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
+        key_max: config.max_key,
         value_max: config.max_value,
         reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory)
             .min(usize::try_from(client_bytes_max).unwrap_or(usize::MAX)),

@@ -26,6 +26,7 @@ pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
         feed: None,
         lockstep: None,
         lockstep_publish: None,
+        max_key: 64,
         max_value: 1024,
         max_memory: 1 << 30,
         max_tables: 10,

@@ -52,8 +52,8 @@ use super::lookup::{Found, absence, look};
 use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, extension_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
-    ChangedSlot, ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SLOT_HEADER_BYTES, SeenWord,
-    SlotHandle, SlotRef, SlotState,
+    ChangedSlot, ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef,
+    SlotState, bytes_of_slot,
 };
 use super::table::Table;
 use super::{Refusal, TablesShared};
@@ -268,7 +268,7 @@ impl<'h> Ops<'h> {
         });
         self.charge(table, table.index().take_growth());
         if replaces {
-            self.count_retired(SLOT_HEADER_BYTES + write.key.len());
+            self.count_retired(bytes_of_slot(write.key.len(), false));
         }
         match (entered, made, entry) {
             (Inserted::Created, Some((handle, version)), _) => {

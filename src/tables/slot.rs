@@ -1,7 +1,7 @@
 //! The slot: the place of one element, its versioned entries, and the CAS that changes it.
 //!
 //! All `unsafe` code of the tables is in this file, `slot/entry.rs`, `slot/handle.rs`, `slot/deadline.rs`,
-//! `slot/free_list.rs`, `slot/cell.rs`, `slot/arc_cell.rs` and `slot/ring.rs`. These files know no tables, threads,
+//! `slot/key.rs`, `slot/free_list.rs`, `slot/cell.rs`, `slot/arc_cell.rs` and `slot/ring.rs`. These files know no tables, threads,
 //! queues or time, and they never wait, but for the lock of the extensions.
 //!
 //! # Memory
@@ -14,6 +14,8 @@
 //! +16  the key, or first the deadline part (16 bytes), of a
 //!      slot that was made for an element with a deadline
 //! ```
+//! A key of 127 bytes or more has its length before it (`slot/key.rs`).
+//!
 //! A slot with a 16-byte key has 32 bytes, or 48 if it was made with a deadline; an entry with a 64-byte value has 80.
 //! The deadline part (`slot/deadline.rs`) is what the wheel needs. A slot that was made without one, whose element gets
 //! a deadline later, has its part elsewhere.
@@ -61,7 +63,7 @@
 //! its reference only after the epoch in which the slot was unlinked has passed, so a [`SlotRef`] taken under a guard is
 //! valid until the guard is dropped. Entries are freed one epoch after they were replaced.
 
-#![allow(unsafe_code, reason = "here, and in the seven files below, is where the tables manage memory by hand")]
+#![allow(unsafe_code, reason = "here, and in the eight files below, is where the tables manage memory by hand")]
 
 mod announced;
 mod arc_cell;
@@ -70,6 +72,7 @@ mod deadline;
 mod entry;
 mod free_list;
 mod handle;
+mod key;
 #[cfg(all(test, feature = "models"))]
 mod model;
 mod moving;
@@ -97,9 +100,8 @@ pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, free_entry};
 pub(super) use free_list::give_back as give_back_memory;
 pub(super) use handle::{ChangedSlot, SlotHandle};
+pub(super) use key::bytes_of_slot;
 pub(super) use ring::{Ring, RingReader, RingWriter};
-
-use crate::limits::KEY_BYTES_DEFAULT;
 
 /// Table numbers are below this: they take 24 bits of a change.
 pub(super) const TABLE_NUMBERS: u32 = 1 << 24;
@@ -138,7 +140,6 @@ const ENDED: u32 = 0b1_0000;
 /// In `references`: one reference.
 const REFERENCE: u32 = 0b10_0000;
 
-const _: () = assert!(KEY_BYTES_DEFAULT < 1 << LENGTH_BITS);
 const _: () = assert!(CHANGES_MAX < 1 << ANNOUNCED_BITS && CHANGES_MAX < (u32::MAX / REFERENCE / 4) as usize);
 const _: () = assert!(align_of::<Entry>() > TAG);
 #[cfg(not(all(test, feature = "models")))]
@@ -160,14 +161,8 @@ struct Slot {
 impl Slot {
     /// The layout of a slot with a key of this length, with or without a deadline part.
     fn layout(key_bytes: usize, is_long: bool) -> Layout {
-        let bytes = key_offset(is_long) + key_bytes;
-        Layout::from_size_align(bytes, align_of::<Slot>())
-            .unwrap_or_else(|_| unreachable!("a key has at most 64 bytes"))
-    }
-
-    fn key_bytes(&self) -> usize {
-        // Relaxed: the length is fixed when the slot is made.
-        (self.announced_and_length.load(Ordering::Relaxed) & LENGTH_MASK) as usize
+        Layout::from_size_align(bytes_of_slot(key_bytes, is_long), align_of::<Slot>())
+            .unwrap_or_else(|_| unreachable!("a key has at most 4,096 bytes"))
     }
 
     /// Whether the deadline part follows the header.
@@ -175,16 +170,6 @@ impl Slot {
         // Relaxed: the flag is fixed when the slot is made.
         self.references.load(Ordering::Relaxed) & LONG != 0
     }
-}
-
-/// Where the key begins.
-const fn key_offset(is_long: bool) -> usize {
-    SLOT_HEADER_BYTES + if is_long { DEADLINE_BYTES } else { 0 }
-}
-
-/// Bytes of a slot with a key of this length, made for an element with or without a deadline.
-pub(super) const fn bytes_of_slot(key_bytes: usize, has_deadline: bool) -> usize {
-    key_offset(has_deadline) + key_bytes
 }
 
 /// The state that a word encodes.
@@ -304,21 +289,6 @@ pub(super) fn prefetch<T>(object: &T) {
     prefetch_bytes(ptr::from_ref(object).cast(), size_of::<T>());
 }
 
-/// Whether two keys are the same.
-///
-/// The comparison of slices calls `memcmp`, whose one load of 32 bytes reaches behind a short key. If the key ends a
-/// cache line, that load waits for the next line, which has not been fetched: a sixth of the time of a GET.
-#[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    a.len() == b.len()
-        && match (a.last_chunk::<8>(), b.last_chunk::<8>()) {
-            // The last word may overlap the one before it.
-            (Some(a_last), Some(b_last)) => a_last == b_last && a_words.iter().zip(b_words).all(|(a, b)| a == b),
-            _ => a.iter().zip(b).all(|(a, b)| a == b),
-        }
-}
-
 /// A slot seen under a guard, valid while the guard lives.
 #[derive(Clone, Copy)]
 pub(super) struct SlotRef<'g> {
@@ -331,24 +301,6 @@ impl<'g> SlotRef<'g> {
         // SAFETY: the thread that made this reference held a guard of lifetime 'g, or a handle that outlives 'g. Both
         // keep the slot's memory.
         unsafe { self.slot.as_ref() }
-    }
-
-    pub(super) fn key(&self) -> &'g [u8] {
-        let (offset, length) = (key_offset(self.header().is_long()), self.header().key_bytes());
-        // SAFETY: `length` bytes follow the header, or the deadline part, in the same allocation. `SlotHandle::make`
-        // wrote them before the slot was published.
-        unsafe { std::slice::from_raw_parts(self.slot.as_ptr().cast::<u8>().add(offset), length) }
-    }
-
-    /// Whether it is the slot of this key.
-    #[inline]
-    pub(super) fn is_of(&self, key: &[u8]) -> bool {
-        is_same(self.key(), key)
-    }
-
-    /// The bytes of the slot, its key included, and an extension not.
-    pub(super) fn bytes(&self) -> usize {
-        key_offset(self.header().is_long()) + self.header().key_bytes()
     }
 
     /// The memory of the slot is no longer charged: it has left the index, or moved. Returns whether an extension was

@@ -23,6 +23,7 @@ mod feeding;
 mod fetched;
 mod growth;
 mod holding;
+mod keys;
 mod limits;
 mod many;
 mod moving;

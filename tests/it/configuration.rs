@@ -46,6 +46,7 @@ fn a_flag_is_over_the_environment_and_that_over_the_file_and_that_over_the_defau
         ("workers", 27, "flag".to_owned()),
         ("max-tables", 18, "SPINDLE_MAX_TABLES".to_owned()),
         ("publish-hwm", 9, format!("{}:3", path(&file))),
+        ("max-key", 64, "default".to_owned()),
         ("max-value", 1024, "default".to_owned()),
     ] {
         assert_eq!(json[flag], serde_json::json!({ "value": value, "from": from }), "{flag}");

@@ -340,6 +340,31 @@ def chapter_max_value(kv):
     c.expect(error("VALUE TOO LONG"), COMPARE_AND_SWAP, b"t", b"l", be(0), b"v" * 2_000_001)
 
 
+def chapter_max_key(kv):
+    """With --max-key 4096."""
+    c = Client(kv)
+    c.ok(CREATE_TABLE, b"t")
+    keys = [b"k" * size for size in (0, 64, 65, 126, 127, 128, 255, 256, 4096)]
+    for key in keys:
+        c.expect([OK], UPDATE, b"t", key, b"%d" % len(key))
+        status, value, version, ttl = c.ask(GET_ENTRY, b"t", key)
+        check((status, value), (OK, b"%d" % len(key)))
+        c.ok(COMPARE_AND_SWAP, b"t", key, version, b"7")
+        check(c.ok(INCREMENT, b"t", key, be(1))[0], b"8")
+        c.expect([OK], TOUCH, b"t", key, be(1000))
+        c.expect([OK, b"8"], GET_AND_TOUCH, b"t", key, be(0))
+    c.expect([OK, *[frame for _ in keys for frame in (OK, b"8")]], GET_MANY, b"t", *keys)
+    c.expect([OK], UPDATE_MANY, b"t", b"", *[frame for key in keys for frame in (key, b"many")])
+    rows = [row for page in c.pages(b"t", 2, 1) for row in zip(*[iter(page)] * 2)]
+    check(sorted(rows), [(key, b"many") for key in keys])
+    check(sorted(key for page in c.pages(b"t", 9, 0, b"k" * 256) for key in page), keys[-2:])
+    c.expect([OK, *[OK for _ in keys]], DELETE_MANY, b"t", *keys)
+    too_long = b"k" * 4097
+    for request in [(GET, b"t", too_long), (UPDATE, b"t", too_long, b""), (GET_MANY, b"t", b"k", too_long),
+                    (SCAN, b"t", b"", be(1), b"\0", too_long)]:
+        c.expect(error("KEY TOO LONG"), *request)
+
+
 def chapter_max_memory(kv):
     """With --max-memory of 8 MiB: what does not fit is refused and changes nothing; all else goes on."""
     c = Client(kv)

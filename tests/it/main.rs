@@ -88,6 +88,8 @@ mod load;
 mod lock;
 /// The lock-step dialect of the first client, over pyzmq and beside a client of `kv`.
 mod lockstep;
+/// Keys of up to `--max-key` bytes: commands, scans, the feed, mirrors and dumps.
+mod long_keys;
 /// Output without a reader, nonsense arguments, and the owner of the store's files.
 mod manners;
 /// A MariaDB of a test's own.

@@ -42,6 +42,7 @@ pub(crate) fn serve_parts(
         publish: None,
         publish_hwm: 1_000,
         feed: None,
+        key_max: 64,
         value_max: 1_024,
         client_bytes_max: 64 << 20,
         held_bytes_max: 1 << 30,

@@ -163,6 +163,7 @@ mod tests {
     use super::super::Dialect;
     use super::super::tests::{work, written};
     use super::*;
+    use crate::protocols::kv::wire::FieldLimits;
 
     fn kv() -> KvDialect {
         KvDialect::new(b"t")
@@ -198,7 +199,7 @@ mod tests {
                 frames.push(body);
                 rest = rest.get(length..).unwrap();
             }
-            assert!(Request::decode(&frames, 100).is_ok(), "{verb:?}");
+            assert!(Request::decode(&frames, FieldLimits { key: 64, value: 100 }).is_ok(), "{verb:?}");
         }
     }
 

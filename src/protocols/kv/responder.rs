@@ -11,7 +11,7 @@ use std::ops::Deref;
 use super::handle::{HandlerContext, NotDone, handle};
 use super::permission::may;
 use super::report::WorkerMetrics;
-use super::wire::{Command, Fault, Reason, Reply, Request, TableName, split};
+use super::wire::{Command, Fault, FieldLimits, Reason, Reply, Request, TableName, split};
 use crate::clock::Clock;
 use crate::security::Identity;
 use crate::tables::{Batch, ManyProgress};
@@ -110,9 +110,9 @@ pub(super) struct RequestParts<'i, F> {
 
 impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
     /// Splits and decodes a message that has come whole.
-    pub(super) fn read(frames: &'i [F], value_max: usize) -> Self {
+    pub(super) fn read(frames: &'i [F], limits: FieldLimits) -> Self {
         let parts = split(frames);
-        Self { envelope: parts.envelope, request: Request::decode(parts.body, value_max) }
+        Self { envelope: parts.envelope, request: Request::decode(parts.body, limits) }
     }
 
     /// Replaces a request that the user may not have carried out by its refusal.
@@ -196,7 +196,7 @@ mod tests {
     fn a_request_that_its_user_may_not_make_is_counted() {
         let (users, user) = Users::invented(Permissions::default());
         let frames: [&[u8]; 2] = [&[0], b"t"];
-        let mut parts = RequestParts::read(&frames, 1_024);
+        let mut parts = RequestParts::read(&frames, FieldLimits::DEFAULT);
         parts.restrict(&user);
         assert!(parts.request.is_err_and(|fault| fault.reason == Reason::Denied));
         assert_eq!(users.refusals(Denied::Permission), 1);
@@ -228,7 +228,7 @@ mod tests {
         let mut batch = session.batch(Now::from_millis(1));
         let mut answer = |frames: &[&[u8]], bytes_max: Option<usize>| {
             let mut reply = Vec::new();
-            let parts = RequestParts::read(frames, 1_024);
+            let parts = RequestParts::read(frames, FieldLimits::DEFAULT);
             let sink = |frame: &[u8], _| reply.push(frame.to_vec());
             let progress = &mut ManyProgress::default();
             let answered = responder.answer(&parts, (&mut batch, progress), true, bytes_max, sink);

@@ -23,10 +23,10 @@ pub use super::report::{LockstepTally, ReportSources};
 use super::reporter::{ReportClient, Reporter};
 use super::responder::TIMED_ONE_OF;
 use super::turn::{ReplyTimes, WorkerState};
+use super::wire::FieldLimits;
 use crate::clock::Clock;
 use crate::limits::{
-    ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, KEY_BYTES_DEFAULT, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX,
-    TABLE_NAME_BYTES_MAX,
+    ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX, TABLE_NAME_BYTES_MAX,
 };
 use crate::protocols::native::{Acceptor, Admission, BoundListener, BufferBudget, Connections};
 use crate::protocols::publish::{PublishLimits, Subscribers};
@@ -60,6 +60,8 @@ pub struct KvConfig {
     pub publish_hwm: i32,
     /// The endpoint of the feed, if there is one. The tables must have a feed then.
     pub feed: Option<String>,
+    /// Longest key, in bytes.
+    pub key_max: usize,
     /// Longest value, in bytes.
     pub value_max: usize,
     /// Bytes that a client may have outstanding.
@@ -72,6 +74,12 @@ pub struct KvConfig {
     pub worker_cores: Vec<Option<usize>>,
     /// The users that send requests, if a client has to prove that it is one.
     pub admission: Option<Admission>,
+}
+
+impl KvConfig {
+    fn limits(&self) -> FieldLimits {
+        FieldLimits { key: self.key_max, value: self.value_max }
+    }
 }
 
 /// The parts of this server that other protocols have beside the tables.
@@ -238,9 +246,9 @@ fn queue(
 }
 
 /// Bytes of the longest message that any command takes: the longest UPDATE_MANY, and an envelope.
-fn message_bytes_max(value_max: usize) -> usize {
+fn message_bytes_max(limits: FieldLimits) -> usize {
     // A command, a table with its NUL, a TTL, and the pairs.
-    let body = 1 + TABLE_NAME_BYTES_MAX + 1 + 8 + MANY_MAX * (KEY_BYTES_DEFAULT + value_max);
+    let body = 1 + TABLE_NAME_BYTES_MAX + 1 + 8 + MANY_MAX * (limits.key + limits.value);
     ENVELOPE_BYTES_MAX + body + MESSAGE_FRAMES_MAX * FRAME_HEADER_BYTES_MAX
 }
 
@@ -253,7 +261,7 @@ fn message_bounds(settings: &KvConfig) -> MessageBounds {
     MessageBounds {
         frame_bytes: FRAME_BYTES_MAX as u64,
         frames: MESSAGE_FRAMES_MAX,
-        bytes: message_bytes_max(settings.value_max),
+        bytes: message_bytes_max(settings.limits()),
     }
 }
 
@@ -266,7 +274,7 @@ fn worker_state(
     WorkerState {
         session: tables.session(),
         clock,
-        value_max: settings.value_max,
+        limits: settings.limits(),
         page_bytes_max: page_bytes_max(settings.client_bytes_max),
         metrics: Arc::clone(metrics),
         clients: Arc::clone(clients),

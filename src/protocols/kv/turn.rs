@@ -24,7 +24,7 @@ use super::report::{ClientMetrics, ReportSources, WorkerMetrics};
 use super::reporter::{FinishedReport, ReportClient};
 use super::responder::{Answered, RequestParts, Responder};
 use super::waiting::WaitingClients;
-use super::wire::{Command, Fault, Reason, split};
+use super::wire::{Command, Fault, FieldLimits, Reason, split};
 use crate::clock::{Clock, Now};
 use crate::limits::{BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LOOK_AHEAD};
 use crate::protocols::native::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome};
@@ -41,7 +41,7 @@ const FEW_FRAMES: usize = 8;
 pub(super) struct WorkerState {
     pub(super) session: Session,
     pub(super) clock: Clock,
-    pub(super) value_max: usize,
+    pub(super) limits: FieldLimits,
     /// Bytes of the rows in one page of SCAN.
     pub(super) page_bytes_max: usize,
     pub(super) metrics: Arc<WorkerMetrics>,
@@ -167,7 +167,7 @@ impl WorkerState {
             now,
             reply_bytes_max: self.report.reply_bytes_max,
             page_bytes_max: self.page_bytes_max,
-            value_max: self.value_max,
+            value_max: self.limits.value,
             start_wall_millis: self.clock.start_wall_millis(),
             may_read: None,
         }
@@ -182,7 +182,7 @@ impl WorkerState {
         context: &HandlerContext<'_>,
         (begun, arrived): (Now, Now),
     ) -> TurnOutcome {
-        let Self { session, clock, value_max, metrics, clients, reports, picker, .. } = self;
+        let Self { session, clock, limits, metrics, clients, reports, picker, .. } = self;
         let responder = Responder { clock: *clock, metrics, context };
         let mut batch = session.batch(begun);
         let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
@@ -196,7 +196,7 @@ impl WorkerState {
             let mut is_whole = [true; LOOK_AHEAD];
             let spaces = decoded.iter_mut().zip(&mut is_whole).zip(few.iter_mut().zip(&mut many));
             for (((parsed, is_whole), (few, many)), message) in spaces.zip(&mut left) {
-                *parsed = Some(read(&message, few, many, *value_max));
+                *parsed = Some(read(&message, few, many, *limits));
                 *is_whole = message.is_whole();
                 if let (Some(user), Some(parts)) = (turn.user(), parsed) {
                     parts.restrict(user);
@@ -259,7 +259,7 @@ impl WorkerState {
         let firsts = turns.filter_map(|(client, messages, bytes)| Some((client, messages.iter(bytes).next()?)));
         let spaces = decoded.iter_mut().zip(few.iter_mut().zip(&mut many));
         for ((parsed, (few, many)), (client, message)) in spaces.zip(firsts) {
-            let parts = parsed.insert(read(&message, few, many, self.value_max));
+            let parts = parsed.insert(read(&message, few, many, self.limits));
             // The refusal is counted when it is answered.
             if let Some(user) = &client.user {
                 parts.restrict_silently(Some(user));
@@ -274,7 +274,7 @@ fn read<'p, 'b: 'p>(
     message: &Message<'b>,
     few: &'p mut [&'b [u8]; FEW_FRAMES],
     many: &'p mut Vec<&'b [u8]>,
-    value_max: usize,
+    limits: FieldLimits,
 ) -> RequestParts<'p, &'b [u8]> {
     let count = message.frames().len();
     let frames: &'p [&'b [u8]] = if count <= FEW_FRAMES {
@@ -285,7 +285,7 @@ fn read<'p, 'b: 'p>(
         many
     };
     if message.is_whole() {
-        return RequestParts::read(frames, value_max);
+        return RequestParts::read(frames, limits);
     }
     // Only the beginning of the message is there. If it has a whole envelope, the refusal carries that envelope.
     let envelope = split(frames).envelope;

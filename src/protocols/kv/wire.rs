@@ -12,7 +12,7 @@
 //!
 //! field     bytes        content
 //! table     1–255        no NUL but one that may end it, which is no part of the name
-//! key       0–64         any
+//! key       0–max_key    any, 64 unless set otherwise
 //! value     0–max_value  any
 //! ttl       8            seconds below 2^32:    00 00 00 00 s3 s2 s1 s0    big-endian, as it is sent
 //!                                               s0 s1 s2 s3 00 00 00 00    little-endian, understood too
@@ -43,6 +43,8 @@ use std::ops::Deref;
 
 use thiserror::Error;
 
+use crate::limits::{KEY_BYTES_DEFAULT, VALUE_BYTES_DEFAULT};
+
 pub(crate) use decode::{decode_key, decode_table, decode_value};
 pub use envelope::{SplitMessage, split};
 pub use feed::{FeedEvent, FeedState, Payload};
@@ -56,6 +58,20 @@ pub use request::{Request, TableName};
 const OK: u8 = 1;
 /// Status byte of a reply that refuses the request.
 const ERROR: u8 = 0;
+
+/// The longest key and the longest value that a server takes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldLimits {
+    /// Of a key, and of a prefix of keys.
+    pub key: usize,
+    /// Of a value.
+    pub value: usize,
+}
+
+impl FieldLimits {
+    /// The limits of a server without `--max-key` and `--max-value`.
+    pub const DEFAULT: Self = Self { key: KEY_BYTES_DEFAULT, value: VALUE_BYTES_DEFAULT };
+}
 
 /// The command of a request. The discriminant is the code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -217,7 +233,7 @@ pub enum Reason {
     TableExists,
     /// There is no table of this name.
     TableNotFound,
-    /// The key is longer than 64 bytes.
+    /// The key is longer than the server's `--max-key`.
     KeyTooLong,
     /// The element is absent, or its deadline has passed.
     KeyNotFound,

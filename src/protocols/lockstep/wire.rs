@@ -15,7 +15,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, FRAME_BYTES_MAX};
+use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, FRAME_BYTES_MAX, KEY_BYTES_DEFAULT};
 use crate::protocols::kv::wire::{
     Command, Notification, NotificationKind, Reason, TableName, decode_key, decode_table, decode_value,
 };
@@ -108,7 +108,7 @@ impl<'m> Argument<'m> {
     /// # Errors
     /// `KeyTooLong`, or `BadRequest` for a message of another shape.
     pub fn key(self) -> Result<&'m [u8], Reason> {
-        decode_key(self.text(Reason::KeyTooLong)?)
+        decode_key(self.text(Reason::KeyTooLong)?, KEY_BYTES_DEFAULT)
     }
 
     /// The argument as a value.
@@ -195,10 +195,11 @@ pub fn envelope_frames(message: &Message<'_>) -> usize {
 }
 
 /// Appends the frame of a notification. Returns false, and appends nothing, for a change that the clients cannot read:
-/// they take the table for text, and a NUL for an end.
+/// they take the table for text, and a NUL for an end, and have no longer keys than by default.
 pub fn encode_notification(notification: &Notification<'_>, out: &mut Vec<u8>) -> bool {
     let table = TableName::spelt(notification.table).name();
-    if str::from_utf8(table).is_err() || notification.key.contains(&NUL) {
+    let is_key = notification.key.len() <= KEY_BYTES_DEFAULT && !notification.key.contains(&NUL);
+    if str::from_utf8(table).is_err() || !is_key {
         return false;
     }
     let kind = match notification.kind {

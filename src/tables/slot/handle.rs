@@ -9,9 +9,10 @@ use std::ptr::{self, NonNull};
 
 use super::deadline::{DeadlinePart, free_extension};
 use super::entry::{Entry, EntryBox, NEVER, free_entry};
+use super::key::{LENGTH_APART, key_of, key_offset, length_bytes};
 use super::{
     ABSENT, Announced, EXTENDED, IN_ORDER, LENGTH_BITS, LONG, REFERENCE, SLOT_HEADER_BYTES, SeenWord, Slot, SlotRef,
-    TABLE_NUMBERS, key_offset, numbered,
+    TABLE_NUMBERS, numbered,
 };
 use crate::limits::KEY_BYTES_DEFAULT;
 use crate::tables::sync::{AtomicPtr, AtomicU32, Ordering, fence};
@@ -43,16 +44,17 @@ impl SlotHandle {
     pub(super) fn make(key: &[u8], entry: *mut Entry, announced: Announced, part: Option<DeadlinePart>) -> Self {
         let is_long = part.is_some();
         let layout = Slot::layout(key.len(), is_long);
-        #[expect(clippy::cast_possible_truncation, reason = "a key has at most 64 bytes")]
-        let length = key.len() as u32;
+        #[expect(clippy::cast_possible_truncation, reason = "a key has at most 4,096 bytes")]
+        let (length, long_length) = (key.len().min(LENGTH_APART) as u32, key.len() as u16);
         let flags = if is_long { LONG } else { 0 } | if announced.0.is_some() { IN_ORDER } else { 0 };
         let slot = Slot {
             word: AtomicPtr::new(entry),
             announced_and_length: AtomicU32::new(announced.0.unwrap_or(0) << LENGTH_BITS | length),
             references: AtomicU32::new(REFERENCE | flags),
         };
-        // SAFETY: the layout has room for the header, for the part if there is one, and for the key. The part is
-        // aligned behind the header. No other thread has the pointer yet.
+        // SAFETY: the layout has room for the header, for the part if there is one, for the length of a long key, and for
+        // the key. The part is aligned behind the header, and the length behind either. No other thread has the pointer
+        // yet.
         unsafe {
             let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
                 alloc::handle_alloc_error(layout);
@@ -63,8 +65,12 @@ impl SlotHandle {
             if let Some(part) = part {
                 memory.byte_add(SLOT_HEADER_BYTES).cast().write(part);
             }
-            let bytes = memory.as_ptr().cast::<u8>().add(key_offset(is_long));
-            ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
+            let start = memory.as_ptr().cast::<u8>().add(key_offset(is_long));
+            let apart = length_bytes(key.len());
+            if apart > 0 {
+                start.cast::<u16>().write(long_length);
+            }
+            ptr::copy_nonoverlapping(key.as_ptr(), start.add(apart), key.len());
             Self(memory)
         }
     }
@@ -113,7 +119,7 @@ unsafe fn free_slot(slot: NonNull<Slot>) {
     // SAFETY: the caller holds the last reference, so no other thread reaches the slot, and its parts can be read and
     // freed.
     unsafe {
-        let (length, is_long) = (slot.as_ref().key_bytes(), slot.as_ref().is_long());
+        let (length, is_long) = (key_of(slot).len(), slot.as_ref().is_long());
         // Relaxed: the Acquire fence in `drop` orders these loads.
         let raw = slot.as_ref().word.load(Ordering::Relaxed);
         let flags = slot.as_ref().references.load(Ordering::Relaxed);

@@ -1,7 +1,10 @@
 //! Slots and cells one by one, without tables.
 
+#![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+
 use crossbeam::epoch;
 
+use super::key::LENGTH_APART;
 use super::*;
 
 fn slot_of(key: &[u8]) -> SlotHandle {
@@ -18,6 +21,27 @@ fn references(slot: &SlotHandle) -> u32 {
 fn a_slot_takes_its_header_and_its_key() {
     let sizes = |is_long| [0, 1, 16, 64].map(|key_bytes| Slot::layout(key_bytes, is_long).size());
     assert_eq!((sizes(false), sizes(true)), ([16, 17, 32, 80], [32, 33, 48, 96]));
+    assert!((0..LENGTH_APART).all(|bytes| Slot::layout(bytes, false).size() == 16 + bytes));
+    assert!((0..LENGTH_APART).all(|bytes| Slot::layout(bytes, true).size() == 32 + bytes));
+}
+
+#[test]
+fn a_key_of_any_length_is_read_as_it_was_written_and_a_long_one_has_two_bytes_more() {
+    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(4_097).collect();
+    for length in [0, 1, 7, 8, 63, 64, 65, 126, 127, 128, 255, 256, 257, 4_095, 4_096] {
+        for deadline in [NEVER, 5] {
+            let mut entry = EntryBox::new(b"value");
+            entry.stamp(1, deadline);
+            let key = &bytes[..length];
+            let handle = SlotHandle::new(7, key, entry);
+            let slot = handle.slot();
+            assert!(slot.key() == key && slot.is_of(key), "{length}");
+            assert!(!slot.is_of(&bytes[..=length]) && (length == 0 || !slot.is_of(&bytes[1..=length])), "{length}");
+            let (part, apart) = (if deadline == NEVER { 0 } else { 16 }, if length < 127 { 0 } else { 2 });
+            assert_eq!(slot.bytes(), 16 + part + apart + length);
+            assert_eq!(slot.bytes(), Slot::layout(length, deadline != NEVER).size());
+        }
+    }
 }
 
 #[test]

@@ -239,7 +239,9 @@ impl Numbers {
 fn write(session: &mut Session, clock: Clock, seed: u64, steps: usize) {
     let mut numbers = Numbers(seed);
     for _ in 0..steps {
-        let key = [b'a' + u8::try_from(numbers.below(8)).unwrap()];
+        let number = u8::try_from(numbers.below(8)).unwrap();
+        // Two of them are long.
+        let key = vec![b'a' + number; if number < 6 { 1 } else { usize::from(number) * 50 }];
         let value = vec![b'v'; usize::try_from(numbers.below(100)).unwrap()];
         let step = numbers.below(1_000);
         loop {

@@ -291,7 +291,9 @@ impl ScanModel {
             Step::Page(count) => self.page(*count),
             Step::Insert(count) => {
                 for _ in 0..*count {
-                    let key = format!("passing {}", self.next_key);
+                    // Now and then a long one.
+                    let more = if self.next_key.is_multiple_of(9) { 50 + self.next_key % 500 } else { 0 };
+                    let key = format!("passing {}{:more$}", self.next_key, "");
                     let ttl = self.next_key.is_multiple_of(3).then_some(1);
                     self.rig.set(&key, "1", ttl).unwrap();
                     self.passing.insert(key, ttl.map_or(u64::MAX, |_| now + 1_000));

@@ -120,7 +120,7 @@ class TableNotFound(Refused, LookupError):
 
 
 class KeyTooLong(Refused, ValueError):
-    """A key has 64 bytes at most."""
+    """The key is longer than the server's ``--max-key``."""
 
     reason = "KEY TOO LONG"
 

@@ -24,7 +24,7 @@ D = TypeVar("D")
 class Table(Generic[K, V]):
     """A table of the server. Make it with :meth:`spindle.Client.table`. Threads may share it.
 
-    Keys are bytes or text (UTF-8), 64 bytes at most. Values go through the table's codec.
+    Keys are bytes or text (UTF-8), of 64 bytes at most, or the server's ``--max-key``. Values go through the table's codec.
 
     >>> birds = client.table("birds", create=True, codec=spindle.TEXT)
     >>> birds.set("heron", "grey", ttl=60)

@@ -64,7 +64,7 @@ def write(table, rounds, seed):
             table.set_many({f"key-{chance.randrange(200)}": f"{seed}:{number}" for _ in range(20)})
 
 
-@pytest.mark.parametrize("size", range(65))
+@pytest.mark.parametrize("size", [*range(300), *range(1000, 1100), 2047, 2048, 2049, 4095, 4096])
 def test_the_hash_in_python_is_that_of_the_reference(size):
     chance = random.Random(size)
     for seed in (0, 1, (1 << 64) - 1, chance.getrandbits(64), chance.getrandbits(33)):
@@ -235,6 +235,28 @@ def test_a_history_that_is_too_short_leads_to_another_scan():
             assert copy(mirror) == truth(table) and mirror.metrics["scans"] >= 2
     finally:
         cutter.close()
+        server.end()
+
+
+def test_a_copy_has_keys_of_any_length(monkeypatch):
+    monkeypatch.setattr(spindle._copy, "xxh3_64", _xxh3.pure)
+    server = Server("--feed", "--max-key", "4096")
+    try:
+        with spindle.Client(server.kv, timeout=PATIENCE) as client:
+            table = client.table("t", create=True)
+            keys = ["k" * size for size in (0, 64, 65, 127, 128, 129, 240, 241, 255, 256, 1024, 1025, 4096)]
+            table.set_many({key: str(len(key)) for key in keys[:-1]})
+            with client.mirror("t") as mirror:
+                caught_up(client, table, mirror)
+                table.set(keys[-1], "4096")
+                table.incr(keys[3])
+                table.delete(keys[4])
+                caught_up(client, table, mirror)
+                assert copy(mirror) == truth(table) and len(mirror) == len(keys) - 1
+                assert mirror.metrics["differences"] == 0 and mirror.metrics["verified"] > 0
+            with pytest.raises(spindle.KeyTooLong):
+                table.set("k" * 4097, "")
+    finally:
         server.end()
 
 

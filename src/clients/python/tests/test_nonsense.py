@@ -10,7 +10,7 @@ import zmq
 from conftest import PATIENCE
 
 import spindle
-from spindle import _feed, _zmtp, aio
+from spindle import _copy, _feed, _zmtp, aio
 
 GREETING = (b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0")).ljust(64, b"\0")
 
@@ -204,6 +204,31 @@ def test_a_feed_of_nonsense_is_told_and_asked_again_after_a_pause():
             while feed.accepted < 3:
                 threading.Event().wait(0.01)
             assert not mirror.exact and len(mirror) == 0
+
+
+def payload(form, *changes):
+    """A message of changes: cause, version, deadline, key, value each."""
+    body = b"".join(struct.pack(">BQQH", *head, len(key)) + key + struct.pack(">I", len(value)) + value
+                    for *head, key, value in changes)
+    return struct.pack(">BBQQQH", form, 1, 7, 1, 3, len(changes)) + body
+
+
+def test_a_feed_of_another_format_is_refused_with_the_side_that_is_older():
+    with pytest.raises(spindle.Malformed, match="format 1.*update the server"):
+        _feed.decode(payload(1))
+    with pytest.raises(spindle.Malformed, match="format 3.*update this package"):
+        _feed.decode(payload(3))
+
+
+def test_of_a_cause_that_is_not_known_bit_7_counts():
+    key = b"k" * 4096
+    told = _feed.decode(payload(2, (0x87, 1, 9, key, b"1"), (0xFF, 2, 0, b"", b"2"), (0x7F, 3, 0, b"a", b""))).changes
+    assert told == [(0x87, 1, 9, key, b"1"), (0xFF, 2, 0, b"", b"2"), (0x7F, 3, 0, b"a", b"")]
+    assert [_feed.cause_name(change[0]) for change in told] == ["increment", "set", "delete"]
+    copy = _copy.TableCopy()
+    for change in told:
+        copy.merge_change(change, False)
+    assert sorted(copy.known) == [b"", key]
 
 
 def test_a_reply_of_the_wrong_shape_is_told():

@@ -204,7 +204,7 @@ fn a_server_that_comes_later_is_found() {
 /// A message of one deletion at this position.
 fn one_change(position: FeedPosition) -> Vec<u8> {
     let numbers = [position.epoch, position.incarnation, position.sequence].map(u64::to_be_bytes);
-    [&[1, 1][..], numbers.as_flattened(), &[0, 1, 3], &[7; 8], &[0; 8], b"\x01k", &[0; 4]].concat()
+    [&[2, 1][..], numbers.as_flattened(), &[0, 1, 3], &[7; 8], &[0; 8], b"\0\x01k", &[0; 4]].concat()
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl WorkerState {
         let sizes: Vec<_> = outbox.messages_since(replies_begin).collect();
         for (number, message) in messages.iter(bytes).enumerate().take(numbers.end).skip(numbers.start) {
             let (mut few, mut many) = ([&[][..]; FEW_FRAMES], Vec::new());
-            let parts: RequestParts<'_, &[u8]> = read(&message, &mut few, &mut many, self.value_max);
+            let parts: RequestParts<'_, &[u8]> = read(&message, &mut few, &mut many, self.limits);
             outbox.time(TimedReply {
                 arrived,
                 begun: Some(begun),

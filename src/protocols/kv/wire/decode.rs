@@ -11,35 +11,35 @@
 
 use std::ops::Deref;
 
-use super::{Command, Fault, Reason, Request, ScanFields, TableName, number};
+use super::{Command, Fault, FieldLimits, Reason, Request, ScanFields, TableName, number};
 use crate::feed::FeedPosition;
-use crate::limits::{CURSOR_BYTES_MAX, KEY_BYTES_DEFAULT, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
+use crate::limits::{CURSOR_BYTES_MAX, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
 
 impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
-    /// Decodes a body (see [`super::split`]). Values may have up to `value_max` bytes.
+    /// Decodes a body (see [`super::split`]), whose keys and values are within the limits.
     ///
     /// # Errors
     /// The first [`Fault`], in the order of `PROTOCOL.md`.
     ///
     /// ```
-    /// use spindle::protocols::kv::wire::{Reason, Request, TableName};
+    /// use spindle::protocols::kv::wire::{FieldLimits, Reason, Request, TableName};
     ///
     /// let body: [&[u8]; 3] = [b"\x04", b"users", b"ada"];
     /// let table = TableName::spelt(b"users");
-    /// assert_eq!(Request::decode(&body, 1024), Ok(Request::Get { table, key: b"ada" }));
+    /// assert_eq!(Request::decode(&body, FieldLimits::DEFAULT), Ok(Request::Get { table, key: b"ada" }));
     ///
     /// let short: [&[u8]; 2] = [b"\x04", b"users"];
-    /// assert_eq!(Request::decode(&short, 1024).unwrap_err().reason, Reason::BadRequest);
+    /// assert_eq!(Request::decode(&short, FieldLimits::DEFAULT).unwrap_err().reason, Reason::BadRequest);
     /// ```
     #[inline]
-    pub fn decode(body: &'m [F], value_max: usize) -> Result<Self, Fault> {
+    pub fn decode(body: &'m [F], limits: FieldLimits) -> Result<Self, Fault> {
         let (code, fields) = split_command(body).ok_or(Fault { command: None, reason: Reason::BadRequest })?;
         let command = Command::by_code(code).ok_or(Fault { command: None, reason: Reason::UnknownCommand })?;
-        Self::decode_fields(command, fields, value_max).map_err(|reason| Fault { command: Some(command), reason })
+        Self::decode_fields(command, fields, limits).map_err(|reason| Fault { command: Some(command), reason })
     }
 
     /// Decodes the fields after the command. Each arm names its frames first, then decodes them from left to right.
-    fn decode_fields(command: Command, fields: &'m [F], value_max: usize) -> Result<Self, Reason> {
+    fn decode_fields(command: Command, fields: &'m [F], limits: FieldLimits) -> Result<Self, Reason> {
         match command {
             Command::CreateTable => {
                 let [table] = exactly(fields)?;
@@ -55,31 +55,31 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                 let ([table, key, value], ttl) = and_perhaps_one(fields)?;
                 Ok(Self::Update {
                     table: decode_table(table)?,
-                    key: decode_key(key)?,
-                    value: decode_value(value, value_max)?,
+                    key: decode_key(key, limits.key)?,
+                    value: decode_value(value, limits.value)?,
                     ttl: ttl.map(|ttl| decode_ttl(ttl)).transpose()?,
                 })
             }
             Command::Delete => {
-                let (table, key) = decode_element(fields)?;
+                let (table, key) = decode_element(fields, limits)?;
                 Ok(Self::Delete { table, key })
             }
             Command::Get => {
-                let (table, key) = decode_element(fields)?;
+                let (table, key) = decode_element(fields, limits)?;
                 Ok(Self::Get { table, key })
             }
             Command::Ping => exactly::<F, 0>(fields).map(|_| Self::Ping),
             Command::GetEntry => {
-                let (table, key) = decode_element(fields)?;
+                let (table, key) = decode_element(fields, limits)?;
                 Ok(Self::GetEntry { table, key })
             }
             Command::CompareAndSwap => {
                 let ([table, key, expected, value], ttl) = and_perhaps_one(fields)?;
                 Ok(Self::CompareAndSwap {
                     table: decode_table(table)?,
-                    key: decode_key(key)?,
+                    key: decode_key(key, limits.key)?,
                     expected: decode_version(expected)?,
-                    value: decode_value(value, value_max)?,
+                    value: decode_value(value, limits.value)?,
                     ttl: ttl.map(|ttl| decode_ttl(ttl)).transpose()?,
                 })
             }
@@ -87,19 +87,25 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                 let [table, key, expected] = exactly(fields)?;
                 Ok(Self::CompareAndDelete {
                     table: decode_table(table)?,
-                    key: decode_key(key)?,
+                    key: decode_key(key, limits.key)?,
                     expected: decode_version(expected)?,
                 })
             }
-            Command::Touch => decode_touch(fields).map(|(table, key, ttl)| Self::Touch { table, key, ttl }),
-            Command::GetMany => decode_table_and_keys(fields).map(|(table, keys)| Self::GetMany { table, keys }),
-            Command::UpdateMany => decode_update_many(fields, value_max),
+            Command::Touch => decode_touch(fields, limits).map(|(table, key, ttl)| Self::Touch { table, key, ttl }),
+            Command::GetMany => {
+                decode_table_and_keys(fields, limits).map(|(table, keys)| Self::GetMany { table, keys })
+            }
+            Command::UpdateMany => decode_update_many(fields, limits),
             Command::ListTables => exactly::<F, 0>(fields).map(|_| Self::ListTables),
             Command::Stats => exactly::<F, 0>(fields).map(|_| Self::Stats),
-            Command::Scan => decode_scan(fields),
-            Command::Increment => decode_increment(fields),
-            Command::GetAndTouch => decode_touch(fields).map(|(table, key, ttl)| Self::GetAndTouch { table, key, ttl }),
-            Command::DeleteMany => decode_table_and_keys(fields).map(|(table, keys)| Self::DeleteMany { table, keys }),
+            Command::Scan => decode_scan(fields, limits),
+            Command::Increment => decode_increment(fields, limits),
+            Command::GetAndTouch => {
+                decode_touch(fields, limits).map(|(table, key, ttl)| Self::GetAndTouch { table, key, ttl })
+            }
+            Command::DeleteMany => {
+                decode_table_and_keys(fields, limits).map(|(table, keys)| Self::DeleteMany { table, keys })
+            }
             Command::FeedState => {
                 let [table] = exactly(fields)?;
                 decode_table(table).map(|table| Self::FeedState { table })
@@ -133,25 +139,31 @@ fn and_perhaps_one<F, const N: usize>(fields: &[F]) -> Result<(&[F; N], Option<&
 }
 
 /// A table and a key, and no further frame.
-fn decode_element<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_>, &[u8]), Reason> {
+fn decode_element<F: Deref<Target = [u8]>>(
+    fields: &[F],
+    limits: FieldLimits,
+) -> Result<(TableName<'_>, &[u8]), Reason> {
     let [table, key] = exactly(fields)?;
-    Ok((decode_table(table)?, decode_key(key)?))
+    Ok((decode_table(table)?, decode_key(key, limits.key)?))
 }
 
 /// A table, and 1–1024 keys.
-fn decode_table_and_keys<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_>, &[F]), Reason> {
+fn decode_table_and_keys<F: Deref<Target = [u8]>>(
+    fields: &[F],
+    limits: FieldLimits,
+) -> Result<(TableName<'_>, &[F]), Reason> {
     let [table, keys @ ..] = fields else {
         return Err(Reason::BadRequest);
     };
     check_count(keys.len())?;
     let table = decode_table(table)?;
     for key in keys {
-        decode_key(key)?;
+        decode_key(key, limits.key)?;
     }
     Ok((table, keys))
 }
 
-fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], value_max: usize) -> Result<Request<'_, F>, Reason> {
+fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], limits: FieldLimits) -> Result<Request<'_, F>, Reason> {
     let [table, ttl, rest @ ..] = fields else {
         return Err(Reason::BadRequest);
     };
@@ -162,16 +174,19 @@ fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], value_max: usize) -
     let table = decode_table(table)?;
     let ttl = if ttl.is_empty() { None } else { Some(decode_ttl(ttl)?) };
     for [key, value] in pairs {
-        decode_key(key)?;
-        decode_value(value, value_max)?;
+        decode_key(key, limits.key)?;
+        decode_value(value, limits.value)?;
     }
     Ok(Request::UpdateMany { table, ttl, pairs })
 }
 
 /// A table, a key and a TTL.
-fn decode_touch<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_>, &[u8], u32), Reason> {
+fn decode_touch<F: Deref<Target = [u8]>>(
+    fields: &[F],
+    limits: FieldLimits,
+) -> Result<(TableName<'_>, &[u8], u32), Reason> {
     let [table, key, ttl] = exactly(fields)?;
-    Ok((decode_table(table)?, decode_key(key)?, decode_ttl(ttl)?))
+    Ok((decode_table(table)?, decode_key(key, limits.key)?, decode_ttl(ttl)?))
 }
 
 fn decode_changes<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
@@ -182,24 +197,24 @@ fn decode_changes<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F
     Ok(Request::Changes { table, position })
 }
 
-fn decode_increment<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
+fn decode_increment<F: Deref<Target = [u8]>>(fields: &[F], limits: FieldLimits) -> Result<Request<'_, F>, Reason> {
     let ([table, key, delta], ttl) = and_perhaps_one(fields)?;
     Ok(Request::Increment {
         table: decode_table(table)?,
-        key: decode_key(key)?,
+        key: decode_key(key, limits.key)?,
         delta: decode_delta(delta)?,
         ttl: ttl.map(|ttl| decode_ttl(ttl)).transpose()?,
     })
 }
 
-fn decode_scan<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
+fn decode_scan<F: Deref<Target = [u8]>>(fields: &[F], limits: FieldLimits) -> Result<Request<'_, F>, Reason> {
     let ([table, cursor, count, fields], prefix) = and_perhaps_one(fields)?;
     Ok(Request::Scan {
         table: decode_table(table)?,
         cursor: decode_cursor(cursor)?,
         count: decode_count(count)?,
         fields: decode_fields(fields)?,
-        prefix: prefix.map_or(Ok(&[][..]), |prefix| decode_key(prefix))?,
+        prefix: prefix.map_or(Ok(&[][..]), |prefix| decode_key(prefix, limits.key))?,
     })
 }
 
@@ -216,8 +231,8 @@ pub(crate) fn decode_table(frame: &[u8]) -> Result<TableName<'_>, Reason> {
     Ok(table)
 }
 
-pub(crate) fn decode_key(frame: &[u8]) -> Result<&[u8], Reason> {
-    if frame.len() > KEY_BYTES_DEFAULT {
+pub(crate) fn decode_key(frame: &[u8], key_max: usize) -> Result<&[u8], Reason> {
+    if frame.len() > key_max {
         return Err(Reason::KeyTooLong);
     }
     Ok(frame)
@@ -273,15 +288,16 @@ mod tests {
 
     use super::*;
 
-    const VALUE_MAX: usize = 1024;
+    const LIMITS: FieldLimits = FieldLimits::DEFAULT;
+    const VALUE_MAX: usize = LIMITS.value;
 
     fn reason(body: &[&[u8]]) -> Option<Reason> {
-        Request::decode(body, VALUE_MAX).err().map(|fault| fault.reason)
+        Request::decode(body, LIMITS).err().map(|fault| fault.reason)
     }
 
     /// The TTL that TOUCH decodes.
     fn ttl(frame: &[u8]) -> Result<u32, Reason> {
-        match Request::decode(&[&[9][..], b"tab", b"key", frame], VALUE_MAX) {
+        match Request::decode(&[&[9][..], b"tab", b"key", frame], LIMITS) {
             Ok(Request::Touch { ttl, .. }) => Ok(ttl),
             other => Err(other.unwrap_err().reason),
         }
@@ -322,7 +338,7 @@ mod tests {
     #[test]
     fn a_name_is_told_from_its_spelling() {
         let body = [&[0][..], b"tab\0"];
-        let Ok(Request::CreateTable { table }) = Request::decode(&body, VALUE_MAX) else {
+        let Ok(Request::CreateTable { table }) = Request::decode(&body, LIMITS) else {
             panic!("no CREATE_TABLE");
         };
         assert_eq!((table.name(), table.spelling()), (&b"tab"[..], &b"tab\0"[..]));
@@ -361,7 +377,7 @@ mod tests {
     #[test]
     fn an_empty_ttl_is_none_in_update_many_and_bad_elsewhere() {
         let body: [&[u8]; 5] = [&[11], b"tab", b"", b"key", b"value"];
-        let many = Request::decode(&body, VALUE_MAX);
+        let many = Request::decode(&body, LIMITS);
         let pairs = [[&b"key"[..], b"value"]];
         let table = TableName::spelt(b"tab");
         assert_eq!(many, Ok(Request::UpdateMany { table, ttl: None, pairs: &pairs }));
@@ -376,7 +392,7 @@ mod tests {
         let body: [&[u8]; 4] = [&[8], b"tab", b"key", &[0, 0, 0, 0, 0, 0, 1, 2]];
         let table = TableName::spelt(b"tab");
         let request = Request::CompareAndDelete { table, key: b"key", expected: 0x0102 };
-        assert_eq!(Request::decode(&body, VALUE_MAX), Ok(request));
+        assert_eq!(Request::decode(&body, LIMITS), Ok(request));
         assert_eq!(reason(&[&[8], b"tab", b"key", &[0; 7]]), Some(Reason::BadRequest));
         assert_eq!(reason(&[&[8], b"tab", b"key", b""]), Some(Reason::BadRequest));
     }
@@ -411,7 +427,7 @@ mod tests {
         {
             let body: [&[u8]; 4] = [&[15], b"tab", b"key", &frame];
             let request = Request::Increment { table, key: b"key", delta, ttl: None };
-            assert_eq!(Request::decode(&body, VALUE_MAX), Ok(request));
+            assert_eq!(Request::decode(&body, LIMITS), Ok(request));
         }
         assert_eq!(reason(&[&[15], b"tab", b"key", &[0; 7]]), Some(Reason::BadRequest));
         assert_eq!(reason(&[&[15], b"tab", b"key", &[0; 8], b""]), Some(Reason::BadTtl));
@@ -466,9 +482,9 @@ mod tests {
 
     #[test]
     fn a_fault_names_the_command_once_that_is_known() {
-        let fault = Request::decode(&[&[4][..], b"tab"], VALUE_MAX).unwrap_err();
+        let fault = Request::decode(&[&[4][..], b"tab"], LIMITS).unwrap_err();
         assert_eq!(fault.command, Some(Command::Get));
-        let fault = Request::decode(&[&[20][..]], VALUE_MAX).unwrap_err();
+        let fault = Request::decode(&[&[20][..]], LIMITS).unwrap_err();
         assert_eq!(fault.command, None);
     }
 }

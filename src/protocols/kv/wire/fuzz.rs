@@ -6,10 +6,11 @@
 
 use bolero::check;
 
-use super::{Command, Reason, Request, split};
+use super::{Command, FieldLimits, Reason, Request, split};
 
-/// Bytes that a value may have here: few, so that generated messages often meet the limits.
-const VALUE_MAX: usize = 3;
+/// Few bytes for a value, so that generated messages often meet the limits. More for a key than by default, since each
+/// field is to be compared with the limit of its server.
+const LIMITS: FieldLimits = FieldLimits { key: 70, value: 3 };
 
 /// The frames that an encoder hands out, in the form that the tests of this folder compare.
 #[derive(Default)]
@@ -94,8 +95,8 @@ fn fault_of(field: FuzzField, frame: &[u8]) -> Option<Reason> {
             let good = nuls == ends && (1..=254).contains(&(bytes - ends));
             (!good).then_some(Reason::BadTableName)
         }
-        Key => (bytes > 64).then_some(Reason::KeyTooLong),
-        Value => (bytes > VALUE_MAX).then_some(Reason::ValueTooLong),
+        Key => (bytes > LIMITS.key).then_some(Reason::KeyTooLong),
+        Value => (bytes > LIMITS.value).then_some(Reason::ValueTooLong),
         TtlOrEmpty if bytes == 0 => None,
         Ttl | TtlOrEmpty => {
             let big = frame.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
@@ -160,10 +161,10 @@ fn frame(choice: u8) -> Vec<u8> {
         192..=195 => vec![0; 9],
         196..=199 => vec![b'c'; 32],
         200..=203 => vec![b'c'; 33],
-        204..=207 => vec![b'k'; 64],
-        208..=215 => vec![b'k'; 65],
-        216..=223 => vec![b'v'; VALUE_MAX],
-        224..=231 => vec![b'v'; VALUE_MAX + 1],
+        204..=207 => vec![b'k'; LIMITS.key],
+        208..=215 => vec![b'k'; LIMITS.key + 1],
+        216..=223 => vec![b'v'; LIMITS.value],
+        224..=231 => vec![b'v'; LIMITS.value + 1],
         232..=235 => vec![b't'; 254],
         236..=239 => vec![b't'; 255],
         240..=243 => [vec![b't'; 254], vec![0]].concat(),
@@ -180,7 +181,7 @@ fn compare(message: &[Vec<u8>]) {
     assert_eq!(parts.envelope.len(), envelope.unwrap_or(0), "{message:?}");
     let body = envelope.map_or(&[][..], |frames| &message[frames..]);
     assert_eq!(parts.body, body);
-    match Request::decode(parts.body, VALUE_MAX) {
+    match Request::decode(parts.body, LIMITS) {
         Ok(request) => {
             assert_eq!(first_fault(body), None, "{body:?}");
             assert_eq!(request.command().code(), body[0][0]);
@@ -194,7 +195,7 @@ fn compare(message: &[Vec<u8>]) {
 fn decodes_again(request: &Request<'_, Vec<u8>>) {
     let mut frames = EncodedFrames::default();
     request.encode(frames.sink());
-    let again = Request::decode(&frames.frames, VALUE_MAX);
+    let again = Request::decode(&frames.frames, LIMITS);
     assert_eq!(again.as_ref(), Ok(request));
 }
 

@@ -392,6 +392,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocols::kv::wire::FieldLimits;
     use crate::protocols::kv::wire::fuzz::EncodedFrames;
 
     fn encoded(request: &Request<'_>) -> EncodedFrames {
@@ -433,7 +434,7 @@ mod tests {
 
     fn comes_back(request: &Request<'_>) {
         let frames = encoded(request);
-        assert_eq!(Request::decode(&frames.slices(), 1024).as_ref(), Ok(request));
+        assert_eq!(Request::decode(&frames.slices(), FieldLimits::DEFAULT).as_ref(), Ok(request));
     }
 
     proptest! {

@@ -17,7 +17,7 @@ use super::ask::Ask;
 use super::simulated::{OwnedRow, Replied, Server};
 use super::{Error, Mirror, MirrorEvent, NotExact};
 use crate::feed::topic_of_table;
-use crate::protocols::kv::wire::{Payload, Reason, Reply, Request, ScanRows};
+use crate::protocols::kv::wire::{FieldLimits, Payload, Reason, Reply, Request, ScanRows};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const TABLE: &[u8] = b"users";
@@ -129,7 +129,7 @@ impl Served {
     }
 
     fn answer(&mut self, id: &[u8], frames: &[Vec<u8>]) {
-        let ask = match Request::decode(frames, 1024).unwrap() {
+        let ask = match Request::decode(frames, FieldLimits::DEFAULT).unwrap() {
             Request::FeedState { .. } => Ask::State,
             Request::Changes { position, .. } => Ask::Changes(position),
             Request::Scan { cursor, .. } => Ask::Page(cursor.to_vec()),
