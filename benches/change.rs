@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use criterion::{BatchSize, Criterion, Throughput};
 use spindle::allocator::Switch;
 use spindle::clock::Now;
-use spindle::tables::{BackgroundThreads, Session, Tables, TablesConfig};
+use spindle::tables::{BackgroundThreads, Deadline, Session, Tables, TablesConfig};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
@@ -45,7 +45,7 @@ fn tables() -> (Tables, BackgroundThreads) {
 fn commit_round(session: &mut Session, keys: usize) {
     let mut batch = session.batch(Now::from_nanos(0));
     for number in 0..ROUND {
-        batch.update(b"bench", &(number % keys).to_be_bytes(), &[7; 64], None).unwrap();
+        batch.update(b"bench", &(number % keys).to_be_bytes(), &[7; 64], Deadline::KEEP).unwrap();
     }
 }
 
@@ -113,7 +113,7 @@ fn write_waiting(session: &mut Session) {
     while number < ROUND {
         let mut batch = session.batch(Now::from_nanos(0));
         let end = ROUND.min(number + 64);
-        while number < end && batch.update(b"bench", &(number % 16).to_be_bytes(), &[7; 64], None).is_ok() {
+        while number < end && batch.update(b"bench", &(number % 16).to_be_bytes(), &[7; 64], Deadline::KEEP).is_ok() {
             number += 1;
         }
         let busy = number < end;

@@ -20,9 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use spindle::allocator::{Switch, in_use};
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{Request, TableName};
-use spindle::tables::{Refusal, Session};
+use spindle::tables::{Deadline, Refusal, Session};
 
 use fixture::{Fixture, KEY_BYTES, keys, resident_bytes, resident_bytes_of};
 
@@ -204,15 +205,15 @@ fn churn_in_process() {
 fn churn(fixture: &Fixture, session: &mut Session, key: &[u8; KEY_BYTES], number: usize) {
     let value = &[7_u8; 80][..48 + number % 33];
     let ttl = match number % 8 {
-        0 => Some(TTL_SECONDS),
-        _ => Some(0),
+        0 => Ttl::from_secs(TTL_SECONDS),
+        _ => Ttl::NONE,
     };
     loop {
         let mut batch = session.batch(fixture.now());
         let deleted = if number.is_multiple_of(4) { batch.delete(b"bench", key).map(drop) } else { Ok(()) };
         let stored = match deleted {
             Err(Refusal::Busy) => Err(Refusal::Busy),
-            _ => batch.update(b"bench", key, value, ttl),
+            _ => batch.update(b"bench", key, value, Deadline::after(batch.now(), Some(ttl))),
         };
         drop(batch);
         match stored {

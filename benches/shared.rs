@@ -19,7 +19,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use spindle::allocator::Switch;
-use spindle::tables::{Refusal, Session};
+use spindle::tables::{Deadline, Refusal, Session};
 
 use fixture::{Fixture, KEY_BYTES, keys, resident_bytes};
 
@@ -135,7 +135,7 @@ fn table_bytes(count: usize) {
     }
     report("empty tables");
     for name in &names {
-        while session.batch(fixture.now()).update(name.as_bytes(), &[7; KEY_BYTES], &[7; 64], None)
+        while session.batch(fixture.now()).update(name.as_bytes(), &[7; KEY_BYTES], &[7; 64], Deadline::KEEP)
             == Err(Refusal::Busy)
         {
             session.wait();

@@ -19,6 +19,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
+mod ttl;
+
+pub use ttl::Ttl;
+
 /// Milliseconds in a second.
 const MILLIS_PER_SECOND: u64 = 1_000;
 /// Nanoseconds in a millisecond.
@@ -177,10 +181,10 @@ impl Now {
         Self { nanos: self.nanos.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    /// The deadline, in milliseconds since the start, for a TTL of `seconds` from now. Rounded up, so never early.
+    /// The deadline, in milliseconds since the start, for a TTL from now on. Rounded up, so never early.
     #[must_use]
-    pub const fn deadline_after(self, seconds: u32) -> u64 {
-        self.nanos.div_ceil(NANOS_PER_MILLI) + seconds as u64 * MILLIS_PER_SECOND
+    pub const fn deadline_after(self, ttl: Ttl) -> u64 {
+        self.nanos.div_ceil(NANOS_PER_MILLI) + ttl.millis()
     }
 
     /// Nanoseconds from this reading to another. 0 if the other is not later.
@@ -237,14 +241,15 @@ mod tests {
     fn a_reading_rounds_down_and_a_deadline_rounds_up() {
         let now = Now::from_nanos(1_500_000);
         assert_eq!(now.millis(), 1);
-        assert_eq!(now.deadline_after(1), 1_002);
-        assert_eq!(Now::from_millis(7).deadline_after(0), 7);
+        assert_eq!(now.deadline_after(Ttl::from_secs(1)), 1_002);
+        assert_eq!(Ttl::from_millis(3).map(|ttl| now.deadline_after(ttl)), Some(5));
+        assert_eq!(Now::from_millis(7).deadline_after(Ttl::NONE), 7);
     }
 
     #[test]
     fn what_is_left_is_never_more_than_the_ttl_at_any_nanosecond() {
         for set in [0, 1, 499_999, 999_999, 1_000_000, 1_000_001, 1_999_999, 7_123_456_789] {
-            let deadline = Now::from_nanos(set).deadline_after(300);
+            let deadline = Now::from_nanos(set).deadline_after(Ttl::from_secs(300));
             assert_eq!(Now::from_nanos(set).millis_until(deadline), 300_000, "set at {set} ns, read at once");
             assert!(Now::from_nanos(set + 1).millis_until(deadline) <= 300_000);
             let end = deadline * NANOS_PER_MILLI;
@@ -267,7 +272,7 @@ mod tests {
     #[test]
     fn the_largest_ttl_does_not_overflow() {
         let century = Now::from_millis(100 * 365 * 86_400 * 1_000);
-        assert!(century.deadline_after(u32::MAX) > century.millis());
+        assert_eq!(century.deadline_after(Ttl::MAX), century.millis() + Ttl::MAX.millis());
     }
 
     #[test]

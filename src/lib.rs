@@ -139,8 +139,8 @@
 //!
 //! # A change to its subscriber
 //!
-//! 1. `kv-worker-N`: `Batch::update` calls `Ops::put`. `Ops::deadline` makes a deadline of the TTL and the batch's
-//!    reading of the clock, rounded up to a millisecond.
+//! 1. `kv-worker-N`: `Deadline::after` makes a deadline of the TTL and the batch's reading of the clock, rounded up to
+//!    a millisecond. `Batch::update` calls `Ops::put`.
 //! 2. `Ops::overwrite` takes a credit and swaps the new entry in by a compare-and-swap of the slot's word
 //!    (`SlotRef::replace`). The change is committed. Its version is one higher, also for a deleted key that still has
 //!    its slot. A key without a slot, new or come back, goes to `Ops::create`. The version of its new slot is above the
@@ -319,7 +319,7 @@
 //! | bookmark, digest | a message with a sequence and the sum over the elements told up to it; that sum |
 //! | mirror, exact | a copy of a table that follows the feed; it has what was told before its sequence, and no more |
 //! | round, ahead | one scan of a mirror, and the changes since; a key with a version that the feed has not told yet |
-//! | TTL, deadline | a relative time to live in seconds; an absolute time |
+//! | TTL, deadline | a relative time to live in milliseconds; an absolute time |
 //! | expire | to take an element away because its deadline has passed; to end a lease for that reason |
 //! | due message | a writer's message to the expiry thread: this slot has a deadline |
 //! | record (of the wheel) | the entry of the wheel that comes up at a deadline |

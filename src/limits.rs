@@ -23,6 +23,9 @@ pub const VALUE_BYTES_DEFAULT: usize = 1024;
 /// Largest `--max-value`: libzmq closes a connection that sends a larger frame.
 pub const VALUE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 const _: () = assert!(VALUE_BYTES_DEFAULT <= VALUE_BYTES_MAX);
+/// Longest TTL, in milliseconds (`kv/PROTOCOL.md`): each number of seconds below 2^32 fits, and in the first 139 years of
+/// a server's run it ends at a deadline that an entry holds in 43 bits.
+pub const TTL_MILLIS_MAX: u64 = (1 << 42) - 1;
 
 /// Tables at once, unless `--max-tables` sets another number (`OPERATION.md`).
 pub const TABLES_DEFAULT: usize = 65_536;

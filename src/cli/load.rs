@@ -15,7 +15,7 @@ use super::CommandError;
 use super::endpoint::Connect;
 use super::operand::{Hex, TableOperand, table};
 use super::watch::stop_on_signals;
-use crate::limits::{KEY_BYTES_DEFAULT, MANY_MAX, VALUE_BYTES_MAX};
+use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
 use crate::zmtp::Credentials;
@@ -69,7 +69,7 @@ pub(super) struct LoadFlags {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
     keys: u32,
     /// Bytes of a key
-    #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_DEFAULT))]
+    #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_MAX))]
     key_size: usize,
     /// Distribution of the keys: uniform, zipf or zipf:EXPONENT
     #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]

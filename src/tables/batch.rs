@@ -26,7 +26,7 @@ use super::pending_sends::PendingSends;
 use super::prefetch::{Fetched, KeyRun};
 use super::slot::{EntryRef, NEVER};
 use super::table::Table;
-use super::{Addition, EntryView, Refusal, TableSummary, TablesShared};
+use super::{Addition, Deadline, EntryView, Refusal, TableSummary, TablesShared};
 use crate::clock::Now;
 use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
@@ -262,6 +262,13 @@ impl Drop for Batch<'_> {
 }
 
 impl Batch<'_> {
+    /// The reading of the clock: TTLs count from it ([`Deadline::after`]).
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
     /// Whether the request that was last refused as `Busy` waits only for memory that other threads give back. Changes
     /// that need no memory go on in the meantime.
     #[must_use]
@@ -314,12 +321,12 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Adds or replaces. `ttl` is in seconds: `None` keeps the deadline, `Some(0)` removes it.
+    /// Adds or replaces.
     ///
     /// # Errors
     /// `TableNotFound`, `OutOfMemory`, `Busy`.
-    pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
-        self.on(table, |ops, table| ops.put(table, Write::update(key, value, ttl)).map(drop))
+    pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], deadline: Deadline) -> Result<(), Refusal> {
+        self.on(table, |ops, table| ops.put(table, Write::update(key, value, deadline)).map(drop))
     }
 
     /// Deletes. Returns the deleted value.
@@ -364,10 +371,10 @@ impl Batch<'_> {
         key: &[u8],
         expected: u64,
         value: &[u8],
-        ttl: Option<u32>,
+        deadline: Deadline,
     ) -> Result<u64, Refusal> {
         let (expected, cause) = (Some(expected), Cause::CompareAndSwap);
-        let write = Write { expected, cause, ..Write::update(key, value, ttl) };
+        let write = Write { expected, cause, ..Write::update(key, value, deadline) };
         self.on(table, |ops, table| ops.put(table, write))
     }
 
@@ -392,24 +399,24 @@ impl Batch<'_> {
         key: &[u8],
         value: &[u8],
         version: u64,
-        ttl: Option<u32>,
+        deadline: Deadline,
     ) -> Result<bool, Refusal> {
-        self.on(table, |ops, table| ops.restore(table, (key, value), version, ttl))
+        self.on(table, |ops, table| ops.restore(table, (key, value), version, deadline))
     }
 
-    /// Sets the time to live, in seconds (0: none). The value stays, and the element gets a new version. Subscribers do
+    /// Sets the deadline. The value stays, and the element gets a new version. Subscribers do
     /// not hear of it.
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`, `Busy`. `OutOfMemory` if an element without a deadline gets one, and the wheel
     /// record does not fit into memory.
-    pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Refusal> {
+    pub fn touch(&mut self, table: &[u8], key: &[u8], deadline: Deadline) -> Result<(), Refusal> {
         self.free_replaced();
-        self.on(table, |ops, table| ops.touch(table, key, ttl).map(drop))
+        self.on(table, |ops, table| ops.touch(table, key, deadline).map(drop))
     }
 
     /// Adds to the decimal number that the value is, and stores the sum. An absent element counts as 0 and gets the
-    /// addition's `ttl`, as in [`Batch::update`]. An element that exists keeps its deadline. Returns the sum and its
+    /// addition's deadline. An element that exists keeps its own. Returns the sum and its
     /// version.
     ///
     /// # Errors
@@ -418,13 +425,13 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.increment(table, key, addition))
     }
 
-    /// Sets the time to live as [`Batch::touch`] does, and returns the value.
+    /// Sets the deadline as [`Batch::touch`] does, and returns the value.
     ///
     /// # Errors
     /// Those of [`Batch::touch`].
-    pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<&[u8], Refusal> {
+    pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], deadline: Deadline) -> Result<&[u8], Refusal> {
         self.free_replaced();
-        self.on(table, |ops, table| ops.touch(table, key, ttl))
+        self.on(table, |ops, table| ops.touch(table, key, deadline))
     }
 
     /// Asks the processor to fetch the memory that these requests read. Each is a table and a key, or `None` if it is not

@@ -29,6 +29,7 @@ mod catalog;
 mod change;
 mod compactor;
 mod cursor;
+mod deadline;
 mod expiry;
 mod failpoint;
 mod feed;
@@ -63,6 +64,7 @@ pub use batch::{Batch, ManyProgress, PORTION_BYTES, Session};
 pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
+pub use deadline::Deadline;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
 pub use limits::changes_per_writer;
@@ -156,8 +158,8 @@ pub enum Refusal {
 pub struct Addition {
     /// The summand.
     pub delta: i64,
-    /// The time to live of a counter that is made by this, in seconds.
-    pub ttl: Option<u32>,
+    /// The deadline of a counter that is made by this.
+    pub deadline: Deadline,
     /// The most bytes of the sum in decimal.
     pub value_max: usize,
 }

@@ -45,6 +45,7 @@ mod touch;
 use crossbeam::epoch::Guard;
 
 use super::change::{Change, ChangeWriter, Commit, Committed};
+use super::deadline::Deadline;
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::{Inserted, Place};
@@ -72,8 +73,7 @@ pub(super) const MEMORY: usize = usize::MAX;
 pub(super) struct Write<'w> {
     pub(super) key: &'w [u8],
     pub(super) value: &'w [u8],
-    /// In seconds. `None` keeps the deadline, `Some(0)` removes it.
-    pub(super) ttl: Option<u32>,
+    pub(super) deadline: Deadline,
     /// The version that the element must have. 0: the key must have no element. `None`: either will do.
     pub(super) expected: Option<u64>,
     /// The cause of the change.
@@ -84,8 +84,8 @@ pub(super) struct Write<'w> {
 
 impl<'w> Write<'w> {
     /// A write of an UPDATE.
-    pub(super) fn update(key: &'w [u8], value: &'w [u8], ttl: Option<u32>) -> Self {
-        Self { key, value, ttl, expected: None, cause: Cause::Set, version: None }
+    pub(super) fn update(key: &'w [u8], value: &'w [u8], deadline: Deadline) -> Self {
+        Self { key, value, deadline, expected: None, cause: Cause::Set, version: None }
     }
 }
 
@@ -195,7 +195,7 @@ impl<'h> Ops<'h> {
             None => self.check_absent(table, write.expected)?,
         }
         let growth = growth(write.value, old);
-        let deadline = self.deadline(write.ttl, old);
+        let deadline = write.deadline.of_successor(old);
         self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
         let version = self.next_version(table, write, seen)?;
@@ -234,7 +234,7 @@ impl<'h> Ops<'h> {
     fn create(&mut self, table: &Table, write: &Write<'_>, entry: EntryBox) -> Result<u64, NotStored> {
         self.check_absent(table, write.expected)?;
         let hash = table.hash(write.key);
-        let deadline = self.deadline(write.ttl, None);
+        let deadline = write.deadline.of_successor(None);
         let cost = slot_bytes(write.key.len(), deadline != NEVER) + growth(write.value, None);
         self.admit(cost + timer_bytes(deadline, None))?;
         let predecessor_version = self.settle_in_predecessors(table, write.key, hash)?;
@@ -481,27 +481,18 @@ impl<'h> Ops<'h> {
         Refusal::Busy
     }
 
-    /// The deadline of a new entry after `old`.
-    fn deadline(&self, ttl: Option<u32>, old: Option<EntryRef<'_>>) -> u64 {
-        match ttl {
-            None => old.map_or(NEVER, |old| old.deadline()),
-            Some(0) => NEVER,
-            Some(seconds) => self.now.deadline_after(seconds),
-        }
-    }
-
     /// The bytes that all pairs together cost beyond the present elements, and the number of pairs.
     pub(super) fn cost_of_pairs<'p>(
         &self,
         table: &Table,
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>,
-        ttl: Option<u32>,
+        deadline: Deadline,
     ) -> (i64, usize) {
         let mut cost = 0;
         let mut count = 0;
         for (key, value) in pairs {
             count += 1;
-            cost += self.cost(table, &Write::update(key, value, ttl));
+            cost += self.cost(table, &Write::update(key, value, deadline));
         }
         (cost, count)
     }
@@ -513,7 +504,7 @@ impl<'h> Ops<'h> {
             Found::Absent { slot, .. } => (Some(slot), None),
             Found::NoSlot => (None, None),
         };
-        let deadline = self.deadline(write.ttl, old);
+        let deadline = write.deadline.of_successor(old);
         let slot = match slot {
             Some(slot) => extension_bytes(slot, deadline),
             None => slot_bytes(write.key.len(), deadline != NEVER),

@@ -9,16 +9,17 @@ use crossbeam::epoch;
 
 use super::slot::SlotRef;
 use super::{
-    BackgroundThreads, ChangeKind, Changes, Compactor, Expiry, FeedConfig, Reaper, Refusal, Session, Tables,
+    BackgroundThreads, ChangeKind, Changes, Compactor, Deadline, Expiry, FeedConfig, Reaper, Refusal, Session, Tables,
     TablesConfig,
 };
-use crate::clock::Now;
+use crate::clock::{Now, Ttl};
 
 pub(crate) mod alone;
 mod audience;
 mod budget;
 mod comings;
 mod compaction;
+mod deadlines;
 mod feeding;
 mod fetched;
 mod growth;
@@ -134,7 +135,7 @@ impl TablesRig {
 
     fn swap(&self, key: &str, expected: u64, value: &str) -> Result<u64, Refusal> {
         let mut session = self.0.session.borrow_mut();
-        session.batch(self.now()).compare_and_swap(b"t", key.as_bytes(), expected, value.as_bytes(), None)
+        session.batch(self.now()).compare_and_swap(b"t", key.as_bytes(), expected, value.as_bytes(), Deadline::KEEP)
     }
 
     fn publish(&self) {
@@ -198,5 +199,11 @@ impl TablesRig {
 }
 
 fn set(session: &mut Session, now: Now, key: &str, value: &str, ttl: Option<u32>) -> Result<(), Refusal> {
-    session.batch(now).update(b"t", key.as_bytes(), value.as_bytes(), ttl)
+    let deadline = Deadline::after(now, ttl.map(Ttl::from_secs));
+    session.batch(now).update(b"t", key.as_bytes(), value.as_bytes(), deadline)
+}
+
+/// The deadline of a TTL of so many seconds. 0: none.
+pub(in crate::tables) fn in_seconds(now: Now, seconds: u32) -> Deadline {
+    Deadline::after(now, Some(Ttl::from_secs(seconds)))
 }

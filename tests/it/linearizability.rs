@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-use spindle::clock::{Clock, Now};
+use spindle::clock::{Clock, Now, Ttl};
 use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
-use spindle::tables::{Addition, BackgroundThreads, Batch, ManyProgress, Refusal, Session, Tables, TablesConfig};
+use spindle::tables::{
+    Addition, BackgroundThreads, Batch, Deadline, ManyProgress, Refusal, Session, Tables, TablesConfig,
+};
 
 use crate::checker::{Answer, COUNTER, Request, Span};
 use crate::harness::Server;
@@ -159,7 +161,8 @@ fn answer_about_many(
     let keys = keys.iter().map(Vec::as_slice);
     if let Request::Update(_, ttl) = ask.request {
         let values = values_of(ask);
-        batch.update_many(&table, ttl, keys.zip(values.iter().map(Vec::as_slice)), progress)?;
+        let deadline = deadline_after(batch.now(), ttl);
+        batch.update_many(&table, deadline, keys.zip(values.iter().map(Vec::as_slice)), progress)?;
         return Ok(vec![Answer::Ok; values.len()]);
     }
     if ask.request == Request::Delete {
@@ -193,28 +196,35 @@ fn removed(had_element: bool) -> Answer {
 fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn() -> Now) -> Result<Answer, Refusal> {
     let table = table_name(round, ask.table);
     let key = key_name(ask.key);
+    let read = batch.now();
+    let deadline = |ttl| deadline_after(read, ttl);
     let done = |()| Answer::Ok;
     let value = |bytes: &[u8]| Answer::Value(value_of(bytes));
     match ask.request {
         Request::CreateTable => batch.create_table(&table, &table).map(done),
         Request::DeleteTable => batch.delete_table(&table).map(done),
-        Request::Update(number, ttl) => batch.update(&table, &key, &bytes_of(number), ttl).map(done),
+        Request::Update(number, ttl) => batch.update(&table, &key, &bytes_of(number), deadline(ttl)).map(done),
         Request::Delete => batch.delete(&table, &key).map(value),
         Request::Get => batch.get(&table, &key).map(value),
         Request::GetEntry => batch
             .get_entry(&table, &key, now)
             .map(|entry| Answer::Entry(value_of(entry.value), entry.version, entry.remaining_millis)),
         Request::CompareAndSwap(expected, number, ttl) => {
-            batch.compare_and_swap(&table, &key, expected, &bytes_of(number), ttl).map(Answer::Swapped)
+            batch.compare_and_swap(&table, &key, expected, &bytes_of(number), deadline(ttl)).map(Answer::Swapped)
         }
         Request::CompareAndDelete(expected) => batch.compare_and_delete(&table, &key, expected).map(value),
-        Request::Touch(ttl) => batch.touch(&table, &key, ttl).map(done),
-        Request::GetAndTouch(ttl) => batch.get_and_touch(&table, &key, ttl).map(value),
+        Request::Touch(ttl) => batch.touch(&table, &key, deadline(Some(ttl))).map(done),
+        Request::GetAndTouch(ttl) => batch.get_and_touch(&table, &key, deadline(Some(ttl))).map(value),
         Request::Increment(ttl) => {
-            batch.increment(&table, &key, Addition { delta: 1, ttl, value_max: 1024 }).map(counted)
+            batch.increment(&table, &key, Addition { delta: 1, deadline: deadline(ttl), value_max: 1024 }).map(counted)
         }
         Request::Pair(..) | Request::DeletePart => unreachable!("it is recorded, and never asked"),
     }
+}
+
+/// The deadline of a write with this TTL.
+fn deadline_after(now: Now, seconds: Option<u32>) -> Deadline {
+    Deadline::after(now, seconds.map(Ttl::from_secs))
 }
 
 /// The outcome of INCREMENT: the sum and its version.
@@ -230,6 +240,7 @@ fn answer_of(refusal: Refusal) -> Answer {
         Refusal::VersionMismatch { current } => Answer::VersionMismatch(current),
         Refusal::NotANumber => Answer::NotANumber,
         Refusal::OutOfRange
+        | Refusal::VersionRefused
         | Refusal::ValueTooLong
         | Refusal::BadCursor
         | Refusal::FeedOff

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::{Reason, ScanFields, ScanRows};
-use spindle::tables::{Refusal, ScanContent, ScanPage, Session, Tables};
+use spindle::tables::{Deadline, Refusal, ScanContent, ScanPage, Session, Tables};
 
 use crate::chance::Chance;
 use crate::harness::Server;
@@ -93,8 +94,11 @@ fn churn_in_process(world: &World, tables: &Tables, writer: usize, churn: &Churn
     while churn.goes_on() {
         for number in 0..PASSING {
             let key = format!("{writer} passes {number} {rounds}");
-            let ttl = chance.pick(&[None, None, Some(1)]);
-            insist(world, &mut session, |session| session.batch(world.now()).update(TABLE, key.as_bytes(), b"", ttl));
+            let ttl = chance.pick(&[None, None, Some(Ttl::from_secs(1))]);
+            insist(world, &mut session, |session| {
+                let now = world.now();
+                session.batch(now).update(TABLE, key.as_bytes(), b"", Deadline::after(now, ttl))
+            });
         }
         for number in 0..PASSING {
             let key = format!("{writer} passes {number} {rounds}");
@@ -144,7 +148,9 @@ fn scans_miss_nothing_that_stays_while_the_index_changes() {
         let mut session = tables.session();
         session.batch(world.now()).create_table(TABLE, TABLE).unwrap();
         for key in stable_keys() {
-            insist(&world, &mut session, |session| session.batch(world.now()).update(TABLE, &key, &key, None));
+            insist(&world, &mut session, |session| {
+                session.batch(world.now()).update(TABLE, &key, &key, Deadline::KEEP)
+            });
         }
         drop(session);
         let churn = Churn::default();

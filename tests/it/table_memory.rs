@@ -11,7 +11,7 @@ use std::process::Command;
 
 use spindle::allocator::size_class;
 use spindle::clock::Now;
-use spindle::tables::{BackgroundThreads, Refusal, Session, Tables, TablesConfig};
+use spindle::tables::{BackgroundThreads, Deadline, Refusal, Session, Tables, TablesConfig};
 
 thread_local! {
     /// Bytes that this thread has allocated and not freed, as the allocator rounds them up.
@@ -77,7 +77,7 @@ impl Ground {
 
     fn store(&mut self, session: &mut Session, table: usize, key: usize) {
         let (table, key) = (name(table), format!("{key:016}"));
-        while let Err(refusal) = session.batch(NOW).update(&table, key.as_bytes(), &[7; 64], None) {
+        while let Err(refusal) = session.batch(NOW).update(&table, key.as_bytes(), &[7; 64], Deadline::KEEP) {
             assert_eq!(refusal, Refusal::Busy);
             self.backstage.changes.drain(1_000, &mut |_, _, _| {});
         }

@@ -11,9 +11,9 @@ mod scan;
 use std::ops::Deref;
 
 use super::wire::{FeedState, Payload, Reason, Reply, Request, TableLine};
-use crate::clock::Now;
+use crate::clock::{Now, Ttl};
 use crate::feed::LifeState;
-use crate::tables::{Addition, Batch, ManyProgress, PORTION_BYTES, Refusal, TableSummary};
+use crate::tables::{Addition, Batch, Deadline, ManyProgress, PORTION_BYTES, Refusal, TableSummary};
 use scan::{Page, scan};
 
 /// The functions that handling needs besides the tables.
@@ -69,10 +69,12 @@ fn answer<'b, F: Deref<Target = [u8]>>(
     context: &HandlerContext<'_>,
     progress: &mut ManyProgress,
 ) -> Result<Reply<'b>, Refusal> {
+    let now = batch.now();
+    let deadline = |ttl: Option<u32>| Deadline::after(now, ttl.map(Ttl::from_secs));
     match *request {
         Request::CreateTable { table } => batch.create_table(table.name(), table.spelling()).map(done),
         Request::DeleteTable { table } => batch.delete_table(table.name()).map(done),
-        Request::Update { table, key, value, ttl } => batch.update(table.name(), key, value, ttl).map(done),
+        Request::Update { table, key, value, ttl } => batch.update(table.name(), key, value, deadline(ttl)).map(done),
         Request::Delete { table, key } => batch.delete(table.name(), key).map(Reply::Value),
         Request::Get { table, key } => batch.get(table.name(), key).map(Reply::Value),
         Request::Ping => Ok(Reply::Done),
@@ -82,16 +84,16 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             remaining_millis: entry.remaining_millis,
         }),
         Request::CompareAndSwap { table, key, expected, value, ttl } => {
-            batch.compare_and_swap(table.name(), key, expected, value, ttl).map(Reply::Version)
+            batch.compare_and_swap(table.name(), key, expected, value, deadline(ttl)).map(Reply::Version)
         }
         Request::CompareAndDelete { table, key, expected } => {
             batch.compare_and_delete(table.name(), key, expected).map(Reply::Value)
         }
-        Request::Touch { table, key, ttl } => batch.touch(table.name(), key, ttl).map(done),
+        Request::Touch { table, key, ttl } => batch.touch(table.name(), key, deadline(Some(ttl))).map(done),
         Request::GetMany { table, keys } => get_many(batch, table.name(), keys, context.reply_bytes_max, progress),
         Request::UpdateMany { table, ttl, pairs } => {
             let pairs = pairs.iter().map(|[key, value]| (&**key, &**value));
-            batch.update_many(table.name(), ttl, pairs, progress).map(done)
+            batch.update_many(table.name(), deadline(ttl), pairs, progress).map(done)
         }
         Request::ListTables => {
             let mut list = batch.list_tables();
@@ -104,10 +106,12 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             scan(batch, table.name(), Page { cursor, count, fields, prefix, bytes_max }, context)
         }
         Request::Increment { table, key, delta, ttl } => {
-            let addition = Addition { delta, ttl, value_max: context.value_max };
+            let addition = Addition { delta, deadline: deadline(ttl), value_max: context.value_max };
             batch.increment(table.name(), key, addition).map(|(sum, version)| Reply::Sum { sum, version })
         }
-        Request::GetAndTouch { table, key, ttl } => batch.get_and_touch(table.name(), key, ttl).map(Reply::Value),
+        Request::GetAndTouch { table, key, ttl } => {
+            batch.get_and_touch(table.name(), key, deadline(Some(ttl))).map(Reply::Value)
+        }
         Request::DeleteMany { table, keys } => {
             batch.delete_many(table.name(), keys.iter().map(|key| &**key), progress).map(Reply::Statuses)
         }

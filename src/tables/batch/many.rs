@@ -17,7 +17,7 @@ use crate::tables::memory_budget::signed;
 use crate::tables::ops::{CREDITS_PER_WRITE, Ops, Write};
 use crate::tables::prefetch::Prefetch;
 use crate::tables::table::Table;
-use crate::tables::{Refusal, TablesShared};
+use crate::tables::{Deadline, Refusal, TablesShared};
 
 /// Bytes of the values in one portion of a request for many elements. A longer value is a portion by itself.
 pub const PORTION_BYTES: usize = 1 << 20;
@@ -135,7 +135,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Adds or replaces each pair, one by one and in order. `ttl` as in [`Batch::update`].
+    /// Adds or replaces each pair, one by one and in order. `deadline` as in [`Batch::update`].
     ///
     /// # Errors
     /// `TableNotFound`: the pairs that were applied before the table was deleted remain committed.
@@ -145,7 +145,7 @@ impl Batch<'_> {
     pub fn update_many<'p>(
         &mut self,
         table: &[u8],
-        ttl: Option<u32>,
+        deadline: Deadline,
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
         progress: &mut ManyProgress,
     ) -> Result<(), Refusal> {
@@ -154,7 +154,7 @@ impl Batch<'_> {
         let mut begun = match begun {
             Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
             None => {
-                let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), ttl);
+                let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), deadline);
                 self.ops().admit(needed)?;
                 self.credits_for(count)?;
                 Begun { line: table.line(), admitted: (count, needed), ..Begun::default() }
@@ -162,7 +162,7 @@ impl Batch<'_> {
         };
         // What was admitted for the rest counts when it is stored.
         begun.reserved = None;
-        let outcome = self.update_some(&table, ttl, pairs.skip(begun.done), &mut begun.done);
+        let outcome = self.update_some(&table, deadline, pairs.skip(begun.done), &mut begun.done);
         if matches!(outcome, Err(Refusal::Unfinished | Refusal::Busy)) {
             begun.reserve_rest(&self.session.shared);
             progress.0 = Some(Box::new(begun));
@@ -174,7 +174,7 @@ impl Batch<'_> {
     fn update_some<'p>(
         &mut self,
         table: &Table,
-        ttl: Option<u32>,
+        deadline: Deadline,
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
         done: &mut usize,
     ) -> Result<(), Refusal> {
@@ -188,7 +188,7 @@ impl Batch<'_> {
             self.change_one(|ops| {
                 // The memory of this pair has been admitted with the others.
                 (ops.admitted, ops.place) = (true, place);
-                ops.put(table, Write::update(key, value, ttl)).map(drop)
+                ops.put(table, Write::update(key, value, deadline)).map(drop)
             })?;
             bytes += value.len();
             *done += 1;

@@ -11,7 +11,7 @@ use crate::tables::slot::count::SLOTS;
 use crate::tables::trials::alone::alone;
 use crate::tables::trials::waiting::counting_waker;
 use crate::tables::trials::{settings, with_table};
-use crate::tables::{BackgroundThreads, Changes, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Changes, Deadline, Tables, TablesConfig};
 
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
@@ -24,7 +24,7 @@ fn with_element(key: &[u8], value: &[u8]) -> (Tables, Compactor, Changes) {
     let memory_max = LIMIT.cast_unsigned();
     let (tables, background) = with_table(TablesConfig { memory_max, ..settings() });
     let BackgroundThreads { compactor, mut changes, .. } = background;
-    tables.session().batch(NOW).update(b"t", key, value, None).unwrap();
+    tables.session().batch(NOW).update(b"t", key, value, Deadline::KEEP).unwrap();
     assert_eq!(changes.drain(10, &mut |_, _, _| {}).taken, 1);
     (tables, compactor, changes)
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::limits::REST_MAX;
 use crate::tables::slot::EntryBox;
 use crate::tables::trials::waiting::counting_waker;
-use crate::tables::trials::{settings, with_table};
+use crate::tables::trials::{in_seconds, settings, with_table};
 use crate::tables::{BackgroundThreads, Changes, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
@@ -171,7 +171,7 @@ fn a_slot_gets_a_record_only_while_it_is_alive_and_armed() {
 fn without_credits_the_thread_sleeps_until_the_publisher_gives_some_back() {
     let (tables, mut expiry, mut changes) = thread_of(TablesConfig { changes_per_writer: 56, ..settings() });
     for key in 0..200_u8 {
-        tables.session().batch(NOW).update(b"t", &[key], b"value", Some(1)).unwrap();
+        tables.session().batch(NOW).update(b"t", &[key], b"value", in_seconds(NOW, 1)).unwrap();
     }
     let mut publish = || changes.drain(1_000, &mut |_, _, _| {}).taken;
     assert_eq!(publish(), 200);
@@ -201,7 +201,7 @@ fn the_thread_expires_what_is_due_until_the_tables_are_closed() {
     let (tables, expiry, _changes) = thread_of(settings());
     let (waker, woken) = counting_waker();
     tables.0.expiry.sleeper().set_waker(waker);
-    tables.session().batch(NOW).update(b"t", b"key", b"value", Some(1)).unwrap();
+    tables.session().batch(NOW).update(b"t", b"key", b"value", in_seconds(NOW, 1)).unwrap();
     let mut readings = 0;
     expiry.run(|| {
         readings += 1;
@@ -226,7 +226,7 @@ fn a_message_about_a_deadline_that_was_slept_through_is_a_lost_wake_up() {
     let (mut session, now) = (tables.session(), Now::from_millis(1));
     session.batch(now).create_table(b"t", b"t").expect("it is the first table");
     for (key, slept_until, lost) in [(b"a", 1_001, 0), (b"b", 1_002, 1)] {
-        session.batch(now).update(b"t", key, b"value", Some(1)).expect("there is room");
+        session.batch(now).update(b"t", key, b"value", in_seconds(now, 1)).expect("there is room");
         threads.expiry.slept_until = slept_until;
         threads.expiry.pass(now);
         assert_eq!(tables.metrics().lost_wakeups, lost, "the deadline is at 1,001");

@@ -12,7 +12,7 @@ use crate::feed::Cause;
 use crate::tables::lookup::{Found, look};
 use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
-use crate::tables::{Addition, Refusal};
+use crate::tables::{Addition, Deadline, Refusal};
 
 /// The number that a value is, if it is one.
 fn parse(value: &[u8]) -> Option<i64> {
@@ -26,8 +26,8 @@ fn parse(value: &[u8]) -> Option<i64> {
 }
 
 impl Ops<'_> {
-    /// Adds to a counter. An absent element counts as 0, and gets the addition's time to live. An element that exists
-    /// keeps its deadline. Returns the sum and its version.
+    /// Adds to a counter. An absent element counts as 0, and gets the addition's deadline. An element that exists keeps
+    /// its own. Returns the sum and its version.
     ///
     /// The races are those of [`Ops::overwrite`] and [`Ops::create`]. If another thread comes first, this one computes
     /// the sum anew, from the value that it then finds.
@@ -35,7 +35,7 @@ impl Ops<'_> {
         &mut self,
         table: &Table,
         key: &[u8],
-        Addition { delta, ttl, value_max }: Addition,
+        Addition { delta, deadline, value_max }: Addition,
     ) -> Result<(i64, u64), Refusal> {
         loop {
             let found = look(table, key, self.place, self.guard, self.now);
@@ -54,8 +54,8 @@ impl Ops<'_> {
             if digits.len() > value_max {
                 return Err(Refusal::ValueTooLong);
             }
-            let ttl = ttl.filter(|_| old.is_none());
-            let write = Write { cause: Cause::Increment, ..Write::update(key, digits, ttl) };
+            let deadline = if old.is_none() { deadline } else { Deadline::KEEP };
+            let write = Write { cause: Cause::Increment, ..Write::update(key, digits, deadline) };
             let entry = EntryBox::new(write.value);
             let attempt = match found {
                 Found::Live { slot, seen, .. } | Found::Overdue { slot, seen, .. } | Found::Absent { slot, seen } => {

@@ -12,11 +12,11 @@
 
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;
-use crate::tables::Refusal;
 use crate::tables::lookup::{Found, look};
 use crate::tables::memory_budget::{settle, slot_bytes, unsigned};
 use crate::tables::slot::{EntryBox, NEVER, SeenWord, SlotRef};
 use crate::tables::table::Table;
+use crate::tables::{Deadline, Refusal};
 
 impl<'h> Ops<'h> {
     /// Stores a value with a version and a deadline. Returns whether it did: a key keeps its version if that is not lower.
@@ -27,12 +27,12 @@ impl<'h> Ops<'h> {
         table: &Table,
         (key, value): (&[u8], &[u8]),
         version: u64,
-        ttl: Option<u32>,
+        deadline: Deadline,
     ) -> Result<bool, Refusal> {
         if version == 0 || version > self.shared.catalog.highest_version(self.now) {
             return Err(Refusal::VersionRefused);
         }
-        let write = Write { cause: Cause::Restore, version: Some(version), ..Write::update(key, value, ttl) };
+        let write = Write { cause: Cause::Restore, version: Some(version), ..Write::update(key, value, deadline) };
         let mut entry = EntryBox::new(value);
         loop {
             let attempt = match look(table, key, self.place, self.guard, self.now) {

@@ -2,24 +2,28 @@
 
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;
-use crate::tables::Refusal;
 use crate::tables::lookup::{Found, absence, look, mark};
 use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
+use crate::tables::{Deadline, Refusal};
 
 impl<'h> Ops<'h> {
-    /// Sets the time to live and keeps the value, which it returns. It is a change with a version of its own, and
+    /// Sets the deadline and keeps the value, which it returns. It is a change with a version of its own, and
     /// only the feed tells it.
     ///
     /// A touch and a store race by their CAS like two stores ([`Ops::overwrite`]). A touch that fails looks again, and
     /// touches the new entry. A compare-and-swap that fails because of a touch looks again, and finds another version.
-    pub(in crate::tables) fn touch(&mut self, table: &Table, key: &[u8], ttl: u32) -> Result<&'h [u8], Refusal> {
+    pub(in crate::tables) fn touch(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        deadline: Deadline,
+    ) -> Result<&'h [u8], Refusal> {
         loop {
             match look(table, key, self.place, self.guard, self.now) {
                 Found::Live { slot, seen, entry: old } => {
                     let value = old.value();
-                    let write =
-                        Write { key, value, ttl: Some(ttl), expected: None, cause: Cause::Touch, version: None };
+                    let write = Write { cause: Cause::Touch, ..Write::update(key, value, deadline) };
                     match self.overwrite(table, &write, EntryBox::new(value), slot, seen, Some(old)) {
                         Ok(_) => return Ok(value),
                         Err(NotStored::Refused(refusal)) => return Err(refusal),

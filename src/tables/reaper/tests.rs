@@ -8,7 +8,7 @@ use crate::limits::KEY_BYTES_DEFAULT;
 use crate::tables::failpoint::hooks;
 use crate::tables::pending_sends::PendingSends;
 use crate::tables::trials::{settings, with_table};
-use crate::tables::{BackgroundThreads, Changes, Refusal, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Changes, Deadline, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
 
@@ -20,7 +20,7 @@ fn reaper_of(settings: TablesConfig) -> (Tables, Reaper, Changes) {
 /// Stores `count` elements, and has them announced.
 fn fill(tables: &Tables, changes: &mut Changes, count: usize) {
     for key in 0..count {
-        tables.session().batch(NOW).update(b"t", &key.to_be_bytes(), b"", None).unwrap();
+        tables.session().batch(NOW).update(b"t", &key.to_be_bytes(), b"", Deadline::KEEP).unwrap();
         changes.drain(10, &mut |_, _, _| {});
     }
 }
@@ -65,7 +65,7 @@ fn tables_that_are_taken_down_are_counted_and_their_memory_is_back() {
     let mut session = tables.session();
     session.batch(NOW).create_table(b"t", b"t").unwrap();
     for length in [1, KEY_BYTES_DEFAULT] {
-        session.batch(NOW).update(b"t", &vec![7; length], b"value", None).unwrap();
+        session.batch(NOW).update(b"t", &vec![7; length], b"value", Deadline::KEEP).unwrap();
     }
     drop(session);
     assert!(tables.metrics().bytes > before);
@@ -82,7 +82,7 @@ fn the_floor_is_above_all_slots_that_have_arrived_before_the_first_of_them_leave
     let (tables, mut reaper, mut changes) = reaper_of(settings());
     let mut session = tables.session();
     for key in [&b"first"[..], b"last", b"last"] {
-        session.batch(NOW).update(b"t", key, b"", None).unwrap();
+        session.batch(NOW).update(b"t", key, b"", Deadline::KEEP).unwrap();
     }
     for key in [&b"first"[..], b"last"] {
         session.batch(NOW).delete(b"t", key).unwrap();

@@ -14,7 +14,7 @@ use super::{
     ABSENT, Announced, EXTENDED, IN_ORDER, LENGTH_BITS, LONG, REFERENCE, SLOT_HEADER_BYTES, SeenWord, Slot, SlotRef,
     TABLE_NUMBERS, numbered,
 };
-use crate::limits::KEY_BYTES_DEFAULT;
+use crate::limits::KEY_BYTES_MAX;
 use crate::tables::sync::{AtomicPtr, AtomicU32, Ordering, fence};
 
 /// A counted reference: keeps the slot's memory without a guard.
@@ -33,7 +33,7 @@ impl SlotHandle {
     /// If the key or the table's number is out of its range. The protocols check the key, the registry limits the
     /// number.
     pub(in crate::tables) fn new(table: u32, key: &[u8], entry: EntryBox) -> Self {
-        assert!(key.len() <= KEY_BYTES_DEFAULT && table < TABLE_NUMBERS, "checked at the border");
+        assert!(key.len() <= KEY_BYTES_MAX && table < TABLE_NUMBERS, "checked at the border");
         let (version, has_deadline) = (entry.version(), entry.deadline() != NEVER);
         debug_assert!(version > 0, "versions start at 1");
         let announced = Announced::new((!entry.is_quiet()).then(|| version - 1));

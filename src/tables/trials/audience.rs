@@ -11,7 +11,7 @@ use std::thread;
 use crossbeam::epoch;
 
 use super::super::table::Table;
-use super::super::{AnnouncedChange, ChangeKind, ChangeSink, Changes, FeedConfig, TablesConfig};
+use super::super::{AnnouncedChange, ChangeKind, ChangeSink, Changes, Deadline, FeedConfig, TablesConfig};
 use super::{TablesRig, settings};
 use crate::feed::PublishedMessage;
 
@@ -42,7 +42,12 @@ impl TablesRig {
 
     pub(super) fn set_in(&self, table: &str, key: &str) {
         let now = self.now();
-        self.0.session.borrow_mut().batch(now).update(table.as_bytes(), key.as_bytes(), b"value", None).unwrap();
+        self.0
+            .session
+            .borrow_mut()
+            .batch(now)
+            .update(table.as_bytes(), key.as_bytes(), b"value", Deadline::KEEP)
+            .unwrap();
     }
 
     /// The notifications since the last call, as `table key`.
@@ -150,7 +155,7 @@ fn when_the_audience_of_one_table_ends_the_others_are_heard_as_ever() {
     rig.create("u").unwrap();
     for round in 0..20 {
         for table in ["t", "u"] {
-            other.batch(rig.now()).update(table.as_bytes(), b"k", b"first", None).unwrap();
+            other.batch(rig.now()).update(table.as_bytes(), b"k", b"first", Deadline::KEEP).unwrap();
             rig.set_in(table, "k");
         }
         let heard = rig.keep_audience("u");

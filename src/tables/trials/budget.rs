@@ -9,7 +9,7 @@ use super::super::index::{CELLS, Inserted};
 use super::super::memory_budget::{TIMER_BYTES, entry_bytes, slot_bytes};
 use super::super::slot::{EXTENSION_BYTES, EntryBox, NEVER, SlotHandle};
 use super::super::{ManyProgress, Refusal, Tables, TablesConfig, bytes_for};
-use super::{TablesRig, set, settings};
+use super::{TablesRig, in_seconds, set, settings};
 use crate::clock::Now;
 
 impl TablesRig {
@@ -49,7 +49,12 @@ fn pairs_that_replace_elements_with_deadlines_take_no_more_room_for_theirs() {
     stage.settle();
     let many = |key: &str| {
         let pairs = [(key.as_bytes(), &b"value"[..])].into_iter();
-        stage.another().batch(stage.now()).update_many(b"t", Some(20), pairs, &mut ManyProgress::default())
+        stage.another().batch(stage.now()).update_many(
+            b"t",
+            in_seconds(stage.now(), 20),
+            pairs,
+            &mut ManyProgress::default(),
+        )
     };
     stage.leave_room(TIMER_BYTES + EXTENSION_BYTES - 1);
     assert_eq!((many("with"), many("without")), (Ok(()), Err(Refusal::Busy)));

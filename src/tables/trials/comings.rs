@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::{ChangeKind, Changes, Refusal, Session, Tables, TablesConfig};
+use super::super::{ChangeKind, Changes, Deadline, Refusal, Session, Tables, TablesConfig};
 use super::audience::{Heard, keep_audience};
-use super::{settings, with_table};
+use super::{in_seconds, settings, with_table};
 use crate::clock::Now;
 
 const KEYS: u64 = 24;
@@ -41,9 +41,9 @@ fn change(session: &mut Session, random: &mut Random, now: Now, is_over: impl Fn
                 deleted.and_then(|()| session.batch(now).create_table(table, table))
             }
             1..300 => session.batch(now).delete(table, &key).map(drop),
-            300..400 => session.batch(now).update(table, &key, b"short", Some(1)),
-            400..500 => session.batch(now).touch(table, &key, 0).map(drop),
-            _ => session.batch(now).update(table, &key, b"value", None),
+            300..400 => session.batch(now).update(table, &key, b"short", in_seconds(now, 1)),
+            400..500 => session.batch(now).touch(table, &key, Deadline::NONE).map(drop),
+            _ => session.batch(now).update(table, &key, b"value", Deadline::KEEP),
         };
         match done {
             Err(Refusal::Busy) if !is_over() => {

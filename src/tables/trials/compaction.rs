@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::sleeper::Sleeper;
-use super::super::{ManyProgress, Refusal, Tables, TablesConfig};
+use super::super::{Deadline, ManyProgress, Refusal, Tables, TablesConfig};
 use super::waiting::{counted, counting_waker};
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
@@ -79,7 +79,7 @@ fn many_pairs_wait_for_memory_as_one_does_and_store_nothing_meanwhile() {
     rig.look(LIMIT);
     let pairs = || [(&b"a"[..], &b"1"[..]), (b"b", b"2")].into_iter();
     let mut session = rig.another();
-    let mut many = || session.batch(rig.now()).update_many(b"t", None, pairs(), &mut ManyProgress::default());
+    let mut many = || session.batch(rig.now()).update_many(b"t", Deadline::KEEP, pairs(), &mut ManyProgress::default());
     assert_eq!(many(), Err(Refusal::Busy));
     assert_eq!(rig.tables_metrics().tables[0].elements, 0);
     rig.look(0);
@@ -189,7 +189,7 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
     });
     let swapped = session
         .batch(rig.now())
-        .compare_and_swap(b"t", b"k", version, b"later", None)
+        .compare_and_swap(b"t", b"k", version, b"later", Deadline::KEEP)
         .expect("the version is the same");
     assert!(!hooks::is_waiting());
     assert_eq!((swapped, rig.get("k")), (version + 1, Some("later".to_owned())));

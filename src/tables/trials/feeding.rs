@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use super::super::{
-    Addition, AnnouncedChange, ChangeKind, ChangeSink, FeedConfig, ManyProgress, Refusal, ScanContent, ScanPage,
-    ScanProgress, Session, Tables,
+    Addition, AnnouncedChange, ChangeKind, ChangeSink, Deadline, FeedConfig, ManyProgress, Refusal, ScanContent,
+    ScanPage, ScanProgress, Session, Tables,
 };
-use super::{BASE, TablesRig, settings};
+use super::{BASE, TablesRig, in_seconds, settings};
 use crate::clock::{Clock, Now};
 use crate::feed::follower::Follower;
 use crate::feed::{Cause, FeedContent, FeedMessage, LifeState, PublishedMessage, topic_of_table};
@@ -95,7 +95,7 @@ fn each_cause_is_told_with_value_version_and_deadline() {
     let rig = rig();
     rig.set("a", "1", Some(2)).unwrap();
     assert_eq!(told(&rig, 100), ["1 a=1 v1 until 2001"]);
-    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 5).unwrap();
+    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 5)).unwrap();
     assert_eq!(told(&rig, 100), ["2 a=1 v2 until 5001"]);
     rig.set("b", "2", None).unwrap();
     rig.delete("b").unwrap();
@@ -115,16 +115,16 @@ fn each_cause_is_told_with_value_version_and_deadline() {
 #[test]
 fn each_command_has_its_cause_in_the_feed_and_at_the_sink() {
     let rig = rig();
-    let add = Addition { delta: 1, ttl: None, value_max: 1_024 };
+    let add = Addition { delta: 1, deadline: Deadline::KEEP, value_max: 1_024 };
     let mut session = rig.0.session.borrow_mut();
     let mut batch = session.batch(rig.now());
-    let one = batch.compare_and_swap(b"t", b"a", 0, b"1", None).unwrap();
-    let two = batch.compare_and_swap(b"t", b"a", one, b"2", Some(9)).unwrap();
+    let one = batch.compare_and_swap(b"t", b"a", 0, b"1", Deadline::KEEP).unwrap();
+    let two = batch.compare_and_swap(b"t", b"a", one, b"2", in_seconds(rig.now(), 9)).unwrap();
     batch.increment(b"t", b"a", add).unwrap();
     batch.increment(b"t", b"n", add).unwrap();
-    batch.get_and_touch(b"t", b"n", 5).unwrap();
+    batch.get_and_touch(b"t", b"n", in_seconds(rig.now(), 5)).unwrap();
     let pairs = [(&b"n"[..], &b"7"[..])];
-    batch.update_many(b"t", None, pairs.into_iter(), &mut ManyProgress::default()).unwrap();
+    batch.update_many(b"t", Deadline::KEEP, pairs.into_iter(), &mut ManyProgress::default()).unwrap();
     batch.compare_and_delete(b"t", b"a", two + 1).unwrap();
     drop(batch);
     drop(session);
@@ -139,13 +139,14 @@ fn each_command_has_its_cause_in_the_feed_and_at_the_sink() {
 #[test]
 fn a_counter_that_is_told_ahead_is_an_increment_if_that_change_has_come() {
     let rig = rig();
-    let add = Addition { delta: 1, ttl: None, value_max: 1_024 };
+    let add = Addition { delta: 1, deadline: Deadline::KEEP, value_max: 1_024 };
     for _ in 0..3 {
         rig.0.session.borrow_mut().batch(rig.now()).increment(b"t", b"n", add).unwrap();
     }
     assert_eq!(told(&rig, 100), ["7 n=3 v3"]);
-    let one = rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", 0, b"1", None).unwrap();
-    rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", one, b"2", None).unwrap();
+    let one =
+        rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", 0, b"1", Deadline::KEEP).unwrap();
+    rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", one, b"2", Deadline::KEEP).unwrap();
     assert_eq!(told(&rig, 1), ["1 a=2 v2"], "the change of that version has not come");
 }
 
@@ -154,7 +155,7 @@ fn a_version_that_is_told_ahead_has_the_cause_of_its_own_change_if_that_has_come
     let rig = rig();
     let set = |key: &str, ttl| rig.set(key, "1", ttl).unwrap();
     set("touched", None);
-    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"touched", 5).unwrap();
+    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"touched", in_seconds(rig.now(), 5)).unwrap();
     assert_eq!(told(&rig, 100), ["2 touched=1 v2 until 5001"]);
     set("deleted", None);
     rig.delete("deleted").unwrap();
@@ -216,7 +217,7 @@ fn the_notifications_are_the_same_with_a_feed() {
     let rig = rig();
     rig.set("a", "1", None).unwrap();
     rig.set("a", "2", None).unwrap();
-    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 5).unwrap();
+    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 5)).unwrap();
     rig.delete("a").unwrap();
     let mut heard = Heard::default();
     rig.0.changes.borrow_mut().drain_to(100, &mut heard);
@@ -248,11 +249,13 @@ fn write(session: &mut Session, clock: Clock, seed: u64, steps: usize) {
             let mut batch = session.batch(clock.now());
             let done = match step {
                 0..2 => batch.delete_table(b"t"),
-                2..500 => batch.update(b"t", &key, &value, None),
-                500..600 => batch.update(b"t", &key, &value, Some(u32::try_from(step % 2).unwrap())),
-                600..700 => batch.touch(b"t", &key, u32::try_from(step % 2).unwrap()),
+                2..500 => batch.update(b"t", &key, &value, Deadline::KEEP),
+                500..600 => batch.update(b"t", &key, &value, in_seconds(batch.now(), u32::try_from(step % 2).unwrap())),
+                600..700 => batch.touch(b"t", &key, in_seconds(batch.now(), u32::try_from(step % 2).unwrap())),
                 700..950 => batch.delete(b"t", &key).map(drop),
-                _ => batch.increment(b"t", &key, Addition { delta: 1, ttl: None, value_max: 1_024 }).map(drop),
+                _ => batch
+                    .increment(b"t", &key, Addition { delta: 1, deadline: Deadline::KEEP, value_max: 1_024 })
+                    .map(drop),
             };
             match done {
                 Err(Refusal::Busy) => {}
@@ -330,7 +333,7 @@ fn a_copy_is_exact_after_any_mixture_of_writers_expiries_and_deleted_tables() {
             // The last life stays, with an element, once all expiries are over.
             let mut session = tables.session();
             let _exists = session.batch(clock.now()).create_table(b"t", b"t");
-            session.batch(clock.now()).update(b"t", b"last", b"value", None).unwrap();
+            session.batch(clock.now()).update(b"t", b"last", b"value", Deadline::KEEP).unwrap();
             let metrics = || tables.metrics();
             while metrics().timers > 0 || metrics().changes_waiting > 0 {
                 drain(&mut copying);

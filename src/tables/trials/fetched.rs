@@ -14,7 +14,7 @@ use crate::clock::Now;
 use crate::limits::LOOK_AHEAD;
 use crate::tables::index::Place;
 use crate::tables::prefetch::Fetched;
-use crate::tables::{Addition, Reaper, Refusal, Session, Tables, TablesConfig};
+use crate::tables::{Addition, Deadline, Reaper, Refusal, Session, Tables, TablesConfig};
 
 /// More than an index of which nothing is fetched ahead has.
 const KEYS: usize = 12_000;
@@ -116,7 +116,7 @@ fn an_expected_place_is_for_the_next_operation_alone() {
     assert_eq!(batch.get(b"t", keys[1].as_bytes()), Ok(&b"2"[..]));
     assert_eq!(batch.get(b"t", keys[0].as_bytes()), Ok(&b"1"[..]));
     batch.expect(&fetched, 1);
-    let addition = Addition { delta: 5, ttl: None, value_max: 100 };
+    let addition = Addition { delta: 5, deadline: Deadline::KEEP, value_max: 100 };
     assert_eq!(batch.increment(b"t", keys[0].as_bytes(), addition).unwrap().0, 6);
     batch.expect(&fetched, 0);
     assert_eq!(batch.increment(b"t", keys[0].as_bytes(), addition).unwrap().0, 11);
@@ -176,11 +176,11 @@ proptest! {
                     prop_assert_eq!(value, model.get(key).map(ToString::to_string));
                 }
                 Deed::Set(value) => {
-                    batch.update(b"t", key.as_bytes(), value.to_string().as_bytes(), None).unwrap();
+                    batch.update(b"t", key.as_bytes(), value.to_string().as_bytes(), Deadline::KEEP).unwrap();
                     model.insert(key, i64::from(value));
                 }
                 Deed::Add => {
-                    let addition = Addition { delta: 1, ttl: None, value_max: 100 };
+                    let addition = Addition { delta: 1, deadline: Deadline::KEEP, value_max: 100 };
                     let sum = model.get(key).copied().unwrap_or_default() + 1;
                     prop_assert_eq!(batch.increment(b"t", key.as_bytes(), addition).unwrap().0, sum);
                     model.insert(key, sum);
@@ -212,7 +212,7 @@ const NOW: Now = Now::from_millis(1);
 
 /// Stores a value, and waits for room if there is none.
 fn set(session: &mut Session, number: u64, value: &[u8]) {
-    while session.batch(NOW).update(b"t", &number.to_be_bytes(), value, None).is_err() {
+    while session.batch(NOW).update(b"t", &number.to_be_bytes(), value, Deadline::KEEP).is_err() {
         session.wait();
     }
 }
@@ -245,7 +245,7 @@ fn add(tables: &Tables, counters: &[[u8; 9]], done: &AtomicBool) -> u64 {
         thread::yield_now();
         for (number, key) in counters.iter().enumerate() {
             batch.expect(&fetched, number);
-            let addition = Addition { delta: 1, ttl: None, value_max: 100 };
+            let addition = Addition { delta: 1, deadline: Deadline::KEEP, value_max: 100 };
             added += u64::from(batch.increment(b"t", key, addition).is_ok());
         }
     }

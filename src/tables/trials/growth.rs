@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam::epoch;
 
 use super::super::memory_budget::{MemoryBudget, entry_bytes};
-use super::super::{BackgroundThreads, ManyProgress, Refusal, Session, Tables, TablesConfig};
+use super::super::{BackgroundThreads, Deadline, ManyProgress, Refusal, Session, Tables, TablesConfig};
 use super::alone::alone;
 use super::waiting::counted;
 use super::{TablesRig, set, settings};
@@ -36,7 +36,7 @@ impl TablesRig {
 }
 
 fn put(session: &mut Session, now: Now, key: &str, value: &[u8]) -> Result<(), Refusal> {
-    session.batch(now).update(b"t", key.as_bytes(), value, None)
+    session.batch(now).update(b"t", key.as_bytes(), value, Deadline::KEEP)
 }
 
 /// Replaces the value of a key until this is refused. Returns the bytes that were retired.
@@ -153,7 +153,7 @@ fn deleted_elements_that_a_look_still_finds_have_to_be_given_back_first() {
         assert_eq!(put(&mut session, rig.now(), "large", &large), Err(Refusal::Busy));
         while rig.budget().garbage().waiting() > 0 {
             rig.publish();
-            let _ready = session.watch_memory();
+            let _too_early = session.watch_memory();
         }
         rig.0.compactor.borrow_mut().look(full, rig.now());
         assert!(session.watch_memory());
@@ -227,7 +227,7 @@ fn many_pairs_at_the_limit_wait_for_looks_and_are_all_stored() {
             let pairs = (0..256).map(|_| (&b"k"[..], &value[..]));
             let mut progress = ManyProgress::default();
             loop {
-                let outcome = session.batch(now).update_many(b"t", None, pairs.clone(), &mut progress);
+                let outcome = session.batch(now).update_many(b"t", Deadline::KEEP, pairs.clone(), &mut progress);
                 match outcome {
                     Err(Refusal::Busy) => session.wait(),
                     Err(refusal) => assert_eq!(refusal, Refusal::Unfinished),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use super::super::{AudienceHold, ChangeKind, Hearing, Refusal};
+use super::super::{AudienceHold, ChangeKind, Deadline, Hearing, Refusal};
 use super::audience::{Heard, keep_audience};
 use super::{TablesRig, settings, with_table};
 use crate::clock::Now;
@@ -172,7 +172,7 @@ fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_mea
         scope.spawn(move || {
             let mut session = tables.session();
             while !is_over.load(Ordering::Relaxed) {
-                let written = session.batch(Now::from_millis(1)).update(b"t", b"other", b"1", None);
+                let written = session.batch(Now::from_millis(1)).update(b"t", b"other", b"1", Deadline::KEEP);
                 if written == Err(Refusal::Busy) {
                     session.wait();
                 }
@@ -189,7 +189,7 @@ fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_mea
                 thread::yield_now();
             }
             let before = told.load(Ordering::Acquire);
-            session.batch(Now::from_millis(1)).update(b"t", b"marked", b"1", None).unwrap();
+            session.batch(Now::from_millis(1)).update(b"t", b"marked", b"1", Deadline::KEEP).unwrap();
             while told.load(Ordering::Acquire) == before {
                 thread::yield_now();
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crossbeam::epoch;
 
-use super::super::{ManyProgress, Refusal, TablesConfig};
-use super::{TablesRig, set, settings};
+use super::super::{Deadline, ManyProgress, Refusal, TablesConfig};
+use super::{TablesRig, in_seconds, set, settings};
 use crate::clock::Now;
 
 #[test]
@@ -30,7 +30,7 @@ fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
     let mut session = rig.another();
     let before = rig.tables_metrics().tables[0].elements;
     assert_eq!(
-        session.batch(rig.now()).update_many(b"t", None, pairs, &mut ManyProgress::default()),
+        session.batch(rig.now()).update_many(b"t", Deadline::KEEP, pairs, &mut ManyProgress::default()),
         Err(Refusal::OutOfMemory)
     );
     assert_eq!(rig.tables_metrics().tables[0].elements, before, "nothing of it was stored");
@@ -46,7 +46,8 @@ fn deadlines_are_refused_at_the_limit_as_well() {
     }
     let touch = |key: u32| {
         let mut session = rig.0.session.borrow_mut();
-        let touched = session.batch(rig.now()).touch(b"t", format!("{key:016}").as_bytes(), 1_000);
+        let touched =
+            session.batch(rig.now()).touch(b"t", format!("{key:016}").as_bytes(), in_seconds(rig.now(), 1_000));
         drop(session);
         rig.settle();
         touched
@@ -73,9 +74,13 @@ fn deadlines_are_refused_at_the_limit_as_well() {
         let mut batch = session.batch(rig.now());
         batch.update_many(b"t", ttl, [(key.as_bytes(), &b"value"[..])].into_iter(), &mut ManyProgress::default())
     };
-    assert_eq!(many(Some(1_000)), Err(Refusal::OutOfMemory), "pairs of many are admitted with their deadlines");
-    assert_eq!(many(Some(0)), Ok(()), "a TTL of 0 is no deadline");
-    assert_eq!(many(None), Ok(()));
+    assert_eq!(
+        many(in_seconds(rig.now(), 1_000)),
+        Err(Refusal::OutOfMemory),
+        "pairs of many are admitted with their deadlines"
+    );
+    assert_eq!(many(in_seconds(rig.now(), 0)), Ok(()), "a TTL of 0 is no deadline");
+    assert_eq!(many(Deadline::KEEP), Ok(()));
     rig.settle();
     let tables_metrics = rig.tables_metrics();
     assert!(tables_metrics.bytes <= (4 << 20) + (64 << 10), "{}", tables_metrics.bytes);
@@ -158,7 +163,10 @@ fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
     let rig = TablesRig::new();
     let mut session = rig.another();
     let pairs = [(b"a".as_slice(), b"1".as_slice()), (b"b", b"2"), (b"a", b"3")];
-    session.batch(rig.now()).update_many(b"t", Some(5), pairs.into_iter(), &mut ManyProgress::default()).unwrap();
+    session
+        .batch(rig.now())
+        .update_many(b"t", in_seconds(rig.now(), 5), pairs.into_iter(), &mut ManyProgress::default())
+        .unwrap();
     let mut batch = session.batch(rig.now());
     let mut values = Vec::new();
     batch.get_many(b"t", [b"a".as_slice(), b"x", b"b"].into_iter(), &ManyProgress::default(), &mut values).unwrap();
@@ -179,7 +187,7 @@ fn what_is_left_of_a_ttl_is_never_more_than_was_set_though_the_batch_began_befor
         let at = |nanos: u64| Now::from_nanos(5_000_000 + nanos);
         let mut earlier = reader.batch(at(began));
         let mut writer = rig.another();
-        writer.batch(at(set)).update(b"t", b"a", b"1", Some(300)).unwrap();
+        writer.batch(at(set)).update(b"t", b"a", b"1", in_seconds(at(set), 300)).unwrap();
         let left = earlier.get_entry(b"t", b"a", || at(read)).unwrap().remaining_millis;
         assert_eq!(left, Some(300_000), "began {began}, set {set}, read {read}");
     }
@@ -196,7 +204,7 @@ fn a_batch_counts_no_reference_to_its_table() {
     let mut session = rig.another();
     let mut batch = session.batch(rig.now());
     assert_eq!(batch.get(b"t", b"a"), Ok(&b"1"[..]));
-    batch.update(b"t", b"a", b"2", Some(1)).unwrap();
+    batch.update(b"t", b"a", b"2", in_seconds(rig.now(), 1)).unwrap();
     assert_eq!(Arc::strong_count(&table), 2, "the registry's and the one here");
     drop(batch);
     rig.at(2_000).expire();
@@ -213,7 +221,7 @@ fn thousands_of_tables_are_announced_and_expire_while_the_registry_is_locked() {
     for number in 0..3_000 {
         let name = format!("table {number}");
         batch.create_table(name.as_bytes(), name.as_bytes()).unwrap();
-        batch.update(name.as_bytes(), b"a", b"1", Some(1)).unwrap();
+        batch.update(name.as_bytes(), b"a", b"1", in_seconds(rig.now(), 1)).unwrap();
     }
     drop(batch);
     let locked = rig.0.tables.0.catalog.registry().lock();
@@ -295,7 +303,7 @@ fn right_after_a_table_was_deleted_at_the_limit_a_write_waits_for_its_memory() {
     });
     assert_eq!(outcome, Some(Refusal::OutOfMemory));
     let mut session = rig.another();
-    let mut write = |bytes: usize| session.batch(rig.now()).update(b"u", b"k", &vec![7; bytes], None);
+    let mut write = |bytes: usize| session.batch(rig.now()).update(b"u", b"k", &vec![7; bytes], Deadline::KEEP);
     assert_eq!(write(64 << 10), Err(Refusal::OutOfMemory), "nothing is on its way to be free");
     rig.drop_table("t").unwrap();
     assert_eq!(write(5 << 20), Err(Refusal::OutOfMemory), "more than there ever is");

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
 
 use super::super::failpoint::{Failpoint, hooks};
-use super::super::{BackgroundThreads, ManyProgress, PORTION_BYTES, Refusal, Tables, TablesConfig};
-use super::{TablesRig, settings};
-use crate::clock::Now;
+use super::super::{BackgroundThreads, Deadline, ManyProgress, PORTION_BYTES, Refusal, Tables, TablesConfig};
+use super::{TablesRig, in_seconds, settings};
+use crate::clock::{Now, Ttl};
 
 const CREDITS: usize = 56;
 const PAIRS: u64 = 100;
@@ -72,13 +72,13 @@ fn many_that_had_to_wait_are_written_by_the_clock_that_was_read_after_it() {
     // After each wait it is ten seconds later.
     let mut seconds = 1;
     session.batch(Now::from_millis(1_000)).create_table(b"t", b"t").unwrap();
-    session.batch(Now::from_millis(1_000)).update(b"t", last, b"old", Some(1)).unwrap();
+    session.batch(Now::from_millis(1_000)).update(b"t", last, b"old", in_seconds(Now::from_millis(1_000), 1)).unwrap();
     let mut left = Vec::new();
-    for ttl in [None, Some(5)] {
+    for ttl in [None, Some(Ttl::from_secs(5))] {
         let (mut progress, mut waits) = (ManyProgress::default(), 0);
         while let Err(refusal) = {
             let mut batch = session.batch(Now::from_millis(1_000 * seconds));
-            batch.update_many(b"t", ttl, pairs.clone(), &mut progress)
+            batch.update_many(b"t", Deadline::after(batch.now(), ttl), pairs.clone(), &mut progress)
         } {
             assert_eq!(refusal, Refusal::Busy);
             waits += u64::from(progress.has_begun());
@@ -112,7 +112,7 @@ fn portions(
     let mut session = rig.another();
     loop {
         let pairs = pairs.iter().map(|(key, value)| (key.as_bytes(), &value[..]));
-        match session.batch(rig.now()).update_many(b"t", None, pairs, &mut progress) {
+        match session.batch(rig.now()).update_many(b"t", Deadline::KEEP, pairs, &mut progress) {
             Err(Refusal::Unfinished) => done.push(progress.done()),
             outcome => return (done, outcome),
         }
@@ -128,9 +128,9 @@ fn long_values_are_stored_in_portions_and_their_memory_is_kept_for_them() {
     let stored = portions(&rig, &pairs, || {
         least = least.min(rig.tables_metrics().bytes);
         let mut other = rig.another();
-        let more = other.batch(rig.now()).update(b"t", b"other", &vec![7; 3 * PORTION_BYTES / 2], None);
+        let more = other.batch(rig.now()).update(b"t", b"other", &vec![7; 3 * PORTION_BYTES / 2], Deadline::KEEP);
         assert_eq!(more, Err(Refusal::OutOfMemory), "there is no room beside it");
-        assert_eq!(other.batch(rig.now()).update(b"t", b"other", b"short", None), Ok(()));
+        assert_eq!(other.batch(rig.now()).update(b"t", b"other", b"short", Deadline::KEEP), Ok(()));
     });
     assert_eq!(stored, (vec![0, 1, 2, 3, 4], Ok(())));
     let most = rig.tables_metrics().bytes;
@@ -141,7 +141,7 @@ fn long_values_are_stored_in_portions_and_their_memory_is_kept_for_them() {
     let again = pairs.iter().map(|(key, value)| (key.as_bytes(), &value[..]));
     rig.delete("k4").unwrap();
     let before = rig.tables_metrics().bytes;
-    let stored = rig.another().batch(rig.now()).update_many(b"t", None, again, &mut progress);
+    let stored = rig.another().batch(rig.now()).update_many(b"t", Deadline::KEEP, again, &mut progress);
     assert_eq!((stored, progress.done()), (Err(Refusal::Unfinished), 1));
     assert!(rig.tables_metrics().bytes > before);
     drop(progress);

@@ -10,10 +10,10 @@ use crossbeam::epoch;
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::{ManyProgress, Refusal, Session};
 use super::alone::alone;
-use super::{TablesRig, settings};
+use super::{TablesRig, in_seconds, settings};
 use crate::clock::Now;
 use crate::tables::slot::count::SLOTS;
-use crate::tables::{Batch, Tables, TablesConfig};
+use crate::tables::{Batch, Deadline, Tables, TablesConfig};
 
 impl TablesRig {
     fn address(&self, key: &str) -> usize {
@@ -131,8 +131,8 @@ fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
     let deeds: [(Deed, &[u8]); 5] = [
         (|batch| batch.get(b"t", b"k").map(<[u8]>::to_vec), b"first"),
         (|batch| batch.delete(b"t", b"k").map(<[u8]>::to_vec), b"first"),
-        (|batch| batch.touch(b"t", b"k", 100).map(|()| Vec::new()), b""),
-        (|batch| batch.update(b"t", b"k", b"second", None).map(|()| Vec::new()), b""),
+        (|batch| batch.touch(b"t", b"k", in_seconds(batch.now(), 100)).map(|()| Vec::new()), b""),
+        (|batch| batch.update(b"t", b"k", b"second", Deadline::KEEP).map(|()| Vec::new()), b""),
         (
             |batch| {
                 let mut values = Vec::new();
@@ -175,7 +175,7 @@ fn add(session: &mut Session, now: Now, number: u64) {
             .map(|entry| (entry.version, u64::from_be_bytes(entry.value.try_into().unwrap())));
         let (version, value) = before.unwrap_or((0, 0));
         let next = (value + 1).to_be_bytes();
-        let result = session.batch(now).compare_and_swap(b"t", &key(number), version, &next, None);
+        let result = session.batch(now).compare_and_swap(b"t", &key(number), version, &next, Deadline::KEEP);
         match result {
             Ok(_) => return,
             Err(Refusal::VersionMismatch { .. }) => {}

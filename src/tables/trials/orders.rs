@@ -12,7 +12,7 @@ use super::super::index::CELLS;
 use super::super::slot::NEVER;
 use super::super::{ChangeKind, Refusal, Tables, TablesConfig};
 use super::waiting::counting_waker;
-use super::{TablesRig, set, settings};
+use super::{TablesRig, in_seconds, set, settings};
 use crate::clock::Now;
 use crate::limits::{DUES_MAX, REAPER_CHUNK};
 
@@ -193,7 +193,7 @@ fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
         let mut session = tables.session();
         let mut batch = session.batch(now);
         for key in ["x", "y", "z"] {
-            batch.update(b"t", key.as_bytes(), b"1", Some(1)).unwrap();
+            batch.update(b"t", key.as_bytes(), b"1", in_seconds(batch.now(), 1)).unwrap();
         }
         within.store(1, Ordering::Release);
         drop(batch);

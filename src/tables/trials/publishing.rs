@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
 
-use super::super::{ManyProgress, Refusal, TablesConfig};
+use super::super::{Deadline, ManyProgress, Refusal, TablesConfig};
 use super::waiting::counting_waker;
 use super::{TablesRig, set, settings};
 
@@ -66,7 +66,7 @@ fn a_publisher_without_subscribers_is_woken_for_a_writer_that_waits() {
     let (rig, woken) = asleep();
     let mut session = rig.another();
     let pairs = || (0..25).map(|_| (&b"a"[..], &b"1"[..]));
-    let mut many = || session.batch(rig.now()).update_many(b"t", None, pairs(), &mut ManyProgress::default());
+    let mut many = || session.batch(rig.now()).update_many(b"t", Deadline::KEEP, pairs(), &mut ManyProgress::default());
     assert_eq!(many(), Ok(()));
     assert_eq!(many(), Err(Refusal::Busy), "two credits for each pair");
     assert_eq!(woken(), 0);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::super::Refusal;
 use super::super::failpoint::{Failpoint, hooks};
-use super::{BASE, TablesRig, set};
+use super::{BASE, Deadline, TablesRig, in_seconds, set};
 
 #[test]
 fn a_writer_that_was_delayed_at_a_slot_that_retired_stores_in_its_successor() {
@@ -205,7 +205,7 @@ fn a_batch_that_began_before_a_deadline_cannot_extend_what_another_has_called_ex
     let before = rig.at(1_000).now();
     let inner = rig.clone();
     hooks::at(Failpoint::BeforeCas, move || assert_eq!(inner.at(1_001).get("a"), None));
-    let swapped = earlier.batch(before).compare_and_swap(b"t", b"a", version, b"2", Some(100));
+    let swapped = earlier.batch(before).compare_and_swap(b"t", b"a", version, b"2", in_seconds(before, 100));
     assert!(!hooks::is_waiting());
     assert_eq!(swapped, Err(Refusal::VersionMismatch { current: 0 }));
     assert_eq!(earlier.batch(before).get(b"t", b"a"), Err(Refusal::KeyNotFound));
@@ -218,7 +218,7 @@ fn a_touch_from_before_the_deadline_cannot_revive_what_another_has_called_expire
     let before = rig.at(1_000).now();
     assert_eq!(rig.at(1_001).get("a"), None);
     let mut earlier = rig.another();
-    assert_eq!(earlier.batch(before).touch(b"t", b"a", 100), Err(Refusal::KeyNotFound));
+    assert_eq!(earlier.batch(before).touch(b"t", b"a", in_seconds(before, 100)), Err(Refusal::KeyNotFound));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_table_settles_once_though_a_writer_of_its_successor_was_delayed_at_its_slot
     assert!(!hooks::is_waiting());
     rig.settle();
     let mut session = rig.another();
-    session.batch(rig.now()).update(b"u", b"b", b"1", None).unwrap();
+    session.batch(rig.now()).update(b"u", b"b", b"1", Deadline::KEEP).unwrap();
     drop(session);
     rig.settle();
     assert_eq!(rig.heard(), ["a+", "a-", "a+", "b+"], "u has the number of the old table, and keeps it");
@@ -316,7 +316,11 @@ fn a_reader_that_sees_a_deadline_pass_judges_the_entry_that_comes_before_its_mar
         hooks::at(Failpoint::BeforeMark, move || set(&mut earlier, before, "a", "2", Some(100)).unwrap());
         let mut session = rig.another();
         let mut batch = session.batch(late);
-        let found = if touch { batch.touch(b"t", b"a", 50).map(|()| &b"2"[..]) } else { batch.get(b"t", b"a") };
+        let found = if touch {
+            batch.touch(b"t", b"a", in_seconds(batch.now(), 50)).map(|()| &b"2"[..])
+        } else {
+            batch.get(b"t", b"a")
+        };
         assert_eq!(found, Ok(&b"2"[..]));
         assert!(!hooks::is_waiting());
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crossbeam::epoch;
 
 use super::super::slot::count::SLOTS;
-use super::super::{BackgroundThreads, Changes, ManyProgress, Refusal, Session, Tables, TablesConfig};
+use super::super::{BackgroundThreads, Changes, Deadline, ManyProgress, Refusal, Session, Tables, TablesConfig};
 use super::alone::{alone, entries as live};
 use super::{TablesRig, settings};
 use crate::clock::{Clock, Now};
@@ -46,7 +46,9 @@ fn a_thread_that_replaces_values_keeps_few_of_them() {
             for round in 0..1_000 {
                 let mut batch = session.batch(rig.now());
                 for offset in 0..BATCH_MAX {
-                    batch.update(b"t", &key((round * BATCH_MAX + offset) % KEYS), &vec![7; bytes], None).unwrap();
+                    batch
+                        .update(b"t", &key((round * BATCH_MAX + offset) % KEYS), &vec![7; bytes], Deadline::KEEP)
+                        .unwrap();
                 }
                 drop(batch);
                 rig.publish();
@@ -71,7 +73,10 @@ fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
                     most.set(live().max(most.get()));
                     (&key[..], &value[..])
                 });
-                session.batch(rig.now()).update_many(b"t", None, pairs, &mut ManyProgress::default()).unwrap();
+                session
+                    .batch(rig.now())
+                    .update_many(b"t", Deadline::KEEP, pairs, &mut ManyProgress::default())
+                    .unwrap();
                 rig.publish();
             }
             let most = most.get();
@@ -86,7 +91,7 @@ fn a_thread_that_rests_has_all_freed_that_it_replaced() {
         let rig = large();
         let mut session = rig.another();
         for number in 0..3_333 {
-            session.batch(rig.now()).update(b"t", &key(number % KEYS), b"value", None).unwrap();
+            session.batch(rig.now()).update(b"t", &key(number % KEYS), b"value", Deadline::KEEP).unwrap();
         }
         assert_eq!(session.patience(), REST_AFTER);
         session.rest(rig.now());
@@ -152,7 +157,7 @@ fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
                 let pairs = keys.iter().map(|key| (&key[..], &b"value"[..]));
                 let (now, mut progress) = (Now::from_millis(1), ManyProgress::default());
                 loop {
-                    let outcome = session.batch(now).update_many(b"t", None, pairs.clone(), &mut progress);
+                    let outcome = session.batch(now).update_many(b"t", Deadline::KEEP, pairs.clone(), &mut progress);
                     if outcome == Ok(()) {
                         break;
                     }
@@ -183,7 +188,7 @@ fn overwrite(mut session: Session, rounds: usize, most: &AtomicI64) {
     let clock = Clock::start();
     for number in 0..rounds {
         loop {
-            let stored = session.batch(clock.now()).update(b"t", &key(number % KEYS), b"value", None);
+            let stored = session.batch(clock.now()).update(b"t", &key(number % KEYS), b"value", Deadline::KEEP);
             match stored {
                 Ok(()) => break,
                 Err(Refusal::Busy) => session.wait(),
@@ -233,7 +238,7 @@ fn garbage_is_counted_until_it_is_freed() {
         let garbage = || (rig.tables_metrics().garbage_bytes, rig.tables_metrics().garbage_objects);
         let reader = epoch::pin();
         for _ in 0..=4 * RETIRED_OBJECTS_MAX {
-            session.batch(rig.now()).update(b"t", b"k", b"value", None).unwrap();
+            session.batch(rig.now()).update(b"t", b"k", b"value", Deadline::KEEP).unwrap();
         }
         let objects = 4 * RETIRED_OBJECTS_MAX as u64;
         // An entry with its header takes 32 bytes.

@@ -7,7 +7,7 @@ use std::thread;
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::{
-    Addition, ManyProgress, PORTION_BYTES, Refusal, ScanContent, ScanPage, Session, Tables, TablesConfig,
+    Addition, Deadline, ManyProgress, PORTION_BYTES, Refusal, ScanContent, ScanPage, Session, Tables, TablesConfig,
 };
 use super::{TablesRig, set, settings, with_table};
 use crate::clock::Now;
@@ -53,10 +53,14 @@ fn the_old_elements_are_gone_at_once_and_announced_before_the_new_ones() {
 #[test]
 fn a_request_that_began_before_is_carried_out_in_the_new_life() {
     let write = |session: &mut Session, now: Now| set(session, now, "a", "2", None);
-    let swap =
-        |session: &mut Session, now: Now| session.batch(now).compare_and_swap(b"t", b"a", 0, b"2", None).map(drop);
+    let swap = |session: &mut Session, now: Now| {
+        session.batch(now).compare_and_swap(b"t", b"a", 0, b"2", Deadline::KEEP).map(drop)
+    };
     let count = |session: &mut Session, now: Now| {
-        session.batch(now).increment(b"t", b"a", Addition { delta: 2, ttl: None, value_max: 64 }).map(drop)
+        session
+            .batch(now)
+            .increment(b"t", b"a", Addition { delta: 2, deadline: Deadline::KEEP, value_max: 64 })
+            .map(drop)
     };
     for request in [&write as &dyn Fn(&mut Session, Now) -> Result<(), Refusal>, &swap, &count] {
         let rig = TablesRig::new();
@@ -133,7 +137,7 @@ fn requests_for_many_elements_go_on_in_the_new_life() {
     let mut session = rig.another();
     let mut progress = ManyProgress::default();
     let update = |session: &mut Session, progress: &mut ManyProgress| {
-        session.batch(rig.now()).update_many(b"t", None, pairs(), progress)
+        session.batch(rig.now()).update_many(b"t", Deadline::KEEP, pairs(), progress)
     };
     assert_eq!(update(&mut session, &mut progress), Err(Refusal::Unfinished));
     rig.replace("t").unwrap();
@@ -188,18 +192,18 @@ fn use_table(tables: &Tables, number: u64, is_over: &AtomicBool) -> u64 {
         let key = format!("k{}", (number + rounds) % 8);
         let key = key.as_bytes();
         let absent = |refusal| matches!(refusal, Refusal::KeyNotFound).then_some(()).ok_or(refusal);
-        until_done(&mut session, now, |session| session.batch(now).update(b"t", key, b"1", None));
+        until_done(&mut session, now, |session| session.batch(now).update(b"t", key, b"1", Deadline::KEEP));
         until_done(&mut session, now, |session| session.batch(now).get(b"t", key).map(drop).or_else(absent));
-        until_done(&mut session, now, |session| session.batch(now).touch(b"t", key, 0).or_else(absent));
+        until_done(&mut session, now, |session| session.batch(now).touch(b"t", key, Deadline::NONE).or_else(absent));
         until_done(&mut session, now, |session| {
-            let swapped = session.batch(now).compare_and_swap(b"t", b"c", 0, b"1", None);
+            let swapped = session.batch(now).compare_and_swap(b"t", b"c", 0, b"1", Deadline::KEEP);
             swapped.map(drop).or_else(|refusal| match refusal {
                 Refusal::VersionMismatch { .. } => Ok(()),
                 refusal => Err(refusal),
             })
         });
         until_done(&mut session, now, |session| {
-            let addition = Addition { delta: 1, ttl: None, value_max: 64 };
+            let addition = Addition { delta: 1, deadline: Deadline::KEEP, value_max: 64 };
             session.batch(now).increment(b"t", b"n", addition).map(drop)
         });
         until_done(&mut session, now, |session| {
@@ -236,7 +240,7 @@ fn no_request_finds_the_name_without_a_table() {
         let mut session = tables.session();
         let now = Now::from_millis(1);
         for _ in 0..500 {
-            until_done(&mut session, now, |session| session.batch(now).update(b"t", b"own", b"1", None));
+            until_done(&mut session, now, |session| session.batch(now).update(b"t", b"own", b"1", Deadline::KEEP));
             until_done(&mut session, now, |session| session.batch(now).replace_table(b"t"));
             assert_eq!(session.batch(now).get(b"t", b"own"), Err(Refusal::KeyNotFound));
         }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
 use super::super::failpoint::{Failpoint, hooks};
-use super::super::{Addition, Refusal, TablesConfig};
-use super::{BASE, TablesRig, set, settings};
+use super::super::{Addition, Deadline, Refusal, TablesConfig};
+use super::{BASE, TablesRig, in_seconds, set, settings};
 
 #[test]
 fn an_element_is_stored_replaced_and_deleted_and_each_change_is_heard_once() {
@@ -110,7 +110,7 @@ fn a_touch_changes_deadline_and_version_and_is_not_heard() {
     let rig = TablesRig::new();
     rig.set("a", "1", None).unwrap();
     let version = rig.version("a");
-    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 1).unwrap();
+    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 1)).unwrap();
     assert_eq!(rig.version("a"), version + 1);
     assert_eq!(rig.swap("a", version, "2"), Err(Refusal::VersionMismatch { current: version + 1 }));
     rig.publish();
@@ -118,7 +118,7 @@ fn a_touch_changes_deadline_and_version_and_is_not_heard() {
     rig.at(1_001).settle();
     assert_eq!(rig.heard(), ["a-"]);
     let mut session = rig.another();
-    assert_eq!(session.batch(rig.now()).touch(b"t", b"a", 1), Err(Refusal::KeyNotFound));
+    assert_eq!(session.batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 1)), Err(Refusal::KeyNotFound));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_touch_takes_its_turn_among_the_changes_of_its_key() {
     set(&mut late, now, "a", "1", None).unwrap();
     let inner = rig.clone();
     hooks::at(Failpoint::Committed, move || {
-        toucher.batch(now).touch(b"t", b"a", 100).unwrap();
+        toucher.batch(now).touch(b"t", b"a", in_seconds(now, 100)).unwrap();
         inner.publish();
         assert_eq!(inner.heard(), ["a+"]);
         assert_eq!(inner.tables_metrics().changes_waiting, 1, "the touch waits for version 2, which is not pushed");
@@ -173,7 +173,7 @@ fn a_value_is_read_and_touched_at_once() {
     let touch = |key: &str, ttl| {
         let mut session = rig.0.session.borrow_mut();
         let mut batch = session.batch(rig.now());
-        batch.get_and_touch(b"t", key.as_bytes(), ttl).map(<[u8]>::to_vec)
+        batch.get_and_touch(b"t", key.as_bytes(), in_seconds(rig.now(), ttl)).map(<[u8]>::to_vec)
     };
     assert_eq!((touch("a", 1), touch("b", 1)), (Ok(b"1".to_vec()), Err(Refusal::KeyNotFound)));
     assert_eq!(rig.version("a"), version + 1);
@@ -186,25 +186,25 @@ fn a_value_is_read_and_touched_at_once() {
 #[test]
 fn an_absent_element_counts_from_0_and_gets_the_time_to_live() {
     let rig = TablesRig::new();
-    let add = |key: &str, delta, ttl| {
+    let add = |key: &str, delta, seconds| {
         let mut session = rig.0.session.borrow_mut();
-        session.batch(rig.now()).increment(b"t", key.as_bytes(), adding(delta, ttl))
+        session.batch(rig.now()).increment(b"t", key.as_bytes(), adding(delta, in_seconds(rig.now(), seconds)))
     };
-    let (sum, first) = add("a", 5, Some(1)).unwrap();
-    let (next, second) = add("a", -7, Some(100)).unwrap();
+    let (sum, first) = add("a", 5, 1).unwrap();
+    let (next, second) = add("a", -7, 100).unwrap();
     assert_eq!((sum, next, second, rig.get("a").as_deref()), (5, -2, first + 1, Some("-2")));
-    assert_eq!(add("b", i64::MIN, None).map(|(sum, _)| sum), Ok(i64::MIN));
+    assert_eq!(add("b", i64::MIN, 0).map(|(sum, _)| sum), Ok(i64::MIN));
     rig.at(1_001);
-    assert_eq!(add("a", 1, Some(1)).map(|(sum, _)| sum), Ok(1), "the deadline of the first one stayed");
+    assert_eq!(add("a", 1, 1).map(|(sum, _)| sum), Ok(1), "the deadline of the first one stayed");
     rig.delete("a").unwrap();
-    assert_eq!(add("a", 2, Some(1)).map(|(sum, _)| sum), Ok(2), "in the slot that is still there");
+    assert_eq!(add("a", 2, 1).map(|(sum, _)| sum), Ok(2), "in the slot that is still there");
     rig.at(2_002).settle();
     assert_eq!((rig.get("a"), rig.get("b")), (None, Some(i64::MIN.to_string())));
     assert_eq!(rig.heard(), ["a+", "a+", "b+", "a-", "a+", "a-", "a+", "a-"]);
 }
 
-fn adding(delta: i64, ttl: Option<u32>) -> Addition {
-    Addition { delta, ttl, value_max: 1024 }
+fn adding(delta: i64, deadline: Deadline) -> Addition {
+    Addition { delta, deadline, value_max: 1024 }
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_counter_is_no_longer_than_a_value_may_be() {
     let rig = TablesRig::new();
     let mut session = rig.another();
     let mut batch = session.batch(rig.now());
-    let mut add = |delta| batch.increment(b"t", b"k", Addition { value_max: 4, ..adding(delta, None) });
+    let mut add = |delta| batch.increment(b"t", b"k", Addition { value_max: 4, ..adding(delta, Deadline::KEEP) });
     let first = add(9_999).unwrap();
     assert_eq!((first.0, add(1), add(-11_000)), (9_999, Err(Refusal::ValueTooLong), Err(Refusal::ValueTooLong)));
     assert_eq!(add(-10_998), Ok((-999, first.1 + 1)));
@@ -227,10 +227,14 @@ fn what_cannot_be_counted_stays_as_it_is() {
     let version = rig.version("most");
     let mut session = rig.another();
     let mut batch = session.batch(rig.now());
-    assert_eq!(batch.increment(b"t", b"text", adding(1, None)), Err(Refusal::NotANumber));
-    assert_eq!(batch.increment(b"t", b"most", adding(1, None)), Err(Refusal::OutOfRange));
-    assert_eq!(batch.increment(b"none", b"most", adding(1, None)), Err(Refusal::TableNotFound));
-    assert_eq!(batch.increment(b"t", b"most", adding(0, None)), Ok((i64::MAX, version + 1)), "adding 0 is a change");
+    assert_eq!(batch.increment(b"t", b"text", adding(1, Deadline::KEEP)), Err(Refusal::NotANumber));
+    assert_eq!(batch.increment(b"t", b"most", adding(1, Deadline::KEEP)), Err(Refusal::OutOfRange));
+    assert_eq!(batch.increment(b"none", b"most", adding(1, Deadline::KEEP)), Err(Refusal::TableNotFound));
+    assert_eq!(
+        batch.increment(b"t", b"most", adding(0, Deadline::KEEP)),
+        Ok((i64::MAX, version + 1)),
+        "adding 0 is a change"
+    );
     drop(batch);
     assert_eq!((rig.get("text").as_deref(), rig.get("most")), (Some("7 "), Some(max)));
 }
@@ -241,13 +245,16 @@ fn a_sum_that_was_overtaken_is_computed_anew() {
     rig.set("a", "9", None).unwrap();
     let (inner, mut adder) = (rig.clone(), rig.another());
     hooks::at(Failpoint::BeforeCas, move || inner.set("a", "99", None).unwrap());
-    assert_eq!(adder.batch(rig.now()).increment(b"t", b"a", adding(1, None)).map(|(sum, _)| sum), Ok(100));
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"a", adding(1, Deadline::KEEP)).map(|(sum, _)| sum), Ok(100));
     let inner = rig.clone();
     hooks::at(Failpoint::BeforeEnter, move || inner.set("b", "9", None).unwrap());
-    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", adding(1, Some(1))).map(|(sum, _)| sum), Ok(10));
+    assert_eq!(
+        adder.batch(rig.now()).increment(b"t", b"b", adding(1, in_seconds(rig.now(), 1))).map(|(sum, _)| sum),
+        Ok(10)
+    );
     let inner = rig.clone();
     hooks::at(Failpoint::BeforeCas, move || drop(inner.delete("b").unwrap()));
-    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", adding(1, None)).map(|(sum, _)| sum), Ok(1));
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", adding(1, Deadline::KEEP)).map(|(sum, _)| sum), Ok(1));
     assert!(!hooks::is_waiting());
     rig.settle();
     let (of_a, of_b): (Vec<_>, Vec<_>) = rig.heard().into_iter().partition(|heard| heard.starts_with('a'));
@@ -302,7 +309,7 @@ fn a_writer_without_credits_is_refused_and_changes_nothing() {
     assert_eq!(rig.set("a", "x", None), Err(Refusal::Busy));
     assert_eq!(rig.set("b", "x", None), Err(Refusal::Busy));
     assert_eq!(rig.delete("a"), Err(Refusal::Busy));
-    let touched = rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 1);
+    let touched = rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 1));
     assert_eq!(touched, Err(Refusal::Busy));
     assert_eq!((rig.get("a").as_deref(), rig.get("b")), (Some("55"), None));
     rig.publish();

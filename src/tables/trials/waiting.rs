@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::super::sleeper::Waker;
-use super::super::{ManyProgress, Refusal, Session, Tables, TablesConfig};
+use super::super::{Deadline, ManyProgress, Refusal, Session, Tables, TablesConfig};
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::SEALING_MAX;
@@ -88,7 +88,7 @@ fn a_writer_that_wants_more_than_a_quarter_is_woken_when_all_of_it_is_there() {
     let pairs = || (0..20).map(|_| (b"b".as_slice(), b"1".as_slice()));
     let update_many = |session: &mut Session| {
         let now = rig.now();
-        session.batch(now).update_many(b"t", None, pairs(), &mut ManyProgress::default())
+        session.batch(now).update_many(b"t", Deadline::KEEP, pairs(), &mut ManyProgress::default())
     };
     assert_eq!(update_many(&mut session), Err(Refusal::Busy));
     assert!(!session.watch());

@@ -12,7 +12,7 @@ use crate::protocols::kv::report::FeedTally;
 use crate::protocols::native::BoundListener;
 use crate::protocols::native::tests::introduction;
 use crate::protocols::publish::PublishLimits;
-use crate::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Deadline, FeedConfig, Tables, TablesConfig};
 use crate::zmtp::{SocketType, encode_subscribe};
 
 const CHANGES: usize = 3_000;
@@ -55,7 +55,7 @@ fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
     let mut session = tables.session();
     session.batch(clock.now()).create_table(b"t", TABLE).unwrap();
     for number in 0..CHANGES {
-        session.batch(clock.now()).update(b"t", &number.to_be_bytes(), b"value", None).unwrap();
+        session.batch(clock.now()).update(b"t", &number.to_be_bytes(), b"value", Deadline::KEEP).unwrap();
     }
     drop(session);
     tables.close();

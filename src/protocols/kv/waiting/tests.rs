@@ -5,7 +5,7 @@
 use super::*;
 use crate::clock::Now;
 use crate::protocols::sockets::wait;
-use crate::tables::{BackgroundThreads, Changes, Reaper, Refusal, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Changes, Deadline, Reaper, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
 const CHANGES: usize = 64;
@@ -43,7 +43,7 @@ impl WaitingRig {
 
     /// Whether the tables take a change.
     fn update(&mut self) -> bool {
-        let updated = self.session.batch(NOW).update(b"t", b"k", b"", None);
+        let updated = self.session.batch(NOW).update(b"t", b"k", b"", Deadline::KEEP);
         assert!(matches!(updated, Ok(()) | Err(Refusal::Busy)));
         updated.is_ok()
     }
