@@ -6,7 +6,7 @@
 //! # fn main() -> Result<(), spindle::ClientError> {
 //! let mut client = spindle::Client::connect("tcp://127.0.0.1:5555")?;
 //! client.create_table(b"users")?;
-//! client.update(b"users", b"ada", b"countess", Some(60))?;
+//! client.update(b"users", b"ada", b"countess", Some(spindle::Ttl::from_secs(60)))?;
 //! assert_eq!(client.get(b"users", b"ada")?, b"countess");
 //! # Ok(())
 //! # }
@@ -365,4 +365,5 @@ pub mod wheel;
 pub mod worker;
 pub mod zmtp;
 
+pub use clock::Ttl;
 pub use protocols::kv::client::{Client, Error as ClientError};

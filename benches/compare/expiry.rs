@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::Client;
 
 use crate::Plan;
@@ -47,7 +48,8 @@ fn one(crowd: usize, report: &mut Report) -> Vec<String> {
     let mut client = client(&side.endpoint);
     let end = Instant::now() + LEAD;
     // Each request's deadline falls into the second after `end`.
-    store(&side.endpoint, "key-", crowd, || Some(end.saturating_duration_since(Instant::now()).as_secs() as u32 + 1));
+    let left = || end.saturating_duration_since(Instant::now()).as_secs() as u32;
+    store(&side.endpoint, "key-", crowd, || Some(Ttl::from_secs(left() + 1)));
     let (during, spread) = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
             std::thread::sleep(end.saturating_duration_since(Instant::now()));

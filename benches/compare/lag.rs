@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::Client;
 
 use crate::Plan;
@@ -65,7 +66,7 @@ fn row(report: &mut Report, side: &str, others: usize, rounds: &[Vec<f64>]) -> V
 fn spindle(others: usize, rounds: usize) -> Vec<Vec<f64>> {
     let side = Side::spindle(&["--publish", "tcp://127.0.0.1:*"]);
     let mut client = client(&side.endpoint);
-    store(&side.endpoint, "key-", others, || Some(LONG_TTL));
+    store(&side.endpoint, "key-", others, || Some(Ttl::from_secs(LONG_TTL)));
     let mut listener = Listener::subscribe(side.publish.strip_prefix("tcp://").unwrap());
     wait_for_mark(&mut client, &mut listener);
     (0..rounds).map(|_| probe(&mut client, &mut listener)).collect()
@@ -106,7 +107,7 @@ fn deadline_of(client: &mut Client, key: &str) -> Instant {
 
 fn store_probes(client: &mut Client, keys: &[String]) {
     let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [key.as_bytes(), &b"probe"[..]]).collect();
-    client.update_many(TABLE, Some(TTL as u32), &pairs).unwrap();
+    client.update_many(TABLE, Some(Ttl::from_secs(TTL as u32)), &pairs).unwrap();
 }
 
 fn redis(others: usize) -> Option<Vec<f64>> {

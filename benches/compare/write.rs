@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{Request, TableName};
 use spindle::zmtp::{Part, SocketType, encode_frame};
@@ -23,7 +24,7 @@ pub(crate) fn client(endpoint: &str) -> Client {
 }
 
 /// Stores the keys `prefix` and a number, below `count`, with values of 64 bytes. `ttl` is called before each request.
-pub(crate) fn store(endpoint: &str, prefix: &str, count: usize, ttl: impl FnMut() -> Option<u32>) {
+pub(crate) fn store(endpoint: &str, prefix: &str, count: usize, ttl: impl FnMut() -> Option<Ttl>) {
     store_in_turn(endpoint, (prefix, count), count, ttl);
 }
 
@@ -32,7 +33,7 @@ pub(crate) fn store_in_turn(
     endpoint: &str,
     (prefix, keys): (&str, usize),
     count: usize,
-    mut ttl: impl FnMut() -> Option<u32>,
+    mut ttl: impl FnMut() -> Option<Ttl>,
 ) {
     let mut writer = Writer::connect(endpoint.strip_prefix("tcp://").unwrap());
     let value = [b'v'; 64];

@@ -7,9 +7,11 @@ use serde_json::json;
 
 use super::CommandError;
 use super::endpoint::Connect;
-use super::number::{delta, seconds_to_live, version};
+use super::number::{delta, version};
 use super::operand::{Hex, Operand, TableOperand, name, operand, table};
 use super::show::{self, Format};
+use super::time_to_live::time_to_live;
+use crate::clock::Ttl;
 use crate::protocols::kv::client::{Client, Disconnected, Error};
 use crate::protocols::kv::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
 
@@ -87,9 +89,10 @@ pub(super) struct IncrArguments {
     /// Number to add
     #[arg(default_value_t = 1, value_parser = delta(), allow_negative_numbers = true)]
     delta: i64,
-    /// Time to live of an element that this command makes, in seconds [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
-    ttl: Option<u32>,
+    /// Time to live of an element that this command makes: seconds, or a number with a unit such as 1500ms or 12h
+    /// [default: none]
+    #[arg(long, value_name = "TIME", value_parser = time_to_live(), allow_negative_numbers = true)]
+    ttl: Option<Ttl>,
 }
 
 #[derive(Debug, Args)]
@@ -102,9 +105,10 @@ pub(super) struct CasArguments {
     /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand(), allow_negative_numbers = true)]
     value: Operand,
-    /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
-    ttl: Option<u32>,
+    /// Time to live: seconds, or a number with a unit such as 1500ms or 12h; 0 for none [default: unchanged; none for a
+    /// new element]
+    #[arg(long, value_name = "TIME", value_parser = time_to_live(), allow_negative_numbers = true)]
+    ttl: Option<Ttl>,
 }
 
 #[derive(Debug, Args)]
@@ -133,9 +137,10 @@ pub(super) struct SetArguments {
     /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand(), allow_negative_numbers = true)]
     value: Operand,
-    /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
-    ttl: Option<u32>,
+    /// Time to live: seconds, or a number with a unit such as 1500ms or 12h; 0 for none [default: unchanged; none for a
+    /// new element]
+    #[arg(long, value_name = "TIME", value_parser = time_to_live(), allow_negative_numbers = true)]
+    ttl: Option<Ttl>,
     #[command(flatten)]
     of: KvServer,
 }
@@ -148,9 +153,9 @@ pub(super) struct TouchArguments {
     /// Key of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand(), allow_negative_numbers = true)]
     key: Operand,
-    /// Time to live from now on, in seconds; 0 for none
-    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
-    ttl: u32,
+    /// Time to live from now on: seconds, or a number with a unit such as 1500ms or 12h; 0 for none
+    #[arg(long, value_name = "TIME", value_parser = time_to_live(), allow_negative_numbers = true)]
+    ttl: Ttl,
     #[command(flatten)]
     of: KvServer,
 }
@@ -371,7 +376,7 @@ fn advice(reason: Reason) -> &'static str {
         Reason::KeyTooLong => "shorten it, or start the server with a larger --max-key",
         Reason::KeyNotFound => "it was never set, was deleted or has expired; set it with `spindle set`",
         Reason::ValueTooLong => "shorten it, or start the server with a larger --max-value",
-        Reason::BadTtl => "use seconds below 4294967296",
+        Reason::BadTtl => "use at most 139 years; an older server knows whole seconds alone",
         Reason::VersionMismatch { .. } => "read the element again and decide anew",
         Reason::OutOfMemory => "delete something, or start the server with a larger --max-memory",
         Reason::ReplyTooLong => "ask for fewer keys at once",

@@ -2,7 +2,7 @@
 //!
 //! A dump is made of the pages of a scan while others may write. An element that is there from begin to end is in it.
 //! The versions in a dump are for readers: a server gives each loaded element a new one. Deadlines are times of the wall
-//! clock. A TTL has whole seconds, so a loaded element may live up to a second longer.
+//! clock, and a load counts what is left of each to the millisecond.
 
 mod format;
 
@@ -16,13 +16,11 @@ use super::client::{KvServer, each_page, failure};
 use super::endpoint::Connect;
 use super::operand::{Hex, TableOperand, name, table};
 use super::show::{Format, counted};
-use crate::clock::wall_millis;
+use crate::clock::{Ttl, wall_millis};
 use crate::protocols::kv::client::{Client, Error};
 use crate::protocols::kv::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
 use format::{DumpReader, DumpRow, DumpWriter};
 
-/// Milliseconds in a second.
-const MILLIS: u64 = 1_000;
 /// Requests that a load has on their way, and the bytes of their values, at most.
 const IN_FLIGHT_MAX: usize = 256;
 const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
@@ -193,13 +191,13 @@ fn receive_all(client: &mut Client, loaded: &mut Loaded) -> Result<(), CommandEr
     refused.map_or(Ok(()), |reason| Err(failure(Error::Refused(reason))))
 }
 
-/// The seconds from now to a deadline, rounded up: 0 for none, and `None` for a deadline that has passed.
-fn ttl(deadline_millis: Option<u64>, now: u64) -> Option<u32> {
+/// The time from now to a deadline, at most the longest TTL. `None` for a deadline that has passed.
+fn ttl(deadline_millis: Option<u64>, now: u64) -> Option<Ttl> {
     let Some(deadline) = deadline_millis else {
-        return Some(0);
+        return Some(Ttl::NONE);
     };
     let remaining = deadline.checked_sub(now).filter(|&remaining| remaining > 0)?;
-    Some(u32::try_from(remaining.div_ceil(MILLIS)).unwrap_or(u32::MAX))
+    Some(Ttl::from_millis(remaining).unwrap_or(Ttl::MAX))
 }
 
 #[cfg(test)]
@@ -207,10 +205,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_never_early_and_at_most_a_second_late() {
-        assert_eq!(ttl(None, 5), Some(0));
+    fn what_is_left_of_a_deadline_is_kept_to_the_millisecond() {
+        assert_eq!(ttl(None, 5), Some(Ttl::NONE));
         assert_eq!((ttl(Some(1), 1), ttl(Some(1), 2)), (None, None));
-        assert_eq!((ttl(Some(1_001), 1), ttl(Some(1_002), 1)), (Some(1), Some(2)));
-        assert_eq!(ttl(Some(u64::MAX), 0), Some(u32::MAX));
+        assert_eq!((ttl(Some(1_001), 1), ttl(Some(1_502), 1)), (Ttl::from_millis(1_000), Ttl::from_millis(1_501)));
+        assert_eq!(ttl(Some(2), 1), Ttl::from_millis(1));
+        assert_eq!(ttl(Some(u64::MAX), 0), Some(Ttl::MAX));
     }
 }

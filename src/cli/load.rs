@@ -14,7 +14,9 @@ use serde_json::json;
 use super::CommandError;
 use super::endpoint::Connect;
 use super::operand::{Hex, TableOperand, table};
+use super::time_to_live::some_time_to_live;
 use super::watch::stop_on_signals;
+use crate::clock::Ttl;
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
@@ -77,9 +79,9 @@ pub(super) struct LoadFlags {
     /// Bytes of a value, or a range such as 10-1000
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = sizes)]
     value_size: Sizes,
-    /// Time to live of the writes that have one, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
-    ttl: u32,
+    /// Time to live of the writes that have one: seconds, or a number with a unit such as 1500ms or 12h
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = some_time_to_live())]
+    ttl: Ttl,
     /// Share of the writes that have a time to live, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     ttl_share: u32,
@@ -152,6 +154,9 @@ impl LoadFlags {
         let credentials = self.server.login.credentials()?;
         if self.protocol != ProtocolName::Kv && !matches!(credentials, Credentials::None) {
             return Err(CommandError::Usage("--user and --curve-key are for Spindle's own protocol alone".to_owned()));
+        }
+        if self.protocol == ProtocolName::Memcached && self.ttl.whole_secs().is_none() {
+            return Err(CommandError::Usage("memcached has times to live of whole seconds alone".to_owned()));
         }
         let address = self.server.connect.strip_prefix("tcp://").map(str::to_owned);
         let address =
@@ -352,6 +357,7 @@ mod tests {
     fn flags_become_a_plan() {
         let closed = plan(&[]);
         assert_eq!((closed.address.as_str(), closed.depth, closed.rates.len()), ("127.0.0.1:5555", 1, 0));
+        assert_eq!(plan(&["--ttl", "1500ms"]).work.ttl.millis(), 1_500);
         let open = plan(&["--rate", "1000,2e3", "--value-size", "1-9", "--ttl-share", "25"]);
         assert_eq!((open.depth, open.rates), (1024, vec![1_000.0, 2_000.0]));
         assert_eq!((open.work.value_bytes, open.work.ttl_share), (1..=9, 0.25));
@@ -365,16 +371,19 @@ mod tests {
             ["--depth", "0"],
             ["--mix", "fetch=1"],
             ["--keys", "0"],
-            ["--key-size", "65"],
+            ["--key-size", "4097"],
             ["--value-size", "9-1"],
             ["--seconds", "0"],
             ["--warm-up", "-1"],
             ["--ttl-share", "101"],
+            ["--ttl", "0"],
             ["--connections", "0"],
             ["--distribution", "normal"],
         ] {
             assert!(LoadArguments::try_parse_from([&["load"][..], &arguments].concat()).is_err(), "{arguments:?}");
         }
+        let brief = LoadArguments::try_parse_from(["load", "--protocol", "memcached", "--ttl", "1500ms"]).unwrap();
+        assert!(matches!(brief.flags.into_plan(), Err(CommandError::Usage(_))));
         let over_ipc = LoadArguments::try_parse_from(["load", "--connect", "ipc:///tmp/x"]).unwrap();
         assert!(matches!(over_ipc.flags.into_plan(), Err(CommandError::Usage(_))));
     }

@@ -46,6 +46,7 @@ mod show;
 mod slow;
 mod store_flags;
 mod task;
+mod time_to_live;
 mod tls_flags;
 mod top;
 mod user;

@@ -1,11 +1,6 @@
-//! Whole numbers as typed: times to live, versions, and numbers to add.
+//! Whole numbers as typed: versions, and numbers to add.
 
 use clap::builder::{StringValueParser, TypedValueParser};
-
-/// Parses a time to live in seconds. Zero is "none".
-pub(super) fn seconds_to_live() -> impl TypedValueParser<Value = u32> {
-    whole("a time to live is 0 to 4294967295 whole seconds")
-}
 
 /// Parses the version of an element.
 pub(super) fn version() -> impl TypedValueParser<Value = u64> {
@@ -39,18 +34,20 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::cli::time_to_live::time_to_live;
+    use crate::clock::Ttl;
 
     #[derive(Debug, Parser)]
     struct Arguments {
         #[arg(value_parser = delta(), allow_negative_numbers = true)]
         delta: i64,
-        #[arg(long, value_parser = seconds_to_live(), allow_negative_numbers = true)]
-        ttl: Option<u32>,
+        #[arg(long, value_parser = time_to_live(), allow_negative_numbers = true)]
+        ttl: Option<Ttl>,
         #[arg(long, value_parser = version(), allow_negative_numbers = true)]
         version: Option<u64>,
     }
 
-    fn parsed(typed: &[&str]) -> Result<(i64, Option<u32>, Option<u64>), String> {
+    fn parsed(typed: &[&str]) -> Result<(i64, Option<Ttl>, Option<u64>), String> {
         let arguments = Arguments::try_parse_from([&["incr"], typed].concat()).map_err(|error| error.to_string())?;
         Ok((arguments.delta, arguments.ttl, arguments.version))
     }
@@ -59,7 +56,7 @@ mod tests {
     fn numbers_to_their_ends_are_taken() {
         assert_eq!(parsed(&["-5"]), Ok((-5, None, None)));
         let ends = ["-9223372036854775808", "--ttl", "4294967295", "--version", "18446744073709551615"];
-        assert_eq!(parsed(&ends), Ok((i64::MIN, Some(u32::MAX), Some(u64::MAX))));
+        assert_eq!(parsed(&ends), Ok((i64::MIN, Some(Ttl::from_secs(u32::MAX)), Some(u64::MAX))));
     }
 
     #[test]
@@ -68,8 +65,8 @@ mod tests {
             (&["abc"][..], "the number to add is a whole number"),
             (&["1.5"], "the number to add is a whole number"),
             (&["9223372036854775808"], "the number to add is a whole number"),
-            (&["1", "--ttl", "-1"], "a time to live is 0 to 4294967295 whole seconds"),
-            (&["1", "--ttl", "1h"], "a time to live is 0 to 4294967295 whole seconds"),
+            (&["1", "--ttl", "-1"], "a time to live is a whole number of seconds, or of ms"),
+            (&["1", "--ttl", "1w"], "a time to live is a whole number of seconds, or of ms"),
             (&["1", "--version", "-1"], "a version is a whole number"),
         ] {
             let refused = parsed(typed);

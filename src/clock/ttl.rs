@@ -18,7 +18,7 @@ use crate::limits::TTL_MILLIS_MAX;
 /// assert_eq!(Ttl::from_millis(1 << 42), None);
 /// assert_eq!(Ttl::from_duration(Duration::from_micros(1_001)).map(Ttl::millis), Some(2));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl {
     /// The milliseconds and one more, so that an `Option<Ttl>` has the size of a number.
     successor: NonZero<u64>,
@@ -67,7 +67,7 @@ impl Ttl {
     #[expect(clippy::cast_possible_truncation, reason = "compared before")]
     pub const fn whole_secs(self) -> Option<u32> {
         let seconds = self.millis() / MILLIS_PER_SECOND;
-        let is_whole = self.millis() % MILLIS_PER_SECOND == 0 && seconds <= u32::MAX as u64;
+        let is_whole = self.millis().is_multiple_of(MILLIS_PER_SECOND) && seconds <= u32::MAX as u64;
         if is_whole { Some(seconds as u32) } else { None }
     }
 }

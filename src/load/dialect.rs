@@ -191,6 +191,7 @@ fn push_number(out: &mut Vec<u8>, number: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Ttl;
     use crate::load::{Distribution, Mix};
 
     pub(super) fn work(key_bytes: usize) -> Workload {
@@ -200,7 +201,7 @@ mod tests {
             key_bytes,
             distribution: Distribution::Uniform,
             value_bytes: 0..=30,
-            ttl: 9,
+            ttl: Ttl::from_secs(9),
             ttl_share: 0.0,
             many: 2,
             seed: 0,
@@ -208,7 +209,7 @@ mod tests {
     }
 
     /// The bytes of a dialect for this request, escaped.
-    pub(super) fn written(dialect: &mut Dialect, verb: RequestKind, ttl: Option<u32>) -> String {
+    pub(super) fn written(dialect: &mut Dialect, verb: RequestKind, ttl: Option<Ttl>) -> String {
         let work = work(3);
         let mut out = Vec::new();
         let ask = LoadRequest { verb, key: 99, value_bytes: 4, ttl };

@@ -37,6 +37,7 @@ pub use phase::{Observer, run};
 pub use record::{PhaseReport, Second, VerbReport};
 pub use source::{Distribution, Mix, RequestKind};
 
+use crate::clock::Ttl;
 use crate::zmtp::Credentials;
 
 /// The plan of a run.
@@ -87,8 +88,8 @@ pub struct Workload {
     pub distribution: Distribution,
     /// Bytes of a value, evenly distributed.
     pub value_bytes: std::ops::RangeInclusive<usize>,
-    /// Time to live of the writes that have one, in seconds.
-    pub ttl: u32,
+    /// Time to live of the writes that have one.
+    pub ttl: Ttl,
     /// Share of the writes that have a time to live, 0 to 1.
     pub ttl_share: f64,
     /// Keys of a GET_MANY.

@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 
 use super::Workload;
+use crate::clock::Ttl;
 
 /// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -164,8 +165,8 @@ pub(super) struct LoadRequest {
     pub(super) key: u32,
     /// Bytes of the value of a write.
     pub(super) value_bytes: usize,
-    /// Time to live of a write in seconds, if it has one.
-    pub(super) ttl: Option<u32>,
+    /// Time to live of a write, if it has one.
+    pub(super) ttl: Option<Ttl>,
 }
 
 /// The source of requests: endless, or each key once.
@@ -245,7 +246,7 @@ mod tests {
             key_bytes: 16,
             distribution: Distribution::Uniform,
             value_bytes: 64..=64,
-            ttl: 10,
+            ttl: Ttl::from_secs(10),
             ttl_share: 0.0,
             many: 16,
             seed: 1,
@@ -319,7 +320,7 @@ mod tests {
             (10..=20).collect::<Vec<_>>()
         );
         let lives = counted(&mut source, |ask| ask.ttl);
-        assert!(lives[&Some(10)].abs_diff(25_000) < 1_000);
+        assert!(lives[&Some(Ttl::from_secs(10))].abs_diff(25_000) < 1_000);
     }
 
     #[test]

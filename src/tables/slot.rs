@@ -1,7 +1,7 @@
 //! The slot: the place of one element, its versioned entries, and the CAS that changes it.
 //!
-//! All `unsafe` code of the tables is in this file, `slot/entry.rs`, `slot/handle.rs`, `slot/deadline.rs`,
-//! `slot/key.rs`, `slot/free_list.rs`, `slot/cell.rs`, `slot/arc_cell.rs` and `slot/ring.rs`. These files know no tables, threads,
+//! All `unsafe` code of the tables is in this file, `slot/entry.rs`, `slot/handle.rs`, `slot/key.rs`, `slot/deadline.rs`,
+//! `slot/free_list.rs`, `slot/cell.rs`, `slot/arc_cell.rs` and `slot/ring.rs`. These files know no tables, threads,
 //! queues or time, and they never wait, but for the lock of the extensions.
 //!
 //! # Memory
@@ -91,7 +91,6 @@ use super::sync::{AtomicPtr, AtomicU32, Ordering};
 pub(super) use announced::Announced;
 pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
-use deadline::DEADLINE_BYTES;
 pub(super) use deadline::EXTENSION_BYTES;
 pub(super) use entry::VERSION_BITS;
 #[cfg(test)]
@@ -143,7 +142,7 @@ const REFERENCE: u32 = 0b10_0000;
 const _: () = assert!(CHANGES_MAX < 1 << ANNOUNCED_BITS && CHANGES_MAX < (u32::MAX / REFERENCE / 4) as usize);
 const _: () = assert!(align_of::<Entry>() > TAG);
 #[cfg(not(all(test, feature = "models")))]
-const _: () = assert!(SLOT_HEADER_BYTES == 16 && DEADLINE_BYTES == 16);
+const _: () = assert!(SLOT_HEADER_BYTES == 16 && deadline::DEADLINE_BYTES == 16);
 
 /// The place of one element. A deadline part may follow in the same allocation, and the key's bytes follow in any case.
 #[repr(C)]

@@ -16,8 +16,8 @@
 
 use std::collections::HashSet;
 
-/// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
+use spindle::clock::Ttl;
+
 /// Nanoseconds in a millisecond, to which deadlines are rounded up and readings of the clock down.
 const MILLI: u64 = 1_000_000;
 
@@ -27,26 +27,26 @@ pub(crate) type Value = u64;
 /// Set in the value of a counter. The other bits are its number.
 pub(crate) const COUNTER: Value = 1 << 63;
 
-/// The request. TTLs are seconds: `None` keeps the deadline, `Some(0)` removes it.
+/// The request. A TTL of `None` keeps the deadline, [`Ttl::NONE`] removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     CreateTable,
     DeleteTable,
-    Update(Value, Option<u32>),
+    Update(Value, Option<Ttl>),
     /// A pair of an UPDATE_MANY, except its last one. A refusal because of the missing table may have come at a later
     /// pair.
-    Pair(Value, Option<u32>),
+    Pair(Value, Option<Ttl>),
     Delete,
     /// A key of a DELETE_MANY, except its last one. As [`Request::Pair`].
     DeletePart,
     Get,
     GetEntry,
-    CompareAndSwap(u64, Value, Option<u32>),
+    CompareAndSwap(u64, Value, Option<Ttl>),
     CompareAndDelete(u64),
-    Touch(u32),
-    GetAndTouch(u32),
+    Touch(Ttl),
+    GetAndTouch(Ttl),
     /// Adds 1. The TTL is for an element that this request makes.
-    Increment(Option<u32>),
+    Increment(Option<Ttl>),
 }
 
 /// The answer.
@@ -99,8 +99,8 @@ struct Window {
 }
 
 impl Window {
-    fn of_write(span: &Span, seconds: u32) -> Self {
-        let ttl = u64::from(seconds) * SECOND;
+    fn of_write(span: &Span, ttl: Ttl) -> Self {
+        let ttl = ttl.millis() * MILLI;
         Self { earliest: span.clock_min + ttl, latest: span.clock_max + ttl + MILLI }
     }
 
@@ -295,11 +295,11 @@ fn apply_to_absent(model: &Model, operation: &Operation) -> Option<Model> {
 }
 
 /// The deadline after a write with this TTL.
-fn new_deadline(kept: Option<Window>, ttl: Option<u32>, span: &Span) -> Option<Window> {
+fn new_deadline(kept: Option<Window>, ttl: Option<Ttl>, span: &Span) -> Option<Window> {
     match ttl {
         None => kept,
-        Some(0) => None,
-        Some(seconds) => Some(Window::of_write(span, seconds)),
+        Some(Ttl::NONE) => None,
+        Some(ttl) => Some(Window::of_write(span, ttl)),
     }
 }
 

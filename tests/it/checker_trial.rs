@@ -2,6 +2,8 @@
 //!
 //! Times are milliseconds. Every history starts with a table created from 0 to 1, unless it says otherwise.
 
+use spindle::clock::Ttl;
+
 use crate::checker::{Answer, COUNTER, Operation, Request, Span, is_linearizable};
 
 use Answer::{
@@ -51,9 +53,9 @@ fn what_happens_one_after_the_other_is_accepted() {
         (10, 11, Get, KeyNotFound),
         (20, 21, Update(1, None), Done),
         (30, 31, GetEntry, Entry(1, 7, None)),
-        (40, 41, CompareAndSwap(7, 2, Some(1)), Swapped(8)),
+        (40, 41, CompareAndSwap(7, 2, Some(Ttl::from_secs(1))), Swapped(8)),
         (50, 51, GetEntry, Entry(2, 8, Some(990))),
-        (60, 61, Touch(0), Done),
+        (60, 61, Touch(Ttl::NONE), Done),
         (70, 71, GetEntry, Entry(2, 9, None)),
         (80, 81, CompareAndDelete(9), Value(2)),
         (90, 91, CompareAndSwap(9, 3, None), VersionMismatch(0)),
@@ -127,18 +129,18 @@ fn a_mismatch_where_the_version_fits_is_rejected() {
 
 #[test]
 fn a_value_that_rises_after_its_expiry_is_rejected() {
-    let expired = [(10, 11, Update(1, Some(1)), Done), (1_020, 1_021, Get, KeyNotFound)];
+    let expired = [(10, 11, Update(1, Some(Ttl::from_secs(1))), Done), (1_020, 1_021, Get, KeyNotFound)];
     accepts(&expired);
     rejects(&[&expired[..], &[(1_030, 1_031, Get, Value(1))]].concat());
     // Both reads are in the window of the deadline: gone is gone.
-    let early = [(10, 21, Update(1, Some(1)), Done), (1_012, 1_013, Get, KeyNotFound)];
+    let early = [(10, 21, Update(1, Some(Ttl::from_secs(1))), Done), (1_012, 1_013, Get, KeyNotFound)];
     accepts(&early);
     rejects(&[&early[..], &[(1_014, 1_015, Get, Value(1))]].concat());
 }
 
 #[test]
 fn a_read_of_an_expired_value_is_rejected() {
-    let written = (10, 11, Update(1, Some(1)), Done);
+    let written = (10, 11, Update(1, Some(Ttl::from_secs(1))), Done);
     rejects(&[written, (1_013, 1_014, Get, Value(1))]);
     rejects(&[written, (1_013, 1_014, Delete, Value(1))]);
     accepts(&[written, (1_005, 1_014, Get, Value(1))]);
@@ -146,7 +148,7 @@ fn a_read_of_an_expired_value_is_rejected() {
 
 #[test]
 fn an_expiry_before_the_deadline_is_rejected() {
-    let written = (10, 11, Update(1, Some(1)), Done);
+    let written = (10, 11, Update(1, Some(Ttl::from_secs(1))), Done);
     rejects(&[written, (900, 1_009, Get, KeyNotFound)]);
     accepts(&[written, (900, 1_010, Get, KeyNotFound)]);
 }
@@ -154,15 +156,15 @@ fn an_expiry_before_the_deadline_is_rejected() {
 #[test]
 fn an_expiry_of_what_has_no_deadline_is_rejected() {
     rejects(&[(10, 11, Update(1, None), Done), (9_000, 9_001, Get, KeyNotFound)]);
-    let touched = [(10, 11, Update(1, Some(1)), Done), (20, 21, Touch(0), Done)];
+    let touched = [(10, 11, Update(1, Some(Ttl::from_secs(1))), Done), (20, 21, Touch(Ttl::NONE), Done)];
     rejects(&[&touched[..], &[(9_000, 9_001, Get, KeyNotFound)]].concat());
 }
 
 #[test]
 fn a_touch_or_a_write_that_moves_no_deadline_is_rejected() {
-    let written = (10, 11, Update(1, Some(1)), Done);
-    rejects(&[written, (500, 501, Touch(5), Done), (1_100, 1_101, Get, KeyNotFound)]);
-    rejects(&[written, (500, 501, Update(2, Some(5)), Done), (1_100, 1_101, Get, KeyNotFound)]);
+    let written = (10, 11, Update(1, Some(Ttl::from_secs(1))), Done);
+    rejects(&[written, (500, 501, Touch(Ttl::from_secs(5)), Done), (1_100, 1_101, Get, KeyNotFound)]);
+    rejects(&[written, (500, 501, Update(2, Some(Ttl::from_secs(5))), Done), (1_100, 1_101, Get, KeyNotFound)]);
     // Without a TTL the deadline stays.
     rejects(&[written, (500, 501, Update(2, None), Done), (1_100, 1_101, Get, Value(2))]);
     rejects(&[written, (500, 501, CompareAndSwap(3, 2, None), Swapped(4)), (1_100, 1_101, Get, Value(2))]);
@@ -170,14 +172,14 @@ fn a_touch_or_a_write_that_moves_no_deadline_is_rejected() {
 
 #[test]
 fn a_write_after_the_expiry_that_keeps_the_old_deadline_is_rejected() {
-    let expired = [(10, 11, Update(1, Some(1)), Done), (1_020, 1_021, Update(2, None), Done)];
+    let expired = [(10, 11, Update(1, Some(Ttl::from_secs(1))), Done), (1_020, 1_021, Update(2, None), Done)];
     rejects(&[&expired[..], &[(1_030, 1_031, Get, KeyNotFound)]].concat());
     accepts(&[&expired[..], &[(9_030, 9_031, Get, Value(2))]].concat());
 }
 
 #[test]
 fn a_remaining_time_that_does_not_fit_the_deadline_is_rejected() {
-    let written = (10, 11, Update(1, Some(1)), Done);
+    let written = (10, 11, Update(1, Some(Ttl::from_secs(1))), Done);
     rejects(&[written, (500, 501, GetEntry, Entry(1, 3, Some(900)))]);
     rejects(&[written, (500, 501, GetEntry, Entry(1, 3, None))]);
     rejects(&[(10, 11, Update(1, None), Done), (500, 501, GetEntry, Entry(1, 3, Some(900)))]);
@@ -210,7 +212,7 @@ fn a_version_that_repeats_or_falls_is_rejected() {
 
 #[test]
 fn a_version_that_repeats_after_deletion_or_expiry_or_in_a_new_table_is_rejected() {
-    let created = (10, 11, CompareAndSwap(0, 1, Some(1)), Swapped(5));
+    let created = (10, 11, CompareAndSwap(0, 1, Some(Ttl::from_secs(1))), Swapped(5));
     let again = |at| (at, at + 1, CompareAndSwap(0, 2, None), Swapped(5));
     rejects(&[created, (20, 21, Delete, Value(1)), again(30)]);
     rejects(&[created, again(1_020)]);
@@ -247,13 +249,13 @@ fn two_creations_of_one_table_are_rejected() {
 fn an_answer_of_another_request_is_rejected() {
     rejects(&[(10, 11, Update(1, None), Done), (20, 21, Get, Done)]);
     rejects(&[(10, 11, Update(1, None), KeyNotFound)]);
-    rejects(&[(10, 11, Touch(1), Done)]);
+    rejects(&[(10, 11, Touch(Ttl::from_secs(1)), Done)]);
 }
 
 #[test]
 fn a_touch_that_keeps_the_version_is_rejected() {
     let swapped = (10, 11, CompareAndSwap(0, 1, None), Swapped(7));
-    let touched = (20, 21, Touch(0), Done);
+    let touched = (20, 21, Touch(Ttl::NONE), Done);
     rejects(&[swapped, touched, (30, 31, GetEntry, Entry(1, 7, None))]);
     accepts(&[swapped, touched, (30, 31, GetEntry, Entry(1, 8, None))]);
 }
@@ -277,18 +279,18 @@ fn a_sum_that_was_counted_twice_is_rejected() {
     rejects(&[(10, 11, Update(1, None), Done), (20, 21, Increment(None), Counted(2, 8))]);
     rejects(&[(10, 11, Increment(None), Counted(COUNTER | 2, 7))]);
     // The deadline of the first one stays.
-    let short = (10, 11, Increment(Some(1)), Counted(COUNTER | 1, 7));
-    let next = (500, 501, Increment(Some(5)), Counted(COUNTER | 2, 8));
+    let short = (10, 11, Increment(Some(Ttl::from_secs(1))), Counted(COUNTER | 1, 7));
+    let next = (500, 501, Increment(Some(Ttl::from_secs(5))), Counted(COUNTER | 2, 8));
     rejects(&[short, next, (1_100, 1_101, Get, Value(COUNTER | 2))]);
     accepts(&[short, next, (1_100, 1_101, Increment(None), Counted(COUNTER | 1, 10))]);
 }
 
 #[test]
 fn a_value_that_is_touched_and_another_is_rejected() {
-    let written = (10, 11, Update(1, Some(1)), Done);
-    accepts(&[written, (500, 501, GetAndTouch(5), Value(1)), (1_100, 1_101, Get, Value(1))]);
-    rejects(&[written, (500, 501, GetAndTouch(5), Value(2))]);
-    rejects(&[written, (500, 501, GetAndTouch(5), Value(1)), (1_100, 1_101, Get, KeyNotFound)]);
+    let written = (10, 11, Update(1, Some(Ttl::from_secs(1))), Done);
+    accepts(&[written, (500, 501, GetAndTouch(Ttl::from_secs(5)), Value(1)), (1_100, 1_101, Get, Value(1))]);
+    rejects(&[written, (500, 501, GetAndTouch(Ttl::from_secs(5)), Value(2))]);
+    rejects(&[written, (500, 501, GetAndTouch(Ttl::from_secs(5)), Value(1)), (1_100, 1_101, Get, KeyNotFound)]);
 }
 
 #[test]
@@ -322,7 +324,7 @@ fn a_version_that_is_learnt_late_decides_an_earlier_order() {
 fn a_write_that_is_past_its_deadline_when_it_takes_effect_is_accepted() {
     // It read the clock early and was held up: no read saw the value.
     accepts(&[
-        (10, 3_000, Update(1, Some(1)), Done),
+        (10, 3_000, Update(1, Some(Ttl::from_secs(1))), Done),
         (2_000, 2_001, Get, KeyNotFound),
         (3_010, 3_011, Get, KeyNotFound),
     ]);
@@ -331,7 +333,7 @@ fn a_write_that_is_past_its_deadline_when_it_takes_effect_is_accepted() {
 #[test]
 fn an_expiry_in_the_midst_of_a_race_is_accepted() {
     accepts(&[
-        (10, 11, Update(1, Some(1)), Done),
+        (10, 11, Update(1, Some(Ttl::from_secs(1))), Done),
         (1_000, 1_020, Update(2, None), Done),
         (1_005, 1_030, Get, KeyNotFound),
         (1_030, 1_031, GetEntry, Entry(2, 9, None)),
@@ -339,7 +341,7 @@ fn an_expiry_in_the_midst_of_a_race_is_accepted() {
     ]);
     // The same, but the update came in time and kept the deadline.
     accepts(&[
-        (10, 11, Update(1, Some(1)), Done),
+        (10, 11, Update(1, Some(Ttl::from_secs(1))), Done),
         (1_000, 1_020, Update(2, None), Done),
         (1_005, 1_030, Get, KeyNotFound),
         (1_031, 1_040, Get, KeyNotFound),

@@ -230,7 +230,7 @@ fn arguments_are_bytes_in_hexadecimal_only_with_hex() {
     run(&["cas", "t", "0x6b", &version["version"].to_string(), "0x31", "--hex"]);
     assert_eq!(run(&["incr", "0x74", "0x6b", "--hex"]), "2\n");
     assert_eq!(run(&["tables", "--hex"]), "2 elements  0x74\n");
-    assert_eq!(run(&["touch", "t", "0x6b", "--hex", "--ttl", "600"]), "OK\n");
+    assert_eq!(run(&["touch", "t", "0x6b", "--hex", "--ttl", "10m"]), "OK\n");
     assert_eq!(run(&["delete", "t", "0x6b", "--hex"]), "0x32\n");
     let odd = spindle(&["get", "t", "0x6", "--hex", "--connect", server.kv()]);
     let said = String::from_utf8(odd.stderr).unwrap();

@@ -138,15 +138,14 @@ def chapter_versions(kv):
 
 
 def chapter_ttls(kv):
-    """Both byte orders, what keeps and what moves a deadline, and expiry that is never early."""
+    """Seconds in both byte orders, milliseconds, what keeps and what moves a deadline, and expiry that is never early."""
     c = Client(kv)
     c.ok(CREATE_TABLE, b"t")
 
     def remaining(*update, at_most):
         c.ok(*update)
         left = c.entry(b"t", b"k")[2]
-        # Deadlines are rounded up to a millisecond.
-        assert at_most - 20_000 < left <= at_most + 1, (show(list(update)), left)
+        assert at_most - 20_000 < left <= at_most, (show(list(update)), left)
 
     for seconds in [100, 255, 256, 65_536, 2**24, 2**31, 2**32 - 1]:
         for encoded in [be(seconds), le(seconds)]:
@@ -155,9 +154,23 @@ def chapter_ttls(kv):
             remaining(UPDATE_MANY, b"t", encoded, b"k", b"v", at_most=seconds * 1000)
             version = be(c.entry(b"t", b"k")[1])
             remaining(COMPARE_AND_SWAP, b"t", b"k", version, b"v", encoded, at_most=seconds * 1000)
+    for count in [20_001, 2**32, 2**42 - 1]:
+        encoded = millis(count)
+        remaining(UPDATE, b"t", b"k", b"v", encoded, at_most=count)
+        remaining(TOUCH, b"t", b"k", encoded, at_most=count)
+        remaining(UPDATE_MANY, b"t", encoded, b"k", b"v", at_most=count)
+        version = be(c.entry(b"t", b"k")[1])
+        remaining(COMPARE_AND_SWAP, b"t", b"k", version, b"v", encoded, at_most=count)
+        c.expect([OK, b"v"], GET_AND_TOUCH, b"t", b"k", millis(count))
+        c.ok(DELETE, b"t", b"k")
+        remaining(INCREMENT, b"t", b"k", be(1), encoded, at_most=count)
+    c.ok(UPDATE, b"t", b"k", b"v", millis(0))
+    check(c.entry(b"t", b"k")[2], FOREVER)
     # 2^32 does not fit; read as little-endian it is 2^24.
     remaining(UPDATE, b"t", b"k", b"v", be(2**32), at_most=2**24 * 1000)
-    for bad in [b"", b"\1", be(1)[1:], be(1) + b"\0", b"\1\0\0\0\0\0\0\1", be(2**64 - 1), be(2**63 + 1)]:
+    bad_millis = [millis(2**42), millis(2**64 - 1), b"\1" + le(1500), b"\2" + be(1500), millis(1) + b"\0"]
+    bad_seconds = [b"", b"\1", be(1)[1:], be(1) + b"\0", b"\1\0\0\0\0\0\0\1", be(2**64 - 1), be(2**63 + 1)]
+    for bad in bad_seconds + bad_millis:
         c.expect(error("BAD TTL"), UPDATE, b"t", b"k", b"v", bad)
         c.expect(error("BAD TTL"), TOUCH, b"t", b"k", bad)
         c.expect(error("BAD TTL"), COMPARE_AND_SWAP, b"t", b"k", be(0), b"v", bad)
@@ -183,14 +196,15 @@ def chapter_ttls(kv):
     c.ok(DELETE, b"t", b"k")
     c.ok(UPDATE, b"t", b"k", b"v")
     check(c.entry(b"t", b"k")[2], FOREVER, "a new element has no deadline")
-    # An element is there until its second is over, and then for no command.
-    start = time.monotonic()
-    c.ok(UPDATE, b"t", b"k", b"v", be(1))
-    version = be(c.entry(b"t", b"k")[1])
-    while c.ask(GET, b"t", b"k") == [OK, b"v"]:
-        pass
-    assert time.monotonic() - start >= 1.0, "an element has expired early"
-    assert time.monotonic() - start < 20.0, "an element has not expired"
+    # An element is there until its time is over, and then for no command.
+    c.ok(DELETE, b"t", b"k")
+    for ttl, seconds in [(millis(1), 0.001), (millis(1500), 1.5), (be(1), 1.0)]:
+        start = time.monotonic()
+        [version] = c.ok(COMPARE_AND_SWAP, b"t", b"k", be(0), b"v", ttl)
+        while c.ask(GET, b"t", b"k") == [OK, b"v"]:
+            pass
+        assert time.monotonic() - start >= seconds, "an element has expired early"
+        assert time.monotonic() - start < 20.0, "an element has not expired"
     c.expect(error("KEY NOT FOUND"), GET, b"t", b"k")
     c.expect(error("KEY NOT FOUND"), GET_ENTRY, b"t", b"k")
     c.expect(error("KEY NOT FOUND"), TOUCH, b"t", b"k", be(5))

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::{Client, Error, Subscriber};
 use spindle::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
 
@@ -62,7 +63,7 @@ fn elements_are_written_read_and_deleted_at_their_edges() {
         assert_eq!(client.delete(b"t", key), refused(Reason::KeyNotFound));
         assert_eq!(client.get(b"t", key), refused(Reason::KeyNotFound));
         assert_eq!(client.get_entry(b"t", key), refused(Reason::KeyNotFound));
-        assert_eq!(client.touch(b"t", key, 1), refused(Reason::KeyNotFound));
+        assert_eq!(client.touch(b"t", key, Ttl::from_secs(1)), refused(Reason::KeyNotFound));
         assert_eq!(client.compare_and_delete(b"t", key, 1), refused(ABSENT));
     }
     let (long_key, long_value) = ([0; 65], [0; 1025]);
@@ -82,14 +83,14 @@ fn a_swap_needs_the_version_that_is_there() {
     let first = client.compare_and_swap(b"t", b"k", 0, b"1", None).unwrap();
     let mismatch = |current| refused(Reason::VersionMismatch { current });
     assert_eq!(client.compare_and_swap(b"t", b"k", 0, b"no", None), mismatch(first));
-    let second = client.compare_and_swap(b"t", b"k", first, b"2", Some(60)).unwrap();
+    let second = client.compare_and_swap(b"t", b"k", first, b"2", Some(Ttl::from_secs(60))).unwrap();
     assert!(second > first);
     assert_eq!(client.compare_and_delete(b"t", b"k", first), mismatch(second).map(|_: u64| vec![]));
     let entry = client.get_entry(b"t", b"k").unwrap();
     assert_eq!((entry.value.as_slice(), entry.version), (&b"2"[..], second));
     // Deadlines are rounded up to a millisecond.
     assert!(entry.remaining_millis.is_some_and(|left| left <= 60_000));
-    client.touch(b"t", b"k", 0).unwrap();
+    client.touch(b"t", b"k", Ttl::NONE).unwrap();
     let touched = client.get_entry(b"t", b"k").unwrap();
     assert_eq!((touched.value.as_slice(), touched.remaining_millis), (&b"2"[..], None));
     assert!(touched.version > second, "a touch is a change");
@@ -108,7 +109,7 @@ fn many_are_read_and_written_at_once() {
     let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     assert_eq!(client.update_many(b"t", None, &pairs), refused(Reason::BadRequest));
     assert_eq!(client.update_many(b"t", None, &[]), refused(Reason::BadRequest));
-    assert_eq!(client.update_many(b"t", Some(60), &pairs[..1024]), Ok(()));
+    assert_eq!(client.update_many(b"t", Some(Ttl::from_secs(60)), &pairs[..1024]), Ok(()));
     assert_eq!(client.get_many(b"t", &names), refused(Reason::BadRequest));
     let found = client.get_many(b"t", &names[1..]).unwrap();
     assert_eq!(found.len(), 1024);
@@ -167,7 +168,7 @@ fn changes_are_heard_in_order_and_expiries_on_time() {
     while subscriber.receive(Duration::from_millis(20)).unwrap().is_none() {
         client.update(b"t", b"probe", b"", None).unwrap();
     }
-    client.update(b"t", b"k", b"v", Some(1)).unwrap();
+    client.update(b"t", b"k", b"v", Some(Ttl::from_secs(1))).unwrap();
     client.delete(b"t", b"probe").unwrap();
     let mut heard = Vec::new();
     while heard.len() < 3 {

@@ -27,6 +27,11 @@ def le(number):
     return number.to_bytes(8, "little")
 
 
+def millis(number):
+    """The field of a TTL in milliseconds."""
+    return b"\1" + be(number)
+
+
 def signed(number):
     return number.to_bytes(8, "big", signed=True)
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Output;
 
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{ScanFields, ScanRows};
 
@@ -52,7 +53,7 @@ fn a_table_is_dumped_and_loaded_with_its_deadlines() {
     let [mut from, mut to] = [&one, &other].map(|server| Client::connect(server.kv()).unwrap());
     from.create_table(b"t\0").unwrap();
     for number in 0..5_000_u32 {
-        let ttl = if number % 3 == 0 { Some(DAY + number) } else { None };
+        let ttl = if number % 3 == 0 { Ttl::from_millis(u64::from(DAY) * 1_000 + u64::from(number)) } else { None };
         from.update(b"t", &number.to_be_bytes(), &number.to_le_bytes().repeat(9), ttl).unwrap();
     }
     from.update(b"t", b"", b"", None).unwrap();
@@ -81,7 +82,7 @@ fn a_table_is_dumped_and_loaded_with_its_deadlines() {
 
     let said = complaint(&load(&other, &[], &bytes));
     assert!(said.contains("table exists") && said.contains("--merge"), "{said}");
-    to.update(b"t", b"large", b"small", Some(DAY)).unwrap();
+    to.update(b"t", b"large", b"small", Some(Ttl::from_secs(DAY))).unwrap();
     to.update(b"t", b"more", b"stays", None).unwrap();
     assert!(load(&other, &["--merge"], &bytes).status.success());
     let merged = elements(&mut to, b"t");
@@ -100,7 +101,7 @@ fn elements_that_expire_between_dump_and_load_are_gone() {
     let server = Server::start(&[]);
     let mut client = Client::connect(server.kv()).unwrap();
     client.create_table(b"t").unwrap();
-    for (key, ttl) in [(b"brief", Some(3)), (b"stays", None)] {
+    for (key, ttl) in [(b"brief", Some(Ttl::from_secs(3))), (b"stays", None)] {
         client.update(b"t", key, b"v", ttl).unwrap();
     }
     let bytes = dump(&server, "t");

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use spindle::clock::Ttl;
 use spindle::feed::FeedPosition;
 use spindle::protocols::kv::client::{Client, Error, Mirror, MirrorEvent, MirrorMetrics};
 use spindle::protocols::kv::wire::{Reason, Reply, Request, RowMark, ScanFields, ScanRows, TableName};
@@ -114,13 +115,14 @@ fn write(run: &Run, writer: u64) {
         }
         let key = (chance.next() % run.keys).to_be_bytes();
         let value = [&change.to_be_bytes()[..], &vec![b'v'; chance.below(60)]].concat();
+        let brief = Ttl::from_millis(500 + chance.next() % 1_000).unwrap();
         let request = match chance.below(20) {
             0..=1 => Request::Delete { table, key: &key },
-            2 => Request::Touch { table, key: &key, ttl: 1 },
-            3 => Request::Touch { table, key: &key, ttl: 0 },
-            4 => Request::Update { table, key: &key, value: &value, ttl: Some(1) },
-            5 => Request::GetAndTouch { table, key: &key, ttl: 2 },
-            6..=9 => Request::Update { table, key: &key, value: &value, ttl: Some(0) },
+            2 => Request::Touch { table, key: &key, ttl: brief },
+            3 => Request::Touch { table, key: &key, ttl: Ttl::NONE },
+            4 => Request::Update { table, key: &key, value: &value, ttl: Some(brief) },
+            5 => Request::GetAndTouch { table, key: &key, ttl: Ttl::from_secs(2) },
+            6..=9 => Request::Update { table, key: &key, value: &value, ttl: Some(Ttl::NONE) },
             _ => Request::Update { table, key: &key, value: &value, ttl: None },
         };
         client.send(&request).unwrap();
@@ -338,7 +340,7 @@ fn the_commands_print_a_table_its_changes_and_when_that_is_exact() {
     assert!(exact.starts_with("EXACT at 2 of incarnation "), "{exact}");
     let subscribed = || server.stats()["feed"]["subscriptions"].as_u64() == Some(2);
     while !subscribed() {}
-    client.update(b"users", b"bob", b"builder", Some(100)).unwrap();
+    client.update(b"users", b"bob", b"builder", Some(Ttl::from_secs(100))).unwrap();
     client.delete(b"users", b"ada").unwrap();
     let updated = mirror.line();
     assert!(updated.starts_with("UPDATED bob builder version ") && updated.contains(" deadline "), "{updated}");

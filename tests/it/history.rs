@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use spindle::clock::Ttl;
+
 use crate::chance::Chance;
 use crate::checker::{Answer, COUNTER, Operation, Request, Span, Value, is_linearizable};
 
@@ -76,7 +78,7 @@ pub(crate) struct Plan {
     /// One in this many requests creates or deletes a table.
     pub(crate) table_request_every: usize,
     /// TTLs that writes choose from.
-    pub(crate) ttls: &'static [Option<u32>],
+    pub(crate) ttls: &'static [Option<Ttl>],
 }
 
 /// One in this many requests is a GET_MANY, an UPDATE_MANY or a DELETE_MANY.
@@ -248,13 +250,13 @@ impl<'p> Client<'p> {
         match self.chance.below(100) {
             0..16 => Request::Update(self.new_value(), ttl),
             16..25 => Request::Increment(ttl),
-            25..29 => Request::GetAndTouch(ttl.unwrap_or(0)),
+            25..29 => Request::GetAndTouch(ttl.unwrap_or(Ttl::NONE)),
             29..40 => Request::Get,
             40..60 => Request::GetEntry,
             60..70 => Request::Delete,
             70..87 => Request::CompareAndSwap(expected, self.new_value(), ttl),
             87..94 => Request::CompareAndDelete(expected),
-            _ => Request::Touch(ttl.unwrap_or(0)),
+            _ => Request::Touch(ttl.unwrap_or(Ttl::NONE)),
         }
     }
 

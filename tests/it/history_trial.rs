@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use spindle::clock::Ttl;
+
 use crate::checker::{Answer, COUNTER, Request, Span, Value};
 use crate::history::{Ask, Peer, Plan, find_violation, record_round};
 use crate::lock::{Mutex, MutexGuard};
@@ -18,7 +20,7 @@ const PLAN: Plan = Plan {
     lasting: Duration::ZERO,
     batch_max: 1,
     table_request_every: 25,
-    ttls: &[None, None, Some(1), Some(1), Some(0)],
+    ttls: &[None, None, Some(Ttl::from_secs(1)), Ttl::from_millis(750), Some(Ttl::NONE)],
 };
 
 /// How many of the store's seconds pass in a real second.
@@ -187,7 +189,7 @@ impl Store {
 }
 
 impl State {
-    fn write(&mut self, at: (usize, usize), value: Value, ttl: Option<u32>, now: u64, flaw: Flaw) -> u64 {
+    fn write(&mut self, at: (usize, usize), value: Value, ttl: Option<Ttl>, now: u64, flaw: Flaw) -> u64 {
         let old = self.elements.get(&at).copied();
         let floor = self.floors.get(&at).copied().unwrap_or(0);
         let version = match old {
@@ -222,7 +224,7 @@ impl Element {
             }
             _ => {
                 if flaw == Flaw::TouchesOnRead && self.deadline.is_some() {
-                    self.deadline = deadline(Some(1), now, None);
+                    self.deadline = deadline(Some(Ttl::from_secs(1)), now, None);
                 }
                 let stale = flaw == Flaw::ReadsStale && mistake;
                 Answer::Value(if stale { self.before } else { self.value })
@@ -231,11 +233,11 @@ impl Element {
     }
 }
 
-fn deadline(ttl: Option<u32>, now: u64, kept: Option<u64>) -> Option<u64> {
+fn deadline(ttl: Option<Ttl>, now: u64, kept: Option<u64>) -> Option<u64> {
     match ttl {
         None => kept,
-        Some(0) => None,
-        Some(seconds) => Some(now.next_multiple_of(MILLI) + u64::from(seconds) * 1_000 * MILLI),
+        Some(Ttl::NONE) => None,
+        Some(ttl) => Some(now.next_multiple_of(MILLI) + ttl.millis() * MILLI),
     }
 }
 

@@ -93,12 +93,14 @@ fn tables_are_scanned_counted_and_compared_from_the_command_line() {
     good(&["create-table", "t"]);
     assert_eq!(good(&["scan", "t"]), "");
     assert_eq!(good(&["incr", "t", "hits"]), "1\n");
-    assert_eq!(good(&["incr", "t", "hits", "-3", "--ttl", "60"]), "-2\n");
+    assert_eq!(good(&["incr", "t", "hits", "-3", "--ttl", "60s"]), "-2\n");
     let counted = json(&["incr", "t", "hits", "44"]);
     assert_eq!(counted["value"], 42);
     let created = good(&["cas", "t", "owner", "0", "ada"]);
     let version = created.trim().parse::<u64>().unwrap();
-    let swapped = json(&["cas", "t", "owner", created.trim(), "0x00", "--hex", "--ttl", "60"]);
+    let swapped = json(&["cas", "t", "owner", created.trim(), "0x00", "--hex", "--ttl", "90500ms"]);
+    let owner = json(&["get", "t", "owner"]);
+    assert!(owner["remaining_millis"].as_u64().is_some_and(|left| (60_000..=90_500).contains(&left)), "{owner}");
     assert!(swapped["version"].as_u64().unwrap() > version);
     let (status, said) = run(&["cas", "t", "owner", created.trim(), "eve"]);
     let now = format!("version mismatch: it has version {}", swapped["version"]);

@@ -18,7 +18,7 @@ use crate::harness::Server;
 use crate::history::{Ask, Peer, Plan, Tally, bytes_of, check_round, value_of};
 
 /// Some writes keep the deadline, some set it, some remove it.
-const TTLS: &[Option<u32>] = &[None, None, Some(1), Some(1), Some(0)];
+const TTLS: &[Option<Ttl>] = &[None, None, Some(Ttl::from_secs(1)), Ttl::from_millis(750), Some(Ttl::NONE)];
 
 /// The bytes that elements may take: much more than they do.
 const MEMORY: u64 = 1 << 30;
@@ -161,7 +161,7 @@ fn answer_about_many(
     let keys = keys.iter().map(Vec::as_slice);
     if let Request::Update(_, ttl) = ask.request {
         let values = values_of(ask);
-        let deadline = deadline_after(batch.now(), ttl);
+        let deadline = Deadline::after(batch.now(), ttl);
         batch.update_many(&table, deadline, keys.zip(values.iter().map(Vec::as_slice)), progress)?;
         return Ok(vec![Answer::Ok; values.len()]);
     }
@@ -197,7 +197,7 @@ fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn()
     let table = table_name(round, ask.table);
     let key = key_name(ask.key);
     let read = batch.now();
-    let deadline = |ttl| deadline_after(read, ttl);
+    let deadline = |ttl| Deadline::after(read, ttl);
     let done = |()| Answer::Ok;
     let value = |bytes: &[u8]| Answer::Value(value_of(bytes));
     match ask.request {
@@ -220,11 +220,6 @@ fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn()
         }
         Request::Pair(..) | Request::DeletePart => unreachable!("it is recorded, and never asked"),
     }
-}
-
-/// The deadline of a write with this TTL.
-fn deadline_after(now: Now, seconds: Option<u32>) -> Deadline {
-    Deadline::after(now, seconds.map(Ttl::from_secs))
 }
 
 /// The outcome of INCREMENT: the sum and its version.

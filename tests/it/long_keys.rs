@@ -40,6 +40,10 @@ fn elements(client: &mut Client) -> BTreeMap<Vec<u8>, Vec<u8>> {
     }
 }
 
+fn copy_of(mirror: &Mirror) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    mirror.iter().map(|(key, element)| (key.to_vec(), element.value.to_vec())).collect()
+}
+
 #[test]
 fn a_server_takes_keys_up_to_its_limit_with_either_frontend() {
     for frontend in ["queue", "native"] {
@@ -71,20 +75,18 @@ fn a_mirror_and_a_dump_have_long_keys() {
     assert!(mirror.wait_exact(PATIENCE).unwrap());
     client.delete(b"t", &key(255)).unwrap();
     client.update(b"t", &key(300), b"300", None).unwrap();
-    let state = client.feed_state(b"t").unwrap();
-    while mirror.at().is_none_or(|at| at.sequence < state.next.sequence) || !mirror.is_exact() {
-        assert!(mirror.wait_exact(PATIENCE).unwrap());
-        mirror.next(Duration::from_millis(10)).unwrap();
+    let expected = elements(&mut client);
+    while !mirror.is_exact() || copy_of(&mirror) != expected {
+        let event = mirror.next(PATIENCE).unwrap();
+        assert!(event.is_some(), "the changes come within {PATIENCE:?}");
     }
-    let copy: BTreeMap<_, _> = mirror.iter().map(|(key, element)| (key.to_vec(), element.value.to_vec())).collect();
-    assert_eq!(copy, elements(&mut client));
 
     let dump = spindle(&["dump", "t", "--connect", server.kv()]);
     assert!(dump.status.success());
     let other = Server::start(&["--max-key", "4096"]);
     let loaded = spindle_reads(&["load-dump", "--connect", other.kv()], &dump.stdout);
     assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
-    assert_eq!(elements(&mut Client::connect(other.kv()).unwrap()), copy);
+    assert_eq!(elements(&mut Client::connect(other.kv()).unwrap()), expected);
     let small = Server::start(&[]);
     let refused = spindle_reads(&["load-dump", "--connect", small.kv()], &dump.stdout);
     let said = String::from_utf8_lossy(&refused.stderr);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 
+use spindle::clock::Ttl;
 use spindle::protocols::kv::client::{Client, Error, Subscriber};
 use spindle::protocols::kv::wire::{NotificationKind, Reason};
 
@@ -128,11 +129,11 @@ fn one_operation(client: &mut Client, chance: &mut Chance) -> Vec<Place> {
     let (table, key) = (chance.pick(&TABLES), vec![u8::try_from(chance.below(KEYS)).unwrap()]);
     let done = match chance.below(20) {
         0..=8 => client.update(table, &key, b"kept", None).map(|()| true),
-        9..=11 => client.update(table, &key, b"short-lived", Some(1)).map(|()| true),
+        9..=11 => client.update(table, &key, b"short-lived", Some(Ttl::from_secs(1))).map(|()| true),
         12..=14 => client.delete(table, &key).map(|_| false),
         15 | 16 => swap(client, table, &key).map(|()| true),
-        17 if chance.below(2) == 0 => client.touch(table, &key, 1).map(|()| false),
-        17 => client.get_and_touch(table, &key, 1).map(|_| false),
+        17 if chance.below(2) == 0 => client.touch(table, &key, Ttl::from_secs(1)).map(|()| false),
+        17 => client.get_and_touch(table, &key, Ttl::from_secs(1)).map(|_| false),
         _ => return many(client, chance),
     };
     match done {

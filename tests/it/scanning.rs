@@ -180,7 +180,7 @@ fn churn_over_sockets(server: &Server, writer: usize, churn: &Churn) {
         let keys: Vec<Vec<u8>> =
             (0..500).map(|number| format!("{writer} passes {number} {}", round % 9).into_bytes()).collect();
         let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [&key[..], b"value"]).collect();
-        client.update_many(TABLE, chance.pick(&[None, Some(0), Some(1)]), &pairs).unwrap();
+        client.update_many(TABLE, chance.pick(&[None, Some(Ttl::NONE), Some(Ttl::from_secs(1))]), &pairs).unwrap();
         let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         if chance.below(2) == 0 {
             assert_eq!(client.delete_many(TABLE, &names).unwrap().len(), 500);

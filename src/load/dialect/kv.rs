@@ -5,7 +5,7 @@ use super::super::source::{LoadRequest, RequestKind};
 use super::{Payloads, ProtocolViolation, ReplyKind};
 use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
-use crate::protocols::kv::wire::{Command as Code, Request, ScanFields, TableName};
+use crate::protocols::kv::wire::{Command as Code, Request, ScanFields, TableName, TtlField};
 use crate::zmtp::{Part, ZmtpCommand, encode_frame, encode_pong};
 
 const OK: &[u8] = &[1];
@@ -43,7 +43,7 @@ impl KvDialect {
         encode_frame(out, &self.table, true);
         let last_ttl = |out: &mut Vec<u8>| {
             if let Some(ttl) = ttl {
-                encode_frame(out, &u64::from(ttl).to_be_bytes(), false);
+                encode_frame(out, TtlField::new(ttl).bytes(), false);
             }
         };
         match verb {
@@ -163,6 +163,7 @@ mod tests {
     use super::super::Dialect;
     use super::super::tests::{work, written};
     use super::*;
+    use crate::clock::Ttl;
     use crate::protocols::kv::wire::FieldLimits;
 
     fn kv() -> KvDialect {
@@ -176,7 +177,10 @@ mod tests {
         assert_eq!(wrote(RequestKind::Delete, None), r"\x01\x01\x03\x01\x01t\x00\x03099");
         assert_eq!(wrote(RequestKind::Set, None), r"\x01\x01\x02\x01\x01t\x01\x03099\x00\x04abcd");
         let ttl = r"\x00\x08\x00\x00\x00\x00\x00\x00\x00\t";
-        assert_eq!(wrote(RequestKind::Set, Some(9)), [r"\x01\x01\x02\x01\x01t\x01\x03099\x01\x04abcd", ttl].concat());
+        assert_eq!(
+            wrote(RequestKind::Set, Some(Ttl::from_secs(9))),
+            [r"\x01\x01\x02\x01\x01t\x01\x03099\x01\x04abcd", ttl].concat()
+        );
         let cas = r"\x01\x01\x07\x01\x01t\x01\x03099\x01\x08\x00\x00\x00\x00\x00\x00\x00\x07\x00\x04abcd";
         assert_eq!(wrote(RequestKind::Cas, None), cas);
         assert_eq!(wrote(RequestKind::Many, None), r"\x01\x01\n\x01\x01t\x01\x03099\x00\x03000");

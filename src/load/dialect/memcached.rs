@@ -9,6 +9,7 @@
 use super::super::Workload;
 use super::super::source::{LoadRequest, RequestKind};
 use super::{Payloads, ProtocolViolation, ReplyKind, line, number, push_number};
+use crate::clock::Ttl;
 
 const ABSENT: &[u8] = b"KEY NOT FOUND";
 
@@ -27,7 +28,7 @@ pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, ou
             out.extend_from_slice(b"set ");
             out.extend_from_slice(words.key(key));
             out.extend_from_slice(b" 0 ");
-            push_number(out, ttl.map_or(0, |ttl| ttl as usize));
+            push_number(out, ttl.and_then(Ttl::whole_secs).map_or(0, |seconds| seconds as usize));
             out.push(b' ');
             push_number(out, value_bytes);
             out.extend_from_slice(b"\r\n");
@@ -76,7 +77,7 @@ mod tests {
         let wrote = |verb, ttl| written(&mut Dialect::Memcached, verb, ttl);
         assert_eq!(wrote(RequestKind::Get, None), r"get 099\r\n");
         assert_eq!(wrote(RequestKind::Delete, None), r"delete 099\r\n");
-        assert_eq!(wrote(RequestKind::Set, Some(9)), r"set 099 0 9 4\r\nabcd\r\n");
+        assert_eq!(wrote(RequestKind::Set, Some(Ttl::from_secs(9))), r"set 099 0 9 4\r\nabcd\r\n");
         assert_eq!(wrote(RequestKind::Many, None), r"get 099 000\r\n");
     }
 

@@ -33,8 +33,9 @@ pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, ou
             bulk(out, words.key(key));
             bulk(out, words.value(value_bytes));
             if let Some(ttl) = ttl {
-                bulk(out, b"EX");
-                bulk(out, ttl.to_string().as_bytes());
+                let (unit, number) = ttl.whole_secs().map_or((b"PX", ttl.millis()), |secs| (b"EX", u64::from(secs)));
+                bulk(out, unit);
+                bulk(out, number.to_string().as_bytes());
             }
         }
         RequestKind::Many => {
@@ -91,6 +92,7 @@ mod tests {
     use super::super::Dialect;
     use super::super::tests::written;
     use super::*;
+    use crate::clock::Ttl;
 
     #[test]
     fn requests_are_arrays_of_bulk_strings() {
@@ -99,8 +101,12 @@ mod tests {
         assert_eq!(wrote(RequestKind::Delete, None), r"*2\r\n$3\r\nDEL\r\n$3\r\n099\r\n");
         assert_eq!(wrote(RequestKind::Set, None), r"*3\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n");
         assert_eq!(
-            wrote(RequestKind::Set, Some(9)),
+            wrote(RequestKind::Set, Some(Ttl::from_secs(9))),
             r"*5\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n$2\r\nEX\r\n$1\r\n9\r\n"
+        );
+        assert_eq!(
+            wrote(RequestKind::Set, Ttl::from_millis(1_500)),
+            r"*5\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n$2\r\nPX\r\n$4\r\n1500\r\n"
         );
         assert_eq!(wrote(RequestKind::Incr, None), r"*2\r\n$4\r\nINCR\r\n$4\r\nc099\r\n");
         assert_eq!(wrote(RequestKind::Many, None), r"*3\r\n$4\r\nMGET\r\n$3\r\n099\r\n$3\r\n000\r\n");

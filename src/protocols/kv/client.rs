@@ -23,6 +23,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::clock::Ttl;
 pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected, log_in};
 pub use error::Error;
 pub use feed_subscriber::FeedSubscriber;
@@ -69,12 +70,12 @@ pub struct ScannedPage<'c> {
 /// `ipc://@NAME` for a Unix socket without a file. All addresses of a name are tried. [`log_in`] names a user.
 ///
 /// ```no_run
-/// use spindle::{Client, ClientError};
+/// use spindle::{Client, ClientError, Ttl};
 ///
 /// # fn main() -> Result<(), ClientError> {
 /// let mut client = Client::connect("tcp://127.0.0.1:5555")?;
 /// client.create_table(b"users")?;
-/// client.update(b"users", b"ada", b"countess", Some(60))?;
+/// client.update(b"users", b"ada", b"countess", Some(Ttl::from_secs(60)))?;
 /// assert_eq!(client.get(b"users", b"ada")?, b"countess");
 /// # Ok(())
 /// # }
@@ -187,11 +188,11 @@ impl Client {
         self.done(&Request::DeleteTable { table })
     }
 
-    /// UPDATE: adds or replaces an element. `ttl` is in seconds: `None` keeps the deadline, 0 removes it.
+    /// UPDATE: adds or replaces an element. A `ttl` of `None` keeps the deadline, [`Ttl::NONE`] removes it.
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY
-    pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Error> {
+    pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<Ttl>) -> Result<(), Error> {
         let table = TableName::spelt(table);
         self.done(&Request::Update { table, key, value, ttl })
     }
@@ -247,7 +248,7 @@ impl Client {
         key: &[u8],
         expected: u64,
         value: &[u8],
-        ttl: Option<u32>,
+        ttl: Option<Ttl>,
     ) -> Result<u64, Error> {
         let table = TableName::spelt(table);
         match self.call(&Request::CompareAndSwap { table, key, expected, value, ttl })? {
@@ -265,11 +266,11 @@ impl Client {
         self.value(&Request::CompareAndDelete { table, key, expected })
     }
 
-    /// TOUCH: sets the time to live, in seconds. 0 removes it. The element gets a new version.
+    /// TOUCH: sets the time to live. [`Ttl::NONE`] removes it. The element gets a new version.
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND, OUT OF MEMORY
-    pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Error> {
+    pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: Ttl) -> Result<(), Error> {
         let table = TableName::spelt(table);
         self.done(&Request::Touch { table, key, ttl })
     }
@@ -293,7 +294,7 @@ impl Client {
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY, BAD REQUEST (no pairs, or too many)
-    pub fn update_many(&mut self, table: &[u8], ttl: Option<u32>, pairs: &[[&[u8]; 2]]) -> Result<(), Error> {
+    pub fn update_many(&mut self, table: &[u8], ttl: Option<Ttl>, pairs: &[[&[u8]; 2]]) -> Result<(), Error> {
         let table = TableName::spelt(table);
         self.done(&Request::UpdateMany { table, ttl, pairs })
     }
@@ -368,12 +369,12 @@ impl Client {
         })?
     }
 
-    /// INCREMENT: adds `delta` to the decimal number that the value is. An absent element counts as 0, and gets `ttl`,
-    /// in seconds. An element that exists keeps its deadline. Returns the sum and its version.
+    /// INCREMENT: adds `delta` to the decimal number that the value is. An absent element counts as 0, and gets `ttl`.
+    /// An element that exists keeps its deadline. Returns the sum and its version.
     ///
     /// # Errors
     /// TABLE NOT FOUND, NOT A NUMBER, OUT OF RANGE, KEY TOO LONG, OUT OF MEMORY
-    pub fn increment(&mut self, table: &[u8], key: &[u8], delta: i64, ttl: Option<u32>) -> Result<(i64, u64), Error> {
+    pub fn increment(&mut self, table: &[u8], key: &[u8], delta: i64, ttl: Option<Ttl>) -> Result<(i64, u64), Error> {
         let table = TableName::spelt(table);
         match self.call(&Request::Increment { table, key, delta, ttl })? {
             Reply::Sum { sum, version } => Ok((sum, version)),
@@ -385,7 +386,7 @@ impl Client {
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND, OUT OF MEMORY
-    pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<Vec<u8>, Error> {
+    pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], ttl: Ttl) -> Result<Vec<u8>, Error> {
         let table = TableName::spelt(table);
         self.value(&Request::GetAndTouch { table, key, ttl })
     }

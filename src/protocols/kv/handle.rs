@@ -70,7 +70,7 @@ fn answer<'b, F: Deref<Target = [u8]>>(
     progress: &mut ManyProgress,
 ) -> Result<Reply<'b>, Refusal> {
     let now = batch.now();
-    let deadline = |ttl: Option<u32>| Deadline::after(now, ttl.map(Ttl::from_secs));
+    let deadline = |ttl: Option<Ttl>| Deadline::after(now, ttl);
     match *request {
         Request::CreateTable { table } => batch.create_table(table.name(), table.spelling()).map(done),
         Request::DeleteTable { table } => batch.delete_table(table.name()).map(done),

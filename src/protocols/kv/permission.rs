@@ -47,6 +47,7 @@ pub fn may_read(user: &Identity, spelling: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Ttl;
     use crate::feed::FeedPosition;
     use crate::protocols::kv::wire::ScanFields;
     use crate::security::Permissions;
@@ -66,14 +67,14 @@ mod tests {
             Request::GetEntry { table: T, key: K },
             Request::CompareAndSwap { table: T, key: K, expected: 0, value: K, ttl: None },
             Request::CompareAndDelete { table: T, key: K, expected: 0 },
-            Request::Touch { table: T, key: K, ttl: 0 },
+            Request::Touch { table: T, key: K, ttl: Ttl::NONE },
             Request::GetMany { table: T, keys: &[K] },
             Request::UpdateMany { table: T, ttl: None, pairs: &[[K, K]] },
             Request::ListTables,
             Request::Stats,
             Request::Scan { table: T, cursor: b"", count: 1, fields: ScanFields::Key, prefix: b"" },
             Request::Increment { table: T, key: K, delta: 1, ttl: None },
-            Request::GetAndTouch { table: T, key: K, ttl: 0 },
+            Request::GetAndTouch { table: T, key: K, ttl: Ttl::NONE },
             Request::DeleteMany { table: T, keys: &[K] },
             Request::FeedState { table: T },
             Request::Changes { table: T, position },

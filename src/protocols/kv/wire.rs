@@ -14,8 +14,7 @@
 //! table     1–255        no NUL but one that may end it, which is no part of the name
 //! key       0–max_key    any, 64 unless set otherwise
 //! value     0–max_value  any
-//! ttl       8            seconds below 2^32:    00 00 00 00 s3 s2 s1 s0    big-endian, as it is sent
-//!                                               s0 s1 s2 s3 00 00 00 00    little-endian, understood too
+//! ttl       8 or 9       seconds below 2^32, or milliseconds below 2^42 (`wire/ttl.rs`)
 //! version   8            big-endian; 0 is absent
 //! delta     8            big-endian, two's complement
 //! cursor    0–32         opaque; empty at the first page
@@ -34,6 +33,7 @@ mod notification;
 mod page;
 mod reply;
 mod request;
+mod ttl;
 
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
@@ -53,6 +53,7 @@ pub(in crate::protocols::kv) use page::check_progress;
 pub use page::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows};
 pub use reply::{Reply, ReplyShape, TableLine};
 pub use request::{Request, TableName};
+pub use ttl::TtlField;
 
 /// Status byte of a reply that grants the request.
 const OK: u8 = 1;
@@ -239,7 +240,7 @@ pub enum Reason {
     KeyNotFound,
     /// The value is longer than the server allows.
     ValueTooLong,
-    /// The TTL is not 8 bytes long, or not below 2^32 in either byte order.
+    /// The TTL is neither 8 bytes below 2^32 in either byte order, nor 9 bytes of which the first is 1.
     BadTtl,
     /// The element has another version than the expected one.
     VersionMismatch {

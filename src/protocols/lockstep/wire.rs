@@ -15,6 +15,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::clock::Ttl;
 use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, FRAME_BYTES_MAX, KEY_BYTES_DEFAULT};
 use crate::protocols::kv::wire::{
     Command, Notification, NotificationKind, Reason, TableName, decode_key, decode_table, decode_value,
@@ -119,11 +120,11 @@ impl<'m> Argument<'m> {
         decode_value(self.text(Reason::ValueTooLong)?, value_max)
     }
 
-    /// The argument as a TTL, in seconds. `None`: the client gives none.
+    /// The argument as a TTL, which has whole seconds. `None`: the client gives none.
     ///
     /// # Errors
     /// `BadTtl`, or `BadRequest` for a message of another shape.
-    pub fn ttl(self) -> Result<Option<u32>, Reason> {
+    pub fn ttl(self) -> Result<Option<Ttl>, Reason> {
         let text = self.text(Reason::BadTtl)?;
         if text == b"a" {
             return Ok(None);
@@ -133,7 +134,7 @@ impl<'m> Argument<'m> {
         }
         let digit = |seconds: u32, byte: &u8| seconds.checked_mul(10)?.checked_add(u32::from(byte - b'0'));
         let seconds = text.iter().try_fold(0, digit).ok_or(Reason::BadTtl)?;
-        Ok(Some(seconds).filter(|seconds| *seconds > 0))
+        Ok(Some(Ttl::from_secs(seconds)).filter(|ttl| *ttl != Ttl::NONE))
     }
 }
 

@@ -6,8 +6,6 @@ use crossbeam::epoch::Guard;
 
 use super::Change;
 use crate::feed::{Cause, PublishedMessage};
-#[cfg(doc)]
-use crate::tables::ChangeKind;
 use crate::tables::slot::SlotRef;
 
 /// The version whose low half is `low`, of a slot whose version is `present`: the same one or a later one.
@@ -50,7 +48,7 @@ pub trait ChangeSink {
     /// A few changes follow. It may send what it has collected, since the publisher holds no lock now.
     fn begin(&mut self) {}
 
-    /// Sends a notification of a change, if it is one of those that are notified ([`ChangeKind::of`]).
+    /// Sends a notification of a change, if its cause is notified ([`ChangeKind::of`](crate::tables::ChangeKind::of)).
     /// Called under a guard and, with a feed, under its lock, so it must not wait, and with a feed not send either.
     fn announce(&mut self, change: &AnnouncedChange<'_>);
 

@@ -43,7 +43,7 @@ pub(in crate::tables) const fn bytes_of_slot(key_bytes: usize, has_deadline: boo
 #[inline]
 pub(super) unsafe fn key_of<'a>(slot: NonNull<Slot>) -> &'a [u8] {
     // SAFETY: the caller keeps the slot. `make` wrote as many bytes behind the header, or the deadline part, as the
-    // length says, and before a long key its length, which is aligned there: both offsets are multiples of 16.
+    // length says, and before a long key its length. That is aligned there, as header and part have even sizes.
     unsafe {
         let (offset, length) = (key_offset(slot.as_ref().is_long()), slot.as_ref().short_length());
         let start = slot.as_ptr().cast::<u8>().add(offset);

@@ -11,7 +11,7 @@ use super::super::{
     ScanPage, ScanProgress, Session, Tables,
 };
 use super::{BASE, TablesRig, in_seconds, settings};
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Now, Ttl};
 use crate::feed::follower::Follower;
 use crate::feed::{Cause, FeedContent, FeedMessage, LifeState, PublishedMessage, topic_of_table};
 
@@ -250,8 +250,10 @@ fn write(session: &mut Session, clock: Clock, seed: u64, steps: usize) {
             let done = match step {
                 0..2 => batch.delete_table(b"t"),
                 2..500 => batch.update(b"t", &key, &value, Deadline::KEEP),
-                500..600 => batch.update(b"t", &key, &value, in_seconds(batch.now(), u32::try_from(step % 2).unwrap())),
-                600..700 => batch.touch(b"t", &key, in_seconds(batch.now(), u32::try_from(step % 2).unwrap())),
+                500..600 => {
+                    batch.update(b"t", &key, &value, Deadline::after(batch.now(), Ttl::from_millis(step % 2 * 700)))
+                }
+                600..700 => batch.touch(b"t", &key, Deadline::after(batch.now(), Ttl::from_millis(step % 2 * 700))),
                 700..950 => batch.delete(b"t", &key).map(drop),
                 _ => batch
                     .increment(b"t", &key, Addition { delta: 1, deadline: Deadline::KEEP, value_max: 1_024 })

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::super::failpoint::{Failpoint, hooks};
-use super::super::{Refusal, ScanContent, ScanPage, ScanProgress, Session, TablesConfig};
+use super::super::{Deadline, Refusal, ScanContent, ScanPage, ScanProgress, Session, TablesConfig};
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 
@@ -294,9 +294,13 @@ impl ScanModel {
                     // Now and then a long one.
                     let more = if self.next_key.is_multiple_of(9) { 50 + self.next_key % 500 } else { 0 };
                     let key = format!("passing {}{:more$}", self.next_key, "");
-                    let ttl = self.next_key.is_multiple_of(3).then_some(1);
-                    self.rig.set(&key, "1", ttl).unwrap();
-                    self.passing.insert(key, ttl.map_or(u64::MAX, |_| now + 1_000));
+                    // At now, too: such an element is absent at once.
+                    let later = self.next_key as u64 * 37 % 2_000;
+                    let deadline = self.next_key.is_multiple_of(3).then_some(now + later);
+                    let mut session = self.rig.0.session.borrow_mut();
+                    let given = deadline.map_or(Deadline::NONE, Deadline::at);
+                    session.batch(self.rig.now()).update(b"t", key.as_bytes(), b"1", given).unwrap();
+                    self.passing.insert(key, deadline.unwrap_or(u64::MAX));
                     self.next_key += 1;
                 }
                 self.rig.publish();

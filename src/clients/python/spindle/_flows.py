@@ -12,7 +12,7 @@ import pickle
 import random
 from typing import Any, Callable, Generator, Generic, NamedTuple, Optional, Tuple, TypeVar, Union
 
-from ._kv import Command, Entry, Key, TableCommands, Ttl, create_table, seconds, tables, text_of
+from ._kv import Command, Entry, Key, TableCommands, Ttl, create_table, millis_of, tables, text_of
 from .codecs import BYTES, as_bytes
 from .errors import Denied, KeyNotFound, LockLost, TableExists, Timeout, VersionMismatch
 
@@ -69,7 +69,7 @@ class LockState:
         self.commands: "TableCommands[bytes, bytes]" = TableCommands(commands.name, BYTES, BYTES)
         self.name = name
         self.ttl = ttl
-        self.ttl_seconds = int.from_bytes(seconds(ttl), "big")
+        self.ttl_seconds = millis_of(ttl) / 1000
         if self.ttl_seconds == 0:
             raise ValueError("a lock has a TTL, so that it ends with its holder")
         self.token = os.urandom(16)

@@ -26,13 +26,15 @@ Command = Tuple[Frames, Callable[[Frames], T]]
 """The frames of a request, and what its reply means."""
 Key = Union[bytes, str]
 Ttl = Union[int, float, timedelta]
-"""Seconds, or a timedelta. A part of a second counts as a whole one. 0: no TTL."""
+"""Seconds, or a timedelta. A part of a millisecond counts as a whole one. 0: no TTL."""
 
 OK = b"\x01"
 KEY_NOT_FOUND = b"KEY NOT FOUND"
 VERSION_MISMATCH = b"VERSION MISMATCH"
 NO_DEADLINE = b"\xff" * 8
 ABSENT = bytes(8)
+# The milliseconds of the longest TTL.
+TTL_MILLIS_MAX = (1 << 42) - 1
 # Keys of one GET_MANY, UPDATE_MANY or DELETE_MANY, and the bytes after which the next one begins.
 KEYS_MAX = 1024
 BYTES_MAX = 1 << 20
@@ -68,16 +70,33 @@ def text_of(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def seconds(ttl: Ttl) -> bytes:
-    """The field of a TTL, rounded up: never early.
+def millis_of(ttl: Ttl) -> int:
+    """The milliseconds of a TTL, rounded up: never early. A float of seconds means the decimal that it is printed as.
 
-    >>> seconds(1.5) == seconds(2)
-    True
+    >>> millis_of(2), millis_of(1.1), millis_of(1e-12), millis_of(timedelta(microseconds=1500))
+    (2000, 1100, 1, 2)
     """
-    count = ttl if isinstance(ttl, int) else math.ceil(ttl.total_seconds() if isinstance(ttl, timedelta) else ttl)
-    if not 0 <= count < 1 << 32:
-        raise ValueError(f"a TTL is 0 to 2^32 - 1 seconds, not {ttl!r}")
-    return u64(count)
+    if isinstance(ttl, timedelta):
+        millis = -(ttl // timedelta(milliseconds=-1))
+    elif isinstance(ttl, int):
+        millis = ttl * 1000
+    else:
+        # NaN and infinity are not within the range. However little a TTL is, it is more than 0, which would be none.
+        millis = max(math.ceil(round(ttl * 1000, 6)), int(ttl > 0)) if 0 <= ttl <= TTL_MILLIS_MAX / 1000 else -1
+    if not 0 <= millis <= TTL_MILLIS_MAX:
+        raise ValueError(f"a TTL is 0 to 4398046511.103 seconds, not {ttl!r}")
+    return millis
+
+
+def field_of(ttl: Ttl) -> bytes:
+    """The field of a TTL: 8 bytes for whole seconds, which older servers read too, and otherwise 9.
+
+    >>> field_of(2) == field_of(2.0) == u64(2), field_of(1.5) == b"\1" + u64(1500)
+    (True, True)
+    """
+    millis = millis_of(ttl)
+    seconds, rest = divmod(millis, 1000)
+    return b"\1" + u64(millis) if rest or seconds >= 1 << 32 else u64(seconds)
 
 
 def results(request: Frames, reply: Frames, count: int) -> Frames:
@@ -188,7 +207,7 @@ class TableCommands(Generic[K, V]):
     def set(self, key: Key, value: Any, ttl: Optional[Ttl]) -> Command[None]:
         request = [UPDATE, self.name, key if type(key) is bytes else as_bytes(key), self.values.encode(value)]
         if ttl is not None:
-            request.append(seconds(ttl))
+            request.append(field_of(ttl))
         return done(request)
 
     def delete(self, key: Key) -> Command[bool]:
@@ -211,7 +230,7 @@ class TableCommands(Generic[K, V]):
     def cas(self, key: Key, version: int, value: Any, ttl: Optional[Ttl]) -> Command[int]:
         request = [COMPARE_AND_SWAP, self.name, as_bytes(key), u64(version), self.values.encode(value)]
         if ttl is not None:
-            request.append(seconds(ttl))
+            request.append(field_of(ttl))
         return request, lambda reply: int.from_bytes(results(request, reply, 1)[0], "big")
 
     def add(self, key: Key, value: Any, ttl: Optional[Ttl]) -> Command[bool]:
@@ -234,16 +253,16 @@ class TableCommands(Generic[K, V]):
         return request, decode
 
     def touch(self, key: Key, ttl: Ttl) -> Command[bool]:
-        return is_there([TOUCH, self.name, as_bytes(key), seconds(ttl)], 0)
+        return is_there([TOUCH, self.name, as_bytes(key), field_of(ttl)], 0)
 
     def get_and_touch(self, key: Key, ttl: Ttl, default: D) -> Command[Union[V, D]]:
         _, decode = self.get(key, default)
-        return [GET_AND_TOUCH, self.name, as_bytes(key), seconds(ttl)], decode
+        return [GET_AND_TOUCH, self.name, as_bytes(key), field_of(ttl)], decode
 
     def incr(self, key: Key, delta: int, ttl: Optional[Ttl]) -> Command[int]:
         request = [INCREMENT, self.name, as_bytes(key), delta.to_bytes(8, "big", signed=True)]
         if ttl is not None:
-            request.append(seconds(ttl))
+            request.append(field_of(ttl))
 
         def decode(reply: Frames) -> int:
             number, _ = results(request, reply, 2)
@@ -285,7 +304,7 @@ class TableCommands(Generic[K, V]):
 
     def set_many(self, elements: Mapping[Any, Any], ttl: Optional[Ttl]) -> List[Command[None]]:
         """A command for each 1,024 elements or megabyte."""
-        head = [UPDATE_MANY, self.name, b"" if ttl is None else seconds(ttl)]
+        head = [UPDATE_MANY, self.name, b"" if ttl is None else field_of(ttl)]
         commands: List[Command[None]] = []
         request, size = list(head), 0
         for key, value in elements.items():

@@ -38,7 +38,7 @@ _FLIP_1 = int.from_bytes(_SECRET[:4], "little") ^ int.from_bytes(_SECRET[4:8], "
 _FLIP_4 = _secret(8) ^ _secret(16)
 _FLIP_9 = _secret(24) ^ _secret(32)
 _FLIP_9_LAST = _secret(40) ^ _secret(48)
-# Parts of 16 bytes of the secret: the first eight, those that begin 3 bytes later, and the last one of the middle sizes.
+# Parts of 16 bytes of the secret: the first eight, those that begin 3 bytes later, and the last one of middle sizes.
 _MIX = [(_secret(at), _secret(at + 8)) for at in range(0, 128, 16)]
 _MIX_LATER = [(_secret(at), _secret(at + 8)) for at in range(3, 115, 16)]
 _MIX_LAST = (_secret(119), _secret(127))

@@ -138,7 +138,7 @@ class ValueTooLong(Refused, ValueError):
 
 
 class BadTtl(Refused, ValueError):
-    """A TTL is a number of seconds below 2^32."""
+    """A TTL is a number of seconds below 2^32, or of milliseconds below 2^42."""
 
     reason = "BAD TTL"
 

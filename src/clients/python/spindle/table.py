@@ -24,7 +24,8 @@ D = TypeVar("D")
 class Table(Generic[K, V]):
     """A table of the server. Make it with :meth:`spindle.Client.table`. Threads may share it.
 
-    Keys are bytes or text (UTF-8), of 64 bytes at most, or the server's ``--max-key``. Values go through the table's codec.
+    Keys are bytes or text (UTF-8), of 64 bytes at most unless the server has a larger ``--max-key``. Values go through
+    the table's codec.
 
     >>> birds = client.table("birds", create=True, codec=spindle.TEXT)
     >>> birds.set("heron", "grey", ttl=60)
@@ -59,7 +60,7 @@ class Table(Generic[K, V]):
 
     def set(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> None:
         """Adds or replaces an element. Without a TTL an element that exists keeps its deadline, and a new one has
-        none. ``ttl=0`` takes the deadline away.
+        none. ``ttl=0`` takes the deadline away. A TTL is in seconds, such as ``1.5``, or a ``timedelta``.
         """
         self._client._run(self._commands.set(key, value, ttl))
 

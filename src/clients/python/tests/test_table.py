@@ -41,7 +41,7 @@ def test_keys_and_values_have_any_bytes_and_bounds(table):
     assert table.get("x") is None
 
 
-def test_a_ttl_is_seconds_or_a_timedelta_and_is_rounded_up(table):
+def test_a_ttl_is_seconds_or_a_timedelta_down_to_a_millisecond(table):
     table.set("a", "1", ttl=100)
     assert 99 < table.entry("a").ttl <= 100
     table.set("a", "2")
@@ -49,17 +49,26 @@ def test_a_ttl_is_seconds_or_a_timedelta_and_is_rounded_up(table):
     table.set("a", "3", ttl=0)
     assert table.entry("a").ttl is None
     assert table.touch("a", timedelta(minutes=1)) and 59 < table.entry("a").ttl <= 60
-    assert table.touch("a", 29.5) and 29 < table.entry("a").ttl <= 30
+    assert table.touch("a", 29.5) and 29 < table.entry("a").ttl <= 29.5
+    assert table.touch("a", timedelta(seconds=9, microseconds=1)) and 9 < table.entry("a").ttl <= 9.001
+    table.set_many({"a": "3"}, ttl=19.25)
+    assert 19 < table.entry("a").ttl <= 19.25
+    table.cas("a", table.entry("a").version, "3", ttl=5_000_000_000 / 2)
+    assert 2_499_999_999 < table.entry("a").ttl <= 2_500_000_000
+    assert table.incr("n", ttl=0.0001) == 1, "a millisecond"
+    table.set("a", "3", ttl=(1 << 32) + 1)
+    assert 1 << 32 < table.entry("a").ttl <= (1 << 32) + 1
     assert not table.touch("b", 1)
     assert table.get_and_touch("a", 500) == b"3" and 499 < table.entry("a").ttl <= 500
     assert table.get_and_touch("b", 1) is None and table.get_and_touch("b", 1, b"x") == b"x"
-    for wrong in (-1, 1 << 32):
+    for wrong in (-1, -0.5, 1 << 33, 4398046511.104, float("nan"), float("inf"), timedelta(days=-1), timedelta.max):
         with pytest.raises(ValueError):
             table.set("a", "4", ttl=wrong)
 
 
-def test_an_element_with_a_ttl_goes(table):
-    table.set("a", "1", ttl=1)
+@pytest.mark.parametrize("ttl", [1, 1.5, timedelta(milliseconds=250)])
+def test_an_element_with_a_ttl_goes(table, ttl):
+    table.set("a", "1", ttl=ttl)
     deadline = threading.Event()
     while "a" in table:
         deadline.wait(0.02)

@@ -10,6 +10,7 @@ use std::time::Duration;
 use zmq::{Context, SNDMORE, Socket};
 
 use super::{Client, Error, ScannedPage, Subscriber};
+use crate::clock::Ttl;
 use crate::feed::{FeedContent, FeedMessage, FeedPosition};
 use crate::protocols::client_socket::Disconnected;
 use crate::protocols::kv::wire::{
@@ -84,11 +85,11 @@ fn every_method_sends_its_command_and_reads_its_answer() {
     let entry = client.get_entry(b"t", b"k").unwrap();
     assert_eq!((entry.version, entry.remaining_millis), (7, Some(7)));
     answers(&[b"\x01", &seven]);
-    assert_eq!(client.compare_and_swap(b"t", b"k", 0, b"v", Some(1)), Ok(7));
+    assert_eq!(client.compare_and_swap(b"t", b"k", 0, b"v", Some(Ttl::from_secs(1))), Ok(7));
     answers(&[b"\x01", b"v"]);
     assert_eq!(client.compare_and_delete(b"t", b"k", 7), Ok(b"v".to_vec()));
     answers(PONG);
-    assert_eq!(client.touch(b"t", b"k", 0), Ok(()));
+    assert_eq!(client.touch(b"t", b"k", Ttl::NONE), Ok(()));
     answers(&[b"\x01", b"\x00", b"", b"\x01", b"v"]);
     let values = client.get_many(b"t", &[b"j", b"k"]);
     assert_eq!(values, Ok(vec![None, Some(b"v".to_vec())]));
@@ -103,9 +104,9 @@ fn every_method_sends_its_command_and_reads_its_answer() {
     let page = ScannedPage { next: b"next".to_vec(), rows: ScanRows::Key(vec![b"k"]) };
     assert_eq!(client.scan(b"t", b"cursor", 10, ScanFields::Key, b"k"), Ok(page));
     answers(&[b"\x01", b"-3", &seven]);
-    assert_eq!(client.increment(b"t", b"k", -4, Some(60)), Ok((-3, 7)));
+    assert_eq!(client.increment(b"t", b"k", -4, Some(Ttl::from_secs(60))), Ok((-3, 7)));
     answers(&[b"\x01", b"v"]);
-    assert_eq!(client.get_and_touch(b"t", b"k", 60), Ok(b"v".to_vec()));
+    assert_eq!(client.get_and_touch(b"t", b"k", Ttl::from_secs(60)), Ok(b"v".to_vec()));
     answers(&[b"\x01", b"\x01", b"\x00"]);
     assert_eq!(client.delete_many(b"t", &[b"k", b"j"]), Ok(vec![true, false]));
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use super::*;
+use crate::clock::Ttl;
 use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
 use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
 use crate::tables::{Session, Tables, TablesConfig};
@@ -59,14 +60,14 @@ fn text(reply: &Reply<'_>) -> String {
 
 #[test]
 fn every_command_has_its_reply() {
-    let update = || Request::Update { table: T, key: K, value: V, ttl: Some(1) };
+    let update = || Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(1)) };
     let line = TableLine { name: Box::from(&b"t\0"[..]), elements: 1 };
     let page = |fields| Request::Scan { table: T, cursor: b"", count: 1, fields, prefix: b"" };
     let script: [(Request<'_>, Reply<'_>); 22] = [
         (Request::CreateTable { table: T }, Reply::Done),
         (update(), Reply::Done),
         (Request::Get { table: T, key: K }, Reply::Value(V)),
-        (Request::Touch { table: T, key: K, ttl: 0 }, Reply::Done),
+        (Request::Touch { table: T, key: K, ttl: Ttl::NONE }, Reply::Done),
         (Request::GetMany { table: T, keys: &[b"j", K] }, Reply::Values(vec![None, Some(V)])),
         (Request::ListTables, Reply::Tables(vec![line])),
         (Request::Delete { table: T, key: K }, Reply::Value(V)),
@@ -78,8 +79,8 @@ fn every_command_has_its_reply() {
         (Request::DeleteMany { table: T, keys: &[b"j", K] }, Reply::Statuses(vec![false, true])),
         (page(ScanFields::Key), Reply::Page { next: Vec::new(), rows: ScanRows::Key(Vec::new()) }),
         (Request::Increment { table: T, key: K, delta: 1, ttl: None }, Reply::Sum { sum: 1, version: 6 }),
-        (Request::GetAndTouch { table: T, key: K, ttl: 0 }, Reply::Value(b"1")),
-        (Request::GetAndTouch { table: T, key: b"j", ttl: 0 }, Reply::Refused(Reason::KeyNotFound)),
+        (Request::GetAndTouch { table: T, key: K, ttl: Ttl::NONE }, Reply::Value(b"1")),
+        (Request::GetAndTouch { table: T, key: b"j", ttl: Ttl::NONE }, Reply::Refused(Reason::KeyNotFound)),
         (
             Request::Scan { table: T, cursor: b"forged", count: 1, fields: ScanFields::Key, prefix: b"" },
             Reply::Refused(Reason::BadCursor),
@@ -127,7 +128,7 @@ fn a_page_has_the_fields_that_were_asked_for() {
     let later = || Now::from_millis(1_500);
     let context = HandlerContext { start_wall_millis: 7_000, ..context(&stats, &later) };
     let mut batch = session.batch(NOW);
-    let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(2) };
+    let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(2)) };
     for request in [Request::CreateTable { table: T }, update] {
         assert_eq!(text(&once(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
     }
@@ -270,7 +271,7 @@ fn a_deadline_that_has_passed_is_absent() {
         text(&once(&request, &mut batch, &context).unwrap())
     };
     at(1_000, Request::CreateTable { table: T });
-    at(1_000, Request::Update { table: T, key: K, value: V, ttl: Some(2) });
+    at(1_000, Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(2)) });
     let get = || Request::Get { table: T, key: K };
     assert_eq!(at(2_999, get()), text(&Reply::Value(V)));
     assert_eq!(at(3_000, get()), text(&Reply::Refused(Reason::KeyNotFound)));

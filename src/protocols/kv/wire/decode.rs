@@ -11,7 +11,9 @@
 
 use std::ops::Deref;
 
+use super::ttl::decode_ttl;
 use super::{Command, Fault, FieldLimits, Reason, Request, ScanFields, TableName, number};
+use crate::clock::Ttl;
 use crate::feed::FeedPosition;
 use crate::limits::{CURSOR_BYTES_MAX, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
 
@@ -92,9 +94,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                 })
             }
             Command::Touch => decode_touch(fields, limits).map(|(table, key, ttl)| Self::Touch { table, key, ttl }),
-            Command::GetMany => {
-                decode_table_and_keys(fields, limits).map(|(table, keys)| Self::GetMany { table, keys })
-            }
+            Command::GetMany => decode_keys(fields, limits).map(|(table, keys)| Self::GetMany { table, keys }),
             Command::UpdateMany => decode_update_many(fields, limits),
             Command::ListTables => exactly::<F, 0>(fields).map(|_| Self::ListTables),
             Command::Stats => exactly::<F, 0>(fields).map(|_| Self::Stats),
@@ -103,9 +103,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
             Command::GetAndTouch => {
                 decode_touch(fields, limits).map(|(table, key, ttl)| Self::GetAndTouch { table, key, ttl })
             }
-            Command::DeleteMany => {
-                decode_table_and_keys(fields, limits).map(|(table, keys)| Self::DeleteMany { table, keys })
-            }
+            Command::DeleteMany => decode_keys(fields, limits).map(|(table, keys)| Self::DeleteMany { table, keys }),
             Command::FeedState => {
                 let [table] = exactly(fields)?;
                 decode_table(table).map(|table| Self::FeedState { table })
@@ -148,10 +146,7 @@ fn decode_element<F: Deref<Target = [u8]>>(
 }
 
 /// A table, and 1–1024 keys.
-fn decode_table_and_keys<F: Deref<Target = [u8]>>(
-    fields: &[F],
-    limits: FieldLimits,
-) -> Result<(TableName<'_>, &[F]), Reason> {
+fn decode_keys<F: Deref<Target = [u8]>>(fields: &[F], limits: FieldLimits) -> Result<(TableName<'_>, &[F]), Reason> {
     let [table, keys @ ..] = fields else {
         return Err(Reason::BadRequest);
     };
@@ -184,7 +179,7 @@ fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], limits: FieldLimits
 fn decode_touch<F: Deref<Target = [u8]>>(
     fields: &[F],
     limits: FieldLimits,
-) -> Result<(TableName<'_>, &[u8], u32), Reason> {
+) -> Result<(TableName<'_>, &[u8], Ttl), Reason> {
     let [table, key, ttl] = exactly(fields)?;
     Ok((decode_table(table)?, decode_key(key, limits.key)?, decode_ttl(ttl)?))
 }
@@ -273,15 +268,6 @@ fn decode_fields(frame: &[u8]) -> Result<ScanFields, Reason> {
     }
 }
 
-/// Below 2^32 one half is zero, and that half tells the byte order. Both halves zero is 0 in either order.
-fn decode_ttl(frame: &[u8]) -> Result<u32, Reason> {
-    match *frame {
-        [0, 0, 0, 0, a, b, c, d] => Ok(u32::from_be_bytes([a, b, c, d])),
-        [a, b, c, d, 0, 0, 0, 0] => Ok(u32::from_le_bytes([a, b, c, d])),
-        _ => Err(Reason::BadTtl),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
@@ -293,14 +279,6 @@ mod tests {
 
     fn reason(body: &[&[u8]]) -> Option<Reason> {
         Request::decode(body, LIMITS).err().map(|fault| fault.reason)
-    }
-
-    /// The TTL that TOUCH decodes.
-    fn ttl(frame: &[u8]) -> Result<u32, Reason> {
-        match Request::decode(&[&[9][..], b"tab", b"key", frame], LIMITS) {
-            Ok(Request::Touch { ttl, .. }) => Ok(ttl),
-            other => Err(other.unwrap_err().reason),
-        }
     }
 
     #[test]
@@ -355,23 +333,34 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_is_read_in_either_byte_order() {
-        assert_eq!(ttl(&[0, 0, 0, 0, 0, 0, 0, 60]), Ok(60));
-        assert_eq!(ttl(&[60, 0, 0, 0, 0, 0, 0, 0]), Ok(60));
-        assert_eq!(ttl(&[0, 0, 0, 0, 1, 2, 3, 4]), Ok(0x0102_0304));
-        assert_eq!(ttl(&[4, 3, 2, 1, 0, 0, 0, 0]), Ok(0x0102_0304));
-        assert_eq!(ttl(&[0, 0, 0, 0, 255, 255, 255, 255]), Ok(u32::MAX));
-        assert_eq!(ttl(&[255, 255, 255, 255, 0, 0, 0, 0]), Ok(u32::MAX));
-        assert_eq!(ttl(&[0; 8]), Ok(0));
-    }
-
-    #[test]
-    fn a_ttl_of_2_to_the_32_or_of_other_than_8_bytes_is_bad() {
-        for bad in [&[0, 0, 0, 1, 0, 0, 0, 1][..], &[1, 0, 0, 0, 1, 0, 0, 0], &[255; 8], &[0; 7], &[0; 9], b""] {
-            assert_eq!(ttl(bad), Err(Reason::BadTtl), "{bad:?}");
+    fn a_ttl_is_seconds_or_milliseconds_wherever_there_is_one() {
+        let (seconds, millis, bad) = ([0, 0, 0, 0, 0, 0, 0, 60], [1, 0, 0, 0, 0, 0, 0, 5, 220], [0; 9]);
+        let version = [0; 8];
+        type Frames<'f> = &'f [&'f [u8]];
+        let bodies: [(Frames<'_>, Frames<'_>); 6] = [
+            (&[&[2], b"tab", b"key", b"value"], &[]),
+            (&[&[7], b"tab", b"key", &version, b"value"], &[]),
+            (&[&[9], b"tab", b"key"], &[]),
+            (&[&[11], b"tab"], &[b"key", b"value"]),
+            (&[&[15], b"tab", b"key", &version], &[]),
+            (&[&[16], b"tab", b"key"], &[]),
+        ];
+        for (head, tail) in bodies {
+            let ttl_of = |field: &[u8]| {
+                let body = [head, &[field], tail].concat();
+                Request::decode(&body, LIMITS).map_err(|fault| fault.reason).map(|request| match request {
+                    Request::Update { ttl, .. }
+                    | Request::CompareAndSwap { ttl, .. }
+                    | Request::UpdateMany { ttl, .. }
+                    | Request::Increment { ttl, .. } => ttl.map(Ttl::millis),
+                    Request::Touch { ttl, .. } | Request::GetAndTouch { ttl, .. } => Some(ttl.millis()),
+                    _ => None,
+                })
+            };
+            assert_eq!(ttl_of(&seconds), Ok(Some(60_000)), "{head:?}");
+            assert_eq!(ttl_of(&millis), Ok(Some(1_500)), "{head:?}");
+            assert_eq!(ttl_of(&bad), Err(Reason::BadTtl), "{head:?}");
         }
-        // 2^32 in one order is 2^24 in the other. So no number of 2^32 or above that fits both halves is lost.
-        assert_eq!(ttl(&[0, 0, 0, 1, 0, 0, 0, 0]), Ok(1 << 24));
     }
 
     #[test]

@@ -101,7 +101,8 @@ fn fault_of(field: FuzzField, frame: &[u8]) -> Option<Reason> {
         Ttl | TtlOrEmpty => {
             let big = frame.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
             let little = frame.iter().rev().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
-            let good = bytes == 8 && big.min(little) < 1 << 32;
+            let seconds = bytes == 8 && big.min(little) < 1 << 32;
+            let good = seconds || bytes == 9 && big >> 64 == 1 && big & u128::from(u64::MAX) < 1 << 42;
             (!good).then_some(Reason::BadTtl)
         }
         Version | Delta => (bytes != 8).then_some(Reason::BadRequest),
@@ -158,7 +159,10 @@ fn frame(choice: u8) -> Vec<u8> {
         184..=187 => vec![1, 0, 0, 1, 0, 0, 0, 1],
         188..=189 => vec![0, 0, 0, 0, 0, 0, 0x27, 0x10],
         190..=191 => vec![0; 7],
-        192..=195 => vec![0; 9],
+        192 => vec![0; 9],
+        193 => vec![1, 0, 0, 0, 0, 0, 0, 5, 220],
+        194 => vec![1, 0, 0, 3, 255, 255, 255, 255, 255],
+        195 => vec![1, 0, 0, 4, 0, 0, 0, 0, 0],
         196..=199 => vec![b'c'; 32],
         200..=203 => vec![b'c'; 33],
         204..=207 => vec![b'k'; LIMITS.key],
@@ -191,7 +195,7 @@ fn compare(message: &[Vec<u8>]) {
     }
 }
 
-/// A request that is decoded, encoded and decoded again is the same, though the byte order of its TTL may have changed.
+/// A request that is decoded, encoded and decoded again is the same, though the form of its TTL may have changed.
 fn decodes_again(request: &Request<'_, Vec<u8>>) {
     let mut frames = EncodedFrames::default();
     request.encode(frames.sink());

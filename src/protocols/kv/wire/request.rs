@@ -19,7 +19,8 @@
 
 use std::ops::Deref;
 
-use super::{Command, ReplyShape, ScanFields};
+use super::{Command, ReplyShape, ScanFields, TtlField};
+use crate::clock::Ttl;
 use crate::feed::FeedPosition;
 
 /// The name of a table as it was spelt: `tab` and `tab\0` are one table.
@@ -71,8 +72,8 @@ pub enum Request<'m, F = &'m [u8]> {
         key: &'m [u8],
         /// Its new value.
         value: &'m [u8],
-        /// In seconds. `None` keeps the deadline, 0 removes it.
-        ttl: Option<u32>,
+        /// `None` keeps the deadline, [`Ttl::NONE`] removes it.
+        ttl: Option<Ttl>,
     },
     /// DELETE
     Delete {
@@ -107,8 +108,8 @@ pub enum Request<'m, F = &'m [u8]> {
         expected: u64,
         /// Its new value.
         value: &'m [u8],
-        /// In seconds. `None` keeps the deadline, 0 removes it.
-        ttl: Option<u32>,
+        /// `None` keeps the deadline, [`Ttl::NONE`] removes it.
+        ttl: Option<Ttl>,
     },
     /// COMPARE_AND_DELETE
     CompareAndDelete {
@@ -125,8 +126,8 @@ pub enum Request<'m, F = &'m [u8]> {
         table: TableName<'m>,
         /// The element.
         key: &'m [u8],
-        /// In seconds. 0 removes the deadline.
-        ttl: u32,
+        /// [`Ttl::NONE`] removes the deadline.
+        ttl: Ttl,
     },
     /// GET_MANY
     GetMany {
@@ -139,8 +140,8 @@ pub enum Request<'m, F = &'m [u8]> {
     UpdateMany {
         /// The table.
         table: TableName<'m>,
-        /// In seconds, for each of them. `None` keeps the deadlines, 0 removes them.
-        ttl: Option<u32>,
+        /// For each of them. `None` keeps the deadlines, [`Ttl::NONE`] removes them.
+        ttl: Option<Ttl>,
         /// Keys, each with its new value.
         pairs: &'m [[F; 2]],
     },
@@ -169,8 +170,8 @@ pub enum Request<'m, F = &'m [u8]> {
         key: &'m [u8],
         /// The number to add.
         delta: i64,
-        /// In seconds, for an element that this request makes. `None` or 0 is without a deadline.
-        ttl: Option<u32>,
+        /// For an element that this request makes. `None` or [`Ttl::NONE`] is without a deadline.
+        ttl: Option<Ttl>,
     },
     /// GET_AND_TOUCH
     GetAndTouch {
@@ -178,8 +179,8 @@ pub enum Request<'m, F = &'m [u8]> {
         table: TableName<'m>,
         /// The element.
         key: &'m [u8],
-        /// In seconds. 0 removes the deadline.
-        ttl: u32,
+        /// [`Ttl::NONE`] removes the deadline.
+        ttl: Ttl,
     },
     /// DELETE_MANY
     DeleteMany {
@@ -326,7 +327,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                 send(&mut sink, &[&command, table.spelling, key, &expected.to_be_bytes()]);
             }
             Self::Touch { table, key, ttl } | Self::GetAndTouch { table, key, ttl } => {
-                send(&mut sink, &[&command, table.spelling, key, &ttl_frame(ttl)]);
+                send(&mut sink, &[&command, table.spelling, key, TtlField::new(ttl).bytes()]);
             }
             Self::GetMany { table, keys } | Self::DeleteMany { table, keys } => {
                 sink(&command, true);
@@ -334,10 +335,10 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                 send_all(&mut sink, keys);
             }
             Self::UpdateMany { table, ttl, pairs } => {
-                let ttl = ttl.map(ttl_frame);
+                let ttl = ttl.map(TtlField::new);
                 sink(&command, true);
                 sink(table.spelling, true);
-                sink(ttl.as_ref().map_or(&[], |frame| frame), !pairs.is_empty());
+                sink(ttl.as_ref().map_or(&[], TtlField::bytes), !pairs.is_empty());
                 send_all(&mut sink, pairs.as_flattened());
             }
             Self::Scan { table, cursor, count, fields, prefix } => {
@@ -369,18 +370,14 @@ fn send(sink: &mut impl FnMut(&[u8], bool), frames: &[&[u8]]) {
     send_all(sink, frames);
 }
 
-fn send_with_ttl(sink: &mut impl FnMut(&[u8], bool), frames: &[&[u8]], ttl: Option<u32>) {
+fn send_with_ttl(sink: &mut impl FnMut(&[u8], bool), frames: &[&[u8]], ttl: Option<Ttl>) {
     match ttl {
         None => send_all(sink, frames),
-        Some(seconds) => {
+        Some(ttl) => {
             frames.iter().for_each(|frame| sink(frame, true));
-            sink(&ttl_frame(seconds), false);
+            sink(TtlField::new(ttl).bytes(), false);
         }
     }
-}
-
-fn ttl_frame(seconds: u32) -> [u8; 8] {
-    u64::from(seconds).to_be_bytes()
 }
 
 #[cfg(test)]
@@ -392,6 +389,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::TTL_MILLIS_MAX;
     use crate::protocols::kv::wire::FieldLimits;
     use crate::protocols::kv::wire::fuzz::EncodedFrames;
 
@@ -404,8 +402,13 @@ mod tests {
     #[test]
     fn the_frames_are_those_of_the_specification() {
         let table = TableName::spelt(b"tab\0");
-        let frames =
-            encoded(&Request::CompareAndSwap { table, key: b"key", expected: 258, value: b"value", ttl: Some(60) });
+        let frames = encoded(&Request::CompareAndSwap {
+            table,
+            key: b"key",
+            expected: 258,
+            value: b"value",
+            ttl: Some(Ttl::from_secs(60)),
+        });
         let version = [0, 0, 0, 0, 0, 0, 1, 2];
         let ttl = [0, 0, 0, 0, 0, 0, 0, 60];
         let expected: [&[u8]; 6] = [&[7], b"tab\0", b"key", &version, b"value", &ttl];
@@ -443,7 +446,7 @@ mod tests {
             table in vec(1u8.., 1..=254),
             keys in vec(vec(any::<u8>(), 0..=64), 1..20),
             value in vec(any::<u8>(), 0..=1024),
-            ttl in option::of(any::<u32>()),
+            ttl in option::of(0..=TTL_MILLIS_MAX),
             expected: u64,
             seconds: u32,
             delta: i64,
@@ -452,6 +455,7 @@ mod tests {
             fields in 0..4_u8,
         ) {
             let table = TableName::spelt(&table);
+            let ttl = ttl.and_then(Ttl::from_millis);
             let (key, value) = (&*keys[0], &*value);
             let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let pairs: Vec<[&[u8]; 2]> = slices.iter().map(|key| [*key, value]).collect();
@@ -464,7 +468,7 @@ mod tests {
             comes_back(&Request::GetEntry { table, key });
             comes_back(&Request::CompareAndSwap { table, key, expected, value, ttl });
             comes_back(&Request::CompareAndDelete { table, key, expected });
-            comes_back(&Request::Touch { table, key, ttl: seconds });
+            comes_back(&Request::Touch { table, key, ttl: Ttl::from_secs(seconds) });
             comes_back(&Request::GetMany { table, keys: &slices });
             comes_back(&Request::UpdateMany { table, ttl, pairs: &pairs });
             comes_back(&Request::ListTables);
@@ -472,7 +476,7 @@ mod tests {
             let (cursor, fields) = (&*cursor, ScanFields::by_code(fields).unwrap_or_default());
             comes_back(&Request::Scan { table, cursor, count, fields, prefix: key });
             comes_back(&Request::Increment { table, key, delta, ttl });
-            comes_back(&Request::GetAndTouch { table, key, ttl: seconds });
+            comes_back(&Request::GetAndTouch { table, key, ttl: Ttl::from_secs(seconds) });
             comes_back(&Request::DeleteMany { table, keys: &slices });
             comes_back(&Request::FeedState { table });
             let position = FeedPosition { epoch: expected, incarnation: u64::from(seconds), sequence: expected / 2 };

@@ -8,6 +8,7 @@ use bolero::check;
 use proptest::prelude::*;
 
 use super::*;
+use crate::clock::Ttl;
 use crate::protocols::lockstep::wire::{envelope_frames, message_bounds};
 use crate::protocols::native::tests::message;
 use crate::security::{Denied, Permissions, Users};
@@ -17,7 +18,7 @@ const VALUE_MAX: usize = 8;
 const BOUNDS: Bounds = Bounds { value_max: VALUE_MAX, room: usize::MAX };
 
 /// The elements of each table, each with its last TTL.
-type Elements = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, (Vec<u8>, Option<u32>)>>;
+type Elements = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, (Vec<u8>, Option<Ttl>)>>;
 
 /// Carries out a request on plain maps.
 fn carry_out(tables: &mut Elements, request: &Request<'_>) -> Outcome {
@@ -170,7 +171,7 @@ fn plain(tables: &mut Elements, code: usize, texts: &[&[u8]]) -> Result<Option<V
         (2, Some(table)) => {
             let element = table.entry(texts[1].to_vec()).or_default();
             element.0 = texts[2].to_vec();
-            element.1 = seconds(texts[3]).filter(|seconds| *seconds > 0).or(element.1);
+            element.1 = seconds(texts[3]).filter(|seconds| *seconds > 0).map(Ttl::from_secs).or(element.1);
             Ok(None)
         }
         (3, Some(table)) => table.remove(texts[1]).map(|(value, _)| Some(value)).ok_or("KEY NOT FOUND"),
@@ -228,7 +229,7 @@ fn the_position_of_an_argument_decides_also_of_a_six_or_a_seven() {
     assert_eq!(replies(&mut pair, &[b"6"]), ["TABLE EXISTS"]);
     assert_eq!(replies(&mut pair, &[b"2", b"6", b"7", b"6", b"7"]), ["ok"; 5]);
     assert_eq!(replies(&mut pair, &[b"4", b"6", b"7", b"6"]), ["ok", "ok", "ok", "6"]);
-    assert_eq!(pair.tables[&b"6"[..]][&b"7"[..]], (b"6".to_vec(), Some(7)));
+    assert_eq!(pair.tables[&b"6"[..]][&b"7"[..]], (b"6".to_vec(), Some(Ttl::from_secs(7))));
 }
 
 #[test]

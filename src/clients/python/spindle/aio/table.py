@@ -58,7 +58,7 @@ class Table(Generic[K, V]):
 
     async def set(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> None:
         """Adds or replaces an element. Without a TTL an element that exists keeps its deadline, and a new one has
-        none. ``ttl=0`` takes the deadline away.
+        none. ``ttl=0`` takes the deadline away. A TTL is in seconds, such as ``1.5``, or a ``timedelta``.
         """
         await self._client._run(self._commands.set(key, value, ttl))
 
