@@ -37,6 +37,7 @@
 //! the slot, and the reply is `TableNotFound`. If another life of the table has taken its place, the element was absent
 //! there when that began, and a write is tried again, in that life.
 
+mod checks;
 mod increment;
 mod restore;
 mod seal;
@@ -61,6 +62,7 @@ use super::{Refusal, TablesShared};
 use crate::allocator::size_class;
 use crate::clock::Now;
 use crate::feed::Cause;
+use checks::check;
 
 /// Credits that one write may use: one for an expired entry that it finds, and one for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
@@ -417,105 +419,5 @@ impl<'h> Ops<'h> {
         if self.shared.memory_budget.is_beyond_allowance() {
             self.local_budget.await_look(looks);
         }
-    }
-
-    // ------------------------------------------------------------------------------------------------------- checks
-
-    /// Returns `Busy` unless there are `count` credits.
-    pub(super) fn credits(&mut self, count: usize) -> Result<(), Refusal> {
-        if self.writer.credits(count) >= count {
-            return Ok(());
-        }
-        *self.wanted = count.max(CREDITS_PER_WRITE).min(self.writer.capacity());
-        *self.wanted_credits = *self.wanted;
-        Err(Refusal::Busy)
-    }
-
-    /// Refuses a write whose bytes do not fit into memory, or that has to wait for a look of the compactor.
-    pub(super) fn admit(&mut self, bytes: i64) -> Result<(), Refusal> {
-        if let Some(looks) = self.local_budget.awaited_look()
-            && self.awaits_look(looks)
-        {
-            *self.wanted = MEMORY;
-            return Err(Refusal::Busy);
-        }
-        if self.admitted {
-            return Ok(());
-        }
-        let refusal = self.shared.admit(self.local_budget, bytes);
-        if refusal == Err(Refusal::Busy) {
-            *self.wanted = MEMORY;
-        }
-        refusal
-    }
-
-    #[cold]
-    fn awaits_look(&mut self, looks: u64) -> bool {
-        let awaits = self.shared.compactor.looks() == looks;
-        if awaits {
-            self.shared.compactor.want_look();
-        } else {
-            self.local_budget.end_wait();
-        }
-        awaits
-    }
-
-    /// Judges an absence that the caller has just seen: the table must be open, and an absence expected.
-    fn check_absent(&mut self, table: &Table, expected: Option<u64>) -> Result<(), Refusal> {
-        if table.is_closed() {
-            return Err(self.refuse_closed(table));
-        }
-        check(expected, 0)
-    }
-
-    /// Refuses a write that found the table closed. If another life has taken its place, it is tried again there.
-    #[cold]
-    fn refuse_closed(&mut self, table: &Table) -> Refusal {
-        if table.is_replaced() { self.again() } else { Refusal::TableNotFound }
-    }
-
-    /// The refusal of a write that is to be tried again at once: it waits for one credit, which is there as a rule.
-    #[cold]
-    fn again(&mut self) -> Refusal {
-        (*self.wanted, *self.wanted_credits) = (1, 1);
-        Refusal::Busy
-    }
-
-    /// The bytes that all pairs together cost beyond the present elements, and the number of pairs.
-    pub(super) fn cost_of_pairs<'p>(
-        &self,
-        table: &Table,
-        pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>,
-        deadline: Deadline,
-    ) -> (i64, usize) {
-        let mut cost = 0;
-        let mut count = 0;
-        for (key, value) in pairs {
-            count += 1;
-            cost += self.cost(table, &Write::update(key, value, deadline));
-        }
-        (cost, count)
-    }
-
-    /// The bytes that a write costs beyond the present element of its key.
-    fn cost(&self, table: &Table, write: &Write<'_>) -> i64 {
-        let (slot, old) = match look(table, write.key, self.place, self.guard, self.now) {
-            Found::Live { slot, entry, .. } | Found::Overdue { slot, entry, .. } => (Some(slot), Some(entry)),
-            Found::Absent { slot, .. } => (Some(slot), None),
-            Found::NoSlot => (None, None),
-        };
-        let deadline = write.deadline.of_successor(old);
-        let slot = match slot {
-            Some(slot) => extension_bytes(slot, deadline),
-            None => slot_bytes(write.key.len(), deadline != NEVER),
-        };
-        slot + growth(write.value, old) + timer_bytes(deadline, old)
-    }
-}
-
-fn check(expected: Option<u64>, current: u64) -> Result<(), Refusal> {
-    match expected {
-        Some(expected) if expected != current => Err(Refusal::VersionMismatch { current }),
-        _ => Ok(()),
     }
 }
