@@ -54,7 +54,7 @@ use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::feed::{Cause, PublishedMessage, table_of_topic};
 use audience::Review;
-pub use audience::{Audience, Hearing, Unheard};
+pub use audience::{Audience, Unheard};
 pub use holds::AudienceHold;
 pub(super) use holds::AudienceHolds;
 

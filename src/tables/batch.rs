@@ -5,6 +5,7 @@
 
 mod many;
 mod scan;
+mod tables;
 
 pub use many::{ManyProgress, PORTION_BYTES};
 
@@ -15,18 +16,18 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::catalog::{Catalog, Known, table_bytes};
+use super::catalog::Known;
 use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
 use super::index::Place;
 use super::lookup::find_live;
-use super::memory_budget::{LocalBudget, MemoryRoom};
+use super::memory_budget::LocalBudget;
 use super::ops::{MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
 use super::prefetch::{Fetched, KeyRun};
 use super::slot::{EntryRef, NEVER};
 use super::table::Table;
-use super::{Addition, Deadline, EntryView, Refusal, TableSummary, TablesShared};
+use super::{Addition, Deadline, EntryView, Refusal, TablesShared};
 use crate::clock::Now;
 use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
@@ -107,34 +108,6 @@ impl Session {
             place: std::mem::replace(place, Place::NONE),
             admitted: false,
         }
-    }
-
-    /// Makes a table. While too many are being taken down, it is refused as `Busy`, and the session watches the reaper.
-    fn when_taken_down<R>(&mut self, make: impl Fn(&Catalog) -> Result<R, Refusal>) -> Result<R, Refusal> {
-        let shared = &self.shared;
-        self.wanted = 0;
-        loop {
-            self.reaper_steps = shared.reaper.steps();
-            let made = make(&shared.catalog);
-            // Registered at once, before a later attempt overwrites the count that this one waits for.
-            let is_busy = matches!(made, Err(Refusal::Busy));
-            if !is_busy || !shared.reaper.watch(self.reaper_steps, self.writer.sleeper()) {
-                return made;
-            }
-        }
-    }
-
-    /// Charges the memory of a table that this session has made.
-    fn charge_new(&mut self, table: &Table) {
-        let index = table.index().take_growth();
-        table.count_bytes(index);
-        self.local_budget.add(&self.shared.memory_budget, table_bytes(table.announced_name()) + index);
-    }
-
-    /// Hands a closed table to the reaper.
-    fn take_down(&mut self, table: Arc<Table>) {
-        self.shared.memory_budget.leave(table.note_leaving());
-        self.pending_sends.take_down(&self.shared, table);
     }
 
     /// The longest time that this thread may wait for work before it calls [`Session::rest`] again. A call of the
@@ -281,46 +254,6 @@ impl Batch<'_> {
         self.guard.repin_after(work)
     }
 
-    /// Creates a table. `name` has no final NUL, `announced_name` is exactly as the client gave it.
-    ///
-    /// # Errors
-    /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
-    pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
-        let Self { session, guard, .. } = self;
-        let bytes = table_bytes(announced_name);
-        // A table is small, so it does not wait for memory that the compactor may give back.
-        let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None;
-        let table = session.when_taken_down(|catalog| catalog.create(name, announced_name, room, guard))?;
-        session.charge_new(table);
-        Ok(())
-    }
-
-    /// Puts an empty table in the place of the one of this name, in one step: no request finds the name without a table.
-    /// The old elements are deleted as by [`Batch::delete_table`].
-    ///
-    /// A write that is under way meanwhile is made before or after. A GET_MANY, an UPDATE_MANY or a DELETE_MANY goes on in
-    /// the new table. A scan ends.
-    ///
-    /// # Errors
-    /// `TableNotFound`, `TooManyTables`, `Busy`. It needs no memory that is not about to be free.
-    pub fn replace_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
-        let Self { session, guard, .. } = self;
-        let (new, old) = session.when_taken_down(|catalog| catalog.replace(name, guard))?;
-        session.charge_new(new);
-        session.take_down(old);
-        Ok(())
-    }
-
-    /// Deletes a table. Its elements are deleted in the background, and each deletion is announced.
-    ///
-    /// # Errors
-    /// `TableNotFound`.
-    pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
-        let table = self.session.shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
-        self.session.take_down(table);
-        Ok(())
-    }
-
     /// Adds or replaces.
     ///
     /// # Errors
@@ -460,12 +393,6 @@ impl Batch<'_> {
     #[inline]
     pub fn expect(&mut self, fetched: &Fetched, request: usize) {
         self.session.place = fetched.place(request);
-    }
-
-    /// All tables, in the order of their names.
-    #[must_use]
-    pub fn list_tables(&self) -> Vec<TableSummary> {
-        self.session.shared.summaries(&self.guard)
     }
 
     /// Lets the entries that earlier operations of the batch replaced be freed, if that is worth it. For operations

@@ -13,11 +13,10 @@ use crossbeam::epoch::Guard;
 use crossbeam::utils::CachePadded;
 
 use super::Refusal;
-use super::announce::Hearing;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
-use super::table::{NameHistory, NewTable, Table, canonical};
+use super::table::{Hearing, NameHistory, NewTable, Table, canonical};
 use super::version::highest_version;
 use crate::allocator::size_class;
 use crate::clock::Now;

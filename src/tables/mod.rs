@@ -59,7 +59,7 @@ mod version;
 use std::sync::Arc;
 
 use announce::AudienceHolds;
-pub use announce::{Audience, AudienceHold, Changes, Hearing, Unheard};
+pub use announce::{Audience, AudienceHold, Changes, Unheard};
 pub use batch::{Batch, ManyProgress, PORTION_BYTES, Session};
 pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
@@ -71,6 +71,7 @@ pub use limits::changes_per_writer;
 pub use prefetch::Fetched;
 pub use reaper::Reaper;
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
+pub use table::Hearing;
 pub use version::version_base;
 
 use crossbeam::epoch::{self, Guard};

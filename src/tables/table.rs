@@ -35,6 +35,16 @@ use super::slot::{SlotHandle, SlotRef, SlotState};
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};
 
+/// What somebody wants to hear of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hearing {
+    /// Only that elements end: deletions and expiries. Stored values stay quiet beside it, and cost no push. The ends of a
+    /// key may be told in another order than they were committed.
+    Ends,
+    /// All changes, in the commit order of each key.
+    Changes,
+}
+
 /// A table of the catalog, or one that is being taken down.
 pub(super) struct Table {
     number: u32,

@@ -48,7 +48,7 @@ use super::{Changes, HeldChange, RUN_CHANGES, Source};
 use crate::tables::TablesShared;
 use crate::tables::change::{AnnouncedChange, ChangeSink};
 use crate::tables::sleeper::Sleeper;
-use crate::tables::table::Table;
+use crate::tables::table::{Hearing, Table};
 
 /// How often the publisher looks whether all guards of before are gone.
 const GUARDS_RECHECK: Duration = Duration::from_micros(20);
@@ -76,16 +76,6 @@ fn wait_for_guards() {
         epoch::pin().flush();
         are_gone.load(Ordering::Acquire)
     });
-}
-
-/// What somebody wants to hear of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hearing {
-    /// Only that elements end: deletions and expiries. Stored values stay quiet beside it, and cost no push. The ends of a
-    /// key may be told in another order than they were committed.
-    Ends,
-    /// All changes, in the commit order of each key.
-    Changes,
 }
 
 /// Tells the tables that somebody will hear of changes.

@@ -12,10 +12,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::audience::Hearing;
 use crate::lock::Mutex;
 use crate::tables::TablesShared;
 use crate::tables::batch::Session;
+use crate::tables::table::Hearing;
 
 /// Called by the publisher's thread when an audience has begun. It must not block.
 type Begun = Box<dyn FnOnce() + Send>;
