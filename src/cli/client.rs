@@ -382,7 +382,7 @@ fn advice(reason: Reason) -> &'static str {
         Reason::ReplyTooLong => "ask for fewer keys at once",
         Reason::BadCursor => "scan again from the beginning: the table was made anew, or the server has started again",
         Reason::NotANumber => "count in another element, or set this one to a whole number in decimal",
-        Reason::OutOfRange => "keep the number within 64 bits and a sign",
+        Reason::OutOfRange => "keep the number within 64 bits and a sign, and restore into a new table alone",
         Reason::FeedOff => "start the server with --feed",
         Reason::Compacted { .. } => "scan the table again, or start the server with a larger --feed-history",
         Reason::TooManyTables => "delete one, or start the server with a larger --max-tables",

@@ -1,8 +1,9 @@
 //! `spindle dump` writes the elements of a table to standard output, and `spindle load-dump` reads them again.
 //!
 //! A dump is made of the pages of a scan while others may write. An element that is there from begin to end is in it.
-//! The versions in a dump are for readers: a server gives each loaded element a new one. Deadlines are times of the wall
-//! clock, and a load counts what is left of each to the millisecond.
+//! A load into a new table keeps the versions, and one into a table that exists gives new ones: a version of a dump may
+//! have been given out there already. Deadlines are times of the wall clock, and a load counts what is left of each to the
+//! millisecond.
 
 mod format;
 
@@ -43,7 +44,7 @@ pub(super) struct LoadDumpArguments {
     /// Name of the table: text, or 0x… for bytes with --hex [default: the name that it had]
     #[arg(value_parser = table())]
     table: Option<TableOperand>,
-    /// Load into a table that exists: elements of the same keys are replaced, all others stay
+    /// Load into a table that exists: elements of the same keys are replaced, all others stay, and versions are new
     #[arg(long)]
     merge: bool,
     #[command(flatten)]
@@ -51,12 +52,23 @@ pub(super) struct LoadDumpArguments {
 }
 
 /// What a load has done.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Loaded {
     /// Elements that were stored.
     elements: u64,
     /// Elements whose deadline has passed.
     expired: u64,
+    /// Their versions. The first reply of an older server makes them new.
+    versions: LoadedVersions,
+}
+
+/// The versions of loaded elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoadedVersions {
+    /// Those of the dump.
+    Kept,
+    /// The server has given them.
+    New,
 }
 
 /// Writes the dump of a table to standard output.
@@ -123,16 +135,26 @@ pub(super) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Resul
             true
         }
     };
-    let mut loaded = Loaded::default();
+    let versions = if is_new { LoadedVersions::Kept } else { LoadedVersions::New };
+    let mut loaded = Loaded { elements: 0, expired: 0, versions };
     load_all(&mut reader, table, &mut client, &mut loaded).map_err(|error| {
         // The connection may have replies on the way.
         let is_deleted = is_new && arguments.of.connect().is_ok_and(|mut client| client.delete_table(table).is_ok());
         after(error, loaded, is_deleted)
     })?;
-    let Loaded { elements, expired } = loaded;
-    let text =
-        format!("{} loaded into {}, {expired} had expired\n", counted(elements, "element"), hex.shown(name(table)));
-    let json = json!({ "table": hex.shown_in_json(name(table)), "elements": elements, "expired": expired });
+    let Loaded { elements, expired, versions } = loaded;
+    let (with, versions) = match versions {
+        LoadedVersions::Kept => ("their", "kept"),
+        LoadedVersions::New => ("new", "new"),
+    };
+    let (count, shown) = (counted(elements, "element"), hex.shown(name(table)));
+    let text = format!("{count} loaded into {shown} with {with} versions, {expired} had expired\n");
+    let json = json!({
+        "table": hex.shown_in_json(name(table)),
+        "elements": elements,
+        "versions": versions,
+        "expired": expired,
+    });
     arguments.of.format.print(out, &text, &json)
 }
 
@@ -152,12 +174,15 @@ fn after(error: CommandError, loaded: Loaded, is_deleted: bool) -> CommandError 
     }
 }
 
+/// Sends the rows, many at once. The first one goes alone: its reply says whether the server knows RESTORE.
 fn load_all(
     reader: &mut DumpReader<impl Read>,
     table: &[u8],
     client: &mut Client,
     loaded: &mut Loaded,
 ) -> Result<(), CommandError> {
+    let table = TableName::spelt(table);
+    let mut is_first = true;
     while let Some(rows) = reader.next().map_err(unreadable)? {
         let mut bytes = 0;
         for row in rows {
@@ -166,29 +191,59 @@ fn load_all(
                 continue;
             };
             if client.in_flight() >= IN_FLIGHT_MAX || bytes + row.value.len() > BYTES_IN_FLIGHT_MAX {
-                receive_all(client, loaded)?;
+                receive_all(client, loaded).map_err(refusal)?;
                 bytes = 0;
             }
-            let (key, value) = (row.key, row.value);
-            let update = Request::Update { table: TableName::spelt(table), key, value, ttl: Some(ttl) };
-            client.send(&update).map_err(failure)?;
-            bytes += value.len();
+            client.send(&storing(&row, table, ttl, loaded.versions)).map_err(failure)?;
+            bytes += row.value.len();
+            if std::mem::take(&mut is_first) {
+                match receive_all(client, loaded) {
+                    Err(Error::Refused(Reason::UnknownCommand)) if loaded.versions == LoadedVersions::Kept => {
+                        loaded.versions = LoadedVersions::New;
+                        client.send(&storing(&row, table, ttl, loaded.versions)).map_err(failure)?;
+                    }
+                    received => received.map_err(refusal)?,
+                }
+            }
         }
-        receive_all(client, loaded)?;
+        receive_all(client, loaded).map_err(refusal)?;
     }
     Ok(())
 }
 
-/// Waits for the replies to all requests.
-fn receive_all(client: &mut Client, loaded: &mut Loaded) -> Result<(), CommandError> {
+/// The request that stores a row.
+fn storing<'b>(row: &DumpRow<'b>, table: TableName<'b>, ttl: Ttl, versions: LoadedVersions) -> Request<'b> {
+    let DumpRow { key, value, version, .. } = *row;
+    match versions {
+        LoadedVersions::Kept => Request::Restore { table, key, value, version, ttl },
+        LoadedVersions::New => Request::Update { table, key, value, ttl: Some(ttl) },
+    }
+}
+
+/// Waits for the replies to all requests. A row whose key has a version that is not lower is not stored: a scan may have
+/// shown the element twice.
+fn receive_all(client: &mut Client, loaded: &mut Loaded) -> Result<(), Error> {
     let mut refused = None;
     while client.in_flight() > 0 {
-        match client.receive().map_err(failure)? {
+        match client.receive()? {
             Reply::Refused(reason) => refused = refused.or(Some(reason)),
+            Reply::Restored(is_stored) => loaded.elements += u64::from(is_stored),
             _ => loaded.elements += 1,
         }
     }
-    refused.map_or(Ok(()), |reason| Err(failure(Error::Refused(reason))))
+    refused.map_or(Ok(()), |reason| Err(Error::Refused(reason)))
+}
+
+/// The error of a request that stores a row.
+fn refusal(error: Error) -> CommandError {
+    match error {
+        Error::Refused(Reason::OutOfRange) => CommandError::Failed(
+            "the server refuses the version of an element: another client writes to the table, an element with a higher \
+             version has expired during the load, or the dump is of a server whose clock is more than a day ahead"
+                .to_owned(),
+        ),
+        other => failure(other),
+    }
 }
 
 /// The time from now to a deadline, at most the longest TTL. `None` for a deadline that has passed.

@@ -106,7 +106,7 @@ enum Command {
     Client(client::TableCommand),
     /// Write the elements of a table to standard output, for `load-dump`
     Dump(dump::DumpArguments),
-    /// Read a dump from standard input into a new table
+    /// Read a dump from standard input into a new table, whose elements keep their versions
     LoadDump(dump::LoadDumpArguments),
     /// Print changes as they come, until Ctrl-C
     Watch(watch::WatchArguments),

@@ -62,6 +62,7 @@ def each_command(table, key):
         [INCREMENT, table, key, signed(1), be(5)],
         [GET_AND_TOUCH, table, key, be(5)],
         [DELETE_MANY, table, key],
+        [RESTORE, table, key, b"v", be(7), be(5)],
     ]
 
 
@@ -88,6 +89,7 @@ def chapter_elements(kv):
         [UPDATE, b"t", b"k", b"v" * 1_000_000, be(1)],
         [COMPARE_AND_SWAP, b"t", b"k", be(0), b"v" * 1025],
         [UPDATE_MANY, b"t", b"", b"k", b"v", b"l", b"v" * 1025],
+        [RESTORE, b"t", b"k", b"v" * 1025, be(7), be(0)],
     ]:
         c.expect(error("VALUE TOO LONG"), *request)
     c.expect([OK, b"t", be(0)], LIST_TABLES)
@@ -135,6 +137,20 @@ def chapter_versions(kv):
         c.ok(CREATE_TABLE, b"t")
         c.ok(UPDATE, b"t", b"k", b"7")
         version_grows()
+    # A new table takes the versions of another one, and its next version is above them.
+    old = seen[0]
+    c.ok(CREATE_TABLE, b"copy")
+    c.expect([OK, b"\1"], RESTORE, b"copy", b"k", b"1", be(old), be(100))
+    for version in (old - 1, old):
+        c.expect([OK, b"\0"], RESTORE, b"copy", b"k", b"no", be(version), be(0))
+    value, version, remaining = c.entry(b"copy", b"k")
+    check((value, version), (b"1", old))
+    assert 80_000 < remaining <= 100_000, remaining
+    [swapped] = c.ok(COMPARE_AND_SWAP, b"copy", b"k", be(old), b"2")
+    assert number(swapped) > old, (swapped, old)
+    c.expect([OK, b"\0"], RESTORE, b"copy", b"k", b"no", be(old), be(0))
+    c.ok(UPDATE, b"copy", b"own", b"v")
+    c.expect(error("OUT OF RANGE"), RESTORE, b"copy", b"l", b"v", be(old), be(0))
 
 
 def chapter_ttls(kv):
@@ -254,12 +270,12 @@ def chapter_faults(kv):
     for command in [b"", b"\5\5", b"PING", b"\0\0\0\0"]:
         c.expect(error("BAD REQUEST"), command)
         c.expect(error("BAD REQUEST"), command, b"", b"t")
-    for code in range(20, 256):
+    for code in range(21, 256):
         c.expect(error("UNKNOWN COMMAND"), bytes([code]))
         c.expect(error("UNKNOWN COMMAND"), bytes([code]), b"", long_key, long_value)
-    # Codes 0 to 9, 12 to 16, 18 and 19 have these numbers of arguments, independent of the frames' contents.
+    # Codes 0 to 9, 12 to 16 and 18 to 20 have these numbers of arguments, independent of the frames' contents.
     arguments = {0: [1], 1: [1], 2: [3, 4], 3: [2], 4: [2], 5: [0], 6: [2], 7: [4, 5], 8: [3], 9: [3], 12: [0], 13: [0],
-                 14: [4, 5], 15: [3, 4], 16: [3], 18: [1], 19: [4]}
+                 14: [4, 5], 15: [3, 4], 16: [3], 18: [1], 19: [4], 20: [5]}
     for code, right in arguments.items():
         for count in range(8):
             if count not in right:
@@ -320,6 +336,15 @@ def chapter_faults(kv):
         ([CHANGES, b"no", be(1), be(1), bad_version], "BAD REQUEST"),
         ([CHANGES, b"no", be(1), be(1), be(1)], "TABLE NOT FOUND"),
         ([CHANGES, b"t", be(1), be(1), be(1)], "FEED OFF"),
+        ([RESTORE, b"", long_key, long_value, bad_version, bad_ttl], "BAD TABLE NAME"),
+        ([RESTORE, b"no", long_key, long_value, bad_version, bad_ttl], "KEY TOO LONG"),
+        ([RESTORE, b"no", b"k", long_value, bad_version, bad_ttl], "VALUE TOO LONG"),
+        ([RESTORE, b"no", b"k", b"v", bad_version, bad_ttl], "BAD REQUEST"),
+        ([RESTORE, b"no", b"k", b"v", be(0), bad_ttl], "BAD TTL"),
+        ([RESTORE, b"no", b"k", b"v", be(0), be(0)], "TABLE NOT FOUND"),
+        ([RESTORE, b"t", b"n", b"v", be(0), be(0)], "OUT OF RANGE"),
+        ([RESTORE, b"t", b"n", b"v", be(7), be(0)], "OUT OF RANGE"),
+        ([RESTORE, b"t", b"n", b"v", be(2**58), be(0)], "OUT OF RANGE"),
         ([DELETE_MANY, b"t"], "BAD REQUEST"),
         ([DELETE_MANY, b"t", *[b"k"] * 1025], "BAD REQUEST"),
         ([DELETE_MANY, b"t", b"k", long_key], "KEY TOO LONG"),

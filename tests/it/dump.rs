@@ -14,25 +14,25 @@ const DAY_MILLIS: u64 = 86_400_000;
 
 /// The line of a command that failed with status 1.
 #[track_caller]
-fn complaint(output: &Output) -> String {
+pub(crate) fn complaint(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     said
 }
 
-fn dump(server: &Server, table: &str) -> Vec<u8> {
+pub(crate) fn dump(server: &Server, table: &str) -> Vec<u8> {
     let output = spindle(&["dump", table, "--connect", server.kv()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-fn load(server: &Server, arguments: &[&str], dump: &[u8]) -> Output {
+pub(crate) fn load(server: &Server, arguments: &[&str], dump: &[u8]) -> Output {
     spindle_reads(&[&["load-dump", "--connect", server.kv()], arguments].concat(), dump)
 }
 
 /// Keys with their value and version, and whether they have a deadline.
-fn elements(client: &mut Client, table: &[u8]) -> BTreeMap<Vec<u8>, (Vec<u8>, u64, Option<u64>)> {
+pub(crate) fn elements(client: &mut Client, table: &[u8]) -> BTreeMap<Vec<u8>, (Vec<u8>, u64, Option<u64>)> {
     let (mut elements, mut cursor) = (BTreeMap::new(), Vec::new());
     loop {
         let page = client.scan(table, &cursor, 10_000, ScanFields::Entry, b"").unwrap();
@@ -61,7 +61,10 @@ fn a_table_is_dumped_and_loaded_with_its_deadlines() {
     let bytes = dump(&one, "t");
 
     let loaded = load(&other, &[], &bytes);
-    assert_eq!(String::from_utf8_lossy(&loaded.stdout), "5002 elements loaded into t, 0 had expired\n");
+    assert_eq!(
+        String::from_utf8_lossy(&loaded.stdout),
+        "5002 elements loaded into t with their versions, 0 had expired\n"
+    );
     let (expected, found) = (elements(&mut from, b"t"), elements(&mut to, b"t"));
     assert_eq!(expected.len(), 5_002);
     assert!(expected.keys().eq(found.keys()));
@@ -91,7 +94,7 @@ fn a_table_is_dumped_and_loaded_with_its_deadlines() {
 
     let json = load(&other, &["copy", "--json"], &bytes).stdout;
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(json, serde_json::json!({ "table": "copy", "elements": 5_002, "expired": 0 }));
+    assert_eq!(json, serde_json::json!({ "table": "copy", "elements": 5_002, "versions": "kept", "expired": 0 }));
     one.stop();
     other.stop();
 }
@@ -112,7 +115,7 @@ fn elements_that_expire_between_dump_and_load_are_gone() {
             assert!(said.starts_with("1 element loaded"), "{said}");
             break;
         }
-        assert_eq!(said, format!("2 elements loaded into copy {round}, 0 had expired\n"));
+        assert_eq!(said, format!("2 elements loaded into copy {round} with their versions, 0 had expired\n"));
     }
     server.stop();
 }
@@ -166,7 +169,7 @@ fn a_value_that_the_server_refuses_ends_the_load_with_advice() {
     small.stop();
 }
 
-fn elements_of(client: &mut Client, table: &str) -> Option<u64> {
+pub(crate) fn elements_of(client: &mut Client, table: &str) -> Option<u64> {
     let tables = client.list_tables().unwrap();
     tables.iter().find(|line| *line.name == *table.as_bytes()).map(|line| line.elements)
 }

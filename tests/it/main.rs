@@ -36,6 +36,8 @@ mod dependency_places;
 mod descriptors;
 /// Tables in files: dumped, loaded, damaged.
 mod dump;
+/// Dumps that are loaded with their versions, or with new ones.
+mod dump_versions;
 /// A server that ends answers the requests that it took, and publishes the changes that it committed.
 mod ending;
 /// A server with all of its ZeroMQ endpoints, and what clients say there.

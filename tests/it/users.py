@@ -133,10 +133,11 @@ def chapter_verbs(kv, lockstep, tasks, file, spindle, keys, *publishers):
         ("writer", 17, [table, b"k"]),
         ("reader", 18, [table]),
         ("reader", 19, [table, number, number, number]),
+        ("writer", 20, [table, b"k", b"v", number, number]),
         ("writer", 3, [table, b"n"]),
         ("owner", 1, [table]),
     ]
-    check(sorted(code for _, code, _ in rows), list(range(20)))
+    check(sorted(code for _, code, _ in rows), list(range(21)))
     passwords = {"owner": "owner", "writer": "writer", "reader": "reader", "ada": "heron", "root": "ibis"}
     order = ["ada", "reader", "writer", "owner", "root"]
     clients = {name: Client(kv, name, password=passwords[name]) for name in order}
@@ -155,7 +156,7 @@ def chapter_verbs(kv, lockstep, tasks, file, spindle, keys, *publishers):
         check((code, answer[2:4] == [ERROR, DENIED]), (code, bool(least)))
         refused += bool(least)
     # No user may do what is no request.
-    check([client.ask(20)[0] for client in clients.values()], [ERROR] * 5)
+    check([client.ask(21)[0] for client in clients.values()], [ERROR] * 5)
     check(clients["root"].ask(LIST), [OK])
     check(refusals(clients["root"])["permission"], refusals_before + refused)
 

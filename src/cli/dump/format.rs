@@ -35,7 +35,7 @@ pub(super) struct DumpRow<'b> {
     pub(super) key: &'b [u8],
     /// The value.
     pub(super) value: &'b [u8],
-    /// The version that it had. A server gives its own.
+    /// The version that it had, which a load into a new table keeps.
     pub(super) version: u64,
     /// Milliseconds since 1970; `None` is without a deadline.
     pub(super) deadline_millis: Option<u64>,

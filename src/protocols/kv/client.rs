@@ -403,6 +403,20 @@ impl Client {
         }
     }
 
+    /// RESTORE: stores an element with the version that it had elsewhere, such as in a dump. Returns whether it did: a key
+    /// whose version is not lower keeps its value. It is for a new table that is filled in this way alone.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, OUT OF RANGE (the version may have been given out before, or no server can have given it), KEY
+    /// TOO LONG, VALUE TOO LONG, OUT OF MEMORY
+    pub fn restore(&mut self, table: &[u8], key: &[u8], value: &[u8], version: u64, ttl: Ttl) -> Result<bool, Error> {
+        let table = TableName::spelt(table);
+        match self.call(&Request::Restore { table, key, value, version, ttl })? {
+            Reply::Restored(is_stored) => Ok(is_stored),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
     /// Sends one request and waits for its reply.
     fn call(&mut self, request: &Request<'_>) -> Result<Reply<'_>, Error> {
         self.begin(request)?;

@@ -120,6 +120,9 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             let payloads = batch.changes(table.name(), position)?;
             Ok(Reply::Changes(payloads.into_iter().map(Payload::Kept).collect()))
         }
+        Request::Restore { table, key, value, version, ttl } => {
+            batch.restore(table.name(), key, value, version, deadline(Some(ttl))).map(Reply::Restored)
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tables over ZeroMQ: twenty commands, and a notification for every change.
+//! Tables over ZeroMQ: twenty-one commands, and a notification for every change.
 //!
 //! A request is a message of a few frames, and so is its reply. Both carry the same envelope. The verbs, in the order
 //! in which every file of this folder lists them:
@@ -25,6 +25,7 @@
 //! 17    DELETE_MANY         table key… (1–1024)                        per key: status
 //! 18    FEED_STATE          table                                      epoch, incarnation, next, oldest, elements, digest
 //! 19    CHANGES             table epoch incarnation sequence           payloads of the feed
+//! 20    RESTORE             table key value version ttl                whether it was stored
 //! ```
 //!
 //! One request, file by file: a frontend receives frames. [`wire`] splits the envelope from the body and decodes the
@@ -60,11 +61,11 @@
 //! - **Clients**: `client.rs` and `cli/client.rs`, for which the compiler does not ask either.
 //! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
 //!   `CHANGELOG.md`.
-//! - **Tests that name codes or commands**: `wire.rs` (`by_code(20)`), `wire/decode.rs` (`&[20]`), `wire/reply.rs`
-//!   (`0u8..20`), `client/tests.rs` (`0..20`), `handle.rs`, `waiting/tests.rs` (the commands that change elements), and
-//!   in `tests/it` `conformance_peer.py` (`range(20)`), `conformance.py` (`range(20, 256)`, the numbers of arguments)
-//!   and `attack/samples.rs`. `wire.rs` and `wire/decode.rs` fail without a change. `wire/reply.rs` and
-//!   `client/tests.rs` go on passing, and no longer cover all codes.
+//! - **Tests that name codes or commands**: `wire.rs` (`by_code(21)`), `wire/decode.rs` (`&[21]`, `\x15`),
+//!   `wire/reply/tests.rs` (`0u8..21`), `client/tests.rs` (`0..21`), `handle.rs`, `waiting/tests.rs` (the commands that
+//!   change elements), and in `tests/it` `conformance_peer.py` (`range(21)`), `conformance.py` (`range(21, 256)`, the
+//!   numbers of arguments), `users.py` (a row for each code) and `attack/samples.rs`. `wire.rs` and `wire/decode.rs` fail
+//!   without a change. `wire/reply/tests.rs` and `client/tests.rs` go on passing, and no longer cover all codes.
 //! - **Tests of its effect**: `tables/trials/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
 //!   `history_trial.rs` and `linearizability.rs`.
 //!

@@ -25,7 +25,8 @@ impl Command {
             | Self::UpdateMany
             | Self::Increment
             | Self::GetAndTouch
-            | Self::DeleteMany => Some(Access::Write),
+            | Self::DeleteMany
+            | Self::Restore => Some(Access::Write),
             Self::CreateTable | Self::DeleteTable | Self::Stats => Some(Access::Admin),
         }
     }
@@ -78,6 +79,7 @@ mod tests {
             Request::DeleteMany { table: T, keys: &[K] },
             Request::FeedState { table: T },
             Request::Changes { table: T, position },
+            Request::Restore { table: T, key: K, value: K, version: 1, ttl: Ttl::NONE },
         ]
     }
 
@@ -106,6 +108,7 @@ mod tests {
             (Command::DeleteMany, Some(Write)),
             (Command::FeedState, Some(Read)),
             (Command::Changes, Some(Read)),
+            (Command::Restore, Some(Write)),
         ];
         assert_eq!(needed, expected);
     }

@@ -33,6 +33,7 @@ mod notification;
 mod page;
 mod reply;
 mod request;
+mod table_name;
 mod ttl;
 
 #[cfg(test)]
@@ -52,7 +53,8 @@ pub use notification::{Notification, NotificationKind};
 pub(in crate::protocols::kv) use page::check_progress;
 pub use page::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows};
 pub use reply::{Reply, ReplyShape, TableLine};
-pub use request::{Request, TableName};
+pub use request::Request;
+pub use table_name::TableName;
 pub use ttl::TtlField;
 
 /// Status byte of a reply that grants the request.
@@ -118,11 +120,13 @@ pub enum Command {
     FeedState = 18,
     /// Reads what the feed has told before.
     Changes = 19,
+    /// Stores an element with the version that it had elsewhere.
+    Restore = 20,
 }
 
 impl Command {
     /// The number of commands.
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 21;
 
     /// All commands by their code.
     pub const ALL: [Self; Self::COUNT] = [
@@ -146,6 +150,7 @@ impl Command {
         Self::DeleteMany,
         Self::FeedState,
         Self::Changes,
+        Self::Restore,
     ];
 
     /// The code on the wire, which is also the index in [`Command::ALL`].
@@ -178,7 +183,8 @@ impl Command {
             | Self::UpdateMany
             | Self::Increment
             | Self::GetAndTouch
-            | Self::DeleteMany => true,
+            | Self::DeleteMany
+            | Self::Restore => true,
             Self::CreateTable
             | Self::DeleteTable
             | Self::Get
@@ -217,6 +223,7 @@ impl Command {
             Self::DeleteMany => "DELETE_MANY",
             Self::FeedState => "FEED_STATE",
             Self::Changes => "CHANGES",
+            Self::Restore => "RESTORE",
         }
     }
 }
@@ -255,7 +262,7 @@ pub enum Reason {
     BadCursor,
     /// The value is no decimal number of 64 bits.
     NotANumber,
-    /// The sum is beyond 64 bits.
+    /// The sum is beyond 64 bits, or the table does not take the version.
     OutOfRange,
     /// The server has no feed.
     FeedOff,
@@ -377,7 +384,7 @@ mod tests {
             assert_eq!(usize::from(command.code()), place);
             assert_eq!(Command::by_code(command.code()), Some(command));
         }
-        assert_eq!(Command::by_code(20), None);
+        assert_eq!(Command::by_code(21), None);
         assert_eq!(Command::by_code(255), None);
     }
 

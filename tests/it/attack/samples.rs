@@ -119,7 +119,7 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
     let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024])];
     let ttl = chance.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
     let version = chance.next().to_be_bytes().to_vec();
-    match chance.below(22) {
+    match chance.below(23) {
         0 => vec![vec![0], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
         1 => vec![vec![1], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
         2 | 3 => vec![vec![2], table(), key, value],
@@ -146,6 +146,10 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
         20 => {
             let sequence = chance.pick(&[0_u64, 1, u64::MAX]).to_be_bytes().to_vec();
             vec![vec![19], table(), version.clone(), version, sequence]
+        }
+        21 => {
+            let version = chance.pick(&[1_u64, 7, 1 << 50, u64::MAX]).to_be_bytes().to_vec();
+            vec![vec![20], table(), key, value, version, ttl]
         }
         _ => vec![vec![5]],
     }

@@ -47,6 +47,7 @@ CREATE_TABLE, DELETE_TABLE, UPDATE, DELETE, GET, PING, GET_ENTRY, COMPARE_AND_SW
 GET_MANY, UPDATE_MANY, LIST_TABLES, STATS, SCAN, INCREMENT, GET_AND_TOUCH, DELETE_MANY, FEED_STATE, CHANGES = (
     bytes([code]) for code in range(10, 20)
 )
+RESTORE = bytes([20])
 
 
 @dataclass(frozen=True)
@@ -251,6 +252,11 @@ class TableCommands(Generic[K, V]):
             results(request, reply, 1)
 
         return request, decode
+
+    def restore(self, key: Key, value: Any, version: int, ttl: Optional[Ttl]) -> Command[bool]:
+        ttl_field = field_of(0 if ttl is None else ttl)
+        request = [RESTORE, self.name, as_bytes(key), self.values.encode(value), u64(version), ttl_field]
+        return request, lambda reply: results(request, reply, 1)[0] == OK
 
     def touch(self, key: Key, ttl: Ttl) -> Command[bool]:
         return is_there([TOUCH, self.name, as_bytes(key), field_of(ttl)], 0)

@@ -181,7 +181,7 @@ class NotANumber(Refused, ValueError):
 
 
 class OutOfRange(Refused, OverflowError):
-    """The sum does not fit 64 bits."""
+    """The sum does not fit 64 bits, or the table does not take the version of an element that is restored."""
 
     reason = "OUT OF RANGE"
 

@@ -108,6 +108,19 @@ class Table(Generic[K, V]):
         """Adds an element only if it is absent. False: it is there, and stays as it is."""
         return self._client._run(self._commands.add(key, value, ttl))
 
+    def restore(self, key: Key, value: Any, version: int, ttl: Optional[Ttl] = None) -> bool:
+        """Stores an element with the version that it had elsewhere, in a new table that is filled in this way alone.
+        False: the key keeps its value, since its version is not lower. Raises :class:`OutOfRange` for a version
+        that was perhaps given out before, or that no server can have given.
+
+        >>> birds, copy = client.table("birds", create=True), client.table("birds-copy", create=True)
+        >>> birds.set("rook", "black")
+        >>> entry = birds.entry("rook")
+        >>> copy.restore("rook", entry.value, entry.version, entry.ttl), copy.entry("rook") == entry
+        (True, True)
+        """
+        return self._client._run(self._commands.restore(key, value, version, ttl))
+
     def touch(self, key: Key, ttl: Ttl) -> bool:
         """Gives an element a new TTL. False: there is none."""
         return self._client._run(self._commands.touch(key, ttl))

@@ -58,6 +58,11 @@ def test_elements(shared_server, name):
         with pytest.raises(KeyError):
             await table.item("heron")
         assert not await table.delete("heron")
+        copy = await client.table(name + "-copy", create=True, codec=spindle.TEXT)
+        assert await copy.restore("heron", "grey", entry.version, entry.ttl)
+        assert not await copy.restore("heron", "white", entry.version)
+        assert (await copy.entry("heron")).version == entry.version
+        await copy.drop()
         assert [await table.rate_limit("n", 1, 60) for _ in range(2)] == [True, False]
         await client.ping()
         assert await client.stats()

@@ -109,6 +109,7 @@ CHANGES = {
     "pop": lambda table: table.pop("a"),
     "cas": lambda table: table.cas("a", 0, "2"),
     "add": lambda table: table.add("b", "2"),
+    "restore": lambda table: table.restore("b", "2", 7),
     "touch": lambda table: table.touch("a", 5),
     "get_and_touch": lambda table: table.get_and_touch("a", 5),
     "incr": lambda table: table.incr("a"),

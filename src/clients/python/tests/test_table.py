@@ -90,6 +90,25 @@ def test_versions_tell_changes_apart(table):
     assert table.pop("a") == b"2"
 
 
+def test_a_new_table_takes_versions_and_gives_new_ones_above_them(client, table, name):
+    table.set("a", "1", ttl=100)
+    table.set("b", "2")
+    copy = client.table(name + "-copy", create=True)
+    for key in ("a", "b"):
+        entry = table.entry(key)
+        assert copy.restore(key, entry.value, entry.version, entry.ttl)
+        assert not copy.restore(key, "other", entry.version)
+        restored = copy.entry(key)
+        assert (restored.value, restored.version) == (entry.value, entry.version)
+    assert 99 < copy.entry("a").ttl <= 100 and copy.entry("b").ttl is None
+    version = copy.entry("a").version
+    assert copy.cas("a", version, "3") > version
+    for version in (0, 1 << 58):
+        with pytest.raises(spindle.OutOfRange):
+            copy.restore("c", "1", version)
+    copy.drop()
+
+
 def test_numbers_are_counted(table):
     assert [table.incr("n"), table.incr("n", 41), table.incr("n", -50)] == [1, 42, -8]
     assert table["n"] == b"-8"

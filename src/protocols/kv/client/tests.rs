@@ -119,7 +119,10 @@ fn every_method_sends_its_command_and_reads_its_answer() {
     answers(PONG);
     assert_eq!(client.changes(b"t", position).map(|messages| messages.len()), Ok(0));
 
-    for code in 0..20 {
+    answers(&[b"\x01", b"\x00"]);
+    assert_eq!(client.restore(b"t", b"k", b"v", 7, Ttl::from_secs(60)), Ok(false));
+
+    for code in 0..21 {
         let (_, request) = next_request(&server);
         assert_eq!(request[0], [code]);
     }

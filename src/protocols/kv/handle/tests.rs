@@ -63,7 +63,8 @@ fn every_command_has_its_reply() {
     let update = || Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(1)) };
     let line = TableLine { name: Box::from(&b"t\0"[..]), elements: 1 };
     let page = |fields| Request::Scan { table: T, cursor: b"", count: 1, fields, prefix: b"" };
-    let script: [(Request<'_>, Reply<'_>); 22] = [
+    let restore = |version| Request::Restore { table: T, key: b"old", value: V, version, ttl: Ttl::NONE };
+    let script: [(Request<'_>, Reply<'_>); 26] = [
         (Request::CreateTable { table: T }, Reply::Done),
         (update(), Reply::Done),
         (Request::Get { table: T, key: K }, Reply::Value(V)),
@@ -85,10 +86,14 @@ fn every_command_has_its_reply() {
             Request::Scan { table: T, cursor: b"forged", count: 1, fields: ScanFields::Key, prefix: b"" },
             Reply::Refused(Reason::BadCursor),
         ),
+        (restore(0), Reply::Refused(Reason::OutOfRange)),
+        (restore(u64::MAX), Reply::Refused(Reason::OutOfRange)),
         (Request::DeleteTable { table: T }, Reply::Done),
+        (restore(7), Reply::Refused(Reason::TableNotFound)),
         (update(), Reply::Refused(Reason::TableNotFound)),
         (Request::DeleteTable { table: T }, Reply::Refused(Reason::TableNotFound)),
         (Request::CreateTable { table: T }, Reply::Done),
+        (restore(7), Reply::Restored(true)),
     ];
     let (requests, expected): (Vec<_>, Vec<_>) = script.into_iter().unzip();
     assert_eq!(replies(&requests), expected.iter().map(text).collect::<Vec<_>>());
@@ -104,6 +109,7 @@ fn a_version_goes_out_and_comes_back() {
         Reply::Version(version) | Reply::Entry { version, .. } => version,
         Reply::Refused(Reason::VersionMismatch { current }) => current,
         Reply::Done | Reply::Value(_) => 0,
+        Reply::Restored(is_stored) => u64::from(is_stored),
         other => panic!("{other:?}"),
     };
     let swap = |expected| Request::CompareAndSwap { table: T, key: K, expected, value: V, ttl: None };
@@ -119,6 +125,10 @@ fn a_version_goes_out_and_comes_back() {
     let delete = |expected| Request::CompareAndDelete { table: T, key: K, expected };
     assert_eq!(answer(delete(first)), second);
     assert_eq!(answer(delete(second)), 0);
+    let restore = |key, version| Request::Restore { table: T, key, value: V, version, ttl: Ttl::from_secs(1) };
+    let (stored, kept) = (answer(restore(b"old", second + 1_000)), answer(restore(b"old", second)));
+    assert_eq!((stored, kept), (1, 0));
+    assert_eq!(answer(Request::GetEntry { table: T, key: b"old" }), second + 1_000);
 }
 
 #[test]

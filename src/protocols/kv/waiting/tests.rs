@@ -112,6 +112,7 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
         Command::Increment,
         Command::GetAndTouch,
         Command::DeleteMany,
+        Command::Restore,
     ];
     let others: Vec<Command> = Command::ALL.into_iter().filter(|command| !changes.contains(command)).collect();
     assert_eq!(overtakes(&rig), others);

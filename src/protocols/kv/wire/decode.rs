@@ -43,16 +43,8 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
     /// Decodes the fields after the command. Each arm names its frames first, then decodes them from left to right.
     fn decode_fields(command: Command, fields: &'m [F], limits: FieldLimits) -> Result<Self, Reason> {
         match command {
-            Command::CreateTable => {
-                let [table] = exactly(fields)?;
-                let table = decode_table(table)?;
-                Ok(Self::CreateTable { table })
-            }
-            Command::DeleteTable => {
-                let [table] = exactly(fields)?;
-                let table = decode_table(table)?;
-                Ok(Self::DeleteTable { table })
-            }
+            Command::CreateTable => decode_only_table(fields).map(|table| Self::CreateTable { table }),
+            Command::DeleteTable => decode_only_table(fields).map(|table| Self::DeleteTable { table }),
             Command::Update => {
                 let ([table, key, value], ttl) = and_perhaps_one(fields)?;
                 Ok(Self::Update {
@@ -104,11 +96,9 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                 decode_touch(fields, limits).map(|(table, key, ttl)| Self::GetAndTouch { table, key, ttl })
             }
             Command::DeleteMany => decode_keys(fields, limits).map(|(table, keys)| Self::DeleteMany { table, keys }),
-            Command::FeedState => {
-                let [table] = exactly(fields)?;
-                decode_table(table).map(|table| Self::FeedState { table })
-            }
+            Command::FeedState => decode_only_table(fields).map(|table| Self::FeedState { table }),
             Command::Changes => decode_changes(fields),
+            Command::Restore => decode_restore(fields, limits),
         }
     }
 }
@@ -134,6 +124,12 @@ fn and_perhaps_one<F, const N: usize>(fields: &[F]) -> Result<(&[F; N], Option<&
         Some((first, [last])) => Ok((first, Some(last))),
         _ => Err(Reason::BadRequest),
     }
+}
+
+/// A table, and no further frame.
+fn decode_only_table<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<TableName<'_>, Reason> {
+    let [table] = exactly(fields)?;
+    decode_table(table)
 }
 
 /// A table and a key, and no further frame.
@@ -199,6 +195,17 @@ fn decode_increment<F: Deref<Target = [u8]>>(fields: &[F], limits: FieldLimits) 
         key: decode_key(key, limits.key)?,
         delta: decode_delta(delta)?,
         ttl: ttl.map(|ttl| decode_ttl(ttl)).transpose()?,
+    })
+}
+
+fn decode_restore<F: Deref<Target = [u8]>>(fields: &[F], limits: FieldLimits) -> Result<Request<'_, F>, Reason> {
+    let [table, key, value, version, ttl] = exactly(fields)?;
+    Ok(Request::Restore {
+        table: decode_table(table)?,
+        key: decode_key(key, limits.key)?,
+        value: decode_value(value, limits.value)?,
+        version: decode_version(version)?,
+        ttl: decode_ttl(ttl)?,
     })
 }
 
@@ -286,7 +293,7 @@ mod tests {
         assert_eq!(reason(&[]), Some(Reason::BadRequest));
         assert_eq!(reason(&[b""]), Some(Reason::BadRequest));
         assert_eq!(reason(&[b"\x05\x05"]), Some(Reason::BadRequest));
-        assert_eq!(reason(&[b"\x14"]), Some(Reason::UnknownCommand));
+        assert_eq!(reason(&[b"\x15"]), Some(Reason::UnknownCommand));
         assert_eq!(reason(&[b"\xff", b"", b""]), Some(Reason::UnknownCommand));
         assert_eq!(reason(&[b"\x05"]), None);
     }
@@ -337,13 +344,14 @@ mod tests {
         let (seconds, millis, bad) = ([0, 0, 0, 0, 0, 0, 0, 60], [1, 0, 0, 0, 0, 0, 0, 5, 220], [0; 9]);
         let version = [0; 8];
         type Frames<'f> = &'f [&'f [u8]];
-        let bodies: [(Frames<'_>, Frames<'_>); 6] = [
+        let bodies: [(Frames<'_>, Frames<'_>); 7] = [
             (&[&[2], b"tab", b"key", b"value"], &[]),
             (&[&[7], b"tab", b"key", &version, b"value"], &[]),
             (&[&[9], b"tab", b"key"], &[]),
             (&[&[11], b"tab"], &[b"key", b"value"]),
             (&[&[15], b"tab", b"key", &version], &[]),
             (&[&[16], b"tab", b"key"], &[]),
+            (&[&[20], b"tab", b"key", b"value", &version], &[]),
         ];
         for (head, tail) in bodies {
             let ttl_of = |field: &[u8]| {
@@ -353,7 +361,9 @@ mod tests {
                     | Request::CompareAndSwap { ttl, .. }
                     | Request::UpdateMany { ttl, .. }
                     | Request::Increment { ttl, .. } => ttl.map(Ttl::millis),
-                    Request::Touch { ttl, .. } | Request::GetAndTouch { ttl, .. } => Some(ttl.millis()),
+                    Request::Touch { ttl, .. } | Request::GetAndTouch { ttl, .. } | Request::Restore { ttl, .. } => {
+                        Some(ttl.millis())
+                    }
                     _ => None,
                 })
             };
@@ -374,6 +384,8 @@ mod tests {
         let swap: [&[u8]; 6] = [&[7], b"tab", b"key", &[0; 8], b"value", b""];
         assert_eq!(reason(&swap), Some(Reason::BadTtl));
         assert_eq!(reason(&[&[9], b"tab", b"key", b""]), Some(Reason::BadTtl));
+        let restore: [&[u8]; 6] = [&[20], b"tab", b"key", b"value", &[0; 8], b""];
+        assert_eq!((reason(&restore), reason(&restore[..5])), (Some(Reason::BadTtl), Some(Reason::BadRequest)));
     }
 
     #[test]
@@ -473,7 +485,7 @@ mod tests {
     fn a_fault_names_the_command_once_that_is_known() {
         let fault = Request::decode(&[&[4][..], b"tab"], LIMITS).unwrap_err();
         assert_eq!(fault.command, Some(Command::Get));
-        let fault = Request::decode(&[&[20][..]], LIMITS).unwrap_err();
+        let fault = Request::decode(&[&[21][..]], LIMITS).unwrap_err();
         assert_eq!(fault.command, None);
     }
 }

@@ -66,6 +66,7 @@ fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [
         Command::Increment => (&[Table, Key, Delta], Some(Ttl), &[]),
         Command::Changes => (&[Table, Version, Version, Version], None, &[]),
         Command::UpdateMany => (&[Table, TtlOrEmpty], None, &[Key, Value]),
+        Command::Restore => (&[Table, Key, Value, Version, Ttl], None, &[]),
     }
 }
 

@@ -15,39 +15,14 @@
 //! 17 │ table │ key …               1–1024 keys
 //! 18 │ table
 //! 19 │ table │ epoch │ incarnation │ sequence
+//! 20 │ table │ key │ value │ version │ ttl
 //! ```
 
 use std::ops::Deref;
 
-use super::{Command, ReplyShape, ScanFields, TtlField};
+use super::{Command, ReplyShape, ScanFields, TableName, TtlField};
 use crate::clock::Ttl;
 use crate::feed::FeedPosition;
-
-/// The name of a table as it was spelt: `tab` and `tab\0` are one table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableName<'m> {
-    spelling: &'m [u8],
-}
-
-impl<'m> TableName<'m> {
-    /// A name as a client spells it. Only the server checks whether the name is valid.
-    #[must_use]
-    pub const fn spelt(spelling: &'m [u8]) -> Self {
-        Self { spelling }
-    }
-
-    /// The name exactly as the client gave it. Notifications and LIST_TABLES show this form.
-    #[must_use]
-    pub const fn spelling(self) -> &'m [u8] {
-        self.spelling
-    }
-
-    /// The name without the NUL that may end it. Tables are distinguished by this form.
-    #[must_use]
-    pub fn name(self) -> &'m [u8] {
-        self.spelling.strip_suffix(b"\0").unwrap_or(self.spelling)
-    }
-}
 
 /// A client's request. `F` is a frame: a message of libzmq, or a slice.
 ///
@@ -201,6 +176,19 @@ pub enum Request<'m, F = &'m [u8]> {
         /// The first change that is wanted.
         position: FeedPosition,
     },
+    /// RESTORE
+    Restore {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+        /// Its value.
+        value: &'m [u8],
+        /// The version that it had elsewhere.
+        version: u64,
+        /// [`Ttl::NONE`] is without a deadline.
+        ttl: Ttl,
+    },
 }
 
 impl<'m, F> Request<'m, F> {
@@ -216,7 +204,8 @@ impl<'m, F> Request<'m, F> {
             | Self::CompareAndDelete { table, key, .. }
             | Self::Touch { table, key, .. }
             | Self::Increment { table, key, .. }
-            | Self::GetAndTouch { table, key, .. } => Some((table.name(), key)),
+            | Self::GetAndTouch { table, key, .. }
+            | Self::Restore { table, key, .. } => Some((table.name(), key)),
             Self::CreateTable { .. }
             | Self::DeleteTable { .. }
             | Self::Ping
@@ -253,7 +242,8 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
             | Self::GetAndTouch { table, .. }
             | Self::DeleteMany { table, .. }
             | Self::FeedState { table }
-            | Self::Changes { table, .. } => Some(*table),
+            | Self::Changes { table, .. }
+            | Self::Restore { table, .. } => Some(*table),
             Self::Ping | Self::ListTables | Self::Stats => None,
         }
     }
@@ -282,6 +272,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
             Self::DeleteMany { .. } => Command::DeleteMany,
             Self::FeedState { .. } => Command::FeedState,
             Self::Changes { .. } => Command::Changes,
+            Self::Restore { .. } => Command::Restore,
         }
     }
 
@@ -300,7 +291,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
     #[must_use]
     pub const fn needs_delimiter(&self) -> bool {
         match self.table() {
-            Some(table) => table.spelling.is_empty(),
+            Some(table) => table.spelling().is_empty(),
             None => false,
         }
     }
@@ -310,48 +301,52 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
         let command = [self.command().code()];
         match *self {
             Self::CreateTable { table } | Self::DeleteTable { table } | Self::FeedState { table } => {
-                send(&mut sink, &[&command, table.spelling]);
+                send(&mut sink, &[&command, table.spelling()]);
             }
             Self::Delete { table, key } | Self::Get { table, key } | Self::GetEntry { table, key } => {
-                send(&mut sink, &[&command, table.spelling, key]);
+                send(&mut sink, &[&command, table.spelling(), key]);
             }
             Self::Update { table, key, value, ttl } => {
-                let fields = [&command, table.spelling, key, value];
+                let fields = [&command, table.spelling(), key, value];
                 send_with_ttl(&mut sink, &fields, ttl);
             }
             Self::CompareAndSwap { table, key, expected, value, ttl } => {
-                let fields = [&command, table.spelling, key, &expected.to_be_bytes(), value];
+                let fields = [&command, table.spelling(), key, &expected.to_be_bytes(), value];
                 send_with_ttl(&mut sink, &fields, ttl);
             }
             Self::CompareAndDelete { table, key, expected } => {
-                send(&mut sink, &[&command, table.spelling, key, &expected.to_be_bytes()]);
+                send(&mut sink, &[&command, table.spelling(), key, &expected.to_be_bytes()]);
             }
             Self::Touch { table, key, ttl } | Self::GetAndTouch { table, key, ttl } => {
-                send(&mut sink, &[&command, table.spelling, key, TtlField::new(ttl).bytes()]);
+                send(&mut sink, &[&command, table.spelling(), key, TtlField::new(ttl).bytes()]);
             }
             Self::GetMany { table, keys } | Self::DeleteMany { table, keys } => {
                 sink(&command, true);
-                sink(table.spelling, !keys.is_empty());
+                sink(table.spelling(), !keys.is_empty());
                 send_all(&mut sink, keys);
             }
             Self::UpdateMany { table, ttl, pairs } => {
                 let ttl = ttl.map(TtlField::new);
                 sink(&command, true);
-                sink(table.spelling, true);
+                sink(table.spelling(), true);
                 sink(ttl.as_ref().map_or(&[], TtlField::bytes), !pairs.is_empty());
                 send_all(&mut sink, pairs.as_flattened());
             }
             Self::Scan { table, cursor, count, fields, prefix } => {
                 let (count, fields) = (u64::from(count).to_be_bytes(), [fields.code()]);
-                let fields = [&command, table.spelling, cursor, &count, &fields, prefix];
+                let fields = [&command, table.spelling(), cursor, &count, &fields, prefix];
                 send(&mut sink, fields.get(..if prefix.is_empty() { 5 } else { 6 }).unwrap_or(&fields));
             }
             Self::Increment { table, key, delta, ttl } => {
-                send_with_ttl(&mut sink, &[&command, table.spelling, key, &delta.to_be_bytes()], ttl);
+                send_with_ttl(&mut sink, &[&command, table.spelling(), key, &delta.to_be_bytes()], ttl);
             }
             Self::Changes { table, position: FeedPosition { epoch, incarnation, sequence } } => {
                 let [epoch, incarnation, sequence] = [epoch, incarnation, sequence].map(u64::to_be_bytes);
-                send(&mut sink, &[&command, table.spelling, &epoch, &incarnation, &sequence]);
+                send(&mut sink, &[&command, table.spelling(), &epoch, &incarnation, &sequence]);
+            }
+            Self::Restore { table, key, value, version, ttl } => {
+                let fields = [&command, table.spelling(), key, value, &version.to_be_bytes()];
+                send_with_ttl(&mut sink, &fields, Some(ttl));
             }
             Self::Ping | Self::ListTables | Self::Stats => sink(&command, false),
         }
@@ -418,6 +413,10 @@ mod tests {
         let delta = [255, 255, 255, 255, 255, 255, 255, 254];
         let expected: [&[u8]; 4] = [&[15], b"tab\0", b"key", &delta];
         assert_eq!(frames.slices(), expected);
+        let ttl = Ttl::from_secs(60);
+        let frames = encoded(&Request::Restore { table, key: b"key", value: b"value", version: 258, ttl });
+        let expected: [&[u8]; 6] = [&[20], b"tab\0", b"key", b"value", &version, &[0, 0, 0, 0, 0, 0, 0, 60]];
+        assert_eq!(frames.slices(), expected);
         let scan =
             |prefix| encoded(&Request::Scan { table, cursor: b"c", count: 258, fields: ScanFields::Entry, prefix });
         let expected: [&[u8]; 6] = [&[14], b"tab\0", b"c", &[0, 0, 0, 0, 0, 0, 1, 2], &[2], b"k"];
@@ -481,6 +480,8 @@ mod tests {
             comes_back(&Request::FeedState { table });
             let position = FeedPosition { epoch: expected, incarnation: u64::from(seconds), sequence: expected / 2 };
             comes_back(&Request::Changes { table, position });
+            let ttl = ttl.unwrap_or(Ttl::NONE);
+            comes_back(&Request::Restore { table, key, value, version: expected, ttl });
         }
     }
 }

@@ -88,6 +88,13 @@ class Table(Generic[K, V]):
         """Adds an element only if it is absent. False: it is there, and stays as it is."""
         return await self._client._run(self._commands.add(key, value, ttl))
 
+    async def restore(self, key: Key, value: Any, version: int, ttl: Optional[Ttl] = None) -> bool:
+        """Stores an element with the version that it had elsewhere, in a new table that is filled in this way alone.
+        False: the key keeps its value, since its version is not lower. Raises :class:`spindle.OutOfRange` for a version
+        that was perhaps given out before, or that no server can have given.
+        """
+        return await self._client._run(self._commands.restore(key, value, version, ttl))
+
     async def touch(self, key: Key, ttl: Ttl) -> bool:
         """Gives an element a new TTL. False: there is none."""
         return await self._client._run(self._commands.touch(key, ttl))

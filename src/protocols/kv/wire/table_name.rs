@@ -1,0 +1,27 @@
+//! The name of a table: its spelling, and the form by which tables are distinguished.
+
+/// The name of a table as it was spelt: `tab` and `tab\0` are one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableName<'m> {
+    spelling: &'m [u8],
+}
+
+impl<'m> TableName<'m> {
+    /// A name as a client spells it. Only the server checks whether the name is valid.
+    #[must_use]
+    pub const fn spelt(spelling: &'m [u8]) -> Self {
+        Self { spelling }
+    }
+
+    /// The name exactly as the client gave it. Notifications and LIST_TABLES show this form.
+    #[must_use]
+    pub const fn spelling(self) -> &'m [u8] {
+        self.spelling
+    }
+
+    /// The name without the NUL that may end it. Tables are distinguished by this form.
+    #[must_use]
+    pub fn name(self) -> &'m [u8] {
+        self.spelling.strip_suffix(b"\0").unwrap_or(self.spelling)
+    }
+}
