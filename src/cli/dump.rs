@@ -20,6 +20,7 @@ use super::show::{Format, counted};
 use crate::clock::{Ttl, wall_millis};
 use crate::protocols::kv::client::{Client, Error};
 use crate::protocols::kv::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
+use crate::tables::Restored;
 use format::{DumpReader, DumpRow, DumpWriter};
 
 /// Requests that a load has on their way, and the bytes of their values, at most.
@@ -58,6 +59,8 @@ struct Loaded {
     elements: u64,
     /// Elements whose deadline has passed.
     expired: u64,
+    /// Elements with new versions, since an element with a higher one had expired meanwhile.
+    anew: u64,
     /// Their versions. The first reply of an older server makes them new.
     versions: LoadedVersions,
 }
@@ -136,23 +139,25 @@ pub(super) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Resul
         }
     };
     let versions = if is_new { LoadedVersions::Kept } else { LoadedVersions::New };
-    let mut loaded = Loaded { elements: 0, expired: 0, versions };
+    let mut loaded = Loaded { elements: 0, expired: 0, anew: 0, versions };
     load_all(&mut reader, table, &mut client, &mut loaded).map_err(|error| {
         // The connection may have replies on the way.
         let is_deleted = is_new && arguments.of.connect().is_ok_and(|mut client| client.delete_table(table).is_ok());
         after(error, loaded, is_deleted)
     })?;
-    let Loaded { elements, expired, versions } = loaded;
+    let Loaded { elements, expired, anew, versions } = loaded;
     let (with, versions) = match versions {
         LoadedVersions::Kept => ("their", "kept"),
         LoadedVersions::New => ("new", "new"),
     };
     let (count, shown) = (counted(elements, "element"), hex.shown(name(table)));
-    let text = format!("{count} loaded into {shown} with {with} versions, {expired} had expired\n");
+    let but = if anew > 0 { format!(" ({anew} of them with new ones)") } else { String::new() };
+    let text = format!("{count} loaded into {shown} with {with} versions{but}, {expired} had expired\n");
     let json = json!({
         "table": hex.shown_in_json(name(table)),
         "elements": elements,
         "versions": versions,
+        "anew": anew,
         "expired": expired,
     });
     arguments.of.format.print(out, &text, &json)
@@ -227,7 +232,10 @@ fn receive_all(client: &mut Client, loaded: &mut Loaded) -> Result<(), Error> {
     while client.in_flight() > 0 {
         match client.receive()? {
             Reply::Refused(reason) => refused = refused.or(Some(reason)),
-            Reply::Restored(is_stored) => loaded.elements += u64::from(is_stored),
+            Reply::Restored(restored) => {
+                loaded.elements += u64::from(restored != Restored::Not);
+                loaded.anew += u64::from(restored == Restored::Anew);
+            }
             _ => loaded.elements += 1,
         }
     }
@@ -238,8 +246,8 @@ fn receive_all(client: &mut Client, loaded: &mut Loaded) -> Result<(), Error> {
 fn refusal(error: Error) -> CommandError {
     match error {
         Error::Refused(Reason::OutOfRange) => CommandError::Failed(
-            "the server refuses the version of an element: another client writes to the table, an element with a higher \
-             version has expired during the load, or the dump is of a server whose clock is more than a day ahead"
+            "the server refuses the version of an element: another client writes to the table, or the dump is of a server \
+             whose clock is more than a day ahead"
                 .to_owned(),
         ),
         other => failure(other),

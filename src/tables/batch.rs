@@ -27,7 +27,7 @@ use super::pending_sends::PendingSends;
 use super::prefetch::{Fetched, KeyRun};
 use super::slot::{EntryRef, NEVER};
 use super::table::Table;
-use super::{Addition, Deadline, EntryView, Refusal, TablesShared};
+use super::{Addition, Deadline, EntryView, Refusal, Restored, TablesShared};
 use crate::clock::Now;
 use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
@@ -319,13 +319,13 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.remove(table, key, Some(expected)))
     }
 
-    /// Stores a value with the version that it had elsewhere, for a table that is filled with such. Returns whether it did: a
-    /// key whose version is not lower keeps it. The later versions of the key are above all that may have been given out.
+    /// Stores a value with the version that it had elsewhere, for a table that is filled with such, unless the key has a
+    /// version that is not lower. The later versions of the key are above all that may have been given out.
     ///
     /// # Errors
     /// `TableNotFound`, `OutOfMemory`, `Busy`. `VersionRefused`: the key has no slot, and the version was perhaps given out
     /// before; or no server with a clock within a day of ours can have given it. In a table all of whose elements are
-    /// restored, only versions that such elements had before are refused.
+    /// restored, an element whose version is not above those that have left gets a new one instead.
     pub fn restore(
         &mut self,
         table: &[u8],
@@ -333,7 +333,7 @@ impl Batch<'_> {
         value: &[u8],
         version: u64,
         deadline: Deadline,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Restored, Refusal> {
         self.on(table, |ops, table| ops.restore(table, (key, value), version, deadline))
     }
 

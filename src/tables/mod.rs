@@ -154,6 +154,17 @@ pub enum Refusal {
     Busy,
 }
 
+/// What became of an element that was to be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// It has the version that was asked for.
+    AsItWas,
+    /// It has a new version. The one that was asked for was perhaps given out before.
+    Anew,
+    /// The key keeps its version, which is not lower, or the deletion of one that is not lower.
+    Not,
+}
+
 /// What is added to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addition {

@@ -63,6 +63,7 @@ use crate::allocator::size_class;
 use crate::clock::Now;
 use crate::feed::Cause;
 use checks::check;
+use restore::restored_version;
 
 /// Credits that one write may use: one for an expired entry that it finds, and one for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
@@ -246,19 +247,20 @@ impl<'h> Ops<'h> {
         let mut made: Option<(SlotHandle, u64)> = None;
         let is_quiet = !table.has_audience();
         let mut replaces = false;
-        let mut is_low = false;
+        let mut refused = None;
         if write.version.is_none() {
             table.note_own();
         }
         let entered = table.enter(hash, write.key, self.guard, &mut |dead| {
-            let floor = self.shared.catalog.version_floor();
-            let version = match write.version {
-                None => floor.max(predecessor_version).max(dead.unwrap_or(0)) + 1,
-                Some(version) => version,
+            let above = self.shared.catalog.version_floor().max(predecessor_version);
+            let version = match restored_version(table, write, above, dead.unwrap_or(0)) {
+                Ok(version) => version.unwrap_or(above.max(dead.unwrap_or(0)) + 1),
+                Err(refusal) => {
+                    refused = Some(refusal);
+                    return None;
+                }
             };
-            is_low =
-                write.version.is_some() && version <= table.restore_floor().unwrap_or(floor).max(dead.unwrap_or(0));
-            let mut entry = entry.take().filter(|_| !is_low)?;
+            let mut entry = entry.take()?;
             replaces = dead.is_some();
             entry.stamp(version, deadline);
             if is_quiet {
@@ -283,8 +285,7 @@ impl<'h> Ops<'h> {
             }
             (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
             (Inserted::Overfull, ..) => Err(Refusal::OutOfMemory.into()),
-            _ if is_low => Err(Refusal::VersionRefused.into()),
-            _ => Err(self.refuse_closed(table).into()),
+            _ => Err(refused.unwrap_or_else(|| self.refuse_closed(table)).into()),
         }
     }
 

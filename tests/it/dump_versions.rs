@@ -132,8 +132,8 @@ fn what_is_restored_is_published_with_its_cause() {
     client.create_table(b"t").unwrap();
     let mut mirror = Mirror::connect(server.kv(), server.feed(), b"t").unwrap();
     assert!(mirror.wait_exact(PATIENCE).unwrap());
-    assert_eq!(client.restore(b"t", b"k", b"v", 7, Ttl::NONE), Ok(true));
-    assert_eq!(client.restore(b"t", b"k", b"w", 7, Ttl::NONE), Ok(false));
+    assert_eq!(client.restore(b"t", b"k", b"v", 7, Ttl::NONE), Ok(spindle::tables::Restored::AsItWas));
+    assert_eq!(client.restore(b"t", b"k", b"w", 7, Ttl::NONE), Ok(spindle::tables::Restored::Not));
     loop {
         let event = mirror.next(PATIENCE).unwrap().expect("the change comes");
         if let MirrorEvent::Changed(change) = event {

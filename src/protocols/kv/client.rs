@@ -32,6 +32,7 @@ pub use subscriber::Subscriber;
 
 use super::wire::{Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, check_progress};
 use crate::protocols::client_socket::Pipeline;
+use crate::tables::Restored;
 
 /// How long a client waits for a connection, and for each reply, by default.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -403,16 +404,23 @@ impl Client {
         }
     }
 
-    /// RESTORE: stores an element with the version that it had elsewhere, such as in a dump. Returns whether it did: a key
-    /// whose version is not lower keeps its value. It is for a new table that is filled in this way alone.
+    /// RESTORE: stores an element with the version that it had elsewhere, such as in a dump, unless the key has a version
+    /// that is not lower. It is for a new table that is filled in this way alone.
     ///
     /// # Errors
     /// TABLE NOT FOUND, OUT OF RANGE (the version may have been given out before, or no server can have given it), KEY
     /// TOO LONG, VALUE TOO LONG, OUT OF MEMORY
-    pub fn restore(&mut self, table: &[u8], key: &[u8], value: &[u8], version: u64, ttl: Ttl) -> Result<bool, Error> {
+    pub fn restore(
+        &mut self,
+        table: &[u8],
+        key: &[u8],
+        value: &[u8],
+        version: u64,
+        ttl: Ttl,
+    ) -> Result<Restored, Error> {
         let table = TableName::spelt(table);
         match self.call(&Request::Restore { table, key, value, version, ttl })? {
-            Reply::Restored(is_stored) => Ok(is_stored),
+            Reply::Restored(restored) => Ok(restored),
             _ => Err(self.wrong_shape()),
         }
     }

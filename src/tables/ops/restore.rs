@@ -16,10 +16,36 @@ use crate::tables::lookup::{Found, look};
 use crate::tables::memory_budget::{settle, slot_bytes, unsigned};
 use crate::tables::slot::{EntryBox, NEVER, SeenWord, SlotRef};
 use crate::tables::table::Table;
-use crate::tables::{Deadline, Refusal};
+use crate::tables::{Deadline, Refusal, Restored};
+
+/// The version of a restored element in a new slot. `dead` is that of a dead slot of the key. `None`: the next one, above
+/// `floor`.
+///
+/// As long as all elements of the table are restored, what has left it is the only thing that its own floor tells of. A
+/// version that is not above it may be that of another key, so the element is stored, and has a new version.
+///
+/// # Errors
+/// `VersionMismatch` if the dead slot has a version that is not lower. `VersionRefused` in a table with elements that were
+/// not restored, up to the floor.
+pub(super) fn restored_version(
+    table: &Table,
+    write: &Write<'_>,
+    floor: u64,
+    dead: u64,
+) -> Result<Option<u64>, Refusal> {
+    let Some(version) = write.version else { return Ok(None) };
+    if version <= dead {
+        return Err(Refusal::VersionMismatch { current: 0 });
+    }
+    match table.restore_floor() {
+        None if version <= floor => Err(Refusal::VersionRefused),
+        Some(own) if version <= own => Ok(None),
+        _ => Ok(Some(version)),
+    }
+}
 
 impl<'h> Ops<'h> {
-    /// Stores a value with a version and a deadline. Returns whether it did: a key keeps its version if that is not lower.
+    /// Stores a value with a version and a deadline, unless the key has a version that is not lower.
     ///
     /// The races are those of [`Ops::overwrite`] and [`Ops::create`].
     pub(in crate::tables) fn restore(
@@ -28,7 +54,7 @@ impl<'h> Ops<'h> {
         (key, value): (&[u8], &[u8]),
         version: u64,
         deadline: Deadline,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Restored, Refusal> {
         if version == 0 || version > self.shared.catalog.highest_version(self.now) {
             return Err(Refusal::VersionRefused);
         }
@@ -36,7 +62,9 @@ impl<'h> Ops<'h> {
         let mut entry = EntryBox::new(value);
         loop {
             let attempt = match look(table, key, self.place, self.guard, self.now) {
-                Found::Live { seen, .. } | Found::Absent { seen, .. } if seen.version() >= version => return Ok(false),
+                Found::Live { seen, .. } | Found::Absent { seen, .. } if seen.version() >= version => {
+                    return Ok(Restored::Not);
+                }
                 Found::Live { slot, seen, entry: old } => self.overwrite(table, &write, entry, slot, seen, Some(old)),
                 Found::Absent { slot, seen } => self.overwrite(table, &write, entry, slot, seen, None),
                 Found::NoSlot => self.create(table, &write, entry),
@@ -46,7 +74,8 @@ impl<'h> Ops<'h> {
                 }
             };
             match attempt {
-                Ok(_) => return Ok(true),
+                Ok(stored) => return Ok(if stored == version { Restored::AsItWas } else { Restored::Anew }),
+                Err(NotStored::Refused(Refusal::VersionMismatch { .. })) => return Ok(Restored::Not),
                 Err(NotStored::Refused(refusal)) => return Err(refusal),
                 Err(NotStored::Overtaken(unused)) => entry = unused,
             }

@@ -9,19 +9,19 @@ use proptest::prelude::*;
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::version::highest_version;
-use super::super::{Deadline, FeedConfig, Refusal, Session};
+use super::super::{Deadline, FeedConfig, Refusal, Restored, Session};
 use super::{BASE, TablesRig, set, settings};
 use crate::clock::Now;
 
 /// Versions of one slot that agree in the bits that the slot keeps as announced.
 const ROUND: u64 = 1 << 25;
 
-fn restore(session: &mut Session, now: Now, key: &str, value: &str, version: u64) -> Result<bool, Refusal> {
+fn restore(session: &mut Session, now: Now, key: &str, value: &str, version: u64) -> Result<Restored, Refusal> {
     session.batch(now).restore(b"t", key.as_bytes(), value.as_bytes(), version, Deadline::KEEP)
 }
 
 impl TablesRig {
-    fn restore(&self, key: &str, value: &str, version: u64) -> Result<bool, Refusal> {
+    fn restore(&self, key: &str, value: &str, version: u64) -> Result<Restored, Refusal> {
         restore(&mut self.0.session.borrow_mut(), self.now(), key, value, version)
     }
 }
@@ -29,15 +29,15 @@ impl TablesRig {
 #[test]
 fn a_new_table_takes_old_versions_and_gives_new_ones_above_all_that_were_given() {
     let rig = TablesRig::new();
-    assert_eq!(rig.restore("a", "old", 7), Ok(true));
+    assert_eq!(rig.restore("a", "old", 7), Ok(Restored::AsItWas));
     assert_eq!((rig.get("a").unwrap(), rig.version("a")), ("old".to_owned(), 7));
     for version in [6, 7] {
-        assert_eq!(rig.restore("a", "other", version), Ok(false));
+        assert_eq!(rig.restore("a", "other", version), Ok(Restored::Not));
     }
     assert_eq!(rig.restore("a", "newer", 9), Err(Refusal::Busy), "the change before is on its way");
     assert!(rig.0.session.borrow_mut().watch(), "it is worth another try at once");
     rig.publish();
-    assert_eq!(rig.restore("a", "newer", 9), Ok(true));
+    assert_eq!(rig.restore("a", "newer", 9), Ok(Restored::AsItWas));
     rig.publish();
     assert_eq!((rig.get("a").unwrap(), rig.version("a")), ("newer".to_owned(), 9));
     rig.set("a", "own", None).unwrap();
@@ -83,26 +83,29 @@ fn elsewhere_a_version_that_may_have_been_given_out_is_refused() {
     let rig = TablesRig::new();
     rig.set("own", "1", None).unwrap();
     assert_eq!(rig.restore("a", "1", BASE), Err(Refusal::VersionRefused));
-    assert_eq!(rig.restore("a", "1", BASE + 1_000), Ok(true));
+    assert_eq!(rig.restore("a", "1", BASE + 1_000), Ok(Restored::AsItWas));
     rig.publish();
-    assert_eq!(rig.restore("own", "2", BASE), Ok(false));
-    assert_eq!(rig.restore("own", "2", BASE + 2_000), Ok(true), "a key never had a version above its own");
+    assert_eq!(rig.restore("own", "2", BASE), Ok(Restored::Not));
+    assert_eq!(rig.restore("own", "2", BASE + 2_000), Ok(Restored::AsItWas), "a key never had a version above its own");
     rig.publish();
     rig.delete("a").unwrap();
     rig.settle();
     assert_eq!(rig.restore("a", "1", BASE + 1_001), Err(Refusal::VersionRefused), "the deletion had it");
-    assert_eq!(rig.restore("a", "1", BASE + 1_002), Ok(true));
+    assert_eq!(rig.restore("a", "1", BASE + 1_002), Ok(Restored::AsItWas));
 }
 
 #[test]
-fn a_restored_element_that_was_deleted_comes_back_only_above_its_deletion() {
+fn a_restored_element_that_was_deleted_comes_back_with_its_version_only_above_its_deletion() {
     let rig = TablesRig::new();
     rig.restore("a", "1", 7).unwrap();
     rig.delete("a").unwrap();
-    assert_eq!(rig.restore("a", "1", 8), Ok(false), "the deletion has this version");
+    assert_eq!(rig.restore("a", "1", 8), Ok(Restored::Not), "the deletion has this version");
     rig.settle();
-    assert_eq!(rig.restore("a", "1", 8), Err(Refusal::VersionRefused));
-    assert_eq!(rig.restore("a", "2", 9), Ok(true));
+    assert_eq!(rig.restore("b", "1", 9), Ok(Restored::AsItWas));
+    assert_eq!(rig.restore("a", "1", 8), Ok(Restored::Anew), "the deletion had that one");
+    assert!(rig.version("a") > BASE);
+    assert_eq!(rig.restore("c", "1", 7), Ok(Restored::Anew), "nobody knows whose it was");
+    assert_eq!(rig.restore("d", "1", 10), Ok(Restored::AsItWas));
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn a_version_that_no_server_can_have_given_is_refused() {
     for version in [0, highest + 1, 1 << 59, u64::MAX] {
         assert_eq!(rig.restore("a", "1", version), Err(Refusal::VersionRefused), "{version}");
     }
-    assert_eq!(rig.restore("a", "1", highest), Ok(true));
+    assert_eq!(rig.restore("a", "1", highest), Ok(Restored::AsItWas));
     rig.publish();
     rig.set("a", "2", None).unwrap();
     assert_eq!(rig.version("a"), highest + 1);
@@ -137,7 +140,7 @@ fn a_jump_of_any_width_is_announced_in_its_turn() {
             assert_eq!(inner.heard(), ["a+"], "the later change waits for the earlier one");
             ran.set(true);
         });
-        assert_eq!(restore(&mut first, now, "a", "2", BASE + 7 + width), Ok(true));
+        assert_eq!(restore(&mut first, now, "a", "2", BASE + 7 + width), Ok(Restored::AsItWas));
         assert!(later.get());
         rig.publish();
         assert_eq!((rig.heard().len(), rig.waiting(), rig.get("a").unwrap()), (2, 0, "3".to_owned()), "{width}");
@@ -150,7 +153,7 @@ fn a_write_that_saw_the_old_slot_of_a_jump_is_made_in_the_new_one() {
     rig.restore("a", "1", 7).unwrap();
     rig.publish();
     let (inner, mut delayed) = (rig.clone(), rig.another());
-    hooks::at(Failpoint::BeforeCas, move || assert_eq!(inner.restore("a", "2", 1_000), Ok(true)));
+    hooks::at(Failpoint::BeforeCas, move || assert_eq!(inner.restore("a", "2", 1_000), Ok(Restored::AsItWas)));
     assert_eq!(
         delayed.batch(rig.now()).compare_and_swap(b"t", b"a", 7, b"3", Deadline::KEEP),
         Err(Refusal::VersionMismatch { current: 1_000 })
@@ -178,7 +181,7 @@ fn jumps_leave_no_memory_and_no_timer_behind() {
     let mut session = rig.another();
     for version in 1..=50 {
         let restored = session.batch(rig.now()).restore(b"t", b"a", b"value", version * 1_000, Deadline::at(1_000_000));
-        assert_eq!(restored, Ok(true));
+        assert_eq!(restored, Ok(Restored::AsItWas));
         rig.publish();
         rig.expire();
     }
@@ -210,7 +213,8 @@ proptest! {
                 match rig.restore(&key, &value, version) {
                     Err(Refusal::Busy) => rig.publish(),
                     stored => {
-                        prop_assert_eq!(stored, Ok(version > before));
+                        let expected = if version > before { Restored::AsItWas } else { Restored::Not };
+                        prop_assert_eq!(stored, Ok(expected));
                         break;
                     }
                 }

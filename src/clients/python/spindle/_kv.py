@@ -256,7 +256,7 @@ class TableCommands(Generic[K, V]):
     def restore(self, key: Key, value: Any, version: int, ttl: Optional[Ttl]) -> Command[bool]:
         ttl_field = field_of(0 if ttl is None else ttl)
         request = [RESTORE, self.name, as_bytes(key), self.values.encode(value), u64(version), ttl_field]
-        return request, lambda reply: results(request, reply, 1)[0] == OK
+        return request, lambda reply: results(request, reply, 1)[0] != b"\0"
 
     def touch(self, key: Key, ttl: Ttl) -> Command[bool]:
         return is_there([TOUCH, self.name, as_bytes(key), field_of(ttl)], 0)

@@ -16,6 +16,7 @@ use crate::protocols::client_socket::Disconnected;
 use crate::protocols::kv::wire::{
     FeedState, NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName,
 };
+use crate::tables::Restored;
 
 /// Long enough for any expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -120,7 +121,7 @@ fn every_method_sends_its_command_and_reads_its_answer() {
     assert_eq!(client.changes(b"t", position).map(|messages| messages.len()), Ok(0));
 
     answers(&[b"\x01", b"\x00"]);
-    assert_eq!(client.restore(b"t", b"k", b"v", 7, Ttl::from_secs(60)), Ok(false));
+    assert_eq!(client.restore(b"t", b"k", b"v", 7, Ttl::from_secs(60)), Ok(Restored::Not));
 
     for code in 0..21 {
         let (_, request) = next_request(&server);

@@ -6,7 +6,7 @@ use super::*;
 use crate::clock::Ttl;
 use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
 use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
-use crate::tables::{Session, Tables, TablesConfig};
+use crate::tables::{Restored, Session, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1_000);
 const T: TableName<'static> = TableName::spelt(b"t\0");
@@ -93,7 +93,7 @@ fn every_command_has_its_reply() {
         (update(), Reply::Refused(Reason::TableNotFound)),
         (Request::DeleteTable { table: T }, Reply::Refused(Reason::TableNotFound)),
         (Request::CreateTable { table: T }, Reply::Done),
-        (restore(7), Reply::Restored(true)),
+        (restore(7), Reply::Restored(Restored::AsItWas)),
     ];
     let (requests, expected): (Vec<_>, Vec<_>) = script.into_iter().unzip();
     assert_eq!(replies(&requests), expected.iter().map(text).collect::<Vec<_>>());
@@ -109,7 +109,7 @@ fn a_version_goes_out_and_comes_back() {
         Reply::Version(version) | Reply::Entry { version, .. } => version,
         Reply::Refused(Reason::VersionMismatch { current }) => current,
         Reply::Done | Reply::Value(_) => 0,
-        Reply::Restored(is_stored) => u64::from(is_stored),
+        Reply::Restored(restored) => u64::from(restored == Restored::AsItWas),
         other => panic!("{other:?}"),
     };
     let swap = |expected| Request::CompareAndSwap { table: T, key: K, expected, value: V, ttl: None };

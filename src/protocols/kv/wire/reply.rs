@@ -25,6 +25,7 @@ use itoa::Buffer;
 
 use super::{Command, ERROR, FeedState, Malformed, OK, Payload, Reason, ScanFields, ScanRows, number};
 use crate::limits::CURSOR_BYTES_MAX;
+use crate::tables::Restored;
 
 /// The number of milliseconds that means "no TTL".
 pub(super) const FOR_EVER: u64 = u64::MAX;
@@ -83,8 +84,8 @@ pub enum Reply<'b> {
     FeedState(FeedState),
     /// CHANGES: messages of the feed as they were published.
     Changes(Vec<Payload<'b>>),
-    /// RESTORE: whether the value was stored. Otherwise the key keeps its version, which is not lower.
-    Restored(bool),
+    /// RESTORE
+    Restored(Restored),
     /// The request was refused, and nothing was changed.
     Refused(Reason),
 }
@@ -176,7 +177,10 @@ impl<'b> Reply<'b> {
             Self::Statuses(statuses) => encode_statuses(&mut sink, statuses),
             Self::FeedState(state) => state.encode(&mut sink),
             Self::Changes(payloads) => Payload::encode(payloads, &mut sink),
-            Self::Restored(is_stored) => encode_statuses(&mut sink, &[*is_stored]),
+            Self::Restored(restored) => {
+                sink(&[OK], true);
+                sink(&[restored_code(*restored)], false);
+            }
             Self::Refused(reason) => encode_refusal(&mut sink, *reason),
         }
     }
@@ -237,8 +241,8 @@ impl<'b> Reply<'b> {
             Command::FeedState => FeedState::decode(fields).map(Self::FeedState),
             Command::Changes => Ok(Self::Changes(fields.iter().map(|payload| Payload::Received(payload)).collect())),
             Command::Restore => {
-                let [status] = exactly(fields)?;
-                decode_status(status).map(Self::Restored)
+                let [code] = exactly(fields)?;
+                decode_restored(code).map(Self::Restored)
             }
         }
     }
@@ -260,6 +264,15 @@ fn encode_sum(sink: &mut impl FnMut(&[u8], bool), sum: i64, version: u64) {
     sink(&[OK], true);
     sink(Buffer::new().format(sum).as_bytes(), true);
     sink(&version.to_be_bytes(), false);
+}
+
+/// The byte that says what became of a restored element.
+fn restored_code(restored: Restored) -> u8 {
+    match restored {
+        Restored::Not => 0,
+        Restored::AsItWas => 1,
+        Restored::Anew => 2,
+    }
 }
 
 fn encode_statuses(sink: &mut impl FnMut(&[u8], bool), statuses: &[bool]) {
@@ -320,6 +333,15 @@ fn decode_status(frame: &[u8]) -> Result<bool, Malformed> {
         [ERROR] => Ok(false),
         [other] => Err(malformed("a status is 0 or 1", usize::from(other))),
         _ => Err(malformed("a status has 1 byte", frame.len())),
+    }
+}
+
+fn decode_restored(frame: &[u8]) -> Result<Restored, Malformed> {
+    match *frame {
+        [0] => Ok(Restored::Not),
+        [1] => Ok(Restored::AsItWas),
+        [2] => Ok(Restored::Anew),
+        _ => Err(malformed("what became of an element is 0, 1 or 2", frame.len())),
     }
 }
 

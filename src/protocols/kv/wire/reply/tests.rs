@@ -101,7 +101,8 @@ proptest! {
         comes_back(Command::Stats, &Reply::Stats(json));
         comes_back(Command::Increment, &Reply::Sum { sum, version });
         comes_back(Command::DeleteMany, &Reply::Statuses(slices.iter().map(Option::is_some).collect()));
-        comes_back(Command::Restore, &Reply::Restored(slices.is_empty()));
+        let restored = [Restored::AsItWas, Restored::Anew, Restored::Not][slices.len() % 3];
+        comes_back(Command::Restore, &Reply::Restored(restored));
         let keys: Vec<&[u8]> = slices.iter().flatten().copied().collect();
         let pairs = keys.iter().map(|key| [*key, value]).collect();
         let entries = keys.iter().map(|key| EntryRow { key, value, version, remaining_millis: millis }).collect();
