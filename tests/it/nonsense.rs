@@ -121,7 +121,7 @@ fn nonsense_about_tables_is_told_what_is_expected() {
     let rows: &[Row<'_>] = &[
         (&["create-table", ""], b"", 1, "1 to 254 bytes"),
         (&["create-table", &long], b"", 1, "1 to 254 bytes"),
-        (&["set", "t", &long, "v"], b"", 1, "at most 64 bytes"),
+        (&["set", "t", &long, "v"], b"", 1, "a larger --max-key"),
         (&["set", "t", "k", "-"], &more, 2, "more than 16777216 bytes"),
         (&["set", "t", "-", "-"], b"", 2, "only one of KEY and VALUE"),
         (&["set", "t", "-k", "v"], b"", 2, "write -- before the operands"),
