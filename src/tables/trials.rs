@@ -35,6 +35,7 @@ mod reclaim;
 mod replacing;
 mod restoring;
 mod scanning;
+mod storm;
 mod verbs;
 mod versions;
 pub(super) mod waiting;

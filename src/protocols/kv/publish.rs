@@ -323,7 +323,8 @@ impl ChangeSink for Sink<'_> {
     }
 
     fn announce(&mut self, change: &AnnouncedChange<'_>) {
-        let Some(kind) = ChangeKind::of(change.cause).filter(|_| self.has_listeners) else { return };
+        let is_heard = self.has_listeners && change.is_in_order;
+        let Some(kind) = ChangeKind::of(change.cause).filter(|_| is_heard) else { return };
         let AnnouncedChange { table, key, .. } = *change;
         let is_over = self.is_over();
         let kind = match kind {

@@ -230,7 +230,8 @@ impl Changes {
     }
 
     /// Deals with a change that nobody hears of: a quiet one, or one that was on its way when the audience ended. Those
-    /// of a slot may come in any order. Of an end those are told who hear of ends alone.
+    /// of a slot may come in any order. Of an end those are told who hear of ends alone. To others it would seem to follow
+    /// what was announced to them before, if their audience has just begun.
     pub(super) fn settle(&mut self, held: HeldChange, sink: &mut dyn ChangeSink, guard: &Guard) {
         let HeldChange { change, ring } = held;
         self.telling -= usize::from(change.committed().is_telling());
@@ -248,7 +249,7 @@ impl Changes {
         if table.tells_ends()
             && let Some(announced) = AnnouncedChange::new(table.announced_name(), &change, guard)
         {
-            sink.announce(&announced);
+            sink.announce(&announced.out_of_order());
         }
         if committed.is_last() {
             self.end(slot, table);

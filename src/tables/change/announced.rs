@@ -23,6 +23,9 @@ pub struct AnnouncedChange<'c> {
     pub key: &'c [u8],
     /// The cause, which says whether the element has a value after the change.
     pub cause: Cause,
+    /// Whether it comes in the commit order of its key. If not, it is an end that only those hear of who hear of ends alone
+    /// ([`Hearing::Ends`](crate::tables::Hearing)): the audience of all changes began after it, or is over.
+    pub is_in_order: bool,
     slot: SlotRef<'c>,
     /// The low half of the version.
     low_version: u32,
@@ -33,7 +36,12 @@ impl<'c> AnnouncedChange<'c> {
     /// `None`: no element has changed. The change has not been marked as announced, so its slot stays.
     pub(in crate::tables) fn new(table: &'c [u8], change: &'c Change, guard: &'c Guard) -> Option<Self> {
         let (cause, slot) = (change.committed().changes()?, change.slot.slot());
-        Some(Self { table, key: slot.key(), cause, slot, low_version: change.version, guard })
+        Some(Self { table, key: slot.key(), cause, is_in_order: true, slot, low_version: change.version, guard })
+    }
+
+    /// The same, for those who hear of ends alone.
+    pub(in crate::tables) fn out_of_order(self) -> Self {
+        Self { is_in_order: false, ..self }
     }
 
     /// The version of the element, or of its deletion. Computed when it is asked for: it may cost a cache miss.

@@ -47,7 +47,7 @@ impl<'g> SlotRef<'g> {
         // the flag or a later one.
         let counts = self.header().references.load(Ordering::Acquire) & IN_ORDER != 0;
         let version = self.header().announced_and_length.load(Ordering::Acquire) >> LENGTH_BITS;
-        Announced(counts.then_some(version))
+        Announced(counts.then_some(version & ANNOUNCED_MASK))
     }
 
     /// Publisher: `version` (low bits) has been announced.
@@ -62,14 +62,6 @@ impl<'g> SlotRef<'g> {
             // Release: as above, for a thread that reads the flag.
             self.header().references.fetch_or(IN_ORDER, Ordering::Release);
         }
-    }
-
-    /// Leaves the low bits of this version as those of one that was announced before a silence.
-    #[cfg(test)]
-    pub(in crate::tables) fn leave_announced(&self, version: u64) {
-        let length = self.header().announced_and_length.load(Ordering::Relaxed) & LENGTH_MASK;
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
-        self.header().announced_and_length.store((version as u32) << LENGTH_BITS | length, Ordering::Relaxed);
     }
 
     /// Publisher, when the audience has ended, and all changes of this slot that were heard of are taken from the rings:

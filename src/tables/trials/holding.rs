@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use super::super::{AudienceHold, ChangeKind, Deadline, Hearing, Refusal};
+use super::super::{AnnouncedChange, AudienceHold, ChangeKind, ChangeSink, Deadline, Hearing, Refusal};
 use super::audience::{Heard, keep_audience};
 use super::{TablesRig, settings, with_table};
 use crate::clock::Now;
+use crate::feed::{Cause, PublishedMessage};
 
 impl TablesRig {
     /// Holds an audience. The flag tells whether it has begun.
@@ -149,6 +150,40 @@ fn beside_a_subscription_ends_are_told_once_and_stay_told_when_it_goes() {
     rig.set("a", "1", None).unwrap();
     rig.delete("a").unwrap();
     assert_eq!(rig.heard_kinds(), ["t a-"]);
+}
+
+/// The causes of the changes, and whether each came in order.
+#[derive(Default)]
+struct Orders(Vec<(Cause, bool)>);
+
+impl ChangeSink for Orders {
+    fn announce(&mut self, change: &AnnouncedChange<'_>) {
+        self.0.push((change.cause, change.is_in_order));
+    }
+
+    fn tell(&mut self, _message: &PublishedMessage) {}
+}
+
+/// A subscriber heard DELETED last of an element that was there: one from before it had subscribed, which was meant for
+/// those who hear of ends alone.
+#[test]
+fn an_end_from_before_an_audience_does_not_come_in_order_and_says_so() {
+    let rig = TablesRig::new();
+    let mut other = rig.another();
+    rig.end_audience();
+    let (_hold, _) = rig.hold("t", Hearing::Ends);
+    rig.publish();
+    rig.set("a", "1", None).unwrap();
+    other.batch(rig.now()).delete(b"t", b"a").unwrap();
+    rig.subscribe(&["t"]);
+    // The publisher looks at this writer's changes first.
+    rig.set("a", "2", None).unwrap();
+    let mut heard = Orders::default();
+    rig.0.changes.borrow_mut().drain_to(100, &mut heard);
+    assert_eq!(heard.0, [(Cause::Set, true), (Cause::Delete, false)]);
+    rig.delete("a").unwrap();
+    rig.0.changes.borrow_mut().drain_to(100, &mut heard);
+    assert_eq!(heard.0[2..], [(Cause::Delete, true)]);
 }
 
 #[test]

@@ -8,13 +8,11 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use super::super::failpoint::{Failpoint, hooks};
+use super::super::slot::ANNOUNCED_ROUND;
 use super::super::version::highest_version;
 use super::super::{Deadline, FeedConfig, Refusal, Restored, Session};
 use super::{BASE, TablesRig, set, settings};
 use crate::clock::Now;
-
-/// Versions of one slot that agree in the bits that the slot keeps as announced.
-const ROUND: u64 = 1 << 25;
 
 fn restore(session: &mut Session, now: Now, key: &str, value: &str, version: u64) -> Result<Restored, Refusal> {
     session.batch(now).restore(b"t", key.as_bytes(), value.as_bytes(), version, Deadline::KEEP)
@@ -124,7 +122,15 @@ fn a_version_that_no_server_can_have_given_is_refused() {
 /// Whatever the low bits of the two versions are, the changes behind a jump are announced behind it.
 #[test]
 fn a_jump_of_any_width_is_announced_in_its_turn() {
-    for width in [2, ROUND - 1, ROUND, ROUND + 1, ROUND / 2, ROUND / 2 + 1, 1 << 40] {
+    for width in [
+        2,
+        ANNOUNCED_ROUND - 1,
+        ANNOUNCED_ROUND,
+        ANNOUNCED_ROUND + 1,
+        ANNOUNCED_ROUND / 2,
+        ANNOUNCED_ROUND / 2 + 1,
+        1 << 40,
+    ] {
         let rig = TablesRig::new();
         rig.restore("a", "1", BASE + 7).unwrap();
         rig.publish();
@@ -206,7 +212,7 @@ proptest! {
         let rig = TablesRig::with_feed(settings(), has_feed.then_some(config));
         let mut highest = std::collections::BTreeMap::new();
         for (key, version, spread) in rows {
-            let version = version * [1, ROUND, ROUND / 2 + 1][usize::from(spread)];
+            let version = version * [1, ANNOUNCED_ROUND, ANNOUNCED_ROUND / 2 + 1][usize::from(spread)];
             let (key, value) = (key.to_string(), version.to_string());
             let before = highest.get(&key).copied().unwrap_or(0);
             loop {
