@@ -117,6 +117,22 @@ fn a_version_that_no_server_can_have_given_is_refused() {
     rig.publish();
     rig.set("a", "2", None).unwrap();
     assert_eq!(rig.version("a"), highest + 1);
+    assert_eq!(rig.restore("a", "3", 0), Err(Refusal::VersionRefused), "also of a key that is there");
+}
+
+#[test]
+fn the_first_own_version_is_above_those_of_an_older_table_that_is_being_taken_down() {
+    let rig = TablesRig::new();
+    (0..10).for_each(|_| rig.set("a", "1", None).unwrap());
+    let older = rig.version("a");
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    assert_eq!(rig.restore("a", "old", 7), Ok(true));
+    rig.publish();
+    rig.set("a", "own", None).unwrap();
+    assert!(rig.version("a") > older + 1, "above the deletion");
+    rig.settle();
+    assert_eq!(rig.get("a").as_deref(), Some("own"));
 }
 
 /// Whatever the low bits of the two versions are, the changes behind a jump are announced behind it.
