@@ -15,6 +15,12 @@ const SLACK_SHARE: u64 = 8;
 /// At least this part of all memory counts as left by the tables, as a divisor.
 const LEAST_LEFT: u64 = 16;
 
+/// The memory of buffers that hold so many bytes. An allocator rounds a buffer up to its size class, and a page of it
+/// holds a whole number of them: three of a mebibyte and a little more take 4 MiB.
+pub(super) fn of_buffers(held: u64) -> u64 {
+    held.saturating_add(held / 3)
+}
+
 /// Turns transparent huge pages off. The system clears a huge page when it is first touched, and in a virtual machine
 /// the host may first have to find the memory. That takes 5 ms, during which a commit and all clients that wait for it
 /// stand still. Small pages spread that time. Tables are faster with huge pages, so only a server with tasks calls
@@ -130,6 +136,7 @@ mod tests {
         assert_eq!(own_bytes("VmRSS:\t 9 kB\nRssAnon:\t   2048 kB\nRssFile:\t 1 kB\n"), Some(2 << 20));
         assert_eq!(own_bytes("RssAnon: many\n"), None);
         assert!(own_resident_bytes().is_some_and(|bytes| bytes > 0));
+        assert_eq!([of_buffers(0), of_buffers(3 << 20), of_buffers(u64::MAX)], [0, 4 << 20, u64::MAX]);
         assert!(slack(available_bytes()) == 0 && slack(0) <= MEMORY_SLACK_BYTES);
     }
 

@@ -302,7 +302,8 @@ fn start_with(
     running.start_background("expiry", move || expiry.run(|| clock.now()))?;
     running.start_background("reaper", move || reaper.run(|| clock.now()))?;
     // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
-    let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(held.iter().map(|held| held()).sum()));
+    let of_clients = move || memory::of_buffers(held.iter().map(|held| held()).sum());
+    let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(of_clients()));
     let compact = move || compactor.run(slack, || clock.now(), resident);
     running.start_background("compactor", compact)?;
     running.start_frontend(kv, &settings.worker_cores)?;

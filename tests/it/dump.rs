@@ -94,7 +94,10 @@ fn a_table_is_dumped_and_loaded_with_its_deadlines() {
 
     let json = load(&other, &["copy", "--json"], &bytes).stdout;
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(json, serde_json::json!({ "table": "copy", "elements": 5_002, "versions": "kept", "expired": 0 }));
+    assert_eq!(
+        json,
+        serde_json::json!({ "table": "copy", "elements": 5_002, "versions": "kept", "anew": 0, "expired": 0 })
+    );
     one.stop();
     other.stop();
 }

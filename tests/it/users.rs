@@ -209,7 +209,7 @@ fn a_command_logs_in_with_its_key() {
     good(&["set", "eu", "k", "v"], &kv);
     assert_eq!(good(&["get", "eu", "k"], &kv), "v");
     assert_eq!(good(&["scan", "eu"], &kv), "k\n");
-    assert!(run(&["dump", "eu"], &kv, "ada").stdout.starts_with(b"spindle dump 1\n"));
+    assert!(run(&["dump", "eu"], &kv, "ada").stdout.starts_with(b"spindle dump 2\n"));
     good(&["task", "add", "key", "value"], &tasks);
     assert_eq!(text(&run(&["task", "count"], &tasks, "eve").stdout), "1\n");
     refused(&run(&["task", "remove", "key"], &tasks, "eve"), 5, &["does not let this user do it"]);

@@ -127,7 +127,7 @@ fn the_first_own_version_is_above_those_of_an_older_table_that_is_being_taken_do
     let older = rig.version("a");
     rig.drop_table("t").unwrap();
     rig.create("t").unwrap();
-    assert_eq!(rig.restore("a", "old", 7), Ok(true));
+    assert_eq!(rig.restore("a", "old", 7), Ok(Restored::AsItWas));
     rig.publish();
     rig.set("a", "own", None).unwrap();
     assert!(rig.version("a") > older + 1, "above the deletion");
