@@ -66,7 +66,7 @@ fn what_no_server_would_say_is_malformed() {
         (Command::Increment, &[b"\x01", b"one", &[0; 8]]),
         (Command::DeleteMany, &[b"\x01", b"\x02"]),
         (Command::Restore, &[b"\x01"]),
-        (Command::Restore, &[b"\x01", b"\x02"]),
+        (Command::Restore, &[b"\x01", b"\x03"]),
         (Command::Restore, &[b"\x01", b"\x01", b"\x01"]),
         (Command::Get, &[b"\x00", b"NO REASON"]),
         (Command::Get, &[b"\x00", b"VERSION MISMATCH", b"old"]),
