@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::super::{AnnouncedChange, AudienceHold, ChangeKind, ChangeSink, Deadline, Hearing, Refusal};
+use super::alone::alone;
 use super::audience::{Heard, keep_audience};
 use super::{TablesRig, settings, with_table};
 use crate::clock::Now;
@@ -236,50 +237,62 @@ fn an_end_from_before_an_audience_does_not_come_in_order_and_says_so() {
     assert_eq!(heard.0[2..], [(Cause::Delete, true)]);
 }
 
+/// In a process of its own: each beginning and each end waits for the guards of all trials beside it.
 #[test]
 fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_meanwhile() {
-    let (tables, background) = with_table(settings());
-    let mut changes = background.changes;
-    let (told, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut heard = Heard::default();
-            while !is_over.load(Ordering::Acquire) {
-                changes.drain_to(1_000, &mut heard);
-                told.fetch_add(heard.told.drain(..).filter(|name| name == b"tmarked").count(), Ordering::Release);
-                if changes.wants_review() {
-                    keep_audience(&mut changes, None, &mut heard);
+    alone(
+        "tables::trials::holding::what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_meanwhile",
+        || {
+            let (tables, background) = with_table(settings());
+            let mut changes = background.changes;
+            let (told, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut heard = Heard::default();
+                    while !is_over.load(Ordering::Acquire) {
+                        changes.drain_to(1_000, &mut heard);
+                        told.fetch_add(
+                            heard.told.drain(..).filter(|name| name == b"tmarked").count(),
+                            Ordering::Release,
+                        );
+                        if changes.wants_review() {
+                            keep_audience(&mut changes, None, &mut heard);
+                        }
+                        thread::yield_now();
+                    }
+                });
+                let (tables, told, is_over) = (&tables, &told, &is_over);
+                scope.spawn(move || {
+                    let mut session = tables.session();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let written = session.batch(Now::from_millis(1)).update(b"t", b"other", b"1", Deadline::KEEP);
+                        if written == Err(Refusal::Busy) {
+                            session.wait();
+                        }
+                    }
+                });
+                let mut session = tables.session();
+                for round in 1..=100 {
+                    let begun = Arc::new(AtomicBool::new(false));
+                    let flag = Arc::clone(&begun);
+                    let topic = if round % 2 == 0 { &b""[..] } else { b"t\0" };
+                    let hold = session.hold_audience(
+                        topic,
+                        Hearing::Changes,
+                        Box::new(move || flag.store(true, Ordering::Release)),
+                    );
+                    while !begun.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                    let before = told.load(Ordering::Acquire);
+                    session.batch(Now::from_millis(1)).update(b"t", b"marked", b"1", Deadline::KEEP).unwrap();
+                    while told.load(Ordering::Acquire) == before {
+                        thread::yield_now();
+                    }
+                    drop(hold);
                 }
-                thread::yield_now();
-            }
-        });
-        let (tables, told, is_over) = (&tables, &told, &is_over);
-        scope.spawn(move || {
-            let mut session = tables.session();
-            while !is_over.load(Ordering::Relaxed) {
-                let written = session.batch(Now::from_millis(1)).update(b"t", b"other", b"1", Deadline::KEEP);
-                if written == Err(Refusal::Busy) {
-                    session.wait();
-                }
-            }
-        });
-        let mut session = tables.session();
-        for round in 1..=100 {
-            let begun = Arc::new(AtomicBool::new(false));
-            let flag = Arc::clone(&begun);
-            let topic = if round % 2 == 0 { &b""[..] } else { b"t\0" };
-            let hold =
-                session.hold_audience(topic, Hearing::Changes, Box::new(move || flag.store(true, Ordering::Release)));
-            while !begun.load(Ordering::Acquire) {
-                thread::yield_now();
-            }
-            let before = told.load(Ordering::Acquire);
-            session.batch(Now::from_millis(1)).update(b"t", b"marked", b"1", Deadline::KEEP).unwrap();
-            while told.load(Ordering::Acquire) == before {
-                thread::yield_now();
-            }
-            drop(hold);
-        }
-        is_over.store(true, Ordering::Release);
-    });
+                is_over.store(true, Ordering::Release);
+            });
+        },
+    );
 }
