@@ -63,7 +63,7 @@ use crate::allocator::size_class;
 use crate::clock::Now;
 use crate::feed::Cause;
 use checks::check;
-use restore::restored_version;
+use restore::first_version;
 
 /// Credits that one write may use: one for an expired entry that it finds, and one for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
@@ -197,11 +197,11 @@ impl<'h> Ops<'h> {
             Some(old) => check(write.expected, old.version())?,
             None => self.check_absent(table, write.expected)?,
         }
+        let version = self.next_version(table, write, seen)?;
         let growth = growth(write.value, old);
         let deadline = write.deadline.of_successor(old);
         self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
-        let version = self.next_version(table, write, seen)?;
         let is_quiet = stamp(table, &mut entry, version, deadline);
         reach(Failpoint::BeforeCas);
         let slot = if version == seen.version() + 1 {
@@ -253,8 +253,8 @@ impl<'h> Ops<'h> {
         }
         let entered = table.enter(hash, write.key, self.guard, &mut |dead| {
             let above = self.shared.catalog.version_floor().max(predecessor_version);
-            let version = match restored_version(table, write, above, dead.unwrap_or(0)) {
-                Ok(version) => version.unwrap_or(above.max(dead.unwrap_or(0)) + 1),
+            let version = match first_version(table, write, above, dead.unwrap_or(0)) {
+                Ok(version) => version,
                 Err(refusal) => {
                     refused = Some(refusal);
                     return None;

@@ -39,9 +39,19 @@ pub(in crate::tables) struct AudienceHolds {
 
 #[derive(Default)]
 struct Held {
-    /// The number of holders of each topic.
-    topics: BTreeMap<(Box<[u8]>, Hearing), usize>,
+    /// The number of holders of each topic, of ends alone and of all changes.
+    ends: BTreeMap<Box<[u8]>, usize>,
+    changes: BTreeMap<Box<[u8]>, usize>,
     asked: Vec<Asked>,
+}
+
+impl Held {
+    fn topics(&mut self, hearing: Hearing) -> &mut BTreeMap<Box<[u8]>, usize> {
+        match hearing {
+            Hearing::Ends => &mut self.ends,
+            Hearing::Changes => &mut self.changes,
+        }
+    }
 }
 
 /// An audience that its owner holds until this is dropped.
@@ -60,7 +70,7 @@ impl Session {
     pub fn hold_audience(&self, topic: &[u8], hearing: Hearing, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {
         let shared = self.shared();
         let mut held = shared.audience_holds.held.lock();
-        *held.topics.entry((topic.into(), hearing)).or_default() += 1;
+        *held.topics(hearing).entry(topic.into()).or_default() += 1;
         held.asked.push(Asked { topic: topic.into(), hearing, begun });
         // Release: pairs with the Acquire in `take_asked`.
         shared.audience_holds.is_asked.store(true, Ordering::Release);
@@ -73,16 +83,14 @@ impl Session {
 impl Drop for AudienceHold {
     fn drop(&mut self) {
         let holds = &self.shared.audience_holds;
-        let key = (std::mem::take(&mut self.topic), self.hearing);
         let mut held = holds.held.lock();
-        let left = held.topics.get_mut(&key).map_or(0, |count| {
-            *count -= 1;
-            *count
-        });
-        if left > 0 {
+        let topics = held.topics(self.hearing);
+        let Some(count) = topics.get_mut(&self.topic) else { return };
+        *count -= 1;
+        if *count > 0 {
             return;
         }
-        held.topics.remove(&key);
+        topics.remove(&self.topic);
         // Release: pairs with the Acquire in `is_given_up`.
         holds.is_given_up.store(true, Ordering::Release);
         drop(held);
@@ -118,16 +126,15 @@ impl AudienceHolds {
 
     /// Whether there is any hold of this kind.
     pub(super) fn has_any(&self, hearing: Hearing) -> bool {
-        self.held.lock().topics.keys().any(|(_, other)| *other == hearing)
+        !self.held.lock().topics(hearing).is_empty()
     }
 
     /// Whether a held topic touches the table with this name and a NUL behind it.
     pub(super) fn touches(&self, table: &[u8], hearing: Hearing) -> bool {
-        let held = self.held.lock();
-        let has = |topic: &[u8]| held.topics.contains_key(&(topic.into(), hearing));
-        let from = (Bound::Included((Box::from(table), Hearing::Ends)), Bound::Unbounded);
-        let mut longer = held.topics.range(from).take_while(|((topic, _), _)| topic.starts_with(table));
-        (0..table.len()).any(|length| table.get(..length).is_some_and(has))
-            || longer.any(|((_, other), _)| *other == hearing)
+        let mut held = self.held.lock();
+        let topics = held.topics(hearing);
+        let mut longer = topics.range::<[u8], _>((Bound::Included(table), Bound::Unbounded));
+        (0..table.len()).filter_map(|length| table.get(..length)).any(|beginning| topics.contains_key(beginning))
+            || longer.next().is_some_and(|(topic, _)| topic.starts_with(table))
     }
 }

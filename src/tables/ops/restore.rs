@@ -12,42 +12,37 @@
 
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;
-use crate::tables::lookup::{Found, look};
 use crate::tables::memory_budget::{settle, slot_bytes, unsigned};
 use crate::tables::slot::{EntryBox, NEVER, SeenWord, SlotRef};
 use crate::tables::table::Table;
 use crate::tables::{Deadline, Refusal, Restored};
 
-/// The version of a restored element in a new slot. `dead` is that of a dead slot of the key. `None`: the next one, above
-/// `floor`.
+/// The version of an element in a new slot: the next one above `floor` and above `dead`, that of a dead slot of the key, or
+/// that of a restored element.
 ///
-/// As long as all elements of the table are restored, what has left it is the only thing that its own floor tells of. A
-/// version that is not above it may be that of another key, so the element is stored, and has a new version.
+/// As long as all elements of the table are restored, its own floor tells only of those that have left it. A restored version
+/// up to that floor may be another key's, so the element is stored, and has the next version.
 ///
 /// # Errors
-/// `VersionMismatch` if the dead slot has a version that is not lower. `VersionRefused` in a table with elements that were
-/// not restored, up to the floor.
-pub(super) fn restored_version(
-    table: &Table,
-    write: &Write<'_>,
-    floor: u64,
-    dead: u64,
-) -> Result<Option<u64>, Refusal> {
-    let Some(version) = write.version else { return Ok(None) };
+/// For a restored element: `VersionMismatch` if the dead slot has a version that is not lower, `VersionRefused` up to the
+/// floor in a table with elements that were not restored.
+pub(super) fn first_version(table: &Table, write: &Write<'_>, floor: u64, dead: u64) -> Result<u64, Refusal> {
+    let next = floor.max(dead) + 1;
+    let Some(version) = write.version else { return Ok(next) };
     if version <= dead {
-        return Err(Refusal::VersionMismatch { current: 0 });
+        return Err(Refusal::VersionMismatch { current: dead });
     }
     match table.restore_floor() {
         None if version <= floor => Err(Refusal::VersionRefused),
-        Some(own) if version <= own => Ok(None),
-        _ => Ok(Some(version)),
+        Some(own) if version <= own => Ok(next),
+        _ => Ok(version),
     }
 }
 
 impl<'h> Ops<'h> {
     /// Stores a value with a version and a deadline, unless the key has a version that is not lower.
     ///
-    /// The races are those of [`Ops::overwrite`] and [`Ops::create`].
+    /// It is a store whose version is given, with the races of [`Ops::put`].
     pub(in crate::tables) fn restore(
         &mut self,
         table: &Table,
@@ -59,26 +54,10 @@ impl<'h> Ops<'h> {
             return Err(Refusal::VersionRefused);
         }
         let write = Write { cause: Cause::Restore, version: Some(version), ..Write::update(key, value, deadline) };
-        let mut entry = EntryBox::new(value);
-        loop {
-            let attempt = match look(table, key, self.place, self.guard, self.now) {
-                Found::Live { seen, .. } | Found::Absent { seen, .. } if seen.version() >= version => {
-                    return Ok(Restored::Not);
-                }
-                Found::Live { slot, seen, entry: old } => self.overwrite(table, &write, entry, slot, seen, Some(old)),
-                Found::Absent { slot, seen } => self.overwrite(table, &write, entry, slot, seen, None),
-                Found::NoSlot => self.create(table, &write, entry),
-                Found::Overdue { slot, seen, .. } => {
-                    self.expire(table, slot, seen)?;
-                    continue;
-                }
-            };
-            match attempt {
-                Ok(stored) => return Ok(if stored == version { Restored::AsItWas } else { Restored::Anew }),
-                Err(NotStored::Refused(Refusal::VersionMismatch { .. })) => return Ok(Restored::Not),
-                Err(NotStored::Refused(refusal)) => return Err(refusal),
-                Err(NotStored::Overtaken(unused)) => entry = unused,
-            }
+        match self.put(table, write) {
+            Ok(stored) => Ok(if stored == version { Restored::AsItWas } else { Restored::Anew }),
+            Err(Refusal::VersionMismatch { .. }) => Ok(Restored::Not),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -100,7 +79,8 @@ impl<'h> Ops<'h> {
     #[cold]
     fn version_after(&mut self, table: &Table, write: &Write<'_>, version: u64) -> Result<u64, NotStored> {
         if let Some(restored) = write.version {
-            return Ok(restored);
+            let is_higher = restored > version;
+            return if is_higher { Ok(restored) } else { Err(Refusal::VersionMismatch { current: version }.into()) };
         }
         let predecessor_version = self.settle_in_predecessors(table, write.key, table.hash(write.key))?;
         Ok(self.shared.catalog.version_floor().max(predecessor_version).max(version) + 1)
