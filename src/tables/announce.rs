@@ -191,7 +191,7 @@ impl Changes {
     }
 
     /// Takes about `limit` waiting changes at most, and calls `announce(table, kind, key)` for each that subscribers
-    /// hear of, in each key's commit order, and for each that those hear of who hear of ends alone. Credits are given back
+    /// hear of, in each key's commit order, and for each end that a holder of ends alone hears of. Credits are given back
     /// before it returns.
     ///
     /// `table` is the name exactly as it was created. `announce` is called under a guard, so it must not wait.

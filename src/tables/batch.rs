@@ -1,7 +1,7 @@
 //! Sessions and batches: a thread's access to the tables, and operations under one guard and one reading of the clock.
 //!
-//! This is the public interface of the tables. The operations on elements are in `ops.rs`. The requests for many
-//! elements are in `batch/many.rs` and `batch/scan.rs`.
+//! This is the public interface of the tables. The operations on elements are in `ops.rs`, those on whole tables in
+//! `batch/tables.rs`. The requests for many elements are in `batch/many.rs` and `batch/scan.rs`.
 
 mod many;
 mod scan;
@@ -319,8 +319,8 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.remove(table, key, Some(expected)))
     }
 
-    /// Stores a value with the version that it had elsewhere, for a table that is filled with such, unless the key has a
-    /// version that is not lower. The later versions of the key are above all that may have been given out.
+    /// Restores an element: stores its value with its version of elsewhere, unless the key has a version that is not lower. It
+    /// is for a table that is filled with restored elements. The later versions of the key are above all that may have been given out.
     ///
     /// # Errors
     /// `TableNotFound`, `OutOfMemory`, `Busy`. `VersionRefused`: the key has no slot, and the version was perhaps given out

@@ -219,8 +219,8 @@ impl Catalog {
     /// Puts an empty table in the place of the one of this name, in one step: there is no moment without a table. Returns
     /// the new one, and the old one, which the caller hands to the reaper.
     ///
-    /// The old one is closed, and known as older, before the new one is shown. A write that finds it closed is tried again,
-    /// until it finds the new one. So no key has a slot in both that is not settled in the old one first.
+    /// The old table is closed, and known as older, before the new one is shown. A write that finds the old table closed is
+    /// tried again, until it finds the new one. So each key is settled in the old table before it has a slot in the new.
     ///
     /// # Errors
     /// `TableNotFound`, `TooManyTables`, and `Busy` as [`Catalog::create`].

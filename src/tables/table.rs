@@ -201,8 +201,8 @@ impl Table {
         self.generation
     }
 
-    /// The first of the lives that have taken each other's place without a moment between them. For who uses the name,
-    /// they are one table.
+    /// The first life of a line: lives that have taken each other's place without a moment between them. A user of the name
+    /// sees one table.
     pub(super) fn line(&self) -> u64 {
         self.line
     }

@@ -116,6 +116,14 @@ impl TablesRig {
         set(&mut self.0.session.borrow_mut(), self.now(), key, value, ttl)
     }
 
+    /// Sets one key after another to this value, until the first is refused.
+    fn fill(&self, value: &str) -> Option<Refusal> {
+        (0..1_000).find_map(|key| {
+            self.publish();
+            self.set(&key.to_string(), value, None).err()
+        })
+    }
+
     fn delete(&self, key: &str) -> Result<String, Refusal> {
         let mut session = self.0.session.borrow_mut();
         let mut batch = session.batch(self.now());

@@ -1,5 +1,5 @@
-//! Audiences that other threads than the publisher's hold. A thread asks for one without waiting, and is told when it has
-//! begun.
+//! Audiences that sessions hold. A session asks for an audience without waiting, and the publisher tells it when the
+//! audience has begun.
 //!
 //! ```text
 //! any thread: hold ─► asked ─► wakes the publisher ─► begins it ─► `begun` is called there
@@ -63,8 +63,8 @@ pub struct AudienceHold {
 }
 
 impl Session {
-    /// Asks that the tables which `topic` touches, those too that are created later, have an audience for as long as the
-    /// returned hold lives. `begun` is called, by the publisher's thread, when it has begun: all that is committed after
+    /// Asks for an audience of the tables that `topic` touches, and of later tables, for as long as the returned hold
+    /// lives. `begun` is called, by the publisher's thread, when it has begun: all that is committed after
     /// that comes to the [`ChangeSink`](crate::tables::ChangeSink). A topic touches a table if one of the topic and the
     /// table's name, with a NUL behind it, begins with the other.
     pub fn hold_audience(&self, topic: &[u8], hearing: Hearing, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {

@@ -23,8 +23,8 @@ pub struct AnnouncedChange<'c> {
     pub key: &'c [u8],
     /// The cause, which says whether the element has a value after the change.
     pub cause: Cause,
-    /// Whether it comes in the commit order of its key. If not, it is an end that only those hear of who hear of ends alone
-    /// ([`Hearing::Ends`](crate::tables::Hearing)): the audience of all changes began after it, or is over.
+    /// Whether it comes in the commit order of its key. If not, it is an end for the holders of
+    /// [`Hearing::Ends`](crate::tables::Hearing) alone: the audience of all changes began after the end, or is over.
     pub is_in_order: bool,
     slot: SlotRef<'c>,
     /// The low half of the version.

@@ -297,11 +297,7 @@ fn right_after_a_table_was_deleted_at_the_limit_a_write_waits_for_its_memory() {
     rig.create("u").unwrap();
     rig.look(0);
     let value = "v".repeat(64 << 10);
-    let outcome = (0..1_000).find_map(|key| {
-        rig.publish();
-        rig.set(&key.to_string(), &value, None).err()
-    });
-    assert_eq!(outcome, Some(Refusal::OutOfMemory));
+    assert_eq!(rig.fill(&value), Some(Refusal::OutOfMemory));
     let mut session = rig.another();
     let mut write = |bytes: usize| session.batch(rig.now()).update(b"u", b"k", &vec![7; bytes], Deadline::KEEP);
     assert_eq!(write(64 << 10), Err(Refusal::OutOfMemory), "nothing is on its way to be free");
