@@ -15,9 +15,10 @@ use crate::zmtp::Plain;
 
 const OK: &[u8] = &[1];
 const MEBIBYTE: usize = 1 << 20;
-/// Bytes that unfinished requests may take on any host.
-const UNFINISHED_MAX: u64 = HELD_BYTES_MAX;
-/// Bytes of the process beside them: before the first client, and what allocators keep.
+/// Bytes that unfinished requests may take on any host, and a third: buffers that grow leave pieces, which the allocator
+/// keeps for the next ones.
+const UNFINISHED_MAX: u64 = HELD_BYTES_MAX / 3 * 4;
+/// Bytes of the process beside them.
 const BESIDE: u64 = 128 << 20;
 /// How long a client waits until the server takes more of its bytes.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -52,7 +53,7 @@ fn others_are_answered(frontend: &str, attack: impl FnOnce(&Server) -> Vec<TcpSt
     server.stop();
 }
 
-/// Each of these clients sends all but the last MiB of a frame.
+/// Each of these clients sends all but the last MiB of a frame, together more than unfinished requests may take.
 fn frames_without_an_end(server: &Server) -> Vec<TcpStream> {
     let piece = vec![7; MEBIBYTE];
     let client = |_| {
@@ -62,7 +63,7 @@ fn frames_without_an_end(server: &Server) -> Vec<TcpStream> {
         let _refused = (0..15).any(|_| client.write_all(&piece).is_err());
         client
     };
-    (0..64).map(client).collect()
+    (0..112).map(client).collect()
 }
 
 /// A client sends frame after frame of one message.
