@@ -212,23 +212,72 @@ impl TablesQueue {
 
     /// Ends the workers. Their ends of the queue go before this one does.
     fn end_workers(mut self) {
-        // Release: pairs with the Acquire of the worker, which looks when it has received this message.
-        self.stop_workers.store(true, Ordering::Release);
         let clock = self.times.clock;
         let limit = TimeLimit::begin(clock.now(), LINGER);
-        let mut left = (0..self.batches.len()).filter(|worker| self.end.send(*worker, Message::default())).count();
-        while left > 0 && !limit.is_over(clock.now()) {
-            while let Some((_, work)) = self.end.receive() {
-                left -= usize::from(work.is_last);
-            }
-            let mut polled = [PollFd::new(&self.end, PollFlags::IN)];
-            // Interrupted or not, the queue is looked at again.
-            let _ready = poll(&mut polled, Some(&timespec(limit.left(clock.now()).min(BUSY_LOOK))));
-        }
+        let left = end_workers(&mut self.end, self.batches.len(), &self.stop_workers, || limit.left(clock.now()));
         if left > 0 {
             tracing::warn!("{left} workers are stuck: the server ends without them");
             // A worker that goes on after all finds the queue there.
             std::mem::forget(self.end);
         }
+    }
+}
+
+/// Has all workers end, and waits for their last messages as long as `time_left` allows. Returns how many have not come.
+fn end_workers(end: &mut QueueEnd<Work>, workers: usize, stop: &AtomicBool, time_left: impl Fn() -> Duration) -> usize {
+    // Release: pairs with the Acquire of the worker, which looks at each wake-up.
+    stop.store(true, Ordering::Release);
+    for worker in 0..workers {
+        // A worker that woke for another reason has seen `stop`. It may be gone already, and its last message is here.
+        let _gone = end.send(worker, Message::default());
+    }
+    let mut left = workers;
+    loop {
+        while let Some((_, work)) = end.receive() {
+            left -= usize::from(work.is_last);
+        }
+        let time = time_left().min(BUSY_LOOK);
+        if left == 0 || time.is_zero() {
+            return left;
+        }
+        // Interrupted or not, the queue is looked at again.
+        let _ready = poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&timespec(time)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::protocols::sockets::inproc::queue;
+    use crate::threads;
+
+    /// The queue took its last message for one too many, and the server ended with a panic.
+    #[test]
+    fn a_worker_may_end_before_the_queue_asks_for_it() {
+        let (mut end, workers) = queue::<Work>(2).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut workers = workers.into_iter();
+        let last = || Message::new(Work { is_late: true, is_last: true, ..Work::default() });
+        let mut early = workers.next().unwrap();
+        early.send(last());
+        drop(early);
+        let (mut late, told) = (workers.next().unwrap(), Arc::clone(&stop));
+        let thread = threads::spawn("late", None, move || {
+            while !told.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            late.send(last());
+        });
+        assert_eq!(end_workers(&mut end, 2, &stop, || LINGER), 0);
+        thread.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_worker_that_does_not_end_is_counted() {
+        let (mut end, workers) = queue::<Work>(2).unwrap();
+        assert_eq!(end_workers(&mut end, 2, &AtomicBool::new(false), || Duration::ZERO), 2);
+        drop(workers);
     }
 }
