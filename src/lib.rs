@@ -246,7 +246,7 @@
 //! | `admin`, `admin-probe` | 1 each, if on | the requests of an operator; tries whether the store can store |
 //!
 //! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
-//! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`) and `store` (`store/chores.rs`).
+//! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`) and `store` (`store/log/chores.rs`).
 //!
 //! Libraries add threads of their own. libzmq has `ZMQbg/Reaper` with `--frontend queue`, which is idle. With
 //! `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.

@@ -27,11 +27,10 @@ use std::sync::Arc;
 use super::disk::{RealFolder, TargetFolder};
 use super::errors::Error;
 use super::fault::{Fault, planted};
-use super::folder::{Folder, LogFile, read_exact, write_all};
+use super::folder::{Folder, LogFile, read_exact, remove_if_there, write_all};
 use super::format::{Fields, index, is_sealed, seal};
 use super::interface::{BackupReport, BackupTurn, StoreBackup};
 use super::log::Log;
-use super::repair::remove_if_there;
 use super::segment::{NEW, Segment, name_of, number_of};
 use super::summary::{SUM, read_file, summary_name};
 

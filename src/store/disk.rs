@@ -79,7 +79,7 @@ impl RealFolder {
     ///
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::NoTarget`], or another [`Error`] if it cannot be made.
-    pub(super) fn lock_for_backup(
+    pub(in crate::store) fn lock_for_backup(
         path: &Path,
         data: &Path,
         is_free: impl Fn(&[String]) -> bool,
@@ -114,7 +114,7 @@ impl RealFolder {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn unlock(self, is_made: bool) -> io::Result<()> {
+    pub(in crate::store) fn unlock(self, is_made: bool) -> io::Result<()> {
         fs::remove_file(self.path.join(LOCK_FILE))?;
         if is_made { fs::remove_dir(&self.path) } else { Ok(()) }
     }
@@ -133,10 +133,10 @@ impl RealFolder {
 }
 
 /// A folder that is locked for a backup.
-pub(super) struct TargetFolder {
-    pub(super) folder: RealFolder,
+pub(in crate::store) struct TargetFolder {
+    pub(in crate::store) folder: RealFolder,
     /// Whether it was made for the backup.
-    pub(super) is_made: bool,
+    pub(in crate::store) is_made: bool,
 }
 
 /// Whether the path is the folder, or leads into it, by whatever name.
@@ -297,8 +297,8 @@ fn start_write_back(file: &File, from: u64, length: u64) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use super::super::folder::write_all;
     use super::*;
+    use crate::store::folder::write_all;
 
     #[test]
     fn the_folders_around_a_made_folder_are_synced_the_outermost_first() {

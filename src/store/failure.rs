@@ -41,9 +41,9 @@ pub(super) fn failure(error: &io::Error) -> Failure {
 pub(super) mod errnos {
     use rustix::io::Errno;
 
-    pub(in super::super) const EIO: i32 = Errno::IO.raw_os_error();
-    pub(in super::super) const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
-    pub(in super::super) const EMFILE: i32 = Errno::MFILE.raw_os_error();
-    pub(in super::super) const EACCES: i32 = Errno::ACCESS.raw_os_error();
-    pub(in super::super) const EROFS: i32 = Errno::ROFS.raw_os_error();
+    pub(in crate::store) const EIO: i32 = Errno::IO.raw_os_error();
+    pub(in crate::store) const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
+    pub(in crate::store) const EMFILE: i32 = Errno::MFILE.raw_os_error();
+    pub(in crate::store) const EACCES: i32 = Errno::ACCESS.raw_os_error();
+    pub(in crate::store) const EROFS: i32 = Errno::ROFS.raw_os_error();
 }

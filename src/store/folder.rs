@@ -1,4 +1,4 @@
-//! The files of a log, behind two traits: the real folder is in `disk.rs`, a simulated one in `simulated.rs`.
+//! The files of a log, behind two traits: the real folder is in `disk.rs`, a simulated one in `tests/simulated_disk.rs`.
 //!
 //! A file keeps the size that it was created with. Names are made, replaced and removed in the folder, and each such
 //! step is durable only after [`Folder::sync`].
@@ -169,4 +169,12 @@ pub(super) fn write_all(file: &dyn LogFile, mut bytes: &[u8], mut at: u64) -> io
         }
     }
     Ok(())
+}
+
+/// Removes a file that may not be there.
+pub(in crate::store) fn remove_if_there(folder: &dyn Folder, name: &str) -> io::Result<()> {
+    match folder.remove(name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }

@@ -10,9 +10,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::admission::AddsRefused;
 use super::errors::Error;
 use super::format::{Marks, Space};
+use super::log::admission::AddsRefused;
 use super::metrics::LogMetrics;
 use super::record::{Body, Record, Value};
 

@@ -11,32 +11,34 @@
 //!
 //! This module knows the length of the keys of tasks, and does not interpret records.
 
+mod views;
+
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::admission::AddsRefused;
-use super::bodies::FoundBodies;
-use super::chores::ChoreMode;
-use super::clean::{Copies, Liveness};
-use super::cleaner::UnreadableRange;
 use super::disk::RealFolder;
-use super::earlier::refuse_earlier;
 use super::errors::Error;
 use super::folder::Folder;
 use super::format::{Marks, Space};
 use super::interface::{IdleWork, LostRecord, Store, StoreBackup, StoreSnapshot, StoreWatch, TaskKey, WriteBatch};
-use super::keyed_views::{KeyedSnapshot, KeyedWatch, Reports};
+use super::log::admission::AddsRefused;
+use super::log::chores::ChoreMode;
+use super::log::clean::{Copies, Liveness};
+use super::log::cleaner::UnreadableRange;
 use super::log::{Log, LogConfig};
 use super::metrics::LogMetrics;
-use super::open::{OpenOptions, Opened, open};
+use super::opening::bodies::FoundBodies;
+use super::opening::earlier::refuse_earlier;
+use super::opening::winners::{Winner, Winners};
+use super::opening::{OpenOptions, Opened, open};
 use super::places::{TaskId, TaskPlaces};
 use super::record::{Body, Record, RecordBatch, Value};
 use super::segment::Place;
-use super::winners::{Winner, Winners};
 use crate::chunked_map::ChunkedMap;
 use crate::descriptors::DescriptorBudget;
+use views::{KeyedSnapshot, KeyedWatch, Reports};
 
 /// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
 /// that are no longer needed.
@@ -92,7 +94,7 @@ impl KeyedStore {
     }
 
     /// The store of an opened log.
-    pub(super) fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
+    pub(in crate::store) fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
         let Opened { log, mut winners, lost, was_backup } = opened;
         let mut notes: Vec<String> =
             lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")).collect();
@@ -177,7 +179,7 @@ impl KeyedStore {
     // -------------------------------------------------------------------------------------------------------- writing
 
     /// Writes records, with copies of the oldest segment in front.
-    pub(super) fn write(&mut self, records: Vec<Record>) -> Result<(), Error> {
+    pub(in crate::store) fn write(&mut self, records: Vec<Record>) -> Result<(), Error> {
         let mut own = RecordBatch { records, cleaned: None };
         let mut tries = 1;
         loop {
@@ -248,7 +250,7 @@ impl KeyedStore {
     }
 
     /// The records in these ranges, to be written again.
-    pub(super) fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Result<Vec<Record>, Error> {
+    pub(in crate::store) fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Result<Vec<Record>, Error> {
         if ranges.is_empty() {
             return Ok(Vec::new());
         }

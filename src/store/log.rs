@@ -12,23 +12,30 @@
 //!
 //! This module does not interpret records, starts no thread, and does not decide when to sync.
 
+pub(super) mod admission;
+pub(super) mod chores;
+pub(super) mod clean;
+pub(super) mod cleaner;
+pub(super) mod in_use;
+mod segments;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use super::chores::{Chore, Chores, Take};
-use super::cleaner::Cleaner;
 use super::encoding::{check_bounds, encode, lengths};
 use super::errors::Error;
 use super::failure::{Failure, failure};
 use super::fault::{Fault, planted};
 use super::folder::{DiskSpace, LogFile, write_all};
 use super::format::{BATCH_BYTES_MAX, BATCH_HEAD, BatchHead, Marks, SECTOR, SegmentHead, Space, align};
-use super::in_use::{UsedSegment, UsedSegments};
 use super::metrics::{LogMetrics, OpeningShape};
 use super::record::{Body, Record, RecordBatch, removal_bytes};
 use super::segment::{OpenFiles, Place, Segment, SpareFile};
 use super::summary::{Summary, SummaryRecord};
+use chores::{Chore, Chores, Take};
+use cleaner::Cleaner;
+use in_use::{UsedSegment, UsedSegments};
 
 /// Write-back is started after this many bytes that no sync has covered.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
@@ -48,33 +55,33 @@ pub struct LogConfig {
 
 /// A segment that is no longer in use.
 #[derive(Debug)]
-pub(super) struct RetiredSegment {
-    pub(super) segment: Arc<Segment>,
+pub(in crate::store) struct RetiredSegment {
+    pub(in crate::store) segment: Arc<Segment>,
     /// The bytes of its blocks and of its summary.
-    pub(super) disk: u64,
+    pub(in crate::store) disk: u64,
     /// The batch that names a later oldest segment. The file may go when that batch is synced.
-    pub(super) named_by: u64,
+    pub(in crate::store) named_by: u64,
 }
 
 /// A log that one thread writes.
 #[derive(Debug)]
 pub struct Log {
-    pub(super) files: Arc<OpenFiles>,
-    pub(super) config: LogConfig,
+    pub(in crate::store) files: Arc<OpenFiles>,
+    pub(in crate::store) config: LogConfig,
     store: [u8; 16],
-    pub(super) chores: Chores,
-    pub(super) segments: UsedSegments,
+    pub(in crate::store) chores: Chores,
+    pub(in crate::store) segments: UsedSegments,
     /// The sum of `disk` over `retired`.
-    pub(super) retired_disk: u64,
+    pub(in crate::store) retired_disk: u64,
     /// The descriptor that writes the newest segment. Only it reports all errors of its write-back.
     newest: Option<Arc<dyn LogFile>>,
     /// The oldest segment that heads name in place of the oldest in use, as long as a repair reads older ones.
-    pub(super) keeps: Option<u32>,
-    pub(super) retired: Vec<RetiredSegment>,
+    pub(in crate::store) keeps: Option<u32>,
+    pub(in crate::store) retired: Vec<RetiredSegment>,
     /// The number of the next batch.
-    pub(super) next: u64,
+    pub(in crate::store) next: u64,
     /// The number of the last batch that is known to be on disk.
-    pub(super) synced: u64,
+    pub(in crate::store) synced: u64,
     /// Whether a batch with records is on disk, and no head says so yet.
     untold: bool,
     /// The bytes since the last sync or start of write-back.
@@ -85,39 +92,39 @@ pub struct Log {
     /// Why the log takes nothing more.
     failed: Option<Error>,
     /// Whether the file system has given back the blocks of each range that it was asked for.
-    pub(super) has_holes: bool,
+    pub(in crate::store) has_holes: bool,
     /// The most bytes of a batch: [`BATCH_BYTES_MAX`], except in tests.
-    pub(super) batch_bytes_max: u64,
+    pub(in crate::store) batch_bytes_max: u64,
     buffer: Vec<u8>,
-    pub(super) cleaner: Cleaner,
+    pub(in crate::store) cleaner: Cleaner,
     /// The bytes of the removals of all live records.
-    pub(super) reserved: u64,
+    pub(in crate::store) reserved: u64,
     /// The records whose bytes are lost.
-    pub(super) set_aside: BTreeSet<(Space, Box<[u8]>)>,
+    pub(in crate::store) set_aside: BTreeSet<(Space, Box<[u8]>)>,
     /// The space of the file system when the log last asked.
-    pub(super) space: DiskSpace,
+    pub(in crate::store) space: DiskSpace,
     /// What the log has done. Of its metrics only these are counted here.
-    pub(super) counters: LogMetrics,
+    pub(in crate::store) counters: LogMetrics,
 }
 
 /// The state with which a log begins to write.
-pub(super) struct Beginning {
-    pub(super) store: [u8; 16],
-    pub(super) segments: UsedSegments,
+pub(in crate::store) struct Beginning {
+    pub(in crate::store) store: [u8; 16],
+    pub(in crate::store) segments: UsedSegments,
     /// The number of the last batch that counts.
-    pub(super) last: u64,
-    pub(super) marks: Marks,
+    pub(in crate::store) last: u64,
+    pub(in crate::store) marks: Marks,
     /// The number of the segment to begin.
-    pub(super) segment: u32,
+    pub(in crate::store) segment: u32,
     /// The oldest segment that stays until [`Log::let_go`].
-    pub(super) keeps: Option<u32>,
+    pub(in crate::store) keeps: Option<u32>,
     /// The length of the first batch.
-    pub(super) first_batch: u64,
+    pub(in crate::store) first_batch: u64,
 }
 
 impl Log {
     /// A log that goes on in a new segment.
-    pub(super) fn begin(
+    pub(in crate::store) fn begin(
         files: Arc<OpenFiles>,
         config: LogConfig,
         chores: Chores,
@@ -201,7 +208,7 @@ impl Log {
     }
 
     /// Notes how the log was opened. From here on it takes adds.
-    pub(super) fn opened(&mut self, shape: OpeningShape) {
+    pub(in crate::store) fn opened(&mut self, shape: OpeningShape) {
         self.measure();
         self.counters = LogMetrics { opening: shape, ..LogMetrics::default() };
     }
@@ -274,7 +281,10 @@ impl Log {
         self.look_for_room(self.counters.removed > removed);
     }
 
-    pub(super) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    pub(in crate::store) fn guarded<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -364,16 +374,16 @@ impl Log {
     }
 
     /// The number of the segment that is being written.
-    pub(super) fn written_segment(&self) -> u32 {
+    pub(in crate::store) fn written_segment(&self) -> u32 {
         self.segments.back().map_or(0, |at| at.segment.head.number)
     }
 
     /// The bytes that are left in the newest segment.
-    pub(super) fn room(&self) -> u64 {
+    pub(in crate::store) fn room(&self) -> u64 {
         self.segments.back().map_or(0, |at| at.segment.head.size - at.end)
     }
 
-    pub(super) fn sync_segment(&mut self) -> Result<(), Error> {
+    pub(in crate::store) fn sync_segment(&mut self) -> Result<(), Error> {
         if self.synced == self.written() {
             return Ok(());
         }
@@ -415,7 +425,7 @@ impl Log {
     }
 
     /// The size of a segment with room for a batch of this length, and the least that may do where no space is left.
-    pub(super) fn sizes_for(&self, length: u64) -> (u64, u64) {
+    pub(in crate::store) fn sizes_for(&self, length: u64) -> (u64, u64) {
         let least = SECTOR + length;
         (self.config.segment_bytes.max(least), align(self.config.segment_bytes / SMALL_FRACTION).max(least))
     }
@@ -449,12 +459,12 @@ impl Log {
         Ok(())
     }
 
-    pub(super) fn explain(&self, error: &io::Error) -> Error {
+    pub(in crate::store) fn explain(&self, error: &io::Error) -> Error {
         Error::of_open_store(self.files.folder.path(), error)
     }
 
     /// Writes the summaries of segments that opening has read.
-    pub(super) fn summarise(&mut self, summaries: Vec<(Arc<Segment>, Summary)>) {
+    pub(in crate::store) fn summarise(&mut self, summaries: Vec<(Arc<Segment>, Summary)>) {
         summaries.into_iter().for_each(|(segment, summary)| self.summarise_one(segment, summary));
     }
 

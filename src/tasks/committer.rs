@@ -296,7 +296,7 @@ mod tests {
     use super::super::{Request, Submission, Ticket};
     use super::*;
     use crate::limits::TOKENS_RESERVED;
-    use crate::store::fake_disk::FakeDisk;
+    use crate::store::tests::fake_disk::FakeDisk;
 
     #[test]
     fn a_frontend_wakes_the_committer_only_for_a_deadline_before_the_end_of_its_sleep() {

@@ -29,7 +29,7 @@ use super::{
 use crate::clock::ClockReading;
 use crate::limits::INBOX_BYTES_MAX;
 use crate::lock::Mutex;
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{Error, Space, Store, Value};
 
 const QUEUE: &[u8] = b"queue";

@@ -15,7 +15,7 @@ use super::wire::{Reply, Request};
 use crate::clock::Clock;
 use crate::protocols::sockets::Stopper;
 use crate::store;
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{Committer, open};
 
 /// A folder with a socket, and the thread behind it.

@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
     use crate::clock::ClockReading;
-    use crate::store::fake_disk::FakeDisk;
+    use crate::store::tests::fake_disk::FakeDisk;
     use crate::tasks::{LeaseOrder, Payload, Policy};
 
     const ID: &[u8] = b"00000000000000000007";

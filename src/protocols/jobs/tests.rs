@@ -28,7 +28,7 @@ use crate::clock::Clock;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN};
 use crate::protocols::tcp::{ClientStream, RoomSignal};
 use crate::store::Value;
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{self, Committer, Delivery, Family, LeaseOrder, Policy, ReplySink, Request, Tasks};
 
 fn open() -> (Tasks, Committer, Family) {

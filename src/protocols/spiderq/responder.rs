@@ -300,7 +300,7 @@ mod tests {
 
     use super::*;
     use crate::security::{Denied, Permissions, Users};
-    use crate::store::fake_disk::FakeDisk;
+    use crate::store::tests::fake_disk::FakeDisk;
     use crate::tasks::{LeaseOrder, Policy};
 
     fn config(terminate: bool) -> SpiderqConfig {

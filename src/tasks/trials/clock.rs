@@ -6,7 +6,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 
 use super::{ReadAnswer, RealQueues, add, leased, poll};
 use crate::clock::ClockReading;
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{LeaseOrder, Outcome, Policy, Request};
 
 const YEAR: i64 = 365 * 86_400_000;

@@ -6,7 +6,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 use proptest::{collection::vec, sample::select};
 
 use super::{ReadAnswer, RecordingSink, at};
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value};
 use crate::tasks::record::task_of_key;
 use crate::tasks::{

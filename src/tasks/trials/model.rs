@@ -7,7 +7,7 @@ use proptest::{collection::vec, sample::select};
 
 use super::{ReadAnswer, RealQueues, token_of};
 use crate::store::Value;
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

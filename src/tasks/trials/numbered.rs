@@ -6,7 +6,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 
 use super::{ReadAnswer, RealQueues, token_of};
 use crate::store::Value;
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{LeaseOrder, Outcome, Policy, Request, Settlement};
 
 /// A task of the model.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{ReadAnswer, RealQueues, add, at, leased, poll};
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{AddsRefused, BackupTurn, Value};
 use crate::tasks::record::task_key;
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};

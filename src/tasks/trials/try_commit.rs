@@ -5,7 +5,7 @@ use super::{ReadAnswer, RealQueues, RecordingSink, add, at};
 use crate::clock::ClockReading;
 use crate::limits::{INBOX_MAX, SUBMIT_MAX, TASKS_PER_BATCH, WAITERS_MAX};
 use crate::store::AddsRefused;
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{
     CommitAttempt, Delivery, LeaseOrder, Outcome, Policy, ReplySink, Request, RoomWait, Submission, Ticket,
 };

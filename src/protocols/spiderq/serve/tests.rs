@@ -14,7 +14,7 @@ use crate::limits::{CLIENT_STALLS_MAX, HELD_BYTES_MAX};
 use crate::protocols::native::tests::{introduction, message};
 use crate::protocols::spiderq::handle::Access;
 use crate::protocols::spiderq::wire::{AddMode, LendMode, Request};
-use crate::store::fake_disk::FakeDisk;
+use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{self, LeaseOrder, Policy, ReplySink, Submission, Ticket};
 use crate::zmtp::SocketType;
 

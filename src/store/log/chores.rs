@@ -1,0 +1,398 @@
+//! Work beside the writer: segments are laid out, summed up and removed.
+//!
+//! ```text
+//! writer ─► chore ─► thread "store": lay out, summarise, remove ─► spare ─► writer
+//! ```
+//! With a thread of its own, the writer seldom waits for it. Without one, the work is done at once.
+//!
+//! A segment that cannot be laid out for want of space is no failure of the log: [`Chores::lacks_space`] says so until
+//! one can. Any other failure shows itself when the writer needs the segment.
+//!
+//! This module writes no batch.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use crate::store::failure::{Failure, failure};
+use crate::store::folder::Folder;
+use crate::store::segment::{Segment, SpareFile, lay_out, name_of};
+use crate::store::summary::{Summary, summary_name};
+use crate::threads::spawn;
+
+/// The number of segments that stay laid out: one for removals and the copies of the oldest segment, and one for the
+/// next opening.
+const SPARES: usize = 2;
+/// The name of the thread.
+const THREAD: &str = "store";
+/// A segment that could not be laid out is tried again after this many syncs, whatever the file system says of its
+/// space: a quota does not show there.
+const SYNCS_UNTIL_RETRY: u32 = 1000;
+
+/// Where the work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChoreMode {
+    /// In a thread of its own.
+    Thread,
+    /// By the writer, at once.
+    Writer,
+    /// By the writer, when a test says so.
+    #[cfg(test)]
+    Queue,
+}
+
+/// A piece of work.
+#[derive(Debug)]
+pub(in crate::store) enum Chore {
+    /// Lays out a segment of this size.
+    LayOut { size: u64 },
+    /// Writes the summary of a closed segment.
+    Summarise { segment: Arc<Segment>, summary: Summary },
+    /// Removes a segment and its summary.
+    Remove { number: u32 },
+}
+
+/// The work of one log.
+#[derive(Debug)]
+pub(in crate::store) struct Chores {
+    folder: Arc<dyn Folder>,
+    segment_bytes: u64,
+    spares: VecDeque<SpareFile>,
+    /// A file of another size, for the batch that waits for it.
+    odd: Option<SpareFile>,
+    /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
+    prepared: Option<SpareFile>,
+    /// Files that were asked for and have not come.
+    coming: usize,
+    /// The failure of the last lay-out that has failed.
+    failed: Option<io::Error>,
+    /// The number in the name of the next spare.
+    next: u64,
+    /// Set while the last lay-out has failed for want of space.
+    lack: Option<Lack>,
+    /// The free bytes of the file system when a lay-out was last tried again.
+    tried_at: Option<u64>,
+    worker: ChoreWorker,
+}
+
+/// A lay-out that failed for want of space.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lack {
+    /// The syncs since then.
+    syncs: u32,
+}
+
+/// The size of a file that was to be laid out, and the file.
+type LaidOut = (u64, io::Result<SpareFile>);
+
+/// How a file is taken from those laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Take {
+    /// For an opening: the last one, too.
+    Last,
+    /// One stays, or is on its way.
+    KeepOne,
+    /// One stays. Space is short, so one on its way may never come.
+    KeepOneLaidOut,
+}
+
+#[derive(Debug)]
+enum ChoreWorker {
+    Thread(ChoreThread),
+    Writer,
+    #[cfg(test)]
+    Queue(VecDeque<(u64, Chore)>),
+}
+
+#[derive(Debug)]
+struct ChoreThread {
+    /// `None` when the thread is to end.
+    chores: Option<Sender<(u64, Chore)>>,
+    spares: Receiver<LaidOut>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ChoreThread {
+    fn drop(&mut self) {
+        self.chores = None;
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl ChoreThread {
+    fn start(folder: Arc<dyn Folder>) -> io::Result<Self> {
+        let (chores, todo) = channel::<(u64, Chore)>();
+        let (laid_out, spares) = channel();
+        let thread = spawn(THREAD, None, move || {
+            while let Ok((number, chore)) = todo.recv() {
+                if let Some(spare) = work(&*folder, number, &chore) {
+                    // The log may be gone.
+                    let _gone = laid_out.send(spare);
+                }
+            }
+        })?;
+        Ok(Self { chores: Some(chores), spares, thread: Some(thread) })
+    }
+}
+
+impl Chores {
+    /// The work of a log in this folder.
+    ///
+    /// # Errors
+    /// The system's error if the thread cannot start.
+    pub(in crate::store) fn new(folder: Arc<dyn Folder>, segment_bytes: u64, mode: ChoreMode) -> io::Result<Self> {
+        let worker = match mode {
+            ChoreMode::Thread => ChoreWorker::Thread(ChoreThread::start(Arc::clone(&folder))?),
+            ChoreMode::Writer => ChoreWorker::Writer,
+            #[cfg(test)]
+            ChoreMode::Queue => ChoreWorker::Queue(VecDeque::new()),
+        };
+        Ok(Self {
+            folder,
+            segment_bytes,
+            spares: VecDeque::new(),
+            odd: None,
+            prepared: None,
+            coming: 0,
+            failed: None,
+            next: 0,
+            lack: None,
+            tried_at: None,
+            worker,
+        })
+    }
+
+    /// Gives a piece of work. A failure to lay out shows itself in [`Chores::take`].
+    pub(in crate::store) fn give(&mut self, chore: Chore) {
+        let number = self.next_number();
+        let lays_out = matches!(chore, Chore::LayOut { .. });
+        match &mut self.worker {
+            ChoreWorker::Thread(ChoreThread { chores: Some(chores), .. }) => {
+                self.coming += usize::from(lays_out);
+                // The thread ends only with the log.
+                let _sent = chores.send((number, chore));
+            }
+            #[cfg(test)]
+            ChoreWorker::Queue(queue) => {
+                self.coming += usize::from(lays_out);
+                queue.push_back((number, chore));
+            }
+            ChoreWorker::Thread(_) | ChoreWorker::Writer => {
+                if let Some(laid_out) = work(&*self.folder, number, &chore) {
+                    self.receive(laid_out);
+                }
+            }
+        }
+    }
+
+    /// Takes a file of this size that is laid out, and has the next one laid out.
+    ///
+    /// # Errors
+    /// The system's error if there is none and none can be laid out.
+    pub(in crate::store) fn take(&mut self, size: u64, how: Take) -> io::Result<SpareFile> {
+        self.failed = None;
+        if size != self.segment_bytes {
+            return self.take_odd(size);
+        }
+        let (least, waits_for) = match how {
+            Take::Last => (1, 1),
+            Take::KeepOne => (2, 1),
+            Take::KeepOneLaidOut => (2, 2),
+        };
+        self.gather(false);
+        self.wait(waits_for);
+        if self.spares.len() + self.coming < least {
+            self.give(Chore::LayOut { size });
+            self.wait(waits_for);
+        }
+        let is_full = self.failed.as_ref().is_some_and(|error| failure(error) == Failure::Full);
+        if is_full && self.spares.len() + self.coming < least {
+            return Err(self.failure());
+        }
+        let spare = self.spares.pop_front().ok_or_else(|| self.failure())?;
+        self.refill();
+        Ok(spare)
+    }
+
+    /// Takes a file of another size: the one that is prepared, or a new one.
+    fn take_odd(&mut self, size: u64) -> io::Result<SpareFile> {
+        if let Some(spare) = self.prepared.take_if(|spare| spare.size >= size) {
+            return Ok(spare);
+        }
+        // The thread does it when it has done all that may make room for it.
+        self.give(Chore::LayOut { size });
+        self.wait(usize::MAX);
+        self.odd.take().ok_or_else(|| self.failure())
+    }
+
+    /// Makes sure that [`Chores::take`] has a file of this size for the next batch. False: none can be laid out. A file
+    /// that was prepared before stays then.
+    pub(in crate::store) fn prepare(&mut self, size: u64) -> bool {
+        if size == self.segment_bytes {
+            self.gather(false);
+            self.wait(SPARES);
+            if self.spares.len() < SPARES {
+                self.give(Chore::LayOut { size });
+                self.wait(SPARES);
+            }
+            return self.spares.len() >= SPARES;
+        }
+        if self.prepared.as_ref().is_none_or(|spare| spare.size < size) {
+            let Ok(larger) = self.take_odd(size) else { return false };
+            self.discard_prepared();
+            self.prepared = Some(larger);
+        }
+        true
+    }
+
+    /// Removes the file that is kept for the next batch: the batch did not need it.
+    pub(in crate::store) fn discard_prepared(&mut self) {
+        if let Some(spare) = self.prepared.take() {
+            // Opening removes what stays.
+            let _stays = self.folder.remove(&spare.name);
+        }
+    }
+
+    /// Waits until so many spares are there, or no more are on their way.
+    fn wait(&mut self, spares: usize) {
+        while self.spares.len() < spares && self.coming > 0 {
+            self.gather(true);
+        }
+    }
+
+    fn failure(&mut self) -> io::Error {
+        self.failed.take().unwrap_or_else(|| io::Error::other("no segment was laid out"))
+    }
+
+    /// Has segments laid out until [`SPARES`] are, or no space is left for one.
+    pub(in crate::store) fn refill(&mut self) {
+        while self.lack.is_none() && self.lacks_spares() {
+            let before = self.spares.len() + self.coming;
+            self.give(Chore::LayOut { size: self.segment_bytes });
+            if self.spares.len() + self.coming == before {
+                break; // It failed. Taking a spare tries again, and reports the error if there is still none.
+            }
+        }
+    }
+
+    /// A sync has ended, and the file system has this many free bytes. Tries again to lay out what could not be.
+    pub(in crate::store) fn retry(&mut self, free: u64) {
+        self.gather(false);
+        if let Some(lack) = &mut self.lack {
+            lack.syncs += 1;
+            // Where a quota is used up, free bytes are no room. A change of them may come with a change of the quota.
+            let is_other = self.tried_at.is_none_or(|at| at.abs_diff(free) >= self.segment_bytes / 2);
+            if !(is_other && free >= self.segment_bytes) && lack.syncs < SYNCS_UNTIL_RETRY {
+                return;
+            }
+            self.tried_at = Some(free);
+            self.lack = None;
+        }
+        self.refill();
+    }
+
+    /// Whether fewer than [`SPARES`] segments are laid out, and no work is under way that changes it.
+    pub(in crate::store) fn lacks_spares(&self) -> bool {
+        self.spares.len() + self.coming < SPARES
+    }
+
+    /// Whether a segment could not be laid out for want of space.
+    pub(in crate::store) fn lacks_space(&self) -> bool {
+        self.lack.is_some()
+    }
+
+    /// The bytes of the files that are laid out.
+    pub(in crate::store) fn spare_bytes(&self) -> u64 {
+        let prepared = self.prepared.as_ref().map_or(0, |spare| spare.size);
+        (self.spares.len() + self.coming) as u64 * self.segment_bytes + prepared
+    }
+
+    /// The bytes of the files that are being laid out.
+    pub(in crate::store) fn coming_bytes(&self) -> u64 {
+        self.coming as u64 * self.segment_bytes
+    }
+
+    fn next_number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+
+    fn receive(&mut self, (size, spare): LaidOut) {
+        let is_usual = size == self.segment_bytes;
+        match spare {
+            Ok(spare) if is_usual => {
+                (self.lack, self.tried_at) = (None, None);
+                self.spares.push_back(spare);
+            }
+            Ok(spare) => self.odd = Some(spare),
+            Err(error) => {
+                // A larger file lacks space that a segment may have.
+                if is_usual && failure(&error) == Failure::Full {
+                    self.lack = Some(Lack::default());
+                }
+                self.failed = Some(error);
+            }
+        }
+    }
+
+    /// Takes the spares that the thread has laid out. With `wait`, waits for one.
+    fn gather(&mut self, wait: bool) {
+        match &mut self.worker {
+            ChoreWorker::Thread(thread) => {
+                let first = if wait { thread.spares.recv().ok() } else { None };
+                let is_gone = wait && first.is_none();
+                let came: Vec<_> = first.into_iter().chain(thread.spares.try_iter()).collect();
+                for spare in came {
+                    self.coming = self.coming.saturating_sub(1);
+                    self.receive(spare);
+                }
+                if is_gone {
+                    self.coming = 0;
+                }
+            }
+            ChoreWorker::Writer => {}
+            #[cfg(test)]
+            ChoreWorker::Queue(_) => {
+                if wait {
+                    self.work_off();
+                }
+            }
+        }
+    }
+
+    /// Does the oldest piece of queued work.
+    #[cfg(test)]
+    pub(in crate::store) fn work_off(&mut self) {
+        let ChoreWorker::Queue(queue) = &mut self.worker else { return };
+        let Some((number, chore)) = queue.pop_front() else { return };
+        if let Some(laid_out) = work(&*self.folder, number, &chore) {
+            self.coming = self.coming.saturating_sub(1);
+            self.receive(laid_out);
+        }
+    }
+}
+
+/// Does a piece of work. Returns the file if it is to lay one out.
+fn work(folder: &dyn Folder, number: u64, chore: &Chore) -> Option<LaidOut> {
+    match chore {
+        Chore::LayOut { size } => Some((*size, lay_out(folder, number, *size))),
+        Chore::Summarise { segment, summary } => {
+            // Without a summary, opening reads the segment.
+            let _unwritten = summary.write(folder, &segment.head);
+            None
+        }
+        Chore::Remove { number } => {
+            // What stays is removed by the next opening: the log names a later segment as its oldest.
+            let _stays = folder.remove(&summary_name(*number));
+            let _stays = folder.remove(&name_of(*number));
+            // The next lay-out may take its space: a power failure must not bring the file back beside it.
+            let _perhaps_back = folder.sync();
+            None
+        }
+    }
+}

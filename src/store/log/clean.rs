@@ -1,0 +1,219 @@
+//! Cleaning: copies the live records of the oldest segment into the batches that go out anyway, then retires it.
+//!
+//! ```text
+//! oldest segment ─► next records ─► live? ─► copies, at the front of the next batch ─► written: the cleaner goes on,
+//!                                                                                       and retires what it has left
+//! ```
+//! The owner of the records says whether one is live, that is the last of its key. It says so in the step that gives
+//! the copies their places, so no newer record can come between. Removals in the oldest segment are never copied: all
+//! that they remove stood in it or before it.
+//!
+//! The end of the copies travels in their batch. If that batch is never written, the next call returns the same
+//! records.
+//!
+//! A record of `Meta` is written from the owner's memory. All others are read and verified. If its bytes are lost, the
+//! record is set aside: a record that says so takes the place of the copy, and cleaning goes on. The state of a task is
+//! read too, although the engine has it: the owner of the log does not, and does no harm by reading. A state that is lost
+//! is told to the engine, which stores it again from its memory.
+//!
+//! This module writes nothing; see `log.rs`.
+
+use std::sync::Arc;
+
+use super::cleaner::{OldBatch, OldRecord, UnreadableRange, next_batch, read_batch};
+use crate::store::encoding::batch_bytes;
+use crate::store::errors::Error;
+use crate::store::fault::{Fault, planted};
+use crate::store::format::{SECTOR, Space};
+use crate::store::log::Log;
+use crate::store::record::{Body, CleanedUpTo, Record, RecordBatch, Value, record_bytes};
+use crate::store::segment::Place;
+
+/// The bytes of copies in a batch of an idle log.
+const IDLE_COPY_BYTES: u64 = 1 << 20;
+/// The ratio of the bytes of copies to the bytes of a batch that is always allowed: with fewer, used bytes could grow
+/// beyond three times the live ones.
+const OWN_SHARE_MIN: u64 = 2;
+/// The largest ratio of the bytes that are looked at to the bytes of copies.
+const LOOK_MAX: u64 = 8;
+/// The number of segments that an idle log leaves alone, however small they are.
+const SEGMENTS_LEFT: u64 = 8;
+
+/// What the owner knows of a record at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It is not the last of its key, or its key is gone.
+    Dead,
+    /// It is the last of its key.
+    Live,
+    /// It is the last of its key, and the owner has its bytes.
+    Known(Value),
+}
+
+/// Says of the record of a key at a place whether it is live.
+pub(in crate::store) type IsLive<'o> = &'o mut dyn FnMut(Space, &[u8], Place) -> Liveness;
+
+/// Copies of live records, and what was found on the way.
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// The copies. The owner adds its records behind them and writes the batch.
+    pub batch: RecordBatch,
+    /// Whether the copies fill a batch of their own: the owner writes them before the batch with its records.
+    pub is_apart: bool,
+    /// The old places of the copies, one for each.
+    pub from: Vec<Place>,
+    /// The values among the copies that are set aside, since their bytes are lost: space, key and old place.
+    pub set_aside: Vec<(Space, Box<[u8]>, Place)>,
+    /// Parts whose tables cannot be read. The owner writes its records of these places again in this batch: from
+    /// memory, or with [`Log::value`], since the bodies may be right, or as [`Body::SetAside`].
+    pub unreadable: Vec<UnreadableRange>,
+}
+
+/// Whether an idle log still has space to give back.
+fn is_idle_work(used: u64, live: u64, slack: u64) -> bool {
+    used > live.saturating_add(live / 4).saturating_add(slack)
+}
+
+impl Log {
+    /// Returns the copies that the next batch with these records carries. The owner says which records are live.
+    ///
+    /// # Errors
+    /// [`Error`] if the oldest segment cannot be read.
+    pub fn copies(&mut self, records: &RecordBatch, is_live: IsLive<'_>) -> Result<Copies, Error> {
+        let own = batch_bytes(records);
+        let most = own.saturating_mul(OWN_SHARE_MIN).max(self.copies_in_a_segment());
+        self.copy_some(self.pressure().copy_budget(own).min(most), own, is_live)
+    }
+
+    /// Returns the copies that an idle log writes. It writes them even if there are none: the batch may retire a
+    /// segment. Without [`Log::may_shrink`] nothing is left to do.
+    ///
+    /// # Errors
+    /// As [`Log::copies`].
+    pub fn idle_copies(&mut self, is_live: IsLive<'_>) -> Result<Copies, Error> {
+        let most = IDLE_COPY_BYTES.min(self.copies_in_a_segment());
+        let budget = if self.may_shrink() { most } else { 0 };
+        self.copy_some(budget, 0, is_live)
+    }
+
+    /// Whether an idle log has space to give back, or more segments than its bytes need.
+    #[must_use]
+    pub fn may_shrink(&self) -> bool {
+        let (used, live) = self.bytes();
+        let segments = self.segments.len() as u64;
+        let is_split = segments > SEGMENTS_LEFT + 2 * used / self.config.segment_bytes.max(1);
+        let is_pressed = self.pressure().excess > 0 && is_idle_work(used, live, self.config.segment_bytes);
+        segments > 1 && (is_split || is_pressed || is_idle_work(used, live, self.slack()))
+    }
+
+    /// The bytes of copies that leave room in a segment: a larger batch would need a larger segment, and that one as
+    /// much room when it is cleaned.
+    fn copies_in_a_segment(&self) -> u64 {
+        self.config.segment_bytes / 4
+    }
+
+    /// The bytes above the live ones that are no reason to clean.
+    pub(in crate::store) fn slack(&self) -> u64 {
+        self.config.segment_bytes * 2
+    }
+
+    fn copy_some(&mut self, budget: u64, mut own: u64, is_live: IsLive<'_>) -> Result<Copies, Error> {
+        let mut copies = Copies::default();
+        let (mut copied, mut read) = (0, 0);
+        // Room for the head, and for what fills the batch up.
+        let most = self.batch_bytes_max - 2 * SECTOR;
+        // Without space no segment is left before it is full. The next segment has room for what is large.
+        let room = if self.is_without_space() { self.room().saturating_sub(2 * SECTOR) } else { u64::MAX };
+        let Some((oldest, newest)) = self.segments.front().zip(self.segments.back()) else { return Ok(copies) };
+        let newest = newest.segment.head.number;
+        let start = CleanedUpTo { segment: oldest.segment.head.number, offset: SECTOR, record: 0 };
+        let mut at = self.cleaner.reached.max(start);
+        while copied < budget && read < budget.saturating_mul(LOOK_MAX) && at.segment < newest {
+            let Some(bytes) = self.load(at)? else {
+                at = CleanedUpTo { segment: at.segment + 1, offset: SECTOR, record: 0 };
+                continue;
+            };
+            // Tables count once, when they are read.
+            read += bytes;
+            let Some(batch) = &self.cleaner.batch else { break };
+            let Some(record) = batch.records.get(at.record) else {
+                if batch.is_damaged {
+                    copies.unreadable.push(UnreadableRange { segment: at.segment, from: at.offset, to: batch.next });
+                }
+                at = CleanedUpTo { offset: batch.next, record: 0, ..at };
+                continue;
+            };
+            let bytes = record_bytes(record.key.len(), u64::from(record.place.length));
+            read += bytes;
+            let body = match is_live(record.space, &record.key, record.place) {
+                Liveness::Dead => None,
+                Liveness::Live => Some(None),
+                Liveness::Known(body) => Some(Some(body)),
+            };
+            if let Some(body) = body {
+                let all = own.saturating_add(copied).saturating_add(bytes);
+                let is_full = all > most;
+                if (is_full && copied > 0) || (all > room && bytes < self.config.segment_bytes / 2) {
+                    break;
+                }
+                if is_full {
+                    // Beside batches that are almost as large as a batch may be, no copy would ever find room.
+                    (own, copies.is_apart) = (0, true);
+                }
+                self.copy(record.clone(), body, &mut copies)?;
+                copied += bytes;
+            }
+            at.record += 1;
+        }
+        copies.batch.cleaned = (budget > 0).then_some(at);
+        if planted(Fault::CopiesLost) {
+            self.cleaner.reach(at);
+        }
+        self.counters.copies += copies.from.len() as u64;
+        self.counters.copied += copied;
+        Ok(copies)
+    }
+
+    /// Copies a live record, from the owner's memory if it is there.
+    fn copy(&self, record: OldRecord, known: Option<Value>, copies: &mut Copies) -> Result<(), Error> {
+        let OldRecord { space, key, place } = record;
+        let body = match known {
+            Some(body) => Body::Bytes(body),
+            None => self.read_again(place)?,
+        };
+        if body == Body::SetAside && !place.is_set_aside() {
+            copies.set_aside.push((space, key.clone(), place));
+        }
+        copies.batch.records.push(Record { space, key, body });
+        copies.from.push(place);
+        Ok(())
+    }
+
+    /// The bytes at this place. It is set aside if they have changed, or the device does not return them.
+    pub(in crate::store) fn read_again(&self, place: Place) -> Result<Body, Error> {
+        self.value(place).map_or(Ok(Body::SetAside), |value| value.read_body())
+    }
+
+    /// Has the batch at this position in `self.cleaner`. Returns the bytes that were read for it, `None` behind the end
+    /// of the segment.
+    fn load(&mut self, at: CleanedUpTo) -> Result<Option<u64>, Error> {
+        let Some(used) = self.used(at.segment).filter(|used| at.offset < used.end) else { return Ok(None) };
+        let loaded = &self.cleaner.batch;
+        if loaded.as_ref().is_some_and(|batch| (batch.segment, batch.offset) == (at.segment, at.offset)) {
+            return Ok(Some(0));
+        }
+        let segment = Arc::clone(&used.segment);
+        let explain = |error| self.explain(&error);
+        let batch = match read_batch(&segment, at.offset).map_err(explain)? {
+            Some(batch) => batch,
+            None => {
+                let next = next_batch(&segment, at.offset + SECTOR, used.end).map_err(explain)?;
+                let (segment, offset, read) = (at.segment, at.offset, next - at.offset);
+                OldBatch { segment, offset, next, records: Vec::new(), read, is_damaged: true }
+            }
+        };
+        let read = batch.read;
+        self.cleaner.batch = Some(batch);
+        Ok(Some(read))
+    }
+}

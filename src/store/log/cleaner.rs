@@ -1,0 +1,172 @@
+//! The position of the cleaner in the oldest segments, and how much it copies.
+//!
+//! Space is bounded by the ratio of used to live bytes: nothing is copied below twice the live bytes, unless the log is
+//! idle. Above, each batch carries copies in proportion to its own bytes, and more of them towards three times the live
+//! bytes. A bound of the folder lowers both. Without space for a segment, each batch carries as many copies as it may.
+//!
+//! This module copies nothing; see `clean.rs`.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, records};
+use crate::store::record::CleanedUpTo;
+use crate::store::segment::{Place, Segment, short};
+
+/// The bytes of copies in any batch. More would delay its sync.
+pub(in crate::store) const COPY_BYTES_MAX: u64 = 4 << 20;
+/// The largest ratio of the bytes of copies to the bytes of a batch.
+pub(in crate::store) const SHARE_MAX: u64 = 16;
+
+/// A part of a segment whose table cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadableRange {
+    /// The number of the segment.
+    pub segment: u32,
+    /// The offset of its first byte.
+    pub from: u64,
+    /// The offset behind its last byte.
+    pub to: u64,
+}
+
+impl UnreadableRange {
+    /// Whether a body at this place stands in it.
+    #[must_use]
+    pub fn contains(&self, place: Place) -> bool {
+        // A body without bytes may stand behind the last one.
+        place.segment == self.segment && (self.from + 1..=self.to).contains(&u64::from(place.offset))
+    }
+}
+
+/// A record of the oldest segment.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct OldRecord {
+    pub(in crate::store) space: Space,
+    pub(in crate::store) key: Box<[u8]>,
+    pub(in crate::store) place: Place,
+}
+
+/// A batch of the oldest segment.
+#[derive(Debug)]
+pub(in crate::store) struct OldBatch {
+    pub(in crate::store) segment: u32,
+    pub(in crate::store) offset: u64,
+    /// The offset of the next batch.
+    pub(in crate::store) next: u64,
+    /// Its records that are there.
+    pub(in crate::store) records: Vec<OldRecord>,
+    /// The bytes that were read.
+    pub(in crate::store) read: u64,
+    /// Whether it cannot be read.
+    pub(in crate::store) is_damaged: bool,
+}
+
+/// The position in the oldest segment.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Cleaner {
+    pub(in crate::store) reached: CleanedUpTo,
+    /// The batch that was last read.
+    pub(in crate::store) batch: Option<OldBatch>,
+}
+
+impl Cleaner {
+    /// Copies up to there are being written.
+    pub(in crate::store) fn reach(&mut self, cleaned: CleanedUpTo) {
+        self.reached = self.reached.max(cleaned);
+    }
+}
+
+/// The reason to clean, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct Pressure {
+    /// The bytes of batches above those that the log may have.
+    pub(in crate::store) excess: u64,
+    /// The excess from which on the share of copies is the largest. 0: each batch carries as many as it may.
+    pub(in crate::store) range: u64,
+}
+
+impl Pressure {
+    /// The pressure of a log with so many bytes used and live. `slack` is no reason to clean, and the log had better
+    /// not use more than `most`.
+    pub(in crate::store) fn of(used: u64, live: u64, slack: u64, most: u64) -> Self {
+        let free_running = live.saturating_mul(2).saturating_add(slack);
+        // Below this the copies would cost more than they give back.
+        let bounded = most.max(live.saturating_add(live / 8).saturating_add(slack / 2));
+        let (least, range) = match bounded < free_running {
+            true => (bounded, slack),
+            false => (free_running, live.max(slack)),
+        };
+        Self { excess: used.saturating_sub(least), range }
+    }
+
+    /// The pressure of a log that has no space for another segment.
+    pub(in crate::store) fn without_space(used: u64, live: u64, segment: u64) -> Self {
+        // A share of the live bytes may be more than the reserve, which has to last until all of them are removed.
+        Self { excess: used.saturating_sub(live.saturating_add(segment)), range: 0 }
+    }
+
+    /// The bytes of copies that a batch of `own` bytes carries.
+    pub(in crate::store) fn copy_budget(self, own: u64) -> u64 {
+        match self {
+            Self { excess: 0, .. } => return 0,
+            Self { range: 0, .. } => return COPY_BYTES_MAX,
+            Self { .. } => {}
+        }
+        // One for one at the bound, SHARE_MAX for one at the end of the range.
+        let share = 1 + (SHARE_MAX - 1) * self.excess.min(self.range) / self.range;
+        own.saturating_mul(share).min(COPY_BYTES_MAX)
+    }
+}
+
+/// The batch at this offset. `None`: it cannot be read.
+pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> io::Result<Option<OldBatch>> {
+    let Some(bytes) = segment.read_if_right(offset, BATCH_HEAD)? else { return Ok(None) };
+    let Some(head) = BatchHead::decode(&bytes, &segment.head, offset) else { return Ok(None) };
+    let length = usize::try_from(head.table).map_err(io::Error::other)?;
+    let Some(table) = segment.read_if_right(offset + BATCH_HEAD as u64, length)? else { return Ok(None) };
+    let Some(found) = records(&table, head.bodies) else { return Ok(None) };
+    let bodies = offset + BATCH_HEAD as u64 + head.table;
+    let number = segment.head.number;
+    let old = found.iter().filter_map(|(record, at)| {
+        let place = match record.kind {
+            Kind::Bytes => Place::new(number, bodies + at, record.body, short(record.checksum)),
+            Kind::SetAside => Place::of_set_aside(number, bodies + at),
+            Kind::Removed => return None,
+        };
+        Some(OldRecord { space: record.space, key: record.key.into(), place })
+    });
+    let read = BATCH_HEAD as u64 + head.table;
+    let (records, next) = (old.collect(), offset + head.length());
+    Ok(Some(OldBatch { segment: number, offset, next, records, read, is_damaged: false }))
+}
+
+/// The offset of the first batch from this offset on whose head is right, `end` if there is none.
+pub(in crate::store) fn next_batch(segment: &Arc<Segment>, mut offset: u64, end: u64) -> io::Result<u64> {
+    while offset < end {
+        let bytes = segment.read_if_right(offset, BATCH_HEAD)?;
+        if bytes.is_some_and(|bytes| BatchHead::decode(&bytes, &segment.head, offset).is_some()) {
+            return Ok(offset);
+        }
+        offset += SECTOR;
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copies_of_a_batch_are_bounded() {
+        assert_eq!(Pressure::of(u64::MAX, 0, 1, u64::MAX).copy_budget(1 << 30), COPY_BYTES_MAX);
+        assert_eq!(Pressure::of(2000, 1000, 0, u64::MAX).copy_budget(512), 0);
+        assert_eq!(Pressure::of(3000, 1000, 0, u64::MAX).copy_budget(512), 512 * SHARE_MAX);
+    }
+
+    #[test]
+    fn a_bound_of_the_folder_is_a_reason_to_clean_before_twice_the_live_bytes() {
+        assert_eq!(Pressure::of(1500, 1000, 100, 2000).excess, 0);
+        assert_eq!(Pressure::of(1500, 1000, 100, 1300).excess, 200);
+        assert_eq!(Pressure::of(1500, 1000, 100, 0).excess, 1500 - 1000 - 125 - 50);
+    }
+}

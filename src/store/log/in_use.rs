@@ -1,0 +1,168 @@
+//! The segments in use, with the sums of their bytes.
+//!
+//! ```text
+//! push ─► wrote: end, live ─► revived, replaced: live ─► freed: disk ─► pop_front ─► retired
+//! ```
+//! Each batch asks for the sums, so they are kept: a log may have thousands of segments.
+//!
+//! This module writes and removes no file.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::store::segment::Segment;
+
+/// A segment in use.
+#[derive(Debug)]
+pub(in crate::store) struct UsedSegment {
+    pub(in crate::store) segment: Arc<Segment>,
+    /// The offset behind its last batch.
+    pub(in crate::store) end: u64,
+    /// The bytes of the records in it that are the last of their keys.
+    pub(in crate::store) live: u64,
+    /// The bytes of its blocks.
+    pub(in crate::store) disk: u64,
+    /// The bytes of its summary, 0 if it has none.
+    pub(in crate::store) sum: u64,
+}
+
+/// The segments in use, the oldest first. The last one is being written.
+#[derive(Debug, Default)]
+pub(in crate::store) struct UsedSegments {
+    all: VecDeque<UsedSegment>,
+    /// The sums over `all`, field by field.
+    end: u64,
+    live: u64,
+    disk: u64,
+    sum: u64,
+}
+
+impl UsedSegments {
+    /// The bytes of all segments, and of the records in them that are the last of their keys.
+    pub(in crate::store) fn bytes(&self) -> (u64, u64) {
+        (self.end, self.live)
+    }
+
+    /// The bytes of the blocks of all segments.
+    pub(in crate::store) fn disk(&self) -> u64 {
+        self.disk
+    }
+
+    /// The bytes of the summaries of all segments.
+    pub(in crate::store) fn sums(&self) -> u64 {
+        self.sum
+    }
+
+    /// The segment with this number gets a summary of this many bytes.
+    pub(in crate::store) fn summed(&mut self, number: u32, bytes: u64) {
+        let Some(at) = self.index_of(number).and_then(|index| self.all.get_mut(index)) else { return };
+        self.sum = self.sum - at.sum + bytes;
+        at.sum = bytes;
+    }
+
+    pub(in crate::store) fn push(&mut self, at: UsedSegment) {
+        self.sum += at.sum;
+        self.end += at.end;
+        self.live += at.live;
+        self.disk += at.disk;
+        self.all.push_back(at);
+    }
+
+    pub(in crate::store) fn pop_newest(&mut self) -> Option<UsedSegment> {
+        let at = self.all.pop_back();
+        self.without(at)
+    }
+
+    /// Takes the oldest segment out if its number is below this one.
+    pub(in crate::store) fn pop_oldest_below(&mut self, number: u32) -> Option<UsedSegment> {
+        let at = self.all.pop_front_if(|at| at.segment.head.number < number);
+        self.without(at)
+    }
+
+    fn without(&mut self, at: Option<UsedSegment>) -> Option<UsedSegment> {
+        let at = at?;
+        self.sum -= at.sum;
+        self.end -= at.end;
+        self.live -= at.live;
+        self.disk -= at.disk;
+        Some(at)
+    }
+
+    /// Segments in use are numbered without a gap.
+    fn index_of(&self, number: u32) -> Option<usize> {
+        let first = self.all.front()?.segment.head.number;
+        Some(number.checked_sub(first)? as usize)
+    }
+
+    /// The segment with this number.
+    pub(in crate::store) fn with_number(&self, number: u32) -> Option<&UsedSegment> {
+        self.all.get(self.index_of(number)?)
+    }
+
+    /// A batch of this length was written to the newest segment. Its records take `live` bytes.
+    pub(in crate::store) fn wrote(&mut self, length: u64, live: u64) {
+        if let Some(at) = self.all.back_mut() {
+            at.end += length;
+            at.live += live;
+            self.end += length;
+            self.live += live;
+        }
+    }
+
+    /// Bytes in the segment with this number are live.
+    pub(in crate::store) fn revive(&mut self, number: u32, bytes: u64) {
+        let Some(at) = self.index_of(number).and_then(|index| self.all.get_mut(index)) else { return };
+        at.live += bytes;
+        self.live += bytes;
+    }
+
+    /// Bytes in the segment with this number are live no more.
+    pub(in crate::store) fn replace(&mut self, number: u32, bytes: u64) {
+        let Some(at) = self.index_of(number).and_then(|index| self.all.get_mut(index)) else { return };
+        debug_assert!(at.live >= bytes, "each record is replaced once");
+        let bytes = bytes.min(at.live);
+        at.live -= bytes;
+        self.live -= bytes;
+    }
+
+    /// Counts nothing as live.
+    pub(in crate::store) fn forget_live(&mut self) {
+        self.all.iter_mut().for_each(|at| at.live = 0);
+        self.live = 0;
+    }
+
+    /// Whether the sums are those of the segments.
+    #[cfg(test)]
+    pub(in crate::store) fn are_summed(&self) -> bool {
+        let sum = |of: fn(&UsedSegment) -> u64| self.all.iter().map(of).sum::<u64>();
+        let of_bytes = (sum(|at| at.end), sum(|at| at.live)) == (self.end, self.live);
+        of_bytes && (sum(|at| at.disk), sum(|at| at.sum)) == (self.disk, self.sum)
+    }
+
+    /// Calls `free` for each closed segment. It returns the bytes of its blocks.
+    pub(in crate::store) fn free_closed(&mut self, mut free: impl FnMut(&UsedSegment) -> u64) {
+        let closed = self.all.len().saturating_sub(1);
+        for at in self.all.iter_mut().take(closed) {
+            let disk = free(at);
+            self.disk = self.disk - at.disk + disk;
+            at.disk = disk;
+        }
+    }
+}
+
+impl FromIterator<UsedSegment> for UsedSegments {
+    fn from_iter<I: IntoIterator<Item = UsedSegment>>(segments: I) -> Self {
+        let mut used = Self::default();
+        segments.into_iter().for_each(|at| used.push(at));
+        used
+    }
+}
+
+impl Deref for UsedSegments {
+    type Target = VecDeque<UsedSegment>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}

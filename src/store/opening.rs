@@ -1,0 +1,236 @@
+//! Opens a log: reads its history, and goes on in a new segment.
+//!
+//! ```text
+//! read history ─► winners: the last record of each key ─► new segment: one batch of what stood behind the last known
+//! sync ─► sync ─► remove leftovers ─► ready
+//! ```
+//! A repair that has found damage goes another way to the same end, see `repair.rs`.
+//!
+//! A log never appends where it found an end. The batches behind the last known sync may or may not be on the device,
+//! so their records are written again. The first number in the new segment is that after the last known sync, and names
+//! the end for all later openings.
+//!
+//! After a repair with a loss, and in a backup, newer marks may have been lost. All marks then jump far beyond the
+//! known ones, before the log writes anything.
+
+mod batches;
+pub(super) mod bodies;
+pub(super) mod check;
+pub(super) mod earlier;
+pub(super) mod history;
+pub(super) mod missing;
+mod repair;
+pub(super) mod winners;
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::backup::{BackupMark, forget_mark, mark_of};
+use super::encoding::batch_bytes;
+use super::errors::Error;
+use super::fault::{Fault, planted};
+use super::folder::Folder;
+use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
+use super::log::chores::{ChoreMode, Chores};
+use super::log::in_use::{UsedSegment, UsedSegments};
+use super::log::{Beginning, Log, LogConfig};
+use super::record::{Body, Record, RecordBatch};
+use super::segment::{OpenFiles, name_of, number_of};
+use super::summary::SummaryRecord;
+use crate::clock::Clock;
+use history::{Purpose, ReadHistory, ReadRecord, ReadSegment, read};
+use missing::note_begun;
+use repair::{clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
+use winners::Winners;
+
+/// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
+/// the version.
+///
+/// A server that hands out a million tokens in a second takes nine years for 2^48. Versions are nanoseconds since 1970
+/// at first: 2^48 of them are 78 hours, and more versions than the server can have given out in years.
+pub(in crate::store) const MARK_JUMPS: Marks = [1 << 48; MARKS];
+
+/// How to open a log.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// The configuration of the log.
+    pub config: LogConfig,
+    /// Whether damage is left out. Otherwise it is an error.
+    pub repair: bool,
+    /// Where segments are laid out and removed.
+    pub chores: ChoreMode,
+}
+
+/// An opened log and its records.
+#[derive(Debug)]
+pub struct Opened {
+    /// The log, ready to write. Its [`super::LogMetrics::opening`] says how it was opened.
+    pub log: Log,
+    /// The last record of each key.
+    pub winners: Winners,
+    /// What a repair has left out.
+    pub lost: Vec<String>,
+    /// Whether the folder was a backup.
+    pub was_backup: bool,
+}
+
+/// Opens the log in a folder. A folder without a log gets one.
+///
+/// # Errors
+/// [`Error`] if the folder cannot be read or written, or is damaged.
+pub fn open(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Error> {
+    open_folder(folder, options).map_err(|error| match error {
+        // No log goes on.
+        Error::NoRoom { folder } => Error::Full { folder },
+        error => error,
+    })
+}
+
+fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Error> {
+    let OpenOptions { config, repair, chores } = options;
+    let clock = Clock::start();
+    let explain = |error: io::Error| Error::of(folder.path(), &error);
+    let segment_bytes = align(config.segment_bytes).clamp(2 * SECTOR, SEGMENT_BYTES_MAX);
+    let config = LogConfig { segment_bytes, ..config };
+    let files = OpenFiles::new(Arc::clone(folder), config.files);
+    let backup = mark_of(&**folder, repair)?;
+    let replaced_before = noted(&**folder).map_err(explain)?;
+    let mut winners = Winners::default();
+    let purpose = if repair { Purpose::Repair } else { Purpose::Open };
+    let synced = backup.map_or(0, |backup: BackupMark| backup.last);
+    let mut history = read(&files, purpose, synced, &mut |SummaryRecord { space, key, place, body }| {
+        winners.earlier(space, key, place, body);
+    })?;
+    winners.finish();
+    plant_faults(&mut history, &mut winners);
+    let mut lost = std::mem::take(&mut history.lost);
+    let rewrite = !lost.is_empty();
+    if (rewrite || backup.is_some()) && !planted(Fault::MarksNotJumped) {
+        jump(&mut history.marks);
+    }
+    let behind = batch_of(std::mem::take(&mut history.behind));
+    let beginning = beginning(folder, &history, rewrite, batch_bytes(&behind))?;
+    let kept = replaced(&mut history.leftovers, replaced_before, history.oldest);
+    // A repair keeps all files.
+    let oldest = if rewrite { 0 } else { history.known_oldest };
+    make_room(&**folder, oldest..beginning.segment, &mut history.leftovers).map_err(explain)?;
+    let chores = Chores::new(Arc::clone(folder), segment_bytes, chores).map_err(explain)?;
+    if planted(Fault::BegunNotedEarly) {
+        note_begun(&**folder).map_err(explain)?;
+    }
+    let mut log = Log::begin(files, config, chores, beginning)?;
+    // The states behind the last known sync come first: the copies of a repair are of the last states.
+    write(&mut log, behind, &mut winners)?;
+    if rewrite {
+        copy_winners(&mut log, &history.segments, &mut winners, &mut lost)?;
+    }
+    // From here on the end of the old segments is named, and known as synced.
+    log.rest()?;
+    log.count_live(&winners);
+    if rewrite {
+        keep_aside(&**folder, &history.names).map_err(explain)?;
+    } else {
+        clear(&**folder, &history.leftovers).map_err(explain)?;
+        match kept.is_empty() {
+            true if replaced_before.is_none() => {}
+            true => forget_note(&**folder).map_err(explain)?,
+            false => keep_aside(&**folder, &kept).map_err(explain)?,
+        }
+        log.free_ends();
+        log.summarise(std::mem::take(&mut history.summaries));
+    }
+    if !history.is_begun {
+        note_begun(&**folder).map_err(explain)?;
+    }
+    if backup.is_some() {
+        forget_mark(&**folder).map_err(explain)?;
+    }
+    let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
+    log.opened(shape);
+    Ok(Opened { log, winners, lost, was_backup: backup.is_some() })
+}
+
+/// Raises all marks far beyond those that were lost.
+fn jump(marks: &mut Marks) {
+    marks.iter_mut().zip(MARK_JUMPS).for_each(|(mark, jump)| *mark = mark.saturating_add(jump));
+}
+
+impl Log {
+    /// Counts these records, and no others, as live.
+    fn count_live(&mut self, winners: &Winners) {
+        self.forget_live();
+        self.set_aside.clear();
+        winners.each(|space, key, place| {
+            self.revived(place, key.len());
+            if place.is_set_aside() {
+                self.set_aside.insert((space, key.into()));
+            }
+        });
+    }
+}
+
+/// Changes what was read as the planted fault does.
+fn plant_faults(history: &mut ReadHistory, winners: &mut Winners) {
+    if planted(Fault::AppendBehindCut) {
+        history.synced += history.shape.behind;
+        for ReadRecord { space, key, place, body } in std::mem::take(&mut history.behind) {
+            winners.later(space, &key, place, body.as_deref().filter(|_| space != Space::Values));
+        }
+    }
+    if planted(Fault::MarksForgotten) {
+        history.marks = Default::default();
+    }
+}
+
+/// The batch of these records. Their bodies were read with them.
+fn batch_of(records: Vec<ReadRecord>) -> RecordBatch {
+    let records = records.into_iter().map(|ReadRecord { space, key, place, body }| {
+        let body = match (place, body) {
+            (None, _) => Body::Removed,
+            (Some(_), Some(body)) => Body::Bytes(body),
+            (Some(_), None) => Body::SetAside,
+        };
+        Record { space, key, body }
+    });
+    RecordBatch { records: records.collect(), cleaned: None }
+}
+
+/// The state with which the log goes on.
+fn beginning(
+    folder: &Arc<dyn Folder>,
+    history: &ReadHistory,
+    rewrite: bool,
+    first_batch: u64,
+) -> Result<Beginning, Error> {
+    let store = match history.store {
+        Some(store) => store,
+        None => folder.nonce().map_err(|error| Error::of(folder.path(), &error))?,
+    };
+    let Some(segment) = history.newest.checked_add(1) else {
+        return Err(Error::Damaged { folder: folder.path().to_owned(), what: name_of(history.newest) });
+    };
+    let used = |&ReadSegment { ref segment, end, disk, sum }: &ReadSegment| {
+        let segment = Arc::clone(segment);
+        UsedSegment { segment, end, live: 0, disk, sum }
+    };
+    let segments = if rewrite { UsedSegments::default() } else { history.segments.iter().map(used).collect() };
+    let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);
+    Ok(Beginning { store, segments, last: history.synced, marks: history.marks, segment, keeps, first_batch })
+}
+
+/// Removes the files that are laid out, or whose segments are outside of this range. They would stand in the way of
+/// the next segments, or a batch that is known synced says that none needs them.
+///
+/// The segment after the range may be there without a batch. Its head tells that all batches before it are synced, so
+/// it stays until the next segment takes its name.
+fn make_room(folder: &dyn Folder, needed: Range<u32>, leftovers: &mut Vec<String>) -> io::Result<()> {
+    if !planted(Fault::TellingHeadRemoved) {
+        leftovers.retain(|name| number_of(name) != Some(needed.end));
+    }
+    let goes_now = |name: &String| number_of(name).is_none_or(|number| !needed.contains(&number));
+    let (now, later) = std::mem::take(leftovers).into_iter().partition::<Vec<_>, _>(goes_now);
+    *leftovers = later;
+    clear(folder, &now)?;
+    if now.is_empty() { Ok(()) } else { folder.sync() }
+}

@@ -1,0 +1,256 @@
+//! Reading the batches of one segment, for [`super::history`].
+//!
+//! ```text
+//! head at the expected offset, with the expected number ─► table ─► records, each with its place
+//!   └─ not right: behind the last known sync the end; before it damage, and a repair looks for the next head
+//! ```
+//! Behind the last known sync a body decides whether its batch is whole. Before it a bad body concerns its record
+//! alone.
+//!
+//! This module does not decide which segments count.
+
+use std::io;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::history::{BLOCK_BYTES, HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
+use crate::store::errors::Error;
+use crate::store::format::{BATCH_HEAD, BatchHead, Kind, RecordHead, SECTOR, Space, checksum, index, records};
+use crate::store::record::Value;
+use crate::store::segment::{Place, Segment, name_of, short};
+use crate::store::summary::{Summary, SummaryRecord, resized};
+
+/// The bytes that are read at a time from a segment whose device does not return all. A larger piece would be read for
+/// nothing again and again.
+const PIECE_BYTES: u64 = 64 << 10;
+
+impl HistoryReader<'_> {
+    /// The head of the batch at this offset. `None` if there is none.
+    pub(in crate::store) fn head_at(&self, segment: &Arc<Segment>, offset: u64) -> Result<Option<BatchHead>, Error> {
+        if offset + BATCH_HEAD as u64 > segment.head.size {
+            return Ok(None);
+        }
+        let bytes = self.bytes_at(segment, offset, BATCH_HEAD as u64)?;
+        Ok(bytes.and_then(|bytes| BatchHead::decode(&bytes, &segment.head, offset)))
+    }
+
+    /// Bytes of a segment from memory, after reading the part of it that has them. `None`: they are read alone.
+    fn in_block(&self, segment: &Arc<Segment>, offset: u64, length: usize) -> Option<ReadBytes> {
+        let mut block = self.block.borrow_mut();
+        let cut = |block: &ReadBlock| {
+            let from = index(offset.checked_sub(block.from).filter(|_| block.segment == segment.head.number)?);
+            let range = from..from.checked_add(length)?;
+            (range.end <= block.bytes.len()).then(|| ReadBytes { block: Rc::clone(&block.bytes), range })
+        };
+        if let Some(bytes) = block.as_ref().and_then(cut) {
+            return Some(bytes);
+        }
+        if length as u64 > BLOCK_BYTES {
+            return None;
+        }
+        // A segment of the usual size is read from its start on.
+        let is_rough = self.rough.get() == Some(segment.head.number);
+        let from = if segment.head.size <= BLOCK_BYTES && !is_rough { 0 } else { offset };
+        let most = if is_rough { PIECE_BYTES.max(length as u64) } else { BLOCK_BYTES };
+        let length = most.min(segment.head.size.checked_sub(from)?);
+        let memory = block.take().and_then(|block| Rc::try_unwrap(block.bytes).ok()).unwrap_or_default();
+        let (bytes, is_whole) = read_block(segment, from, length, memory);
+        if !is_whole {
+            self.rough.set(Some(segment.head.number));
+        }
+        self.bytes.set(self.bytes.get() + bytes.len() as u64);
+        let read = block.insert(ReadBlock { segment: segment.head.number, from, bytes: Rc::new(bytes) });
+        cut(read)
+    }
+
+    /// Reads bytes of a segment. `None` if the file is shorter. In a repair also if the device does not return them.
+    fn bytes_at(&self, segment: &Arc<Segment>, offset: u64, length: u64) -> Result<Option<ReadBytes>, Error> {
+        let Ok(length) = usize::try_from(length) else { return Ok(None) };
+        if let Some(bytes) = self.in_block(segment, offset, length) {
+            return Ok(Some(bytes));
+        }
+        self.bytes.set(self.bytes.get() + length as u64);
+        match segment.read(offset, length) {
+            Ok(bytes) => Ok(Some(ReadBytes { range: 0..bytes.len(), block: Rc::new(bytes) })),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) if self.goes_on_without(&error) => {
+                let name = name_of(segment.head.number);
+                self.unreadable.borrow_mut().push(format!("the device does not return byte {offset} of {name}"));
+                Ok(None)
+            }
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    /// Reads batches one by one, and adds their records up to the last batch known synced. Returns the offset behind
+    /// that batch.
+    pub(in crate::store) fn read_batches(
+        &self,
+        segment: &Arc<Segment>,
+        limit: Option<u64>,
+        history: &mut ReadHistory,
+        sums: &mut Summary,
+    ) -> Result<u64, Error> {
+        let (mut expected, mut offset, mut end) = (segment.head.first, SECTOR, SECTOR);
+        let synced = history.synced;
+        while limit.is_none_or(|limit| expected <= limit) {
+            let head = self.head_at(segment, offset)?.filter(|head| head.number == expected);
+            let (is_behind, mut behind) = (expected > synced, Vec::new());
+            let mut add = |record: SummaryRecord<'_>| match is_behind {
+                true => behind.push(ReadRecord::of(&record)),
+                false => sums.add_record(record),
+            };
+            let batch = match head {
+                Some(head) => self.batch(segment, &head, is_behind, &mut add)?.map(|bad| (head, bad)),
+                None => None,
+            };
+            let Some((head, bad)) = batch else {
+                if expected > synced {
+                    break;
+                }
+                let name = name_of(segment.head.number);
+                self.damage(history, format!("batch {expected} at byte {offset} of {name}"))?;
+                match self.head_behind(segment, offset, expected)? {
+                    Some(head) => (expected, offset) = (head.number, head.offset),
+                    None => break,
+                }
+                continue;
+            };
+            for BadRecord { key, value } in bad {
+                let name = format!("of {} in batch {expected} of {}", key.escape_ascii(), name_of(segment.head.number));
+                match value {
+                    Some(place) => history.rotten.push((place, format!("the value {name}"))),
+                    None => self.damage(history, format!("a state {name}"))?,
+                }
+            }
+            raise(&mut history.marks, &head.marks);
+            history.shape.batches += 1;
+            if is_behind {
+                history.shape.behind += 1;
+                history.behind.extend(behind);
+            } else {
+                history.known_oldest = history.known_oldest.max(head.oldest);
+                sums.add_head(&head);
+                end = offset + head.length();
+            }
+            expected += 1;
+            offset += head.length();
+        }
+        Ok(end)
+    }
+
+    /// The first head behind a batch that is not right, for a repair. The batch has this number and this offset.
+    pub(in crate::store) fn head_behind(
+        &self,
+        segment: &Arc<Segment>,
+        mut offset: u64,
+        bad: u64,
+    ) -> Result<Option<BatchHead>, Error> {
+        while offset < segment.head.size {
+            if let Some(head) = self.head_at(segment, offset)?.filter(|head| head.number > bad) {
+                return Ok(Some(head));
+            }
+            offset += SECTOR;
+        }
+        Ok(None)
+    }
+
+    /// Calls `each` with the records of a batch. `None`: it is not right. With `whole`, that is any body, and `each` may
+    /// have been called for some records; otherwise a bad body concerns its record alone, and values are not read.
+    /// Returns the records whose bodies are not right.
+    pub(in crate::store) fn batch(
+        &self,
+        segment: &Arc<Segment>,
+        head: &BatchHead,
+        whole: bool,
+        each: &mut dyn FnMut(SummaryRecord<'_>),
+    ) -> Result<Option<Vec<BadRecord>>, Error> {
+        let table = self.bytes_at(segment, head.offset + BATCH_HEAD as u64, head.table)?;
+        let Some(table) = table else { return Ok(None) };
+        let Some(entries) = records(&table, head.bodies) else { return Ok(None) };
+        let bodies = head.offset + BATCH_HEAD as u64 + head.table;
+        let mut bad = Vec::new();
+        for (record, at) in entries {
+            let offset = bodies + at;
+            let is_value = record.space == Space::Values;
+            let needed = record.kind == Kind::Bytes && (whole || !is_value || self.purpose == Purpose::Check);
+            let body = match needed {
+                true => self.bytes_at(segment, offset, u64::from(record.body))?,
+                false => None,
+            };
+            if needed && body.as_deref().map(checksum) != Some(record.checksum) {
+                if whole {
+                    return Ok(None);
+                }
+                let value = place_of(&record, segment.head.number, offset).filter(|_| is_value);
+                bad.push(BadRecord { key: record.key.into(), value });
+                if !is_value {
+                    continue;
+                }
+            }
+            let place = place_of(&record, segment.head.number, offset);
+            let body = body.as_deref().filter(|_| whole || !is_value);
+            each(SummaryRecord { space: record.space, key: record.key, place, body });
+        }
+        Ok(Some(bad))
+    }
+}
+
+/// The place of a record whose body stands at this offset. `None`: it removes its key.
+fn place_of(record: &RecordHead<'_>, segment: u32, offset: u64) -> Option<Place> {
+    match record.kind {
+        Kind::Bytes => Some(Place::new(segment, offset, record.body, short(record.checksum))),
+        Kind::SetAside => Some(Place::of_set_aside(segment, offset)),
+        Kind::Removed => None,
+    }
+}
+
+/// Reads this many bytes, or up to the end of the file, or up to bytes that the device does not return. Then the second
+/// result is false.
+fn read_block(segment: &Arc<Segment>, from: u64, length: u64, memory: Vec<u8>) -> (Vec<u8>, bool) {
+    let Ok(file) = segment.file() else { return (Vec::new(), false) };
+    let mut bytes = resized(memory, index(length));
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, from + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => {
+                bytes.truncate(read);
+                return (bytes, false);
+            }
+        }
+    }
+    bytes.truncate(read);
+    (bytes, true)
+}
+
+/// A record whose body is not right.
+pub(in crate::store) struct BadRecord {
+    key: Box<[u8]>,
+    /// The place of its body if it is a value. A state without its body is lost, and a value without it has a place.
+    value: Option<Place>,
+}
+
+/// Bytes that were read. They share the memory of the part of the segment.
+struct ReadBytes {
+    block: Rc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Deref for ReadBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.block.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl ReadRecord {
+    fn of(record: &SummaryRecord<'_>) -> Self {
+        let SummaryRecord { space, key, place, body } = *record;
+        Self { space, key: key.into(), place, body: body.map(Value::from) }
+    }
+}

@@ -1,0 +1,98 @@
+//! Checks a folder that no process uses, and changes nothing in it.
+//!
+//! ```text
+//! lock (by the caller) ─► all heads, tables and bodies ─► summaries against their segments ─► report
+//! ```
+//! A value whose bytes have changed is no damage: the log opens without a repair, and sets the one record aside when it
+//! reads it. If the record is dead, no reader ever does.
+//!
+//! This module repairs nothing.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::history::{Purpose, read};
+use super::winners::Winners;
+use crate::store::backup::mark_of;
+use crate::store::errors::Error;
+use crate::store::folder::Folder;
+use crate::store::record::record_bytes;
+use crate::store::segment::{OpenFiles, Place};
+use crate::store::summary::SummaryRecord;
+
+/// What a check has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Segments in use.
+    pub segments: u64,
+    /// Batches in them.
+    pub batches: u64,
+    /// Batches behind the last one that is known to be on disk. They are whole.
+    pub behind: u64,
+    /// Records in the batches up to that one.
+    pub records: u64,
+    /// Records that are the last of their keys.
+    pub live: u64,
+    /// The other records.
+    pub dead: u64,
+    /// Records whose bytes were lost earlier.
+    pub set_aside: u64,
+    /// Bytes of the segments up to their ends.
+    pub bytes: u64,
+    /// Bytes of the live records.
+    pub live_bytes: u64,
+    /// Whether the folder is a backup that was not opened yet.
+    pub is_backup: bool,
+    /// All damage, by name. Without any the folder can be opened.
+    pub damages: Vec<String>,
+    /// The values of live records whose bytes have changed, by name.
+    pub lost_values: Vec<String>,
+    /// The values of dead records whose bytes have changed.
+    pub dead_values: u64,
+}
+
+/// Reads all of the log in a folder. The caller has locked it ([`crate::store::RealFolder::lock_existing`]).
+///
+/// # Errors
+/// [`Error`] if the folder cannot be read, or holds no log of this format. Damage is no error: the report names it.
+pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
+    let files = OpenFiles::new(Arc::clone(folder), 1);
+    let mark = mark_of(&**folder, true)?;
+    let mut winners = Winners::default();
+    let mut records = 0;
+    let last = mark.map_or(0, |mark| mark.last);
+    let history = read(&files, Purpose::Check, last, &mut |SummaryRecord { space, key, place, .. }| {
+        records += 1;
+        winners.earlier(space, key, place, None);
+    })?;
+    winners.finish();
+    let mut damages = history.lost;
+    if mark.is_some_and(|mark| mark.last == 0) {
+        damages.insert(0, "the note of the backup".to_owned());
+    }
+    let rotten: HashSet<Place> = history.rotten.iter().map(|(place, _)| *place).collect();
+    let mut lost: HashSet<Place> = HashSet::new();
+    let (mut live, mut set_aside, mut live_bytes) = (0, 0, 0);
+    winners.each(|_, key, place| {
+        live += 1;
+        set_aside += u64::from(place.is_set_aside());
+        live_bytes += record_bytes(key.len(), u64::from(place.length));
+        lost.extend(rotten.get(&place));
+    });
+    let (lost, dead): (Vec<_>, Vec<_>) = history.rotten.into_iter().partition(|(place, _)| lost.contains(place));
+    Ok(CheckReport {
+        segments: history.shape.segments,
+        batches: history.shape.batches,
+        behind: history.shape.behind,
+        records,
+        live,
+        dead: records - live,
+        set_aside,
+        bytes: history.segments.iter().map(|at| at.end).sum(),
+        live_bytes,
+        is_backup: mark.is_some(),
+        damages,
+        lost_values: lost.into_iter().map(|(_, name)| name).collect(),
+        dead_values: dead.len() as u64,
+    })
+}

@@ -1,0 +1,455 @@
+//! Reading the batches that a folder holds, in their order, up to their end.
+//!
+//! ```text
+//! files ─► segments with right heads ─► synced: the highest that any head of the tail tells ─► the oldest one named
+//!       ─► from there on: all heads right, numbers without a gap
+//!       ─► batches in order, up to the first one behind `synced` that is not whole: the end
+//! ```
+//! A segment's head has the number of its first batch, which says where the segment before it ends. So nothing behind
+//! a named end is ever read, and the log has synced all batches before that number. All batches up
+//! to the last one known synced must be right, and damage there is damage. Behind it the first batch that is not whole
+//! is the end: it was never acknowledged.
+//!
+//! After a bad head only multiples of 512 are tried, each in constant time. So neither the time nor the result depends
+//! on the bytes that clients wrote.
+//!
+//! The newest segment is read first, so that a dead record is known as such when it is read.
+//!
+//! This module changes nothing. It reads single batches in `batches.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::missing::{BEGUN, newest_missing};
+use crate::store::errors::Error;
+use crate::store::fault::{Fault, planted};
+use crate::store::folder::read_exact;
+use crate::store::format::{HeadFault, Marks, SECTOR, SegmentHead, Space, index};
+use crate::store::metrics::OpeningShape;
+use crate::store::record::Value;
+use crate::store::segment::{NEW, OpenFiles, Place, Segment, is_unreadable, name_of, number_of};
+use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord, read_file, summary_name};
+
+/// The bytes of a segment that are in memory at a time: a segment of the usual size is read in one pass.
+pub(in crate::store) const BLOCK_BYTES: u64 = 64 << 20;
+
+/// What the history is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Purpose {
+    /// To open the log. Damage is an error.
+    Open,
+    /// To open it without what is lost. Damage is named.
+    Repair,
+    /// To find all damage: each body is read, and each summary is compared with its segment. Damage is named.
+    Check,
+}
+
+/// A record behind the last batch known synced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) struct ReadRecord {
+    pub(in crate::store) space: Space,
+    pub(in crate::store) key: Box<[u8]>,
+    /// `None` if the record removes its key.
+    pub(in crate::store) place: Option<Place>,
+    /// Its body, unless it is set aside.
+    pub(in crate::store) body: Option<Value>,
+}
+
+/// What reading leaves to the writer.
+#[derive(Debug, Default)]
+pub(in crate::store) struct ReadHistory {
+    pub(in crate::store) store: Option<[u8; 16]>,
+    /// The segments that count, the oldest first.
+    pub(in crate::store) segments: Vec<ReadSegment>,
+    /// The number of the newest segment with a batch. After a loss, of any segment.
+    pub(in crate::store) newest: u32,
+    /// The oldest segment that the last whole batch names.
+    pub(in crate::store) oldest: u32,
+    /// The oldest segment that the last batch known synced names.
+    pub(in crate::store) known_oldest: u32,
+    /// The names of all segments in the folder.
+    pub(in crate::store) names: Vec<String>,
+    /// Whether the folder has the note that the log has had a segment.
+    pub(in crate::store) is_begun: bool,
+    /// The summaries of segments that have none, up to the last batch known synced.
+    pub(in crate::store) summaries: Vec<(Arc<Segment>, Summary)>,
+    /// The number of the last batch known synced.
+    pub(in crate::store) synced: u64,
+    pub(in crate::store) marks: Marks,
+    /// The records behind the last batch known synced, in their order.
+    pub(in crate::store) behind: Vec<ReadRecord>,
+    /// The files that no batch needs any more.
+    pub(in crate::store) leftovers: Vec<String>,
+    /// Damage that a repair leaves out.
+    pub(in crate::store) lost: Vec<String>,
+    /// Values whose bytes have changed, for a check: the place, and the text that names it.
+    pub(in crate::store) rotten: Vec<(Place, String)>,
+    pub(in crate::store) shape: OpeningShape,
+}
+
+/// A segment that was read.
+#[derive(Debug)]
+pub(in crate::store) struct ReadSegment {
+    pub(in crate::store) segment: Arc<Segment>,
+    /// The offset behind its last batch.
+    pub(in crate::store) end: u64,
+    /// The bytes of its blocks.
+    pub(in crate::store) disk: u64,
+    /// The bytes of its summary, 0 if it has none.
+    pub(in crate::store) sum: u64,
+}
+
+/// A file with the name of a segment.
+enum FoundFile {
+    Segment(Arc<Segment>),
+    /// It cannot be read as one. The text says why.
+    Damaged(String),
+}
+
+/// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. `synced` is a
+/// batch that is known synced from elsewhere, or 0.
+///
+/// # Errors
+/// [`Error`] if a file cannot be read, or is damaged and the log is to be opened.
+pub(in crate::store) fn read(
+    files: &Arc<OpenFiles>,
+    purpose: Purpose,
+    synced: u64,
+    each: &mut dyn FnMut(SummaryRecord<'_>),
+) -> Result<ReadHistory, Error> {
+    let reader = HistoryReader {
+        files,
+        purpose,
+        synced,
+        unreadable: RefCell::default(),
+        block: RefCell::default(),
+        sums: RefCell::default(),
+        rough: Cell::new(None),
+        bytes: Cell::new(0),
+    };
+    let mut history = ReadHistory::default();
+    let all = reader.find(&mut history)?;
+    let segments = all.values().filter_map(|file| match file {
+        FoundFile::Segment(segment) => Some(Arc::clone(segment)),
+        FoundFile::Damaged(_) => None,
+    });
+    let mut found: Vec<Arc<Segment>> = segments.collect();
+    history.store = found.first().map(|segment| segment.head.store);
+    let (begun, told) = reader.begun(&found)?;
+    for segment in found.split_off(begun) {
+        history.leftovers.push(name_of(segment.head.number));
+    }
+    let newest = found.last().map_or(0, |segment| segment.head.number);
+    history.synced = told;
+    if told > 0 && found.is_empty() {
+        reader.damage(&mut history, "the first batch of the oldest segment is missing".to_owned())?;
+    }
+    history.oldest = reader.oldest(&found, told)?.unwrap_or(1);
+    reader.judge(&all, &mut found, &mut history)?;
+    history.shape.segments = found.len() as u64;
+    let limits = limits(&found);
+    for (segment, limit) in found.iter().zip(limits).rev() {
+        let limit = limit.filter(|_| !planted(Fault::EndIgnored));
+        reader.read_segment(segment, limit, &mut history, each)?;
+    }
+    history.segments.reverse();
+    history.shape.bytes = reader.bytes.get();
+    history.lost.extend(reader.unreadable.into_inner());
+    // Without a loss the files behind the newest segment go, and its number is followed by the next one.
+    let highest = all.keys().next_back().copied().filter(|_| !history.lost.is_empty());
+    history.newest = highest.unwrap_or(newest);
+    Ok(history)
+}
+
+/// The number of the last batch of each segment, as the segment after it tells. `None`: it is the newest one.
+fn limits(found: &[Arc<Segment>]) -> Vec<Option<u64>> {
+    let next = found.iter().skip(1).map(|segment| Some(segment.head.first - 1));
+    next.chain([None]).take(found.len()).collect()
+}
+
+/// Reads one folder.
+pub(in crate::store) struct HistoryReader<'h> {
+    pub(in crate::store) files: &'h Arc<OpenFiles>,
+    pub(in crate::store) purpose: Purpose,
+    /// The number of a batch that is known synced, whatever the heads tell.
+    pub(in crate::store) synced: u64,
+    /// The bytes that the device does not return.
+    pub(in crate::store) unreadable: RefCell<Vec<String>>,
+    /// The part of a segment that was last read.
+    pub(in crate::store) block: RefCell<Option<ReadBlock>>,
+    /// The memory of the summary that was last read, for the next one.
+    sums: RefCell<Vec<u8>>,
+    /// The segment that was last found to have bytes that the device does not return.
+    pub(in crate::store) rough: Cell<Option<u32>>,
+    /// The number of bytes that were read.
+    pub(in crate::store) bytes: Cell<u64>,
+}
+
+/// A part of a segment, in memory.
+#[derive(Debug)]
+pub(in crate::store) struct ReadBlock {
+    pub(in crate::store) segment: u32,
+    pub(in crate::store) from: u64,
+    pub(in crate::store) bytes: Rc<Vec<u8>>,
+}
+
+impl HistoryReader<'_> {
+    pub(in crate::store) fn explain(&self, error: &io::Error) -> Error {
+        Error::of(self.files.folder.path(), error)
+    }
+
+    /// Names damage: an error if the log is to be opened.
+    pub(in crate::store) fn damage(&self, history: &mut ReadHistory, what: String) -> Result<(), Error> {
+        match self.purpose {
+            Purpose::Repair | Purpose::Check => {
+                history.lost.push(what);
+                Ok(())
+            }
+            Purpose::Open => Err(Error::Damaged { folder: self.files.folder.path().to_owned(), what }),
+        }
+    }
+
+    /// Whether these bytes count as lost, and reading goes on.
+    pub(in crate::store) fn goes_on_without(&self, error: &io::Error) -> bool {
+        self.purpose != Purpose::Open && is_unreadable(error)
+    }
+
+    /// The files with the name of a segment, in the order of their numbers. Those that no log needs are leftovers.
+    fn find(&self, history: &mut ReadHistory) -> Result<BTreeMap<u32, FoundFile>, Error> {
+        let names = self.files.folder.list().map_err(|error| self.explain(&error))?;
+        let mut found = BTreeMap::new();
+        let mut stores: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
+        for name in &names {
+            let Some(number) = number_of(name) else { continue };
+            let file = self.open(number, name)?;
+            if let FoundFile::Segment(segment) = &file {
+                stores.entry(segment.head.store).or_default().push(name.clone());
+            }
+            found.insert(number, file);
+        }
+        // Most segments are of this store.
+        if stores.len() > 1
+            && let Some(segment) = stores.into_values().min_by_key(Vec::len).and_then(|names| names.into_iter().next())
+        {
+            return Err(Error::Foreign { folder: self.files.folder.path().to_owned(), segment });
+        }
+        history.is_begun = names.iter().any(|name| name == BEGUN);
+        history.names = names.iter().filter(|name| number_of(name).is_some()).cloned().collect();
+        if let Some(what) = newest_missing(&names) {
+            self.damage(history, what)?;
+        }
+        let is_leftover = |name: &String| {
+            let summed = name.strip_suffix(SUM).and_then(|digits| digits.parse::<u32>().ok());
+            name.ends_with(NEW) || summed.is_some_and(|number| !found.contains_key(&number))
+        };
+        history.leftovers = names.into_iter().filter(is_leftover).collect();
+        Ok(found)
+    }
+
+    fn open(&self, number: u32, name: &str) -> Result<FoundFile, Error> {
+        let file = self.files.folder.open(name).map_err(|error| self.explain(&error))?;
+        let mut bytes = vec![0; index(SECTOR)];
+        match read_exact(&*file, &mut bytes, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Ok(FoundFile::Damaged(format!("{name} is empty")));
+            }
+            Err(error) if self.goes_on_without(&error) => {
+                return Ok(FoundFile::Damaged(format!("the device does not return the head of {name}")));
+            }
+            read => read.map_err(|error| self.explain(&error))?,
+        }
+        match SegmentHead::decode(&bytes) {
+            Ok(head) if head.number != number => {
+                Ok(FoundFile::Damaged(format!("{name} is a copy of {}", name_of(head.number))))
+            }
+            Ok(head) => Ok(FoundFile::Segment(Segment::new(self.files, head))),
+            Err(HeadFault::Version(found)) => {
+                Err(Error::Version { folder: self.files.folder.path().to_owned(), found })
+            }
+            Err(HeadFault::Damaged) => Ok(FoundFile::Damaged(format!("the head of {name}"))),
+        }
+    }
+
+    /// The number of segments that are begun, and the highest number of a batch that is known synced.
+    ///
+    /// A segment is begun when its first batch is known synced, or whole. Its first batch may be torn, with the head in
+    /// place: it then ends nothing, because the segment before may hold batches that were acknowledged and that no head
+    /// tells. But all batches before its first one were synced before the log laid out its head.
+    fn begun(&self, found: &[Arc<Segment>]) -> Result<(usize, u64), Error> {
+        let mut told = self.synced;
+        for (index, segment) in found.iter().enumerate().rev() {
+            told = told.max(self.told(segment)?).max(segment.head.first - 1);
+            // Behind a first batch that was synced, damage is damage.
+            if told >= segment.head.first && !planted(Fault::FirstIgnored) {
+                return Ok((index + 1, told));
+            }
+            let Some(head) = self.head_at(segment, SECTOR)? else { continue };
+            let is_whole = planted(Fault::TornFirstCounts) || self.batch(segment, &head, true, &mut |_| {})?.is_some();
+            if head.number == segment.head.first && is_whole {
+                return Ok((index + 1, told));
+            }
+        }
+        Ok((0, told))
+    }
+
+    /// The highest number of a synced batch that any head in this segment tells.
+    fn told(&self, segment: &Arc<Segment>) -> Result<u64, Error> {
+        let (mut told, mut offset) = (0, SECTOR);
+        while offset < segment.head.size {
+            let head = self.head_at(segment, offset)?;
+            told = told.max(head.map_or(0, |head| head.synced));
+            offset += head.map_or(SECTOR, |head| head.length());
+        }
+        Ok(told)
+    }
+
+    /// The oldest segment as the last whole batch names it. The head of a batch that is not whole says nothing: the
+    /// copies that it relies on may be missing.
+    fn oldest(&self, found: &[Arc<Segment>], synced: u64) -> Result<Option<u32>, Error> {
+        let limits = limits(found);
+        for (segment, limit) in found.iter().zip(limits).rev() {
+            let oldest = self.oldest_named(segment, limit, synced)?;
+            if oldest.is_some() {
+                return Ok(oldest);
+            }
+        }
+        Ok(found.first().map(|segment| segment.head.number))
+    }
+
+    /// The oldest segment as the last whole batch of this segment names it. `None`: it has no whole batch.
+    fn oldest_named(&self, segment: &Arc<Segment>, limit: Option<u64>, synced: u64) -> Result<Option<u32>, Error> {
+        let (mut oldest, mut offset, mut expected) = (None, SECTOR, segment.head.first);
+        while limit.is_none_or(|limit| expected <= limit) {
+            let head = self.head_at(segment, offset)?.filter(|head| head.number == expected);
+            let whole = match head {
+                Some(head) if expected > synced => self.batch(segment, &head, true, &mut |_| {})?.map(|_| head),
+                head => head,
+            };
+            match whole {
+                Some(head) => (oldest, offset, expected) = (Some(head.oldest), offset + head.length(), expected + 1),
+                // Damage: a repair goes on behind it.
+                None if expected <= synced => match self.head_behind(segment, offset, expected)? {
+                    Some(head) => (offset, expected) = (head.offset, head.number),
+                    None => break,
+                },
+                None => break,
+            }
+        }
+        Ok(oldest)
+    }
+
+    /// Leaves out the segments below the oldest one, whatever their state. Demands the others without a gap.
+    fn judge(
+        &self,
+        all: &BTreeMap<u32, FoundFile>,
+        found: &mut Vec<Arc<Segment>>,
+        history: &mut ReadHistory,
+    ) -> Result<(), Error> {
+        let oldest = history.oldest;
+        found.retain(|segment| segment.head.number >= oldest);
+        history.leftovers.extend(all.range(..oldest).map(|(number, _)| name_of(*number)));
+        for (_, file) in all.range(oldest..) {
+            if let FoundFile::Damaged(what) = file {
+                self.damage(history, what.clone())?;
+            }
+        }
+        let mut expected = oldest;
+        for segment in found.iter() {
+            let number = segment.head.number;
+            for missing in (expected..number).filter(|missing| !all.contains_key(missing)).take(1) {
+                self.damage(history, format!("{} is missing", name_of(missing)))?;
+            }
+            expected = number + 1;
+            let size = segment.file().and_then(|file| file.size()).map_err(|error| self.explain(&error))?;
+            if size < segment.head.size {
+                self.damage(history, format!("{} has {size} of {} bytes", name_of(number), segment.head.size))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a segment, up to the batch numbered `limit`, or to the end.
+    fn read_segment(
+        &self,
+        segment: &Arc<Segment>,
+        limit: Option<u64>,
+        history: &mut ReadHistory,
+        each: &mut dyn FnMut(SummaryRecord<'_>),
+    ) -> Result<(), Error> {
+        let file = segment.file().map_err(|error| self.explain(&error))?;
+        let disk = file.allocated().map_err(|error| self.explain(&error))?;
+        let range = limit.map(|limit| (segment.head.first, limit));
+        let summary = ReadSummary::of(&*self.files.folder, &segment.head, self.sums.take())
+            .filter(|summary| Some((summary.head.first, summary.head.last)) == range);
+        let sum = summary.as_ref().map_or(0, |summary| summary.bytes.len() as u64);
+        let read = |end| ReadSegment { segment: Arc::clone(segment), end, disk, sum };
+        let summary = match summary {
+            Some(summary) if self.purpose == Purpose::Open => {
+                // The segments before it have one, too.
+                drop(self.block.take());
+                history.segments.push(read(summary.head.end));
+                self.take_summary(&summary, history, each);
+                self.sums.replace(summary.bytes);
+                return Ok(());
+            }
+            summary => summary,
+        };
+        let (mut sums, losses) = (Summary::default(), history.lost.len());
+        let end = self.read_batches(segment, limit, history, &mut sums)?;
+        let is_right = history.lost.len() == losses;
+        match summary {
+            // A repair finds the damage that a summary hides, and takes from the summary what the damage has lost.
+            Some(summary) if self.purpose == Purpose::Repair && !is_right => {
+                history.segments.push(read(summary.head.end));
+                self.take_summary(&summary, history, each);
+                return Ok(());
+            }
+            summary => {
+                sums.each_back(segment.head.number, each);
+                match summary {
+                    None if is_right && !sums.is_empty() && self.purpose != Purpose::Check => {
+                        history.summaries.push((Arc::clone(segment), sums));
+                    }
+                    _ if is_right && self.purpose == Purpose::Check => self.check_summary(segment, &sums, history),
+                    _ => {}
+                }
+            }
+        }
+        history.segments.push(read(end));
+        Ok(())
+    }
+
+    /// Takes the records of a summary in place of those of its segment.
+    fn take_summary(&self, summary: &ReadSummary, history: &mut ReadHistory, each: &mut dyn FnMut(SummaryRecord<'_>)) {
+        history.shape.summaries += 1;
+        self.bytes.set(self.bytes.get() + summary.bytes.len() as u64);
+        raise(&mut history.marks, &summary.head.marks);
+        history.known_oldest = history.known_oldest.max(summary.head.oldest);
+        summary.each(each);
+    }
+
+    /// Compares the summary in the folder with the records of the segment. A segment may have none, or one that opening
+    /// ignores, since it goes on behind the last batch known synced.
+    fn check_summary(&self, segment: &Arc<Segment>, sums: &Summary, history: &mut ReadHistory) {
+        let name = summary_name(segment.head.number);
+        let bytes = match read_file(&*self.files.folder, &name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return history.lost.push(format!("{name} cannot be read: {error}")),
+            Ok(bytes) => bytes,
+        };
+        match ReadSummary::of(&*self.files.folder, &segment.head, Vec::new()) {
+            None => history.lost.push(format!("{name} is no summary of its segment")),
+            Some(summary) if !sums.has_range_of(&summary.head) => {}
+            Some(_) if bytes == sums.encode(&segment.head) => {}
+            Some(_) => history.lost.push(format!("{name} does not say what its segment holds")),
+        }
+    }
+}
+
+/// Raises each mark to that of `other`.
+pub(in crate::store) fn raise(marks: &mut Marks, other: &Marks) {
+    marks.iter_mut().zip(other).for_each(|(mark, other)| *mark = (*mark).max(*other));
+}

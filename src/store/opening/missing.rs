@@ -1,0 +1,50 @@
+//! Segments that are gone from the folder: what else is there tells that they were.
+//!
+//! ```text
+//! first start:  the first segment ─► its name is durable ─► the note `begun` ─► its name is durable ─► ready
+//! opening:      the note and no segment                       all segments are gone
+//!               a summary, and no segment with a higher number the newest segment is gone
+//! ```
+//! A log has at least one segment from the end of its first start on. So a folder with the note, or with a summary, has
+//! lost its segments if it has none. A folder without both is one whose first start was interrupted, or an empty one.
+//!
+//! A segment gets its summary when the name of the next one is durable, and that one stays until a later one is durable.
+//! A gap between two segments is found in `history.rs`.
+//!
+//! This module does not read segments.
+
+use std::io;
+
+use crate::store::failure::{Failure, failure};
+use crate::store::folder::Folder;
+use crate::store::segment::{BAD, name_of, number_of};
+use crate::store::summary::SUM;
+
+/// The name of the note that a log has had a segment.
+pub(in crate::store) const BEGUN: &str = "begun";
+
+/// The damage that the names in a folder tell: its newest segments are gone. `None`: nothing tells of any.
+pub(in crate::store) fn newest_missing(names: &[String]) -> Option<String> {
+    let newest = names.iter().filter_map(|name| number_of(name)).max();
+    let summed = names.iter().filter_map(|name| name.strip_suffix(SUM)?.parse::<u32>().ok()).max();
+    let is_begun = || names.iter().any(|name| name == BEGUN || name.ends_with(BAD));
+    match (newest, summed) {
+        (None, summed) if summed.is_some() || is_begun() => Some("all its segments are missing".to_owned()),
+        (Some(newest), Some(summed)) if summed >= newest => {
+            Some(format!("{} is missing", name_of(newest.saturating_add(1))))
+        }
+        _ => None,
+    }
+}
+
+/// Leaves the note that the log has a segment. The log of an earlier version has none.
+///
+/// # Errors
+/// The system's error, except for want of space: the next opening leaves the note then.
+pub(in crate::store) fn note_begun(folder: &dyn Folder) -> io::Result<()> {
+    // An empty file: its name is the note.
+    match folder.create(BEGUN).and_then(|_| folder.sync()) {
+        Err(error) if failure(&error) == Failure::Full => Ok(()),
+        noted => noted,
+    }
+}

@@ -1,0 +1,17 @@
+//! Tests of the store: a simulated disk with power failures and faults, histories on it, and what is planted to be found.
+
+mod backups;
+mod bounds;
+mod choices;
+pub(crate) mod fake_disk;
+mod flipped_bits;
+mod full_disk;
+mod keyed_store;
+mod kills;
+mod model;
+mod moved_folder;
+mod proof;
+mod regressions;
+mod repairs;
+mod simulated_disk;
+mod simulated_pages;

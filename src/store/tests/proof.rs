@@ -1,0 +1,42 @@
+//! The main proof: histories of failures. Every seed is another one.
+//!
+//! Calls fail, the power fails, space runs out, and work beside the writer is done late or never.
+
+use super::model::{History, find_planted, histories};
+use crate::store::fault::Fault;
+
+#[test]
+fn after_any_failure_the_log_holds_a_state_that_is_not_older_than_what_was_acknowledged() {
+    let mut without_room = 0;
+    let (count, openings) = histories(2_000, |seed| {
+        let mut history = History::new(seed);
+        let openings = history.run();
+        without_room += history.without_room;
+        openings
+    });
+    println!("{count} histories, {openings} openings, {without_room} batches without room");
+    assert!(openings > count * 5 && u64::from(without_room) > count / 100, "{openings}, {without_room}");
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    let faults = [
+        Fault::NoSync,
+        Fault::FolderUnsynced,
+        Fault::RemovedEarly,
+        Fault::CopyBehind,
+        Fault::SyncBeforeWrite,
+        Fault::RotationUnsynced,
+        Fault::AppendBehindCut,
+        Fault::EndIgnored,
+        Fault::MarksForgotten,
+        Fault::TornFirstCounts,
+        Fault::CopiesLost,
+        Fault::ReadersIgnored,
+        Fault::RetiredWithoutRoom,
+        Fault::BegunNotedEarly,
+    ];
+    find_planted(&faults, 5_000, |seed| {
+        History::new(seed).run();
+    });
+}

@@ -1,0 +1,487 @@
+//! Simulated folders of one device: power failures, short writes and failing calls, all decided by a seed.
+//!
+//! ```text
+//! write ─► unsynced ─► sync ─► durable            a power failure keeps any subset of the unsynced sectors
+//! name  ─► unsynced ─► sync of the folder         and any subset of the unsynced names
+//! ```
+//! A file that was not synced keeps its old length, or its new one with zeros or with old bytes of the device. A sync
+//! that fails writes any subset of the unsynced sectors. Its pages read well until the power goes, and no later sync
+//! writes them. When the power fails at a call, the call may have had its effect, and all later calls fail.
+
+#![allow(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a test that fails should say where")]
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::lock::Mutex;
+
+use super::choices::Chance;
+use super::simulated_pages::FileState;
+use crate::store::failure::errnos::ENOSPC;
+use crate::store::folder::{DiskSpace, Folder, LogFile};
+
+#[derive(Clone, Debug)]
+enum NameStep {
+    Set(Name, usize),
+    Moved(Name, Name, usize),
+    Removed(Name),
+}
+
+impl NameStep {
+    /// The folder that it changes.
+    fn folder(&self) -> u8 {
+        match self {
+            Self::Set(name, _) | Self::Moved(name, _, _) | Self::Removed(name) => name.0,
+        }
+    }
+}
+
+/// A folder and a name in it.
+type Name = (u8, String);
+
+/// The failures that a simulation may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Failures {
+    /// The call that fails, counted from now.
+    pub(in crate::store) at: Option<u64>,
+    /// The error number of the failing call.
+    pub(in crate::store) errno: i32,
+    /// Whether all later calls fail as well.
+    pub(in crate::store) lasting: bool,
+    /// Whether the call fails because the power does. Lasting, and the call may have had its effect.
+    pub(in crate::store) power: bool,
+}
+
+#[derive(Debug)]
+struct World {
+    chance: Chance,
+    sector: usize,
+    files: Vec<FileState>,
+    names: BTreeMap<Name, usize>,
+    durable_names: BTreeMap<Name, usize>,
+    steps: Vec<NameStep>,
+    failures: Failures,
+    calls: u64,
+    space: u64,
+    /// Whether a file can have names in two folders.
+    links: bool,
+}
+
+/// A folder of a simulated device. Clones are the same folder.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct SimulatedFolder {
+    world: Arc<Mutex<World>>,
+    folder: u8,
+    path: PathBuf,
+}
+
+#[derive(Debug)]
+struct SimulatedFile {
+    world: Arc<Mutex<World>>,
+    file: usize,
+    _handle: Arc<()>,
+}
+
+impl World {
+    fn call(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        let Some(at) = self.failures.at else { return Ok(()) };
+        let lasts = self.failures.lasting || self.failures.power;
+        if self.calls == at || (lasts && self.calls > at) {
+            return Err(io::Error::from_raw_os_error(self.failures.errno));
+        }
+        Ok(())
+    }
+
+    /// A call that changes something. If it fails because the power does, its effect may come, and the error after it.
+    fn change(&mut self, effect: impl FnOnce(&mut Self)) -> io::Result<()> {
+        let called = self.call();
+        let in_flight = self.failures.power && self.failures.at == Some(self.calls) && self.chance.one_in(2);
+        if called.is_ok() || in_flight {
+            effect(self);
+        }
+        called
+    }
+
+    /// The bytes of all files that have a name or are open.
+    fn bytes(&self) -> u64 {
+        let named: std::collections::BTreeSet<usize> = self.names.values().copied().collect();
+        let files = self.files.iter().enumerate();
+        let held = files.filter(|(at, file)| named.contains(at) || Arc::strong_count(&file.handles) > 1);
+        held.map(|(_, file)| file.allocated()).sum()
+    }
+
+    fn open(this: &Arc<Mutex<Self>>, world: &mut Self, file: usize) -> Arc<dyn LogFile> {
+        let state = &mut world.files[file];
+        state.opens += 1;
+        Arc::new(SimulatedFile { world: Arc::clone(this), file, _handle: Arc::clone(&state.handles) })
+    }
+
+    fn apply(names: &mut BTreeMap<Name, usize>, step: &NameStep) {
+        match step {
+            NameStep::Set(name, file) => drop(names.insert(name.clone(), *file)),
+            NameStep::Moved(from, to, file) => {
+                names.remove(from);
+                names.insert(to.clone(), *file);
+            }
+            NameStep::Removed(name) => drop(names.remove(name)),
+        }
+    }
+}
+
+impl SimulatedFolder {
+    pub(in crate::store) fn new(seed: u64) -> Self {
+        let mut chance = Chance(seed);
+        let sector = if chance.one_in(2) { 512 } else { 4096 };
+        Self::of(World {
+            chance,
+            sector,
+            files: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            steps: Vec::new(),
+            failures: Failures::default(),
+            calls: 0,
+            space: u64::MAX,
+            links: true,
+        })
+    }
+
+    fn of(world: World) -> Self {
+        Self { world: Arc::new(Mutex::new(world)), folder: 0, path: PathBuf::from("simulated/0") }
+    }
+
+    /// Another folder of the same device.
+    pub(in crate::store) fn beside(&self, folder: u8) -> Self {
+        Self { world: Arc::clone(&self.world), folder, path: PathBuf::from(format!("simulated/{folder}")) }
+    }
+
+    /// Whether files can have names in two folders.
+    pub(in crate::store) fn have_links(&self, links: bool) {
+        self.world.lock().links = links;
+    }
+
+    fn name(&self, name: &str) -> Name {
+        (self.folder, name.to_owned())
+    }
+
+    /// Lets calls fail. `at` is counted from now.
+    pub(in crate::store) fn fail(&self, mut failures: Failures) {
+        let mut world = self.world.lock();
+        failures.at = failures.at.map(|at| at + world.calls);
+        world.failures = failures;
+    }
+
+    /// The bytes of all files.
+    pub(in crate::store) fn bytes(&self) -> u64 {
+        self.world.lock().bytes()
+    }
+
+    /// The bytes of the files whose names end so.
+    pub(in crate::store) fn bytes_of(&self, ending: &str) -> u64 {
+        let world = self.world.lock();
+        let named = world.names.iter().filter(|((_, name), _)| name.ends_with(ending));
+        named.filter_map(|(_, &file)| world.files.get(file)).map(FileState::allocated).sum()
+    }
+
+    /// Another device with the same content. All is on it.
+    pub(in crate::store) fn copy(&self) -> Self {
+        let world = self.world.lock();
+        let files = world.files.iter().map(|file| FileState {
+            now: file.now.clone(),
+            durable: file.now.clone(),
+            holes: file.holes.clone(),
+            durable_holes: file.holes.clone(),
+            ..FileState::default()
+        });
+        let folder = self.folder;
+        let copy = Self::of(World {
+            chance: world.chance.clone(),
+            sector: world.sector,
+            files: files.collect(),
+            names: world.names.clone(),
+            durable_names: world.names.clone(),
+            steps: Vec::new(),
+            failures: Failures::default(),
+            calls: 0,
+            space: u64::MAX,
+            links: world.links,
+        });
+        copy.beside(folder)
+    }
+
+    /// Cuts a file.
+    pub(in crate::store) fn truncate(&self, name: &str, length: usize) {
+        let mut world = self.world.lock();
+        let Some(&file) = world.names.get(&self.name(name)) else { return };
+        if let Some(file) = world.files.get_mut(file) {
+            file.now.truncate(length);
+            file.durable.truncate(length);
+        }
+    }
+
+    /// Limits the space of the device.
+    pub(in crate::store) fn limit(&self, bytes: u64) {
+        self.world.lock().space = bytes;
+    }
+
+    /// The power fails and comes back.
+    pub(in crate::store) fn power_failure(&self) {
+        let mut world = self.world.lock();
+        let World { chance, sector, files, names, durable_names, steps, failures, .. } = &mut *world;
+        *failures = Failures::default();
+        for step in steps.drain(..) {
+            if chance.one_in(2) {
+                World::apply(durable_names, &step);
+            }
+        }
+        names.clone_from(durable_names);
+        for file in files.iter_mut() {
+            file.resize_perhaps(chance);
+            file.write_some(chance, *sector);
+            file.now.clone_from(&file.durable);
+            file.holes.clone_from(&file.durable_holes);
+        }
+    }
+
+    /// The process ends. The system stays. Returns the failures if a call has failed.
+    pub(in crate::store) fn process_ends(&self) -> Option<Failures> {
+        let mut world = self.world.lock();
+        let failures = std::mem::take(&mut world.failures);
+        failures.at.is_some_and(|at| at <= world.calls).then_some(failures)
+    }
+
+    /// How often a file was opened since it was created.
+    pub(in crate::store) fn opens(&self, name: &str) -> u32 {
+        let world = self.world.lock();
+        world.names.get(&self.name(name)).and_then(|&file| world.files.get(file)).map_or(0, |file| file.opens)
+    }
+
+    /// The durable names.
+    pub(in crate::store) fn file_names(&self) -> Vec<String> {
+        self.own_names(&self.world.lock())
+    }
+
+    fn own_names(&self, world: &World) -> Vec<String> {
+        world.names.keys().filter(|(folder, _)| *folder == self.folder).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Changes a byte on the device and in memory.
+    pub(in crate::store) fn rot(&self, name: &str, at: usize) -> bool {
+        let mut world = self.world.lock();
+        let Some(&file) = world.names.get(&self.name(name)) else { return false };
+        let Some(file) = world.files.get_mut(file) else { return false };
+        for bytes in [&mut file.now, &mut file.durable] {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= 0x20;
+            }
+        }
+        true
+    }
+
+    /// From now on the device does not return this byte.
+    pub(in crate::store) fn lose(&self, name: &str, at: usize) {
+        let mut world = self.world.lock();
+        let file = world.names[&self.name(name)];
+        world.files[file].lost = Some(at);
+    }
+
+    /// The bytes of a file.
+    pub(in crate::store) fn contents(&self, name: &str) -> Vec<u8> {
+        let world = self.world.lock();
+        world
+            .names
+            .get(&self.name(name))
+            .and_then(|&file| world.files.get(file))
+            .map_or_else(Vec::new, |file| file.now.clone())
+    }
+}
+
+impl Folder for SimulatedFolder {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut world = self.world.lock();
+        world.call()?;
+        Ok(self.own_names(&world))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        let mut world = self.world.lock();
+        let file = world.files.len();
+        world.change(|world| {
+            world.files.push(FileState::default());
+            world.names.insert(self.name(name), file);
+            world.steps.push(NameStep::Set(self.name(name), file));
+        })?;
+        Ok(World::open(&self.world, &mut world, file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        let mut world = self.world.lock();
+        world.call()?;
+        let file = *world.names.get(&self.name(name)).ok_or(ErrorKind::NotFound)?;
+        Ok(World::open(&self.world, &mut world, file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let file = *world.names.get(&self.name(from)).ok_or(ErrorKind::NotFound)?;
+        world.change(|world| {
+            world.names.remove(&self.name(from));
+            world.names.insert(self.name(to), file);
+            world.steps.push(NameStep::Moved(self.name(from), self.name(to), file));
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut world = self.world.lock();
+        if !world.names.contains_key(&self.name(name)) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        world.change(|world| {
+            world.names.remove(&self.name(name));
+            world.steps.push(NameStep::Removed(self.name(name)));
+        })
+    }
+
+    fn link(&self, name: &str, from: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let folder =
+            from.file_name().and_then(|folder| folder.to_str()?.parse::<u8>().ok()).ok_or(ErrorKind::NotFound)?;
+        let file = *world.names.get(&(folder, name.to_owned())).ok_or(ErrorKind::NotFound)?;
+        if !world.links {
+            return Err(ErrorKind::CrossesDevices.into());
+        }
+        world.change(|world| {
+            world.names.insert(self.name(name), file);
+            world.steps.push(NameStep::Set(self.name(name), file));
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.world.lock().change(|world| {
+            let World { durable_names, steps, .. } = world;
+            let own = steps.extract_if(.., |step| step.folder() == self.folder);
+            own.for_each(|step| World::apply(durable_names, &step));
+        })
+    }
+
+    fn probe(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn space(&self) -> io::Result<DiskSpace> {
+        let mut world = self.world.lock();
+        world.call()?;
+        let total = world.space;
+        Ok(DiskSpace { free: total.saturating_sub(world.bytes()), total })
+    }
+
+    fn nonce(&self) -> io::Result<[u8; 16]> {
+        let mut world = self.world.lock();
+        let (high, low) = (world.chance.next(), world.chance.next());
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&high.to_le_bytes());
+        nonce[8..].copy_from_slice(&low.to_le_bytes());
+        Ok(nonce)
+    }
+}
+
+impl LogFile for SimulatedFile {
+    fn size(&self) -> io::Result<u64> {
+        let mut world = self.world.lock();
+        world.call()?;
+        Ok(world.files[self.file].now.len() as u64)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut world = self.world.lock();
+        world.call()?;
+        let rest = world.files[self.file].readable(at as usize, bytes.len())?;
+        let count = rest.len();
+        bytes[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        let mut world = self.world.lock();
+        let failed = world.call().err();
+        let is_short = bytes.len() > 1 && (failed.is_some() || world.chance.one_in(20));
+        let count = if is_short { 1 + world.chance.below(bytes.len() as u64 - 1) as usize } else { bytes.len() };
+        let at = at as usize;
+        let grows = (at + count).saturating_sub(world.files[self.file].now.len()) as u64;
+        if grows > 0 && world.bytes() + grows > world.space {
+            return Err(failed.unwrap_or_else(|| io::Error::from_raw_os_error(ENOSPC)));
+        }
+        // A part of the failing write may have come. Later calls have no effect.
+        let failed = match failed {
+            Some(error) if world.failures.at != Some(world.calls) || world.chance.one_in(2) => return Err(error),
+            failed => failed,
+        };
+        let file = &mut world.files[self.file];
+        let in_hole = file.holes.iter().any(|(from, to)| at < *to && *from < at + count);
+        assert!(!in_hole, "nothing is written into a hole");
+        if file.now.len() < at + count {
+            file.now.resize(at + count, 0);
+        }
+        file.now[at..at + count].copy_from_slice(&bytes[..count]);
+        file.unsynced.push((at, at + count));
+        failed.map_or(Ok(count), Err)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let called = world.call();
+        let World { files, chance, sector, failures, .. } = &mut *world;
+        let file = &mut files[self.file];
+        if called.is_err() {
+            // The power failure decides what is kept, if it is one. Otherwise the pages read well, and the system does
+            // not write them again.
+            if !failures.power {
+                file.resize_perhaps(chance);
+                file.write_some(chance, *sector);
+            }
+            return called;
+        }
+        let FileState { now, durable, unsynced, .. } = file;
+        durable.resize(now.len(), 0);
+        for (from, to) in unsynced.drain(..) {
+            durable[from..to].copy_from_slice(&now[from..to]);
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, bytes: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        world.change(|world| world.files[self.file].now.resize(bytes as usize, 0))
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        let mut world = self.world.lock();
+        world.call()?;
+        Ok(world.files[self.file].allocated())
+    }
+
+    fn punch(&self, from: u64, length: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        // A file system gives blocks to other files only when it is durable that they are free.
+        let is_durable = world.chance.one_in(2) || world.space < u64::MAX;
+        world.change(|world| {
+            let file = &mut world.files[self.file];
+            let hole = (from as usize, (from + length) as usize);
+            file.now[hole.0..hole.1].fill(0);
+            file.holes.push(hole);
+            if is_durable {
+                file.durable[hole.0..hole.1].fill(0);
+                file.durable_holes.push(hole);
+            }
+        })
+    }
+
+    fn start_write_back(&self, _from: u64, _length: u64) {}
+}
