@@ -287,6 +287,11 @@ pub const TOKENS_RESERVED: u64 = 1 << 20;
 // that was ready, came back, or was added by a request, and for the numbers of the tasks that it adds.
 const _: () = assert!(TOKENS_RESERVED / 2 > (3 * TASKS_PER_BATCH + EXPIRE_BUDGET) as u64);
 
+/// Pause of a task whose value could not be read, in milliseconds: time for others, and for a device to come back.
+pub const UNREAD_PAUSE: u64 = 1_000;
+/// The longest such pause. Each pause is twice as long as the one before.
+pub const UNREAD_PAUSE_MAX: u64 = 60_000;
+
 /// Queues of tasks at once: with a kilobyte for each, 16 GiB. A task for a further queue is refused.
 pub const QUEUES_MAX: usize = 1 << 24;
 /// Queues of a family that STATS list one by one. The family's totals include all of them.

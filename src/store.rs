@@ -14,7 +14,7 @@
 //! - `opening/`: from the files to the last record of each key; also `repair`, and `check` for a folder without a server
 //! - `backup`: a copy of a log that is open
 //! - `interface`: what an engine asks of a store; `keyed/`: the owner of a log, which knows the place of each record, in
-//!   `places`; `keyed/views`: the part of it that its readers have
+//!   `places`; `keyed/views`: the part of it that its readers have; `readers`: threads that read values
 //! - `tests/`: a simulated disk with power failures, histories on it, and the store of other rooms' tests (`fake_disk`)
 //!
 //! One thread owns a [`Log`]. Values are read by any thread. This module does not interpret records, and does not
@@ -34,6 +34,7 @@ mod log;
 mod metrics;
 mod opening;
 mod places;
+mod readers;
 mod record;
 mod segment;
 mod summary;
@@ -60,5 +61,6 @@ pub use opening::check::{CheckReport, check};
 pub use opening::earlier::refuse_earlier;
 pub use opening::winners::{Winner, Winners};
 pub use opening::{OpenOptions, Opened, open};
+pub use readers::{ReadRequest, ReadResult, Readers};
 pub use record::{Body, CleanedUpTo, Record, RecordBatch, Value};
 pub use segment::{Place, StoredValue};

@@ -40,8 +40,8 @@ use crate::clock::Clock;
 use crate::descriptors::{Place, ServiceShare, wait_for_room};
 use crate::limits::{ACCEPT_PAUSE, PLACE_RECHECK, ROOM_RECHECK};
 use crate::log::WarningPace;
-use crate::store::StoreSnapshot;
-use crate::tasks::{Delivery, Outcome, RoomWait, Tasks};
+use crate::store::{self, StoreSnapshot, Value};
+use crate::tasks::{Delivery, Outcome, Payload, RoomWait, Tasks};
 
 /// Rung when the committer has room again. Clones are the same signal.
 #[derive(Clone, Default)]
@@ -101,6 +101,26 @@ impl PendingAnswers {
             let _gone = self.0.remove(number).send(Answer { outcome, before });
         }
     }
+}
+
+/// The value of an answer: from memory, or read by a thread of the store.
+///
+/// # Errors
+/// As [`Payload::read`].
+pub(super) async fn read_value(
+    tasks: &Tasks,
+    payload: &Payload,
+    before: Option<&Arc<dyn StoreSnapshot>>,
+) -> Result<Value, store::Error> {
+    if let Some(read) = payload.read_now(before.map(|before| &**before)) {
+        return read;
+    }
+    let (sender, value) = oneshot::channel();
+    tasks.read(payload, before, move |read| {
+        // The request may have ended meanwhile.
+        let _gone = sender.send(read);
+    });
+    value.await.expect("a reader answers each request")
 }
 
 /// A listening socket that pauses while there is no descriptor for a connection.

@@ -9,14 +9,14 @@
 //! This module knows no format.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Advice, FallocateFlags, Timespec, Timestamps, UTIME_NOW, fadvise, fallocate, futimens, statvfs};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::errors::Error;
@@ -258,6 +258,15 @@ impl LogFile for RealFile {
 
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         FileExt::read_at(&self.0, bytes, at)
+    }
+
+    fn read_cached(&self, bytes: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        match preadv2(&self.0, &mut [IoSliceMut::new(bytes)], at, ReadWriteFlags::NOWAIT) {
+            Ok(read) => Ok(Some(read)),
+            // They are not in memory, or the file system cannot say.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {

@@ -189,6 +189,16 @@ pub enum Error {
         /// The system's message.
         why: String,
     },
+    /// Bytes cannot be read at present. They are still there.
+    #[error("{}: {segment} cannot be read at present ({why}): look at the kernel's log; nothing is lost, and it is read again", folder.display())]
+    Unread {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The name of the file.
+        segment: String,
+        /// The system's message.
+        why: String,
+    },
     /// The system reports another error.
     #[error("{}: {why}: look at the system's log and start again", folder.display())]
     Failed {
@@ -209,7 +219,7 @@ impl Error {
             Failure::ReadOnly => Self::ReadOnly { folder },
             Failure::Descriptors => Self::Descriptors { folder },
             Failure::Device => Self::Device { folder, why: error.to_string() },
-            Failure::Other => Self::Failed { folder, why: error.to_string() },
+            Failure::Memory | Failure::Other => Self::Failed { folder, why: error.to_string() },
         }
     }
 
@@ -221,15 +231,29 @@ impl Error {
         }
     }
 
-    /// Whether only the bytes of one record cannot be had. The others can.
+    /// Names an error of reading a segment of an open store. It says nothing about the bytes.
+    pub(super) fn of_reading(folder: &Path, segment: String, error: &io::Error) -> Self {
+        match Self::of_open_store(folder, error) {
+            gone @ Self::Gone { .. } => gone,
+            _ => Self::Unread { folder: folder.to_owned(), segment, why: error.to_string() },
+        }
+    }
+
+    /// Whether the bytes of one record are lost: they are not those that were written.
     #[must_use]
     pub fn loses_one_value(&self) -> bool {
-        matches!(self, Self::Rotten { .. } | Self::SetAside { .. } | Self::Device { .. })
+        matches!(self, Self::Rotten { .. } | Self::SetAside { .. })
+    }
+
+    /// Whether the same bytes may be read later: only a checksum is a loss.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unread { .. })
     }
 
     /// Whether a log goes on after this error: nothing was written.
     #[must_use]
     pub fn leaves_the_log(&self) -> bool {
-        matches!(self, Self::NoRoom { .. } | Self::TooLarge { .. })
+        matches!(self, Self::NoRoom { .. } | Self::TooLarge { .. } | Self::Unread { .. })
     }
 }

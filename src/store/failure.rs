@@ -17,10 +17,19 @@ pub(super) enum Failure {
     ReadOnly,
     /// EMFILE, ENFILE: no descriptor is left.
     Descriptors,
+    /// ENOMEM: the system has no memory for it.
+    Memory,
     /// EIO: the device cannot.
     Device,
     /// All others.
     Other,
+}
+
+impl Failure {
+    /// Whether the same read may succeed later.
+    pub(super) fn may_pass(self) -> bool {
+        matches!(self, Self::Descriptors | Self::Memory | Self::Device)
+    }
 }
 
 /// The kind of an error of the system.
@@ -30,6 +39,7 @@ pub(super) fn failure(error: &io::Error) -> Failure {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failure::Full,
         ErrorKind::PermissionDenied => Failure::Denied,
         ErrorKind::ReadOnlyFilesystem => Failure::ReadOnly,
+        ErrorKind::OutOfMemory => Failure::Memory,
         _ if is(Errno::MFILE) || is(Errno::NFILE) => Failure::Descriptors,
         _ if is(Errno::IO) => Failure::Device,
         _ => Failure::Other,
@@ -42,6 +52,7 @@ pub(super) mod errnos {
     use rustix::io::Errno;
 
     pub(in crate::store) const EIO: i32 = Errno::IO.raw_os_error();
+    pub(in crate::store) const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
     pub(in crate::store) const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
     pub(in crate::store) const EMFILE: i32 = Errno::MFILE.raw_os_error();
     pub(in crate::store) const EACCES: i32 = Errno::ACCESS.raw_os_error();

@@ -5,10 +5,15 @@
 //!
 //! This module knows no format.
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::failure::failure;
 
 /// The space of the file system that holds a folder, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +104,12 @@ pub trait LogFile: Send + Sync + Debug {
     /// The system's error.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
 
+    /// Reads as [`LogFile::read_at`] does, from memory alone. `None`: the disk would have to be asked.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn read_cached(&self, bytes: &mut [u8], at: u64) -> io::Result<Option<usize>>;
+
     /// Writes at most `bytes.len()` bytes and returns their number.
     ///
     /// # Errors
@@ -176,5 +187,37 @@ pub(in crate::store) fn remove_if_there(folder: &dyn Folder, name: &str) -> io::
     match folder.remove(name) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed,
+    }
+}
+
+/// The pause before a read is tried again for the first time. Each later one is twice as long. Tests do not wait.
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 20 });
+/// Tries that an opening has, beside the first ones of all reads: they take five seconds.
+const TRIES_MAX: u32 = 8;
+
+/// Reads again what failed for a reason that may pass. The tries are counted for all reads of an opening together: a
+/// device that returns many places no more must not take hours.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    tries: Cell<u32>,
+}
+
+impl Patience {
+    /// The result of the first read that does not fail so, or of the last one.
+    ///
+    /// # Errors
+    /// That of the last read.
+    pub(super) fn read<T>(&self, mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            let tries = self.tries.get();
+            match read() {
+                Err(error) if failure(&error).may_pass() && tries < TRIES_MAX => {
+                    tracing::warn!("the store cannot be read at present ({error}): it is read again");
+                    self.tries.set(tries + 1);
+                    thread::park_timeout(PAUSE * 2_u32.pow(tries));
+                }
+                done => return done,
+            }
+        }
     }
 }

@@ -94,6 +94,23 @@ pub trait StoreSnapshot: Send + Sync {
     /// aside.
     fn get(&self, key: &TaskKey) -> Result<Option<Value>, Error>;
 
+    /// The same, if it takes no time: the value is small, and in memory. `None`: it is to be read by [`Readers`].
+    ///
+    /// [`Readers`]: super::readers::Readers
+    fn get_now(&self, key: &TaskKey) -> Option<Result<Option<Value>, Error>> {
+        Some(self.get(key))
+    }
+
+    /// The length of the value of a task, without reading it.
+    fn bytes(&self, _key: &TaskKey) -> usize {
+        0
+    }
+
+    /// Where the value stands on the disk. Values are read in this order.
+    fn order(&self, _key: &TaskKey) -> (u32, u32) {
+        (0, 0)
+    }
+
     /// The error for a record that is missing or wrong.
     fn damaged(&self, what: &str) -> Error;
 }

@@ -58,7 +58,7 @@ pub struct StoreConfig {
 /// A log, and the place of the last record of each key.
 #[derive(Debug)]
 pub struct KeyedStore {
-    log: Log,
+    pub(in crate::store) log: Log,
     folder: PathBuf,
     meta: BTreeMap<Box<[u8]>, (Place, Value)>,
     /// In the order of the keys: numbers of tasks grow, so the present ones are neighbours.
@@ -66,7 +66,7 @@ pub struct KeyedStore {
     /// Records of tasks that were found at the opening, until they are taken.
     found: FoundBodies,
     /// Records that were found lost, until their owner is told.
-    lost: Vec<LostRecord>,
+    pub(in crate::store) lost: Vec<LostRecord>,
     reports: Reports,
     repair: bool,
     /// What the opening has to tell the operator.
@@ -239,20 +239,27 @@ impl KeyedStore {
             },
         };
         let mut copies = if is_idle { log.idle_copies(is_live)? } else { log.copies(own, is_live)? };
+        let again = self.unreadable(&copies.unreadable);
+        // The next call returns the same copies.
+        let Some((again, lost)) = self.log.unless_unread(again)? else { return Ok(Copies::default()) };
+        self.lost.extend(lost);
         for (space, key, _) in &copies.set_aside {
             if let Ok(key) = TaskKey::try_from(&**key) {
                 self.lost.push(LostRecord { space: *space, key });
             }
         }
-        let again = self.unreadable(&copies.unreadable)?;
         copies.batch.records.extend(again);
         Ok(copies)
     }
 
-    /// The records in these ranges, to be written again.
-    pub(in crate::store) fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Result<Vec<Record>, Error> {
+    /// The records in these ranges, to be written again, and those among them whose bytes are lost.
+    pub(in crate::store) fn unreadable(
+        &self,
+        ranges: &[UnreadableRange],
+    ) -> Result<(Vec<Record>, Vec<LostRecord>), Error> {
+        let mut lost = Vec::new();
         if ranges.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), lost));
         }
         let is_in = |place: Place| ranges.iter().any(|range| range.contains(place));
         let meta = self.meta.iter().filter(|(_, (place, _))| is_in(*place));
@@ -268,12 +275,12 @@ impl KeyedStore {
                 let Some(place) = places.get(space).filter(|place| is_in(*place)) else { continue };
                 let body = self.log.read_again(place)?;
                 if body == Body::SetAside && !place.is_set_aside() {
-                    self.lost.push(LostRecord { space, key });
+                    lost.push(LostRecord { space, key });
                 }
                 records.push(Record { space, key: key.into(), body });
             }
         }
-        Ok(records)
+        Ok((records, lost))
     }
 
     /// Writes a batch, and notes the new places of its records.
@@ -396,7 +403,8 @@ impl Store for KeyedStore {
             store.log.rest()?;
             store.is_stirred = false;
             // While adds are refused, only a sync asks for the space again.
-            let waits = store.log.waits_for_readers() || store.log.adds_refused().is_some();
+            let waits =
+                store.log.waits_for_readers() || store.log.waits_for_reads() || store.log.adds_refused().is_some();
             Ok(if waits { IdleWork::Later } else { IdleWork::Done })
         })
     }

@@ -21,6 +21,8 @@ pub struct LogMetrics {
     pub reserved: u64,
     /// Records whose bytes are lost.
     pub set_aside: u64,
+    /// Reads of the cleaner that failed for a reason that may pass.
+    pub unread: u64,
     /// Batches written.
     pub batches: u64,
     /// Bytes of batches written, with what fills them up. Copies are among them.

@@ -14,7 +14,6 @@ use std::sync::{Arc, Weak};
 use crate::lock::Mutex;
 
 use super::errors::Error;
-use super::failure::{Failure, failure};
 use super::fault::{Fault, planted};
 use super::folder::{Folder, LogFile, read_exact, write_all};
 use super::format::{SegmentHead, checksum};
@@ -129,21 +128,17 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// Reads `length` bytes at `offset`. `None`: the file is shorter, or the device cannot return them.
+    /// Reads `length` bytes at `offset`. `None`: the file is shorter.
     ///
     /// # Errors
-    /// The system's other errors.
-    pub(super) fn read_if_right(self: &Arc<Self>, offset: u64, length: usize) -> io::Result<Option<Vec<u8>>> {
+    /// [`Error`] if they cannot be read at present.
+    pub(super) fn read_if_there(self: &Arc<Self>, offset: u64, length: usize) -> Result<Option<Vec<u8>>, Error> {
         match self.read(offset, length) {
-            Err(error) if is_unreadable(&error) => Ok(None),
-            read => read.map(Some),
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(Error::of_reading(self.files.folder.path(), name_of(self.head.number), &error)),
         }
     }
-}
-
-/// Whether the device cannot return these bytes. They are lost then, as if they had rotted.
-pub(super) fn is_unreadable(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::UnexpectedEof || failure(error) == Failure::Device
 }
 
 /// A file that is laid out for a segment and has no head yet.
@@ -180,8 +175,8 @@ fn fill(folder: &dyn Folder, name: &str, size: u64) -> io::Result<Arc<dyn LogFil
     Ok(file)
 }
 
-/// How often a value is read that the device does not return.
-const READS_MAX: u32 = 3;
+/// The longest value that is copied by a thread that has other things to do.
+const READ_NOW_MAX: usize = 128 << 10;
 /// The checksum in the place of a record that is set aside. No body without bytes has it.
 const SET_ASIDE: u32 = u32::MAX;
 
@@ -236,20 +231,37 @@ pub struct StoredValue {
 }
 
 impl StoredValue {
-    /// Reads the body, up to [`READS_MAX`] times if the device does not return it.
+    /// Reads the body.
     ///
     /// # Errors
     /// [`Error::Rotten`] if the bytes are not those that were written. [`Error::SetAside`] if they were lost earlier.
-    /// Another [`Error`] if they cannot be read.
+    /// [`Error::Unread`] if they cannot be read at present.
     pub fn read(&self) -> Result<Value, Error> {
-        for _ in 1..READS_MAX {
-            match self.read_once() {
-                // Some devices return the bytes when they are asked again.
-                Err(Error::Device { .. }) => {}
-                read => return read,
-            }
+        let folder = self.segment.files.folder.path();
+        if self.place.is_set_aside() {
+            return Err(Error::SetAside { folder: folder.to_owned() });
         }
-        self.read_once()
+        let Place { segment, offset, length, .. } = self.place;
+        match self.segment.read_if_there(u64::from(offset), length as usize)? {
+            Some(bytes) if self.place.is_of(&bytes) => Ok(Value::from(bytes)),
+            _ => Err(Error::Rotten { folder: folder.to_owned(), segment: name_of(segment), offset }),
+        }
+    }
+
+    /// Reads the body if it is small and in memory. `None`: it may take time.
+    pub(super) fn read_now(&self) -> Option<Result<Value, Error>> {
+        let Place { offset, length, .. } = self.place;
+        if self.place.is_set_aside() {
+            return Some(self.read());
+        }
+        if length as usize > READ_NOW_MAX {
+            return None;
+        }
+        let file = self.segment.file.lock().clone()?;
+        let mut bytes = vec![0; length as usize];
+        let read = file.read_cached(&mut bytes, u64::from(offset)).is_ok_and(|read| read == Some(bytes.len()));
+        // Anything else is for the readers to find out.
+        (read && self.place.is_of(&bytes)).then(|| Ok(Value::from(bytes)))
     }
 
     /// The body, or that its bytes are lost. Any other error says nothing about them.
@@ -258,19 +270,6 @@ impl StoredValue {
             Ok(value) => Ok(Body::Bytes(value)),
             Err(error) if error.loses_one_value() => Ok(Body::SetAside),
             Err(error) => Err(error),
-        }
-    }
-
-    fn read_once(&self) -> Result<Value, Error> {
-        let folder = self.segment.files.folder.path();
-        if self.place.is_set_aside() {
-            return Err(Error::SetAside { folder: folder.to_owned() });
-        }
-        let Place { segment, offset, length, .. } = self.place;
-        match self.segment.read(u64::from(offset), length as usize) {
-            Ok(bytes) if self.place.is_of(&bytes) => Ok(Value::from(bytes)),
-            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::of_open_store(folder, &error)),
-            Ok(_) | Err(_) => Err(Error::Rotten { folder: folder.to_owned(), segment: name_of(segment), offset }),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::io;
 
 use ahash::RandomState;
 
-use super::folder::{Folder, read_exact, write_all};
+use super::folder::{Folder, Patience, read_exact, write_all};
 use super::format::{BatchHead, Fields, Kind, Marks, RecordHead, SECTOR, SegmentHead, Space, is_sealed, seal};
 use super::segment::{NEW, Place, short};
 
@@ -234,7 +234,7 @@ fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>
 /// # Errors
 /// The system's error.
 pub(super) fn read_file(folder: &dyn Folder, name: &str) -> io::Result<Vec<u8>> {
-    read_file_into(folder, name, Vec::new())
+    Patience::default().read(|| read_file_into(folder, name, Vec::new()))
 }
 
 fn read_file_into(folder: &dyn Folder, name: &str, memory: Vec<u8>) -> io::Result<Vec<u8>> {

@@ -10,6 +10,7 @@ mod keyed_store;
 mod kills;
 mod model;
 mod moved_folder;
+mod owner;
 mod proof;
 mod regressions;
 mod repairs;

@@ -248,7 +248,7 @@ impl Committer {
 
     /// Commits one batch of the requests in the inbox.
     #[cfg(test)]
-    pub(super) fn batch(&mut self, now: ClockReading) -> Result<(), Error> {
+    pub(crate) fn batch(&mut self, now: ClockReading) -> Result<(), Error> {
         self.step(None, &mut || now)
     }
 

@@ -190,8 +190,9 @@ impl Engine {
     fn expire_some(&mut self, budget: usize) -> usize {
         let mut due = std::mem::take(&mut self.due);
         let _again = self.wheel.advance(self.now, budget, |_, _, lease| due.push(lease));
-        due.sort_by_cached_key(|lease| self.entry(lease.queue as usize).queue.lease_of(lease.task_index));
         let count = due.len();
+        self.end_pauses(&mut due);
+        due.sort_by_cached_key(|lease| self.entry(lease.queue as usize).queue.lease_of(lease.task_index));
         for LeaseTimer { queue, task_index } in due.drain(..) {
             let queue_index = queue as usize;
             self.mark(queue_index);
@@ -253,6 +254,17 @@ impl Engine {
                 done(queue.settle((&key, token), value, how, wheel))
             }
             Request::Extend { token, key, timeout } => self.extend(queue_index, &key, token, timeout),
+            Request::LeaseNext { token, key, timeout, wait } => {
+                self.set_unread(queue_index, (&key, token));
+                match self.lease(queue_index, timeout) {
+                    Some(leased) => leased,
+                    None if wait && !self.closing => {
+                        self.entry_mut(queue_index).waiters.push_front(WaitingLease { ticket, timeout });
+                        return;
+                    }
+                    None => Outcome::Refused,
+                }
+            }
             Request::Undo { token, key } => {
                 let (queue, wheel) = self.queue_and_wheel(queue_index);
                 done(queue.undo((&key, token), wheel))
@@ -265,8 +277,8 @@ impl Engine {
             }
             Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),
             Request::CountAll => {
-                let TaskCounts { ready, leased, dropped, .. } = self.entry(queue_index).queue.counts();
-                Outcome::Counted(ready + leased + dropped)
+                let TaskCounts { ready, leased, dropped, unread, .. } = self.entry(queue_index).queue.counts();
+                Outcome::Counted(ready + leased + dropped + unread)
             }
             Request::Look { key } => self.look(queue_index, &key, |_| true),
             Request::LookDropped { key } => self.look(queue_index, &key, |dropped| dropped),
@@ -455,7 +467,9 @@ fn of_no_queue(request: &Request) -> Outcome {
             Outcome::Refused
         }
         Request::Look { .. } | Request::LookDropped { .. } | Request::Has { .. } => Outcome::Refused,
-        Request::Refuse | Request::Remove { .. } | Request::Finish { .. } => Outcome::Refused,
+        Request::LeaseNext { .. } | Request::Refuse | Request::Remove { .. } | Request::Finish { .. } => {
+            Outcome::Refused
+        }
     }
 }
 

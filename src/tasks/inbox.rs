@@ -24,15 +24,16 @@ use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
-use super::Delivery;
 use super::metrics::TaskMetrics;
 use super::room::{RoomWait, RoomWaiters};
 use super::state::CommitterState;
 use super::submission::{InboxMessage, Submission};
+use super::{BROUGHT, Delivery, Payload, found};
 use crate::clock::ClockReading;
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX};
 use crate::lock::Mutex;
-use crate::store::{AddsRefused, Error, StoreBackup, StoreWatch};
+use crate::store::Value;
+use crate::store::{AddsRefused, Error, ReadRequest, Readers, StoreBackup, StoreSnapshot, StoreWatch};
 
 /// The longest wait of a backup or a probe for the lock before it checks the store.
 const LOCK_CHECK: Duration = Duration::from_secs(5);
@@ -50,13 +51,15 @@ pub(super) struct TasksShared {
     room: RoomWaiters,
     metrics: Arc<TaskMetrics>,
     watch: Arc<dyn StoreWatch>,
+    readers: Readers,
 }
 
 impl TasksShared {
     pub(super) fn new(metrics: Arc<TaskMetrics>, watch: Arc<dyn StoreWatch>) -> Self {
         let room = RoomWaiters::new(Arc::clone(&metrics));
         let (submitted_bytes, submitted, is_disk_slow) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Self { submitted_bytes, submitted, is_disk_slow, room, metrics, watch }
+        let readers = Readers::default();
+        Self { submitted_bytes, submitted, is_disk_slow, room, metrics, watch, readers }
     }
 
     /// Checks whether the store still works, from a thread other than the committing one.
@@ -217,6 +220,26 @@ impl Tasks {
     /// [`Error`] if the store has failed in a way that the committer cannot see.
     pub fn check(&self) -> Result<(), Error> {
         self.shared.check()
+    }
+
+    /// Has the value of a task read, as it was in this snapshot. A thread of the store calls `done`, and waits for it.
+    ///
+    /// # Panics
+    /// If the payload refers to the store and `before` is `None`.
+    pub fn read(
+        &self,
+        payload: &Payload,
+        before: Option<&Arc<dyn StoreSnapshot>>,
+        done: impl FnOnce(Result<Value, Error>) + Send + 'static,
+    ) {
+        let key = match payload {
+            Payload::Fresh(value) => return done(Ok(value.clone())),
+            Payload::Stored(key) => *key,
+        };
+        let snapshot = Arc::clone(before.expect(BROUGHT));
+        let before = Arc::clone(&snapshot);
+        let done = Box::new(move |read| done(found(read, &*before)));
+        self.shared.readers.read(ReadRequest { snapshot, key, done });
     }
 
     /// Answers all waiting leases, and all later ones that would wait, [`super::Outcome::Refused`]. Called when the

@@ -18,6 +18,7 @@ pub struct QueueMetrics {
     ready: Gauge,
     leased: Gauge,
     dropped: Gauge,
+    unread: Gauge,
     ran_out: Gauge,
     waiting: Gauge,
     oldest: Gauge,
@@ -27,14 +28,15 @@ impl QueueMetrics {
     pub(super) fn new(name: &[u8]) -> Self {
         let oldest = Gauge::default();
         oldest.set(NONE);
-        let [ready, leased, dropped, ran_out, waiting] = std::array::from_fn(|_| Gauge::default());
-        Self { name: name.into(), ready, leased, dropped, ran_out, waiting, oldest }
+        let [ready, leased, dropped, unread, ran_out, waiting] = std::array::from_fn(|_| Gauge::default());
+        Self { name: name.into(), ready, leased, dropped, unread, ran_out, waiting, oldest }
     }
 
     pub(super) fn set(&self, counts: TaskCounts, waiting: usize, oldest: Option<u64>) {
         self.ready.set(counts.ready);
         self.leased.set(counts.leased);
         self.dropped.set(counts.dropped);
+        self.unread.set(counts.unread);
         self.ran_out.set(counts.ran_out);
         self.waiting.set(waiting as u64);
         self.oldest.set(oldest.unwrap_or(NONE));
@@ -49,8 +51,9 @@ impl QueueMetrics {
     /// The number of tasks in each state.
     #[must_use]
     pub fn counts(&self) -> TaskCounts {
-        let Self { ready, leased, dropped, ran_out, .. } = self;
-        TaskCounts { ready: ready.get(), leased: leased.get(), dropped: dropped.get(), ran_out: ran_out.get() }
+        let [ready, leased, dropped, unread, ran_out] =
+            [&self.ready, &self.leased, &self.dropped, &self.unread, &self.ran_out].map(Gauge::get);
+        TaskCounts { ready, leased, dropped, unread, ran_out }
     }
 
     /// The number of requests that wait for a task.
@@ -73,13 +76,14 @@ pub struct FamilyMetrics {
     pub(super) queues: Gauge,
     ready: Gauge,
     leased: Gauge,
+    unread: Gauge,
     ran_out: Gauge,
 }
 
 impl FamilyMetrics {
     fn new(name: &[u8]) -> Self {
-        let [queues, ready, leased, ran_out] = std::array::from_fn(|_| Gauge::default());
-        Self { name: name.into(), queues, ready, leased, ran_out }
+        let [queues, ready, leased, unread, ran_out] = std::array::from_fn(|_| Gauge::default());
+        Self { name: name.into(), queues, ready, leased, unread, ran_out }
     }
 
     /// Replaces the counts of one queue in the sums.
@@ -87,6 +91,7 @@ impl FamilyMetrics {
         let change = |gauge: &Gauge, before: u64, now: u64| gauge.set(gauge.get() + now - before);
         change(&self.ready, before.ready, now.ready);
         change(&self.leased, before.leased, now.leased);
+        change(&self.unread, before.unread, now.unread);
         change(&self.ran_out, before.ran_out, now.ran_out);
     }
 
@@ -105,8 +110,8 @@ impl FamilyMetrics {
     /// The number of tasks in each state. `dropped` is 0. Expired leases include those of removed queues.
     #[must_use]
     pub fn counts(&self) -> TaskCounts {
-        let Self { ready, leased, ran_out, .. } = self;
-        TaskCounts { ready: ready.get(), leased: leased.get(), dropped: 0, ran_out: ran_out.get() }
+        let [ready, leased, unread, ran_out] = [&self.ready, &self.leased, &self.unread, &self.ran_out].map(Gauge::get);
+        TaskCounts { ready, leased, dropped: 0, unread, ran_out }
     }
 }
 

@@ -54,6 +54,8 @@ pub use inbox::{CommitAttempt, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 pub use order::{LeaseOrder, QueueEnd, Settlement};
 pub use record::Damaged;
+#[cfg(test)]
+pub(crate) use record::task_key;
 pub use room::RoomWait;
 pub use submission::Submission;
 
@@ -177,6 +179,19 @@ pub enum Request {
         /// The time from now to the new deadline. 0 ends the lease as if it had expired.
         timeout: u64,
     },
+    /// Ends a lease whose value could not be read, and leases the next task to the same request, before all requests that
+    /// wait: [`Outcome::Leased`], or as [`Request::Lease`]. The task is out of the order for a pause, which grows with
+    /// each try, and then in its old position. If its value is lost, it is dropped.
+    LeaseNext {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// The length of the next lease.
+        timeout: u64,
+        /// Whether to wait for a task.
+        wait: bool,
+    },
     /// Ends a lease whose holder never received it. The task keeps its position: [`Outcome::Done`], or
     /// [`Outcome::Refused`] if the lease is not held.
     Undo {
@@ -244,6 +259,7 @@ impl Request {
             Self::Push { value } | Self::Append { value, .. } => (0, value.len()),
             Self::Extend { key, .. }
             | Self::Undo { key, .. }
+            | Self::LeaseNext { key, .. }
             | Self::Look { key }
             | Self::LookDropped { key }
             | Self::Has { key }
@@ -333,11 +349,39 @@ pub enum Payload {
 }
 
 impl Payload {
+    /// The length of the value. `before` is the snapshot from the same delivery.
+    #[must_use]
+    pub fn bytes(&self, before: Option<&dyn StoreSnapshot>) -> usize {
+        match self {
+            Self::Fresh(value) => value.len(),
+            Self::Stored(key) => before.map_or(0, |before| before.bytes(key)),
+        }
+    }
+
+    /// Returns the value if it is in memory. `before` is the snapshot from the same delivery. `None`: see
+    /// [`Tasks::read`].
+    ///
+    /// # Errors
+    /// As [`Payload::read`].
+    ///
+    /// # Panics
+    /// If the payload refers to the store and `before` is `None`.
+    #[must_use]
+    pub fn read_now(&self, before: Option<&dyn StoreSnapshot>) -> Option<Result<Value, store::Error>> {
+        match self {
+            Self::Fresh(value) => Some(Ok(value.clone())),
+            Self::Stored(key) => {
+                let before = before.expect(BROUGHT);
+                before.get_now(key).map(|read| found(read, before))
+            }
+        }
+    }
+
     /// Returns the value. `before` is the snapshot from the same delivery. May read the disk.
     ///
     /// # Errors
     /// [`store::Error`] if the value cannot be read or is missing. If [`store::Error::loses_one_value`], the next batch
-    /// sets the task aside, and the store goes on.
+    /// sets the task aside, and the store goes on. If [`store::Error::may_pass`], the value may be read later.
     ///
     /// # Panics
     /// If the payload refers to the store and `before` is `None`.
@@ -345,11 +389,18 @@ impl Payload {
         match self {
             Self::Fresh(value) => Ok(value.clone()),
             Self::Stored(key) => {
-                let before = before.expect("stored values bring the store");
-                before.get(key)?.ok_or_else(|| before.damaged("the value of a task is missing"))
+                let before = before.expect(BROUGHT);
+                found(before.get(key), before)
             }
         }
     }
+}
+
+/// Why a payload that is in the store comes with it.
+const BROUGHT: &str = "stored values bring the store";
+
+fn found(read: store::ReadResult, before: &dyn StoreSnapshot) -> Result<Value, store::Error> {
+    read?.ok_or_else(|| before.damaged("the value of a task is missing"))
 }
 
 /// The answers of one batch for one sink.

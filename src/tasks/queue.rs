@@ -6,7 +6,8 @@
 //!                      ▲                        │ │                             │
 //!                      ├── settle, another way ─┘ │      remove, from any state: gone
 //!                      ├── the lease expires ─────┤
-//!                      └── the lease is undone ───┘
+//!                      ├── the lease is undone ───┤
+//!                      └─◄── a pause ◄── Unread ◄─┘ the value could not be read
 //! ```
 //! An undone lease puts the task back in its old position. `order.rs` defines its position after the other two ways.
 //! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
@@ -66,6 +67,8 @@ pub struct TaskCounts {
     pub leased: u64,
     /// Tasks that are out of the queue for good.
     pub dropped: u64,
+    /// Tasks that are out of the order for a pause, since their values could not be read.
+    pub unread: u64,
     /// Leases that have expired since the server started.
     pub ran_out: u64,
 }
@@ -164,6 +167,7 @@ impl TaskQueue {
                 state: TaskState::Dropped,
                 touched: false,
                 is_lost: false,
+                unread: 0,
             },
         );
         match record.state {
@@ -231,6 +235,7 @@ impl TaskQueue {
         wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
+        self.task_mut(task_index).unread = 0;
         if let Some(value) = value {
             self.set_value(task_index, value);
         }
@@ -252,6 +257,7 @@ impl TaskQueue {
     /// Gives a lease a new deadline. False: this lease is not held.
     pub(super) fn extend(&mut self, (key, token): (&[u8], u64), deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
+        self.task_mut(task_index).unread = 0;
         self.start_lease(task_index, token, deadline, wheel);
         self.touch(task_index);
         true
@@ -312,7 +318,7 @@ impl TaskQueue {
     pub(super) fn lease_of(&self, task_index: TaskIndex) -> Option<(u64, u64)> {
         match self.task(task_index).state {
             TaskState::Leased(lease) => Some((lease.deadline, lease.token)),
-            TaskState::Ready | TaskState::Dropped => None,
+            TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => None,
         }
     }
 
@@ -323,8 +329,11 @@ impl TaskQueue {
         true
     }
 
-    /// The lease of this task has expired. Its timer is no longer in the wheel.
+    /// The lease of this task has expired, or the pause in which it was not read. Its timer is no longer in the wheel.
     pub(super) fn expire(&mut self, task_index: TaskIndex) {
+        if self.is_unread(task_index) {
+            return self.end_pause(task_index);
+        }
         self.counts.leased -= 1;
         self.come_back(task_index);
     }
@@ -389,8 +398,9 @@ impl TaskQueue {
         let (number, serial) = (self.last, self.grow());
         let position = self.order.added(end, serial);
         let (since, state, key) = (self.now, TaskState::Dropped, key.into());
-        let (touched, is_lost) = (false, false);
-        let task_index = self.put(hash, Task { number, key, position, boost: 0, since, state, touched, is_lost });
+        let (touched, is_lost, unread) = (false, false, 0);
+        let task = Task { number, key, position, boost: 0, since, state, touched, is_lost, unread };
+        let task_index = self.put(hash, task);
         self.fresh.insert(number, value);
         self.touch(task_index);
         Some((number, task_index, position))
@@ -451,7 +461,7 @@ impl TaskQueue {
                 self.counts.leased -= 1;
                 Some(task_index)
             }
-            TaskState::Leased(_) | TaskState::Ready | TaskState::Dropped => None,
+            TaskState::Leased(_) | TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => None,
         }
     }
 
@@ -465,6 +475,10 @@ impl TaskQueue {
             TaskState::Leased(lease) => {
                 let _due = wheel.cancel(lease.timer);
                 self.counts.leased -= 1;
+            }
+            TaskState::Unread(timer) => {
+                let _due = wheel.cancel(timer);
+                self.counts.unread -= 1;
             }
             TaskState::Dropped => self.counts.dropped -= 1,
         }

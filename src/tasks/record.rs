@@ -164,7 +164,7 @@ pub(super) fn queue_of_key(key: &[u8]) -> Option<u32> {
 }
 
 /// The key of a task's record and of its value.
-pub(super) fn task_key(queue: u32, number: u64) -> [u8; 12] {
+pub(crate) fn task_key(queue: u32, number: u64) -> [u8; 12] {
     let mut key = [0; 12];
     key[..4].copy_from_slice(&queue.to_be_bytes());
     key[4..].copy_from_slice(&number.to_be_bytes());

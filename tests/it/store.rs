@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use spindle::protocols::events::client::Client as EventsClient;
-use spindle::protocols::jobs::client::{Client as JobsClient, Error as JobsError};
+use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::SocketType;
@@ -214,8 +214,7 @@ fn a_task_whose_value_is_lost_is_dropped_and_can_be_written_again_or_removed() {
     }
     let server = Server::start(&flags);
     let mut client = self::client(&server);
-    assert_eq!(client.lend(LEASE, LendMode::Poll).unwrap(), None, "key-1 is next, and its value is lost");
-    assert_eq!(client.lend(LEASE, LendMode::Poll).unwrap(), None, "key-2 as well");
+    // The values of the next two are lost: the same request goes on to the third.
     let next = client.lend(LEASE, LendMode::Poll).unwrap().unwrap();
     assert_eq!((next.key.as_slice(), next.value.as_slice()), (&b"key-3"[..], &b"a-value-3"[..]));
     for key in [b"key-0", b"key-1", b"key-2"] {
@@ -297,7 +296,7 @@ fn a_lend_of_a_lost_value_leaves_no_lease_whether_its_reply_waited_or_not() {
 }
 
 #[test]
-fn a_job_whose_data_is_lost_is_answered_with_an_error_and_the_next_one_follows() {
+fn a_job_whose_data_is_lost_gives_way_to_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start_jobs(folder.path(), &[]);
     let jobs = JobsClient::new(server.jobs());
@@ -306,7 +305,6 @@ fn a_job_whose_data_is_lost_is_answered_with_an_error_and_the_next_one_follows()
     rot(folder.path(), b"data of the first");
     let server = Server::start_jobs(folder.path(), &[]);
     let jobs = JobsClient::new(server.jobs());
-    assert!(matches!(jobs.get(b"queue"), Err(JobsError::Refused { .. })));
     let next = jobs.get(b"queue").unwrap().unwrap();
     assert_eq!((next.id, next.data.as_slice()), (ids[1], &b"data of the second"[..]));
     assert_eq!(jobs.get(b"queue").unwrap(), None);

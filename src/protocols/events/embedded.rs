@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::error::EventStoreError;
 use crate::limits::{EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
 use crate::lock::Mutex;
-use crate::protocols::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal};
+use crate::protocols::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal, read_value};
 use crate::store::{self, Value};
 use crate::tasks::{Delivery, Outcome, QueueName, Request, Submission, Tasks, Ticket};
 
@@ -76,12 +76,15 @@ impl Embedded {
         if outcome.is_refused() {
             return Ok(None);
         }
-        let value = outcome.payload().map(|payload| payload.read(before.as_deref())).transpose();
-        let value = value.map_err(|error| match error.loses_one_value() {
-            true => EventStoreError("the value of this event is lost: the device has changed it".to_owned()),
-            false => self.fail(error),
+        let Some(payload) = outcome.payload() else { return Ok(Some(None)) };
+        let value = read_value(&self.0.queue.tasks, payload, before.as_ref()).await.map_err(|error| match error {
+            lost if lost.loses_one_value() => {
+                EventStoreError("the value of this event is lost: the device has changed it".to_owned())
+            }
+            unread if unread.may_pass() => EventStoreError(unread.to_string()),
+            error => self.fail(error),
         })?;
-        Ok(Some(value.map(|value| String::from_utf8_lossy(&value).into_owned())))
+        Ok(Some(Some(String::from_utf8_lossy(&value).into_owned())))
     }
 
     pub(super) async fn check(&self) -> Result<(), EventStoreError> {

@@ -20,6 +20,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use super::timing::{JobTimer, JobTimes};
 use super::wire::{AckWording, Decoded, Reply, Verb, decode};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
-use crate::protocols::tcp::{Answer, FailureSender};
+use crate::protocols::tcp::{Answer, FailureSender, read_value};
 use crate::security::{Identity, Users};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Family, Outcome, Payload, QueueName};
@@ -147,8 +148,8 @@ enum ReadOutcome {
 enum Sent {
     /// With all that the committer answered.
     Whole,
-    /// An ERROR, because the data of the job is lost.
-    WithoutData,
+    /// The data of the job is lost, or cannot be read at present.
+    Unread,
     /// It could not be sent.
     Not,
     /// The lease may have ended meanwhile.
@@ -359,41 +360,48 @@ impl<'h> Conversation<'h> {
         self.send(&self.written(&reply(verb, &answer.outcome, &[]))).await
     }
 
-    /// Answers a Get. A job whose lease may have ended before the reply is sent goes back, and the queue is asked again.
+    /// Answers a Get. A job whose lease may have ended before the reply is sent goes back, and the queue is asked again. A
+    /// job whose data cannot be read gives way to the next one.
     /// False: the reply could not be sent.
-    async fn lease(&self, queue: &QueueName, request: tasks::Request, bytes: usize) -> bool {
+    async fn lease(&self, queue: &QueueName, first: tasks::Request, bytes: usize) -> bool {
+        let (timeout, wait) = (self.shared.lease, false);
+        let mut request = first.clone();
         loop {
             // The lease begins later, when it is granted.
             let lease = TimeLimit::begin(self.shared.clock.now(), Duration::from_millis(self.shared.lease));
-            let submitted = self.shared.responder.submit(queue.clone(), request.clone(), bytes);
+            let submitted = self.shared.responder.submit(queue.clone(), request, bytes);
             let Some(answer) = submitted.await else { return false };
             self.pace.hold(0);
             let Outcome::Leased { token, key, payload } = &answer.outcome else {
                 return self.send(&self.written(&reply(Verb::Get, &answer.outcome, &[]))).await;
             };
             let sent = self.send_job(&answer, payload, lease).await;
+            let has_time = !self.left().is_zero() && !self.shared.over.get();
+            let asks_again = has_time && matches!(sent, Sent::Late | Sent::Unread);
+            if asks_again && sent == Sent::Unread {
+                request = tasks::Request::LeaseNext { token: *token, key: key.clone(), timeout, wait };
+                continue;
+            }
             if sent != Sent::Whole {
                 self.shared.responder.take_back(queue.clone(), *token, key.clone());
             }
-            if sent != Sent::Late || self.left().is_zero() || self.shared.over.get() {
-                return matches!(sent, Sent::Whole | Sent::WithoutData);
+            if !asks_again {
+                return sent == Sent::Whole;
             }
+            request = first.clone();
         }
     }
 
     /// Sends a job that was leased, unless its lease may be over.
     async fn send_job(&self, Answer { outcome, before }: &Answer, payload: &Payload, lease: TimeLimit) -> Sent {
         let sent = |is_sent: bool, whole: Sent| if is_sent { whole } else { Sent::Not };
-        match self.read(payload, before.as_deref()).await {
+        match self.read(payload, before.as_ref()).await {
             Ok(Some(_)) if lease.is_over(self.shared.clock.now()) => Sent::Late,
             Ok(Some((value, _permit))) => {
                 sent(self.send(&self.written(&reply(Verb::Get, outcome, &value))).await, Sent::Whole)
             }
             Ok(None) => Sent::Not,
-            // The job is set aside, and the next GET gets the next one.
-            Err(error) if error.loses_one_value() => {
-                sent(self.send(&self.written(&Reply::Error)).await, Sent::WithoutData)
-            }
+            Err(error) if error.loses_one_value() || error.may_pass() => Sent::Unread,
             Err(error) => {
                 self.shared.fail(error);
                 Sent::Not
@@ -401,27 +409,20 @@ impl<'h> Conversation<'h> {
         }
     }
 
-    /// Reads a value. For a large value it waits until `going` has room, and does not hold the value meanwhile. None:
-    /// conversations are cut short.
+    /// Reads a value. For a large value it waits first until `going` has room. None: conversations are cut short.
     async fn read(
         &self,
         payload: &Payload,
-        before: Option<&dyn StoreSnapshot>,
+        before: Option<&Arc<dyn StoreSnapshot>>,
     ) -> Result<Option<(Value, Option<SemaphorePermit<'h>>)>, store::Error> {
-        let value = payload.read(before)?;
-        if value.len() <= JOB_BUFFER_BYTES {
-            return Ok(Some((value, None)));
-        }
-        let bytes = value.len();
-        if let Ok(permit) = self.shared.going.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)) {
+        let (bytes, mut permit) = (payload.bytes(before.map(|before| &**before)), None);
+        if bytes > JOB_BUFFER_BYTES {
+            let room = self.room(&self.shared.going, RoomKind::Going, bytes);
+            let Some(Some(taken)) = self.shared.unless_over(room).await else { return Ok(None) };
+            permit = Some(taken);
             self.pace.hold(bytes);
-            return Ok(Some((value, Some(permit))));
         }
-        drop(value);
-        let room = self.room(&self.shared.going, RoomKind::Going, bytes);
-        let Some(Some(permit)) = self.shared.unless_over(room).await else { return Ok(None) };
-        self.pace.hold(bytes);
-        Ok(Some((payload.read(before)?, Some(permit))))
+        Ok(Some((read_value(self.shared.responder.tasks(), payload, before).await?, permit)))
     }
 
     fn written(&self, reply: &Reply<'_>) -> Vec<u8> {

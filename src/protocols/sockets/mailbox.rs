@@ -9,10 +9,16 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use crate::tasks::{Delivery, ReplySink};
 
 /// The sending side of the queue.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Mailbox<T> {
     sender: Sender<T>,
     waker: Waker,
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), waker: self.waker.clone() }
+    }
 }
 
 impl<T> Mailbox<T> {

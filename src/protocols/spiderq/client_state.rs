@@ -1,20 +1,24 @@
 //! The state of one client: its blocked Lends, its pending replies, and the leases in replies on their way to it.
 //!
 //! ```text
-//! answer ─► its send buffer has room ─► written: the lease in it is kept until the system has taken its last byte
+//! answer ─► its send buffer has room ─► the value is in memory ─► written: the lease in it is kept until the system has
+//!       │                                      │                               taken its last byte
+//!       │                                      └─ it is not: a reader is asked for it, and for some behind it
 //!       └─► its send buffer is full ─► a pending reply: written when the send buffer has room
 //! ```
 //! A pending reply holds the position of its value in the store, and the value itself only if it came in the same
-//! batch. A client that requests many values and reads slowly therefore costs little memory. In exchange the store
-//! keeps the data that has changed since. So a pending reply has a deadline, and the bytes that pending replies do hold
-//! are counted.
+//! batch, or is about to be written. A client that requests many values and reads slowly therefore costs little memory.
+//! In exchange the store keeps the data that has changed since. So a pending reply has a deadline, and the bytes that
+//! pending replies do hold are counted.
+//!
+//! If the value of a leased task cannot be read, the committer is asked for another task in its place.
 //!
 //! This module does not know sockets, and does not take back the leases of a client that has left.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::handle::reply;
+use super::handle::{reply, unreadable};
 use super::metrics::verb_number;
 use super::read_pace::ReadPace;
 use super::wire::{Counters, Fault, Reply, Verb};
@@ -22,8 +26,11 @@ use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
 use crate::protocols::native::{ConnectionState, ReplyBuffer, TimedReply};
 use crate::security::Identity;
-use crate::store::{self, StoreSnapshot};
+use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{Outcome, Payload};
+
+/// The bytes of values that a client has read ahead while it waits for the disk. A larger value is read alone.
+const READ_AHEAD_BYTES: usize = 1 << 20;
 
 /// The lease that a reply grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +45,48 @@ pub(super) struct PendingReply {
     pub(super) envelope: Box<[u8]>,
     /// The kind of the request, or the fault of a malformed one.
     pub(super) verb: Result<Verb, Fault>,
+    /// The lease that a Lend asks for.
+    pub(super) terms: LeaseTerms,
     pub(super) outcome: Outcome,
     /// The store before the batch, if the value lies there.
     pub(super) before: Option<Arc<dyn StoreSnapshot>>,
+    pub(super) value: ReplyValue,
     pub(super) times: RequestTimes,
+}
+
+/// What a Lend asks for. All zeros for other requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeaseTerms {
+    /// Length of the lease, in milliseconds.
+    pub(super) timeout: u64,
+    /// Whether the request waits for a task.
+    pub(super) wait: bool,
+}
+
+/// The value of a reply that is in the store.
+#[derive(Debug, Default)]
+pub(super) enum ReplyValue {
+    /// Nobody has looked for it. Replies without a value stay so.
+    #[default]
+    Unread,
+    /// A reader has been asked for these bytes, or the committer for another task.
+    Awaited(usize),
+    /// It is here.
+    Read(Value),
+    /// It cannot be read at present.
+    Failed,
+    /// The request has another place, and this one is skipped.
+    Gone,
+}
+
+/// What a client waits for.
+pub(super) enum ReplyWish {
+    /// A value, for the reply with this number.
+    Read { number: u64, payload: Payload, before: Option<Arc<dyn StoreSnapshot>> },
+    /// Another task in place of this one, whose value cannot be read. The reply keeps its place.
+    Another { number: u64, lease: RepliedLease, terms: LeaseTerms },
+    /// The same for a Lend that may wait. Its reply has no place before the answer comes.
+    AnotherLater(PendingReply),
 }
 
 /// The times and size of an answered request.
@@ -59,12 +104,17 @@ pub(super) struct RequestTimes {
 impl PendingReply {
     /// Approximate memory of the reply, in bytes.
     fn bytes(&self) -> u64 {
-        let value = match self.outcome.payload() {
+        let fresh = match self.outcome.payload() {
             Some(Payload::Fresh(value)) => value.len(),
             Some(Payload::Stored(_)) | None => 0,
         };
+        let stored = match &self.value {
+            ReplyValue::Awaited(bytes) => *bytes,
+            ReplyValue::Read(value) => value.len(),
+            ReplyValue::Unread | ReplyValue::Failed | ReplyValue::Gone => 0,
+        };
         let key = self.outcome.lease().map_or(0, |(_, key)| key.len());
-        (size_of::<Self>() + self.envelope.len() + value + key) as u64
+        (size_of::<Self>() + self.envelope.len() + fresh + stored + key) as u64
     }
 
     /// The lease that the reply grants, if any.
@@ -72,25 +122,87 @@ impl PendingReply {
         lease_in(self.outcome)
     }
 
-    /// Encodes the reply, and returns the lease that it grants. `stats` reads the counters for a Stats. If the value is
-    /// lost, the reply says that there is no such task, and the lease goes to `undelivered`.
-    fn write(
-        mut self,
-        outbox: &mut ReplyBuffer,
-        undelivered: &mut Vec<RepliedLease>,
-        stats: impl FnOnce() -> Counters,
-    ) -> Result<Option<RepliedLease>, store::Error> {
-        let value = match self.outcome.payload().map(|payload| payload.read(self.before.as_deref())) {
-            Some(Err(error)) if error.loses_one_value() => {
-                undelivered.extend(lease_in(std::mem::replace(&mut self.outcome, Outcome::Refused)));
-                None
+    /// Whether the value is still to be had from the disk.
+    fn is_stored(&self) -> bool {
+        matches!(self.value, ReplyValue::Unread) && matches!(self.outcome.payload(), Some(Payload::Stored(_)))
+    }
+
+    /// Takes the value if it is in memory. Otherwise says what to wish for, and awaits it.
+    fn look(&mut self, number: u64) -> Result<Option<ReplyWish>, store::Error> {
+        if !self.is_stored() {
+            return Ok(None);
+        }
+        let Some(payload) = self.outcome.payload() else { return Ok(None) };
+        match payload.read_now(self.before.as_deref()) {
+            Some(read) => self.has_read(number, read),
+            None => Ok(self.ask(number)),
+        }
+    }
+
+    /// Asks a reader for the value.
+    fn ask(&mut self, number: u64) -> Option<ReplyWish> {
+        let (payload, before) = (self.outcome.payload()?.clone(), self.before.clone());
+        self.value = ReplyValue::Awaited(self.stored_bytes());
+        Some(ReplyWish::Read { number, payload, before })
+    }
+
+    /// The length of the value, if it is in the store.
+    fn stored_bytes(&self) -> usize {
+        match (self.outcome.payload(), &self.before) {
+            (Some(Payload::Stored(key)), Some(before)) => before.bytes(key),
+            _ => 0,
+        }
+    }
+
+    /// The value was read, or could not be.
+    fn has_read(&mut self, number: u64, read: Result<Value, store::Error>) -> Result<Option<ReplyWish>, store::Error> {
+        let error = match read {
+            Ok(value) => {
+                self.value = ReplyValue::Read(value);
+                return Ok(None);
             }
-            read => read.transpose()?,
+            Err(error) if error.loses_one_value() || error.may_pass() => error,
+            Err(error) => return Err(error),
         };
-        let value = value.as_deref().unwrap_or_default();
-        let reply = match self.verb {
-            Err(fault) => Reply::Error(fault),
-            Ok(verb) => reply(verb, &self.outcome, value, stats),
+        if let Some(lease) = lease_in(self.outcome.clone()) {
+            return Ok(Some(self.ask_for_another(number, lease)));
+        }
+        if error.may_pass() {
+            self.value = ReplyValue::Failed;
+        } else {
+            // It is as if there were no such task.
+            (self.outcome, self.value) = (Outcome::Refused, ReplyValue::Unread);
+        }
+        Ok(None)
+    }
+
+    /// Asks for another task. A Lend that may wait for it gives its place away: the replies behind it do not wait too.
+    fn ask_for_another(&mut self, number: u64, lease: RepliedLease) -> ReplyWish {
+        let terms = self.terms;
+        if !terms.wait {
+            self.value = ReplyValue::Awaited(0);
+            return ReplyWish::Another { number, lease, terms };
+        }
+        let left = Self {
+            envelope: std::mem::take(&mut self.envelope),
+            outcome: std::mem::replace(&mut self.outcome, Outcome::Refused),
+            before: self.before.take(),
+            value: std::mem::replace(&mut self.value, ReplyValue::Gone),
+            ..*self
+        };
+        ReplyWish::AnotherLater(left)
+    }
+
+    /// Encodes the reply, and returns the lease that it grants. `stats` reads the counters for a Stats.
+    fn write(self, outbox: &mut ReplyBuffer, stats: impl FnOnce() -> Counters) -> Option<RepliedLease> {
+        let value = match (&self.value, self.outcome.payload()) {
+            (ReplyValue::Read(value), _) | (_, Some(Payload::Fresh(value))) => &**value,
+            _ => &[],
+        };
+        let reply = match (self.verb, &self.value) {
+            (Err(fault), _) => Reply::Error(fault),
+            (Ok(_), ReplyValue::Failed) => Reply::Error(unreadable(self.stored_bytes())),
+            (Ok(verb), _) => reply(verb, &self.outcome, value, stats),
         };
         let (begin, number) = (outbox.end(), verb_number(self.verb.ok(), self.times.waits));
         outbox.push_encoded(&self.envelope);
@@ -107,11 +219,12 @@ impl PendingReply {
             // The time in which a client waits for a task is not the server's.
             table: (!waits).then(Box::default),
         });
-        Ok(self.into_lease())
+        self.into_lease()
     }
 }
 
-fn lease_in(outcome: Outcome) -> Option<RepliedLease> {
+/// The lease in an outcome, if it grants one.
+pub(super) fn lease_in(outcome: Outcome) -> Option<RepliedLease> {
     let Outcome::Leased { token, key, .. } = outcome else { return None };
     Some(RepliedLease { token, key })
 }
@@ -123,16 +236,18 @@ pub(super) struct ClientState {
     unanswered: usize,
     /// Tickets of Lends that may block, oldest first.
     waits: VecDeque<u64>,
-    /// Replies that are not written yet, oldest first.
+    /// Replies that are not written yet, oldest first. Each keeps its number.
     replies: VecDeque<PendingReply>,
+    /// The number of the first of them.
+    first: u64,
     /// Memory of `replies`, in bytes.
     replies_bytes: u64,
     /// How fast the client reads, while replies are pending.
     pace: Option<ReadPace>,
     /// Leases in written replies, each with the position in the stream where its reply ends.
     leases: VecDeque<(u64, RepliedLease)>,
-    /// Leases whose values are lost: the client was told that there is no task.
-    undelivered: Vec<RepliedLease>,
+    /// What the frontend is to do for these replies.
+    wishes: Vec<ReplyWish>,
     /// The user, where users are named.
     user: Option<Identity>,
 }
@@ -198,40 +313,99 @@ impl ClientState {
         }
     }
 
-    /// Writes a reply, or keeps it until there is room.
-    pub(super) fn send(
-        &mut self,
-        pending: PendingReply,
-        outbox: &mut ReplyBuffer,
-        stats: impl FnMut() -> Counters,
-    ) -> Result<(), store::Error> {
+    /// Takes a reply. [`ClientState::write`] writes it, or keeps it until its value is there and the send buffer has room.
+    pub(super) fn add(&mut self, pending: PendingReply) {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.replies_bytes += pending.bytes();
         self.replies.push_back(pending);
-        self.write(outbox, stats)
     }
 
-    /// Writes pending replies as long as the send buffer has room.
+    /// The value of a reply was read, or could not be.
+    pub(super) fn has_read(&mut self, number: u64, read: Result<Value, store::Error>) -> Result<(), store::Error> {
+        self.change(number, |reply| reply.has_read(number, read))
+    }
+
+    /// The committer has answered again, for a reply whose first task could not be read.
+    pub(super) fn has_another(
+        &mut self,
+        number: u64,
+        outcome: Outcome,
+        before: Option<Arc<dyn StoreSnapshot>>,
+    ) -> Result<(), store::Error> {
+        self.change(number, |reply| {
+            (reply.outcome, reply.before, reply.value) = (outcome, before, ReplyValue::Unread);
+            Ok(None)
+        })
+    }
+
+    /// Changes a pending reply, and notes what it wishes for.
+    fn change(
+        &mut self,
+        number: u64,
+        change: impl FnOnce(&mut PendingReply) -> Result<Option<ReplyWish>, store::Error>,
+    ) -> Result<(), store::Error> {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        let Some(reply) = index.and_then(|index| self.replies.get_mut(index)) else { return Ok(()) };
+        let before = reply.bytes();
+        let wish = change(reply)?;
+        self.replies_bytes = self.replies_bytes - before + reply.bytes();
+        self.wishes.extend(wish);
+        Ok(())
+    }
+
+    /// Writes pending replies as long as the send buffer has room and their values are there.
     pub(super) fn write(
         &mut self,
         outbox: &mut ReplyBuffer,
         mut stats: impl FnMut() -> Counters,
     ) -> Result<(), store::Error> {
         while self.leases.pop_front_if(|(end, _)| *end <= outbox.sent()).is_some() {}
-        while outbox.len() <= OUTBOX_BYTES_MAX
-            && let Some(pending) = self.replies.pop_front()
-        {
-            self.replies_bytes -= pending.bytes();
-            if let Some(lease) = pending.write(outbox, &mut self.undelivered, &mut stats)? {
-                self.leases.push_back((outbox.end(), lease));
+        while outbox.len() <= OUTBOX_BYTES_MAX && !self.replies.is_empty() {
+            let first = self.first;
+            self.change(first, |reply| reply.look(first))?;
+            match self.replies.front().map(|reply| &reply.value) {
+                None | Some(ReplyValue::Awaited(_)) => return self.read_ahead(),
+                Some(ReplyValue::Gone) => drop(self.pop()),
+                Some(_) => {
+                    let lease = self.pop().and_then(|reply| reply.write(outbox, &mut stats));
+                    self.leases.extend(lease.map(|lease| (outbox.end(), lease)));
+                }
             }
         }
         Ok(())
     }
 
-    /// The leases that were not delivered because their values are lost. They are to be taken back.
-    pub(super) fn take_undelivered(&mut self) -> Vec<RepliedLease> {
-        std::mem::take(&mut self.undelivered)
+    fn pop(&mut self) -> Option<PendingReply> {
+        let reply = self.replies.pop_front()?;
+        self.first += 1;
+        self.replies_bytes -= reply.bytes();
+        Some(reply)
+    }
+
+    /// Asks for the values of the replies behind the first one, up to a bound.
+    fn read_ahead(&mut self) -> Result<(), store::Error> {
+        let mut bytes = 0;
+        for index in 0..self.replies.len() {
+            let Some(reply) = self.replies.get_mut(index) else { break };
+            bytes += match reply.value {
+                ReplyValue::Awaited(bytes) => bytes,
+                ReplyValue::Read(ref value) => value.len(),
+                ReplyValue::Unread | ReplyValue::Failed | ReplyValue::Gone => reply.stored_bytes(),
+            };
+            if bytes > READ_AHEAD_BYTES {
+                break;
+            }
+            if reply.is_stored() {
+                let number = self.first + index as u64;
+                self.change(number, |reply| Ok(reply.ask(number)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the frontend is to do for the replies.
+    pub(super) fn take_wishes(&mut self) -> Vec<ReplyWish> {
+        std::mem::take(&mut self.wishes)
     }
 
     /// Memory of the pending replies, in bytes.
@@ -242,9 +416,14 @@ impl ClientState {
     /// Whether replies are pending, and whether they may wait longer: they may unless the client reads too slowly. The
     /// frontend asks at each sweep.
     pub(super) fn patience(&mut self, outbox: &ReplyBuffer, now: Now) -> ReplyDeadline {
-        if self.replies.is_empty() {
+        let Some(first) = self.replies.front() else {
             self.pace = None;
             return ReplyDeadline::NoNeed;
+        };
+        if matches!(first.value, ReplyValue::Awaited(_)) {
+            // The client waits for the disk.
+            self.pace = None;
+            return ReplyDeadline::Some;
         }
         let taken = outbox.sent();
         let is_over = self.pace.get_or_insert(ReadPace::begin(taken, now)).is_too_slow(taken, now);
@@ -255,7 +434,6 @@ impl ClientState {
     /// bytes of its replies, so the client keeps the leases in these.
     pub(super) fn leave(self, sent: u64, abandoned: &mut Abandoned) {
         abandoned.waits.extend(self.waits);
-        abandoned.leases.extend(self.undelivered);
         abandoned.leases.extend(self.leases.into_iter().filter(|(end, _)| *end > sent).map(|(_, lease)| lease));
         abandoned.leases.extend(self.replies.into_iter().filter_map(PendingReply::into_lease));
     }
@@ -278,9 +456,17 @@ mod tests {
         assert_eq!(client.patience(&outbox, at(0)), ReplyDeadline::NoNeed);
         outbox.push(&vec![0; OUTBOX_BYTES_MAX + 1], false);
         let times = RequestTimes { arrived: at(0), answered: at(0), request_bytes: 1, waits: false };
-        let reply =
-            || PendingReply { envelope: [].into(), verb: Ok(Verb::Ping), outcome: Outcome::Done, before: None, times };
-        client.send(reply(), &mut outbox, stats).unwrap();
+        let reply = || PendingReply {
+            envelope: [].into(),
+            verb: Ok(Verb::Ping),
+            terms: LeaseTerms::default(),
+            outcome: Outcome::Done,
+            before: None,
+            value: ReplyValue::default(),
+            times,
+        };
+        client.add(reply());
+        client.write(&mut outbox, stats).unwrap();
         assert_eq!(client.patience(&outbox, at(stalls)), ReplyDeadline::Some, "the time begins with the first look");
         assert_eq!(client.patience(&outbox, at(2 * stalls - 1)), ReplyDeadline::Some);
         assert_eq!(client.patience(&outbox, at(2 * stalls)), ReplyDeadline::Over);
@@ -289,7 +475,8 @@ mod tests {
         client.write(&mut outbox, stats).unwrap();
         assert_eq!(client.patience(&outbox, at(3 * stalls)), ReplyDeadline::NoNeed);
         outbox.push(&vec![0; OUTBOX_BYTES_MAX + 1], false);
-        client.send(reply(), &mut outbox, stats).unwrap();
+        client.add(reply());
+        client.write(&mut outbox, stats).unwrap();
         assert_eq!(client.patience(&outbox, at(4 * stalls)), ReplyDeadline::Some, "the next one has its own time");
     }
 }

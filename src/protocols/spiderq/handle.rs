@@ -106,6 +106,11 @@ pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl 
     }
 }
 
+/// The error for a value of so many bytes that cannot be read at present: it gives 0.
+pub(super) fn unreadable(bytes: usize) -> Fault {
+    Fault::Truncated { field: Field::LookupKey, required: u32::try_from(bytes).unwrap_or(u32::MAX), given: 0 }
+}
+
 /// The error for so many bytes that the store has no room for: it gives 0.
 fn no_room(verb: Verb, bytes: u64) -> Fault {
     let field = match verb {

@@ -7,7 +7,7 @@
 
 use slab::Slab;
 
-use super::client_state::{Abandoned, ClientState, RepliedLease};
+use super::client_state::{Abandoned, ClientState, LeaseTerms, PendingReply, RepliedLease, RequestTimes};
 use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
 use super::permission::may;
@@ -38,11 +38,17 @@ pub(super) enum PendingRequest {
         verb: Result<Verb, Fault>,
         /// Whether the request is a Lend that may block.
         waits: bool,
+        /// The lease that a Lend asks for.
+        terms: LeaseTerms,
+        /// Whether it was answered before, with a task that could not be read.
+        again: bool,
         /// When it had arrived.
         arrived: Now,
         /// Its length, in bytes.
         request_bytes: usize,
     },
+    /// Another task, for a reply whose first one could not be read.
+    Another { peer: ConnectionId, number: u64 },
     /// A lease or a blocked Lend that is taken back. No client gets this answer.
     Undo,
 }
@@ -190,10 +196,15 @@ impl TaskResponder {
         let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
         self.pending_bytes += taken_by(&envelope);
         let waits = self.may_wait(client, &mut request);
+        let terms = match request {
+            tasks::Request::Lease { timeout, wait } => LeaseTerms { timeout, wait },
+            _ => LeaseTerms::default(),
+        };
         self.burst_bytes += frame.len();
         let verb = decoded.map(|request| request.verb());
         let (envelope, request_bytes) = (envelope.into(), frame.len());
-        let pending = PendingRequest::Answer { peer, envelope, verb, waits, arrived, request_bytes };
+        let again = false;
+        let pending = PendingRequest::Answer { peer, envelope, verb, waits, terms, again, arrived, request_bytes };
         let ticket = self.put(pending, request);
         client.has_asked();
         if waits {
@@ -204,6 +215,33 @@ impl TaskResponder {
             self.submit();
         }
         true
+    }
+
+    /// Asks for another task in place of one whose value could not be read.
+    pub(super) fn ask_for_another(
+        &mut self,
+        (peer, number): (ConnectionId, u64),
+        RepliedLease { token, key }: RepliedLease,
+        LeaseTerms { timeout, wait }: LeaseTerms,
+    ) {
+        self.put(PendingRequest::Another { peer, number }, tasks::Request::LeaseNext { token, key, timeout, wait });
+    }
+
+    /// The same for a Lend that may wait for the other task.
+    pub(super) fn ask_again(&mut self, (peer, client): (ConnectionId, &mut ClientState), reply: PendingReply) {
+        let PendingReply { envelope, verb, terms, outcome, times, .. } = reply;
+        let Some((token, key)) = outcome.lease().map(|(token, key)| (token, key.into())) else { return };
+        let RequestTimes { arrived, request_bytes, waits, .. } = times;
+        self.pending_bytes += taken_by(&envelope);
+        let pending =
+            PendingRequest::Answer { peer, envelope, verb, waits, terms, again: true, arrived, request_bytes };
+        let LeaseTerms { timeout, wait } = terms;
+        let ticket = self.put(pending, tasks::Request::LeaseNext { token, key, timeout, wait });
+        client.has_asked();
+        if waits {
+            client.waits_for(ticket);
+            self.places.take();
+        }
     }
 
     /// Whether the request is a Lend that may block. A blocking Lend becomes one that does not wait when its connection

@@ -13,6 +13,7 @@
 //! This module does not know the bytes (`wire`), the meaning of requests (`handle`, `tasks`), or the state of one
 //! client (`client_state`).
 
+mod answers;
 #[cfg(test)]
 mod tests;
 
@@ -21,25 +22,21 @@ use std::time::Duration;
 
 use crossbeam::channel::Receiver;
 
-use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline, RequestTimes};
+use super::client_state::{Abandoned, ClientState, ReplyDeadline};
 pub use super::config::{SpiderqConfig, Version};
-use super::metrics::{self, verb_number};
+use super::metrics;
 use super::pending_replies::PendingReplies;
-use super::responder::{PendingRequest, ReplyPolicy, Taking, TaskResponder};
-use super::wire::Verb;
+use super::responder::{ReplyPolicy, Taking, TaskResponder};
 use crate::clock::{Clock, Now, TimeLimit};
-use crate::limits::{
-    CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX,
-    TASK_FRAME_BYTES_MAX,
-};
+use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX, TASK_FRAME_BYTES_MAX};
 use crate::log::WarningPace;
 use crate::protocols::native::{Admission, BoundListener, BufferBudget, ConnectionId, Connections, TurnOutcome};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
-use crate::store;
-use crate::tasks::{Committer, Delivery, Outcome, QueueName, Tasks};
+use crate::store::{self, Value};
+use crate::tasks::{Committer, Delivery, QueueName, Tasks};
 use crate::zmtp::MessageBounds;
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
@@ -123,6 +120,7 @@ impl SpiderqListener {
             responder: TaskResponder::new(tasks, queue, sink, ReplyPolicy::new(&settings)),
             stopper: stopper.clone(),
             deliveries,
+            reads: Mailbox::new(&bell),
             terminated: Some(terminated),
             late: Vec::new(),
             replies: PendingReplies::default(),
@@ -141,12 +139,21 @@ impl SpiderqListener {
     }
 }
 
+/// A value that was read for a pending reply.
+struct ReadReply {
+    peer: ConnectionId,
+    number: u64,
+    read: Result<Value, store::Error>,
+}
+
 /// The frontend, ready to run.
 pub struct SpiderqFrontend {
     connections: Connections<ClientState>,
     responder: TaskResponder,
     stopper: Stopper,
     deliveries: Receiver<Delivery>,
+    /// Where readers leave the values that they have read, and where this thread finds them.
+    reads: (Mailbox<ReadReply>, Receiver<ReadReply>),
     /// Called once, by the first Terminate.
     terminated: Option<Box<dyn Fn() + Send>>,
     /// Clients that have pending replies, or have had some since the last sweep.
@@ -315,108 +322,6 @@ impl SpiderqFrontend {
             self.send_all()?;
         }
         Ok(())
-    }
-
-    // -------------------------------------------------------------------------------------------------------- answers
-
-    /// Sends the delivered answers, and the pending replies for which there is room now.
-    fn answer(&mut self) -> Result<(), store::Error> {
-        self.hear_deliveries()?;
-        self.send_all()
-    }
-
-    fn hear_deliveries(&mut self) -> Result<(), store::Error> {
-        while let Ok(delivery) = self.deliveries.try_recv() {
-            self.hear(delivery)?;
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
-        let answered = self.clock.now();
-        for (ticket, outcome) in answers {
-            if let PendingRequest::Answer { peer, envelope, verb, waits, arrived, request_bytes } =
-                self.responder.answered(ticket)
-            {
-                let is_refused = verb.is_err() || outcome.is_refused() || matches!(outcome, Outcome::NoRoom { .. });
-                self.metrics.count(verb_number(verb.ok(), waits), is_refused);
-                let times = RequestTimes { arrived, answered, request_bytes, waits };
-                let reply = PendingReply { envelope, verb, outcome, before: before.clone(), times };
-                self.write(peer, waits.then_some(ticket), reply)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn send_all(&mut self) -> Result<(), store::Error> {
-        self.flush();
-        while let Some(peer) = self.connections.drained() {
-            if let Some((client, outbox)) = self.connections.connection(peer) {
-                let before = client.replies_bytes();
-                client.write(outbox, || self.responder.policy.stats())?;
-                self.replies.change(peer, before, client.replies_bytes());
-                client.take_undelivered().into_iter().for_each(|lease| self.responder.take_back(lease));
-            }
-            self.flush();
-        }
-        self.settle();
-        metrics::show(&self.connections, &self.metrics);
-        Ok(())
-    }
-
-    /// Writes new bytes as far as the system takes them, and records how long the replies among them took.
-    fn flush(&mut self) {
-        self.connections.flush();
-        if self.connections.has_timed() {
-            let now = (self.clock.now(), self.clock.start_wall_millis());
-            metrics::record_sent(&mut self.connections, (&self.metrics, &self.slow), now);
-        }
-    }
-
-    /// Writes a reply, or keeps it until there is room. `waited` is the ticket of a Lend that may have blocked.
-    fn write(&mut self, peer: ConnectionId, waited: Option<u64>, reply: PendingReply) -> Result<(), store::Error> {
-        if let Ok(verb) = reply.verb {
-            self.responder.policy.count(verb);
-        }
-        if reply.verb == Ok(Verb::Terminate)
-            && let Some(terminated) = self.terminated.take()
-        {
-            terminated();
-        }
-        let Some((client, outbox)) = self.connections.connection(peer) else {
-            reply.into_lease().into_iter().for_each(|lease| self.responder.take_back(lease));
-            return Ok(());
-        };
-        waited.into_iter().for_each(|ticket| client.has_heard_of(ticket));
-        let before = client.replies_bytes();
-        client.send(reply, outbox, || self.responder.policy.stats())?;
-        client.take_undelivered().into_iter().for_each(|lease| self.responder.take_back(lease));
-        let after = client.replies_bytes();
-        self.replies.change(peer, before, after);
-        if after > 0 && before == 0 {
-            self.late.push(peer);
-        }
-        if after > CLIENT_BYTES_DEFAULT {
-            self.close(peer, after);
-        }
-        while self.replies.bytes() > self.replies_bytes_max
-            && let Some((largest, bytes)) = self.replies.largest()
-        {
-            self.close(largest, bytes);
-        }
-        Ok(())
-    }
-
-    /// Closes the connection of a client whose pending replies take `bytes` bytes. Its blocked Lends and its leases go
-    /// back.
-    fn close(&mut self, peer: ConnectionId, bytes: u64) {
-        self.connections.close(peer);
-        self.settle();
-        if self.closures_told.is_time(self.clock.now()) {
-            tracing::warn!(
-                "a client that does not read has {bytes} bytes of answers waiting: its connection is closed"
-            );
-        }
     }
 
     /// Once each `SWEEP`, checks that answers can still come, and closes the connections whose replies have waited for

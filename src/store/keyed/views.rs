@@ -60,15 +60,36 @@ pub(in crate::store) struct KeyedSnapshot {
     pub(in crate::store) reports: Reports,
 }
 
+impl KeyedSnapshot {
+    /// Reports a value whose bytes are lost.
+    fn note(&self, key: &TaskKey, value: &StoredValue, read: &Result<Value, Error>) {
+        if read.as_ref().is_err_and(Error::loses_one_value) {
+            self.reports.lock().push((*key, value.place));
+        }
+    }
+}
+
 impl StoreSnapshot for KeyedSnapshot {
     fn get(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
-        let read = value.read().map(Some);
-        read.inspect_err(|error| {
-            if error.loses_one_value() {
-                self.reports.lock().push((*key, value.place));
-            }
-        })
+        let read = value.read();
+        self.note(key, value, &read);
+        read.map(Some)
+    }
+
+    fn get_now(&self, key: &TaskKey) -> Option<Result<Option<Value>, Error>> {
+        let Some(value) = self.values.get(key) else { return Some(Ok(None)) };
+        let read = value.read_now()?;
+        self.note(key, value, &read);
+        Some(read.map(Some))
+    }
+
+    fn bytes(&self, key: &TaskKey) -> usize {
+        self.values.get(key).map_or(0, |value| value.place.length as usize)
+    }
+
+    fn order(&self, key: &TaskKey) -> (u32, u32) {
+        self.values.get(key).map_or((0, 0), |value| (value.place.segment, value.place.offset))
     }
 
     fn damaged(&self, what: &str) -> Error {

@@ -128,8 +128,13 @@ impl Log {
         let newest = newest.segment.head.number;
         let start = CleanedUpTo { segment: oldest.segment.head.number, offset: SECTOR, record: 0 };
         let mut at = self.cleaner.reached.max(start);
+        if budget == 0 || self.cleaner.pause.goes_on() {
+            return Ok(copies);
+        }
         while copied < budget && read < budget.saturating_mul(LOOK_MAX) && at.segment < newest {
-            let Some(bytes) = self.load(at)? else {
+            let loaded = self.load(at);
+            let Some(loaded) = self.unless_unread(loaded)? else { break };
+            let Some(bytes) = loaded else {
                 at = CleanedUpTo { segment: at.segment + 1, offset: SECTOR, record: 0 };
                 continue;
             };
@@ -160,12 +165,16 @@ impl Log {
                     // Beside batches that are almost as large as a batch may be, no copy would ever find room.
                     (own, copies.is_apart) = (0, true);
                 }
-                self.copy(record.clone(), body, &mut copies)?;
+                let copy = self.copy(record.clone(), body, &mut copies);
+                if self.unless_unread(copy)?.is_none() {
+                    break;
+                }
+                self.cleaner.pause.end();
                 copied += bytes;
             }
             at.record += 1;
         }
-        copies.batch.cleaned = (budget > 0).then_some(at);
+        copies.batch.cleaned = Some(at);
         if planted(Fault::CopiesLost) {
             self.cleaner.reach(at);
         }
@@ -189,7 +198,32 @@ impl Log {
         Ok(())
     }
 
-    /// The bytes at this place. It is set aside if they have changed, or the device does not return them.
+    /// The result of a read for the cleaner. `None`: the oldest segment cannot be read at present. Cleaning stops there,
+    /// and tries again after a pause.
+    ///
+    /// # Errors
+    /// All other errors.
+    pub(in crate::store) fn unless_unread<T>(&mut self, read: Result<T, Error>) -> Result<Option<T>, Error> {
+        match read {
+            Err(error) if error.may_pass() => {
+                if !self.cleaner.pause.is_on() {
+                    tracing::warn!("cleaning stops: {error}");
+                }
+                self.cleaner.pause.begin();
+                self.counters.unread += 1;
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    /// Whether the cleaner waits because the oldest segment could not be read.
+    #[must_use]
+    pub fn waits_for_reads(&self) -> bool {
+        self.cleaner.pause.is_on()
+    }
+
+    /// The bytes at this place. It is set aside if they have changed.
     pub(in crate::store) fn read_again(&self, place: Place) -> Result<Body, Error> {
         self.value(place).map_or(Ok(Body::SetAside), |value| value.read_body())
     }
@@ -203,11 +237,11 @@ impl Log {
             return Ok(Some(0));
         }
         let segment = Arc::clone(&used.segment);
-        let explain = |error| self.explain(&error);
-        let batch = match read_batch(&segment, at.offset).map_err(explain)? {
+        let end = used.end;
+        let batch = match read_batch(&segment, at.offset)? {
             Some(batch) => batch,
             None => {
-                let next = next_batch(&segment, at.offset + SECTOR, used.end).map_err(explain)?;
+                let next = next_batch(&segment, at.offset + SECTOR, end)?;
                 let (segment, offset, read) = (at.segment, at.offset, next - at.offset);
                 OldBatch { segment, offset, next, records: Vec::new(), read, is_damaged: true }
             }

@@ -6,10 +6,10 @@
 //!
 //! This module copies nothing; see `clean.rs`.
 
-use std::io;
 use std::sync::Arc;
 
-use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, records};
+use crate::store::errors::Error;
+use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, index, records};
 use crate::store::record::CleanedUpTo;
 use crate::store::segment::{Place, Segment, short};
 
@@ -17,6 +17,9 @@ use crate::store::segment::{Place, Segment, short};
 pub(in crate::store) const COPY_BYTES_MAX: u64 = 4 << 20;
 /// The largest ratio of the bytes of copies to the bytes of a batch.
 pub(in crate::store) const SHARE_MAX: u64 = 16;
+
+/// The longest pause of a cleaner that could not read, in batches.
+const PAUSE_MAX: u32 = 64;
 
 /// A part of a segment whose table cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,40 @@ pub(in crate::store) struct Cleaner {
     pub(in crate::store) reached: CleanedUpTo,
     /// The batch that was last read.
     pub(in crate::store) batch: Option<OldBatch>,
+    /// The pause since the oldest segment could not be read.
+    pub(in crate::store) pause: Pause,
+}
+
+/// The pause of a cleaner that could not read, in batches: 1, 2, 4 … [`PAUSE_MAX`]. An idle log counts its looks.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Pause {
+    length: u32,
+    left: u32,
+}
+
+impl Pause {
+    /// A read has failed for a reason that may pass.
+    pub(in crate::store) fn begin(&mut self) {
+        self.length = (2 * self.length).clamp(1, PAUSE_MAX);
+        self.left = self.length;
+    }
+
+    /// Reads succeed again.
+    pub(in crate::store) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether this batch is part of the pause.
+    pub(in crate::store) fn goes_on(&mut self) -> bool {
+        let goes_on = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        goes_on
+    }
+
+    /// Whether the last read has failed.
+    pub(in crate::store) fn is_on(&self) -> bool {
+        self.length > 0
+    }
 }
 
 impl Cleaner {
@@ -118,12 +155,14 @@ impl Pressure {
     }
 }
 
-/// The batch at this offset. `None`: it cannot be read.
-pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> io::Result<Option<OldBatch>> {
-    let Some(bytes) = segment.read_if_right(offset, BATCH_HEAD)? else { return Ok(None) };
+/// The batch at this offset. `None`: its head or its table is damaged.
+///
+/// # Errors
+/// [`Error::Unread`]: it cannot be read at present.
+pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> Result<Option<OldBatch>, Error> {
+    let Some(bytes) = segment.read_if_there(offset, BATCH_HEAD)? else { return Ok(None) };
     let Some(head) = BatchHead::decode(&bytes, &segment.head, offset) else { return Ok(None) };
-    let length = usize::try_from(head.table).map_err(io::Error::other)?;
-    let Some(table) = segment.read_if_right(offset + BATCH_HEAD as u64, length)? else { return Ok(None) };
+    let Some(table) = segment.read_if_there(offset + BATCH_HEAD as u64, index(head.table))? else { return Ok(None) };
     let Some(found) = records(&table, head.bodies) else { return Ok(None) };
     let bodies = offset + BATCH_HEAD as u64 + head.table;
     let number = segment.head.number;
@@ -141,9 +180,12 @@ pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> io::R
 }
 
 /// The offset of the first batch from this offset on whose head is right, `end` if there is none.
-pub(in crate::store) fn next_batch(segment: &Arc<Segment>, mut offset: u64, end: u64) -> io::Result<u64> {
+///
+/// # Errors
+/// As [`read_batch`].
+pub(in crate::store) fn next_batch(segment: &Arc<Segment>, mut offset: u64, end: u64) -> Result<u64, Error> {
     while offset < end {
-        let bytes = segment.read_if_right(offset, BATCH_HEAD)?;
+        let bytes = segment.read_if_there(offset, BATCH_HEAD)?;
         if bytes.is_some_and(|bytes| BatchHead::decode(&bytes, &segment.head, offset).is_some()) {
             return Ok(offset);
         }

@@ -71,7 +71,7 @@ impl HistoryReader<'_> {
             return Ok(Some(bytes));
         }
         self.bytes.set(self.bytes.get() + length as u64);
-        match segment.read(offset, length) {
+        match self.patience.read(|| segment.read(offset, length)) {
             Ok(bytes) => Ok(Some(ReadBytes { range: 0..bytes.len(), block: Rc::new(bytes) })),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) if self.goes_on_without(&error) => {

@@ -25,12 +25,13 @@ use std::sync::Arc;
 
 use super::missing::{BEGUN, newest_missing};
 use crate::store::errors::Error;
+use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
-use crate::store::folder::read_exact;
+use crate::store::folder::{Patience, read_exact};
 use crate::store::format::{HeadFault, Marks, SECTOR, SegmentHead, Space, index};
 use crate::store::metrics::OpeningShape;
 use crate::store::record::Value;
-use crate::store::segment::{NEW, OpenFiles, Place, Segment, is_unreadable, name_of, number_of};
+use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
 use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord, read_file, summary_name};
 
 /// The bytes of a segment that are in memory at a time: a segment of the usual size is read in one pass.
@@ -129,6 +130,7 @@ pub(in crate::store) fn read(
         sums: RefCell::default(),
         rough: Cell::new(None),
         bytes: Cell::new(0),
+        patience: Patience::default(),
     };
     let mut history = ReadHistory::default();
     let all = reader.find(&mut history)?;
@@ -170,6 +172,11 @@ fn limits(found: &[Arc<Segment>]) -> Vec<Option<u64>> {
     next.chain([None]).take(found.len()).collect()
 }
 
+/// Whether these bytes cannot be had, however often they are read.
+pub(in crate::store) fn is_lost(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof || failure(error) == Failure::Device
+}
+
 /// Reads one folder.
 pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) files: &'h Arc<OpenFiles>,
@@ -186,6 +193,8 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) rough: Cell<Option<u32>>,
     /// The number of bytes that were read.
     pub(in crate::store) bytes: Cell<u64>,
+    /// For reads that fail for a reason that may pass.
+    pub(in crate::store) patience: Patience,
 }
 
 /// A part of a segment, in memory.
@@ -212,14 +221,14 @@ impl HistoryReader<'_> {
         }
     }
 
-    /// Whether these bytes count as lost, and reading goes on.
+    /// Whether these bytes count as lost, and reading goes on. They were read patiently.
     pub(in crate::store) fn goes_on_without(&self, error: &io::Error) -> bool {
-        self.purpose != Purpose::Open && is_unreadable(error)
+        self.purpose != Purpose::Open && is_lost(error)
     }
 
     /// The files with the name of a segment, in the order of their numbers. Those that no log needs are leftovers.
     fn find(&self, history: &mut ReadHistory) -> Result<BTreeMap<u32, FoundFile>, Error> {
-        let names = self.files.folder.list().map_err(|error| self.explain(&error))?;
+        let names = self.patience.read(|| self.files.folder.list()).map_err(|error| self.explain(&error))?;
         let mut found = BTreeMap::new();
         let mut stores: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
         for name in &names {
@@ -250,9 +259,9 @@ impl HistoryReader<'_> {
     }
 
     fn open(&self, number: u32, name: &str) -> Result<FoundFile, Error> {
-        let file = self.files.folder.open(name).map_err(|error| self.explain(&error))?;
+        let file = self.patience.read(|| self.files.folder.open(name)).map_err(|error| self.explain(&error))?;
         let mut bytes = vec![0; index(SECTOR)];
-        match read_exact(&*file, &mut bytes, 0) {
+        match self.patience.read(|| read_exact(&*file, &mut bytes, 0)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Ok(FoundFile::Damaged(format!("{name} is empty")));
             }
@@ -363,7 +372,7 @@ impl HistoryReader<'_> {
                 self.damage(history, format!("{} is missing", name_of(missing)))?;
             }
             expected = number + 1;
-            let size = segment.file().and_then(|file| file.size()).map_err(|error| self.explain(&error))?;
+            let size = self.patience.read(|| segment.file()?.size()).map_err(|error| self.explain(&error))?;
             if size < segment.head.size {
                 self.damage(history, format!("{} has {size} of {} bytes", name_of(number), segment.head.size))?;
             }
@@ -379,8 +388,7 @@ impl HistoryReader<'_> {
         history: &mut ReadHistory,
         each: &mut dyn FnMut(SummaryRecord<'_>),
     ) -> Result<(), Error> {
-        let file = segment.file().map_err(|error| self.explain(&error))?;
-        let disk = file.allocated().map_err(|error| self.explain(&error))?;
+        let disk = self.patience.read(|| segment.file()?.allocated()).map_err(|error| self.explain(&error))?;
         let range = limit.map(|limit| (segment.head.first, limit));
         let summary = ReadSummary::of(&*self.files.folder, &segment.head, self.sums.take())
             .filter(|summary| Some((summary.head.first, summary.head.last)) == range);

@@ -11,17 +11,16 @@
 //! This module finds no damage.
 
 use std::io;
-use std::sync::Arc;
 
-use super::history::ReadSegment;
+use super::history::{ReadSegment, is_lost};
 use super::winners::{Winner, Winners};
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
-use crate::store::folder::{Folder, remove_if_there, write_all};
-use crate::store::format::{Fields, Space, is_sealed, seal};
+use crate::store::folder::{Folder, Patience, remove_if_there, write_all};
+use crate::store::format::{Fields, Space, index, is_sealed, seal};
 use crate::store::log::Log;
 use crate::store::record::{Body, Record, RecordBatch, record_bytes};
-use crate::store::segment::{BAD, NEW, StoredValue, number_of};
+use crate::store::segment::{BAD, NEW, number_of};
 use crate::store::summary::{read_file, summary_name};
 
 /// The bytes of a batch that a repair writes.
@@ -52,10 +51,11 @@ pub(in crate::store) fn copy_winners(
     let mut batch = RecordBatch::default();
     let mut bytes = 0;
     let first = log.first_segment();
+    let patience = Patience::default();
     for (space, key, winner) in winners.below(first) {
         bytes += record_bytes(key.len(), u64::from(winner.place.length));
         let is_set_aside = winner.place.is_set_aside();
-        let body = body_of(winner, old)?;
+        let body = body_of(winner, old, &patience, log)?;
         if body == Body::SetAside && !is_set_aside {
             lost.push(format!("the value of {}", key.escape_ascii()));
         }
@@ -74,15 +74,20 @@ pub(in crate::store) fn copy_winners(
     write(log, RecordBatch::default(), winners)
 }
 
-/// The body of a winner. An error that is no loss ends the repair, which can be repeated.
-fn body_of(winner: Winner, old: &[ReadSegment]) -> Result<Body, Error> {
+/// The body of a winner. If the device never returns its bytes, it is set aside: the old file is kept. Any other error
+/// ends the repair, which can be repeated.
+fn body_of(winner: Winner, old: &[ReadSegment], patience: &Patience, log: &Log) -> Result<Body, Error> {
     let Winner { place, body } = winner;
     if let Some(body) = body {
         return Ok(Body::Bytes(body));
     }
     let found = old.binary_search_by_key(&place.segment, |at| at.segment.head.number);
     let Some(at) = found.ok().and_then(|index| old.get(index)) else { return Ok(Body::SetAside) };
-    StoredValue { segment: Arc::clone(&at.segment), place }.read_body()
+    match patience.read(|| at.segment.read(u64::from(place.offset), index(u64::from(place.length)))) {
+        Ok(bytes) if !place.is_set_aside() && place.is_of(&bytes) => Ok(Body::Bytes(bytes.into())),
+        Err(error) if !is_lost(&error) => Err(log.explain(&error)),
+        Ok(_) | Err(_) => Ok(Body::SetAside),
+    }
 }
 
 fn write_note(folder: &dyn Folder, first: u32) -> io::Result<()> {

@@ -28,8 +28,12 @@ struct Content {
     until_failure: Option<usize>,
     commits: usize,
     syncs: usize,
-    /// Values that cannot be read.
+    /// Values that have changed.
     rotten: BTreeSet<TaskKey>,
+    /// Values that cannot be read at present.
+    unread: BTreeSet<TaskKey>,
+    /// Whether reads wait until this is taken back.
+    holds_reads: bool,
     /// Rotten values that a reader has found, until the owner is told.
     found: Vec<LostRecord>,
     adds_refused: Option<AddsRefused>,
@@ -79,6 +83,21 @@ impl FakeDisk {
     /// From now on the value of this task cannot be read.
     pub(crate) fn rot(&self, key: TaskKey) {
         self.lock().rotten.insert(key);
+    }
+
+    /// From now on the value of this task cannot be read, or it can again.
+    pub(crate) fn unread(&self, key: TaskKey, is_unread: bool) {
+        let unread = &mut self.lock().unread;
+        if is_unread {
+            unread.insert(key)
+        } else {
+            unread.remove(&key)
+        };
+    }
+
+    /// From now on reads take until this is taken back.
+    pub(crate) fn hold_reads(&self, is_held: bool) {
+        self.lock().holds_reads = is_held;
     }
 
     /// The values of these tasks are found lost.
@@ -305,12 +324,30 @@ struct FakeSnapshot(Arc<Records>, FakeDisk);
 
 impl StoreSnapshot for FakeSnapshot {
     fn get(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
+        while self.1.lock().holds_reads {
+            std::thread::yield_now();
+        }
         let mut content = self.1.lock();
+        if content.unread.contains(key) {
+            let (folder, segment, why) = (PathBuf::from("double"), "segment".to_owned(), "on purpose".to_owned());
+            return Err(Error::Unread { folder, segment, why });
+        }
         if content.rotten.contains(key) {
             content.found.push(LostRecord { space: Space::Values, key: *key });
             return Err(Error::SetAside { folder: PathBuf::from("double") });
         }
         Ok(self.0.get(&(Space::Values, key.to_vec())).cloned())
+    }
+
+    fn get_now(&self, key: &TaskKey) -> Option<Result<Option<Value>, Error>> {
+        let content = self.1.lock();
+        let is_on_disk = content.holds_reads || content.unread.contains(key) || content.rotten.contains(key);
+        drop(content);
+        (!is_on_disk).then(|| self.get(key))
+    }
+
+    fn bytes(&self, key: &TaskKey) -> usize {
+        self.0.get(&(Space::Values, key.to_vec())).map_or(0, |value| value.len())
     }
 
     fn damaged(&self, what: &str) -> Error {

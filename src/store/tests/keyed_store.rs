@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::choices::Chance;
 use super::simulated_disk::{Failures, SimulatedFolder};
-use crate::store::failure::errnos::{EACCES, EIO, EMFILE, EROFS};
+use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOMEM, EROFS};
 use crate::store::folder::Folder;
 use crate::store::segment::name_of;
 use crate::store::{
@@ -208,15 +208,15 @@ fn records_behind_a_table_that_cannot_be_read_are_lost_only_if_their_bytes_are()
         let of = |is: fn(&Body) -> bool| records.iter().filter(|record| is(&record.body)).count();
         (of(|body| matches!(body, Body::Bytes(_))), of(|body| *body == Body::SetAside))
     };
-    assert_eq!(kinds(&store.unreadable(&[ALL]).unwrap()), (41, 0), "meta is in memory, the others are read");
-    assert!(store.unreadable(&[]).unwrap().is_empty());
+    assert_eq!(kinds(&store.unreadable(&[ALL]).unwrap().0), (41, 0), "meta is in memory, the others are read");
+    assert!(store.unreadable(&[]).unwrap().0.is_empty());
     let segment = folder.contents(&name_of(1));
     let at = segment.windows(300).position(|run| run == [7; 300]).unwrap();
     assert!(folder.rot(&name_of(1), at));
-    let again = store.unreadable(&[ALL]).unwrap();
-    assert_eq!(kinds(&again), (40, 1));
+    let (again, lost) = store.unreadable(&[ALL]).unwrap();
+    assert_eq!((kinds(&again), lost.len()), ((40, 1), 1));
     assert_eq!(store.lost().unwrap(), [], "nothing was written, so nothing is lost yet");
-    let again = store.unreadable(&[ALL]).unwrap();
+    store.lost = lost;
     store.write(again).unwrap();
     let lost: Vec<_> = store.lost().unwrap().iter().map(|lost| (lost.space, lost.key)).collect();
     assert_eq!(lost, [(Space::Values, key(7))]);
@@ -232,46 +232,45 @@ fn an_error_that_says_nothing_of_the_bytes_sets_no_record_aside() {
             let read = store.unreadable(&[ALL]);
             let failures = folder.process_ends();
             match read {
-                // A device that fails once is asked again.
-                Ok(records) => assert!(
-                    (errno == EIO || failures.is_none()) && records.iter().all(|record| record.body != Body::SetAside),
+                Ok((records, _)) => assert!(
+                    failures.is_none() && records.iter().all(|record| record.body != Body::SetAside),
                     "{errno} at {at}"
                 ),
-                Err(Error::Descriptors { .. }) if errno == EMFILE => told += 1,
-                Err(Error::Denied { .. }) if errno == EACCES => told += 1,
+                Err(Error::Unread { .. }) => told += 1,
                 Err(error) => panic!("{errno} at {at}: {error:?}"),
             }
             assert_eq!(store.lost().unwrap(), [], "{errno} at {at}");
         }
     }
-    assert!(told >= 2 * 40, "{told}: each record takes a call");
+    assert!(told >= 3 * 40, "{told}: each record takes a call");
 }
 
+/// Three reads that failed within a millisecond took a task for ever, and one without a descriptor ended the server.
 #[test]
-fn a_store_that_cannot_read_its_oldest_segment_fails_and_loses_nothing() {
-    let (mut told, mut cleaned) = (0, 0);
-    for at in 1..300 {
+fn a_store_that_cannot_read_its_oldest_segment_goes_on_and_loses_nothing() {
+    let (mut paused, mut cleaned) = (0, 0);
+    for (at, errno) in (0..300).zip([EMFILE, EIO, ENOMEM].into_iter().cycle()) {
         let (folder, mut store) = simulated();
         // The table of one batch rots, and the store cleans the segment: it needs the bodies by themselves.
         let segment = folder.contents(&name_of(1));
         let body = segment.windows(300).position(|run| run == [7; 300]).unwrap();
         assert!(folder.rot(&name_of(1), body - 40));
-        folder.fail(Failures { at: Some(at), errno: EMFILE, lasting: true, power: false });
+        folder.fail_reads(at, u64::MAX, errno);
         let mut commit = |number: u64| {
             let mut batch = WriteBatch::new();
             batch.put(Space::Values, &key(100 + number % 2), &[200; 900]);
-            store.commit(batch, true)
+            store.commit(batch, true).unwrap();
+            store.watch().check().unwrap();
         };
-        let done = (0..40).try_for_each(&mut commit);
-        folder.process_ends();
-        let is_refused = store.watch().check().is_err();
-        match done {
-            Ok(()) => assert!(!is_refused, "{at}"),
-            Err(Error::Descriptors { .. }) => assert!(is_refused, "{at}"),
-            Err(error) => panic!("{at}: {error:?}"),
+        (0..40).for_each(&mut commit);
+        assert_eq!(store.lost().unwrap(), [], "{at}");
+        paused += u32::from(store.log.waits_for_reads());
+        if folder.reads_succeed() && at % 2 == 0 {
+            for _ in 0..100 {
+                store.work_idle().unwrap();
+            }
+            assert!(!folder.file_names().contains(&name_of(1)), "{at}: it cleans again");
         }
-        told += u32::from(is_refused);
-        assert_eq!(store.lost().unwrap_or_default(), [], "{at}");
         drop(store);
         // The table is right again, unless its segment is gone.
         cleaned += u32::from(!folder.rot(&name_of(1), body - 40));
@@ -284,7 +283,7 @@ fn a_store_that_cannot_read_its_oldest_segment_fails_and_loses_nothing() {
             assert!(value.len() == 300 && value.iter().all(|byte| usize::from(*byte) == number), "{at}: {number}");
         }
     }
-    assert!(told > 100 && cleaned > 10, "{told} failures, {cleaned} cleaned segments");
+    assert!(paused > 30 && cleaned > 100, "{paused} pauses, {cleaned} cleaned segments");
 }
 
 /// A health check said "an earlier write has failed", and not why, when the writer had found it out first.

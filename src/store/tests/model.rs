@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::choices::Chance;
+pub(in crate::store) use super::owner::Owner;
 use super::simulated_disk::{Failures, SimulatedFolder};
-use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOSPC};
-use crate::store::fault::{Fault, planted};
+use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOMEM, ENOSPC};
+use crate::store::fault::Fault;
 use crate::store::segment::name_of;
 use crate::store::*;
 
@@ -27,99 +28,6 @@ const ERRNOS: [i32; 4] = [EIO, ENOSPC, EMFILE, EACCES];
 
 pub(in crate::store) type RecordKey = (Space, Vec<u8>);
 pub(in crate::store) type State = BTreeMap<RecordKey, Vec<u8>>;
-
-/// The owner of the records: it knows where the last one of each key is.
-pub(in crate::store) struct Owner {
-    pub(in crate::store) log: Log,
-    pub(in crate::store) places: BTreeMap<RecordKey, Place>,
-    /// The small records, in memory.
-    pub(in crate::store) known: BTreeMap<RecordKey, Value>,
-    /// Values that readers hold, with their keys and bodies.
-    pub(in crate::store) held: Vec<(StoredValue, RecordKey, Vec<u8>)>,
-    /// Batches of copies that had to be written alone.
-    pub(in crate::store) apart: u32,
-}
-
-impl Owner {
-    pub(in crate::store) fn new(log: Log) -> Self {
-        Self { log, places: BTreeMap::new(), known: BTreeMap::new(), held: Vec::new(), apart: 0 }
-    }
-
-    /// Writes copies and then records, in one batch.
-    pub(in crate::store) fn commit(&mut self, batch: RecordBatch, idle: bool, drops: bool) -> Result<(), Error> {
-        let (places, known) = (&self.places, &self.known);
-        let mut is_live = |space, key: &[u8], place| {
-            let key = (space, key.to_vec());
-            match known.get(&key) {
-                _ if places.get(&key) != Some(&place) => Liveness::Dead,
-                Some(body) => Liveness::Known(body.clone()),
-                None => Liveness::Live,
-            }
-        };
-        if drops {
-            // Copies that are not written are returned again.
-            self.log.copies(&batch, &mut is_live)?;
-        }
-        let is_live = &mut is_live;
-        let copies = if idle { self.log.idle_copies(is_live)? } else { self.log.copies(&batch, is_live)? };
-        let mut all = copies.batch;
-        for range in copies.unreadable {
-            for ((space, key), place) in self.places.iter().filter(|(_, place)| range.contains(**place)) {
-                let body = match self.log.value(*place).expect("it is in use").read() {
-                    Ok(body) => Body::Bytes(body),
-                    Err(Error::Rotten { .. } | Error::SetAside { .. }) => Body::SetAside,
-                    Err(error) => return Err(error),
-                };
-                all.records.push(Record { space: *space, key: key[..].into(), body });
-            }
-        }
-        if copies.is_apart {
-            self.apart += 1;
-            self.write(std::mem::take(&mut all))?;
-        }
-        match planted(Fault::CopyBehind) {
-            true => all.records = batch.records.into_iter().chain(all.records).collect(),
-            false => all.records.extend(batch.records),
-        }
-        self.write(all)
-    }
-
-    fn write(&mut self, batch: RecordBatch) -> Result<(), Error> {
-        let new = self.log.append(&batch)?;
-        for (Record { space, key, body }, place) in batch.records.into_iter().zip(new) {
-            let at = (space, key.to_vec());
-            match body {
-                Body::Bytes(body) if space == Space::Tasks => drop(self.known.insert(at.clone(), body)),
-                Body::Bytes(_) | Body::Removed | Body::SetAside => drop(self.known.remove(&at)),
-            }
-            let old = match place {
-                Some(place) => self.places.insert(at, place),
-                None => self.places.remove(&at),
-            };
-            if let Some(old) = old {
-                self.log.replaced(old, key.len());
-            }
-        }
-        let retired: u64 = self.log.retired.iter().map(|retired| retired.disk).sum();
-        assert!(self.log.segments.are_summed() && retired == self.log.retired_disk);
-        let listed: Vec<_> = self.log.set_aside().map(|(space, key)| (space, key.to_vec())).collect();
-        let placed = self.places.iter().filter(|(_, place)| place.is_set_aside()).map(|(key, _)| key.clone());
-        assert_eq!(listed, placed.collect::<Vec<_>>(), "what is set aside is listed");
-        Ok(())
-    }
-
-    /// Gives back all space that idling gives back.
-    pub(in crate::store) fn shrink(&mut self) -> Result<(), Error> {
-        for _ in 0..10_000 {
-            if !self.log.may_shrink() {
-                return Ok(());
-            }
-            self.commit(RecordBatch::default(), true, false)?;
-            self.log.sync()?;
-        }
-        panic!("an idle log never comes to rest: {:?}", self.log.metrics());
-    }
-}
 
 pub(in crate::store) struct History {
     pub(in crate::store) seed: u64,
@@ -349,6 +257,7 @@ impl History {
                     return self.commit(owner, RecordBatch { records: vec![record], cleaned: None }, false);
                 }
             }
+            Err(error) if error.may_pass() => {}
             Err(error) => return Err(error),
         }
         Ok(())
@@ -399,6 +308,10 @@ impl History {
             if limited {
                 self.folder.limit(self.folder.bytes() + self.chance.below(10) * self.config.segment_bytes);
             }
+            if self.chance.one_in(4) {
+                let errno = [EIO, EMFILE, ENOMEM][self.chance.below(3) as usize];
+                self.folder.fail_reads(self.chance.below(60), 1 + self.chance.below(60), errno);
+            }
             let failed = match self.open() {
                 Ok(mut owner) => {
                     openings += 1;
@@ -409,7 +322,9 @@ impl History {
             };
             let failures = self.folder.process_ends();
             self.folder.limit(u64::MAX);
-            self.judge(failed, failures, limited);
+            // An opening ends if a read fails again and again, and can be repeated.
+            let unread = self.folder.reads_succeed() && failed.as_ref().is_some_and(is_of_a_read);
+            self.judge(failed.filter(|_| !unread), failures, limited);
             if failures.is_some_and(|failures| failures.power) || self.chance.one_in(2) {
                 self.folder.power_failure();
             }
@@ -439,9 +354,16 @@ impl History {
     }
 }
 
+/// Whether the log names an error of a read so.
+fn is_of_a_read(error: &Error) -> bool {
+    matches!(error, Error::Device { .. } | Error::Descriptors { .. } | Error::Unread { .. } | Error::Failed { .. })
+}
+
 /// Whether the log names this error number so.
 fn is_of(error: &Error, errno: i32) -> bool {
     match error {
+        // A value that a test reads by itself.
+        Error::Unread { .. } => true,
         Error::Device { .. } => errno == EIO,
         Error::Full { .. } => errno == ENOSPC,
         Error::Descriptors { .. } => errno == EMFILE,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::choices::Chance;
 use super::model::{Found, History, State, find_planted, histories, read_all};
 use super::simulated_disk::{Failures, SimulatedFolder};
-use crate::store::failure::errnos::EACCES;
+use crate::store::failure::errnos::{EACCES, EIO, EMFILE};
 use crate::store::fault::Fault;
 use crate::store::format::SECTOR;
 use crate::store::opening::MARK_JUMPS;
@@ -115,7 +115,11 @@ fn repair(history: &History, folder: &SimulatedFolder, chance: &mut Chance) {
         folder.process_ends();
         folder.power_failure();
     }
-    let (state, _, _) = open_once(history, folder, true).expect("a repair");
+    folder.fail_reads(chance.below(200), 1 + chance.below(6), [EIO, EMFILE][chance.below(2) as usize]);
+    let mut opened = history.open_folder(folder, true).expect("a repair");
+    folder.reads_succeed();
+    let (state, _) = read_all(&mut opened).expect("all can be read");
+    drop(opened);
     assert!(state == repaired, "seed {seed}: the interrupted repair has another state");
     let (state, _, mark) = open_once(history, folder, false).expect("an opening");
     assert!(state == repaired, "seed {seed}: the repaired log has another state");

@@ -10,8 +10,11 @@
 
 #![allow(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a test that fails should say where")]
 
+mod file;
+
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +22,6 @@ use crate::lock::Mutex;
 
 use super::choices::Chance;
 use super::simulated_pages::FileState;
-use crate::store::failure::errnos::ENOSPC;
 use crate::store::folder::{DiskSpace, Folder, LogFile};
 
 #[derive(Clone, Debug)]
@@ -64,6 +66,9 @@ struct World {
     steps: Vec<NameStep>,
     failures: Failures,
     calls: u64,
+    /// The reads that fail, counted from the first one ever, and the number of their error.
+    unread: (Range<u64>, i32),
+    reads: u64,
     space: u64,
     /// Whether a file can have names in two folders.
     links: bool,
@@ -93,6 +98,16 @@ impl World {
             return Err(io::Error::from_raw_os_error(self.failures.errno));
         }
         Ok(())
+    }
+
+    /// A call that reads: for a time it may fail when no other call does.
+    fn read(&mut self) -> io::Result<()> {
+        self.reads += 1;
+        let (unread, errno) = &self.unread;
+        if unread.contains(&self.reads) {
+            return Err(io::Error::from_raw_os_error(*errno));
+        }
+        self.call()
     }
 
     /// A call that changes something. If it fails because the power does, its effect may come, and the error after it.
@@ -144,6 +159,8 @@ impl SimulatedFolder {
             steps: Vec::new(),
             failures: Failures::default(),
             calls: 0,
+            unread: (0..0, 0),
+            reads: 0,
             space: u64::MAX,
             links: true,
         })
@@ -172,6 +189,20 @@ impl SimulatedFolder {
         let mut world = self.world.lock();
         failures.at = failures.at.map(|at| at + world.calls);
         world.failures = failures;
+    }
+
+    /// Lets this many reads fail, after some others. Nothing else fails with them.
+    pub(in crate::store) fn fail_reads(&self, after: u64, count: u64, errno: i32) {
+        let mut world = self.world.lock();
+        let first = world.reads + 1 + after;
+        world.unread = (first..first.saturating_add(count), errno);
+    }
+
+    /// No read fails any more. Returns whether one has failed.
+    pub(in crate::store) fn reads_succeed(&self) -> bool {
+        let mut world = self.world.lock();
+        let (unread, _) = std::mem::take(&mut world.unread);
+        !unread.is_empty() && world.reads >= unread.start
     }
 
     /// The bytes of all files.
@@ -206,6 +237,8 @@ impl SimulatedFolder {
             steps: Vec::new(),
             failures: Failures::default(),
             calls: 0,
+            unread: (0..0, 0),
+            reads: 0,
             space: u64::MAX,
             links: world.links,
         });
@@ -323,7 +356,7 @@ impl Folder for SimulatedFolder {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let mut world = self.world.lock();
-        world.call()?;
+        world.read()?;
         let file = *world.names.get(&self.name(name)).ok_or(ErrorKind::NotFound)?;
         Ok(World::open(&self.world, &mut world, file))
     }
@@ -390,98 +423,4 @@ impl Folder for SimulatedFolder {
         nonce[8..].copy_from_slice(&low.to_le_bytes());
         Ok(nonce)
     }
-}
-
-impl LogFile for SimulatedFile {
-    fn size(&self) -> io::Result<u64> {
-        let mut world = self.world.lock();
-        world.call()?;
-        Ok(world.files[self.file].now.len() as u64)
-    }
-
-    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
-        let mut world = self.world.lock();
-        world.call()?;
-        let rest = world.files[self.file].readable(at as usize, bytes.len())?;
-        let count = rest.len();
-        bytes[..count].copy_from_slice(&rest[..count]);
-        Ok(count)
-    }
-
-    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
-        let mut world = self.world.lock();
-        let failed = world.call().err();
-        let is_short = bytes.len() > 1 && (failed.is_some() || world.chance.one_in(20));
-        let count = if is_short { 1 + world.chance.below(bytes.len() as u64 - 1) as usize } else { bytes.len() };
-        let at = at as usize;
-        let grows = (at + count).saturating_sub(world.files[self.file].now.len()) as u64;
-        if grows > 0 && world.bytes() + grows > world.space {
-            return Err(failed.unwrap_or_else(|| io::Error::from_raw_os_error(ENOSPC)));
-        }
-        // A part of the failing write may have come. Later calls have no effect.
-        let failed = match failed {
-            Some(error) if world.failures.at != Some(world.calls) || world.chance.one_in(2) => return Err(error),
-            failed => failed,
-        };
-        let file = &mut world.files[self.file];
-        let in_hole = file.holes.iter().any(|(from, to)| at < *to && *from < at + count);
-        assert!(!in_hole, "nothing is written into a hole");
-        if file.now.len() < at + count {
-            file.now.resize(at + count, 0);
-        }
-        file.now[at..at + count].copy_from_slice(&bytes[..count]);
-        file.unsynced.push((at, at + count));
-        failed.map_or(Ok(count), Err)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let mut world = self.world.lock();
-        let called = world.call();
-        let World { files, chance, sector, failures, .. } = &mut *world;
-        let file = &mut files[self.file];
-        if called.is_err() {
-            // The power failure decides what is kept, if it is one. Otherwise the pages read well, and the system does
-            // not write them again.
-            if !failures.power {
-                file.resize_perhaps(chance);
-                file.write_some(chance, *sector);
-            }
-            return called;
-        }
-        let FileState { now, durable, unsynced, .. } = file;
-        durable.resize(now.len(), 0);
-        for (from, to) in unsynced.drain(..) {
-            durable[from..to].copy_from_slice(&now[from..to]);
-        }
-        Ok(())
-    }
-
-    fn set_size(&self, bytes: u64) -> io::Result<()> {
-        let mut world = self.world.lock();
-        world.change(|world| world.files[self.file].now.resize(bytes as usize, 0))
-    }
-
-    fn allocated(&self) -> io::Result<u64> {
-        let mut world = self.world.lock();
-        world.call()?;
-        Ok(world.files[self.file].allocated())
-    }
-
-    fn punch(&self, from: u64, length: u64) -> io::Result<()> {
-        let mut world = self.world.lock();
-        // A file system gives blocks to other files only when it is durable that they are free.
-        let is_durable = world.chance.one_in(2) || world.space < u64::MAX;
-        world.change(|world| {
-            let file = &mut world.files[self.file];
-            let hole = (from as usize, (from + length) as usize);
-            file.now[hole.0..hole.1].fill(0);
-            file.holes.push(hole);
-            if is_durable {
-                file.durable[hole.0..hole.1].fill(0);
-                file.durable_holes.push(hole);
-            }
-        })
-    }
-
-    fn start_write_back(&self, _from: u64, _length: u64) {}
 }

@@ -1,4 +1,4 @@
-//! Records that the store has lost.
+//! Records that the store has lost, and tasks whose values cannot be read at present.
 //!
 //! ```text
 //! records ─► one pass over the tasks of each queue that has some ─► their indices ─► dropped, or stored again
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::store::{LostRecord, Space};
-use crate::tasks::queue::TaskIndex;
+use crate::tasks::queue::{LeaseTimer, TaskIndex};
 use crate::tasks::record::task_of_key;
 
 impl Engine {
@@ -35,6 +35,24 @@ impl Engine {
             self.lose_one(lost.space, queue_index, (number, index(queue_index, number)))
         };
         lost.iter().filter_map(tell).collect()
+    }
+
+    /// Ends a lease whose value could not be read. If it has ended meanwhile, nothing changes.
+    pub(super) fn set_unread(&mut self, queue_index: usize, lease: (&[u8], u64)) {
+        let (queue, wheel) = self.queue_and_wheel(queue_index);
+        let _ended = queue.set_unread(lease, wheel);
+    }
+
+    /// Takes the pauses of tasks that could not be read out of what is due, and ends them.
+    pub(super) fn end_pauses(&mut self, due: &mut Vec<LeaseTimer>) {
+        let is_unread = |timer: &mut LeaseTimer| self.entry(timer.queue as usize).queue.is_unread(timer.task_index);
+        let unread: Vec<LeaseTimer> = due.extract_if(.., is_unread).collect();
+        // All of them are ready before any is leased: no order among them is needed.
+        for LeaseTimer { queue, task_index } in &unread {
+            self.mark(*queue as usize);
+            self.entry_mut(*queue as usize).queue.expire(*task_index);
+        }
+        unread.iter().for_each(|timer| self.grant(timer.queue as usize));
     }
 
     fn lose_one(

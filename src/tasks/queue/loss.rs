@@ -1,7 +1,9 @@
-//! Tasks whose value or record is lost, and records that do not fit to each other after a repair.
+//! Tasks whose value or record is lost, or cannot be read at present, and records that do not fit to each other after a
+//! repair.
 //!
 //! ```text
 //! Ready ─► the value is lost ─► Dropped          Leased ─► the value is lost ─► not leased any more ─► Dropped
+//! Leased ─► the value cannot be read ─► Unread for a pause: 1 s, 2 s, 4 s … 60 s ─► Ready, in its old position
 //! ```
 //! A new value (Update, or the holder's) ends the loss. A task that is dropped for it stays dropped, as all others.
 //!
@@ -11,9 +13,15 @@ use std::collections::HashMap;
 
 use super::super::order::Position;
 use super::super::record::TaskRecord;
-use super::task::TaskState;
-use super::{TaskIndex, TaskQueue};
+use super::task::{Task, TaskState};
+use super::{LeaseTimer, TaskIndex, TaskQueue};
+use crate::limits::{UNREAD_PAUSE, UNREAD_PAUSE_MAX};
 use crate::store::Value;
+use crate::wheel::Wheel;
+
+/// How often a pause doubles at most. It has reached its bound by then.
+const PAUSE_DOUBLED_MAX: u8 = 16;
+const _: () = assert!(UNREAD_PAUSE << PAUSE_DOUBLED_MAX >= UNREAD_PAUSE_MAX);
 
 impl TaskQueue {
     /// Gives a task a new value.
@@ -39,6 +47,41 @@ impl TaskQueue {
             self.touch(task_index);
         }
         Some(&self.task(task_index).key)
+    }
+
+    /// Ends a lease whose value could not be read, and keeps the task out of the order for a pause. If the value is lost,
+    /// the task is dropped. False: this lease is not held.
+    pub(in super::super) fn set_unread(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<LeaseTimer>) -> bool {
+        let Some(task_index) = self.release(key, token, wheel) else { return false };
+        let (now, number) = (self.now, self.number);
+        let task = self.task_mut(task_index);
+        let position = task.position;
+        if task.is_lost {
+            self.make_ready(task_index, position);
+        } else {
+            let pause = (UNREAD_PAUSE << task.unread.min(PAUSE_DOUBLED_MAX)).min(UNREAD_PAUSE_MAX);
+            task.unread = task.unread.saturating_add(1);
+            let timer = wheel.arm(now.saturating_add(pause), LeaseTimer { queue: number, task_index });
+            task.state = TaskState::Unread(timer);
+            self.counts.unread += 1;
+        }
+        self.touch(task_index);
+        true
+    }
+
+    /// Whether the value of this task could not be read, and its pause is not over.
+    pub(in super::super) fn is_unread(&self, task_index: TaskIndex) -> bool {
+        matches!(self.task(task_index).state, TaskState::Unread(_))
+    }
+
+    /// The pause of a task is over: it is ready, or dropped if its value was lost meanwhile.
+    pub(super) fn end_pause(&mut self, task_index: TaskIndex) {
+        let &Task { position, is_lost, .. } = self.task(task_index);
+        self.counts.unread -= 1;
+        self.make_ready(task_index, position);
+        if is_lost {
+            self.touch(task_index);
+        }
     }
 
     /// The record of a task is lost in the store: the next batch stores it again. Returns its key.

@@ -113,8 +113,8 @@ mod tests {
     fn task(number: u64) -> Task {
         let position = Position { priority: 0, entered: number };
         let state = TaskState::Dropped;
-        let (touched, is_lost) = (false, false);
-        Task { number, key: Box::default(), position, boost: 0, since: 0, state, touched, is_lost }
+        let (touched, is_lost, unread) = (false, false, 0);
+        Task { number, key: Box::default(), position, boost: 0, since: 0, state, touched, is_lost, unread }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) struct Lease {
 pub(super) enum TaskState {
     Ready,
     Leased(Lease),
+    /// Its value could not be read. It becomes ready again when the timer is due, and is stored as ready.
+    Unread(TimerId),
     Dropped,
 }
 
@@ -38,6 +40,8 @@ pub(super) struct Task {
     pub(super) touched: bool,
     /// Whether its value is lost. It is dropped as soon as it is ready.
     pub(super) is_lost: bool,
+    /// How often in a row its value could not be read.
+    pub(super) unread: u8,
 }
 
 impl Task {
@@ -47,7 +51,7 @@ impl Task {
             boost: self.boost,
             since: self.since,
             state: match self.state {
-                TaskState::Ready => StateRecord::Ready,
+                TaskState::Ready | TaskState::Unread(_) => StateRecord::Ready,
                 TaskState::Leased(Lease { token, deadline, .. }) => {
                     StateRecord::Leased(LeaseRecord { token, deadline })
                 }

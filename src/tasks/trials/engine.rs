@@ -130,3 +130,76 @@ fn a_request_counts_with_its_key_its_value_and_its_tickets() {
     assert_eq!(Request::Add { key, value, end: QueueEnd::Tail }.bytes(), none + 8);
     assert_eq!(Request::Withdraw { tickets: vec![7; 10] }.bytes(), none + 80);
 }
+
+/// A worker beside a place that the device does not return.
+#[test]
+fn a_task_that_cannot_be_read_gives_way_to_the_next_one_for_a_pause() {
+    let (mut engine, queue) = engine(100);
+    let add = |key: &[u8]| Request::Add { key: key.into(), value: Value::from(&b"v"[..]), end: QueueEnd::Tail };
+    let leased = |outcomes: Vec<Outcome>| {
+        outcomes.into_iter().find_map(|outcome| outcome.lease().map(|(token, key)| (token, key.to_vec())))
+    };
+    apply(&mut engine, &queue, add(b"a"));
+    apply(&mut engine, &queue, add(b"b"));
+    let next = |token, key: &[u8], wait| Request::LeaseNext { token, key: key.into(), timeout: 1_000_000, wait };
+    let (token, key) = leased(apply(&mut engine, &queue, poll(1_000_000))).unwrap();
+    assert_eq!(key, b"a");
+    let (_, key) = leased(apply(&mut engine, &queue, next(token, b"a", false))).unwrap();
+    assert_eq!(key, b"b", "the same request has the next one");
+    let mut now = 0;
+    // Nothing else is ready: a poll finds no task, and the pause of the first one doubles.
+    for pause in [1, 2, 4, 8, 16, 32, 60, 60].map(|seconds| seconds * 1_000) {
+        let count = |engine: &mut Engine| apply(engine, &queue, Request::Count)[0].counted();
+        assert_eq!(apply(&mut engine, &queue, Request::CountAll)[0].counted(), 2);
+        assert_eq!((engine.expire(now + pause - 1), count(&mut engine)), (Progress::Done, 0), "{pause}");
+        assert_eq!((engine.expire(now + pause), count(&mut engine)), (Progress::Done, 1), "{pause}");
+        now += pause;
+        let (token, key) = leased(apply(&mut engine, &queue, poll(1_000_000))).unwrap();
+        assert_eq!(key, b"a", "in its old position");
+        assert_eq!(apply(&mut engine, &queue, next(token, b"a", false)), [Outcome::Refused]);
+    }
+}
+
+#[test]
+fn a_request_whose_task_cannot_be_read_waits_before_those_that_came_later() {
+    let (mut engine, queue) = engine(100);
+    let push = || Request::Push { value: Value::from(&b"v"[..]) };
+    apply(&mut engine, &queue, push());
+    let lease = |timeout, wait| Request::Lease { timeout, wait };
+    let (token, key) = apply(&mut engine, &queue, lease(50, true))
+        .iter()
+        .find_map(|outcome| outcome.lease().map(|(token, key)| (token, Box::from(key))))
+        .unwrap();
+    let mut submit = |number, request| {
+        let ticket = Ticket { sink: 0, number };
+        engine.apply(Submission { queue: queue.clone(), ticket, request }, &mut NoStore);
+        let answers = engine.drain().answers;
+        answers.iter().filter(|(_, outcome)| outcome.lease().is_some()).map(|(to, _)| to.number).collect::<Vec<_>>()
+    };
+    assert_eq!(submit(7, lease(50, true)), [0; 0], "a later one waits");
+    assert_eq!(submit(1, Request::LeaseNext { token, key, timeout: 50, wait: true }), [0; 0]);
+    assert_eq!(submit(8, push()), [1]);
+    assert_eq!(submit(9, push()), [7]);
+}
+
+#[test]
+fn a_task_that_cannot_be_read_is_removed_updated_and_lost_as_any_other() {
+    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Fifo, 1, (0, 0)), Wheel::new(0));
+    let value = || Value::from(&b"v"[..]);
+    for key in [b"a", b"b", b"c"] {
+        queue.add(key, value(), QueueEnd::Tail).unwrap();
+        queue.lease(1, 1_000_000, &mut wheel).unwrap();
+        assert!(queue.set_unread((key, 1), &mut wheel), "{key:?}");
+        assert!(!queue.set_unread((key, 1), &mut wheel), "it is not leased");
+    }
+    assert_eq!((queue.counts().unread, queue.counts().ready), (3, 0));
+    assert!(queue.remove(b"a", &mut wheel));
+    assert!(queue.update(b"b", value()));
+    queue.drain(|_| ());
+    let mut numbers = std::collections::HashMap::from([(3, None)]);
+    queue.find_numbers(&mut numbers);
+    assert_eq!(queue.lose_value(numbers[&3].unwrap()), Some(&b"c"[..]));
+    let _done = wheel.advance(1_000, 10, |_, _, timer| queue.expire(timer.task_index));
+    let counts = queue.counts();
+    assert_eq!((counts.unread, counts.ready, counts.dropped, wheel.is_empty()), (0, 1, 1, true));
+}

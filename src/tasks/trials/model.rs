@@ -14,6 +14,7 @@ use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};
 enum ModelState {
     Ready,
     Leased { token: u64, deadline: u64 },
+    Unread { until: u64 },
     Dropped,
 }
 
@@ -24,6 +25,8 @@ struct ModelTask {
     entered: u64,
     boost: u32,
     state: ModelState,
+    /// How often in a row its value could not be read.
+    unread: u32,
 }
 
 /// The queue as `spiderq/PROTOCOL.md` describes it, without regard to speed.
@@ -73,6 +76,12 @@ impl ModelQueue {
 
     fn run_out(&mut self, now: u64, expected: &mut Vec<(u64, ReadAnswer)>, tokens: &mut impl FnMut() -> u64) {
         self.now = now;
+        for task in self.tasks.values_mut() {
+            if matches!(task.state, ModelState::Unread { until } if until <= now) {
+                task.state = ModelState::Ready;
+            }
+        }
+        self.grant(expected, tokens);
         loop {
             let due = self.tasks.iter().filter_map(|(key, task)| match task.state {
                 ModelState::Leased { token, deadline } if deadline <= now => Some((deadline, token, key.clone())),
@@ -103,7 +112,7 @@ impl ModelQueue {
         let front = self.next().and_then(|next| self.tasks.get(&next)).map_or(0, |task| task.priority);
         let (order, serial) = (self.order, self.serial);
         let Some(task) = self.holder(key, token) else { return false };
-        task.value = value;
+        (task.value, task.unread) = (value, 0);
         if how == Settlement::Drop {
             task.state = ModelState::Dropped;
             return true;
@@ -127,11 +136,29 @@ impl ModelQueue {
     fn extend(&mut self, key: &[u8], token: u64, timeout: u64) -> bool {
         let deadline = self.now.saturating_add(timeout);
         let Some(task) = self.holder(key, token) else { return false };
-        task.state = ModelState::Leased { token, deadline };
+        (task.state, task.unread) =
+            (ModelState::Leased { token, deadline }, if timeout == 0 { task.unread } else { 0 });
         if timeout == 0 {
             self.come_back(key);
         }
         true
+    }
+
+    fn set_unread(&mut self, key: &[u8], token: u64) {
+        let now = self.now;
+        if let Some(task) = self.holder(key, token) {
+            task.state = ModelState::Unread { until: now + (1_000 << task.unread).min(60_000) };
+            task.unread += 1;
+        }
+    }
+
+    /// Leases a task to a request that waits before the others.
+    fn lease_next(&mut self, ticket: u64, lease: &Request, tokens: &mut impl FnMut() -> u64) -> Option<ReadAnswer> {
+        let waited = self.waiters.len();
+        let answer = self.apply(ticket, lease, tokens);
+        let waits = self.waiters.len() - waited;
+        self.waiters.rotate_right(waits);
+        answer
     }
 
     /// The immediate answer. `None` if the request waits.
@@ -151,6 +178,7 @@ impl ModelQueue {
                     entered: self.serial,
                     boost: 0,
                     state: ModelState::Ready,
+                    unread: 0,
                 };
                 self.tasks.insert(key.to_vec(), task);
                 Some(ReadAnswer::Plain(Outcome::Added(0)))
@@ -168,6 +196,10 @@ impl ModelQueue {
                     return None;
                 }
                 Some(ReadAnswer::Plain(Outcome::Refused))
+            }
+            Request::LeaseNext { token, key, timeout, wait } => {
+                self.set_unread(key, *token);
+                self.lease_next(ticket, &Request::Lease { timeout: *timeout, wait: *wait }, tokens)
             }
             Request::Settle { token, key, value, how } => {
                 let value = value.as_ref().unwrap().to_vec();
@@ -209,6 +241,7 @@ enum ModelRequest {
     Settle(usize, Settlement, u8),
     Extend(usize, u64),
     Undo(usize),
+    LeaseNext(usize, u64, bool),
 }
 
 #[derive(Clone, Debug)]
@@ -239,6 +272,8 @@ fn input() -> impl Strategy<Value = ModelRequest> {
         3 => (0_usize..4, how, any::<u8>()).prop_map(|(lease, how, value)| ModelRequest::Settle(lease, how, value)),
         2 => (0_usize..4, timeout()).prop_map(|(lease, timeout)| ModelRequest::Extend(lease, timeout)),
         1 => (0_usize..4).prop_map(ModelRequest::Undo),
+        1 => (0_usize..4, timeout(), any::<bool>())
+            .prop_map(|(lease, timeout, wait)| ModelRequest::LeaseNext(lease, timeout, wait)),
         1 => Just(ModelRequest::Just(Request::Count)),
         1 => key().prop_map(|key| ModelRequest::Just(Request::Look { key })),
         1 => key().prop_map(|key| ModelRequest::Just(Request::Has { key })),
@@ -252,6 +287,7 @@ fn operation() -> impl Strategy<Value = ModelOperation> {
     prop_oneof![
         8 => vec(input(), 1..6).prop_map(ModelOperation::Commit),
         3 => (0_u64..40).prop_map(ModelOperation::Wait),
+        1 => (0_u64..5_000).prop_map(ModelOperation::Wait),
         1 => Just(ModelOperation::Crash),
     ]
 }
@@ -275,6 +311,10 @@ fn meant(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
         ModelRequest::Undo(ago) => {
             let (token, key) = lease(*ago);
             Request::Undo { token, key: key.into() }
+        }
+        ModelRequest::LeaseNext(ago, timeout, wait) => {
+            let (token, key) = lease(*ago);
+            Request::LeaseNext { token, key: key.into(), timeout: *timeout, wait: *wait }
         }
     }
 }
@@ -304,6 +344,12 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
                 real.store.crash(0);
                 real = RealQueues::open(real.store, order, Policy::Always, now);
                 plain.waiters.clear();
+                for task in plain.tasks.values_mut() {
+                    task.unread = 0;
+                    if matches!(task.state, ModelState::Unread { .. }) {
+                        task.state = ModelState::Ready;
+                    }
+                }
                 &[]
             }
         };

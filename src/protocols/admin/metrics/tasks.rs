@@ -29,6 +29,7 @@ fn store(to: &mut FamilyWriter<'_>, store: &StoreLine) -> Result {
         store.reserved_bytes,
     )?;
     to.gauge(family("spindle_store_set_aside", "Records whose bytes are lost."), store.set_aside)?;
+    to.counter(family("spindle_store_unread", "Reads of the cleaner that failed and are repeated."), store.unread)?;
     to.counter(family("spindle_store_batches", "Batches written to the log."), store.batches)?;
     to.counter(family("spindle_store_written", "Bytes of batches written to the log.").bytes(), store.batch_bytes)?;
     to.counter(family("spindle_store_copied", "Bytes that cleaning has copied.").bytes(), store.copied_bytes)?;
@@ -43,6 +44,8 @@ fn families(to: &mut FamilyWriter<'_>, families: &[TaskFamilyLine]) -> Result {
     to.gauges(family("spindle_queue_family_queues", "Queues of a family."), &gauges(|f| f.queues))?;
     to.gauges(family("spindle_queue_family_ready", "Ready tasks of a family."), &gauges(|f| f.ready))?;
     to.gauges(family("spindle_queue_family_leased", "Leased tasks of a family."), &gauges(|f| f.leased))?;
+    let unread = gauges(|f| f.unread);
+    to.gauges(family("spindle_queue_family_unread", "Tasks of a family whose values cannot be read."), &unread)?;
     let ended: Vec<(Labels<'_>, u64)> =
         labels.iter().zip(families).map(|(labels, family)| (&labels[..], family.ran_out)).collect();
     to.counters(family("spindle_queue_family_expired_leases", "Leases of a family that have run out."), &ended)
@@ -57,6 +60,8 @@ fn queues(to: &mut FamilyWriter<'_>, queues: &[TaskQueueLine]) -> Result {
     to.gauges(family("spindle_queue_ready", "Ready tasks of a queue."), &gauges(|queue| queue.ready))?;
     to.gauges(family("spindle_queue_leased", "Leased tasks of a queue."), &gauges(|queue| queue.leased))?;
     to.gauges(family("spindle_queue_dropped", "Dropped tasks of a queue."), &gauges(|queue| queue.dropped))?;
+    let unread = gauges(|queue| queue.unread);
+    to.gauges(family("spindle_queue_unread", "Tasks that wait until their values can be read."), &unread)?;
     to.gauges(
         family("spindle_queue_waiting_requests", "Requests that wait for a task."),
         &gauges(|queue| queue.waiting),

@@ -26,6 +26,7 @@ pub(crate) struct TaskFamilyLine {
     pub(crate) queues: u64,
     pub(crate) ready: u64,
     pub(crate) leased: u64,
+    pub(crate) unread: u64,
     pub(crate) ran_out: u64,
 }
 
@@ -37,6 +38,7 @@ impl TaskFamilyLine {
             queues: family.queues(),
             ready: counts.ready,
             leased: counts.leased,
+            unread: counts.unread,
             ran_out: counts.ran_out,
         }
     }
@@ -48,6 +50,7 @@ pub(crate) struct TaskQueueLine {
     pub(crate) ready: u64,
     pub(crate) leased: u64,
     pub(crate) dropped: u64,
+    pub(crate) unread: u64,
     pub(crate) ran_out: u64,
     pub(crate) waiting: u64,
     pub(crate) oldest_ready_seconds: Option<f64>,
@@ -63,6 +66,7 @@ impl TasksSection {
                 ready: counts.ready,
                 leased: counts.leased,
                 dropped: counts.dropped,
+                unread: counts.unread,
                 ran_out: counts.ran_out,
                 waiting: queue.waiting(),
                 oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),

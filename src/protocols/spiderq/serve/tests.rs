@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::protocols::native::tests::{introduction, message};
 use crate::protocols::spiderq::handle::Access;
 use crate::protocols::spiderq::wire::{AddMode, LendMode, Request};
 use crate::store::tests::fake_disk::FakeDisk;
+use crate::tasks::task_key;
 use crate::tasks::{self, LeaseOrder, Policy, ReplySink, Submission, Ticket};
 use crate::zmtp::SocketType;
 
@@ -41,7 +42,11 @@ struct Rig {
 
 impl Rig {
     fn start() -> Self {
-        let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
+        Self::start_on(&FakeDisk::new())
+    }
+
+    fn start_on(disk: &FakeDisk) -> Self {
+        let (tasks, mut committer) = tasks::open(Box::new(disk.clone()), Clock::start().reading()).unwrap();
         let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
         let endpoint = "tcp://127.0.0.1:*".to_owned();
         let (version, access) = (Version::V1_3, Access::Full);
@@ -200,4 +205,137 @@ fn a_client_that_does_not_read_its_answers_is_closed_and_its_leases_go_back() {
     assert!(counts.ready >= u64::from(TASKS) / 2, "also those in pending replies: {counts:?}");
     assert_eq!(counts.ready + counts.leased, u64::from(TASKS));
     drop(deaf);
+}
+
+/// The next replies to a client, without its handshake.
+struct Replies {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+    /// Where the next frame begins.
+    next: usize,
+    found: Vec<Vec<u8>>,
+}
+
+impl Replies {
+    /// Passes until the client has this many replies. Returns their first bytes, in their order.
+    fn take(&mut self, front: &mut SpiderqFrontend, count: usize) -> Vec<Vec<u8>> {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut piece = vec![0; 1 << 20];
+        pass_until(front, || {
+            while let Ok(read @ 1..) = self.stream.read(&mut piece) {
+                self.bytes.extend_from_slice(&piece[..read]);
+            }
+            while let Some(end) = frame_end(&self.bytes, self.next) {
+                self.found.push(self.bytes[self.next..end].to_vec());
+                self.next = end;
+            }
+            self.found.len() >= count
+        });
+        self.found.drain(..count).collect()
+    }
+}
+
+/// The end of the frame that begins here, if it has come whole.
+fn frame_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let head = bytes.get(at..)?;
+    let (start, length) = match head.first()? {
+        flags if flags & 2 == 0 => (2, usize::from(*head.get(1)?)),
+        _ => (9, usize::try_from(u64::from_be_bytes(head.get(1..9)?.try_into().unwrap())).unwrap()),
+    };
+    (head.len() >= start + length).then_some(at + start + length)
+}
+
+/// The client's view of these requests, behind the server's greeting and its READY.
+fn asks(rig: &mut Rig, requests: &[Request<'_>]) -> Replies {
+    let stream = rig.client(requests);
+    let mut replies = Replies { stream, bytes: Vec::new(), next: 64, found: Vec::new() };
+    replies.take(&mut rig.front, 1);
+    replies
+}
+
+/// The tags of replies: each is one frame.
+fn tags(replies: &[Vec<u8>]) -> Vec<u8> {
+    replies.iter().map(|reply| if reply[0] & 2 == 0 { reply[2] } else { reply[9] }).collect()
+}
+
+const PONG: u8 = 0x11;
+const LENT: u8 = 0x06;
+const QUEUE_EMPTY: u8 = 0x10;
+const VALUE_FOUND: u8 = 0x0D;
+const VALUE_NOT_FOUND: u8 = 0x0E;
+const ERROR: u8 = 0x0B;
+
+/// All values were read in the frontend's only thread: with reads of 30 ms, a Ping took two seconds.
+#[test]
+fn a_value_that_takes_long_to_read_holds_up_its_own_client_alone_and_in_order() {
+    let disk = FakeDisk::new();
+    let mut rig = Rig::start_on(&disk);
+    let _adder = rig.adds(3, b"value");
+    disk.hold_reads(true);
+    let lookup = |key| Request::Lookup { key };
+    let mut slow = asks(&mut rig, &[lookup(&[0]), Request::Ping, lookup(&[1]), Request::Ping]);
+    let mut other = asks(&mut rig, &[Request::Ping]);
+    assert_eq!(tags(&other.take(&mut rig.front, 1)), [PONG]);
+    (0..5).for_each(|_| pass(&mut rig.front));
+    disk.hold_reads(false);
+    assert_eq!(tags(&slow.take(&mut rig.front, 4)), [VALUE_FOUND, PONG, VALUE_FOUND, PONG]);
+    assert_eq!(rig.front.replies.bytes(), 0);
+}
+
+/// Three reads that failed within a millisecond took a task for ever.
+#[test]
+fn a_task_that_cannot_be_read_gives_way_to_the_next_one_and_is_there_afterwards() {
+    let disk = FakeDisk::new();
+    let mut rig = Rig::start_on(&disk);
+    let _adder = rig.adds(3, b"value");
+    disk.unread(task_key(0, 1), true);
+    let poll = Request::Lend { timeout_ms: 600_000, mode: LendMode::Poll };
+    let key_of = |reply: &[u8]| reply[2 + 1 + 8 + 4];
+    for expected in [1, 2] {
+        let reply = asks(&mut rig, &[poll]).take(&mut rig.front, 1).remove(0);
+        assert_eq!((reply[2], key_of(&reply)), (LENT, expected));
+    }
+    let mut client = asks(&mut rig, &[poll, Request::Lookup { key: &[0] }, Request::Ping]);
+    assert_eq!(tags(&client.take(&mut rig.front, 3)), [QUEUE_EMPTY, ERROR, PONG]);
+    let counts = || rig.tasks.metrics().queues()[0].counts();
+    assert_eq!((counts().unread, counts().ready, counts().leased), (1, 0, 2));
+    disk.unread(task_key(0, 1), false);
+    let front = &mut rig.front;
+    pass_until(front, || {
+        rig.committer.batch(Clock::start().reading()).unwrap();
+        rig.tasks.metrics().queues()[0].counts().ready == 1
+    });
+    let mut client = asks(&mut rig, &[poll]);
+    let replies = client.take(&mut rig.front, 1);
+    assert_eq!((tags(&replies), key_of(&replies[0])), (vec![LENT], 0));
+}
+
+#[test]
+fn a_blocked_lend_whose_task_cannot_be_read_waits_for_another_and_holds_up_nothing() {
+    let disk = FakeDisk::new();
+    let mut rig = Rig::start_on(&disk);
+    let _adder = rig.adds(1, b"value");
+    disk.unread(task_key(0, 1), true);
+    let block = Request::Lend { timeout_ms: 600_000, mode: LendMode::Block };
+    let mut client = asks(&mut rig, &[block, Request::Ping]);
+    assert_eq!(tags(&client.take(&mut rig.front, 1)), [PONG]);
+    pass_until(&mut rig.front, || rig.tasks.metrics().queues()[0].counts().unread == 1);
+    let mut later = asks(&mut rig, &[block, Request::Ping]);
+    assert_eq!(tags(&later.take(&mut rig.front, 1)), [PONG]);
+    let _adder = rig.client(&[Request::Add { key: b"next", value: b"v", mode: AddMode::Tail }]);
+    assert_eq!(tags(&client.take(&mut rig.front, 1)), [LENT], "it came first");
+    assert_eq!(rig.front.metrics.verbs.iter().map(|verb| verb.requests.get()).sum::<u64>(), 5, "each counts once");
+    drop(client);
+    drop(later);
+}
+
+#[test]
+fn a_lookup_of_a_lost_value_is_answered_by_a_reader() {
+    let disk = FakeDisk::new();
+    let mut rig = Rig::start_on(&disk);
+    let _adder = rig.adds(2, b"value");
+    disk.rot(task_key(0, 1));
+    let lookup = |key| Request::Lookup { key };
+    let mut client = asks(&mut rig, &[lookup(&[0]), lookup(&[1])]);
+    assert_eq!(tags(&client.take(&mut rig.front, 2)), [VALUE_NOT_FOUND, VALUE_FOUND]);
 }

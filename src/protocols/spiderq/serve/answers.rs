@@ -1,0 +1,169 @@
+//! The answers of the committer and of the readers, on their way to the clients.
+//!
+//! ```text
+//! deliveries ─► hear ──┐                     ┌─► written to the send buffer ─► flush
+//! values ─► hear_reads ┴─► change, a client ─┴─► wishes: a value, or another task ─► readers, committer
+//! ```
+//! This module receives no requests.
+
+use super::{ReadReply, SpiderqFrontend};
+use crate::limits::CLIENT_BYTES_DEFAULT;
+use crate::protocols::native::ConnectionId;
+use crate::protocols::spiderq::client_state::{
+    ClientState, PendingReply, ReplyValue, ReplyWish, RequestTimes, lease_in,
+};
+use crate::protocols::spiderq::metrics::{self, verb_number};
+use crate::protocols::spiderq::responder::PendingRequest;
+use crate::protocols::spiderq::wire::{Fault, Verb};
+use crate::store;
+use crate::tasks::{Delivery, Outcome};
+
+impl SpiderqFrontend {
+    /// Sends the delivered answers, and the pending replies for which there is room now.
+    pub(super) fn answer(&mut self) -> Result<(), store::Error> {
+        self.hear_reads()?;
+        self.hear_deliveries()?;
+        self.send_all()
+    }
+
+    pub(super) fn hear_deliveries(&mut self) -> Result<(), store::Error> {
+        while let Ok(delivery) = self.deliveries.try_recv() {
+            self.hear(delivery)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
+        let answered = self.clock.now();
+        for (ticket, outcome) in answers {
+            match self.responder.answered(ticket) {
+                PendingRequest::Answer { peer, envelope, verb, waits, terms, again, arrived, request_bytes } => {
+                    if !again {
+                        self.count(verb, waits, &outcome);
+                    }
+                    let times = RequestTimes { arrived, answered, request_bytes, waits };
+                    let (before, value) = (before.clone(), ReplyValue::default());
+                    let reply = PendingReply { envelope, verb, terms, outcome, before, value, times };
+                    self.write(peer, waits.then_some(ticket), reply)?;
+                }
+                PendingRequest::Another { peer, number } => {
+                    if self.connections.connection(peer).is_none() {
+                        lease_in(outcome).into_iter().for_each(|lease| self.responder.take_back(lease));
+                        continue;
+                    }
+                    self.change(peer, |client| client.has_another(number, outcome, before.clone()))?;
+                }
+                PendingRequest::Undo => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts an answered request.
+    fn count(&mut self, verb: Result<Verb, Fault>, waits: bool, outcome: &Outcome) {
+        let is_refused = verb.is_err() || outcome.is_refused() || matches!(outcome, Outcome::NoRoom { .. });
+        self.metrics.count(verb_number(verb.ok(), waits), is_refused);
+        if let Ok(verb) = verb {
+            self.responder.policy.count(verb);
+        }
+    }
+
+    /// Takes the values that readers have read.
+    fn hear_reads(&mut self) -> Result<(), store::Error> {
+        while let Ok(ReadReply { peer, number, read }) = self.reads.1.try_recv() {
+            self.change(peer, |client| client.has_read(number, read))?;
+        }
+        Ok(())
+    }
+
+    /// Changes the pending replies of a client, and writes what can be written then.
+    fn change(
+        &mut self,
+        peer: ConnectionId,
+        change: impl FnOnce(&mut ClientState) -> Result<(), store::Error>,
+    ) -> Result<(), store::Error> {
+        let Some((client, outbox)) = self.connections.connection(peer) else { return Ok(()) };
+        let before = client.replies_bytes();
+        change(client)?;
+        client.write(outbox, || self.responder.policy.stats())?;
+        self.replies.change(peer, before, client.replies_bytes());
+        for wish in client.take_wishes() {
+            match wish {
+                ReplyWish::Read { number, payload, before } => {
+                    let reads = self.reads.0.clone();
+                    let done = move |read| reads.send(ReadReply { peer, number, read });
+                    self.responder.tasks().read(&payload, before.as_ref(), done);
+                }
+                ReplyWish::Another { number, lease, terms } => {
+                    self.responder.ask_for_another((peer, number), lease, terms);
+                }
+                ReplyWish::AnotherLater(reply) => self.responder.ask_again((peer, &mut *client), reply),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn send_all(&mut self) -> Result<(), store::Error> {
+        self.flush();
+        while let Some(peer) = self.connections.drained() {
+            self.change(peer, |_| Ok(()))?;
+            self.flush();
+        }
+        self.settle();
+        metrics::show(&self.connections, &self.metrics);
+        Ok(())
+    }
+
+    /// Writes new bytes as far as the system takes them, and records how long the replies among them took.
+    fn flush(&mut self) {
+        self.connections.flush();
+        if self.connections.has_timed() {
+            let now = (self.clock.now(), self.clock.start_wall_millis());
+            metrics::record_sent(&mut self.connections, (&self.metrics, &self.slow), now);
+        }
+    }
+
+    /// Writes a reply, or keeps it until there is room. `waited` is the ticket of a Lend that may have blocked.
+    fn write(&mut self, peer: ConnectionId, waited: Option<u64>, reply: PendingReply) -> Result<(), store::Error> {
+        if reply.verb == Ok(Verb::Terminate)
+            && let Some(terminated) = self.terminated.take()
+        {
+            terminated();
+        }
+        let Some((client, _)) = self.connections.connection(peer) else {
+            reply.into_lease().into_iter().for_each(|lease| self.responder.take_back(lease));
+            return Ok(());
+        };
+        waited.into_iter().for_each(|ticket| client.has_heard_of(ticket));
+        let before = client.replies_bytes();
+        self.change(peer, |client| {
+            client.add(reply);
+            Ok(())
+        })?;
+        let after = self.connections.connection(peer).map_or(0, |(client, _)| client.replies_bytes());
+        if after > 0 && before == 0 {
+            self.late.push(peer);
+        }
+        if after > CLIENT_BYTES_DEFAULT {
+            self.close(peer, after);
+        }
+        while self.replies.bytes() > self.replies_bytes_max
+            && let Some((largest, bytes)) = self.replies.largest()
+        {
+            self.close(largest, bytes);
+        }
+        Ok(())
+    }
+
+    /// Closes the connection of a client whose pending replies take `bytes` bytes. Its blocked Lends and its leases go
+    /// back.
+    fn close(&mut self, peer: ConnectionId, bytes: u64) {
+        self.connections.close(peer);
+        self.settle();
+        if self.closures_told.is_time(self.clock.now()) {
+            tracing::warn!(
+                "a client that does not read has {bytes} bytes of answers waiting: its connection is closed"
+            );
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Threads that read values, so that nobody else waits for a slow disk.
+//!
+//! ```text
+//! frontend ─► StoreSnapshot::get_now: the bytes are in memory ─► its reply
+//!                  └─ they are not: Readers::read ═► of the oldest requests, a reader takes the next on its way ─► done
+//! ```
+//! Each frontend bounds the bytes that it asks for, client by client. So what waits is bounded, and no client's requests
+//! wait behind all of another's. A reader takes one request at a time: a place that is slow holds up no other one.
+//!
+//! The threads begin with the first request, and end with the last handle.
+//!
+//! This module interprets no value.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use crossbeam::channel::{Receiver, Sender, unbounded};
+
+use super::errors::Error;
+use super::interface::{StoreSnapshot, TaskKey};
+use super::record::Value;
+use crate::lock::Mutex;
+use crate::threads::spawn;
+
+/// The number of threads. A disk serves several reads at once, and one that fails may hold each for half a minute.
+const READERS: usize = 4;
+/// The oldest requests, among which a reader takes the one that stands next behind its last one.
+const SORTED: usize = 16;
+
+/// What a reader has for the one who asked.
+pub type ReadResult = Result<Option<Value>, Error>;
+
+/// A value to be read.
+pub struct ReadRequest {
+    /// The values, as they were at one moment.
+    pub snapshot: Arc<dyn StoreSnapshot>,
+    /// The key of the task.
+    pub key: TaskKey,
+    /// Called by the reader, which waits for it: it must return quickly.
+    pub done: Box<dyn FnOnce(ReadResult) + Send>,
+}
+
+impl fmt::Debug for ReadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadRequest").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// The requests that wait, the oldest first.
+type Waiting = Arc<Mutex<VecDeque<ReadRequest>>>;
+
+/// The readers of a store.
+#[derive(Debug, Default)]
+pub struct Readers {
+    waiting: Waiting,
+    /// Carries a token for each request. `None` before the first one.
+    sender: Mutex<Option<Sender<()>>>,
+}
+
+impl Readers {
+    /// Has a value read. `done` gets it.
+    pub fn read(&self, request: ReadRequest) {
+        let mut sender = self.sender.lock();
+        let sender = sender.get_or_insert_with(|| {
+            let (sender, tokens) = unbounded();
+            for number in 0..READERS {
+                let (tokens, waiting) = (tokens.clone(), Arc::clone(&self.waiting));
+                let started = spawn(&format!("readers-{number}"), None, move || read_all(&tokens, &waiting));
+                if let Err(error) = started {
+                    tracing::error!("the system makes no thread to read values: {error}");
+                }
+            }
+            sender
+        });
+        self.waiting.lock().push_back(request);
+        if sender.send(()).is_err() {
+            // There is no thread.
+            take(&self.waiting, (0, 0)).into_iter().map(serve).for_each(|_| ());
+        }
+    }
+}
+
+/// Reads until the last handle is gone.
+fn read_all(tokens: &Receiver<()>, waiting: &Waiting) {
+    let mut last = (0, 0);
+    while tokens.recv().is_ok() {
+        if let Some(request) = take(waiting, last) {
+            last = serve(request);
+        }
+    }
+}
+
+/// Takes one of the oldest requests: the next one behind this place, or the first of all.
+fn take(waiting: &Waiting, last: (u32, u32)) -> Option<ReadRequest> {
+    let mut waiting = waiting.lock();
+    let places = waiting.iter().take(SORTED).map(|request| request.snapshot.order(&request.key)).enumerate();
+    let (index, _) = places.min_by_key(|(_, place)| (*place < last, *place))?;
+    waiting.remove(index)
+}
+
+/// Reads a value. Returns its place.
+fn serve(ReadRequest { snapshot, key, done }: ReadRequest) -> (u32, u32) {
+    let place = snapshot.order(&key);
+    let read = snapshot.get(&key);
+    // The bytes of the snapshot may go before the answer does.
+    drop(snapshot);
+    done(read);
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A value that is read when the test says so.
+    struct Slow(Receiver<()>);
+
+    impl StoreSnapshot for Slow {
+        fn get(&self, _: &TaskKey) -> ReadResult {
+            self.0.recv().unwrap();
+            Ok(None)
+        }
+
+        fn damaged(&self, _: &str) -> Error {
+            unreachable!("nothing is missing")
+        }
+    }
+
+    /// A value at a place.
+    struct At(u32);
+
+    impl StoreSnapshot for At {
+        fn get(&self, _: &TaskKey) -> ReadResult {
+            Ok(None)
+        }
+
+        fn order(&self, _: &TaskKey) -> (u32, u32) {
+            (1, self.0)
+        }
+
+        fn damaged(&self, _: &str) -> Error {
+            unreachable!("nothing is missing")
+        }
+    }
+
+    #[test]
+    fn a_reader_goes_through_the_oldest_requests_by_their_places() {
+        let request = |at| ReadRequest { snapshot: Arc::new(At(at)), key: [0; 12], done: Box::new(|_| ()) };
+        let waiting: Waiting = Arc::new(Mutex::new([50, 10, 70, 30].map(request).into()));
+        let (mut last, mut order) = ((1, 40), Vec::new());
+        while let Some(request) = take(&waiting, last) {
+            last = serve(request);
+            order.push(last.1);
+        }
+        assert_eq!(order, [50, 70, 10, 30]);
+        let places = (0..=SORTED).map(|at| u32::try_from(1_000 - at).unwrap());
+        let waiting: Waiting = Arc::new(Mutex::new(places.map(request).collect()));
+        assert_eq!(serve(take(&waiting, (0, 0)).unwrap()), (1, 985), "the youngest one waits");
+    }
+
+    #[test]
+    fn a_place_that_is_slow_holds_up_no_other_one() {
+        let readers = Readers::default();
+        let (done, finished) = unbounded();
+        let read = |number: u8, snapshot: &Arc<dyn StoreSnapshot>| {
+            let done = done.clone();
+            let done = Box::new(move |_: ReadResult| done.send(number).unwrap());
+            readers.read(ReadRequest { snapshot: Arc::clone(snapshot), key: [number; 12], done });
+        };
+        let (release, held) = unbounded();
+        let slow: Arc<dyn StoreSnapshot> = Arc::new(Slow(held));
+        let (pass, passes) = unbounded();
+        (0..100).for_each(|_| pass.send(()).unwrap());
+        let fast: Arc<dyn StoreSnapshot> = Arc::new(Slow(passes));
+        read(100, &slow);
+        (0..50).for_each(|number| read(number, &fast));
+        let read_first: BTreeSet<u8> = finished.iter().take(50).collect();
+        assert_eq!(read_first, (0..50).collect::<BTreeSet<u8>>());
+        release.send(()).unwrap();
+        assert_eq!(finished.recv().unwrap(), 100);
+    }
+}
