@@ -12,7 +12,7 @@
 //! - `log/`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds; `cleaner`
 //!   and `clean` give space back, only from the head of the log
 //! - `opening/`: from the files to the last record of each key; also `repair`, and `check` for a folder without a server
-//! - `backup`: a copy of a log that is open
+//! - `backup`: a copy of a log that is open; `backup_note` says whether it is whole
 //! - `interface`: what an engine asks of a store; `keyed/`: the owner of a log, which knows the place of each record, in
 //!   `places`; `keyed/views`: the part of it that its readers have
 //! - `tests/`: a simulated disk with power failures, histories on it, and the store of other rooms' tests (`fake_disk`)
@@ -21,6 +21,7 @@
 //! decide when to sync; see `tasks`.
 
 mod backup;
+mod backup_note;
 mod disk;
 mod encoding;
 mod errors;
@@ -56,7 +57,9 @@ pub use log::clean::{Copies, Liveness};
 pub use log::cleaner::UnreadableRange;
 pub use log::{Log, LogConfig};
 pub use metrics::{LogMetrics, OpeningShape};
+pub use opening::absent::{folders_with_logs, refuse_without_log};
 pub use opening::check::{CheckReport, check};
+pub use opening::cut::CutOff;
 pub use opening::earlier::refuse_earlier;
 pub use opening::winners::{Winner, Winners};
 pub use opening::{OpenOptions, Opened, open};

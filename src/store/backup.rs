@@ -24,20 +24,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::backup_note::{UNFINISHED, WHOLE, write_note};
 use super::disk::{RealFolder, TargetFolder};
 use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::{Folder, LogFile, read_exact, remove_if_there, write_all};
-use super::format::{Fields, index, is_sealed, seal};
+use super::format::index;
 use super::interface::{BackupReport, BackupTurn, StoreBackup};
 use super::log::Log;
 use super::segment::{NEW, Segment, name_of, number_of};
-use super::summary::{SUM, read_file, summary_name};
+use super::summary::{SUM, summary_name};
 
-/// The name of the note of a whole backup.
-const WHOLE: &str = "backup";
-/// The name of the note while a backup is being written.
-const UNFINISHED: &str = "backup.unfinished";
 /// The bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
@@ -133,7 +130,7 @@ impl StoreBackup for Backup {
 fn of_target(error: Error, to: &Path) -> Error {
     match error {
         Error::Full { folder } if folder == to => Error::BackupFull { folder },
-        Error::ReadOnly { folder } if folder == to => Error::BackupReadOnly { folder },
+        Error::ReadOnly { folder } | Error::NotWritable { folder } if folder == to => Error::BackupReadOnly { folder },
         Error::Failed { folder, why } if folder == to => Error::NoTarget { folder, why },
         Error::NoFolder { folder } if folder == to => Error::NoTarget { folder, why: "no folder".to_owned() },
         error => error,
@@ -240,48 +237,4 @@ fn discard(to: &dyn Folder) -> io::Result<()> {
     remove_files(to, &to.list()?)?;
     remove_if_there(to, UNFINISHED)?;
     to.sync()
-}
-
-/// Writes a note. It and its name are durable when this returns.
-fn write_note(folder: &dyn Folder, name: &str, last: u64) -> io::Result<()> {
-    let file = folder.create(name)?;
-    let mut bytes = last.to_le_bytes().to_vec();
-    seal(&mut bytes, 0);
-    write_all(&*file, &bytes, 0)?;
-    file.sync()?;
-    folder.sync()
-}
-
-/// A folder is a whole backup, and nothing was written to it yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BackupMark {
-    /// The number of its last batch, 0 if the note is not right.
-    pub(super) last: u64,
-}
-
-/// Whether the folder is a backup. With `goes_on`, a note that is damaged says nothing but this.
-///
-/// # Errors
-/// [`Error::Unfinished`] if it is one that was interrupted. Another [`Error`] if the note cannot be read.
-pub(super) fn mark_of(folder: &dyn Folder, goes_on: bool) -> Result<Option<BackupMark>, Error> {
-    let read = |name| match read_file(folder, name) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::of(folder.path(), &error)),
-    };
-    if read(UNFINISHED)?.is_some() {
-        return Err(Error::Unfinished { folder: folder.path().to_owned() });
-    }
-    let Some(bytes) = read(WHOLE)? else { return Ok(None) };
-    match Fields(&bytes).u64().filter(|_| is_sealed(&bytes, bytes.len())) {
-        Some(last) => Ok(Some(BackupMark { last })),
-        None if goes_on => Ok(Some(BackupMark { last: 0 })),
-        None => Err(Error::Damaged { folder: folder.path().to_owned(), what: WHOLE.to_owned() }),
-    }
-}
-
-/// The folder is no backup any more: its marks have jumped, and that is synced.
-pub(super) fn forget_mark(folder: &dyn Folder) -> io::Result<()> {
-    remove_if_there(folder, WHOLE)?;
-    folder.sync()
 }

@@ -25,7 +25,7 @@ use super::folder::{DiskSpace, Folder, LogFile};
 /// Permissions of the folder: all for its owner, none for others.
 const FOLDER_MODE: u32 = 0o700;
 /// The file that a process locks as long as it has the log open.
-const LOCK_FILE: &str = "lock";
+pub(super) const LOCK_FILE: &str = "lock";
 /// The unit in which the system counts the blocks of a file, in bytes.
 const BLOCK_UNIT: u64 = 512;
 
@@ -37,6 +37,8 @@ pub struct RealFolder {
     folder: File,
     /// Locked as long as this exists.
     lock: File,
+    /// Whether files are opened for writing.
+    is_writable: bool,
 }
 
 impl Drop for RealFolder {
@@ -56,22 +58,34 @@ impl RealFolder {
     pub fn lock(path: &Path) -> Result<Self, Error> {
         make(path, &mut |around| File::open(around)?.sync_all()).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder { folder: path.to_owned() },
+            ErrorKind::ReadOnlyFilesystem => Error::NotWritable { folder: path.to_owned() },
             _ => Error::of(path, &error),
         })?;
         Self::lock_made(path)
     }
 
-    /// Locks a folder that is there.
+    /// Locks a folder that is there against processes that write, and makes no file. Files in it are opened for reading.
     ///
     /// # Errors
-    /// [`Error`] if it is not there, or another process has it.
-    pub fn lock_existing(path: &Path) -> Result<Self, Error> {
-        match fs::metadata(path) {
-            Ok(found) if found.is_dir() => Self::lock_made(path),
-            Ok(_) => Err(Error::NoFolder { folder: path.to_owned() }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::Missing { folder: path.to_owned() }),
-            Err(error) => Err(Error::of(path, &error)),
+    /// [`Error`] if it is not there, or another process writes to it.
+    pub fn lock_to_read(path: &Path) -> Result<Self, Error> {
+        let explain = |error: io::Error| match error.kind() {
+            ErrorKind::NotFound => Error::Missing { folder: path.to_owned() },
+            ErrorKind::NotADirectory => Error::NoFolder { folder: path.to_owned() },
+            _ => Error::of(path, &error),
+        };
+        if !fs::metadata(path).map_err(explain)?.is_dir() {
+            return Err(Error::NoFolder { folder: path.to_owned() });
         }
+        let folder = File::open(path).map_err(explain)?;
+        let lock = match File::open(path.join(LOCK_FILE)) {
+            // Each process that writes makes the lock first, so there is none.
+            Err(error) if error.kind() == ErrorKind::NotFound => folder.try_clone(),
+            lock => lock,
+        };
+        let lock = lock.map_err(explain)?;
+        locked(path, lock.try_lock_shared())?;
+        Ok(Self { path: path.to_owned(), folder, lock, is_writable: false })
     }
 
     /// Locks a folder for a backup of the log in `data`, and makes it if it does not exist. A folder that is refused is
@@ -122,14 +136,21 @@ impl RealFolder {
     fn lock_made(path: &Path) -> Result<Self, Error> {
         let name = path.join(LOCK_FILE);
         let lock = File::options().read(true).write(true).create(true).truncate(false).open(name);
-        let lock = lock.map_err(|error| Error::of(path, &error))?;
+        let lock = lock.map_err(|error| match error.kind() {
+            ErrorKind::ReadOnlyFilesystem => Error::NotWritable { folder: path.to_owned() },
+            _ => Error::of(path, &error),
+        })?;
         let folder = File::open(path).map_err(|error| Error::of(path, &error))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), folder, lock }),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse { folder: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(Error::of(path, &error)),
-        }
+        locked(path, lock.try_lock())?;
+        Ok(Self { path: path.to_owned(), folder, lock, is_writable: true })
     }
+}
+
+fn locked(path: &Path, tried: Result<(), TryLockError>) -> Result<(), Error> {
+    tried.map_err(|error| match error {
+        TryLockError::WouldBlock => Error::InUse { folder: path.to_owned() },
+        TryLockError::Error(error) => Error::of(path, &error),
+    })
 }
 
 /// A folder that is locked for a backup.
@@ -194,7 +215,7 @@ impl Folder for RealFolder {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        Ok(Arc::new(RealFile(File::options().read(true).write(true).open(self.path.join(name))?)))
+        Ok(Arc::new(RealFile(File::options().read(true).write(self.is_writable).open(self.path.join(name))?)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

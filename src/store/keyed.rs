@@ -95,9 +95,8 @@ impl KeyedStore {
 
     /// The store of an opened log.
     pub(in crate::store) fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
-        let Opened { log, mut winners, lost, was_backup } = opened;
-        let mut notes: Vec<String> =
-            lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")).collect();
+        let Opened { log, mut winners, lost, was_backup, mut notes } = opened;
+        notes.extend(lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")));
         if was_backup {
             notes.push("this was a backup: lend keys and ids go on far above those in it".to_owned());
         }

@@ -13,9 +13,11 @@
 //! After a repair with a loss, and in a backup, newer marks may have been lost. All marks then jump far beyond the
 //! known ones, before the log writes anything.
 
+pub(super) mod absent;
 mod batches;
 pub(super) mod bodies;
 pub(super) mod check;
+pub(super) mod cut;
 pub(super) mod earlier;
 pub(super) mod history;
 pub(super) mod missing;
@@ -26,7 +28,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::backup::{BackupMark, forget_mark, mark_of};
+use super::backup_note::{BackupMark, forget_mark, mark_of};
 use super::encoding::batch_bytes;
 use super::errors::Error;
 use super::fault::{Fault, planted};
@@ -39,6 +41,7 @@ use super::record::{Body, Record, RecordBatch};
 use super::segment::{OpenFiles, name_of, number_of};
 use super::summary::SummaryRecord;
 use crate::clock::Clock;
+use cut::CutOff;
 use history::{Purpose, ReadHistory, ReadRecord, ReadSegment, read};
 use missing::note_begun;
 use repair::{clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
@@ -73,6 +76,8 @@ pub struct Opened {
     pub lost: Vec<String>,
     /// Whether the folder was a backup.
     pub was_backup: bool,
+    /// What else the operator should know.
+    pub notes: Vec<String>,
 }
 
 /// Opens the log in a folder. A folder without a log gets one.
@@ -148,7 +153,12 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     }
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);
-    Ok(Opened { log, winners, lost, was_backup: backup.is_some() })
+    let notes = history.cut.iter().map(told_of_cut).collect();
+    Ok(Opened { log, winners, lost, was_backup: backup.is_some(), notes })
+}
+
+fn told_of_cut(cut: &CutOff) -> String {
+    format!("{cut} are cut off: they are no whole batch, and no sync of them was acknowledged")
 }
 
 /// Raises all marks far beyond those that were lost.

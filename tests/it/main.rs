@@ -16,6 +16,8 @@ mod chance;
 mod checker;
 /// The checker rejects broken histories and accepts tricky ones, so it can be believed.
 mod checker_trial;
+/// What a check says of folders without a store, and what an opening says of the end that it cuts off.
+mod checking;
 /// No circle among sibling modules.
 mod circles;
 /// The exit statuses of the commands, their errors for programs, how they find their server, and bytes.

@@ -14,6 +14,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::cut::CutOff;
 use super::history::{BLOCK_BYTES, HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
 use crate::store::errors::Error;
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, RecordHead, SECTOR, Space, checksum, index, records};
@@ -65,7 +66,12 @@ impl HistoryReader<'_> {
     }
 
     /// Reads bytes of a segment. `None` if the file is shorter. In a repair also if the device does not return them.
-    fn bytes_at(&self, segment: &Arc<Segment>, offset: u64, length: u64) -> Result<Option<ReadBytes>, Error> {
+    pub(super) fn bytes_at(
+        &self,
+        segment: &Arc<Segment>,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<ReadBytes>, Error> {
         let Ok(length) = usize::try_from(length) else { return Ok(None) };
         if let Some(bytes) = self.in_block(segment, offset, length) {
             return Ok(Some(bytes));
@@ -107,6 +113,7 @@ impl HistoryReader<'_> {
             };
             let Some((head, bad)) = batch else {
                 if expected > synced {
+                    history.cut.extend(self.cut_off(segment, offset)?);
                     break;
                 }
                 let name = name_of(segment.head.number);
@@ -138,6 +145,21 @@ impl HistoryReader<'_> {
             offset += head.length();
         }
         Ok(end)
+    }
+
+    /// What a segment has behind this offset, where the log ends. `None`: only zeros.
+    pub(in crate::store) fn cut_off(&self, segment: &Arc<Segment>, offset: u64) -> Result<Option<CutOff>, Error> {
+        let (mut at, mut end) = (offset, offset);
+        while at < segment.head.size {
+            let length = PIECE_BYTES.min(segment.head.size - at);
+            let Some(piece) = self.bytes_at(segment, at, length)? else { break };
+            // Without an early end the loop takes many bytes at a time.
+            if piece.iter().fold(0, |all, byte| all | byte) != 0 {
+                end = piece.iter().rposition(|byte| *byte != 0).map_or(end, |last| at + last as u64 + 1);
+            }
+            at += length;
+        }
+        Ok((end > offset).then_some(CutOff { segment: segment.head.number, offset, bytes: end - offset }))
     }
 
     /// The first head behind a batch that is not right, for a repair. The batch has this number and this offset.
@@ -235,7 +257,7 @@ pub(in crate::store) struct BadRecord {
 }
 
 /// Bytes that were read. They share the memory of the part of the segment.
-struct ReadBytes {
+pub(super) struct ReadBytes {
     block: Rc<Vec<u8>>,
     range: Range<usize>,
 }

@@ -23,6 +23,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::cut::CutOff;
 use super::missing::{BEGUN, newest_missing};
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
@@ -81,6 +82,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) marks: Marks,
     /// The records behind the last batch known synced, in their order.
     pub(in crate::store) behind: Vec<ReadRecord>,
+    /// The bytes behind the end, which the log goes on without.
+    pub(in crate::store) cut: Vec<CutOff>,
     /// The files that no batch needs any more.
     pub(in crate::store) leftovers: Vec<String>,
     /// Damage that a repair leaves out.
@@ -140,6 +143,7 @@ pub(in crate::store) fn read(
     history.store = found.first().map(|segment| segment.head.store);
     let (begun, told) = reader.begun(&found)?;
     for segment in found.split_off(begun) {
+        history.cut.extend(reader.cut_off(&segment, SECTOR)?);
         history.leftovers.push(name_of(segment.head.number));
     }
     let newest = found.last().map_or(0, |segment| segment.head.number);

@@ -124,7 +124,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
         removed = opened.log.metrics().opening.segments.max(removed);
     }
     println!("{rounds} kills, {last} batches, {behind} behind the last known sync, at most {removed} segments");
-    let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_existing(&path).unwrap());
+    let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_to_read(&path).unwrap());
     let report = check(&folder).unwrap();
     assert_eq!((report.damages, report.live), (Vec::new(), state.len() as u64));
 }
@@ -153,6 +153,6 @@ fn a_backup_is_linked_on_its_file_system_and_copied_to_another_one() {
     }
     let busy = RealFolder::lock(&around.path().join("data"));
     assert!(matches!(busy, Err(Error::InUse { .. })), "the log has its folder locked");
-    let missing = RealFolder::lock_existing(&around.path().join("nothing"));
+    let missing = RealFolder::lock_to_read(&around.path().join("nothing"));
     assert!(matches!(missing, Err(Error::Missing { .. })));
 }
