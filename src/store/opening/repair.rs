@@ -110,14 +110,22 @@ pub(in crate::store) fn noted(folder: &dyn Folder) -> io::Result<Option<u32>> {
 /// Renames the segments that a repair has replaced, and removes their summaries. Nothing reads them again. The note
 /// goes when that is durable.
 pub(in crate::store) fn keep_aside(folder: &dyn Folder, names: &[String]) -> io::Result<()> {
+    let there = folder.list()?;
     for name in names {
-        folder.rename(name, &format!("{name}{BAD}"))?;
+        folder.rename(name, &name_to_keep(name, &there))?;
         if let Some(number) = number_of(name) {
             remove_if_there(folder, &summary_name(number))?;
         }
     }
     folder.sync()?;
     forget_note(folder)
+}
+
+/// A name that no earlier repair has given: a log that began anew has the same numbers.
+fn name_to_keep(name: &str, there: &[String]) -> String {
+    let names = (2_u64..).map(|repair| format!("{name}.{repair}{BAD}"));
+    let mut names = std::iter::once(format!("{name}{BAD}")).chain(names);
+    names.find(|name| !there.contains(name)).unwrap_or_else(|| format!("{name}{BAD}"))
 }
 
 /// Removes the note of a repair.
