@@ -11,7 +11,7 @@
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ use super::folder::{DiskSpace, Folder, LogFile};
 
 /// Permissions of the folder: all for its owner, none for others.
 const FOLDER_MODE: u32 = 0o700;
+/// Permissions of its files: their owner may read and write them.
+const FILE_MODE: u32 = 0o600;
 /// The file that a process locks as long as it has the log open.
 pub(super) const LOCK_FILE: &str = "lock";
 /// The unit in which the system counts the blocks of a file, in bytes.
@@ -128,14 +130,15 @@ impl RealFolder {
     ///
     /// # Errors
     /// The system's error.
-    pub(in crate::store) fn unlock(self, is_made: bool) -> io::Result<()> {
+    pub(in crate::store) fn unlock(&self, is_made: bool) -> io::Result<()> {
         fs::remove_file(self.path.join(LOCK_FILE))?;
         if is_made { fs::remove_dir(&self.path) } else { Ok(()) }
     }
 
     fn lock_made(path: &Path) -> Result<Self, Error> {
         let name = path.join(LOCK_FILE);
-        let lock = File::options().read(true).write(true).create(true).truncate(false).open(name);
+        let mut options = File::options();
+        let lock = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(name);
         let lock = lock.map_err(|error| match error.kind() {
             ErrorKind::ReadOnlyFilesystem => Error::NotWritable { folder: path.to_owned() },
             _ => Error::of(path, &error),
@@ -171,6 +174,16 @@ fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
 fn names(path: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().filter(|name| name != LOCK_FILE).collect())
+}
+
+/// Takes a file's permissions from all but its owner.
+fn keep_for_owner(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path)?.permissions();
+    if found.mode() & 0o777 == FILE_MODE {
+        Ok(())
+    } else {
+        fs::set_permissions(path, PermissionsExt::from_mode(FILE_MODE))
+    }
 }
 
 /// Makes the folder if it does not exist, readable by its owner alone. Parent folders get the user's default
@@ -210,8 +223,9 @@ impl Folder for RealFolder {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(self.path.join(name))?;
-        Ok(Arc::new(RealFile(file)))
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
+        Ok(Arc::new(RealFile(options.open(self.path.join(name))?)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
@@ -227,7 +241,10 @@ impl Folder for RealFolder {
     }
 
     fn link(&self, name: &str, from: &Path) -> io::Result<()> {
-        fs::hard_link(from.join(name), self.path.join(name))
+        let there = from.join(name);
+        // A log of an earlier version has files that others may read.
+        keep_for_owner(&there)?;
+        fs::hard_link(there, self.path.join(name))
     }
 
     fn sync(&self) -> io::Result<()> {

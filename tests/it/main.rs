@@ -8,6 +8,8 @@ mod admin;
 mod attack;
 /// Backups that a running server writes, under load too, and servers on them.
 mod backup;
+/// Backups of a log that has lost bytes, and who may read a backup.
+mod backup_damaged;
 /// A real Chromium, driven by tests.
 mod browser;
 /// Random choices from a seed, so that a failure can be repeated.

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cut::CutOff;
-use super::history::{BLOCK_BYTES, HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
+use super::history::{HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
 use crate::store::errors::Error;
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, RecordHead, SECTOR, Space, checksum, index, records};
 use crate::store::record::Value;
@@ -47,13 +47,13 @@ impl HistoryReader<'_> {
         if let Some(bytes) = block.as_ref().and_then(cut) {
             return Some(bytes);
         }
-        if length as u64 > BLOCK_BYTES {
+        if length as u64 > self.block_bytes {
             return None;
         }
         // A segment of the usual size is read from its start on.
         let is_rough = self.rough.get() == Some(segment.head.number);
-        let from = if segment.head.size <= BLOCK_BYTES && !is_rough { 0 } else { offset };
-        let most = if is_rough { PIECE_BYTES.max(length as u64) } else { BLOCK_BYTES };
+        let from = if segment.head.size <= self.block_bytes && !is_rough { 0 } else { offset };
+        let most = if is_rough { PIECE_BYTES.max(length as u64) } else { self.block_bytes };
         let length = most.min(segment.head.size.checked_sub(from)?);
         let memory = block.take().and_then(|block| Rc::try_unwrap(block.bytes).ok()).unwrap_or_default();
         let (bytes, is_whole) = read_block(segment, from, length, memory);

@@ -35,7 +35,9 @@ use crate::store::segment::{NEW, OpenFiles, Place, Segment, is_unreadable, name_
 use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord, read_file, summary_name};
 
 /// The bytes of a segment that are in memory at a time: a segment of the usual size is read in one pass.
-pub(in crate::store) const BLOCK_BYTES: u64 = 64 << 20;
+const BLOCK_BYTES: u64 = 64 << 20;
+/// The same where a server reads beside its clients.
+const VERIFIED_BYTES: u64 = 1 << 20;
 
 /// What the history is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,16 +125,7 @@ pub(in crate::store) fn read(
     synced: u64,
     each: &mut dyn FnMut(SummaryRecord<'_>),
 ) -> Result<ReadHistory, Error> {
-    let reader = HistoryReader {
-        files,
-        purpose,
-        synced,
-        unreadable: RefCell::default(),
-        block: RefCell::default(),
-        sums: RefCell::default(),
-        rough: Cell::new(None),
-        bytes: Cell::new(0),
-    };
+    let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
     let mut history = ReadHistory::default();
     let all = reader.find(&mut history)?;
     let segments = all.values().filter_map(|file| match file {
@@ -168,6 +161,27 @@ pub(in crate::store) fn read(
     Ok(history)
 }
 
+/// What is damaged in a segment whose last batch has this number, by name. All of its batches are known synced.
+///
+/// # Errors
+/// [`Error`] if the segment cannot be read for another reason than its device's.
+pub(in crate::store) fn damage_of(
+    files: &Arc<OpenFiles>,
+    segment: &Arc<Segment>,
+    last: u64,
+) -> Result<Vec<String>, Error> {
+    let reader = HistoryReader::new(files, Purpose::Check, last, VERIFIED_BYTES);
+    let mut history = ReadHistory { synced: last, ..ReadHistory::default() };
+    let number = segment.head.number;
+    if let FoundFile::Damaged(what) = reader.open(number, &name_of(number))? {
+        history.lost.push(what);
+    }
+    reader.read_batches(segment, Some(last), &mut history, &mut Summary::default())?;
+    let unreadable = reader.unreadable.into_inner();
+    let values = history.rotten.into_iter().map(|(_, name)| format!("{name} has changed"));
+    Ok(history.lost.into_iter().chain(unreadable).chain(values).collect())
+}
+
 /// The number of the last batch of each segment, as the segment after it tells. `None`: it is the newest one.
 fn limits(found: &[Arc<Segment>]) -> Vec<Option<u64>> {
     let next = found.iter().skip(1).map(|segment| Some(segment.head.first - 1));
@@ -180,6 +194,8 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) purpose: Purpose,
     /// The number of a batch that is known synced, whatever the heads tell.
     pub(in crate::store) synced: u64,
+    /// The bytes of a segment that are in memory at a time.
+    pub(in crate::store) block_bytes: u64,
     /// The bytes that the device does not return.
     pub(in crate::store) unreadable: RefCell<Vec<String>>,
     /// The part of a segment that was last read.
@@ -198,6 +214,23 @@ pub(in crate::store) struct ReadBlock {
     pub(in crate::store) segment: u32,
     pub(in crate::store) from: u64,
     pub(in crate::store) bytes: Rc<Vec<u8>>,
+}
+
+impl<'h> HistoryReader<'h> {
+    fn new(files: &'h Arc<OpenFiles>, purpose: Purpose, synced: u64, block_bytes: u64) -> Self {
+        let (unreadable, block, sums) = Default::default();
+        Self {
+            files,
+            purpose,
+            synced,
+            block_bytes,
+            unreadable,
+            block,
+            sums,
+            rough: Cell::new(None),
+            bytes: Cell::new(0),
+        }
+    }
 }
 
 impl HistoryReader<'_> {

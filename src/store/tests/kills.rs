@@ -143,7 +143,7 @@ fn a_backup_is_linked_on_its_file_system_and_copied_to_another_one() {
     let other = tempfile::tempdir_in("/dev/shm").ok();
     targets.extend(other.as_ref().map(|other| (other.path().join("backup"), false)));
     for (path, is_linked) in targets {
-        let to = RealFolder::lock(&path).unwrap();
+        let to: Arc<dyn Folder> = Arc::new(RealFolder::lock(&path).unwrap());
         let report = backup.copy_to(&to, &mut || BackupTurn::GoOn).unwrap();
         assert_eq!(report.linked > 0, is_linked, "{report:?}");
         assert!(matches!(backup.copy_to(&to, &mut || BackupTurn::GoOn), Err(Error::NotEmpty { .. })));
