@@ -44,7 +44,7 @@ pub(crate) mod tests;
 pub use backup::Backup;
 pub use disk::RealFolder;
 pub use errors::Error;
-pub use folder::{DiskSpace, Folder, LogFile};
+pub use folder::{DiskSpace, FileIdentity, Folder, LogFile};
 pub use format::{Marks, Space};
 pub use interface::{
     BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, NUMBERS_MARK, Store, StoreBackup, StoreSnapshot,

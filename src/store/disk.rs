@@ -14,13 +14,14 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{Advice, FallocateFlags, Timespec, Timestamps, UTIME_NOW, fadvise, fallocate, futimens, statvfs};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::errors::Error;
-use super::folder::{DiskSpace, Folder, LogFile};
+use super::folder::{DiskSpace, FileIdentity, Folder, LogFile};
 
 /// Permissions of the folder: all for its owner, none for others.
 const FOLDER_MODE: u32 = 0o700;
@@ -245,6 +246,14 @@ impl Folder for RealFolder {
         // A log of an earlier version has files that others may read.
         keep_for_owner(&there)?;
         fs::hard_link(there, self.path.join(name))
+    }
+
+    fn identity(&self, name: &str) -> io::Result<FileIdentity> {
+        let found = fs::metadata(self.path.join(name))?;
+        // Not every file system knows it.
+        let birth = found.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
+        let birth = birth.and_then(|birth| u64::try_from(birth.as_nanos()).ok()).unwrap_or_default();
+        Ok(FileIdentity { inode: found.ino(), birth })
     }
 
     fn sync(&self) -> io::Result<()> {

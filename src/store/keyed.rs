@@ -53,6 +53,8 @@ pub struct StoreConfig {
     pub max_disk: Option<u64>,
     /// Whether to go on without records that are damaged.
     pub repair: bool,
+    /// Whether the folder is a copy of one whose server has gone on.
+    pub copied: bool,
 }
 
 /// A log, and the place of the last record of each key.
@@ -89,8 +91,9 @@ impl KeyedStore {
         let locked: Arc<dyn Folder> = Arc::new(RealFolder::lock(folder)?);
         let files = DescriptorBudget::now().store_files();
         let log = LogConfig { segment_bytes: config.segment_bytes, files, max_disk: config.max_disk };
-        let chores = ChoreMode::Thread;
-        Self::of(open(&locked, OpenOptions { config: log, repair: config.repair, chores })?, folder, config.repair)
+        let StoreConfig { repair, copied, .. } = config;
+        let options = OpenOptions { config: log, repair, copied, chores: ChoreMode::Thread };
+        Self::of(open(&locked, options)?, folder, repair)
     }
 
     /// The store of an opened log.

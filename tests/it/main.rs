@@ -28,6 +28,8 @@ mod commands;
 mod configuration;
 /// Every command, error, limit and order of faults, with our own client.
 mod conformance;
+/// A folder that was copied while no server used it, announced and not.
+mod copied;
 /// A server that is killed under load, and the number of rounds and clients for it.
 mod crash;
 /// A link to a database that is cut between a COMMIT and its answer.

@@ -31,7 +31,8 @@ const NUMBER: (Space, &[u8]) = (Space::Meta, b"number");
 fn open_real(path: &Path) -> Opened {
     let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock(path).expect("the folder is free"));
     let config = LogConfig { segment_bytes: 64 << 10, files: 4, max_disk: None };
-    open(&folder, OpenOptions { config, repair: false, chores: ChoreMode::Thread }).expect("nothing is damaged")
+    open(&folder, OpenOptions { config, repair: false, copied: false, chores: ChoreMode::Thread })
+        .expect("nothing is damaged")
 }
 
 /// The records of a batch. The last one is its number.
