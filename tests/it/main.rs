@@ -127,6 +127,8 @@ mod pyzmq;
 mod readme;
 /// Clients of other projects: the `zmq` crate, C, Node, Java, and Python with CURVE.
 mod real_peers;
+/// Backup and restore as the page prints them, with the paths of the Debian package.
+mod restore;
 /// Scans beside writers: an element that stays is in one of the pages.
 mod scanning;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.
