@@ -12,7 +12,7 @@
 //! - `log/`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds; `cleaner`
 //!   and `clean` give space back, only from the head of the log
 //! - `opening/`: from the files to the last record of each key; also `repair`, and `check` for a folder without a server
-//! - `backup`: a copy of a log that is open
+//! - `backup`: a copy of a log that is open; `backup_note` says whether it is whole
 //! - `interface`: what an engine asks of a store; `keyed/`: the owner of a log, which knows the place of each record, in
 //!   `places`; `keyed/views`: the part of it that its readers have; `readers`: threads that read values
 //! - `tests/`: a simulated disk with power failures, histories on it, and the store of other rooms' tests (`fake_disk`)
@@ -21,6 +21,7 @@
 //! decide when to sync; see `tasks`.
 
 mod backup;
+mod backup_note;
 mod disk;
 mod encoding;
 mod errors;
@@ -44,7 +45,7 @@ pub(crate) mod tests;
 pub use backup::Backup;
 pub use disk::RealFolder;
 pub use errors::Error;
-pub use folder::{DiskSpace, Folder, LogFile};
+pub use folder::{DiskSpace, FileIdentity, Folder, LogFile};
 pub use format::{Marks, Space};
 pub use interface::{
     BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, NUMBERS_MARK, Store, StoreBackup, StoreSnapshot,
@@ -57,7 +58,9 @@ pub use log::clean::{Copies, Liveness};
 pub use log::cleaner::UnreadableRange;
 pub use log::{Log, LogConfig};
 pub use metrics::{LogMetrics, OpeningShape};
+pub use opening::absent::{folders_with_logs, refuse_without_log};
 pub use opening::check::{CheckReport, check};
+pub use opening::cut::CutOff;
 pub use opening::earlier::refuse_earlier;
 pub use opening::winners::{Winner, Winners};
 pub use opening::{OpenOptions, Opened, open};

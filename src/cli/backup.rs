@@ -27,24 +27,37 @@ pub(super) struct BackupArguments {
 /// Asks for the backup, waits until it is on disk, and prints what it took.
 ///
 /// # Errors
-/// [`CommandError::Failed`] if there is no whole backup.
+/// [`CommandError::Failed`] if there is no backup, or it lacks what is damaged.
 pub(super) fn run(arguments: &BackupArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |why: String| CommandError::Failed(why);
     // The server has another working directory.
     let to = absolute(&arguments.to).map_err(|error| failed(format!("{}: {error}", arguments.to.display())))?;
     let report = backup(&arguments.data, &to).map_err(|error| failed(error.to_string()))?;
-    let BackupReport { segments, linked, copied, bytes } = report;
+    let BackupReport { segments, linked, copied, bytes, lost, damages } = &report;
     let json = json!({
         "directory": to.to_string_lossy(),
         "segments": segments,
         "linked_files": linked,
         "copied_files": copied,
         "copied_bytes": bytes,
+        "lost_parts": lost,
+        "damages": damages,
     });
-    Format::of(arguments.json).print(out, &text(&to, &report), &json)
+    Format::of(arguments.json).print(out, &text(&to, &report), &json)?;
+    match lost {
+        0 => Ok(()),
+        lost => Err(failed(format!(
+            "{} lacks {} that cannot be read, or whose bytes have changed, and has all else: `spindle check` tells what a server on it would lose; look at the device of {}",
+            to.display(),
+            if *lost == 1 { "1 part".to_owned() } else { format!("{lost} parts") },
+            arguments.data.display()
+        ))),
+    }
 }
 
 fn text(to: &Path, report: &BackupReport) -> String {
-    let BackupReport { segments, linked, copied, bytes } = report;
-    format!("{}: {segments} segments; {linked} files linked, {copied} copied ({bytes} bytes)\n", to.display())
+    let BackupReport { segments, linked, copied, bytes, damages, .. } = report;
+    let counts = format!("{segments} segments; {linked} files linked, {copied} copied ({bytes} bytes)");
+    let damages: String = damages.iter().map(|part| format!("damaged: {part}\n")).collect();
+    format!("{}: {counts}\n{damages}", to.display())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::CommandError;
-use crate::store::{CheckReport, Folder, RealFolder, check, refuse_earlier};
+use crate::store::{CheckReport, Folder, RealFolder, check, refuse_earlier, refuse_without_log};
 
 /// The operand of the command.
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,8 @@ pub(super) struct CheckArguments {
 pub(super) fn run(arguments: &CheckArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |error: crate::store::Error| CommandError::Failed(error.to_string());
     refuse_earlier(&arguments.data).map_err(failed)?;
-    let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_existing(&arguments.data).map_err(failed)?);
+    refuse_without_log(&arguments.data).map_err(failed)?;
+    let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_to_read(&arguments.data).map_err(failed)?);
     let report = check(&folder).map_err(failed)?;
     print(&report, out)?;
     match advice(&report) {
@@ -32,8 +33,11 @@ pub(super) fn run(arguments: &CheckArguments, out: &mut impl Write) -> Result<()
 }
 
 /// What the folder has, and what to do. `None`: nothing is to be done.
-fn advice(CheckReport { damages, lost_values, .. }: &CheckReport) -> Option<String> {
+fn advice(CheckReport { segments, damages, lost_values, .. }: &CheckReport) -> Option<String> {
     match (damages.len(), lost_values.len()) {
+        (0, 0) if *segments == 0 => {
+            Some("holds no store yet: its first start was interrupted; start a server on it".to_owned())
+        }
         (0, 0) => None,
         (0, values) => Some(format!(
             "has lost {}: restore a backup, or start as it is (without --repair) and write or remove what is set aside",
@@ -62,8 +66,10 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<(), CommandError>
         "{segments} segments, {bytes} bytes, {batches} batches, {behind} of them behind the last known sync"
     )?;
     writeln!(out, "{records} records: {live} live ({live_bytes} bytes), {dead} dead, {set_aside} set aside")?;
-    if report.is_backup {
-        writeln!(out, "a backup that no server has opened yet")?;
+    let kind = if report.is_backup { "a backup that no server has opened yet" } else { "the folder of a server" };
+    writeln!(out, "{kind}")?;
+    for cut in &report.cut {
+        writeln!(out, "behind the end: {cut}, of a batch that was not whole when its server ended")?;
     }
     for damage in &report.damages {
         writeln!(out, "damaged: {damage}")?;
@@ -75,7 +81,7 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<(), CommandError>
         let changed = counted(usize::try_from(report.dead_values).unwrap_or(usize::MAX), "dead record");
         writeln!(out, "the device has changed {changed} that nothing needs: look at the device")?;
     }
-    if report.damages.is_empty() && report.lost_values.is_empty() {
+    if advice(report).is_none() {
         writeln!(out, "no damage")?;
     }
     Ok(())

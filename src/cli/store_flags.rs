@@ -37,6 +37,10 @@ pub(super) struct StoreFlags {
     /// Start although --data is damaged: go on without what is lost; finished tasks may return
     #[arg(long)]
     repair: bool,
+
+    /// Start on a copy of a folder whose server has gone on: lend keys and ids jump far above those in it; give it once
+    #[arg(long)]
+    copied: bool,
 }
 
 impl StoreFlags {
@@ -63,7 +67,12 @@ impl StoreFlags {
     }
 
     pub(super) fn config(&self) -> StoreConfig {
-        StoreConfig { segment_bytes: self.segment_size, max_disk: self.max_disk, repair: self.repair }
+        StoreConfig {
+            segment_bytes: self.segment_size,
+            max_disk: self.max_disk,
+            repair: self.repair,
+            copied: self.copied,
+        }
     }
 }
 
@@ -111,10 +120,10 @@ mod tests {
 
     #[test]
     fn flags_of_the_store_have_defaults_and_bounds() {
-        let plain = StoreConfig { segment_bytes: 64 << 20, max_disk: None, repair: false };
+        let plain = StoreConfig { segment_bytes: 64 << 20, max_disk: None, repair: false, copied: false };
         assert_eq!(parsed(&[]).unwrap(), plain);
-        let other = parsed(&["--segment-size", "1M", "--max-disk", "2G", "--repair"]).unwrap();
-        assert_eq!(other, StoreConfig { segment_bytes: 1 << 20, max_disk: Some(2 << 30), repair: true });
+        let other = parsed(&["--segment-size", "1M", "--max-disk", "2G", "--repair", "--copied"]).unwrap();
+        assert_eq!(other, StoreConfig { segment_bytes: 1 << 20, max_disk: Some(2 << 30), repair: true, copied: true });
         for bad in [["--segment-size", "1K"], ["--segment-size", "2G"], ["--max-disk", "319K"], ["--sync", "often"]] {
             assert!(parsed(&bad).is_err(), "{bad:?}");
         }

@@ -3,8 +3,8 @@
 //! ```text
 //! writer:       Log::backup: sync, hold all segments
 //! any thread:   Backup::copy_to: the note `backup.unfinished` ─► sync ─► closed segments and summaries linked, or
-//!               copied; the newest copied up to the sync ─► files and folder synced ─► the note becomes `backup`
-//!               ─► sync
+//!               copied and verified; the newest copied up to the sync ─► files and folder synced ─► the note becomes
+//!               `backup` ─► sync
 //!               before each piece of a copy, and each segment: BackupTurn ─► go on, or end
 //! ```
 //! A closed segment is never written to, so a link is as good as a copy. (Blocks behind its end may be given back. They
@@ -18,37 +18,44 @@
 //! the log has long removed. Only the end of the process leaves an unfinished one, since it waits for nothing. The next
 //! backup to the same folder replaces it.
 //!
-//! This module reads no records.
+//! A copy is compared with its checksums, see `backup/segment_copy.rs`. What is damaged, or cannot be read, is named in
+//! the report, and all else is in the backup. A link is not read.
+
+mod segment_copy;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::backup_note::{UNFINISHED, WHOLE, write_note};
 use super::disk::{RealFolder, TargetFolder};
 use super::errors::Error;
 use super::fault::{Fault, planted};
-use super::folder::{Folder, LogFile, read_exact, remove_if_there, write_all};
-use super::format::{Fields, index, is_sealed, seal};
+use super::folder::{Folder, remove_if_there};
 use super::interface::{BackupReport, BackupTurn, StoreBackup};
 use super::log::Log;
 use super::segment::{NEW, Segment, name_of, number_of};
-use super::summary::{SUM, read_file, summary_name};
-
-/// The name of the note of a whole backup.
-const WHOLE: &str = "backup";
-/// The name of the note while a backup is being written.
-const UNFINISHED: &str = "backup.unfinished";
-/// The bytes that are copied at a time.
-const COPY_BYTES: u64 = 1 << 20;
+use super::summary::{SUM, summary_name};
+use segment_copy::{copy_bytes, verify};
 
 /// The segments of a log at one sync. They stay as long as this does.
 #[derive(Debug)]
 pub struct Backup {
-    folder: Arc<dyn Folder>,
-    /// The segments with their ends, the oldest first. The log writes to the last one.
-    segments: Vec<(Arc<Segment>, u64)>,
+    pub(super) folder: Arc<dyn Folder>,
+    /// The oldest first. The log writes to the last one.
+    pub(super) segments: Vec<HeldSegment>,
     /// The number of the last batch.
-    last: u64,
+    pub(super) last: u64,
+}
+
+/// A segment of a backup.
+#[derive(Debug)]
+pub(super) struct HeldSegment {
+    pub(super) segment: Arc<Segment>,
+    /// The offset behind its last batch.
+    pub(super) end: u64,
+    /// The number of that batch.
+    pub(super) last: u64,
 }
 
 impl Log {
@@ -58,8 +65,11 @@ impl Log {
     /// As [`Log::sync`].
     pub fn backup(&mut self) -> Result<Backup, Error> {
         self.sync()?;
-        let segments = self.segments.iter().map(|at| (Arc::clone(&at.segment), at.end)).collect();
-        Ok(Backup { folder: Arc::clone(&self.files.folder), segments, last: self.synced })
+        let last_of_all = self.synced;
+        let next = self.segments.iter().skip(1).map(|next| next.segment.head.first - 1).chain([last_of_all]);
+        let held = self.segments.iter().zip(next);
+        let segments = held.map(|(at, last)| HeldSegment { segment: Arc::clone(&at.segment), end: at.end, last });
+        Ok(Backup { folder: Arc::clone(&self.files.folder), segments: segments.collect(), last: last_of_all })
     }
 }
 
@@ -70,22 +80,22 @@ impl Backup {
     /// # Errors
     /// [`Error`] of either folder. [`Error::NotEmpty`] if the folder has other files. [`Error::Cancelled`] or
     /// [`Error::Left`] if `turn` says so. The folder has the note `backup.unfinished` then, unless nothing was written.
-    pub fn copy_to(&self, to: &dyn Folder, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
+    pub fn copy_to(&self, to: &Arc<dyn Folder>, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
         let explain = |error: io::Error| Error::of(to.path(), &error);
-        empty(to)?;
-        write_note(to, UNFINISHED, self.last).map_err(explain)?;
+        empty(&**to)?;
+        write_note(&**to, UNFINISHED, self.last).map_err(explain)?;
         if planted(Fault::BackupNamedEarly) {
             to.rename(UNFINISHED, WHOLE).and_then(|()| to.sync()).map_err(explain)?;
         }
         let mut report = BackupReport { segments: self.segments.len() as u64, ..BackupReport::default() };
-        let Some(((newest, end), closed)) = self.segments.split_last() else {
+        let Some((newest, closed)) = self.segments.split_last() else {
             return Err(Error::Failed { folder: to.path().to_owned(), why: "the log has no segment".to_owned() });
         };
         let mut copy = Copy { backup: self, to, turn, report: &mut report };
-        for (segment, end) in closed {
-            copy.take_closed(segment, *end)?;
+        for held in closed {
+            copy.take_closed(held)?;
         }
-        copy.copy_segment(newest, *end)?;
+        copy.copy_segment(newest)?;
         if !planted(Fault::BackupUnsynced) {
             to.sync().map_err(explain)?;
         }
@@ -98,21 +108,15 @@ impl Backup {
     /// As [`Backup::copy_to`], and removes a backup that fails or is cancelled.
     pub(super) fn copy_or_discard(
         &self,
-        to: &dyn Folder,
+        to: &Arc<dyn Folder>,
         turn: &mut dyn FnMut() -> BackupTurn,
     ) -> Result<BackupReport, Error> {
         let written = self.copy_to(to, turn);
         if written.as_ref().is_err_and(|error| !matches!(error, Error::Left { .. } | Error::NotEmpty { .. })) {
             // What cannot be removed stays, with its note.
-            let _stays = discard(to);
+            let _stays = discard(&**to);
         }
         written
-    }
-
-    fn read(&self, from: &dyn LogFile, at: u64, length: u64) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; index(length)];
-        read_exact(from, &mut bytes, at).map_err(|error| Error::of(self.folder.path(), &error))?;
-        Ok(bytes)
     }
 }
 
@@ -120,7 +124,9 @@ impl StoreBackup for Backup {
     fn write_to(&self, to: &Path, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
         let locked = RealFolder::lock_for_backup(to, self.folder.path(), is_of_a_backup);
         let TargetFolder { folder, is_made } = locked.map_err(|error| of_target(error, to))?;
-        let written = self.copy_or_discard(&folder, turn);
+        let folder = Arc::new(folder);
+        let shared: Arc<dyn Folder> = Arc::<RealFolder>::clone(&folder);
+        let written = self.copy_or_discard(&shared, turn);
         if written.is_err() && folder.list().is_ok_and(|names| names.is_empty()) {
             // What cannot be removed is an empty folder.
             let _stays = folder.unlock(is_made);
@@ -133,7 +139,7 @@ impl StoreBackup for Backup {
 fn of_target(error: Error, to: &Path) -> Error {
     match error {
         Error::Full { folder } if folder == to => Error::BackupFull { folder },
-        Error::ReadOnly { folder } if folder == to => Error::BackupReadOnly { folder },
+        Error::ReadOnly { folder } | Error::NotWritable { folder } if folder == to => Error::BackupReadOnly { folder },
         Error::Failed { folder, why } if folder == to => Error::NoTarget { folder, why },
         Error::NoFolder { folder } if folder == to => Error::NoTarget { folder, why: "no folder".to_owned() },
         error => error,
@@ -143,28 +149,19 @@ fn of_target(error: Error, to: &Path) -> Error {
 /// A backup that is being written.
 struct Copy<'a> {
     backup: &'a Backup,
-    to: &'a dyn Folder,
+    to: &'a Arc<dyn Folder>,
     turn: &'a mut dyn FnMut() -> BackupTurn,
     report: &'a mut BackupReport,
 }
 
 impl Copy<'_> {
-    /// Whether the backup goes on.
-    fn check(&mut self) -> Result<(), Error> {
-        match (self.turn)() {
-            BackupTurn::GoOn => Ok(()),
-            BackupTurn::Cancel => Err(Error::Cancelled { folder: self.to.path().to_owned() }),
-            BackupTurn::Leave => Err(Error::Left { folder: self.to.path().to_owned() }),
-        }
-    }
-
     /// Links a closed segment and its summary, or copies the segment.
-    fn take_closed(&mut self, segment: &Arc<Segment>, end: u64) -> Result<(), Error> {
-        self.check()?;
-        let (from, number) = (self.backup.folder.path(), segment.head.number);
+    fn take_closed(&mut self, held: &HeldSegment) -> Result<(), Error> {
+        go_on(self.turn, &**self.to)?;
+        let (from, number) = (self.backup.folder.path(), held.segment.head.number);
         // Another file system, or one without links. The copy reports all other errors.
         if self.to.link(&name_of(number), from).is_err() {
-            return self.copy_segment(segment, end);
+            return self.copy_segment(held);
         }
         self.report.linked += 1;
         // Without a summary, opening reads the segment.
@@ -174,28 +171,32 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies a segment up to its end. The rest of the file is zeros.
-    fn copy_segment(&mut self, segment: &Arc<Segment>, end: u64) -> Result<(), Error> {
-        let folder = self.to.path();
-        let explain = |error: io::Error| Error::of(folder, &error);
-        let from = segment.file().map_err(|error| Error::of(self.backup.folder.path(), &error))?;
-        let copy = self.to.create(&name_of(segment.head.number)).map_err(explain)?;
-        let mut at = 0;
-        while at < end {
-            self.check()?;
-            let bytes = self.backup.read(&*from, at, COPY_BYTES.min(end - at))?;
-            write_all(&*copy, &bytes, at).map_err(explain)?;
-            // The sync at the end finds little left to write, so the next turn comes soon.
-            copy.start_write_back(at, bytes.len() as u64);
-            at += bytes.len() as u64;
-        }
-        copy.set_size(segment.head.size).map_err(explain)?;
+    /// Copies a segment up to its end, and verifies the copy. The rest of the file is zeros.
+    fn copy_segment(&mut self, held: &HeldSegment) -> Result<(), Error> {
+        let (to, from) = (&**self.to, &*self.backup.folder);
+        let explain = |error: io::Error| Error::of(to.path(), &error);
+        let head = &held.segment.head;
+        let copy = to.create(&name_of(head.number)).map_err(explain)?;
+        let turn = &mut || go_on(self.turn, to);
+        copy_bytes(held, from, (to, &*copy), turn, self.report)?;
+        copy.set_size(head.size).map_err(explain)?;
+        // Before the sync most bytes are still in memory.
+        verify(held, self.to, self.report)?;
         if !planted(Fault::BackupUnsynced) {
             copy.sync().map_err(explain)?;
         }
         self.report.copied += 1;
-        self.report.bytes += end;
+        self.report.bytes += held.end;
         Ok(())
+    }
+}
+
+/// Whether the backup goes on.
+fn go_on(turn: &mut dyn FnMut() -> BackupTurn, to: &dyn Folder) -> Result<(), Error> {
+    match turn() {
+        BackupTurn::GoOn => Ok(()),
+        BackupTurn::Cancel => Err(Error::Cancelled { folder: to.path().to_owned() }),
+        BackupTurn::Leave => Err(Error::Left { folder: to.path().to_owned() }),
     }
 }
 
@@ -240,48 +241,4 @@ fn discard(to: &dyn Folder) -> io::Result<()> {
     remove_files(to, &to.list()?)?;
     remove_if_there(to, UNFINISHED)?;
     to.sync()
-}
-
-/// Writes a note. It and its name are durable when this returns.
-fn write_note(folder: &dyn Folder, name: &str, last: u64) -> io::Result<()> {
-    let file = folder.create(name)?;
-    let mut bytes = last.to_le_bytes().to_vec();
-    seal(&mut bytes, 0);
-    write_all(&*file, &bytes, 0)?;
-    file.sync()?;
-    folder.sync()
-}
-
-/// A folder is a whole backup, and nothing was written to it yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BackupMark {
-    /// The number of its last batch, 0 if the note is not right.
-    pub(super) last: u64,
-}
-
-/// Whether the folder is a backup. With `goes_on`, a note that is damaged says nothing but this.
-///
-/// # Errors
-/// [`Error::Unfinished`] if it is one that was interrupted. Another [`Error`] if the note cannot be read.
-pub(super) fn mark_of(folder: &dyn Folder, goes_on: bool) -> Result<Option<BackupMark>, Error> {
-    let read = |name| match read_file(folder, name) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::of(folder.path(), &error)),
-    };
-    if read(UNFINISHED)?.is_some() {
-        return Err(Error::Unfinished { folder: folder.path().to_owned() });
-    }
-    let Some(bytes) = read(WHOLE)? else { return Ok(None) };
-    match Fields(&bytes).u64().filter(|_| is_sealed(&bytes, bytes.len())) {
-        Some(last) => Ok(Some(BackupMark { last })),
-        None if goes_on => Ok(Some(BackupMark { last: 0 })),
-        None => Err(Error::Damaged { folder: folder.path().to_owned(), what: WHOLE.to_owned() }),
-    }
-}
-
-/// The folder is no backup any more: its marks have jumped, and that is synced.
-pub(super) fn forget_mark(folder: &dyn Folder) -> io::Result<()> {
-    remove_if_there(folder, WHOLE)?;
-    folder.sync()
 }

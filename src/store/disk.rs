@@ -11,21 +11,24 @@
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{Advice, FallocateFlags, Timespec, Timestamps, UTIME_NOW, fadvise, fallocate, futimens, statvfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::errors::Error;
-use super::folder::{DiskSpace, Folder, LogFile};
+use super::folder::{DiskSpace, FileIdentity, Folder, LogFile};
 
 /// Permissions of the folder: all for its owner, none for others.
 const FOLDER_MODE: u32 = 0o700;
+/// Permissions of its files: their owner may read and write them.
+const FILE_MODE: u32 = 0o600;
 /// The file that a process locks as long as it has the log open.
-const LOCK_FILE: &str = "lock";
+pub(super) const LOCK_FILE: &str = "lock";
 /// The unit in which the system counts the blocks of a file, in bytes.
 const BLOCK_UNIT: u64 = 512;
 
@@ -37,6 +40,8 @@ pub struct RealFolder {
     folder: File,
     /// Locked as long as this exists.
     lock: File,
+    /// Whether files are opened for writing.
+    is_writable: bool,
 }
 
 impl Drop for RealFolder {
@@ -56,22 +61,34 @@ impl RealFolder {
     pub fn lock(path: &Path) -> Result<Self, Error> {
         make(path, &mut |around| File::open(around)?.sync_all()).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder { folder: path.to_owned() },
+            ErrorKind::ReadOnlyFilesystem => Error::NotWritable { folder: path.to_owned() },
             _ => Error::of(path, &error),
         })?;
         Self::lock_made(path)
     }
 
-    /// Locks a folder that is there.
+    /// Locks a folder that is there against processes that write, and makes no file. Files in it are opened for reading.
     ///
     /// # Errors
-    /// [`Error`] if it is not there, or another process has it.
-    pub fn lock_existing(path: &Path) -> Result<Self, Error> {
-        match fs::metadata(path) {
-            Ok(found) if found.is_dir() => Self::lock_made(path),
-            Ok(_) => Err(Error::NoFolder { folder: path.to_owned() }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::Missing { folder: path.to_owned() }),
-            Err(error) => Err(Error::of(path, &error)),
+    /// [`Error`] if it is not there, or another process writes to it.
+    pub fn lock_to_read(path: &Path) -> Result<Self, Error> {
+        let explain = |error: io::Error| match error.kind() {
+            ErrorKind::NotFound => Error::Missing { folder: path.to_owned() },
+            ErrorKind::NotADirectory => Error::NoFolder { folder: path.to_owned() },
+            _ => Error::of(path, &error),
+        };
+        if !fs::metadata(path).map_err(explain)?.is_dir() {
+            return Err(Error::NoFolder { folder: path.to_owned() });
         }
+        let folder = File::open(path).map_err(explain)?;
+        let lock = match File::open(path.join(LOCK_FILE)) {
+            // Each process that writes makes the lock first, so there is none.
+            Err(error) if error.kind() == ErrorKind::NotFound => folder.try_clone(),
+            lock => lock,
+        };
+        let lock = lock.map_err(explain)?;
+        locked(path, lock.try_lock_shared())?;
+        Ok(Self { path: path.to_owned(), folder, lock, is_writable: false })
     }
 
     /// Locks a folder for a backup of the log in `data`, and makes it if it does not exist. A folder that is refused is
@@ -114,22 +131,30 @@ impl RealFolder {
     ///
     /// # Errors
     /// The system's error.
-    pub(in crate::store) fn unlock(self, is_made: bool) -> io::Result<()> {
+    pub(in crate::store) fn unlock(&self, is_made: bool) -> io::Result<()> {
         fs::remove_file(self.path.join(LOCK_FILE))?;
         if is_made { fs::remove_dir(&self.path) } else { Ok(()) }
     }
 
     fn lock_made(path: &Path) -> Result<Self, Error> {
         let name = path.join(LOCK_FILE);
-        let lock = File::options().read(true).write(true).create(true).truncate(false).open(name);
-        let lock = lock.map_err(|error| Error::of(path, &error))?;
+        let mut options = File::options();
+        let lock = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(name);
+        let lock = lock.map_err(|error| match error.kind() {
+            ErrorKind::ReadOnlyFilesystem => Error::NotWritable { folder: path.to_owned() },
+            _ => Error::of(path, &error),
+        })?;
         let folder = File::open(path).map_err(|error| Error::of(path, &error))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), folder, lock }),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse { folder: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(Error::of(path, &error)),
-        }
+        locked(path, lock.try_lock())?;
+        Ok(Self { path: path.to_owned(), folder, lock, is_writable: true })
     }
+}
+
+fn locked(path: &Path, tried: Result<(), TryLockError>) -> Result<(), Error> {
+    tried.map_err(|error| match error {
+        TryLockError::WouldBlock => Error::InUse { folder: path.to_owned() },
+        TryLockError::Error(error) => Error::of(path, &error),
+    })
 }
 
 /// A folder that is locked for a backup.
@@ -150,6 +175,16 @@ fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
 fn names(path: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().filter(|name| name != LOCK_FILE).collect())
+}
+
+/// Takes a file's permissions from all but its owner.
+fn keep_for_owner(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path)?.permissions();
+    if found.mode() & 0o777 == FILE_MODE {
+        Ok(())
+    } else {
+        fs::set_permissions(path, PermissionsExt::from_mode(FILE_MODE))
+    }
 }
 
 /// Makes the folder if it does not exist, readable by its owner alone. Parent folders get the user's default
@@ -189,12 +224,13 @@ impl Folder for RealFolder {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(self.path.join(name))?;
-        Ok(Arc::new(RealFile(file)))
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
+        Ok(Arc::new(RealFile(options.open(self.path.join(name))?)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        Ok(Arc::new(RealFile(File::options().read(true).write(true).open(self.path.join(name))?)))
+        Ok(Arc::new(RealFile(File::options().read(true).write(self.is_writable).open(self.path.join(name))?)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -206,7 +242,18 @@ impl Folder for RealFolder {
     }
 
     fn link(&self, name: &str, from: &Path) -> io::Result<()> {
-        fs::hard_link(from.join(name), self.path.join(name))
+        let there = from.join(name);
+        // A log of an earlier version has files that others may read.
+        keep_for_owner(&there)?;
+        fs::hard_link(there, self.path.join(name))
+    }
+
+    fn identity(&self, name: &str) -> io::Result<FileIdentity> {
+        let found = fs::metadata(self.path.join(name))?;
+        // Not every file system knows it.
+        let birth = found.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
+        let birth = birth.and_then(|birth| u64::try_from(birth.as_nanos()).ok()).unwrap_or_default();
+        Ok(FileIdentity { inode: found.ino(), birth })
     }
 
     fn sync(&self) -> io::Result<()> {

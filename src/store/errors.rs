@@ -29,6 +29,23 @@ pub enum Error {
         /// The path of the folder.
         folder: PathBuf,
     },
+    /// The folder is to be read, and holds no store.
+    #[error("{} holds no store: {found}; name the --data of a server, or a backup", folder.display())]
+    NoStore {
+        /// The path of the folder.
+        folder: PathBuf,
+        /// What it holds.
+        found: String,
+    },
+    /// The folder is to be written, and the server finds it read-only when it starts.
+    #[error(
+        "{}: the file system is read-only for the server: make it writable, or copy the folder to one that is; if systemd runs the server, its unit lets it write to /var/lib/spindle alone; if nobody has made it read-only, look at the kernel's log",
+        folder.display()
+    )]
+    NotWritable {
+        /// The path of the folder.
+        folder: PathBuf,
+    },
     /// The store was written by another version.
     #[error(
         "{} has format {found}, this server reads format {FORMAT}: use the version that wrote it, or choose another --data",

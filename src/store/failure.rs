@@ -46,6 +46,11 @@ pub(super) fn failure(error: &io::Error) -> Failure {
     }
 }
 
+/// Whether the device cannot return these bytes. Who has asked patiently goes on without them, if the operator wants it.
+pub(super) fn is_unreadable(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::UnexpectedEof || failure(error) == Failure::Device
+}
+
 /// The errors that tests let calls fail with, by their numbers.
 #[cfg(test)]
 pub(super) mod errnos {

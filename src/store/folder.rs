@@ -24,6 +24,15 @@ pub struct DiskSpace {
     pub total: u64,
 }
 
+/// What tells a file from a copy of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// The number that the file system has given it.
+    pub inode: u64,
+    /// When the file was made, in nanoseconds since 1970. 0: the file system does not know.
+    pub birth: u64,
+}
+
 /// A folder of files. All names are of files directly in it.
 pub trait Folder: Send + Sync + Debug {
     /// Where it is, for messages.
@@ -64,6 +73,12 @@ pub trait Folder: Send + Sync + Debug {
     /// # Errors
     /// The system's error.
     fn link(&self, name: &str, from: &Path) -> io::Result<()>;
+
+    /// What tells the file with this name from a copy of it.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn identity(&self, name: &str) -> io::Result<FileIdentity>;
 
     /// Makes all names durable that were made, replaced or removed before.
     ///

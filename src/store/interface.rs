@@ -125,7 +125,7 @@ pub trait StoreWatch: Send + Sync {
 }
 
 /// What a backup has written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackupReport {
     /// Its segments.
     pub segments: u64,
@@ -135,6 +135,10 @@ pub struct BackupReport {
     pub copied: u64,
     /// Bytes that were copied.
     pub bytes: u64,
+    /// Parts of copied files that are damaged, or that the device does not return.
+    pub lost: u64,
+    /// The first of these parts, by name.
+    pub damages: Vec<String>,
 }
 
 /// Whether a backup that is being written goes on.

@@ -53,6 +53,8 @@ pub struct StoreConfig {
     pub max_disk: Option<u64>,
     /// Whether to go on without records that are damaged.
     pub repair: bool,
+    /// Whether the folder is a copy of one whose server has gone on.
+    pub copied: bool,
 }
 
 /// A log, and the place of the last record of each key.
@@ -89,15 +91,15 @@ impl KeyedStore {
         let locked: Arc<dyn Folder> = Arc::new(RealFolder::lock(folder)?);
         let files = DescriptorBudget::now().store_files();
         let log = LogConfig { segment_bytes: config.segment_bytes, files, max_disk: config.max_disk };
-        let chores = ChoreMode::Thread;
-        Self::of(open(&locked, OpenOptions { config: log, repair: config.repair, chores })?, folder, config.repair)
+        let StoreConfig { repair, copied, .. } = config;
+        let options = OpenOptions { config: log, repair, copied, chores: ChoreMode::Thread };
+        Self::of(open(&locked, options)?, folder, repair)
     }
 
     /// The store of an opened log.
     pub(in crate::store) fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
-        let Opened { log, mut winners, lost, was_backup } = opened;
-        let mut notes: Vec<String> =
-            lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")).collect();
+        let Opened { log, mut winners, lost, was_backup, mut notes } = opened;
+        notes.extend(lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")));
         if was_backup {
             notes.push("this was a backup: lend keys and ids go on far above those in it".to_owned());
         }

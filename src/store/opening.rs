@@ -10,15 +10,18 @@
 //! so their records are written again. The first number in the new segment is that after the last known sync, and names
 //! the end for all later openings.
 //!
-//! After a repair with a loss, and in a backup, newer marks may have been lost. All marks then jump far beyond the
-//! known ones, before the log writes anything.
+//! After a repair with a loss, in a backup, and in a copy of a folder, newer marks may have been given out that are not
+//! here. All marks then jump far beyond the known ones, before the log writes anything.
 
+pub(super) mod absent;
 mod batches;
 pub(super) mod bodies;
 pub(super) mod check;
+pub(super) mod cut;
 pub(super) mod earlier;
 pub(super) mod history;
 pub(super) mod missing;
+mod origin;
 mod repair;
 pub(super) mod winners;
 
@@ -26,7 +29,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::backup::{BackupMark, forget_mark, mark_of};
+use super::backup_note::{BackupMark, forget_mark, mark_of};
 use super::encoding::batch_bytes;
 use super::errors::Error;
 use super::fault::{Fault, planted};
@@ -39,17 +42,20 @@ use super::record::{Body, Record, RecordBatch};
 use super::segment::{OpenFiles, name_of, number_of};
 use super::summary::SummaryRecord;
 use crate::clock::Clock;
+use cut::CutOff;
 use history::{Purpose, ReadHistory, ReadRecord, ReadSegment, read};
 use missing::note_begun;
+use origin::{Origin, note_origin, origin_of};
 use repair::{clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
 use winners::Winners;
 
 /// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
 /// the version.
 ///
-/// A server that hands out a million tokens in a second takes nine years for 2^48. Versions are nanoseconds since 1970
-/// at first: 2^48 of them are 78 hours, and more versions than the server can have given out in years.
-pub(in crate::store) const MARK_JUMPS: Marks = [1 << 48; MARKS];
+/// A server that hands out a million tokens in a second takes 200 days for 2^44. A client that keeps numbers as doubles
+/// knows each up to 2^53, which are 512 jumps. Versions are nanoseconds since 1970 at first: those of a later start are
+/// above them without a jump.
+pub(in crate::store) const MARK_JUMPS: Marks = [1 << 44; MARKS];
 
 /// How to open a log.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +64,8 @@ pub struct OpenOptions {
     pub config: LogConfig,
     /// Whether damage is left out. Otherwise it is an error.
     pub repair: bool,
+    /// Whether the folder is a copy of one whose server has gone on.
+    pub copied: bool,
     /// Where segments are laid out and removed.
     pub chores: ChoreMode,
 }
@@ -73,6 +81,8 @@ pub struct Opened {
     pub lost: Vec<String>,
     /// Whether the folder was a backup.
     pub was_backup: bool,
+    /// What else the operator should know.
+    pub notes: Vec<String>,
 }
 
 /// Opens the log in a folder. A folder without a log gets one.
@@ -88,7 +98,7 @@ pub fn open(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Er
 }
 
 fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Error> {
-    let OpenOptions { config, repair, chores } = options;
+    let OpenOptions { config, repair, copied, chores } = options;
     let clock = Clock::start();
     let explain = |error: io::Error| Error::of(folder.path(), &error);
     let segment_bytes = align(config.segment_bytes).clamp(2 * SECTOR, SEGMENT_BYTES_MAX);
@@ -106,7 +116,10 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     plant_faults(&mut history, &mut winners);
     let mut lost = std::mem::take(&mut history.lost);
     let rewrite = !lost.is_empty();
-    if (rewrite || backup.is_some()) && !planted(Fault::MarksNotJumped) {
+    let origin = origin_of(&**folder);
+    let is_copy = copied && history.newest > 0;
+    let jumps = rewrite || backup.is_some() || is_copy;
+    if jumps && !planted(Fault::MarksNotJumped) {
         jump(&mut history.marks);
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
@@ -140,15 +153,28 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         log.free_ends();
         log.summarise(std::mem::take(&mut history.summaries));
     }
-    if !history.is_begun {
-        note_begun(&**folder).map_err(explain)?;
-    }
-    if backup.is_some() {
-        forget_mark(&**folder).map_err(explain)?;
-    }
+    let is_noted = !jumps && origin != Origin::Unknown;
+    leave_notes(&**folder, history.is_begun, is_noted, backup.is_some()).map_err(explain)?;
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);
-    Ok(Opened { log, winners, lost, was_backup: backup.is_some() })
+    let copy = origin.told(is_copy, jumps).map(str::to_owned);
+    let notes = history.cut.iter().map(told_of_cut).chain(copy).collect();
+    Ok(Opened { log, winners, lost, was_backup: backup.is_some(), notes })
+}
+
+/// Leaves the notes of a log that is open, and removes that of a backup.
+fn leave_notes(folder: &dyn Folder, is_begun: bool, is_origin_noted: bool, was_backup: bool) -> io::Result<()> {
+    if !is_begun {
+        note_begun(folder)?;
+    }
+    if !is_origin_noted {
+        note_origin(folder)?;
+    }
+    if was_backup { forget_mark(folder) } else { Ok(()) }
+}
+
+fn told_of_cut(cut: &CutOff) -> String {
+    format!("{cut} are cut off: they are no whole batch, and no sync of them was acknowledged")
 }
 
 /// Raises all marks far beyond those that were lost.

@@ -25,7 +25,7 @@ use crate::tasks_disk::Small;
 /// Longer than any test: no lease expires.
 const LEASE: u64 = 86_400_000;
 /// A quarter of how far lend keys and ids jump when a backup is opened.
-const FAR: u64 = 1 << 46;
+const FAR: u64 = 1 << 42;
 /// Tasks that are added before each backup, at least.
 const TASKS: usize = 400;
 /// Clients at once.

@@ -8,7 +8,7 @@ use spindle::protocols::events::client::{Client, Error};
 use crate::cut_link::CutLink;
 use crate::harness::{Guarded, Server, spindle};
 use crate::mariadb::MariaDb;
-use crate::stage::{Stage, Worker, client, maria_db, value_of};
+use crate::stage::{Stage, Worker, client, maria_db, script, value_of};
 
 fn serve(database: &MariaDb, flags: &[&str]) -> Server {
     Server::start_events(&[&["--events-store", &database.url()][..], flags].concat())
@@ -78,6 +78,48 @@ fn health_is_503_when_nothing_can_be_stored() {
     assert_eq!(client.create().unwrap().id, id + 1, "a health check takes no id");
     assert_eq!(database.ask("SELECT COUNT(*) FROM events"), "2");
     server.stop();
+}
+
+/// Some of these refused the start, and with others a worker had its command run again and again.
+#[test]
+fn what_the_operator_has_set_for_all_sessions_is_no_matter() {
+    let Some(database) = maria_db() else { return };
+    let (folder, stage) = (tempfile::tempdir().unwrap(), Stage::MySql(Box::new(database)));
+    let Stage::MySql(database) = &stage else { return };
+    // Nothing for the second event, and an odd value for the third one.
+    let values = script(folder.path(), "values", "[ $1 = 2 ] && echo || printf '%s\\n' 'a \\ \"b\"'");
+    for setting in [
+        "autocommit = 0",
+        "tx_isolation = 'SERIALIZABLE'",
+        "tx_read_only = 1",
+        "completion_type = 'CHAIN'",
+        "completion_type = 'RELEASE'",
+        "sql_safe_updates = 1",
+        "sql_select_limit = 1",
+        "max_join_size = 1",
+        "sql_mode = 'ORACLE,ANSI_QUOTES,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES'",
+        "sql_mode = ''",
+        "default_storage_engine = 'Aria'",
+        "time_zone = '+12:00'",
+    ] {
+        println!("{setting}");
+        let (name, _) = setting.split_once(" = ").unwrap();
+        database.ask(&format!("DROP TABLE IF EXISTS status, events; SET GLOBAL {setting}"));
+        let server = stage.serve();
+        let mut client = client(&server);
+        assert_eq!(client.create().unwrap().id, 1, "{setting}");
+        assert_eq!((client.defer().unwrap(), client.defer().unwrap()), (2, 3), "{setting}");
+        let worker = stage.work(&server, &["--command", &values]);
+        assert_eq!(value_of(&mut client, 2), "", "{setting}");
+        assert_eq!(value_of(&mut client, 3), "a \\ \"b\"", "{setting}");
+        assert_eq!(worker.stop(), 2, "{setting}");
+        client.health().unwrap_or_else(|error| panic!("{setting}: {error}"));
+        assert_eq!(client.count().unwrap(), 3, "{setting}");
+        let stored = database.ask("SET sql_big_selects = 1; SELECT COUNT(*), (SELECT id FROM status) FROM events");
+        assert_eq!(stored, "3\t3", "{setting}");
+        server.stop();
+        database.ask(&format!("SET GLOBAL {name} = DEFAULT"));
+    }
 }
 
 /// The server gave it up, and the database went on with it.

@@ -8,6 +8,8 @@ mod admin;
 mod attack;
 /// Backups that a running server writes, under load too, and servers on them.
 mod backup;
+/// Backups of a log that has lost bytes, and who may read a backup.
+mod backup_damaged;
 /// A real Chromium, driven by tests.
 mod browser;
 /// Random choices from a seed, so that a failure can be repeated.
@@ -16,6 +18,8 @@ mod chance;
 mod checker;
 /// The checker rejects broken histories and accepts tricky ones, so it can be believed.
 mod checker_trial;
+/// What a check says of folders without a store, and what an opening says of the end that it cuts off.
+mod checking;
 /// No circle among sibling modules.
 mod circles;
 /// The exit statuses of the commands, their errors for programs, how they find their server, and bytes.
@@ -24,6 +28,8 @@ mod commands;
 mod configuration;
 /// Every command, error, limit and order of faults, with our own client.
 mod conformance;
+/// A folder that was copied while no server used it, announced and not.
+mod copied;
 /// A server that is killed under load, and the number of rounds and clients for it.
 mod crash;
 /// A link to a database that is cut between a COMMIT and its answer.
@@ -121,6 +127,8 @@ mod pyzmq;
 mod readme;
 /// Clients of other projects: the `zmq` crate, C, Node, Java, and Python with CURVE.
 mod real_peers;
+/// Backup and restore as the page prints them, with the paths of the Debian package.
+mod restore;
 /// Scans beside writers: an element that stays is in one of the pages.
 mod scanning;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.

@@ -266,7 +266,7 @@ fn settings() -> spiderq::SpiderqConfig {
 #[test]
 fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
-    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false };
+    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false, copied: false };
     let store = KeyedStore::open(folder.path(), config).unwrap();
     let (tasks, mut committer) = open(Box::new(store), ClockReading::from_millis(0)).unwrap();
     let figures = Arc::clone(tasks.metrics());

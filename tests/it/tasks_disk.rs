@@ -339,7 +339,7 @@ fn used(bytes: &[u8]) -> usize {
 
 /// The present keys and values, as the records have them.
 fn values(folder: &Path) -> Result<BTreeMap<TaskKey, Vec<u8>>, store::Error> {
-    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false };
+    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false, copied: false };
     let mut keys = Vec::new();
     let mut store = KeyedStore::open(folder, config)?;
     store.take(Space::Tasks, &mut |key, _| keys.push(key.try_into().unwrap()));
@@ -350,7 +350,7 @@ fn values(folder: &Path) -> Result<BTreeMap<TaskKey, Vec<u8>>, store::Error> {
 
 /// As [`values`], of a store that the engine accepts.
 fn records(folder: &Path) -> Result<BTreeMap<TaskKey, Vec<u8>>, store::Error> {
-    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false };
+    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false, copied: false };
     let read = values(folder)?;
     drop(tasks::open(Box::new(KeyedStore::open(folder, config)?), ClockReading::from_millis(0))?);
     Ok(read)
@@ -434,7 +434,7 @@ fn a_damaged_store_is_refused_untouched_or_gives_only_what_was_stored() {
 #[test]
 fn a_torn_end_is_cut_off_and_what_was_before_it_is_there() {
     let folder = tempfile::tempdir().unwrap();
-    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false };
+    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false, copied: false };
     let mut open = KeyedStore::open(folder.path(), config).unwrap();
     // No batch is known to be on disk: any of them may be torn.
     for number in 0..40_u8 {

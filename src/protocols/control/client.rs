@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::address::SocketAddress;
 use super::wire::{Reply, Request};
 use crate::limits::CONTROL_REPLY_BYTES_MAX;
-use crate::store::BackupReport;
+use crate::store::{BackupReport, folders_with_logs};
 
 /// Why a request has no good reply, sorted by the action that the caller can take.
 #[derive(Debug, Error)]
@@ -24,8 +24,9 @@ pub enum Error {
     },
     /// No server with a store runs on the folder.
     #[error(
-        "no server keeps tasks, jobs or events in {}: name the --data of the running server; the folder of a server that does not run can be copied as it is",
-        folder.display()
+        "no server keeps tasks, jobs or events in {}: name the --data of the running server{}; the folder of a server that does not run can be copied as it is",
+        folder.display(),
+        in_it(folder)
     )]
     NoServer {
         /// The folder.
@@ -63,6 +64,14 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
+}
+
+/// The folders in this one that have a store, as a part of a sentence.
+fn in_it(folder: &Path) -> String {
+    match &folders_with_logs(folder)[..] {
+        [] => String::new(),
+        [first, ..] => format!(", as {}", folder.join(first).display()),
+    }
 }
 
 /// Asks the server whose store is in `data` to write a backup to `to`, an absolute path. Returns when it is durable.

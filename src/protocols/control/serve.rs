@@ -203,7 +203,10 @@ impl ControlFrontend {
         };
         Ok(match backup.write_to(to, turn) {
             Ok(report) => {
-                tracing::info!("a backup is whole: {}", to.display());
+                match report.lost {
+                    0 => tracing::info!("a backup is whole: {}", to.display()),
+                    lost => tracing::warn!("a backup lacks {lost} parts that are damaged: {}", to.display()),
+                }
                 Reply::Done(report)
             }
             Err(error) => {

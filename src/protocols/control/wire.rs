@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! request   1 length:u32 path                                       write a backup to this folder
-//! reply     1 segments:u64 linked:u64 copied:u64 bytes:u64          it is whole
+//! reply     1 segments:u64 linked:u64 copied:u64 bytes:u64          it is written
+//!             lost:u64 (length:u32 name:UTF-8)…                     without these parts, of which it names the first
 //!           0 sentence                                              there is none: the reason, UTF-8 until the end
 //! ```
 //! A connection has one request and one reply. Then the server closes it.
@@ -74,7 +75,7 @@ impl Request {
 /// The reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The backup is whole.
+    /// The backup is written.
     Done(BackupReport),
     /// There is none, for this reason.
     Refused(String),
@@ -86,9 +87,13 @@ impl Reply {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Refused(why) => [&[REFUSED], why.as_bytes()].concat(),
-            Self::Done(BackupReport { segments, linked, copied, bytes }) => {
-                let numbers = [segments, linked, copied, bytes].into_iter().flat_map(|number| number.to_be_bytes());
-                std::iter::once(DONE).chain(numbers).collect()
+            Self::Done(BackupReport { segments, linked, copied, bytes, lost, damages }) => {
+                let numbers = [segments, linked, copied, bytes, lost].map(|number| number.to_be_bytes()).concat();
+                let named = damages.iter().flat_map(|name| {
+                    let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
+                    [&length.to_be_bytes()[..], name.as_bytes()].concat()
+                });
+                std::iter::once(DONE).chain(numbers).chain(named).collect()
             }
         }
     }
@@ -101,8 +106,12 @@ impl Reply {
             REFUSED => Some(Self::Refused(String::from_utf8(reader.rest().to_vec()).ok()?)),
             DONE => {
                 let mut number = || reader.u64_be();
-                let (segments, linked, copied, bytes) = (number()?, number()?, number()?, number()?);
-                reader.is_empty().then_some(Self::Done(BackupReport { segments, linked, copied, bytes }))
+                let (segments, linked, copied, bytes, lost) = (number()?, number()?, number()?, number()?, number()?);
+                let mut damages = Vec::new();
+                while !reader.is_empty() {
+                    damages.push(String::from_utf8(reader.run_u32_be()?.to_vec()).ok()?);
+                }
+                Some(Self::Done(BackupReport { segments, linked, copied, bytes, lost, damages }))
             }
             _ => None,
         }
@@ -130,8 +139,10 @@ mod tests {
 
     #[test]
     fn replies_are_read_as_they_were_written() {
-        let report = BackupReport { segments: 1, linked: 2, copied: 3, bytes: u64::MAX };
-        for reply in [Reply::Done(report), Reply::Refused("no space…".to_owned())] {
+        let whole = BackupReport { segments: 1, linked: 2, copied: 3, bytes: u64::MAX, ..BackupReport::default() };
+        let report = BackupReport { lost: 3, damages: ["one", "", "another…"].map(str::to_owned).to_vec(), ..whole };
+        let whole = BackupReport { lost: 0, damages: Vec::new(), ..report };
+        for reply in [Reply::Done(report.clone()), Reply::Done(whole), Reply::Refused("no space…".to_owned())] {
             let bytes = reply.encode();
             assert_eq!(Reply::decode(&bytes), Some(reply));
             assert_eq!(Reply::decode(&[]), None);

@@ -14,7 +14,8 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::history::{BLOCK_BYTES, HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
+use super::cut::CutOff;
+use super::history::{HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
 use crate::store::errors::Error;
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, RecordHead, SECTOR, Space, checksum, index, records};
 use crate::store::record::Value;
@@ -46,13 +47,13 @@ impl HistoryReader<'_> {
         if let Some(bytes) = block.as_ref().and_then(cut) {
             return Some(bytes);
         }
-        if length as u64 > BLOCK_BYTES {
+        if length as u64 > self.block_bytes {
             return None;
         }
         // A segment of the usual size is read from its start on.
         let is_rough = self.rough.get() == Some(segment.head.number);
-        let from = if segment.head.size <= BLOCK_BYTES && !is_rough { 0 } else { offset };
-        let most = if is_rough { PIECE_BYTES.max(length as u64) } else { BLOCK_BYTES };
+        let from = if segment.head.size <= self.block_bytes && !is_rough { 0 } else { offset };
+        let most = if is_rough { PIECE_BYTES.max(length as u64) } else { self.block_bytes };
         let length = most.min(segment.head.size.checked_sub(from)?);
         let memory = block.take().and_then(|block| Rc::try_unwrap(block.bytes).ok()).unwrap_or_default();
         let (bytes, is_whole) = read_block(segment, from, length, memory);
@@ -65,7 +66,12 @@ impl HistoryReader<'_> {
     }
 
     /// Reads bytes of a segment. `None` if the file is shorter. In a repair also if the device does not return them.
-    fn bytes_at(&self, segment: &Arc<Segment>, offset: u64, length: u64) -> Result<Option<ReadBytes>, Error> {
+    pub(super) fn bytes_at(
+        &self,
+        segment: &Arc<Segment>,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<ReadBytes>, Error> {
         let Ok(length) = usize::try_from(length) else { return Ok(None) };
         if let Some(bytes) = self.in_block(segment, offset, length) {
             return Ok(Some(bytes));
@@ -107,6 +113,7 @@ impl HistoryReader<'_> {
             };
             let Some((head, bad)) = batch else {
                 if expected > synced {
+                    history.cut.extend(self.cut_off(segment, offset)?);
                     break;
                 }
                 let name = name_of(segment.head.number);
@@ -138,6 +145,21 @@ impl HistoryReader<'_> {
             offset += head.length();
         }
         Ok(end)
+    }
+
+    /// What a segment has behind this offset, where the log ends. `None`: only zeros.
+    pub(in crate::store) fn cut_off(&self, segment: &Arc<Segment>, offset: u64) -> Result<Option<CutOff>, Error> {
+        let (mut at, mut end) = (offset, offset);
+        while at < segment.head.size {
+            let length = PIECE_BYTES.min(segment.head.size - at);
+            let Some(piece) = self.bytes_at(segment, at, length)? else { break };
+            // Without an early end the loop takes many bytes at a time.
+            if piece.iter().fold(0, |all, byte| all | byte) != 0 {
+                end = piece.iter().rposition(|byte| *byte != 0).map_or(end, |last| at + last as u64 + 1);
+            }
+            at += length;
+        }
+        Ok((end > offset).then_some(CutOff { segment: segment.head.number, offset, bytes: end - offset }))
     }
 
     /// The first head behind a batch that is not right, for a repair. The batch has this number and this offset.
@@ -235,7 +257,7 @@ pub(in crate::store) struct BadRecord {
 }
 
 /// Bytes that were read. They share the memory of the part of the segment.
-struct ReadBytes {
+pub(super) struct ReadBytes {
     block: Rc<Vec<u8>>,
     range: Range<usize>,
 }

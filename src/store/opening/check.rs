@@ -11,9 +11,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::cut::CutOff;
 use super::history::{Purpose, read};
 use super::winners::Winners;
-use crate::store::backup::mark_of;
+use crate::store::backup_note::mark_of;
 use crate::store::errors::Error;
 use crate::store::folder::Folder;
 use crate::store::record::record_bytes;
@@ -43,6 +44,8 @@ pub struct CheckReport {
     pub live_bytes: u64,
     /// Whether the folder is a backup that was not opened yet.
     pub is_backup: bool,
+    /// What an opening leaves out behind the end. That is no damage: nobody was told that it is stored.
+    pub cut: Vec<CutOff>,
     /// All damage, by name. Without any the folder can be opened.
     pub damages: Vec<String>,
     /// The values of live records whose bytes have changed, by name.
@@ -51,7 +54,7 @@ pub struct CheckReport {
     pub dead_values: u64,
 }
 
-/// Reads all of the log in a folder. The caller has locked it ([`crate::store::RealFolder::lock_existing`]).
+/// Reads all of the log in a folder. The caller has locked it ([`crate::store::RealFolder::lock_to_read`]).
 ///
 /// # Errors
 /// [`Error`] if the folder cannot be read, or holds no log of this format. Damage is no error: the report names it.
@@ -91,6 +94,7 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
         bytes: history.segments.iter().map(|at| at.end).sum(),
         live_bytes,
         is_backup: mark.is_some(),
+        cut: history.cut,
         damages,
         lost_values: lost.into_iter().map(|(_, name)| name).collect(),
         dead_values: dead.len() as u64,

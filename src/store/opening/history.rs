@@ -23,9 +23,10 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::cut::CutOff;
 use super::missing::{BEGUN, newest_missing};
 use crate::store::errors::Error;
-use crate::store::failure::{Failure, failure};
+use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::{Patience, read_exact};
 use crate::store::format::{HeadFault, Marks, SECTOR, SegmentHead, Space, index};
@@ -35,7 +36,9 @@ use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
 use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord, read_file, summary_name};
 
 /// The bytes of a segment that are in memory at a time: a segment of the usual size is read in one pass.
-pub(in crate::store) const BLOCK_BYTES: u64 = 64 << 20;
+const BLOCK_BYTES: u64 = 64 << 20;
+/// The same where a server reads beside its clients.
+const VERIFIED_BYTES: u64 = 1 << 20;
 
 /// What the history is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) marks: Marks,
     /// The records behind the last batch known synced, in their order.
     pub(in crate::store) behind: Vec<ReadRecord>,
+    /// The bytes behind the end, which the log goes on without.
+    pub(in crate::store) cut: Vec<CutOff>,
     /// The files that no batch needs any more.
     pub(in crate::store) leftovers: Vec<String>,
     /// Damage that a repair leaves out.
@@ -121,17 +126,7 @@ pub(in crate::store) fn read(
     synced: u64,
     each: &mut dyn FnMut(SummaryRecord<'_>),
 ) -> Result<ReadHistory, Error> {
-    let reader = HistoryReader {
-        files,
-        purpose,
-        synced,
-        unreadable: RefCell::default(),
-        block: RefCell::default(),
-        sums: RefCell::default(),
-        rough: Cell::new(None),
-        bytes: Cell::new(0),
-        patience: Patience::default(),
-    };
+    let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
     let mut history = ReadHistory::default();
     let all = reader.find(&mut history)?;
     let segments = all.values().filter_map(|file| match file {
@@ -142,6 +137,7 @@ pub(in crate::store) fn read(
     history.store = found.first().map(|segment| segment.head.store);
     let (begun, told) = reader.begun(&found)?;
     for segment in found.split_off(begun) {
+        history.cut.extend(reader.cut_off(&segment, SECTOR)?);
         history.leftovers.push(name_of(segment.head.number));
     }
     let newest = found.last().map_or(0, |segment| segment.head.number);
@@ -166,15 +162,31 @@ pub(in crate::store) fn read(
     Ok(history)
 }
 
+/// What is damaged in a segment whose last batch has this number, by name. All of its batches are known synced.
+///
+/// # Errors
+/// [`Error`] if the segment cannot be read for another reason than its device's.
+pub(in crate::store) fn damage_of(
+    files: &Arc<OpenFiles>,
+    segment: &Arc<Segment>,
+    last: u64,
+) -> Result<Vec<String>, Error> {
+    let reader = HistoryReader::new(files, Purpose::Check, last, VERIFIED_BYTES);
+    let mut history = ReadHistory { synced: last, ..ReadHistory::default() };
+    let number = segment.head.number;
+    if let FoundFile::Damaged(what) = reader.open(number, &name_of(number))? {
+        history.lost.push(what);
+    }
+    reader.read_batches(segment, Some(last), &mut history, &mut Summary::default())?;
+    let unreadable = reader.unreadable.into_inner();
+    let values = history.rotten.into_iter().map(|(_, name)| format!("{name} has changed"));
+    Ok(history.lost.into_iter().chain(unreadable).chain(values).collect())
+}
+
 /// The number of the last batch of each segment, as the segment after it tells. `None`: it is the newest one.
 fn limits(found: &[Arc<Segment>]) -> Vec<Option<u64>> {
     let next = found.iter().skip(1).map(|segment| Some(segment.head.first - 1));
     next.chain([None]).take(found.len()).collect()
-}
-
-/// Whether these bytes cannot be had, however often they are read.
-pub(in crate::store) fn is_lost(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::UnexpectedEof || failure(error) == Failure::Device
 }
 
 /// Reads one folder.
@@ -183,6 +195,8 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) purpose: Purpose,
     /// The number of a batch that is known synced, whatever the heads tell.
     pub(in crate::store) synced: u64,
+    /// The bytes of a segment that are in memory at a time.
+    pub(in crate::store) block_bytes: u64,
     /// The bytes that the device does not return.
     pub(in crate::store) unreadable: RefCell<Vec<String>>,
     /// The part of a segment that was last read.
@@ -205,6 +219,24 @@ pub(in crate::store) struct ReadBlock {
     pub(in crate::store) bytes: Rc<Vec<u8>>,
 }
 
+impl<'h> HistoryReader<'h> {
+    fn new(files: &'h Arc<OpenFiles>, purpose: Purpose, synced: u64, block_bytes: u64) -> Self {
+        let (unreadable, block, sums) = Default::default();
+        Self {
+            files,
+            purpose,
+            synced,
+            block_bytes,
+            unreadable,
+            block,
+            sums,
+            rough: Cell::new(None),
+            bytes: Cell::new(0),
+            patience: Patience::default(),
+        }
+    }
+}
+
 impl HistoryReader<'_> {
     pub(in crate::store) fn explain(&self, error: &io::Error) -> Error {
         Error::of(self.files.folder.path(), error)
@@ -223,7 +255,7 @@ impl HistoryReader<'_> {
 
     /// Whether these bytes count as lost, and reading goes on. They were read patiently.
     pub(in crate::store) fn goes_on_without(&self, error: &io::Error) -> bool {
-        self.purpose != Purpose::Open && is_lost(error)
+        self.purpose != Purpose::Open && is_unreadable(error)
     }
 
     /// The files with the name of a segment, in the order of their numbers. Those that no log needs are leftovers.

@@ -12,9 +12,10 @@
 
 use std::io;
 
-use super::history::{ReadSegment, is_lost};
+use super::history::ReadSegment;
 use super::winners::{Winner, Winners};
 use crate::store::errors::Error;
+use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::{Folder, Patience, remove_if_there, write_all};
 use crate::store::format::{Fields, Space, index, is_sealed, seal};
@@ -85,7 +86,7 @@ fn body_of(winner: Winner, old: &[ReadSegment], patience: &Patience, log: &Log) 
     let Some(at) = found.ok().and_then(|index| old.get(index)) else { return Ok(Body::SetAside) };
     match patience.read(|| at.segment.read(u64::from(place.offset), index(u64::from(place.length)))) {
         Ok(bytes) if !place.is_set_aside() && place.is_of(&bytes) => Ok(Body::Bytes(bytes.into())),
-        Err(error) if !is_lost(&error) => Err(log.explain(&error)),
+        Err(error) if !is_unreadable(&error) => Err(log.explain(&error)),
         Ok(_) | Err(_) => Ok(Body::SetAside),
     }
 }
@@ -115,14 +116,22 @@ pub(in crate::store) fn noted(folder: &dyn Folder) -> io::Result<Option<u32>> {
 /// Renames the segments that a repair has replaced, and removes their summaries. Nothing reads them again. The note
 /// goes when that is durable.
 pub(in crate::store) fn keep_aside(folder: &dyn Folder, names: &[String]) -> io::Result<()> {
+    let there = folder.list()?;
     for name in names {
-        folder.rename(name, &format!("{name}{BAD}"))?;
+        folder.rename(name, &name_to_keep(name, &there))?;
         if let Some(number) = number_of(name) {
             remove_if_there(folder, &summary_name(number))?;
         }
     }
     folder.sync()?;
     forget_note(folder)
+}
+
+/// A name that no earlier repair has given: a log that began anew has the same numbers.
+fn name_to_keep(name: &str, there: &[String]) -> String {
+    let names = (2_u64..).map(|repair| format!("{name}.{repair}{BAD}"));
+    let mut names = std::iter::once(format!("{name}{BAD}")).chain(names);
+    names.find(|name| !there.contains(name)).unwrap_or_else(|| format!("{name}{BAD}"))
 }
 
 /// Removes the note of a repair.

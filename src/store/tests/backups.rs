@@ -5,21 +5,45 @@
 //!         ─► the backup holds the state of its moment, or is known as interrupted ─► the original holds all
 //! ```
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test that fails should say where"
+)]
 
 use std::sync::Arc;
 
 use super::model::{History, Owner, State, find_planted, histories, read_all};
 use super::simulated_disk::SimulatedFolder;
-use crate::store::backup::Backup;
+use crate::store::backup::{Backup, HeldSegment};
 use crate::store::fault::Fault;
 use crate::store::opening::MARK_JUMPS;
+use crate::store::segment::{OpenFiles, Segment, name_of};
 use crate::store::*;
+
+impl Backup {
+    /// The names of its segments, and their ends.
+    fn ends(&self) -> impl Iterator<Item = (String, u64)> {
+        self.segments.iter().map(|held| (name_of(held.segment.head.number), held.end))
+    }
+
+    /// The same backup of a copy of the folder.
+    fn on(&self, folder: &Arc<dyn Folder>) -> Self {
+        let files = OpenFiles::new(Arc::clone(folder), 2);
+        let moved = |held: &HeldSegment| HeldSegment { segment: Segment::new(&files, held.segment.head), ..*held };
+        Self { folder: Arc::clone(folder), segments: self.segments.iter().map(moved).collect(), last: self.last }
+    }
+}
 
 /// What a backup must hold.
 struct Moment {
     state: State,
     mark: u64,
+}
+
+fn shared(folder: &SimulatedFolder) -> Arc<dyn Folder> {
+    Arc::new(folder.clone())
 }
 
 fn steps(history: &mut History, owner: &mut Owner, most: u64) {
@@ -84,7 +108,14 @@ fn run(seed: u64) -> u32 {
             BackupTurn::GoOn
         }
     };
-    let copied = if history.chance.one_in(2) { backup.copy_or_discard(&to, turn) } else { backup.copy_to(&to, turn) };
+    let target = shared(&to);
+    let copied = match history.chance.one_in(2) {
+        true => backup.copy_or_discard(&target, turn),
+        false => backup.copy_to(&target, turn),
+    };
+    if let Ok(report) = &copied {
+        assert_eq!(report.damages, Vec::<String>::new(), "seed {seed}: one failing call costs nothing");
+    }
     let failures = history.folder.process_ends();
     let is_whole = copied.is_ok();
     let is_ended = |error: &Error| matches!(error, Error::Cancelled { .. } | Error::Left { .. });
@@ -106,7 +137,7 @@ fn run(seed: u64) -> u32 {
     let again = if is_whole || to.file_names().iter().any(|name| name.ends_with(".log")) { 2 } else { 1 };
     let to = history.folder.beside(again);
     let (backup, moment) = begin(&mut history, &mut owner);
-    match backup.copy_to(&to, &mut || BackupTurn::GoOn) {
+    match backup.copy_to(&shared(&to), &mut || BackupTurn::GoOn) {
         Ok(_) => restore(&history, &to, &moment),
         Err(error) => panic!("seed {seed}: a backup cannot be repeated: {error:?}"),
     }
@@ -143,7 +174,7 @@ fn a_backup_without_its_last_file_is_damaged() {
     let mut owner = history.open().unwrap();
     (0..60).for_each(|_| history.step(&mut owner).unwrap());
     let to = history.folder.beside(1);
-    owner.log.backup().unwrap().copy_to(&to, &mut || BackupTurn::GoOn).unwrap();
+    owner.log.backup().unwrap().copy_to(&shared(&to), &mut || BackupTurn::GoOn).unwrap();
     let last = to.file_names().into_iter().filter(|name| name.ends_with(".log")).max().unwrap();
     to.remove(&last).unwrap();
     assert!(matches!(history.open_folder(&to, false), Err(Error::Damaged { .. })));
@@ -156,5 +187,56 @@ fn a_folder_with_files_of_a_log_takes_no_backup() {
     let mut history = History::new(4);
     let mut owner = history.open().unwrap();
     let backup = owner.log.backup().unwrap();
-    assert!(matches!(backup.copy_to(&history.folder, &mut || BackupTurn::GoOn), Err(Error::NotEmpty { .. })));
+    assert!(matches!(backup.copy_to(&shared(&history.folder), &mut || BackupTurn::GoOn), Err(Error::NotEmpty { .. })));
+}
+
+/// A log with some closed segments on a device without links, and a backup of it.
+fn held() -> (History, Owner, Backup) {
+    let mut history = History::new(5);
+    history.folder.have_links(false);
+    let mut owner = history.open().unwrap();
+    (0..200).for_each(|_| history.step(&mut owner).unwrap());
+    let backup = owner.log.backup().unwrap();
+    (history, owner, backup)
+}
+
+#[test]
+fn a_copy_names_each_byte_that_has_changed_and_each_that_the_device_does_not_return() {
+    let (history, _owner, backup) = held();
+    let ends: Vec<(String, u64)> = backup.ends().collect();
+    assert!(ends.len() > 2, "{ends:?}");
+    let whole = backup.copy_to(&shared(&history.folder.beside(1)), &mut || BackupTurn::GoOn).unwrap();
+    assert_eq!((whole.lost, whole.linked, whole.copied), (0, 0, ends.len() as u64));
+    for (name, end) in &ends {
+        for at in [0, 7, 520, end / 2, end - 1].map(|at| at as usize) {
+            let folder = history.folder.copy();
+            let of = |backup: &Backup| backup.on(&shared(&folder));
+            folder.lose(name, at);
+            let report = of(&backup).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::GoOn).unwrap();
+            let block = at / 4096 * 4096;
+            let (first, last) = (format!("the bytes {block} to "), format!(" of {name} cannot be read"));
+            assert!(report.damages[0].starts_with(&first) && report.damages[0].contains(&last), "{at}: {report:?}");
+            assert!(report.damages.iter().all(|part| part.contains(name.as_str())), "{at}: {report:?}");
+            assert_eq!(report.copied, ends.len() as u64, "the others are copied");
+        }
+        // Zeros behind a batch, up to the next one, have no checksum.
+        for at in [7, 520, 600] {
+            let folder = history.folder.copy();
+            folder.rot(name, at);
+            let report =
+                backup.on(&shared(&folder)).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::GoOn).unwrap();
+            assert!(report.lost > 0 && report.damages[0].contains(name.as_str()), "{at}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_report_names_some_parts_and_counts_all() {
+    let (history, _owner, backup) = held();
+    let folder = history.folder.copy();
+    let (name, end) = backup.ends().max_by_key(|(_, end)| *end).unwrap();
+    (0..end / 512).for_each(|sector| assert!(folder.rot(&name, sector as usize * 512 + 20)));
+    let report = backup.on(&shared(&folder)).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::GoOn).unwrap();
+    assert!(report.lost >= report.damages.len() as u64 && report.damages.len() <= 100, "{report:?}");
+    assert!(report.damages.iter().all(|part| part.len() <= 500));
 }

@@ -304,7 +304,7 @@ impl StoreBackup for FakeBackup {
         }
         let values = self.0.iter().filter(|((space, _), _)| *space == Space::Values);
         let bytes = values.map(|(_, value)| value.len() as u64).sum();
-        Ok(BackupReport { segments: 1, linked: 0, copied: 1, bytes })
+        Ok(BackupReport { segments: 1, linked: 0, copied: 1, bytes, ..BackupReport::default() })
     }
 }
 

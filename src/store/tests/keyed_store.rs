@@ -17,7 +17,7 @@ use crate::store::{
     UnreadableRange, Value, WriteBatch,
 };
 
-const CONFIG: StoreConfig = StoreConfig { segment_bytes: 64 << 10, max_disk: None, repair: false };
+const CONFIG: StoreConfig = StoreConfig { segment_bytes: 64 << 10, max_disk: None, repair: false, copied: false };
 
 fn open(folder: &Path) -> KeyedStore {
     KeyedStore::open(folder, CONFIG).unwrap()
@@ -194,7 +194,9 @@ fn simulated() -> (SimulatedFolder, KeyedStore) {
 fn open_simulated(folder: &SimulatedFolder) -> KeyedStore {
     let shared: Arc<dyn Folder> = Arc::new(folder.clone());
     let config = LogConfig { segment_bytes: 16 << 10, files: 1, max_disk: None };
-    let opened = crate::store::open(&shared, OpenOptions { config, repair: false, chores: ChoreMode::Writer }).unwrap();
+    let opened =
+        crate::store::open(&shared, OpenOptions { config, repair: false, copied: false, chores: ChoreMode::Writer })
+            .unwrap();
     KeyedStore::of(opened, folder.path(), false).unwrap()
 }
 

@@ -31,7 +31,8 @@ const NUMBER: (Space, &[u8]) = (Space::Meta, b"number");
 fn open_real(path: &Path) -> Opened {
     let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock(path).expect("the folder is free"));
     let config = LogConfig { segment_bytes: 64 << 10, files: 4, max_disk: None };
-    open(&folder, OpenOptions { config, repair: false, chores: ChoreMode::Thread }).expect("nothing is damaged")
+    open(&folder, OpenOptions { config, repair: false, copied: false, chores: ChoreMode::Thread })
+        .expect("nothing is damaged")
 }
 
 /// The records of a batch. The last one is its number.
@@ -124,7 +125,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
         removed = opened.log.metrics().opening.segments.max(removed);
     }
     println!("{rounds} kills, {last} batches, {behind} behind the last known sync, at most {removed} segments");
-    let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_existing(&path).unwrap());
+    let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_to_read(&path).unwrap());
     let report = check(&folder).unwrap();
     assert_eq!((report.damages, report.live), (Vec::new(), state.len() as u64));
 }
@@ -143,7 +144,7 @@ fn a_backup_is_linked_on_its_file_system_and_copied_to_another_one() {
     let other = tempfile::tempdir_in("/dev/shm").ok();
     targets.extend(other.as_ref().map(|other| (other.path().join("backup"), false)));
     for (path, is_linked) in targets {
-        let to = RealFolder::lock(&path).unwrap();
+        let to: Arc<dyn Folder> = Arc::new(RealFolder::lock(&path).unwrap());
         let report = backup.copy_to(&to, &mut || BackupTurn::GoOn).unwrap();
         assert_eq!(report.linked > 0, is_linked, "{report:?}");
         assert!(matches!(backup.copy_to(&to, &mut || BackupTurn::GoOn), Err(Error::NotEmpty { .. })));
@@ -153,6 +154,6 @@ fn a_backup_is_linked_on_its_file_system_and_copied_to_another_one() {
     }
     let busy = RealFolder::lock(&around.path().join("data"));
     assert!(matches!(busy, Err(Error::InUse { .. })), "the log has its folder locked");
-    let missing = RealFolder::lock_existing(&around.path().join("nothing"));
+    let missing = RealFolder::lock_to_read(&around.path().join("nothing"));
     assert!(matches!(missing, Err(Error::Missing { .. })));
 }

@@ -113,7 +113,7 @@ impl History {
     /// Opens any folder as a log of this history.
     pub(in crate::store) fn open_folder(&self, folder: &SimulatedFolder, repair: bool) -> Result<Opened, Error> {
         let folder: Arc<dyn Folder> = Arc::new(folder.clone());
-        open(&folder, OpenOptions { config: self.config, repair, chores: self.chores })
+        open(&folder, OpenOptions { config: self.config, repair, copied: false, chores: self.chores })
     }
 
     pub(in crate::store) fn open(&mut self) -> Result<Owner, Error> {
@@ -376,7 +376,7 @@ fn is_of(error: &Error, errno: i32) -> bool {
 pub(in crate::store) fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<Opened, Error> {
     let folder: Arc<dyn Folder> = Arc::new(folder.clone());
     let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
-    open(&folder, OpenOptions { config, repair, chores: ChoreMode::Writer })
+    open(&folder, OpenOptions { config, repair, copied: false, chores: ChoreMode::Writer })
 }
 
 /// A number from the environment.

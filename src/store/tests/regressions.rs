@@ -265,7 +265,7 @@ fn without_space(chores: ChoreMode) -> (SimulatedFolder, Log) {
     let folder = SimulatedFolder::new(7);
     let shared: Arc<dyn Folder> = Arc::new(folder.clone());
     let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
-    let log = open(&shared, OpenOptions { config, repair: false, chores }).unwrap().log;
+    let log = open(&shared, OpenOptions { config, repair: false, copied: false, chores }).unwrap().log;
     while folder.bytes_of(".new") < 2 * SEGMENT_BYTES {
         std::thread::yield_now();
     }

@@ -22,7 +22,7 @@ use crate::lock::Mutex;
 
 use super::choices::Chance;
 use super::simulated_pages::FileState;
-use crate::store::folder::{DiskSpace, Folder, LogFile};
+use crate::store::folder::{DiskSpace, FileIdentity, Folder, LogFile};
 
 #[derive(Clone, Debug)]
 enum NameStep {
@@ -394,6 +394,12 @@ impl Folder for SimulatedFolder {
             world.names.insert(self.name(name), file);
             world.steps.push(NameStep::Set(self.name(name), file));
         })
+    }
+
+    fn identity(&self, name: &str) -> io::Result<FileIdentity> {
+        let world = self.world.lock();
+        let file = *world.names.get(&self.name(name)).ok_or(ErrorKind::NotFound)?;
+        Ok(FileIdentity { inode: file as u64, birth: 0 })
     }
 
     fn sync(&self) -> io::Result<()> {

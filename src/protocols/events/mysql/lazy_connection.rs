@@ -17,6 +17,17 @@ use tokio::time::timeout;
 
 use crate::limits::{DATABASE_CONNECT_MAX, LOCK_WAIT_SECONDS, STATEMENT_GRACE, STORE_ANSWER_MAX};
 
+/// READ COMMITTED frees the locks of rows that do not match, which without an index are all other rows.
+const TRANSACTIONS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE";
+/// A statement alone is a transaction, and COMMIT ends one and begins none. In the strict mode an id that its column has
+/// no room for is an error, and is not cut. No other mode changes what a text means: one of MariaDB makes NULL of an empty
+/// value. A statement may change rows without a key, and read all of them. A table that is made can lock its rows. sqlx
+/// sets the character set and the time zone.
+const SESSION: &str = "autocommit = 1, completion_type = 'NO_CHAIN', \
+                       sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0, \
+                       sql_select_limit = 18446744073709551615, sql_big_selects = 1, \
+                       default_storage_engine = 'InnoDB'";
+
 /// Error number of a transaction that the database ended because two waited for each other.
 const DEADLOCK: u16 = 1213;
 /// Error number of a statement that has waited for a lock for too long.
@@ -212,16 +223,11 @@ impl LazyConnection {
         made.unwrap_or(Err(StatementError::Late(DATABASE_CONNECT_MAX.as_secs())))
     }
 
-    /// Connects with the isolation level READ COMMITTED: it frees the locks of rows that do not match, which without an
-    /// index are all other rows. In the strict mode an id that its column has no room for is an error, and is not cut.
+    /// Connects, and sets all that the statements rely on: an operator may have set anything else for all sessions.
     async fn connect(&self) -> Result<MySqlConnection, StatementError> {
         let mut connection = self.address.options.connect().await.map_err(|error| self.judge(&error))?;
-        let settings = format!(
-            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-             SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
-             SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
-             SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')"
-        );
+        let waits = format!("innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}, lock_wait_timeout = {LOCK_WAIT_SECONDS}");
+        let settings = format!("{TRANSACTIONS}; SET SESSION {waits}, {SESSION}");
         let set = raw_sql(AssertSqlSafe(settings)).execute(&mut connection).await;
         set.map_err(|error| self.judge(&error))?;
         self.limit_statements(&mut connection).await?;
