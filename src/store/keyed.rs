@@ -95,9 +95,10 @@ impl KeyedStore {
 
     /// The store of an opened log.
     pub(in crate::store) fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
-        let Opened { log, mut winners, lost, was_backup } = opened;
+        let Opened { log, mut winners, lost, harmless, was_backup } = opened;
         let mut notes: Vec<String> =
             lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")).collect();
+        notes.extend(harmless.iter().map(|what| format!("{what}: nothing is lost by it; look at the device")));
         if was_backup {
             notes.push("this was a backup: lend keys and ids go on far above those in it".to_owned());
         }
@@ -123,7 +124,8 @@ impl KeyedStore {
         Ok(store)
     }
 
-    /// What the opening has to tell the operator: the parts that a repair has lost, and that the folder was a backup.
+    /// What the opening has to tell the operator: the parts that a repair has lost, damage that costs nothing, and that
+    /// the folder was a backup.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

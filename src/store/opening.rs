@@ -71,6 +71,8 @@ pub struct Opened {
     pub winners: Winners,
     /// What a repair has left out.
     pub lost: Vec<String>,
+    /// Damage that costs nothing.
+    pub harmless: Vec<String>,
     /// Whether the folder was a backup.
     pub was_backup: bool,
 }
@@ -148,7 +150,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     }
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);
-    Ok(Opened { log, winners, lost, was_backup: backup.is_some() })
+    Ok(Opened { log, winners, lost, harmless: history.harmless, was_backup: backup.is_some() })
 }
 
 /// Raises all marks far beyond those that were lost.

@@ -9,9 +9,10 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, records};
+use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space};
 use crate::store::record::CleanedUpTo;
 use crate::store::segment::{Place, Segment, short};
+use crate::store::table::Table;
 
 /// The bytes of copies in any batch. More would delay its sync.
 pub(in crate::store) const COPY_BYTES_MAX: u64 = 4 << 20;
@@ -123,13 +124,17 @@ pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> io::R
     let Some(bytes) = segment.read_if_right(offset, BATCH_HEAD)? else { return Ok(None) };
     let Some(head) = BatchHead::decode(&bytes, &segment.head, offset) else { return Ok(None) };
     let length = usize::try_from(head.table).map_err(io::Error::other)?;
-    let Some(table) = segment.read_if_right(offset + BATCH_HEAD as u64, length)? else { return Ok(None) };
-    let Some(found) = records(&table, head.bodies) else { return Ok(None) };
-    let bodies = offset + BATCH_HEAD as u64 + head.table;
-    let number = segment.head.number;
-    let old = found.iter().filter_map(|(record, at)| {
+    let Some(table) = segment.read_if_right(head.table_at(), length)? else { return Ok(None) };
+    let table = Table::new(&head, &table);
+    // With a damaged piece the owner writes its records of all places in this batch again, and none is lost.
+    let Some(found) = table.records().ok().filter(|found| found.damaged.is_empty()) else { return Ok(None) };
+    let (bodies, number) = (head.bodies_at(), segment.head.number);
+    let old = found.records.iter().filter_map(|(record, at)| {
         let place = match record.kind {
-            Kind::Bytes => Place::new(number, bodies + at, record.body, short(record.checksum)),
+            Kind::Bytes => {
+                let body = record.bodies.first();
+                Place::new(number, bodies + at, body.length, short(body.checksum))
+            }
             Kind::SetAside => Place::of_set_aside(number, bodies + at),
             Kind::Removed => return None,
         };

@@ -85,6 +85,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) leftovers: Vec<String>,
     /// Damage that a repair leaves out.
     pub(in crate::store) lost: Vec<String>,
+    /// Damage that costs nothing.
+    pub(in crate::store) harmless: Vec<String>,
     /// Values whose bytes have changed, for a check: the place, and the text that names it.
     pub(in crate::store) rotten: Vec<(Place, String)>,
     pub(in crate::store) shape: OpeningShape,
