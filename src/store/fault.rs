@@ -54,6 +54,8 @@ pub(super) enum Fault {
     TableAsOne,
     /// The copy of a batch's head is not read.
     HeadOnce,
+    /// The head of a segment is made anew from bytes that may be of another one.
+    HeadsDisagree,
     /// The segments are retired although their copies are not written for want of a segment.
     RetiredWithoutRoom,
 }

@@ -20,7 +20,8 @@
 //! ends in front of it even if that batch is damaged.
 //! `synced` is the number of the last batch that was known to be on disk when this one was written. `oldest` is the
 //! oldest segment that is still in use. A batch belongs to its segment only if store, nonce, segment number and offset
-//! match: bytes of another file, or of an earlier use of the same blocks, never do. A head costs nothing while the other one of its batch is right.
+//! match: bytes of another file, or of an earlier use of the same blocks, never do. A segment's head that is damaged is
+//! made anew from them; see `opening/heads.rs`. A head costs nothing while the other one of its batch is right.
 //!
 //! # What a later version may write
 //!

@@ -17,6 +17,7 @@ mod batches;
 pub(super) mod bodies;
 pub(super) mod check;
 pub(super) mod earlier;
+mod heads;
 pub(super) mod history;
 pub(super) mod missing;
 mod repair;
