@@ -7,7 +7,7 @@
 //! A batch is written whole or not at all. After any failure the log holds the state after one of the batches, and
 //! none before the last one that was acknowledged. Each record is a whole state: the later one of a key counts.
 //!
-//! - `format`, `encoding`, `record`, `segment`, `summary`: the bytes
+//! - `format`, `table`, `encoding`, `record`, `segment`, `summary`: the bytes
 //! - `folder`: the disk as a trait; `disk`: the real one; `failure`, `errors`: names of errors
 //! - `log/`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds; `cleaner`
 //!   and `clean` give space back, only from the head of the log
@@ -39,6 +39,7 @@ mod readers;
 mod record;
 mod segment;
 mod summary;
+mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -74,6 +74,9 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<(), CommandError>
     for damage in &report.damages {
         writeln!(out, "damaged: {damage}")?;
     }
+    for damage in &report.harmless {
+        writeln!(out, "damaged, nothing is lost by it: {damage}; look at the device")?;
+    }
     for value in &report.lost_values {
         writeln!(out, "lost: {value}")?;
     }
@@ -81,7 +84,7 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<(), CommandError>
         let changed = counted(usize::try_from(report.dead_values).unwrap_or(usize::MAX), "dead record");
         writeln!(out, "the device has changed {changed} that nothing needs: look at the device")?;
     }
-    if advice(report).is_none() {
+    if advice(report).is_none() && report.harmless.is_empty() {
         writeln!(out, "no damage")?;
     }
     Ok(())

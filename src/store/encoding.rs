@@ -3,9 +3,10 @@
 //! This module writes no file; see `log.rs`.
 
 use super::errors::Error;
-use super::format::{BATCH_HEAD, BatchHead, CHECKSUM, Kind, RECORD_HEAD, RecordHead, align, checksum, index, seal};
+use super::format::{BatchHead, Kind, batch_length, checksum, index};
 use super::record::{Body, Record, RecordBatch};
 use super::segment::{Place, short};
+use super::table::{BODY_HEAD, BodyHead, BodyHeads, RECORD_HEAD, RecordHead, TableRecords, table_length};
 
 /// Refuses a batch that the format cannot hold.
 pub(super) fn check_bounds(batch: &RecordBatch, batch_most: u64) -> Result<(), Error> {
@@ -20,37 +21,44 @@ pub(super) fn check_bounds(batch: &RecordBatch, batch_most: u64) -> Result<(), E
 /// The bytes of a batch in its segment.
 pub(super) fn batch_bytes(batch: &RecordBatch) -> u64 {
     let (table, bodies) = lengths(batch);
-    align(BATCH_HEAD as u64 + table + bodies)
+    batch_length(table, bodies)
 }
 
-/// The lengths of a batch's table, with its checksum, and of its bodies.
+/// The lengths of a batch's table, and of its bodies.
 pub(super) fn lengths(batch: &RecordBatch) -> (u64, u64) {
-    let table: usize = batch.records.iter().map(|record| RECORD_HEAD + record.key.len()).sum();
+    let head = |record: &Record| match record.body {
+        Body::Bytes(_) => RECORD_HEAD + BODY_HEAD,
+        Body::Removed | Body::SetAside => RECORD_HEAD,
+    };
+    let records: usize = batch.records.iter().map(|record| head(record) + record.key.len()).sum();
     let bodies: usize = batch.records.iter().map(|record| record.body.bytes().len()).sum();
-    ((table + CHECKSUM) as u64, bodies as u64)
+    (table_length(records as u64), bodies as u64)
 }
 
 /// Writes a batch into `buffer`, and returns the places of its bodies.
 pub(super) fn encode(head: &BatchHead, batch: &RecordBatch, buffer: &mut Vec<u8>) -> Vec<Option<Place>> {
     buffer.clear();
     head.encode(buffer);
-    let table = buffer.len();
-    let mut offset = head.offset + BATCH_HEAD as u64 + head.table;
+    let (mut table, first) = (TableRecords::default(), head.bodies_at());
     let mut places = Vec::with_capacity(batch.records.len());
     for Record { space, key, body } in &batch.records {
         let bytes = body.bytes();
         // `check_bounds` has refused longer ones.
         let (length, sum) = (u32::try_from(bytes.len()).unwrap_or(u32::MAX), checksum(bytes));
-        let (kind, place) = match body {
-            Body::Bytes(_) => (Kind::Bytes, Some(Place::new(head.segment, offset, length, short(sum)))),
-            Body::SetAside => (Kind::SetAside, Some(Place::of_set_aside(head.segment, offset))),
-            Body::Removed => (Kind::Removed, None),
+        let encoded = BodyHead { length, checksum: sum }.encode();
+        let (kind, bodies) = match body {
+            Body::Bytes(_) => (Kind::Bytes, BodyHeads::of(&encoded)),
+            Body::SetAside => (Kind::SetAside, BodyHeads::default()),
+            Body::Removed => (Kind::Removed, BodyHeads::default()),
         };
-        RecordHead { kind, space: *space, key, body: length, checksum: sum }.encode(buffer);
-        places.push(place);
-        offset += u64::from(length);
+        let offset = first + table.add(&RecordHead { kind, space: *space, key, bodies });
+        places.push(match kind {
+            Kind::Bytes => Some(Place::new(head.segment, offset, length, short(sum))),
+            Kind::SetAside => Some(Place::of_set_aside(head.segment, offset)),
+            Kind::Removed => None,
+        });
     }
-    seal(buffer, table);
+    table.encode(head, buffer);
     batch.records.iter().for_each(|record| buffer.extend_from_slice(record.body.bytes()));
     buffer.resize(index(head.length()), 0);
     places

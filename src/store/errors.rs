@@ -57,6 +57,17 @@ pub enum Error {
         /// Its format.
         found: u32,
     },
+    /// A later version has written records that this one does not know.
+    #[error(
+        "{}: {segment} has records of a later version: nothing was changed; use the version that wrote it, or choose another --data",
+        folder.display()
+    )]
+    Unknown {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The name of the file.
+        segment: String,
+    },
     /// The folder was written by a version without this log.
     #[error(
         "{} holds tasks of a version before the log: nothing was changed; work them off with the version that wrote it, or choose another --data",

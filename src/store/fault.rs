@@ -50,6 +50,12 @@ pub(super) enum Fault {
     TellingHeadRemoved,
     /// A first start notes that the log has a segment before it has one.
     BegunNotedEarly,
+    /// A damaged piece of a table takes its batch.
+    TableAsOne,
+    /// The copy of a batch's head is not read.
+    HeadOnce,
+    /// The head of a segment is made anew from bytes that may be of another one.
+    HeadsDisagree,
     /// The segments are retired although their copies are not written for want of a segment.
     RetiredWithoutRoom,
 }

@@ -1,28 +1,40 @@
 //! The bytes of a segment. All integers are little-endian, all checksums are XXH3-64.
 //!
 //! ```text
-//! segment   0        magic:8 format:u32 number:u32 store:16 nonce:16 size:u64 first:u64           up to 504: zeros
+//! segment   0        magic:8 format:u32 number:u32 store:16 nonce:16 size:u64 first:u64
+//!           64       checksum:u64 of the bytes before it                                          up to 504: zeros
 //!           504      checksum:u64 of the 504 bytes before it, in every format
 //!           512      batch, at a multiple of 512 bytes
 //!           …        batch …
 //!
-//! batch     0        nonce:16 segment:u32 oldest:u32 offset:u64 number:u64 table:u64 bodies:u64 synced:u64
-//!                    marks:4×u64 checksum:u64                                                     104 bytes
-//!           104      table: records …, checksum:u64                     `table` is its length with the checksum
+//! batch     0        store:16 nonce:16 segment:u32 oldest:u32 offset:u64 number:u64 table:u64 bodies:u64 synced:u64
+//!                    marks:4×u64 checksum:u64                                                     120 bytes
+//!           512      in a batch of more than 16 KiB: the head again, and zeros before it
+//!           …        table: pieces of 4,096 bytes, the last one shorter; see `table.rs`
 //!           …        bodies, one after the other                        up to the next multiple of 512: zeros
 //!
-//! record    kind:u8 space:u8 key:u16 body:u32 checksum:u64 (of the body), key
+//! record    kind:u4 bodies:u4 space:u8 key:u16, of each body: length:u32 checksum:u64; then the key
 //! kind      0 bytes, 1 removed, 2 set aside: its bytes are lost
 //! ```
 //! `first` is the number of the segment's first batch. It is known before that batch is written, so the segment before
 //! ends in front of it even if that batch is damaged.
 //! `synced` is the number of the last batch that was known to be on disk when this one was written. `oldest` is the
-//! oldest segment that is still in use. A batch belongs to its segment only if nonce, segment number and offset match:
-//! bytes of another file, or of an earlier use of the same blocks, never do.
+//! oldest segment that is still in use. A batch belongs to its segment only if store, nonce, segment number and offset
+//! match: bytes of another file, or of an earlier use of the same blocks, never do. A segment's head that is damaged is
+//! made anew from them; see `opening/heads.rs`. A head costs nothing while the other one of its batch is right.
+//!
+//! # What a later version may write
+//!
+//! The format has room for records that this version does not write: up to 15 bodies, 13 more kinds, and 253 more
+//! spaces. A second body of a task is the reason beside its value. A durable table has a space of its own, in which the
+//! first body of a record holds incarnation, cause, version and deadline: of an effect before the value, of a removal
+//! alone, and of a touch, which is a kind, alone. The creation of a table is a record in another space, and its drop
+//! removes that record. None of this changes the layout, so the version stays. A server that finds a record that it does
+//! not know refuses the folder with a sentence of its own, and never counts it as damage.
 //!
 //! This module reads and writes no file.
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// The kinds of records. Each has its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +56,7 @@ impl Space {
     }
 }
 
-/// The state of a record, as its table says.
+/// The state of a record, as its table says. The first four bits of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It has a body.
@@ -53,6 +65,10 @@ pub(super) enum Kind {
     Removed = 1,
     /// It is there, and its bytes are lost.
     SetAside = 2,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Bytes, Self::Removed, Self::SetAside];
 }
 
 /// The unit of alignment, in bytes. No disk tears a smaller one.
@@ -64,13 +80,17 @@ pub(super) const SEGMENT_BYTES_MAX: u64 = align_down(u32::MAX as u64);
 /// The largest batch, which has a segment of its own.
 pub(super) const BATCH_BYTES_MAX: u64 = SEGMENT_BYTES_MAX - SECTOR;
 /// The version of this format.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
+/// The length of a segment's head with its own checksum.
+const SEGMENT_HEAD: usize = 72;
 /// The length of a batch's head.
-pub(super) const BATCH_HEAD: usize = 104;
+pub(super) const BATCH_HEAD: usize = 120;
+/// The length of both heads of a batch, with what is between them.
+pub(super) const BATCH_HEADS: u64 = SECTOR + BATCH_HEAD as u64;
+/// The length of the longest batch with one head. If it is damaged, about as much is lost as with a piece of a table.
+const ONE_HEAD_MAX: u64 = 16 << 10;
 /// The length of a checksum.
 pub(super) const CHECKSUM: usize = 8;
-/// The length of a record's fixed part in the table.
-pub(super) const RECORD_HEAD: usize = 16;
 /// The number of high-water marks.
 pub(super) const MARKS: usize = 4;
 
@@ -100,28 +120,18 @@ pub(super) enum HeadFault {
 /// The head of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchHead {
+    pub(super) store: [u8; 16],
     pub(super) nonce: [u8; 16],
     pub(super) segment: u32,
     pub(super) offset: u64,
     pub(super) number: u64,
-    /// The length of the table, with its checksum.
+    /// The length of the table, with all pieces' heads.
     pub(super) table: u64,
     /// The length of all bodies.
     pub(super) bodies: u64,
     pub(super) synced: u64,
     pub(super) oldest: u32,
     pub(super) marks: Marks,
-}
-
-/// A record in the table of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RecordHead<'b> {
-    pub(super) kind: Kind,
-    pub(super) space: Space,
-    pub(super) key: &'b [u8],
-    /// The length of its body.
-    pub(super) body: u32,
-    pub(super) checksum: u64,
 }
 
 /// The next multiple of [`SECTOR`].
@@ -142,6 +152,11 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
+/// A checksum that the same bytes have only with this seed.
+pub(super) fn checksum_at(bytes: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(bytes, seed)
+}
+
 impl SegmentHead {
     /// The first sector of the segment.
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -153,17 +168,26 @@ impl SegmentHead {
         bytes.extend(self.nonce);
         bytes.extend(self.size.to_le_bytes());
         bytes.extend(self.first.to_le_bytes());
+        seal(&mut bytes, 0);
         bytes.resize(index(SECTOR) - CHECKSUM, 0);
         seal(&mut bytes, 0);
         bytes
     }
 
+    /// Whether all bytes of the first sector are right, those that say nothing included.
+    pub(super) fn is_whole(bytes: &[u8]) -> bool {
+        is_sealed(bytes, index(SECTOR))
+    }
+
+    /// Reads the first sector. Its zeros may be damaged.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeadFault> {
         let mut fields = Fields(bytes);
         let magic: Option<[u8; 8]> = fields.take();
         let version = fields.u32();
-        // The checksum comes first: a version is another one only if its bytes are right.
-        if magic != Some(MAGIC) || !is_sealed(bytes, index(SECTOR)) {
+        let is_whole = Self::is_whole(bytes);
+        // Of another version only the last checksum is known, and a version is another one only if its bytes are right.
+        let is_own = version == Some(FORMAT) && is_sealed(bytes, SEGMENT_HEAD);
+        if magic != Some(MAGIC) || !(is_whole || is_own) {
             return Err(HeadFault::Damaged);
         }
         match version {
@@ -181,15 +205,51 @@ impl SegmentHead {
     }
 }
 
+/// The length of what stands before the table in a batch with a table and bodies of these lengths.
+fn heads_length(table: u64, bodies: u64) -> u64 {
+    let is_long = BATCH_HEAD as u64 + table + bodies > ONE_HEAD_MAX;
+    if is_long { BATCH_HEADS } else { BATCH_HEAD as u64 }
+}
+
+/// The length of a batch with a table and bodies of these lengths.
+pub(super) fn batch_length(table: u64, bodies: u64) -> u64 {
+    align(heads_length(table, bodies) + table + bodies)
+}
+
 impl BatchHead {
     /// The number of bytes from the start of this batch to the start of the next one.
     pub(super) fn length(&self) -> u64 {
-        align(BATCH_HEAD as u64 + self.table + self.bodies)
+        batch_length(self.table, self.bodies)
     }
 
-    /// Appends the head to `bytes`.
+    /// Whether a copy of this head stands one sector behind it.
+    pub(super) fn is_twice(&self) -> bool {
+        heads_length(self.table, self.bodies) > BATCH_HEAD as u64
+    }
+
+    /// The offset of the table in the segment.
+    pub(super) fn table_at(&self) -> u64 {
+        self.offset + heads_length(self.table, self.bodies)
+    }
+
+    /// The offset of the first body in the segment.
+    pub(super) fn bodies_at(&self) -> u64 {
+        self.table_at() + self.table
+    }
+
+    /// Appends what stands before the table.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         let start = bytes.len();
+        self.encode_once(bytes);
+        if self.is_twice() {
+            bytes.resize(start + index(SECTOR), 0);
+            self.encode_once(bytes);
+        }
+    }
+
+    fn encode_once(&self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        bytes.extend(self.store);
         bytes.extend(self.nonce);
         bytes.extend(self.segment.to_le_bytes());
         bytes.extend(self.oldest.to_le_bytes());
@@ -203,12 +263,18 @@ impl BatchHead {
     /// Reads the head of a batch at `offset` of this segment. `None` if there is none. Takes constant time.
     pub(super) fn decode(bytes: &[u8], segment: &SegmentHead, offset: u64) -> Option<Self> {
         let mut fields = Fields(bytes);
-        let nonce = fields.take()?;
-        if nonce != segment.nonce {
+        if (fields.take()?, fields.take()?) != (segment.store, segment.nonce) {
             return None;
         }
+        Self::decode_alone(bytes, segment.number, offset, segment.size)
+    }
+
+    /// Reads the head of a batch in any segment of this number and size. Bytes of clients may look like one.
+    pub(super) fn decode_alone(bytes: &[u8], segment: u32, offset: u64, size: u64) -> Option<Self> {
+        let mut fields = Fields(bytes);
         let head = Self {
-            nonce,
+            store: fields.take()?,
+            nonce: fields.take()?,
             segment: fields.u32()?,
             oldest: fields.u32()?,
             offset: fields.u64()?,
@@ -218,51 +284,11 @@ impl BatchHead {
             synced: fields.u64()?,
             marks: [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?],
         };
-        let room = segment.size.checked_sub(offset)?;
-        let is_here = head.segment == segment.number && head.offset == offset && is_sealed(bytes, BATCH_HEAD);
-        let fits = head.table >= CHECKSUM as u64 && head.table <= room && head.bodies <= room && head.length() <= room;
+        let room = size.checked_sub(offset)?;
+        let is_here = head.segment == segment && head.offset == offset && is_sealed(bytes, BATCH_HEAD);
+        let fits = head.table <= room && head.bodies <= room && head.length() <= room;
         (is_here && fits).then_some(head)
     }
-}
-
-impl<'b> RecordHead<'b> {
-    /// Appends the record to a table.
-    ///
-    /// # Panics
-    /// If the key has more than 65,535 bytes.
-    pub(super) fn encode(&self, table: &mut Vec<u8>) {
-        table.push(self.kind as u8);
-        table.push(self.space as u8);
-        table.extend(u16::try_from(self.key.len()).expect("a key has at most 65,535 bytes").to_le_bytes());
-        table.extend(self.body.to_le_bytes());
-        table.extend(self.checksum.to_le_bytes());
-        table.extend(self.key);
-    }
-
-    pub(super) fn decode(fields: &mut Fields<'b>) -> Option<Self> {
-        let [kind, space] = fields.take()?;
-        let key = usize::from(fields.u16()?);
-        let (body, checksum) = (fields.u32()?, fields.u64()?);
-        let kind = [Kind::Bytes, Kind::Removed, Kind::SetAside].into_iter().find(|known| *known as u8 == kind)?;
-        let fits = kind == Kind::Bytes || body == 0;
-        fits.then_some(())?;
-        Some(Self { kind, space: Space::from_number(space)?, key: fields.bytes(key)?, body, checksum })
-    }
-}
-
-/// The records of a table, each with the offset of its body from the first body. `None`: the table is damaged.
-pub(super) fn records<'b>(table: &'b [u8], bodies: u64) -> Option<Vec<(RecordHead<'b>, u64)>> {
-    if !is_sealed(table, table.len()) {
-        return None;
-    }
-    let mut fields = Fields(table.get(..table.len().checked_sub(CHECKSUM)?)?);
-    let (mut records, mut at) = (Vec::new(), 0_u64);
-    while !fields.0.is_empty() {
-        let record = RecordHead::decode(&mut fields)?;
-        records.push((record, at));
-        at += u64::from(record.body);
-    }
-    (at == bodies).then_some(records)
 }
 
 /// Appends the checksum of all bytes from `start` on.
@@ -304,5 +330,38 @@ impl<'b> Fields<'b> {
 
     pub(super) fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_a_segment_bears_damage_where_it_says_nothing() {
+        let head = SegmentHead { store: [1; 16], number: 7, nonce: [2; 16], size: 1 << 20, first: 9 };
+        let bytes = head.encode();
+        assert_eq!((bytes.len() as u64, SegmentHead::decode(&bytes)), (SECTOR, Ok(head)));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged.get_mut(at).into_iter().for_each(|byte| *byte ^= 1);
+            let expected = if at < SEGMENT_HEAD { Err(HeadFault::Damaged) } else { Ok(head) };
+            assert_eq!(SegmentHead::decode(&damaged), expected, "byte {at}");
+            assert!(!SegmentHead::is_whole(&damaged), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_known_by_the_last_checksum() {
+        let head = SegmentHead { store: [1; 16], number: 7, nonce: [2; 16], size: 1 << 20, first: 9 };
+        for version in [1, 3] {
+            let mut bytes = head.encode();
+            bytes.truncate(index(SECTOR) - CHECKSUM);
+            bytes.get_mut(8).into_iter().for_each(|byte| *byte = version);
+            // The other version may have any bytes here.
+            bytes.get_mut(70).into_iter().for_each(|byte| *byte ^= 1);
+            seal(&mut bytes, 0);
+            assert_eq!(SegmentHead::decode(&bytes), Err(HeadFault::Version(u32::from(version))));
+        }
     }
 }

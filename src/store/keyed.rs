@@ -98,8 +98,9 @@ impl KeyedStore {
 
     /// The store of an opened log.
     pub(in crate::store) fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
-        let Opened { log, mut winners, lost, was_backup, mut notes } = opened;
+        let Opened { log, mut winners, lost, harmless, was_backup, mut notes } = opened;
         notes.extend(lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")));
+        notes.extend(harmless.iter().map(|what| format!("{what}: nothing is lost by it; look at the device")));
         if was_backup {
             notes.push("this was a backup: lend keys and ids go on far above those in it".to_owned());
         }
@@ -125,7 +126,8 @@ impl KeyedStore {
         Ok(store)
     }
 
-    /// What the opening has to tell the operator: the parts that a repair has lost, and that the folder was a backup.
+    /// What the opening has to tell the operator: the parts that a repair has lost, damage that costs nothing, and that
+    /// the folder was a backup.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

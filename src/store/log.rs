@@ -28,7 +28,7 @@ use super::errors::Error;
 use super::failure::{Failure, failure};
 use super::fault::{Fault, planted};
 use super::folder::{DiskSpace, LogFile, write_all};
-use super::format::{BATCH_BYTES_MAX, BATCH_HEAD, BatchHead, Marks, SECTOR, SegmentHead, Space, align};
+use super::format::{BATCH_BYTES_MAX, BatchHead, Marks, SECTOR, SegmentHead, Space, align, batch_length};
 use super::metrics::{LogMetrics, OpeningShape};
 use super::record::{Body, Record, RecordBatch, removal_bytes};
 use super::segment::{OpenFiles, Place, Segment, SpareFile};
@@ -297,7 +297,7 @@ impl Log {
 
     fn append_once(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Place>>, Error> {
         let (table, bodies) = lengths(batch);
-        let length = align(BATCH_HEAD as u64 + table + bodies);
+        let length = batch_length(table, bodies);
         if planted(Fault::RetiredWithoutRoom) {
             self.retire_cleaned(batch.cleaned);
         }
@@ -310,6 +310,7 @@ impl Log {
         let (segment, offset) = (at.segment.head, at.end);
         let oldest = self.segments.front().map_or(segment.number, |at| at.segment.head.number);
         let head = BatchHead {
+            store: segment.store,
             nonce: segment.nonce,
             segment: segment.number,
             offset,

@@ -19,6 +19,7 @@ pub(super) mod bodies;
 pub(super) mod check;
 pub(super) mod cut;
 pub(super) mod earlier;
+mod heads;
 pub(super) mod history;
 pub(super) mod missing;
 mod origin;
@@ -79,6 +80,8 @@ pub struct Opened {
     pub winners: Winners,
     /// What a repair has left out.
     pub lost: Vec<String>,
+    /// Damage that costs nothing.
+    pub harmless: Vec<String>,
     /// Whether the folder was a backup.
     pub was_backup: bool,
     /// What else the operator should know.
@@ -159,7 +162,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     log.opened(shape);
     let copy = origin.told(is_copy, jumps).map(str::to_owned);
     let notes = history.cut.iter().map(told_of_cut).chain(copy).collect();
-    Ok(Opened { log, winners, lost, was_backup: backup.is_some(), notes })
+    Ok(Opened { log, winners, lost, harmless: history.harmless, was_backup: backup.is_some(), notes })
 }
 
 /// Leaves the notes of a log that is open, and removes that of a backup.

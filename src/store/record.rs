@@ -7,7 +7,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::format::{RECORD_HEAD, Space};
+use super::format::Space;
+use super::table::{BODY_HEAD, RECORD_HEAD};
 
 /// A run of bytes that is cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,12 +94,12 @@ pub struct RecordBatch {
     pub cleaned: Option<CleanedUpTo>,
 }
 
-/// The bytes that a record takes in a segment.
+/// The bytes that a record takes in a segment, at most.
 pub(super) fn record_bytes(key: usize, body: u64) -> u64 {
-    RECORD_HEAD as u64 + key as u64 + body
+    (RECORD_HEAD + BODY_HEAD + key) as u64 + body
 }
 
-/// The bytes that the removal of a record takes in a segment.
+/// The bytes that the removal of a record takes in a segment, at most.
 pub(super) fn removal_bytes(key: usize) -> u64 {
     record_bytes(key, 0)
 }

@@ -1,12 +1,13 @@
 //! The summary of a closed segment: its records without the values, so that opening need not read the segment.
 //!
 //! ```text
-//! file N.sum   magic:8 nonce:16 number:u32 oldest:u32 first:u64 last:u64 end:u64 marks:4×u64 length:u64,
+//! file N.sum   magic:8 store:16 nonce:16 number:u32 oldest:u32 first:u64 last:u64 end:u64 marks:4×u64 length:u64,
 //!              records …, checksum:u64
-//! record       kind:u8 space:u8 key:u16 body:u32 checksum:u64, key, offset:u32, the body unless it is a value
+//! record       as in a table, offset:u32 of its first body, the body unless it is a value
 //! ```
 //! A record is in it once, in its last state in this segment. A summary is a copy of what the segment holds. If it is
-//! missing or damaged, opening reads the segment. The nonce binds it to its segment.
+//! missing or damaged, opening reads the segment. The nonce binds it to its segment. If the head of the segment is
+//! damaged, it is made anew with what the summary says.
 //!
 //! This module decides nothing about the records.
 
@@ -16,12 +17,13 @@ use std::io;
 use ahash::RandomState;
 
 use super::folder::{Folder, Patience, read_exact, write_all};
-use super::format::{BatchHead, Fields, Kind, Marks, RecordHead, SECTOR, SegmentHead, Space, is_sealed, seal};
+use super::format::{BatchHead, Fields, Kind, Marks, SECTOR, SegmentHead, Space, is_sealed, seal};
 use super::segment::{NEW, Place, short};
+use super::table::{BodyHead, BodyHeads, RecordHead};
 
 const MAGIC: [u8; 8] = *b"spinsum\n";
 /// The bytes before the records, and the checksum behind them.
-const HEAD_AND_SEAL: usize = 8 + 16 + 4 + 4 + 3 * 8 + 4 * 8 + 8 + 8;
+const HEAD_AND_SEAL: usize = 8 + 16 + 16 + 4 + 4 + 3 * 8 + 4 * 8 + 8 + 8;
 /// The ending of the name of a summary.
 pub(super) const SUM: &str = ".sum";
 
@@ -104,7 +106,9 @@ impl Summary {
             Some(_) => Kind::Bytes,
             None => Kind::Removed,
         };
-        RecordHead { kind, space, key, body, checksum }.encode(&mut self.records);
+        let encoded = BodyHead { length: body, checksum }.encode();
+        let bodies = if kind == Kind::Bytes { BodyHeads::of(&encoded) } else { BodyHeads::default() };
+        RecordHead { kind, space, key, bodies }.encode(&mut self.records);
         self.records.extend(offset.to_le_bytes());
         if let Some(bytes) = bytes.filter(|_| space != Space::Values && kind == Kind::Bytes) {
             self.records.extend_from_slice(bytes);
@@ -143,6 +147,7 @@ impl Summary {
         let records = self.last_of_each();
         let SummaryHead { first, last, end, oldest, marks } = self.head;
         let mut bytes = MAGIC.to_vec();
+        bytes.extend(segment.store);
         bytes.extend(segment.nonce);
         bytes.extend(segment.number.to_le_bytes());
         bytes.extend(oldest.to_le_bytes());
@@ -175,6 +180,8 @@ impl Summary {
 /// A summary that was read. Its records are decoded from `bytes`.
 #[derive(Debug)]
 pub(super) struct ReadSummary {
+    pub(super) store: [u8; 16],
+    pub(super) nonce: [u8; 16],
     pub(super) head: SummaryHead,
     segment: u32,
     pub(super) bytes: Vec<u8>,
@@ -184,25 +191,32 @@ pub(super) struct ReadSummary {
 impl ReadSummary {
     /// Reads the summary of a segment into this memory. `None` if there is none, or it is not right.
     pub(super) fn of(folder: &dyn Folder, segment: &SegmentHead, memory: Vec<u8>) -> Option<Self> {
-        let bytes = read_file_into(folder, &summary_name(segment.number), memory).ok()?;
+        let read = Self::of_any(folder, segment.number, memory)?;
+        let is_of_it = (read.store, read.nonce) == (segment.store, segment.nonce);
+        (is_of_it && read.head.end <= segment.size && read.each(&mut |_| {})).then_some(read)
+    }
+
+    /// Reads the summary of a segment whose head is not known. Its records may not be right.
+    pub(super) fn of_any(folder: &dyn Folder, number: u32, memory: Vec<u8>) -> Option<Self> {
+        let bytes = read_file_into(folder, &summary_name(number), memory).ok()?;
         if !is_sealed(&bytes, bytes.len()) {
             return None;
         }
         let mut fields = Fields(&bytes);
-        let (magic, nonce): ([u8; 8], [u8; 16]) = (fields.take()?, fields.take()?);
-        let (number, oldest) = (fields.u32()?, fields.u32()?);
+        let magic: [u8; 8] = fields.take()?;
+        let (store, nonce) = (fields.take()?, fields.take()?);
+        let (segment, oldest) = (fields.u32()?, fields.u32()?);
         let (first, last, end) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let marks = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let length = usize::try_from(fields.u64()?).ok()?;
-        if (magic, nonce, number) != (MAGIC, segment.nonce, segment.number) {
+        if (magic, segment) != (MAGIC, number) {
             return None;
         }
         let start = bytes.len() - fields.0.len();
         let records = start..start.checked_add(length)?;
         let head = SummaryHead { first, last, end, oldest, marks };
-        let is_whole = end >= SECTOR && end <= segment.size && bytes.get(records.clone()).is_some();
-        let read = Self { head, segment: number, bytes, records };
-        (is_whole && read.each(&mut |_| {})).then_some(read)
+        let is_whole = end >= SECTOR && bytes.get(records.clone()).is_some();
+        is_whole.then_some(Self { store, nonce, head, segment, bytes, records })
     }
 
     /// Calls `each` with all records. False: one cannot be read.
@@ -217,7 +231,9 @@ impl ReadSummary {
 }
 
 fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>> {
-    let RecordHead { kind, space, key, body: length, checksum } = RecordHead::decode(fields)?;
+    // A later version may have written others. Opening then reads the segment.
+    let RecordHead { kind, space, key, bodies } = RecordHead::decode_known(fields).ok()?;
+    let BodyHead { length, checksum } = bodies.first();
     let offset = fields.u32()?;
     let inline = kind == Kind::Bytes && space != Space::Values;
     let body = if inline { Some(fields.bytes(length as usize)?) } else { None };

@@ -25,7 +25,7 @@ use std::fmt;
 use super::cleaner::Pressure;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::DiskSpace;
-use crate::store::format::{BATCH_HEAD, align};
+use crate::store::format::{BATCH_HEADS, align};
 use crate::store::log::Log;
 
 /// The share of the bound that live bytes may have, in quarters. The last one is room for cleaning: at three quarters
@@ -111,7 +111,7 @@ impl Log {
     /// Makes sure that the next batch finds a segment if its records have these bytes. False: there is none, and none can
     /// be laid out.
     pub(in crate::store) fn prepare(&mut self, bytes: u64) -> bool {
-        let length = align(BATCH_HEAD as u64 + bytes + self.config.segment_bytes / PREPARED_SLACK_FRACTION);
+        let length = align(BATCH_HEADS + bytes + self.config.segment_bytes / PREPARED_SLACK_FRACTION);
         if length <= self.room() {
             return true;
         }

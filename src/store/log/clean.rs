@@ -28,6 +28,7 @@ use crate::store::format::{SECTOR, Space};
 use crate::store::log::Log;
 use crate::store::record::{Body, CleanedUpTo, Record, RecordBatch, Value, record_bytes};
 use crate::store::segment::Place;
+use crate::store::table::records_within;
 
 /// The bytes of copies in a batch of an idle log.
 const IDLE_COPY_BYTES: u64 = 1 << 20;
@@ -120,10 +121,9 @@ impl Log {
     fn copy_some(&mut self, budget: u64, mut own: u64, is_live: IsLive<'_>) -> Result<Copies, Error> {
         let mut copies = Copies::default();
         let (mut copied, mut read) = (0, 0);
-        // Room for the head, and for what fills the batch up.
-        let most = self.batch_bytes_max - 2 * SECTOR;
+        let most = records_within(self.batch_bytes_max);
         // Without space no segment is left before it is full. The next segment has room for what is large.
-        let room = if self.is_without_space() { self.room().saturating_sub(2 * SECTOR) } else { u64::MAX };
+        let room = if self.is_without_space() { records_within(self.room()) } else { u64::MAX };
         let Some((oldest, newest)) = self.segments.front().zip(self.segments.back()) else { return Ok(copies) };
         let newest = newest.segment.head.number;
         let start = CleanedUpTo { segment: oldest.segment.head.number, offset: SECTOR, record: 0 };

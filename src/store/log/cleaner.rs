@@ -9,9 +9,10 @@
 use std::sync::Arc;
 
 use crate::store::errors::Error;
-use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, index, records};
+use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, index};
 use crate::store::record::CleanedUpTo;
 use crate::store::segment::{Place, Segment, short};
+use crate::store::table::Table;
 
 /// The bytes of copies in any batch. More would delay its sync.
 pub(in crate::store) const COPY_BYTES_MAX: u64 = 4 << 20;
@@ -162,13 +163,17 @@ impl Pressure {
 pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> Result<Option<OldBatch>, Error> {
     let Some(bytes) = segment.read_if_there(offset, BATCH_HEAD)? else { return Ok(None) };
     let Some(head) = BatchHead::decode(&bytes, &segment.head, offset) else { return Ok(None) };
-    let Some(table) = segment.read_if_there(offset + BATCH_HEAD as u64, index(head.table))? else { return Ok(None) };
-    let Some(found) = records(&table, head.bodies) else { return Ok(None) };
-    let bodies = offset + BATCH_HEAD as u64 + head.table;
-    let number = segment.head.number;
-    let old = found.iter().filter_map(|(record, at)| {
+    let Some(table) = segment.read_if_there(head.table_at(), index(head.table))? else { return Ok(None) };
+    let table = Table::new(&head, &table);
+    // With a damaged piece the owner writes its records of all places in this batch again, and none is lost.
+    let Some(found) = table.records().ok().filter(|found| found.damaged.is_empty()) else { return Ok(None) };
+    let (bodies, number) = (head.bodies_at(), segment.head.number);
+    let old = found.records.iter().filter_map(|(record, at)| {
         let place = match record.kind {
-            Kind::Bytes => Place::new(number, bodies + at, record.body, short(record.checksum)),
+            Kind::Bytes => {
+                let body = record.bodies.first();
+                Place::new(number, bodies + at, body.length, short(body.checksum))
+            }
             Kind::SetAside => Place::of_set_aside(number, bodies + at),
             Kind::Removed => return None,
         };

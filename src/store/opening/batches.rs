@@ -5,7 +5,7 @@
 //!   └─ not right: behind the last known sync the end; before it damage, and a repair looks for the next head
 //! ```
 //! Behind the last known sync a body decides whether its batch is whole. Before it a bad body concerns its record
-//! alone.
+//! alone, and a bad piece of a table the records in that piece.
 //!
 //! This module does not decide which segments count.
 
@@ -17,10 +17,12 @@ use std::sync::Arc;
 use super::cut::CutOff;
 use super::history::{HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
 use crate::store::errors::Error;
-use crate::store::format::{BATCH_HEAD, BatchHead, Kind, RecordHead, SECTOR, Space, checksum, index, records};
+use crate::store::fault::{Fault, planted};
+use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, checksum, index};
 use crate::store::record::Value;
 use crate::store::segment::{Place, Segment, name_of, short};
 use crate::store::summary::{Summary, SummaryRecord, resized};
+use crate::store::table::{FoundRecords, PIECE, RecordHead, Table, UnknownRecord};
 
 /// The bytes that are read at a time from a segment whose device does not return all. A larger piece would be read for
 /// nothing again and again.
@@ -29,10 +31,19 @@ const PIECE_BYTES: u64 = 64 << 10;
 impl HistoryReader<'_> {
     /// The head of the batch at this offset. `None` if there is none.
     pub(in crate::store) fn head_at(&self, segment: &Arc<Segment>, offset: u64) -> Result<Option<BatchHead>, Error> {
-        if offset + BATCH_HEAD as u64 > segment.head.size {
+        match self.head_in(segment, offset, offset)? {
+            None if planted(Fault::HeadOnce) => Ok(None),
+            None => Ok(self.head_in(segment, offset, offset + SECTOR)?.filter(BatchHead::is_twice)),
+            head => Ok(head),
+        }
+    }
+
+    /// The head of the batch at this offset, if it stands at byte `at`.
+    fn head_in(&self, segment: &Arc<Segment>, offset: u64, at: u64) -> Result<Option<BatchHead>, Error> {
+        if at + BATCH_HEAD as u64 > segment.head.size {
             return Ok(None);
         }
-        let bytes = self.bytes_at(segment, offset, BATCH_HEAD as u64)?;
+        let bytes = self.bytes_at(segment, at, BATCH_HEAD as u64)?;
         Ok(bytes.and_then(|bytes| BatchHead::decode(&bytes, &segment.head, offset)))
     }
 
@@ -124,19 +135,16 @@ impl HistoryReader<'_> {
                 }
                 continue;
             };
-            for BadRecord { key, value } in bad {
-                let name = format!("of {} in batch {expected} of {}", key.escape_ascii(), name_of(segment.head.number));
-                match value {
-                    Some(place) => history.rotten.push((place, format!("the value {name}"))),
-                    None => self.damage(history, format!("a state {name}"))?,
-                }
-            }
+            self.name_bad_parts(segment, &head, bad, history)?;
             raise(&mut history.marks, &head.marks);
             history.shape.batches += 1;
             if is_behind {
                 history.shape.behind += 1;
                 history.behind.extend(behind);
             } else {
+                if head.is_twice() && self.head_in(segment, offset, offset)?.is_none() {
+                    history.harmless.push(format!("a head of batch {expected} of {}", name_of(segment.head.number)));
+                }
                 history.known_oldest = history.known_oldest.max(head.oldest);
                 sums.add_head(&head);
                 end = offset + head.length();
@@ -162,6 +170,45 @@ impl HistoryReader<'_> {
         Ok((end > offset).then_some(CutOff { segment: segment.head.number, offset, bytes: end - offset }))
     }
 
+    /// Names what is not right in a batch known synced.
+    fn name_bad_parts(
+        &self,
+        segment: &Arc<Segment>,
+        head: &BatchHead,
+        bad: BadParts,
+        history: &mut ReadHistory,
+    ) -> Result<(), Error> {
+        let batch = format!("batch {} of {}", head.number, name_of(segment.head.number));
+        for at in bad.pieces {
+            self.damage(history, format!("records of {batch}, named at byte {at}"))?;
+        }
+        for BadRecord { key, value } in bad.records {
+            let name = format!("of {} in {batch}", key.escape_ascii());
+            match value {
+                Some(place) => history.rotten.push((place, format!("the value {name}"))),
+                None => self.damage(history, format!("a state {name}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The table of a batch. Parts that cannot be read are zeros, so their pieces are not right.
+    fn table(&self, segment: &Arc<Segment>, head: &BatchHead) -> Result<ReadBytes, Error> {
+        if let Some(bytes) = self.bytes_at(segment, head.table_at(), head.table)? {
+            return Ok(bytes);
+        }
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < head.table {
+            let at = bytes.len();
+            let length = (head.table - at as u64).min(PIECE as u64);
+            match self.bytes_at(segment, head.table_at() + at as u64, length)? {
+                Some(piece) => bytes.extend_from_slice(&piece),
+                None => bytes.resize(at + index(length), 0),
+            }
+        }
+        Ok(ReadBytes { range: 0..bytes.len(), block: Rc::new(bytes) })
+    }
+
     /// The first head behind a batch that is not right, for a repair. The batch has this number and this offset.
     pub(in crate::store) fn head_behind(
         &self,
@@ -180,33 +227,39 @@ impl HistoryReader<'_> {
 
     /// Calls `each` with the records of a batch. `None`: it is not right. With `whole`, that is any body, and `each` may
     /// have been called for some records; otherwise a bad body concerns its record alone, and values are not read.
-    /// Returns the records whose bodies are not right.
+    /// Returns the parts that are not right.
     pub(in crate::store) fn batch(
         &self,
         segment: &Arc<Segment>,
         head: &BatchHead,
         whole: bool,
         each: &mut dyn FnMut(SummaryRecord<'_>),
-    ) -> Result<Option<Vec<BadRecord>>, Error> {
-        let table = self.bytes_at(segment, head.offset + BATCH_HEAD as u64, head.table)?;
-        let Some(table) = table else { return Ok(None) };
-        let Some(entries) = records(&table, head.bodies) else { return Ok(None) };
-        let bodies = head.offset + BATCH_HEAD as u64 + head.table;
-        let mut bad = Vec::new();
-        for (record, at) in entries {
-            let offset = bodies + at;
+    ) -> Result<Option<BadParts>, Error> {
+        let bytes = self.table(segment, head)?;
+        let table = Table::new(head, &bytes);
+        let FoundRecords { records, damaged } = table.records().map_err(|UnknownRecord| Error::Unknown {
+            folder: self.files.folder.path().to_owned(),
+            segment: name_of(segment.head.number),
+        })?;
+        if (whole || planted(Fault::TableAsOne)) && !damaged.is_empty() {
+            return Ok(None);
+        }
+        let mut bad = BadParts { records: Vec::new(), pieces: damaged };
+        for (record, at) in records {
+            let offset = head.bodies_at() + at;
+            let of_body = record.bodies.first();
             let is_value = record.space == Space::Values;
             let needed = record.kind == Kind::Bytes && (whole || !is_value || self.purpose == Purpose::Check);
             let body = match needed {
-                true => self.bytes_at(segment, offset, u64::from(record.body))?,
+                true => self.bytes_at(segment, offset, u64::from(of_body.length))?,
                 false => None,
             };
-            if needed && body.as_deref().map(checksum) != Some(record.checksum) {
+            if needed && body.as_deref().map(checksum) != Some(of_body.checksum) {
                 if whole {
                     return Ok(None);
                 }
                 let value = place_of(&record, segment.head.number, offset).filter(|_| is_value);
-                bad.push(BadRecord { key: record.key.into(), value });
+                bad.records.push(BadRecord { key: record.key.into(), value });
                 if !is_value {
                     continue;
                 }
@@ -222,7 +275,10 @@ impl HistoryReader<'_> {
 /// The place of a record whose body stands at this offset. `None`: it removes its key.
 fn place_of(record: &RecordHead<'_>, segment: u32, offset: u64) -> Option<Place> {
     match record.kind {
-        Kind::Bytes => Some(Place::new(segment, offset, record.body, short(record.checksum))),
+        Kind::Bytes => {
+            let body = record.bodies.first();
+            Some(Place::new(segment, offset, body.length, short(body.checksum)))
+        }
         Kind::SetAside => Some(Place::of_set_aside(segment, offset)),
         Kind::Removed => None,
     }
@@ -249,8 +305,16 @@ fn read_block(segment: &Arc<Segment>, from: u64, length: u64, memory: Vec<u8>) -
     (bytes, true)
 }
 
+/// What is not right in a batch.
+#[derive(Default)]
+pub(in crate::store) struct BadParts {
+    records: Vec<BadRecord>,
+    /// The offsets of the pieces of its table that are damaged. Their records are lost.
+    pieces: Vec<u64>,
+}
+
 /// A record whose body is not right.
-pub(in crate::store) struct BadRecord {
+struct BadRecord {
     key: Box<[u8]>,
     /// The place of its body if it is a value. A state without its body is lost, and a value without it has a place.
     value: Option<Place>,

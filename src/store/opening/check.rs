@@ -48,6 +48,8 @@ pub struct CheckReport {
     pub cut: Vec<CutOff>,
     /// All damage, by name. Without any the folder can be opened.
     pub damages: Vec<String>,
+    /// Damage that costs nothing, by name. The folder can be opened.
+    pub harmless: Vec<String>,
     /// The values of live records whose bytes have changed, by name.
     pub lost_values: Vec<String>,
     /// The values of dead records whose bytes have changed.
@@ -96,6 +98,7 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
         is_backup: mark.is_some(),
         cut: history.cut,
         damages,
+        harmless: history.harmless,
         lost_values: lost.into_iter().map(|(_, name)| name).collect(),
         dead_values: dead.len() as u64,
     })

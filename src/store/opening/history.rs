@@ -18,7 +18,7 @@
 //! This module changes nothing. It reads single batches in `batches.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use super::missing::{BEGUN, newest_missing};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
-use crate::store::folder::{Patience, read_exact};
-use crate::store::format::{HeadFault, Marks, SECTOR, SegmentHead, Space, index};
+use crate::store::folder::Patience;
+use crate::store::format::{Marks, SECTOR, Space};
 use crate::store::metrics::OpeningShape;
 use crate::store::record::Value;
 use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
@@ -91,6 +91,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) leftovers: Vec<String>,
     /// Damage that a repair leaves out.
     pub(in crate::store) lost: Vec<String>,
+    /// Damage that costs nothing.
+    pub(in crate::store) harmless: Vec<String>,
     /// Values whose bytes have changed, for a check: the place, and the text that names it.
     pub(in crate::store) rotten: Vec<(Place, String)>,
     pub(in crate::store) shape: OpeningShape,
@@ -109,7 +111,7 @@ pub(in crate::store) struct ReadSegment {
 }
 
 /// A file with the name of a segment.
-enum FoundFile {
+pub(in crate::store) enum FoundFile {
     Segment(Arc<Segment>),
     /// It cannot be read as one. The text says why.
     Damaged(String),
@@ -147,6 +149,8 @@ pub(in crate::store) fn read(
     }
     history.oldest = reader.oldest(&found, told)?.unwrap_or(1);
     reader.judge(&all, &mut found, &mut history)?;
+    let remade = reader.remade.borrow().range(history.oldest..).map(|(number, _)| name_of(*number)).collect::<Vec<_>>();
+    history.harmless.extend(remade.into_iter().map(|name| format!("the head of {name} has changed")));
     history.shape.segments = found.len() as u64;
     let limits = limits(&found);
     for (segment, limit) in found.iter().zip(limits).rev() {
@@ -199,6 +203,8 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) block_bytes: u64,
     /// The bytes that the device does not return.
     pub(in crate::store) unreadable: RefCell<Vec<String>>,
+    /// The segments whose heads are damaged, with the stores that their batches name.
+    pub(in crate::store) remade: RefCell<BTreeMap<u32, [u8; 16]>>,
     /// The part of a segment that was last read.
     pub(in crate::store) block: RefCell<Option<ReadBlock>>,
     /// The memory of the summary that was last read, for the next one.
@@ -221,13 +227,14 @@ pub(in crate::store) struct ReadBlock {
 
 impl<'h> HistoryReader<'h> {
     fn new(files: &'h Arc<OpenFiles>, purpose: Purpose, synced: u64, block_bytes: u64) -> Self {
-        let (unreadable, block, sums) = Default::default();
+        let (unreadable, remade, block, sums) = Default::default();
         Self {
             files,
             purpose,
             synced,
             block_bytes,
             unreadable,
+            remade,
             block,
             sums,
             rough: Cell::new(None),
@@ -265,11 +272,13 @@ impl HistoryReader<'_> {
         let mut stores: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
         for name in &names {
             let Some(number) = number_of(name) else { continue };
-            let file = self.open(number, name)?;
-            if let FoundFile::Segment(segment) = &file {
-                stores.entry(segment.head.store).or_default().push(name.clone());
+            found.insert(number, self.open(number, name)?);
+        }
+        self.refuse_other_stores(&mut found);
+        for (number, file) in &found {
+            if let FoundFile::Segment(segment) = file {
+                stores.entry(segment.head.store).or_default().push(name_of(*number));
             }
-            found.insert(number, file);
         }
         // Most segments are of this store.
         if stores.len() > 1
@@ -290,28 +299,23 @@ impl HistoryReader<'_> {
         Ok(found)
     }
 
-    fn open(&self, number: u32, name: &str) -> Result<FoundFile, Error> {
-        let file = self.patience.read(|| self.files.folder.open(name)).map_err(|error| self.explain(&error))?;
-        let mut bytes = vec![0; index(SECTOR)];
-        match self.patience.read(|| read_exact(&*file, &mut bytes, 0)) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Ok(FoundFile::Damaged(format!("{name} is empty")));
+    /// A head that was made anew from bytes of another store says nothing.
+    fn refuse_other_stores(&self, found: &mut BTreeMap<u32, FoundFile>) {
+        let mut remade = self.remade.borrow_mut();
+        let stores: BTreeSet<[u8; 16]> = found
+            .iter()
+            .filter(|(number, _)| !remade.contains_key(number))
+            .filter_map(
+                |(_, file)| if let FoundFile::Segment(segment) = file { Some(segment.head.store) } else { None },
+            )
+            .collect();
+        remade.retain(|number, store| {
+            let is_ours = stores.is_empty() || stores.contains(store);
+            if !is_ours {
+                found.insert(*number, FoundFile::Damaged(format!("the head of {}", name_of(*number))));
             }
-            Err(error) if self.goes_on_without(&error) => {
-                return Ok(FoundFile::Damaged(format!("the device does not return the head of {name}")));
-            }
-            read => read.map_err(|error| self.explain(&error))?,
-        }
-        match SegmentHead::decode(&bytes) {
-            Ok(head) if head.number != number => {
-                Ok(FoundFile::Damaged(format!("{name} is a copy of {}", name_of(head.number))))
-            }
-            Ok(head) => Ok(FoundFile::Segment(Segment::new(self.files, head))),
-            Err(HeadFault::Version(found)) => {
-                Err(Error::Version { folder: self.files.folder.path().to_owned(), found })
-            }
-            Err(HeadFault::Damaged) => Ok(FoundFile::Damaged(format!("the head of {name}"))),
-        }
+            is_ours
+        });
     }
 
     /// The number of segments that are begun, and the highest number of a batch that is known synced.

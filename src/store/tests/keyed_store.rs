@@ -184,7 +184,7 @@ fn simulated() -> (SimulatedFolder, KeyedStore) {
         let mut batch = WriteBatch::new();
         batch.put(Space::Meta, b"meta", &number.to_le_bytes());
         batch.put(Space::Tasks, &key(number), b"task");
-        batch.put(Space::Values, &key(number), &[number.to_le_bytes()[0]; 300]);
+        batch.put(Space::Values, &key(number), &[number.to_le_bytes()[0]; 270]);
         store.commit(batch, true).unwrap();
     }
     store.rest().unwrap();
@@ -213,7 +213,7 @@ fn records_behind_a_table_that_cannot_be_read_are_lost_only_if_their_bytes_are()
     assert_eq!(kinds(&store.unreadable(&[ALL]).unwrap().0), (41, 0), "meta is in memory, the others are read");
     assert!(store.unreadable(&[]).unwrap().0.is_empty());
     let segment = folder.contents(&name_of(1));
-    let at = segment.windows(300).position(|run| run == [7; 300]).unwrap();
+    let at = segment.windows(270).position(|run| run == [7; 270]).unwrap();
     assert!(folder.rot(&name_of(1), at));
     let (again, lost) = store.unreadable(&[ALL]).unwrap();
     assert_eq!((kinds(&again), lost.len()), ((40, 1), 1));
@@ -255,7 +255,7 @@ fn a_store_that_cannot_read_its_oldest_segment_goes_on_and_loses_nothing() {
         let (folder, mut store) = simulated();
         // The table of one batch rots, and the store cleans the segment: it needs the bodies by themselves.
         let segment = folder.contents(&name_of(1));
-        let body = segment.windows(300).position(|run| run == [7; 300]).unwrap();
+        let body = segment.windows(270).position(|run| run == [7; 270]).unwrap();
         assert!(folder.rot(&name_of(1), body - 40));
         folder.fail_reads(at, u64::MAX, errno);
         let mut commit = |number: u64| {
@@ -282,7 +282,7 @@ fn a_store_that_cannot_read_its_oldest_segment_goes_on_and_loses_nothing() {
         let values = store.moment(&keys);
         for (number, key) in keys.iter().enumerate() {
             let value = values.get(key).unwrap().unwrap();
-            assert!(value.len() == 300 && value.iter().all(|byte| usize::from(*byte) == number), "{at}: {number}");
+            assert!(value.len() == 270 && value.iter().all(|byte| usize::from(*byte) == number), "{at}: {number}");
         }
     }
     assert!(paused > 30 && cleaned > 100, "{paused} pauses, {cleaned} cleaned segments");
