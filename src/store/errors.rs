@@ -176,6 +176,16 @@ pub enum Error {
         /// The folder of the store.
         folder: PathBuf,
     },
+    /// A repair would not find room.
+    #[error("{}: a repair needs {needed} bytes for what is left, beside the old files, and {free} are free: make room and start again; nothing was changed", folder.display())]
+    NoRepairRoom {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The bytes that it needs.
+        needed: u64,
+        /// The bytes that are free.
+        free: u64,
+    },
     /// The device is full.
     #[error("no space is left for {}: make room and start again; nothing that was acknowledged is lost", folder.display())]
     Full {

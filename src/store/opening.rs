@@ -47,7 +47,7 @@ use cut::CutOff;
 use history::{Purpose, ReadHistory, ReadRecord, ReadSegment, read};
 use missing::note_begun;
 use origin::{Origin, note_origin, origin_of};
-use repair::{clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
+use repair::{bytes_to_copy, check_room, clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
 use winners::Winners;
 
 /// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
@@ -127,6 +127,9 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
     let beginning = beginning(folder, &history, rewrite, batch_bytes(&behind))?;
+    if rewrite {
+        check_room(&**folder, bytes_to_copy(&winners, &behind), segment_bytes)?;
+    }
     let kept = replaced(&mut history.leftovers, replaced_before, history.oldest);
     // A repair keeps all files.
     let oldest = if rewrite { 0 } else { history.known_oldest };

@@ -42,6 +42,28 @@ pub(in crate::store) fn write(log: &mut Log, batch: RecordBatch, winners: &mut W
     Ok(())
 }
 
+/// Segments that a repair needs beside its copies: two that are laid out, and the one that is not full.
+const SEGMENTS_BESIDE: u64 = 3;
+
+/// The bytes of all records that a repair writes: the last of each key, and those behind the last known sync.
+pub(in crate::store) fn bytes_to_copy(winners: &Winners, behind: &RecordBatch) -> u64 {
+    let mut bytes = behind.records.iter().map(Record::bytes).sum();
+    winners.each(|_, key, place| bytes += record_bytes(key.len(), u64::from(place.length)));
+    bytes
+}
+
+/// Checks that a repair of this many bytes finds room: it keeps the old files, and changes nothing before it knows.
+///
+/// # Errors
+/// [`Error::NoRepairRoom`] if there is none. Another [`Error`] if the file system does not say.
+pub(in crate::store) fn check_room(folder: &dyn Folder, bytes: u64, segment: u64) -> Result<(), Error> {
+    // Heads, tables, and the ends of segments in which the next batch finds no room.
+    let needed = bytes + bytes / 7 + SEGMENTS_BESIDE * segment;
+    let free = folder.space().map_err(|error| Error::of(folder.path(), &error))?.free;
+    let folder = folder.path().to_owned();
+    if free < needed { Err(Error::NoRepairRoom { folder, needed, free }) } else { Ok(()) }
+}
+
 /// Writes all records of the old segments again. Names the values that cannot be read, and sets them aside.
 pub(in crate::store) fn copy_winners(
     log: &mut Log,

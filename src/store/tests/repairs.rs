@@ -131,6 +131,36 @@ fn repair(history: &History, folder: &SimulatedFolder, chance: &mut Chance) {
     assert_eq!(check(&shared).expect("a check").damages, Vec::<String>::new(), "seed {seed}");
 }
 
+/// A repair without room for all that is left ate what was there, and the next one found less.
+#[test]
+fn a_repair_that_would_find_no_room_changes_nothing_and_says_what_it_needs() {
+    let mut refused = 0;
+    for seed in 0..200 {
+        let mut history = History::new(seed);
+        history.run_and_rest();
+        let folder = history.folder.clone();
+        folder.power_failure();
+        rot_somewhere(&mut Chance(seed ^ 0x707), &folder);
+        if !matches!(open_once(&history, &folder.copy(), false), Err(Error::Damaged { .. })) {
+            continue;
+        }
+        let (repaired, ..) = open_once(&history, &folder.copy(), true).expect("a repair");
+        let before: Vec<_> = folder.file_names().iter().map(|name| (name.clone(), folder.contents(name))).collect();
+        folder.limit(folder.bytes());
+        let needed = match open_once(&history, &folder, true) {
+            Err(Error::NoRepairRoom { needed, free: 0, .. }) => needed,
+            other => panic!("seed {seed}: {other:?}"),
+        };
+        let after: Vec<_> = folder.file_names().iter().map(|name| (name.clone(), folder.contents(name))).collect();
+        assert!(before == after, "seed {seed}: the refused repair has changed something");
+        folder.limit(folder.bytes() + needed);
+        let (state, ..) = open_once(&history, &folder, true).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(state == repaired, "seed {seed}: another state");
+        refused += 1;
+    }
+    assert!(refused > 10, "{refused}");
+}
+
 #[test]
 fn an_interrupted_repair_ends_as_one_that_is_not() {
     let (count, repairs) = histories(500, |seed| u32::from(run(seed)));
