@@ -32,6 +32,9 @@ use crate::tasks::{Outcome, Payload};
 /// The bytes of values that a client has read ahead while it waits for the disk. A larger value is read alone.
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
+/// The most replies among which values are read ahead.
+const READ_AHEAD_MAX: usize = 64;
+
 /// The lease that a reply grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RepliedLease {
@@ -290,7 +293,7 @@ pub(super) struct Abandoned {
 }
 
 impl ClientState {
-    /// Notes a request whose answer comes with [`ClientState::send`].
+    /// Notes a request whose answer comes with [`ClientState::add`].
     pub(super) fn has_asked(&mut self) {
         self.unanswered += 1;
     }
@@ -385,7 +388,7 @@ impl ClientState {
     /// Asks for the values of the replies behind the first one, up to a bound.
     fn read_ahead(&mut self) -> Result<(), store::Error> {
         let mut bytes = 0;
-        for index in 0..self.replies.len() {
+        for index in 0..self.replies.len().min(READ_AHEAD_MAX) {
             let Some(reply) = self.replies.get_mut(index) else { break };
             bytes += match reply.value {
                 ReplyValue::Awaited(bytes) => bytes,
