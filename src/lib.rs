@@ -239,6 +239,7 @@
 //! | `compactor` | 1 | keeps the process within `--max-memory`: gives memory back, moves elements together |
 //! | `committer` | 1, if a durable queue is on | commits (applies, stores, answers); expires leases by its own wheel |
 //! | `store` | 1, if a durable queue is on | lays out, summarises and removes segments of the log |
+//! | `readers-N` | 4, from the first value on that is not in memory | read values of tasks, jobs and events |
 //! | `control` | 1, if a durable queue is on | the requests of the operator: writes backups |
 //! | `users` | 1, with `--users` | checks passwords; reads the file of users again when it changes |
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
@@ -246,7 +247,8 @@
 //! | `admin`, `admin-probe` | 1 each, if on | the requests of an operator; tries whether the store can store |
 //!
 //! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
-//! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`) and `store` (`store/log/chores.rs`).
+//! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`), `store` (`store/log/chores.rs`) and
+//! `readers-N` (`store/readers.rs`).
 //!
 //! Libraries add threads of their own. libzmq has `ZMQbg/Reaper` with `--frontend queue`, which is idle. With
 //! `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.
