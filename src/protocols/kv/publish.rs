@@ -42,16 +42,19 @@ const LAZY_SLEEP: Duration = Duration::from_millis(10);
 /// Changes of one drain from which on they come so fast that the publisher lets more of them gather.
 const GATHER_CHANGES_MIN: usize = 32;
 /// How long it lets them gather. A message for many changes costs the system, and the subscriber, little more than one
-/// for a few.
+/// for a few. Without it SETs beside a feed had 0.86 of their rate (`perf/feed.md`).
 const GATHER_TIME: Duration = Duration::from_millis(1);
 /// How long it gives way after a full burst, to which the system adds up to 50 µs. A burst takes about as long, and the
-/// requests that clients have under way keep a worker busy for longer than that.
+/// requests that clients have under way keep a worker busy for longer than that. Without it: 0.96 beside a feed, 0.89
+/// beside a subscriber.
 const GIVE_WAY_TIME: Duration = Duration::from_micros(20);
-/// Changes left in the rings above which it does not give way. It tells as many within a millisecond.
+/// Changes left in the rings above which it does not give way. It tells as many within a millisecond. Without this bound:
+/// 0.91 beside a feed, 1.05 beside a subscriber.
 const LEFT_MANY: usize = 8_192;
 /// Time between two looks for tables that nobody hears any more.
 const REVIEW_TIME: Duration = Duration::from_millis(100);
-/// Full bursts that are sent together: each time, a subscriber wakes up and takes the core from somebody.
+/// Full bursts that are sent together: each time, a subscriber wakes up and takes the core from somebody. With one: 0.98
+/// beside a feed, 0.91 beside a subscriber.
 const BURSTS_SENT: usize = 4;
 
 pub(super) use feed::FeedPublisher;
