@@ -38,7 +38,7 @@ use super::index::CELLS;
 use super::limits::CHANGES_MAX;
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency};
 use super::sleeper::{Sleeper, Waker};
-use super::slot::{ChangedSlot, Ring, RingReader, RingWriter, TABLE_NUMBERS};
+use super::slot::{Ring, RingReader, RingWriter, SlotHandle, TABLE_NUMBERS};
 use crate::feed::Cause;
 use crate::lock::Mutex;
 pub(super) use announced::full_version;
@@ -55,7 +55,7 @@ const PORTION_SHARE: usize = 4;
 /// One committed change of one slot, on its way to the publisher.
 #[derive(Debug)]
 pub(super) struct Change {
-    pub(super) slot: ChangedSlot,
+    pub(super) slot: SlotHandle,
     /// Low bits of the version: at most [`CHANGES_MAX`] changes of one slot are on the way at a time.
     pub(super) version: u32,
     /// ```text
@@ -91,7 +91,7 @@ pub(super) struct Commit {
 
 impl Change {
     /// The change of a commit in the table of this number.
-    pub(super) fn new(slot: ChangedSlot, table: u32, commit: Commit) -> Self {
+    pub(super) fn new(slot: SlotHandle, table: u32, commit: Commit) -> Self {
         debug_assert!(table < TABLE_NUMBERS, "the registry limits the number");
         let Commit { version, committed: Committed { cause, replaces_value }, is_quiet, follows_quiet } = commit;
         let flags = if is_quiet { IS_QUIET } else { 0 }

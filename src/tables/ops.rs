@@ -54,8 +54,8 @@ use super::lookup::{Found, absence, look};
 use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, extension_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
-    ChangedSlot, ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef,
-    SlotState, bytes_of_slot,
+    ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState,
+    bytes_of_slot,
 };
 use super::table::Table;
 use super::{Refusal, TablesShared};
@@ -367,11 +367,7 @@ impl<'h> Ops<'h> {
     /// because no thread waits between its CAS and this push.
     fn committed(&mut self, table: &Table, slot: SlotRef<'_>, commit: Commit) {
         reach(Failpoint::Committed);
-        let changed = match self.shared.feed {
-            Some(_) => ChangedSlot::uncounted(slot),
-            None => slot.handle().into(),
-        };
-        self.writer.push(Change::new(changed, table.number(), commit));
+        self.writer.push(Change::new(slot.handle(), table.number(), commit));
     }
 
     /// Has the wheel look at the slot at `deadline`, if it does not look earlier anyway. Called after the CAS that set

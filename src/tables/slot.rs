@@ -58,9 +58,8 @@
 //!
 //! # Lifetime
 //!
-//! A slot is counted: the index holds one reference, and each [`SlotHandle`] (in a due message, a wheel record, a change
-//! where there is no feed) holds one. With a feed the index keeps the slots of changes ([`ChangedSlot`]). It releases
-//! its reference only after the epoch in which the slot was unlinked has passed, so a [`SlotRef`] taken under a guard is
+//! A slot is counted: the index holds one reference, and each [`SlotHandle`] (in a due message, a wheel record, a change)
+//! holds one. The index releases its reference only after the epoch in which the slot was unlinked has passed, so a [`SlotRef`] taken under a guard is
 //! valid until the guard is dropped. Entries are freed one epoch after they were replaced.
 
 #![allow(unsafe_code, reason = "here, and in the eight files below, is where the tables manage memory by hand")]
@@ -98,7 +97,7 @@ pub(super) use entry::count;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, free_entry};
 pub(super) use free_list::give_back as give_back_memory;
-pub(super) use handle::{ChangedSlot, SlotHandle};
+pub(super) use handle::SlotHandle;
 pub(super) use key::bytes_of_slot;
 pub(super) use ring::{Ring, RingReader, RingWriter};
 

@@ -36,7 +36,7 @@ impl Changes {
         }
         if slot.kill(seen, version, guard) {
             slot.set_ended();
-            self.ended.push(Retired::Slot(change.slot.into_handle(), table.number()));
+            self.ended.push(Retired::Slot(change.slot, table.number()));
         } else {
             self.release(table);
         }

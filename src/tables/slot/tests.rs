@@ -98,31 +98,3 @@ fn each_entry_has_an_address_of_its_own() {
     let [a, b] = slots.each_ref().map(|slot| slot.slot().load(&guard).entry().map(|entry| entry.address()));
     assert!(a != b && a.is_some_and(|address| address.is_multiple_of(8)), "{a:?}, {b:?}");
 }
-
-#[test]
-fn the_slot_of_a_change_is_counted_unless_the_index_keeps_it() {
-    let slot = slot_of(b"key");
-    let counted = ChangedSlot::from(slot.slot().handle());
-    assert_eq!((references(&slot), counted.slot().address()), (2, slot.slot().address()));
-    let handle = counted.into_handle();
-    assert_eq!((references(&slot), handle.slot().key()), (2, &b"key"[..]));
-    drop(ChangedSlot::from(handle));
-    assert_eq!(references(&slot), 1);
-    let uncounted = ChangedSlot::uncounted(slot.slot());
-    assert_eq!(uncounted.slot().address(), slot.slot().address());
-    let handle = uncounted.into_handle();
-    assert_eq!(references(&slot), 2);
-    drop(ChangedSlot::uncounted(handle.slot()));
-    drop(handle);
-    assert_eq!(references(&slot), 1);
-}
-
-#[test]
-#[should_panic(expected = "the index keeps the slot")]
-#[cfg(debug_assertions)]
-fn a_change_whose_slot_nobody_keeps_is_found_out() {
-    let slot = slot_of(b"key");
-    let changed = ChangedSlot::uncounted(slot.slot());
-    drop(slot);
-    changed.slot();
-}
