@@ -17,7 +17,7 @@ fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
         let version = u64::from(version);
         let committed = Committed { cause: Cause::Set, replaces_value: true };
         let commit = Commit { version, committed, is_quiet: false, follows_quiet: false };
-        writer.push(Change::new(slot.slot().handle().into(), 7, commit));
+        writer.push(Change::new(slot.slot().handle(), 7, commit));
     }
     (queue, writer)
 }
@@ -71,7 +71,7 @@ fn a_change_keeps_its_table_its_cause_and_its_flags() {
             let committed = Committed { cause, replaces_value };
             for (is_quiet, follows_quiet) in [(false, false), (false, true), (true, false), (true, true)] {
                 let commit = Commit { version: (1 << 58) - 1, committed, is_quiet, follows_quiet };
-                let change = Change::new(slot.slot().handle().into(), table, commit);
+                let change = Change::new(slot.slot().handle(), table, commit);
                 assert_eq!((change.version, change.table(), change.committed()), (u32::MAX, table, committed));
                 assert_eq!(change.table_and_cause & 0x20, 0, "reserved");
                 assert_eq!((change.is_quiet(), change.follows_quiet()), (is_quiet, follows_quiet));
