@@ -205,12 +205,7 @@ impl TaskResponder {
         let (envelope, request_bytes) = (envelope.into(), frame.len());
         let again = false;
         let pending = PendingRequest::Answer { peer, envelope, verb, waits, terms, again, arrived, request_bytes };
-        let ticket = self.put(pending, request);
-        client.has_asked();
-        if waits {
-            client.waits_for(ticket);
-            self.places.take();
-        }
+        self.ask(client, pending, (request, waits));
         if self.burst.len() >= SUBMIT_MAX || self.burst_bytes >= SUBMIT_BYTES_MAX {
             self.submit();
         }
@@ -236,7 +231,12 @@ impl TaskResponder {
         let pending =
             PendingRequest::Answer { peer, envelope, verb, waits, terms, again: true, arrived, request_bytes };
         let LeaseTerms { timeout, wait } = terms;
-        let ticket = self.put(pending, tasks::Request::LeaseNext { token, key, timeout, wait });
+        self.ask(client, pending, (tasks::Request::LeaseNext { token, key, timeout, wait }, waits));
+    }
+
+    /// Puts a request of a client into the burst. A Lend that may block takes a place.
+    fn ask(&mut self, client: &mut ClientState, pending: PendingRequest, (request, waits): (tasks::Request, bool)) {
+        let ticket = self.put(pending, request);
         client.has_asked();
         if waits {
             client.waits_for(ticket);
