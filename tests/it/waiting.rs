@@ -168,7 +168,9 @@ fn what_a_client_asked_before_it_left_is_done_after_it_has_waited() {
             }
             release();
             wait_for_waiting(&reader, 0);
-            assert_eq!(reader.call(&[&[4], b"t", &[99]]), [OK, &[99]]);
+            // Requests that had not been read when their client stopped waiting come in later turns.
+            let last = (0..1_000_000).map(|_| reader.call(&[&[4], b"t", &[99]])).find(|answer| answer[0] == OK);
+            assert_eq!(last, Some(vec![OK.to_vec(), vec![99]]), "{frontend:?}");
         });
     });
 }
