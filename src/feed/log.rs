@@ -30,7 +30,6 @@
 //! batches: a change that was told is in the sequence, in the digest and in the history.
 
 mod lives;
-mod told;
 
 use std::sync::Arc;
 
@@ -45,7 +44,6 @@ use super::message::{
 };
 use crate::allocator::size_class;
 use lives::Lives;
-use told::ToldVersions;
 
 /// Messages that are evicted at once.
 const EVICTED_AT_ONCE: usize = 256;
@@ -185,7 +183,7 @@ pub struct FeedLog {
     /// The newest life of each topic that has told a change and is not dropped.
     newest: AHashMap<Arc<[u8]>, u64>,
     /// The told version of each element for which it is above the version whose turn came last.
-    told: ToldVersions,
+    told: AHashMap<usize, u64>,
     /// Lives with an open message.
     open: Vec<u64>,
     /// Messages that have ended since the last [`FeedLog::seal`]. Empty after it.
@@ -209,7 +207,7 @@ impl FeedLog {
             epoch,
             lives: Lives::new(),
             newest: AHashMap::new(),
-            told: ToldVersions::new(),
+            told: AHashMap::new(),
             open: Vec::new(),
             ended: Vec::new(),
             spare: Vec::new(),
@@ -227,10 +225,10 @@ impl FeedLog {
     /// changes have come. The caller calls [`FeedLog::seal`] before it lets other threads see the feed.
     pub fn tell(&mut self, change: &DueChange<'_>, cause_of: impl FnOnce(u64) -> Option<Cause>) {
         debug_assert!(change.present.version >= change.version, "a change is committed before its turn comes");
-        if let Some(told) = self.told.get(change.element) {
+        if let Some(&told) = self.told.get(&change.element) {
             debug_assert!(told >= change.version, "only what is ahead is remembered");
             if told == change.version {
-                self.told.remove(change.element);
+                self.told.remove(&change.element);
             }
             self.metrics.conflated += u64::from(change.cause.is_some());
             return;
@@ -240,7 +238,8 @@ impl FeedLog {
         let cause = if version == change.version { Some(own_cause) } else { cause_of(version) };
         let cause = cause.filter(|cause| cause.is_live() == value.is_some()).unwrap_or(Cause::plain(value.is_some()));
         if version > change.version {
-            self.told.insert(change.element, version);
+            let before = self.told.insert(change.element, version);
+            debug_assert!(before.is_none(), "an element is told again when its told version has had its turn");
         }
         let value_bytes = value.unwrap_or_default();
         let bytes = CHANGE_BYTES + change.key.len() + value_bytes.len();
@@ -384,7 +383,7 @@ impl FeedLog {
     /// The told version of an element, if it is above the version whose turn came last.
     #[must_use]
     pub fn told_ahead(&self, element: usize) -> Option<u64> {
-        self.told.get(element)
+        self.told.get(&element).copied()
     }
 
     /// The state of a life that is not dropped. One that has told nothing is a new one.
