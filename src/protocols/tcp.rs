@@ -53,7 +53,7 @@ impl RoomSignal {
         let mut wait = RoomWait::default();
         while !tasks.has_room(sink, &mut wait) {
             if timeout(ROOM_RECHECK, self.0.notified()).await.is_err() {
-                tasks.count_if_overslept(sink, &wait);
+                tasks.count_if_overslept(&wait);
             }
         }
     }

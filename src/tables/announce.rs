@@ -399,7 +399,6 @@ impl Changes {
                 state.ring.sleeper.wake();
             }
         }
-        self.change_queue.note_given_back();
     }
 
     /// Adds new rings and removes finished ones.

@@ -145,7 +145,7 @@ impl Session {
     pub fn wait(&mut self) {
         if matches!(self.wanted, 0 | MEMORY) {
             let sleeper = Arc::clone(self.writer.sleeper());
-            sleeper.park(WAIT_RECHECK, || self.watch());
+            sleeper.park(WAIT_RECHECK, |_| self.watch());
         } else {
             self.writer.wait(self.wanted);
         }
@@ -168,16 +168,22 @@ impl Session {
         match self.wanted {
             0 => self.shared.reaper.watch(self.reaper_steps, self.writer.sleeper()),
             MEMORY => self.watch_memory(),
-            wanted => self.writer.watch(wanted),
+            wanted => self.writer.watch(wanted, false),
         }
     }
 
     /// As [`Session::watch`], for the change that was last refused as `Busy` for want of credits, whichever request was
     /// refused after it. For an owner with waiting requests of several clients. The waker is called for a CREATE_TABLE
-    /// that is `Busy` in any case.
+    /// that is `Busy` in any case. `overslept`: the owner has slept until its time-out, so credits that are there and of
+    /// which nobody has told it are counted as a lost wake-up.
     #[must_use]
-    pub fn watch_changes(&mut self) -> bool {
-        self.writer.watch(self.wanted_credits)
+    pub fn watch_changes(&mut self, overslept: bool) -> bool {
+        self.writer.watch(self.wanted_credits, overslept)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lose_wake_up(&mut self) {
+        self.writer.lose_wake_up();
     }
 
     /// As [`Session::watch`], for the changes that were refused as `Busy` because memory has to be given back or

@@ -175,9 +175,6 @@ pub(super) struct ChangeQueue {
     pub(super) waker: OnceLock<Waker>,
     pub(super) closed: AtomicBool,
     pub(super) capacity: usize,
-    /// The number of times the publisher has given credits back. Written by the publisher, read by a writer that
-    /// suspects a lost wake-up.
-    passes: CachePadded<AtomicU64>,
     /// Counted by writers that have to wait, off the cache line that all of them read.
     waits: CachePadded<AtomicU64>,
     lost_wakeups: AtomicU64,
@@ -216,7 +213,6 @@ impl ChangeQueue {
             waker: OnceLock::new(),
             closed: AtomicBool::new(false),
             capacity,
-            passes: CachePadded::new(AtomicU64::new(0)),
             waits: CachePadded::new(AtomicU64::new(0)),
             lost_wakeups: AtomicU64::new(0),
         })
@@ -276,18 +272,6 @@ impl ChangeQueue {
     pub(super) fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.load(Ordering::Relaxed)
     }
-
-    /// Publisher: it has given back all credits due, and has woken the writers that wait for them.
-    pub(super) fn note_given_back(&self) {
-        // Release: pairs with the Acquire in `passes`. A writer that sees the count sees the registrations that were
-        // taken before.
-        self.passes.fetch_add(1, Ordering::Release);
-    }
-
-    fn passes(&self) -> u64 {
-        // Acquire: pairs with the Release in `note_given_back`.
-        self.passes.load(Ordering::Acquire)
-    }
 }
 
 // ----------------------------------------------------------------------------------------------------------- writer
@@ -301,16 +285,8 @@ pub(super) struct ChangeWriter {
     announced: u64,
     /// The count of pushed changes when the writer last checked that the publisher is awake.
     told: u64,
-    /// The registration for which the writer waits, until it has found that the wait is over.
-    registered: Option<RegisteredWriter>,
-}
-
-/// A writer's registration with the publisher.
-struct RegisteredWriter {
-    /// The count of announced changes at which the publisher wakes the writer.
-    target: u64,
-    /// The publisher's passes when the writer first found the target reached without a wake-up.
-    overdue: Option<u64>,
+    /// The count of announced changes for which the writer waits, until it has found that the wait is over.
+    registered: Option<u64>,
 }
 
 impl ChangeWriter {
@@ -371,11 +347,18 @@ impl ChangeWriter {
         &self.ring.sleeper
     }
 
-    /// Whether `wanted` credits are there. If not, the writer registers, and has no credits until the publisher wakes
-    /// it. The publisher wakes it once: when `wanted` credits have come back, or a quarter of the ring if that is more.
-    pub(super) fn watch(&mut self, wanted: usize) -> bool {
-        if self.registered.is_some() && !self.is_woken() {
-            return self.is_forgotten();
+    /// Whether `wanted` credits are there. If not, the writer registers, and has no credits until the awaited ones have
+    /// come back: `wanted`, or a quarter of the ring if that is more. Then the publisher wakes it once. `overslept`: the
+    /// writer has slept for [`WAIT_RECHECK`] and nobody has woken it, so credits that are there are a lost wake-up.
+    pub(super) fn watch(&mut self, wanted: usize, overslept: bool) -> bool {
+        if let Some(target) = self.registered.filter(|_| !self.is_woken()) {
+            if self.ring.credits.announced() < target {
+                return false;
+            }
+            // Mostly the publisher is between giving back and taking the registration.
+            let is_untold = self.ring.credits.withdraw();
+            self.registered = None;
+            self.change_queue.lost_wakeups.fetch_add(u64::from(is_untold && overslept), Ordering::Relaxed);
         }
         if self.credits(wanted) >= wanted {
             return true;
@@ -385,7 +368,7 @@ impl ChangeWriter {
         if !self.ring.credits.register(target) {
             return true;
         }
-        self.registered = Some(RegisteredWriter { target, overdue: None });
+        self.registered = Some(target);
         self.change_queue.waits.fetch_add(1, Ordering::Relaxed);
         if self.change_queue.sleep_state.must_wake(|| URGENT) {
             self.change_queue.wake();
@@ -393,39 +376,16 @@ impl ChangeWriter {
         false
     }
 
-    /// Whether the publisher has given back the awaited credits without waking the writer. Such a case is counted and
-    /// ends the wait.
-    ///
-    /// The publisher may be between the two steps, which is no fault. So the first look that finds the credits notes
-    /// the count of passes. If a later look finds a higher count, the pass that gave the credits back is over, and its
-    /// wake-up was lost. If the publisher still takes the registration before the writer withdraws it, the wait ends
-    /// uncounted.
-    fn is_forgotten(&mut self) -> bool {
-        let passes = self.change_queue.passes();
-        let Some(registered) = &mut self.registered else { return false };
-        if self.ring.credits.announced() < registered.target {
-            return false;
-        }
-        let Some(before) = registered.overdue else {
-            // Read after the credits were seen: the count is of the pass that gave them back, or of a later one.
-            registered.overdue = Some(self.change_queue.passes());
-            self.change_queue.wake();
-            return false;
-        };
-        if passes == before {
-            return false;
-        }
-        self.registered = None;
-        if self.ring.credits.withdraw() {
-            self.change_queue.lost_wakeups.fetch_add(1, Ordering::Relaxed);
-        }
-        true
+    /// From here on the writer waits for what is announced already, and nobody wakes it.
+    #[cfg(test)]
+    pub(super) fn lose_wake_up(&mut self) {
+        self.registered = Some(0);
     }
 
     /// Sleeps until `wanted` credits are there. The wait is counted. The caller holds no guard.
     pub(super) fn wait(&mut self, wanted: usize) {
         let sleeper = Arc::clone(&self.ring.sleeper);
-        sleeper.park(WAIT_RECHECK, || self.watch(wanted));
+        sleeper.park(WAIT_RECHECK, |overslept| self.watch(wanted, overslept));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lock::{Mutex, MutexGuard};
 
@@ -43,11 +43,15 @@ impl Sleeper {
     }
 
     /// Parks this thread until `ready` returns true. `ready` is called at first, after each wake-up, and each time that
-    /// `recheck` has passed. If a wake-up comes between the call and the parking, the parking returns at once.
-    pub(super) fn park(&self, recheck: Duration, mut ready: impl FnMut() -> bool) {
+    /// `recheck` has passed, which its argument says. If a wake-up comes between the call and the parking, the parking
+    /// returns at once.
+    pub(super) fn park(&self, recheck: Duration, mut ready: impl FnMut(bool) -> bool) {
         self.enlist();
-        while !ready() {
+        let mut overslept = false;
+        while !ready(overslept) {
+            let start = Instant::now();
             thread::park_timeout(recheck);
+            overslept = start.elapsed() >= recheck;
         }
         *self.parked() = None;
     }

@@ -194,7 +194,7 @@ impl Tasks {
     }
 
     /// Whether the inbox has room for requests of a sink. If not, the committer calls [`super::ReplySink::go_on`] once
-    /// when the frontend should check again. Until then this returns false.
+    /// when the frontend should check again.
     ///
     /// # Panics
     /// If `sink` is 64 or more.
@@ -202,10 +202,10 @@ impl Tasks {
         self.shared.room.has_room(sink, wait, || self.is_full())
     }
 
-    /// A frontend calls this after its longest sleep without a wake-up. If it was told meanwhile, the metrics count a
-    /// lost wake-up.
-    pub fn count_if_overslept(&self, sink: usize, wait: &RoomWait) {
-        self.shared.room.count_if_overslept(sink, wait);
+    /// A frontend calls this after its longest sleep without a wake-up. If it waits and there is room, the metrics count
+    /// a lost wake-up.
+    pub fn count_if_overslept(&self, wait: &RoomWait) {
+        self.shared.room.count_if_overslept(wait, || self.is_full());
     }
 
     /// Whether so much is waiting that a frontend should wait for answers before it submits more.

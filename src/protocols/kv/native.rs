@@ -93,7 +93,7 @@ impl NativeWorker {
     fn wait(&mut self, clock: Clock) {
         let session = &mut self.state.session;
         let rest = session.patience();
-        let patience = self.waiting.patience(session).map_or(rest, |patience| patience.min(rest));
+        let patience = self.waiting.patience(session, || clock.now()).map_or(rest, |patience| patience.min(rest));
         self.connections.wait(Some(patience), || clock.now());
         session.rest(self.connections.now());
     }
@@ -112,7 +112,7 @@ impl NativeWorker {
     fn serve(&mut self, context: &HandlerContext<'_>) {
         let Self { connections, state, handoff, waiting, times, .. } = self;
         if !waiting.is_empty() {
-            waiting.begin(&mut state.session);
+            waiting.begin(&mut state.session, connections.now());
             for _ in 0..BATCH_MAX {
                 let Some(id) = waiting.next() else { break };
                 connections.resume(id, |id, client, outbox, messages, bytes| {

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::wire::Command;
+use crate::clock::Now;
 use crate::protocols::sockets::WakeSignal;
 use crate::tables::Session;
 
@@ -38,6 +39,8 @@ pub(crate) struct WaitingClients<C> {
     try_memory: usize,
     /// The tables have called. Set by the publisher and the reaper, taken by the worker.
     called: Arc<AtomicBool>,
+    /// When the worker began its last rest, with clients for whom it could do nothing.
+    rest_begun: Option<Now>,
 }
 
 impl<C> WaitingClients<C> {
@@ -52,7 +55,16 @@ impl<C> WaitingClients<C> {
             bell.ring();
         }));
         let [for_credits, for_tables, for_memory] = [const { VecDeque::new() }; 3];
-        Self { for_credits, for_tables, for_memory, try_credits: false, try_tables: 0, try_memory: 0, called }
+        Self {
+            for_credits,
+            for_tables,
+            for_memory,
+            try_credits: false,
+            try_tables: 0,
+            try_memory: 0,
+            called,
+            rest_begun: None,
+        }
     }
 
     /// Whether no client waits.
@@ -95,8 +107,9 @@ impl<C> WaitingClients<C> {
     }
 
     /// Begins a round, which tries the clients whose requests may succeed now.
-    pub(crate) fn begin(&mut self, session: &mut Session) {
-        self.try_credits = !self.for_credits.is_empty() && session.watch_changes();
+    pub(crate) fn begin(&mut self, session: &mut Session, now: Now) {
+        let overslept = self.rest_begun.take().is_some_and(|begun| begun.after(RECHECK) <= now);
+        self.try_credits = !self.for_credits.is_empty() && session.watch_changes(overslept);
         // Acquire: pairs with the Release of the waker. The call may have been for credits, or for a table of another
         // name. Then the clients that are tried wait on.
         if self.called.swap(false, Ordering::Acquire) {
@@ -124,14 +137,19 @@ impl<C> WaitingClients<C> {
 
     /// The longest time that the worker may sleep without a wake-up; `None` is without bound. The tables ring the bell
     /// when a client may be tried again.
-    pub(crate) fn patience(&mut self, session: &mut Session) -> Option<Duration> {
+    pub(crate) fn patience(&mut self, session: &mut Session, now: impl FnOnce() -> Now) -> Option<Duration> {
+        self.rest_begun = None;
         if self.is_empty() {
             return None;
         }
         let is_hopeful = self.try_tables > 0
-            || !self.for_credits.is_empty() && session.watch_changes()
+            || !self.for_credits.is_empty() && session.watch_changes(false)
             || self.hopes_for_memory(session);
-        Some(if is_hopeful { Duration::ZERO } else { RECHECK })
+        if is_hopeful {
+            return Some(Duration::ZERO);
+        }
+        self.rest_begun = Some(now());
+        Some(RECHECK)
     }
 }
 

@@ -143,7 +143,7 @@ impl LockstepFrontend {
     fn wait(&mut self) {
         let Self { connections, answering: Answering { session, waiting, memory, clock, .. }, .. } = self;
         let rest = if memory.is_tight() { session.patience().min(LOOK_EVERY) } else { session.patience() };
-        let patience = waiting.patience(session).map_or(rest, |patience| patience.min(rest));
+        let patience = waiting.patience(session, || clock.now()).map_or(rest, |patience| patience.min(rest));
         connections.wait(Some(patience), || clock.now());
         session.rest(connections.now());
     }
@@ -153,7 +153,7 @@ impl LockstepFrontend {
         let Self { connections, answering, .. } = self;
         let now = connections.now();
         if !answering.waiting.is_empty() {
-            answering.waiting.begin(&mut answering.session);
+            answering.waiting.begin(&mut answering.session, now);
             for _ in 0..BATCH_MAX {
                 let Some(id) = answering.waiting.next() else { break };
                 connections.resume(id, |id, conversation, outbox, messages, bytes| {

@@ -171,7 +171,7 @@ impl TaskResponder {
 
     /// Notes that the frontend has slept for `ROOM_RECHECK` without a wake-up.
     pub(super) fn count_if_overslept(&self) {
-        self.tasks.count_if_overslept(self.sink, &self.room);
+        self.tasks.count_if_overslept(&self.room);
     }
 
     /// Takes a message of a client. False: the message or its envelope is above the limits, so it cannot be answered.

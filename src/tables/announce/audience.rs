@@ -72,7 +72,7 @@ fn wait_for_guards() {
     });
     guard.flush();
     drop(guard);
-    sleeper.park(GUARDS_RECHECK, || {
+    sleeper.park(GUARDS_RECHECK, |_| {
         epoch::pin().flush();
         are_gone.load(Ordering::Acquire)
     });

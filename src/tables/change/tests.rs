@@ -4,7 +4,6 @@
 
 use super::*;
 use crate::tables::slot::{EntryBox, NEVER, SlotHandle};
-use crate::tables::trials::waiting::counting_waker;
 
 /// A queue whose writers have 64 credits, and a writer that has used `count` of its own.
 fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
@@ -30,34 +29,25 @@ fn a_writer_reads_what_is_announced_only_when_it_lacks_credits() {
 }
 
 #[test]
-fn a_lost_wake_up_is_counted_and_ends_the_wait_one_pass_after_it_was_noticed() {
-    let (queue, mut writer) = used(64);
-    let (waker, woken) = counting_waker();
-    queue.waker.set(waker).ok().unwrap();
-    assert!(!writer.watch(1), "a quarter of the ring is awaited");
-    assert!(!writer.ring.credits.give_back(15));
-    queue.note_given_back();
-    queue.note_given_back();
-    assert!(!writer.watch(1), "the credits are not there");
-    // From here on the writer waits for the 15 changes that are announced, and no wake-up has come for them.
-    writer.registered.as_mut().unwrap().target = 15;
-    assert!(!writer.watch(1), "the publisher may be between the two steps");
-    assert_eq!((writer.credits(1), woken()), (0, 1), "the publisher is to look around");
-    assert!(!writer.watch(1), "no pass is over yet");
-    queue.note_given_back();
-    assert!(writer.watch(1));
-    assert_eq!((queue.lost_wakeups(), writer.credits(16)), (1, 15));
-    assert!(!writer.ring.credits.is_registered(), "no wake-up is awaited");
+fn credits_that_are_back_end_the_wait_and_a_time_out_that_finds_them_is_a_lost_wake_up() {
+    for (overslept, lost) in [(false, 0), (true, 1)] {
+        let (queue, mut writer) = used(64);
+        assert!(!writer.watch(1, overslept), "a quarter of the ring is awaited");
+        assert!(!writer.ring.credits.give_back(15));
+        assert!(!writer.watch(1, overslept) && writer.credits(1) == 0, "the credits are not there");
+        writer.lose_wake_up();
+        assert!(writer.watch(1, overslept));
+        assert_eq!((queue.lost_wakeups(), queue.waits(), writer.credits(16)), (lost, 1, 15));
+        assert!(!writer.ring.credits.is_registered(), "no wake-up is awaited");
+    }
 }
 
 #[test]
 fn a_wake_up_in_time_is_not_counted_as_lost() {
     let (queue, mut writer) = used(64);
-    assert!(!writer.watch(1));
+    assert!(!writer.watch(1, false));
     assert!(writer.ring.credits.give_back(16));
-    queue.note_given_back();
-    queue.note_given_back();
-    assert!(writer.watch(1));
+    assert!(writer.watch(1, true), "the publisher has taken the registration, so it wakes the writer");
     assert_eq!((queue.lost_wakeups(), queue.waits(), writer.credits(16)), (0, 1, 16));
 }
 

@@ -84,7 +84,8 @@ impl QueueWorker {
     fn receive(&mut self) -> Option<Message<Work>> {
         let Self { parts: WorkerParts { end, state, bell, .. }, waiting, .. } = self;
         let rest = state.session.patience();
-        let patience = waiting.patience(&mut state.session).map_or(rest, |patience| patience.min(rest));
+        let patience =
+            waiting.patience(&mut state.session, || state.clock.now()).map_or(rest, |patience| patience.min(rest));
         end.receive().or_else(|| {
             let mut polled = [PollFd::new(end, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
             // Interrupted or not, both are looked at again.
@@ -105,7 +106,7 @@ impl QueueWorker {
         let mut late = TurnBatch::default();
         let mut due: Vec<_> = std::iter::from_fn(|| state.reports.next()).map(|(id, made)| (id, Some(made))).collect();
         if !waiting.is_empty() {
-            waiting.begin(&mut state.session);
+            waiting.begin(&mut state.session, (context.now)());
             due.extend(std::iter::from_fn(|| waiting.next()).take(BATCH_MAX).map(|id| (id, None)));
         }
         for (id, made) in due {

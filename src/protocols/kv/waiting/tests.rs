@@ -13,7 +13,7 @@ const UPDATE: Option<Command> = Some(Command::Update);
 const CREATE: Option<Command> = Some(Command::CreateTable);
 
 struct WaitingRig {
-    _tables: Tables,
+    tables: Tables,
     changes: Changes,
     /// Not run: it holds the tables that are to be removed.
     _reaper: Reaper,
@@ -36,7 +36,7 @@ impl WaitingRig {
         let bell = WakeSignal::new().unwrap();
         let line = WaitingClients::new(&mut session, &bell);
         session.batch(NOW).create_table(b"t", b"t").unwrap();
-        let mut rig = Self { _tables: tables, changes, _reaper: reaper, session, bell, line };
+        let mut rig = Self { tables, changes, _reaper: reaper, session, bell, line };
         while rig.update() {}
         rig
     }
@@ -49,11 +49,11 @@ impl WaitingRig {
     }
 
     fn begin(&mut self) {
-        self.line.begin(&mut self.session);
+        self.line.begin(&mut self.session, NOW);
     }
 
     fn patience(&mut self) -> Option<Duration> {
-        self.line.patience(&mut self.session)
+        self.line.patience(&mut self.session, || NOW)
     }
 
     /// Announces all changes. Returns whether that has rung the bell.
@@ -129,6 +129,18 @@ fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
     assert!(rig.announce());
     rig.begin();
     assert_eq!(rig.line.next(), Some(1));
+}
+
+#[test]
+fn a_rest_that_ends_by_its_time_out_with_credits_there_is_a_lost_wake_up() {
+    for (rested, lost) in [(RECHECK - Duration::from_millis(1), 0), (RECHECK, 1)] {
+        let mut rig = WaitingRig::new();
+        rig.line.join(1, UPDATE, false);
+        assert_eq!(rig.patience(), Some(RECHECK));
+        rig.session.lose_wake_up();
+        rig.line.begin(&mut rig.session, NOW.after(rested));
+        assert_eq!((rig.line.next(), rig.tables.metrics().lost_wakeups), (Some(1), lost));
+    }
 }
 
 #[test]
