@@ -145,7 +145,7 @@ impl Session {
     pub fn wait(&mut self) {
         if matches!(self.wanted, 0 | MEMORY) {
             let sleeper = Arc::clone(self.writer.sleeper());
-            sleeper.park(WAIT_RECHECK, |_| self.watch());
+            sleeper.park(WAIT_RECHECK, || self.watch());
         } else {
             self.writer.wait(self.wanted);
         }

@@ -385,7 +385,7 @@ impl ChangeWriter {
     /// Sleeps until `wanted` credits are there. The wait is counted. The caller holds no guard.
     pub(super) fn wait(&mut self, wanted: usize) {
         let sleeper = Arc::clone(&self.ring.sleeper);
-        sleeper.park(WAIT_RECHECK, |overslept| self.watch(wanted, overslept));
+        sleeper.park(WAIT_RECHECK, || self.watch(wanted, false));
     }
 }
 

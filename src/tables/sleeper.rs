@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::lock::{Mutex, MutexGuard};
 
@@ -43,15 +43,11 @@ impl Sleeper {
     }
 
     /// Parks this thread until `ready` returns true. `ready` is called at first, after each wake-up, and each time that
-    /// `recheck` has passed, which its argument says. If a wake-up comes between the call and the parking, the parking
-    /// returns at once.
-    pub(super) fn park(&self, recheck: Duration, mut ready: impl FnMut(bool) -> bool) {
+    /// `recheck` has passed. If a wake-up comes between the call and the parking, the parking returns at once.
+    pub(super) fn park(&self, recheck: Duration, mut ready: impl FnMut() -> bool) {
         self.enlist();
-        let mut overslept = false;
-        while !ready(overslept) {
-            let start = Instant::now();
+        while !ready() {
             thread::park_timeout(recheck);
-            overslept = start.elapsed() >= recheck;
         }
         *self.parked() = None;
     }

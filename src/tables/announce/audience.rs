@@ -72,7 +72,7 @@ fn wait_for_guards() {
     });
     guard.flush();
     drop(guard);
-    sleeper.park(GUARDS_RECHECK, |_| {
+    sleeper.park(GUARDS_RECHECK, || {
         epoch::pin().flush();
         are_gone.load(Ordering::Acquire)
     });
