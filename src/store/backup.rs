@@ -66,10 +66,13 @@ impl Log {
     pub fn backup(&mut self) -> Result<Backup, Error> {
         self.sync()?;
         let last_of_all = self.synced;
-        let next = self.segments.iter().skip(1).map(|next| next.segment.head.first - 1).chain([last_of_all]);
-        let held = self.segments.iter().zip(next);
+        let pairs = self.segments.iter().zip(self.segments.iter().skip(1));
+        let last = pairs.map(|(at, next)| self.gaps.end_of(at.number(), next.segment.head.first) - 1);
+        let held = self.segments.iter().zip(last.chain([last_of_all]));
         let segments = held.map(|(at, last)| HeldSegment { segment: Arc::clone(&at.segment), end: at.end, last });
-        Ok(Backup { folder: Arc::clone(&self.files.folder), segments: segments.collect(), last: last_of_all })
+        let segments = segments.collect();
+        self.segments.linked();
+        Ok(Backup { folder: Arc::clone(&self.files.folder), segments, last: last_of_all })
     }
 }
 

@@ -332,6 +332,10 @@ impl LogFile for RealFile {
         Ok(MetadataExt::blocks(&self.0.metadata()?) * BLOCK_UNIT)
     }
 
+    fn names(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.nlink())
+    }
+
     fn punch(&self, from: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.0, flags, from, length)?)

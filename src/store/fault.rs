@@ -58,6 +58,14 @@ pub(super) enum Fault {
     HeadsDisagree,
     /// The segments are retired although their copies are not written for want of a segment.
     RetiredWithoutRoom,
+    /// A segment between others is retired before a head names it.
+    GapUnnamed,
+    /// The removals in a segment between others are not copied.
+    RemovalsForgotten,
+    /// The segment before a gap ends where the one behind it begins.
+    GapEndIgnored,
+    /// A segment that a backup has a link to becomes a spare.
+    LinksIgnored,
 }
 
 /// Whether this fault is planted in this thread.

@@ -149,6 +149,12 @@ pub trait LogFile: Send + Sync + Debug {
     /// The system's error.
     fn allocated(&self) -> io::Result<u64>;
 
+    /// The number of names that the file has, in all folders.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn names(&self) -> io::Result<u64>;
+
     /// Gives back the blocks of a range, which then reads as zeros. The length stays.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! segment   0        magic:8 format:u32 number:u32 store:16 nonce:16 size:u64 first:u64
-//!           64       checksum:u64 of the bytes before it                                          up to 504: zeros
+//!           64       checksum:u64 of the bytes before it
+//!           72       the gaps before it, twice; see `gaps.rs`                                     up to 504: zeros
 //!           504      checksum:u64 of the 504 bytes before it, in every format
 //!           512      batch, at a multiple of 512 bytes
 //!           …        batch …
@@ -35,6 +36,8 @@
 //! This module reads and writes no file.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::gaps::Gaps;
 
 /// The kinds of records. Each has its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,7 +162,7 @@ pub(super) fn checksum_at(bytes: &[u8], seed: u64) -> u64 {
 
 impl SegmentHead {
     /// The first sector of the segment.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self, gaps: &Gaps) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(index(SECTOR));
         bytes.extend(MAGIC);
         bytes.extend(FORMAT.to_le_bytes());
@@ -169,6 +172,7 @@ impl SegmentHead {
         bytes.extend(self.size.to_le_bytes());
         bytes.extend(self.first.to_le_bytes());
         seal(&mut bytes, 0);
+        gaps.encode(&mut bytes);
         bytes.resize(index(SECTOR) - CHECKSUM, 0);
         seal(&mut bytes, 0);
         bytes
@@ -179,7 +183,12 @@ impl SegmentHead {
         is_sealed(bytes, index(SECTOR))
     }
 
-    /// Reads the first sector. Its zeros may be damaged.
+    /// The gaps that the first sector names.
+    pub(super) fn gaps(bytes: &[u8]) -> Gaps {
+        Gaps::decode(bytes.get(SEGMENT_HEAD..).unwrap_or_default())
+    }
+
+    /// Reads the first sector. Its gaps and zeros may be damaged.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeadFault> {
         let mut fields = Fields(bytes);
         let magic: Option<[u8; 8]> = fields.take();
@@ -340,7 +349,7 @@ mod tests {
     #[test]
     fn the_head_of_a_segment_bears_damage_where_it_says_nothing() {
         let head = SegmentHead { store: [1; 16], number: 7, nonce: [2; 16], size: 1 << 20, first: 9 };
-        let bytes = head.encode();
+        let bytes = head.encode(&Gaps::default());
         assert_eq!((bytes.len() as u64, SegmentHead::decode(&bytes)), (SECTOR, Ok(head)));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
@@ -355,7 +364,7 @@ mod tests {
     fn another_version_is_known_by_the_last_checksum() {
         let head = SegmentHead { store: [1; 16], number: 7, nonce: [2; 16], size: 1 << 20, first: 9 };
         for version in [1, 3] {
-            let mut bytes = head.encode();
+            let mut bytes = head.encode(&Gaps::default());
             bytes.truncate(index(SECTOR) - CHECKSUM);
             bytes.get_mut(8).into_iter().for_each(|byte| *byte = version);
             // The other version may have any bytes here.

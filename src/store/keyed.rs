@@ -153,7 +153,7 @@ impl KeyedStore {
             self.notes.push("a record about a queue is lost: so are its tasks".to_owned());
             let length = key.len();
             self.write(vec![Record { space: Space::Meta, key, body: Body::Removed }])?;
-            self.log.replaced(place, length);
+            self.log.replaced(Space::Meta, place, length);
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl KeyedStore {
     /// Writes copies of the oldest segment, and syncs them. Returns false if that gives no space back at present.
     fn shrink(&mut self) -> Result<bool, Error> {
         let mut copies = self.copies(&RecordBatch::default(), true)?;
-        if copies.batch.records.is_empty() && !self.log.goes_on(copies.batch.cleaned) {
+        if copies.batch.records.is_empty() && !self.log.goes_on(copies.batch.cleaned.as_ref()) {
             return Ok(false);
         }
         match self.append(&mut copies.batch) {
@@ -232,15 +232,14 @@ impl KeyedStore {
     /// The copies that the next batch carries. Records among them that are lost are noted.
     fn copies(&mut self, own: &RecordBatch, is_idle: bool) -> Result<Copies, Error> {
         let Self { log, meta, places, .. } = self;
-        let is_live = &mut |space, key: &[u8], place| match space {
-            Space::Meta => match meta.get(key) {
-                Some((at, value)) if *at == place => Liveness::Known(value.clone()),
+        let is_live = &mut |space, key: &[u8], place: Option<Place>| match space {
+            Space::Meta => match (meta.get(key), place) {
+                (Some((at, value)), Some(place)) if *at == place => Liveness::Known(value.clone()),
+                (None, None) => Liveness::Live,
                 _ => Liveness::Dead,
             },
-            Space::Tasks | Space::Values => match place_in(places, space, key) {
-                Some(at) if at == place => Liveness::Live,
-                _ => Liveness::Dead,
-            },
+            Space::Tasks | Space::Values if place_in(places, space, key) == place => Liveness::Live,
+            Space::Tasks | Space::Values => Liveness::Dead,
         };
         let mut copies = if is_idle { log.idle_copies(is_live)? } else { log.copies(own, is_live)? };
         let again = self.unreadable(&copies.unreadable);
@@ -304,7 +303,7 @@ impl KeyedStore {
                 Space::Tasks | Space::Values => self.note(space, &key, place),
             };
             if let Some(old) = old {
-                self.log.replaced(old, length);
+                self.log.replaced(space, old, length);
             }
         }
         Ok(())

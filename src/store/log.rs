@@ -13,10 +13,12 @@
 //! This module does not interpret records, starts no thread, and does not decide when to sync.
 
 pub(super) mod admission;
+mod choice;
 pub(super) mod chores;
 pub(super) mod clean;
 pub(super) mod cleaner;
 pub(super) mod in_use;
+mod roll;
 mod segments;
 
 use std::collections::BTreeSet;
@@ -25,22 +27,20 @@ use std::sync::Arc;
 
 use super::encoding::{check_bounds, encode, lengths};
 use super::errors::Error;
-use super::failure::{Failure, failure};
 use super::fault::{Fault, planted};
 use super::folder::{DiskSpace, LogFile, write_all};
-use super::format::{BATCH_BYTES_MAX, BatchHead, Marks, SECTOR, SegmentHead, Space, align, batch_length};
+use super::format::{BATCH_BYTES_MAX, BatchHead, Marks, Space, batch_length};
+use super::gaps::Gaps;
 use super::metrics::{LogMetrics, OpeningShape};
 use super::record::{Body, Record, RecordBatch, removal_bytes};
-use super::segment::{OpenFiles, Place, Segment, SpareFile};
+use super::segment::{OpenFiles, Place, Segment};
 use super::summary::{Summary, SummaryRecord};
 use chores::{Chore, Chores, Take};
 use cleaner::Cleaner;
-use in_use::{UsedSegment, UsedSegments};
+use in_use::UsedSegments;
 
 /// Write-back is started after this many bytes that no sync has covered.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
-/// Where no space is left for a segment, one of this fraction may do for removals and cleaning.
-const SMALL_FRACTION: u64 = 8;
 
 /// The configuration of a log.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,13 @@ pub(in crate::store) struct RetiredSegment {
     pub(in crate::store) named_by: u64,
 }
 
+impl RetiredSegment {
+    /// Whether somebody reads it. Nobody can begin to: it is not in use.
+    pub(in crate::store) fn is_read(&self) -> bool {
+        Arc::strong_count(&self.segment) > 1
+    }
+}
+
 /// A log that one thread writes.
 #[derive(Debug)]
 pub struct Log {
@@ -73,6 +80,8 @@ pub struct Log {
     pub(in crate::store) segments: UsedSegments,
     /// The sum of `disk` over `retired`.
     pub(in crate::store) retired_disk: u64,
+    /// The gaps that the head of the newest segment names.
+    pub(in crate::store) gaps: Gaps,
     /// The descriptor that writes the newest segment. Only it reports all errors of its write-back.
     newest: Option<Arc<dyn LogFile>>,
     /// The oldest segment that heads name in place of the oldest in use, as long as a repair reads older ones.
@@ -97,8 +106,10 @@ pub struct Log {
     pub(in crate::store) batch_bytes_max: u64,
     buffer: Vec<u8>,
     pub(in crate::store) cleaner: Cleaner,
-    /// The bytes of the removals of all live records.
+    /// The bytes of the states of all tasks, or of their removals.
     pub(in crate::store) reserved: u64,
+    /// Whether all live records are counted.
+    is_opened: bool,
     /// The records whose bytes are lost.
     pub(in crate::store) set_aside: BTreeSet<(Space, Box<[u8]>)>,
     /// The space of the file system when the log last asked.
@@ -111,6 +122,7 @@ pub struct Log {
 pub(in crate::store) struct Beginning {
     pub(in crate::store) store: [u8; 16],
     pub(in crate::store) segments: UsedSegments,
+    pub(in crate::store) gaps: Gaps,
     /// The number of the last batch that counts.
     pub(in crate::store) last: u64,
     pub(in crate::store) marks: Marks,
@@ -130,7 +142,7 @@ impl Log {
         chores: Chores,
         beginning: Beginning,
     ) -> Result<Self, Error> {
-        let Beginning { store, segments, last, marks, segment, keeps, first_batch } = beginning;
+        let Beginning { store, segments, gaps, last, marks, segment, keeps, first_batch } = beginning;
         let space = files.folder.space().map_err(|error| Error::of(files.folder.path(), &error))?;
         let mut log = Self {
             files,
@@ -138,6 +150,7 @@ impl Log {
             store,
             chores,
             segments,
+            gaps,
             retired_disk: 0,
             newest: None,
             keeps,
@@ -154,6 +167,7 @@ impl Log {
             buffer: Vec::new(),
             cleaner: Cleaner::default(),
             reserved: 0,
+            is_opened: false,
             set_aside: BTreeSet::new(),
             space,
             counters: LogMetrics::default(),
@@ -209,6 +223,8 @@ impl Log {
 
     /// Notes how the log was opened. From here on it takes adds.
     pub(in crate::store) fn opened(&mut self, shape: OpeningShape) {
+        self.is_opened = true;
+        self.chores.aim(self.spares_needed());
         self.measure();
         self.counters = LogMetrics { opening: shape, ..LogMetrics::default() };
     }
@@ -299,13 +315,13 @@ impl Log {
         let (table, bodies) = lengths(batch);
         let length = batch_length(table, bodies);
         if planted(Fault::RetiredWithoutRoom) {
-            self.retire_cleaned(batch.cleaned);
+            self.retire_cleaned(batch.cleaned.as_ref());
         }
         if self.room() < length {
             self.roll(length)?;
         }
         // From here on the batch is written, or the log ends.
-        self.retire_cleaned(batch.cleaned);
+        self.retire_cleaned(batch.cleaned.as_ref());
         let Some((at, file)) = self.segments.back().zip(self.newest.clone()) else { return Err(self.no_segment()) };
         let (segment, offset) = (at.segment.head, at.end);
         let oldest = self.segments.front().map_or(segment.number, |at| at.segment.head.number);
@@ -338,9 +354,17 @@ impl Log {
 
     /// Counts a batch that was written.
     fn note(&mut self, head: &BatchHead, batch: &RecordBatch, places: &[Option<Place>]) {
-        let there = || batch.records.iter().filter(|record| record.body != Body::Removed);
-        let live = there().map(Record::bytes).sum::<u64>();
-        self.reserved += there().map(|record| removal_bytes(record.key.len())).sum::<u64>();
+        let (mut live, mut removals) = (0, 0);
+        for record in &batch.records {
+            let (key, body) = (record.key.len(), record.body.bytes().len() as u64);
+            match record.body {
+                Body::Removed => removals += removal_bytes(key),
+                Body::Bytes(_) | Body::SetAside => {
+                    live += record.bytes();
+                    self.reserved += Self::reserve_of(record.space, key, body);
+                }
+            }
+        }
         for Record { space, key, body } in &batch.records {
             match body {
                 Body::SetAside => drop(self.set_aside.insert((*space, key.clone()))),
@@ -348,7 +372,7 @@ impl Log {
                 Body::Bytes(_) | Body::Removed => drop(self.set_aside.remove(&(*space, key.clone()))),
             }
         }
-        self.segments.wrote(head.length(), live);
+        self.segments.wrote(head.length(), live, removals);
         self.summary.add(
             head,
             batch.records.iter().zip(places).map(|(record, place)| SummaryRecord {
@@ -360,6 +384,9 @@ impl Log {
         );
         self.untold |= !batch.records.is_empty();
         self.chores.discard_prepared();
+        if self.is_opened {
+            self.chores.aim(self.spares_needed());
+        }
         self.next += 1;
         self.counters.batches += 1;
         self.counters.bytes += head.length();
@@ -397,66 +424,6 @@ impl Log {
         synced.map_err(|error| self.explain(&error))?;
         (self.synced, self.behind) = (written, 0);
         self.counters.syncs += 1;
-        Ok(())
-    }
-
-    /// Syncs the newest segment and begins another one that has room for a batch of this length.
-    fn roll(&mut self, length: u64) -> Result<(), Error> {
-        match planted(Fault::RotationUnsynced) {
-            true => self.synced = self.written(),
-            false => self.sync_segment()?,
-        }
-        let Some(at) = self.segments.back() else { return Err(self.no_segment()) };
-        let (closed, number, is_empty) = (Arc::clone(&at.segment), at.segment.head.number, at.end == SECTOR);
-        // The segments that go may make room for this one.
-        self.tidy_up();
-        let how = if self.is_space_short() { Take::KeepOneLaidOut } else { Take::KeepOne };
-        let spare = self.take_spare(length, how)?;
-        if is_empty {
-            // The first batch does not fit: a larger file takes its place, so each segment has a batch.
-            self.segments.pop_newest();
-            return self.start_segment(number, spare);
-        }
-        let summary = std::mem::take(&mut self.summary);
-        self.start_segment(number + 1, spare)?;
-        self.free_ends();
-        self.summarise_one(closed, summary);
-        self.measure();
-        Ok(())
-    }
-
-    /// The size of a segment with room for a batch of this length, and the least that may do where no space is left.
-    pub(in crate::store) fn sizes_for(&self, length: u64) -> (u64, u64) {
-        let least = SECTOR + length;
-        (self.config.segment_bytes.max(least), align(self.config.segment_bytes / SMALL_FRACTION).max(least))
-    }
-
-    /// A file with room for a batch of this length. It has the size of a segment, or less where no space is left.
-    ///
-    /// # Errors
-    /// [`Error::NoRoom`] if no space is left. Another [`Error`] ends the log.
-    fn take_spare(&mut self, length: u64, how: Take) -> Result<SpareFile, Error> {
-        let (size, small) = self.sizes_for(length);
-        let is_full = |error: &io::Error| failure(error) == Failure::Full;
-        let taken = match self.chores.take(size, how) {
-            Err(error) if is_full(&error) && small < size => self.chores.take(small, how),
-            taken => taken,
-        };
-        taken.map_err(|error| match is_full(&error) {
-            true => Error::NoRoom { folder: self.files.folder.path().to_owned() },
-            false => self.explain(&error),
-        })
-    }
-
-    /// Begins a segment in this file. It and its name are durable when this returns.
-    fn start_segment(&mut self, number: u32, spare: SpareFile) -> Result<(), Error> {
-        let nonce = self.files.folder.nonce().map_err(|error| self.explain(&error))?;
-        let size = spare.size;
-        let head = SegmentHead { store: self.store, number, nonce, size, first: self.next };
-        let started = Segment::start(&self.files, head, &spare);
-        let (segment, file) = started.map_err(|error| self.explain(&error))?;
-        self.newest = Some(file);
-        self.segments.push(UsedSegment { segment, end: SECTOR, live: 0, disk: size, sum: 0 });
         Ok(())
     }
 

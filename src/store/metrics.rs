@@ -17,7 +17,7 @@ pub struct LogMetrics {
     pub disk: u64,
     /// Bytes that the file system had free when it was last asked.
     pub free: u64,
-    /// Bytes that are reserved for the removal of all live records.
+    /// Bytes that are reserved for the states of all tasks, or their removals.
     pub reserved: u64,
     /// Records whose bytes are lost.
     pub set_aside: u64,

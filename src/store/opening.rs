@@ -36,11 +36,12 @@ use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::Folder;
 use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
-use super::log::chores::{ChoreMode, Chores};
+use super::gaps::Gaps;
+use super::log::chores::{Chore, ChoreMode, Chores};
 use super::log::in_use::{UsedSegment, UsedSegments};
 use super::log::{Beginning, Log, LogConfig};
 use super::record::{Body, Record, RecordBatch};
-use super::segment::{OpenFiles, name_of, number_of};
+use super::segment::{NEW, OpenFiles, is_whole_file, name_of, number_of};
 use super::summary::SummaryRecord;
 use crate::clock::Clock;
 use cut::CutOff;
@@ -131,10 +132,12 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         check_room(&**folder, bytes_to_copy(&winners, &behind), segment_bytes)?;
     }
     let kept = replaced(&mut history.leftovers, replaced_before, history.oldest);
-    // A repair keeps all files.
-    let oldest = if rewrite { 0 } else { history.known_oldest };
+    // A repair keeps all segments.
+    let (oldest, gaps) = if rewrite { (0, &Gaps::default()) } else { (history.known_oldest, &history.gaps) };
+    let (again, next) = laid_out(&**folder, &mut history.leftovers, gaps, segment_bytes);
     make_room(&**folder, oldest..beginning.segment, &mut history.leftovers).map_err(explain)?;
-    let chores = Chores::new(Arc::clone(folder), segment_bytes, chores).map_err(explain)?;
+    let mut chores = Chores::new(Arc::clone(folder), segment_bytes, chores, next).map_err(explain)?;
+    again.into_iter().for_each(|name| chores.give(Chore::LayOutAgain { name }));
     if planted(Fault::BegunNotedEarly) {
         note_begun(&**folder).map_err(explain)?;
     }
@@ -194,7 +197,7 @@ impl Log {
         self.forget_live();
         self.set_aside.clear();
         winners.each(|space, key, place| {
-            self.revived(place, key.len());
+            self.revived(space, place, key.len());
             if place.is_set_aside() {
                 self.set_aside.insert((space, key.into()));
             }
@@ -242,17 +245,31 @@ fn beginning(
     let Some(segment) = history.newest.checked_add(1) else {
         return Err(Error::Damaged { folder: folder.path().to_owned(), what: name_of(history.newest) });
     };
-    let used = |&ReadSegment { ref segment, end, disk, sum }: &ReadSegment| {
-        let segment = Arc::clone(segment);
-        UsedSegment { segment, end, live: 0, disk, sum }
+    let used = |&ReadSegment { ref segment, end, disk, sum, removals, is_linked }: &ReadSegment| {
+        let segment = UsedSegment::new(Arc::clone(segment), disk);
+        UsedSegment { end, sum, removals, is_linked, ..segment }
     };
     let segments = if rewrite { UsedSegments::default() } else { history.segments.iter().map(used).collect() };
     let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);
-    Ok(Beginning { store, segments, last: history.synced, marks: history.marks, segment, keeps, first_batch })
+    let gaps = history.gaps.clone();
+    Ok(Beginning { store, segments, gaps, last: history.synced, marks: history.marks, segment, keeps, first_batch })
 }
 
-/// Removes the files that are laid out, or whose segments are outside of this range. They would stand in the way of
-/// the next segments, or a batch that is known synced says that none needs them.
+/// Takes the files that have the blocks of a segment and are no longer one: the spares of an earlier process, and cleaned
+/// segments. What is given back to a file system that is full may be taken by others. Returns their names, and a number
+/// that is in the name of no spare.
+fn laid_out(folder: &dyn Folder, leftovers: &mut Vec<String>, gaps: &Gaps, segment_bytes: u64) -> (Vec<String>, u64) {
+    let number = |name: &str| name.strip_suffix(NEW).and_then(|digits| digits.parse::<u64>().ok());
+    let next = leftovers.iter().filter_map(|name| number(name)).max().map_or(0, |number| number + 1);
+    let is_whole =
+        |name: &str| folder.open(name).and_then(|file| is_whole_file(&*file, segment_bytes)).unwrap_or(false);
+    let is_spare = |name: &str| number(name).is_some() || number_of(name).is_some_and(|number| gaps.contains(number));
+    let again = leftovers.extract_if(.., |name| is_spare(name) && is_whole(name));
+    (again.collect(), next)
+}
+
+/// Removes the files that are laid out in part, or whose segments are outside of this range. They would stand in the way
+/// of the next segments, or a batch that is known synced says that none needs them.
 ///
 /// The segment after the range may be there without a batch. Its head tells that all batches before it are synced, so
 /// it stays until the next segment takes its name.

@@ -75,13 +75,22 @@ impl Record {
     }
 }
 
-/// The end of copies: all live records before it are in batches that were written before, or in this one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CleanedUpTo {
+/// How far copies go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// The segments of which all that counts is in batches that were written before, or in this one.
+    pub(super) finished: Vec<u32>,
+    /// The place in the next one, if one is begun.
+    pub(super) at: Option<CleanedUpTo>,
+}
+
+/// The end of copies: all live records of the segment before it are in batches that were written before, or in this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CleanedUpTo {
     pub(super) segment: u32,
     /// The offset of a batch.
     pub(super) offset: u64,
-    /// The index of a record with a body in that batch.
+    /// The index of a record in that batch.
     pub(super) record: usize,
 }
 
@@ -91,7 +100,7 @@ pub struct RecordBatch {
     /// In the order in which they are written.
     pub records: Vec<Record>,
     /// The end of the copies in front of the records, as [`super::Log::copies`] returned it.
-    pub cleaned: Option<CleanedUpTo>,
+    pub cleaned: Option<Cleaned>,
 }
 
 /// The bytes that a record takes in a segment, at most.

@@ -17,6 +17,7 @@ use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::{Folder, LogFile, read_exact, write_all};
 use super::format::{SegmentHead, checksum};
+use super::gaps::Gaps;
 use super::record::{Body, Value};
 
 /// The ending of a segment's name.
@@ -90,9 +91,14 @@ impl Segment {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn start(files: &Arc<OpenFiles>, head: SegmentHead, spare: &SpareFile) -> io::Result<StartedSegment> {
+    pub(super) fn start(
+        files: &Arc<OpenFiles>,
+        head: SegmentHead,
+        gaps: &Gaps,
+        spare: &SpareFile,
+    ) -> io::Result<StartedSegment> {
         let folder = &*files.folder;
-        write_all(&*spare.file, &head.encode(), 0)?;
+        write_all(&*spare.file, &head.encode(gaps), 0)?;
         spare.file.sync()?;
         folder.rename(&spare.name, &name_of(head.number))?;
         if !planted(Fault::FolderUnsynced) {
@@ -150,29 +156,49 @@ pub(super) struct SpareFile {
     pub(super) size: u64,
 }
 
-/// Lays out a file of `size` zeros. `number` makes its name unique among those of this process.
+/// The name of the file that is laid out with this number.
+pub(super) fn spare_name(number: u64) -> String {
+    format!("{number}{NEW}")
+}
+
+/// Lays out a file of `size` zeros.
 ///
 /// # Errors
 /// The system's error. The file is removed then.
-pub(super) fn lay_out(folder: &dyn Folder, number: u64, size: u64) -> io::Result<SpareFile> {
-    let name = format!("{number}{NEW}");
-    fill(folder, &name, size).map(|file| SpareFile { name: name.clone(), file, size }).inspect_err(|_| {
+pub(super) fn lay_out(folder: &dyn Folder, name: &str, size: u64) -> io::Result<SpareFile> {
+    fill(folder, name, folder.create(name), size)
+}
+
+/// Lays out a file that is there, of this size. It keeps its blocks.
+///
+/// # Errors
+/// The system's error. The file is removed then.
+pub(super) fn lay_out_again(folder: &dyn Folder, name: &str, size: u64) -> io::Result<SpareFile> {
+    fill(folder, name, folder.open(name), size)
+}
+
+/// Whether a file has all blocks of this size, and no other name.
+pub(super) fn is_whole_file(file: &dyn LogFile, size: u64) -> io::Result<bool> {
+    Ok(file.size()? == size && file.allocated()? >= size && (file.names()? == 1 || planted(Fault::LinksIgnored)))
+}
+
+fn fill(folder: &dyn Folder, name: &str, file: io::Result<Arc<dyn LogFile>>, size: u64) -> io::Result<SpareFile> {
+    let filled = file.and_then(|file| fill_with_zeros(&*file, size).map(|()| file));
+    filled.map(|file| SpareFile { name: name.to_owned(), file, size }).inspect_err(|_| {
         // Opening removes what stays.
-        let _stays = folder.remove(&name);
+        let _stays = folder.remove(name);
     })
 }
 
-fn fill(folder: &dyn Folder, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
-    let file = folder.create(name)?;
+fn fill_with_zeros(file: &dyn LogFile, size: u64) -> io::Result<()> {
     let zeros = vec![0; ZEROS.min(usize::try_from(size).unwrap_or(ZEROS))];
     let mut at = 0;
     while at < size {
         let part = zeros.len().min(usize::try_from(size - at).unwrap_or(ZEROS));
-        write_all(&*file, zeros.get(..part).unwrap_or_default(), at)?;
+        write_all(file, zeros.get(..part).unwrap_or_default(), at)?;
         at += part as u64;
     }
-    file.sync()?;
-    Ok(file)
+    file.sync()
 }
 
 /// The longest value that is copied by a thread that has other things to do.

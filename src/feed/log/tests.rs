@@ -254,7 +254,7 @@ proptest! {
         let empty = Followed::default();
         let current = follower.lives.get(&server.current).unwrap_or(&empty);
         prop_assert_eq!(&current.elements, &server.truth());
-        prop_assert!(server.log.told.len() == 0, "all turns have come");
+        prop_assert!(server.log.told.is_empty(), "all turns have come");
         prop_assert!(server.log.newest.len() <= 1);
         let state = server.log.state(server.current);
         prop_assert_eq!(state.digest, current.digest());

@@ -1,19 +1,19 @@
 //! Whether the log takes adds: records that make it larger for longer than their removal does.
 //!
 //! ```text
-//! live bytes and their removals > 3/4 of the bound ─┐
-//! free bytes < the reserve                          ├─► adds refused; removals, cleaning and opening go on
-//! a segment could not be laid out                  ─┘
+//! live bytes > 3/4 of the bound        ─┐
+//! free bytes < two segments             ├─► adds refused; all else, cleaning and opening go on
+//! fewer spares than the reserve demands ─┘
 //! ```
-//! The bound is `--max-disk`, and at most 95 % of the file system, without the summaries. Where `--max-disk` is fewer than
-//! about 25 segments, the segments beside the live bytes take more than the last quarter, and adds are refused earlier.
-//! The reserve is two segments, and the bytes of
-//! the removals of all live records: each add reserves that of its own. Beside it two segments are laid out. So when
-//! adds are refused, cleaning has room for the oldest segment, also after a restart, and one is left for the next
-//! opening. The state ends when there is room again. The log asks the file system when it begins a segment, when it has
-//! removed one, and while it refuses adds with each sync and each second.
+//! The bound is `--max-disk`, and at most 95 % of the file system, without the summaries and the spares of the reserve.
+//! Where `--max-disk` is fewer than about 25 segments, the segments beside the live bytes take more than the last
+//! quarter, and adds are refused earlier.
 //!
-//! Records that are larger than a segment have no part in that reserve: there must be room for them beside it.
+//! The reserve is laid out: two segments, and twice the bytes of the largest state of each task, or of its removal. Other programs cannot take it. Whatever is done with the tasks that are there, their states and removals take
+//! half of it at most, so one of its segments is half empty or more, and is cleaned when the reserve is short. It then
+//! becomes a spare again. So when adds are refused all else finds room, as often as it may be done, also after a restart.
+//! The state ends when there is room again. The log asks the file system when it begins a segment, when it has removed
+//! one, and while it refuses adds with each sync and each second.
 //!
 //! While adds are refused, a value that replaces one of the same length takes no more room in the end, and yet needs a
 //! place for its batch before the old one is given back. [`Log::prepare`] lays that out, or says that it cannot.
@@ -22,11 +22,13 @@
 
 use std::fmt;
 
+use super::chores::SPARES;
 use super::cleaner::Pressure;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::DiskSpace;
-use crate::store::format::{BATCH_HEADS, align};
+use crate::store::format::{BATCH_HEADS, Space, align, index};
 use crate::store::log::Log;
+use crate::store::record::{record_bytes, removal_bytes};
 
 /// The share of the bound that live bytes may have, in quarters. The last one is room for cleaning: at three quarters
 /// each byte that is given back costs at most three bytes of copies.
@@ -42,6 +44,8 @@ const SEGMENTS_BESIDE: u64 = 3;
 /// Segments that the file system has to have room for beside those that are laid out. An add may fill one before the
 /// log asks for the space again. A restart may leave the room of one in two parts, of which neither has a segment.
 const RESERVE_SEGMENTS: u64 = 2;
+/// The bytes by which the state of a task may grow: by the token and the deadline of its lease.
+const STATE_GROWTH: u64 = 16;
 
 /// The share of a segment that a batch may take beyond what it was prepared for: the records of queues and leases.
 const PREPARED_SLACK_FRACTION: u64 = 64;
@@ -51,14 +55,14 @@ const PREPARED_SLACK_FRACTION: u64 = 64;
 pub enum AddsRefused {
     /// No space is left to lay out a segment.
     NoSegment,
-    /// The live bytes, with those reserved for their removal, exceed three quarters of what the log may take.
+    /// The live bytes exceed three quarters of what the log may take.
     LiveBytes {
-        /// The live and reserved bytes.
+        /// The live bytes.
         live: u64,
         /// The most of them.
         most: u64,
     },
-    /// The file system has fewer bytes free than two segments and the removals of all live records take.
+    /// The file system has fewer bytes free than two segments take.
     FreeBytes {
         /// The free bytes.
         free: u64,
@@ -76,7 +80,7 @@ impl fmt::Display for AddsRefused {
             }
             Self::FreeBytes { free, reserve } => write!(
                 f,
-                "the device of --data has {free} bytes free of {reserve} that removals need: make room on it, or finish tasks"
+                "the device of --data has {free} bytes free of {reserve} that have to be: make room on it, or finish tasks"
             ),
         }
     }
@@ -96,11 +100,11 @@ impl Log {
     /// Why the log takes no adds at present.
     pub fn adds_room(&self) -> Result<u64, AddsRefused> {
         let most = self.most_live_bytes();
-        let live = self.bytes().1 + self.reserved;
+        let live = self.bytes().1;
         let (free, reserve) = (self.space.free, self.reserve());
         match () {
             () if planted(Fault::AddsUnbounded) => {}
-            () if self.chores.lacks_space() => return Err(AddsRefused::NoSegment),
+            () if self.chores.lacks_space() || self.chores.lacks_spares() => return Err(AddsRefused::NoSegment),
             () if live > most => return Err(AddsRefused::LiveBytes { live, most }),
             () if free < reserve => return Err(AddsRefused::FreeBytes { free, reserve }),
             () => {}
@@ -115,28 +119,42 @@ impl Log {
         if length <= self.room() {
             return true;
         }
-        let (size, small) = self.sizes_for(length);
-        self.chores.prepare(size) || small < size && self.chores.prepare(small)
+        self.chores.prepare(self.size_for(length))
+    }
+
+    /// The most bytes that may come for a live record: the state of a task, or the removals of both of its records.
+    pub(in crate::store) fn reserve_of(space: Space, key: usize, body: u64) -> u64 {
+        match space {
+            Space::Meta => record_bytes(key, body).max(removal_bytes(key)),
+            Space::Tasks => (record_bytes(key, body) + STATE_GROWTH).max(2 * removal_bytes(key)),
+            Space::Values => 0,
+        }
+    }
+
+    /// The segments that are to be laid out.
+    pub(in crate::store) fn spares_needed(&self) -> usize {
+        SPARES + index(2 * self.reserved / self.config.segment_bytes)
     }
 
     /// The bytes that the file system has to have free.
     fn reserve(&self) -> u64 {
-        self.reserved + RESERVE_SEGMENTS * self.config.segment_bytes
+        RESERVE_SEGMENTS * self.config.segment_bytes
     }
 
     /// Whether a segment that is to be laid out may find no room.
     pub(in crate::store) fn is_space_short(&self) -> bool {
-        self.space.free < self.reserve()
+        self.chores.lacks_space() || self.space.free < self.reserve()
     }
 
-    /// The most bytes that the segments may have: the bound of the folder without the summaries.
+    /// The most bytes that the segments may have: the bound of the folder without the summaries, and the spares that the
+    /// live records demand.
     fn most_bytes(&self) -> u64 {
         let share = self.space.total / 100 * FILE_SYSTEM_PERCENT;
         let most = self.config.max_disk.map_or(share, |most| most.min(share));
-        most.saturating_sub(self.segments.sums())
+        most.saturating_sub(self.segments.sums() + 2 * self.reserved)
     }
 
-    /// The most live bytes, with those reserved for their removal.
+    /// The most live bytes.
     fn most_live_bytes(&self) -> u64 {
         let most = self.most_bytes();
         let share = most / 4 * LIVE_QUARTERS;
@@ -148,19 +166,10 @@ impl Log {
         }
     }
 
-    /// Whether the log may not find room for another segment.
-    pub(in crate::store) fn is_without_space(&self) -> bool {
-        self.chores.lacks_space() || self.space.free < self.reserve()
-    }
-
-    /// The reason to clean.
+    /// The reason to clean while there is space.
     pub(in crate::store) fn pressure(&self) -> Pressure {
         let (used, live) = self.bytes();
-        let segment = self.config.segment_bytes;
-        if self.is_without_space() {
-            return Pressure::without_space(used, live, segment);
-        }
-        let most = self.most_bytes().saturating_sub(SEGMENTS_BESIDE * segment + self.reserved);
+        let most = self.most_bytes().saturating_sub(SEGMENTS_BESIDE * self.config.segment_bytes);
         Pressure::of(used, live, self.slack(), most)
     }
 

@@ -3,6 +3,9 @@
 //! ```text
 //! writer ─► chore ─► thread "store": lay out, summarise, remove ─► spare ─► writer
 //! ```
+//! Where spares are lacking, a segment that is no longer in use becomes one, and keeps its blocks: what is given back to
+//! a file system that is nearly full may be taken by others.
+//!
 //! With a thread of its own, the writer seldom waits for it. Without one, the work is done at once.
 //!
 //! A segment that cannot be laid out for want of space is no failure of the log: [`Chores::lacks_space`] says so until
@@ -17,14 +20,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use crate::store::failure::{Failure, failure};
-use crate::store::folder::Folder;
-use crate::store::segment::{Segment, SpareFile, lay_out, name_of};
+use crate::store::folder::{Folder, remove_if_there};
+use crate::store::segment::{Segment, SpareFile, lay_out, lay_out_again, name_of, number_of, spare_name};
 use crate::store::summary::{Summary, summary_name};
 use crate::threads::spawn;
 
-/// The number of segments that stay laid out: one for removals and the copies of the oldest segment, and one for the
+/// The least number of segments that stay laid out: one for removals and the copies of old segments, and one for the
 /// next opening.
-const SPARES: usize = 2;
+pub(in crate::store) const SPARES: usize = 2;
 /// The name of the thread.
 const THREAD: &str = "store";
 /// A segment that could not be laid out is tried again after this many syncs, whatever the file system says of its
@@ -50,6 +53,9 @@ pub(in crate::store) enum Chore {
     LayOut { size: u64 },
     /// Writes the summary of a closed segment.
     Summarise { segment: Arc<Segment>, summary: Summary },
+    /// Lays out the file with this name, which has the size of a segment: one that is no longer in use, or a spare of an
+    /// earlier process.
+    LayOutAgain { name: String },
     /// Removes a segment and its summary.
     Remove { number: u32 },
 }
@@ -60,6 +66,8 @@ pub(in crate::store) struct Chores {
     folder: Arc<dyn Folder>,
     segment_bytes: u64,
     spares: VecDeque<SpareFile>,
+    /// The number of segments that are to be laid out.
+    target: usize,
     /// A file of another size, for the batch that waits for it.
     odd: Option<SpareFile>,
     /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
@@ -84,8 +92,14 @@ struct Lack {
     syncs: u32,
 }
 
-/// The size of a file that was to be laid out, and the file.
-type LaidOut = (u64, io::Result<SpareFile>);
+/// A file that was to be laid out.
+#[derive(Debug)]
+struct LaidOut {
+    size: u64,
+    /// Whether it takes new blocks.
+    is_new: bool,
+    file: io::Result<SpareFile>,
+}
 
 /// How a file is taken from those laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,12 +138,12 @@ impl Drop for ChoreThread {
 }
 
 impl ChoreThread {
-    fn start(folder: Arc<dyn Folder>) -> io::Result<Self> {
+    fn start(folder: Arc<dyn Folder>, segment_bytes: u64) -> io::Result<Self> {
         let (chores, todo) = channel::<(u64, Chore)>();
         let (laid_out, spares) = channel();
         let thread = spawn(THREAD, None, move || {
             while let Ok((number, chore)) = todo.recv() {
-                if let Some(spare) = work(&*folder, number, &chore) {
+                if let Some(spare) = work(&*folder, segment_bytes, number, &chore) {
                     // The log may be gone.
                     let _gone = laid_out.send(spare);
                 }
@@ -140,13 +154,18 @@ impl ChoreThread {
 }
 
 impl Chores {
-    /// The work of a log in this folder.
+    /// The work of a log in this folder. The names of its spares have numbers from `next` on.
     ///
     /// # Errors
     /// The system's error if the thread cannot start.
-    pub(in crate::store) fn new(folder: Arc<dyn Folder>, segment_bytes: u64, mode: ChoreMode) -> io::Result<Self> {
+    pub(in crate::store) fn new(
+        folder: Arc<dyn Folder>,
+        segment_bytes: u64,
+        mode: ChoreMode,
+        next: u64,
+    ) -> io::Result<Self> {
         let worker = match mode {
-            ChoreMode::Thread => ChoreWorker::Thread(ChoreThread::start(Arc::clone(&folder))?),
+            ChoreMode::Thread => ChoreWorker::Thread(ChoreThread::start(Arc::clone(&folder), segment_bytes)?),
             ChoreMode::Writer => ChoreWorker::Writer,
             #[cfg(test)]
             ChoreMode::Queue => ChoreWorker::Queue(VecDeque::new()),
@@ -155,11 +174,12 @@ impl Chores {
             folder,
             segment_bytes,
             spares: VecDeque::new(),
+            target: SPARES,
             odd: None,
             prepared: None,
             coming: 0,
             failed: None,
-            next: 0,
+            next,
             lack: None,
             tried_at: None,
             worker,
@@ -169,7 +189,7 @@ impl Chores {
     /// Gives a piece of work. A failure to lay out shows itself in [`Chores::take`].
     pub(in crate::store) fn give(&mut self, chore: Chore) {
         let number = self.next_number();
-        let lays_out = matches!(chore, Chore::LayOut { .. });
+        let lays_out = matches!(chore, Chore::LayOut { .. } | Chore::LayOutAgain { .. });
         match &mut self.worker {
             ChoreWorker::Thread(ChoreThread { chores: Some(chores), .. }) => {
                 self.coming += usize::from(lays_out);
@@ -182,7 +202,7 @@ impl Chores {
                 queue.push_back((number, chore));
             }
             ChoreWorker::Thread(_) | ChoreWorker::Writer => {
-                if let Some(laid_out) = work(&*self.folder, number, &chore) {
+                if let Some(laid_out) = work(&*self.folder, self.segment_bytes, number, &chore) {
                     self.receive(laid_out);
                 }
             }
@@ -268,8 +288,20 @@ impl Chores {
         self.failed.take().unwrap_or_else(|| io::Error::other("no segment was laid out"))
     }
 
-    /// Has segments laid out until [`SPARES`] are, or no space is left for one.
+    /// From now on so many segments are to be laid out.
+    pub(in crate::store) fn aim(&mut self, spares: usize) {
+        self.target = spares;
+        self.refill();
+    }
+
+    /// Has segments laid out until there are enough, or no space is left for one. Gives back the space of those that are
+    /// too many.
     pub(in crate::store) fn refill(&mut self) {
+        while self.spares.len() > self.target + 1 {
+            let Some(spare) = self.spares.pop_back() else { break };
+            // Opening removes what stays.
+            let _stays = self.folder.remove(&spare.name);
+        }
         while self.lack.is_none() && self.lacks_spares() {
             let before = self.spares.len() + self.coming;
             self.give(Chore::LayOut { size: self.segment_bytes });
@@ -295,9 +327,14 @@ impl Chores {
         self.refill();
     }
 
-    /// Whether fewer than [`SPARES`] segments are laid out, and no work is under way that changes it.
+    /// Whether too few segments are laid out, and no work is under way that changes it.
     pub(in crate::store) fn lacks_spares(&self) -> bool {
-        self.spares.len() + self.coming < SPARES
+        self.missing() > 0
+    }
+
+    /// The number of segments that lack.
+    pub(in crate::store) fn missing(&self) -> usize {
+        self.target.saturating_sub(self.spares.len() + self.coming)
     }
 
     /// Whether a segment could not be laid out for want of space.
@@ -322,11 +359,13 @@ impl Chores {
         number
     }
 
-    fn receive(&mut self, (size, spare): LaidOut) {
+    fn receive(&mut self, LaidOut { size, is_new, file }: LaidOut) {
         let is_usual = size == self.segment_bytes;
-        match spare {
+        match file {
             Ok(spare) if is_usual => {
-                (self.lack, self.tried_at) = (None, None);
+                if is_new {
+                    (self.lack, self.tried_at) = (None, None);
+                }
                 self.spares.push_back(spare);
             }
             Ok(spare) => self.odd = Some(spare),
@@ -370,7 +409,7 @@ impl Chores {
     pub(in crate::store) fn work_off(&mut self) {
         let ChoreWorker::Queue(queue) = &mut self.worker else { return };
         let Some((number, chore)) = queue.pop_front() else { return };
-        if let Some(laid_out) = work(&*self.folder, number, &chore) {
+        if let Some(laid_out) = work(&*self.folder, self.segment_bytes, number, &chore) {
             self.coming = self.coming.saturating_sub(1);
             self.receive(laid_out);
         }
@@ -378,9 +417,15 @@ impl Chores {
 }
 
 /// Does a piece of work. Returns the file if it is to lay one out.
-fn work(folder: &dyn Folder, number: u64, chore: &Chore) -> Option<LaidOut> {
+fn work(folder: &dyn Folder, segment_bytes: u64, number: u64, chore: &Chore) -> Option<LaidOut> {
     match chore {
-        Chore::LayOut { size } => Some((*size, lay_out(folder, number, *size))),
+        Chore::LayOut { size } => {
+            Some(LaidOut { size: *size, is_new: true, file: lay_out(folder, &spare_name(number), *size) })
+        }
+        Chore::LayOutAgain { name } => {
+            let file = use_again(folder, name, &spare_name(number), segment_bytes);
+            Some(LaidOut { size: segment_bytes, is_new: false, file })
+        }
         Chore::Summarise { segment, summary } => {
             // Without a summary, opening reads the segment.
             let _unwritten = summary.write(folder, &segment.head);
@@ -395,4 +440,14 @@ fn work(folder: &dyn Folder, number: u64, chore: &Chore) -> Option<LaidOut> {
             None
         }
     }
+}
+
+/// Makes a file a spare. It loses the name of a segment before it loses the bytes.
+fn use_again(folder: &dyn Folder, name: &str, spare: &str, size: u64) -> io::Result<SpareFile> {
+    if let Some(number) = number_of(name) {
+        remove_if_there(folder, &summary_name(number))?;
+    }
+    folder.rename(name, spare)?;
+    folder.sync()?;
+    lay_out_again(folder, spare, size)
 }

@@ -1,12 +1,12 @@
-//! Cleaning: copies the live records of the oldest segment into the batches that go out anyway, then retires it.
+//! Cleaning: copies what counts in an old segment into the batches that go out anyway, then retires it.
 //!
 //! ```text
-//! oldest segment ─► next records ─► live? ─► copies, at the front of the next batch ─► written: the cleaner goes on,
-//!                                                                                       and retires what it has left
+//! old segment ─► next records ─► live? ─► copies, at the front of the next batch ─► written: the cleaner goes on, and
+//!                                                                                    retires what it has left
 //! ```
 //! The owner of the records says whether one is live, that is the last of its key. It says so in the step that gives
 //! the copies their places, so no newer record can come between. Removals in the oldest segment are never copied: all
-//! that they remove stood in it or before it.
+//! that they remove stood in it or before it. Which segment is cleaned: `choice.rs`.
 //!
 //! The end of the copies travels in their batch. If that batch is never written, the next call returns the same
 //! records.
@@ -20,13 +20,13 @@
 
 use std::sync::Arc;
 
-use super::cleaner::{OldBatch, OldRecord, UnreadableRange, next_batch, read_batch};
+use super::cleaner::{COPY_BYTES_MAX, OldBatch, OldRecord, UnreadableRange, next_batch, read_batch};
 use crate::store::encoding::batch_bytes;
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{SECTOR, Space};
 use crate::store::log::Log;
-use crate::store::record::{Body, CleanedUpTo, Record, RecordBatch, Value, record_bytes};
+use crate::store::record::{Body, Cleaned, CleanedUpTo, Record, RecordBatch, Value, record_bytes};
 use crate::store::segment::Place;
 use crate::store::table::records_within;
 
@@ -39,6 +39,9 @@ const OWN_SHARE_MIN: u64 = 2;
 const LOOK_MAX: u64 = 8;
 /// The number of segments that an idle log leaves alone, however small they are.
 const SEGMENTS_LEFT: u64 = 8;
+/// The ratio of the bytes of copies to the bytes of a batch while space is short: a segment of the reserve is half empty
+/// or more.
+const SHORT_SHARE: u64 = 4;
 
 /// What the owner knows of a record at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +54,9 @@ pub enum Liveness {
     Known(Value),
 }
 
-/// Says of the record of a key at a place whether it is live.
-pub(in crate::store) type IsLive<'o> = &'o mut dyn FnMut(Space, &[u8], Place) -> Liveness;
+/// Says of the record of a key at a place whether it is live. The removal of a key has no place. It is live as long as
+/// the key is gone.
+pub(in crate::store) type IsLive<'o> = &'o mut dyn FnMut(Space, &[u8], Option<Place>) -> Liveness;
 
 /// Copies of live records, and what was found on the way.
 #[derive(Debug, Default)]
@@ -61,8 +65,6 @@ pub struct Copies {
     pub batch: RecordBatch,
     /// Whether the copies fill a batch of their own: the owner writes them before the batch with its records.
     pub is_apart: bool,
-    /// The old places of the copies, one for each.
-    pub from: Vec<Place>,
     /// The values among the copies that are set aside, since their bytes are lost: space, key and old place.
     pub set_aside: Vec<(Space, Box<[u8]>, Place)>,
     /// Parts whose tables cannot be read. The owner writes its records of these places again in this batch: from
@@ -83,7 +85,12 @@ impl Log {
     pub fn copies(&mut self, records: &RecordBatch, is_live: IsLive<'_>) -> Result<Copies, Error> {
         let own = batch_bytes(records);
         let most = own.saturating_mul(OWN_SHARE_MIN).max(self.copies_in_a_segment());
-        self.copy_some(self.pressure().copy_budget(own).min(most), own, is_live)
+        let budget = match self.is_space_short() {
+            false => self.pressure().copy_budget(own),
+            true if self.lacking() > 1 => COPY_BYTES_MAX,
+            true => own.saturating_mul(SHORT_SHARE),
+        };
+        self.copy_some(budget.min(COPY_BYTES_MAX).min(most), own, is_live)
     }
 
     /// Returns the copies that an idle log writes. It writes them even if there are none: the batch may retire a
@@ -100,6 +107,9 @@ impl Log {
     /// Whether an idle log has space to give back, or more segments than its bytes need.
     #[must_use]
     pub fn may_shrink(&self) -> bool {
+        if self.is_space_short() {
+            return self.resumed().or_else(|| self.next_to_clean(&[])).is_some();
+        }
         let (used, live) = self.bytes();
         let segments = self.segments.len() as u64;
         let is_split = segments > SEGMENTS_LEFT + 2 * used / self.config.segment_bytes.max(1);
@@ -123,34 +133,53 @@ impl Log {
         let (mut copied, mut read) = (0, 0);
         let most = records_within(self.batch_bytes_max);
         // Without space no segment is left before it is full. The next segment has room for what is large.
-        let room = if self.is_without_space() { records_within(self.room()) } else { u64::MAX };
-        let Some((oldest, newest)) = self.segments.front().zip(self.segments.back()) else { return Ok(copies) };
-        let newest = newest.segment.head.number;
-        let start = CleanedUpTo { segment: oldest.segment.head.number, offset: SECTOR, record: 0 };
-        let mut at = self.cleaner.reached.max(start);
+        let room = if self.is_space_short() { records_within(self.room()) } else { u64::MAX };
         if budget == 0 || self.cleaner.pause.goes_on() {
             return Ok(copies);
         }
-        while copied < budget && read < budget.saturating_mul(LOOK_MAX) && at.segment < newest {
+        let mut finished = Vec::new();
+        let mut judged: Option<(u32, bool)> = None;
+        let mut next = self.resumed().or_else(|| self.next_to_clean(&finished));
+        while copied < budget
+            && read < budget.saturating_mul(LOOK_MAX)
+            && let Some(at) = next
+        {
             let loaded = self.load(at);
             let Some(loaded) = self.unless_unread(loaded)? else { break };
             let Some(bytes) = loaded else {
-                at = CleanedUpTo { segment: at.segment + 1, offset: SECTOR, record: 0 };
+                if copies.batch.records.is_empty() && finished.is_empty() {
+                    // All that counts is in batches that are written: this one need not be.
+                    self.cleaner.at = None;
+                    self.segments.cleaned(at.segment);
+                } else {
+                    finished.push(at.segment);
+                }
+                next = self.next_to_clean(&finished);
                 continue;
             };
             // Tables count once, when they are read.
             read += bytes;
+            if judged.is_none_or(|(segment, _)| segment != at.segment) {
+                judged = Some((at.segment, self.is_oldest(at.segment, &finished)));
+            }
+            let is_oldest = judged.is_some_and(|(_, is_oldest)| is_oldest);
             let Some(batch) = &self.cleaner.batch else { break };
+            if batch.is_damaged && !is_oldest {
+                self.cleaner.unfit.insert(at.segment);
+                next = self.next_to_clean(&finished);
+                continue;
+            }
             let Some(record) = batch.records.get(at.record) else {
                 if batch.is_damaged {
                     copies.unreadable.push(UnreadableRange { segment: at.segment, from: at.offset, to: batch.next });
                 }
-                at = CleanedUpTo { offset: batch.next, record: 0, ..at };
+                next = Some(CleanedUpTo { offset: batch.next, record: 0, ..at });
                 continue;
             };
-            let bytes = record_bytes(record.key.len(), u64::from(record.place.length));
+            let bytes = record_bytes(record.key.len(), record.place.map_or(0, |place| u64::from(place.length)));
             read += bytes;
             let body = match is_live(record.space, &record.key, record.place) {
+                _ if record.place.is_none() && (is_oldest || planted(Fault::RemovalsForgotten)) => None,
                 Liveness::Dead => None,
                 Liveness::Live => Some(None),
                 Liveness::Known(body) => Some(Some(body)),
@@ -172,29 +201,29 @@ impl Log {
                 self.cleaner.pause.end();
                 copied += bytes;
             }
-            at.record += 1;
+            next = Some(CleanedUpTo { record: at.record + 1, ..at });
         }
-        copies.batch.cleaned = Some(at);
         if planted(Fault::CopiesLost) {
-            self.cleaner.reach(at);
+            self.cleaner.at = next;
         }
-        self.counters.copies += copies.from.len() as u64;
+        self.counters.copies += copies.batch.records.len() as u64;
         self.counters.copied += copied;
+        copies.batch.cleaned = Some(Cleaned { finished, at: next });
         Ok(copies)
     }
 
     /// Copies a live record, from the owner's memory if it is there.
     fn copy(&self, record: OldRecord, known: Option<Value>, copies: &mut Copies) -> Result<(), Error> {
         let OldRecord { space, key, place } = record;
-        let body = match known {
-            Some(body) => Body::Bytes(body),
-            None => self.read_again(place)?,
+        let body = match (known, place) {
+            (Some(body), _) => Body::Bytes(body),
+            (None, Some(place)) => self.read_again(place)?,
+            (None, None) => Body::Removed,
         };
-        if body == Body::SetAside && !place.is_set_aside() {
+        if let Some(place) = place.filter(|place| body == Body::SetAside && !place.is_set_aside()) {
             copies.set_aside.push((space, key.clone(), place));
         }
         copies.batch.records.push(Record { space, key, body });
-        copies.from.push(place);
         Ok(())
     }
 

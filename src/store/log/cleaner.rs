@@ -1,11 +1,12 @@
-//! The position of the cleaner in the oldest segments, and how much it copies.
+//! The position of the cleaner in an old segment, and how much it copies.
 //!
 //! Space is bounded by the ratio of used to live bytes: nothing is copied below twice the live bytes, unless the log is
 //! idle. Above, each batch carries copies in proportion to its own bytes, and more of them towards three times the live
-//! bytes. A bound of the folder lowers both. Without space for a segment, each batch carries as many copies as it may.
+//! bytes. A bound of the folder lowers both.
 //!
 //! This module copies nothing; see `clean.rs`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::store::errors::Error;
@@ -42,22 +43,23 @@ impl UnreadableRange {
     }
 }
 
-/// A record of the oldest segment.
+/// A record of an old segment.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct OldRecord {
     pub(in crate::store) space: Space,
     pub(in crate::store) key: Box<[u8]>,
-    pub(in crate::store) place: Place,
+    /// `None` if it removes its key.
+    pub(in crate::store) place: Option<Place>,
 }
 
-/// A batch of the oldest segment.
+/// A batch of an old segment.
 #[derive(Debug)]
 pub(in crate::store) struct OldBatch {
     pub(in crate::store) segment: u32,
     pub(in crate::store) offset: u64,
     /// The offset of the next batch.
     pub(in crate::store) next: u64,
-    /// Its records that are there.
+    /// Its records.
     pub(in crate::store) records: Vec<OldRecord>,
     /// The bytes that were read.
     pub(in crate::store) read: u64,
@@ -65,13 +67,16 @@ pub(in crate::store) struct OldBatch {
     pub(in crate::store) is_damaged: bool,
 }
 
-/// The position in the oldest segment.
+/// The position in an old segment.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Cleaner {
-    pub(in crate::store) reached: CleanedUpTo,
+    /// `None`: no segment is begun.
+    pub(in crate::store) at: Option<CleanedUpTo>,
     /// The batch that was last read.
     pub(in crate::store) batch: Option<OldBatch>,
-    /// The pause since the oldest segment could not be read.
+    /// Segments with a table that cannot be read. Removals may stand in it, so they are cleaned as the oldest ones alone.
+    pub(in crate::store) unfit: BTreeSet<u32>,
+    /// The pause since a segment could not be read.
     pub(in crate::store) pause: Pause,
 }
 
@@ -107,19 +112,12 @@ impl Pause {
     }
 }
 
-impl Cleaner {
-    /// Copies up to there are being written.
-    pub(in crate::store) fn reach(&mut self, cleaned: CleanedUpTo) {
-        self.reached = self.reached.max(cleaned);
-    }
-}
-
 /// The reason to clean, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Pressure {
     /// The bytes of batches above those that the log may have.
     pub(in crate::store) excess: u64,
-    /// The excess from which on the share of copies is the largest. 0: each batch carries as many as it may.
+    /// The excess from which on the share of copies is the largest.
     pub(in crate::store) range: u64,
 }
 
@@ -137,21 +135,13 @@ impl Pressure {
         Self { excess: used.saturating_sub(least), range }
     }
 
-    /// The pressure of a log that has no space for another segment.
-    pub(in crate::store) fn without_space(used: u64, live: u64, segment: u64) -> Self {
-        // A share of the live bytes may be more than the reserve, which has to last until all of them are removed.
-        Self { excess: used.saturating_sub(live.saturating_add(segment)), range: 0 }
-    }
-
     /// The bytes of copies that a batch of `own` bytes carries.
     pub(in crate::store) fn copy_budget(self, own: u64) -> u64 {
-        match self {
-            Self { excess: 0, .. } => return 0,
-            Self { range: 0, .. } => return COPY_BYTES_MAX,
-            Self { .. } => {}
+        if self.excess == 0 {
+            return 0;
         }
         // One for one at the bound, SHARE_MAX for one at the end of the range.
-        let share = 1 + (SHARE_MAX - 1) * self.excess.min(self.range) / self.range;
+        let share = 1 + (SHARE_MAX - 1) * self.excess.min(self.range) / self.range.max(1);
         own.saturating_mul(share).min(COPY_BYTES_MAX)
     }
 }
@@ -168,16 +158,16 @@ pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> Resul
     // With a damaged piece the owner writes its records of all places in this batch again, and none is lost.
     let Some(found) = table.records().ok().filter(|found| found.damaged.is_empty()) else { return Ok(None) };
     let (bodies, number) = (head.bodies_at(), segment.head.number);
-    let old = found.records.iter().filter_map(|(record, at)| {
+    let old = found.records.iter().map(|(record, at)| {
         let place = match record.kind {
             Kind::Bytes => {
                 let body = record.bodies.first();
-                Place::new(number, bodies + at, body.length, short(body.checksum))
+                Some(Place::new(number, bodies + at, body.length, short(body.checksum)))
             }
-            Kind::SetAside => Place::of_set_aside(number, bodies + at),
-            Kind::Removed => return None,
+            Kind::SetAside => Some(Place::of_set_aside(number, bodies + at)),
+            Kind::Removed => None,
         };
-        Some(OldRecord { space: record.space, key: record.key.into(), place })
+        OldRecord { space: record.space, key: record.key.into(), place }
     });
     let read = BATCH_HEAD as u64 + head.table;
     let (records, next) = (old.collect(), offset + head.length());

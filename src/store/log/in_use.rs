@@ -1,9 +1,9 @@
 //! The segments in use, with the sums of their bytes.
 //!
 //! ```text
-//! push ─► wrote: end, live ─► revived, replaced: live ─► freed: disk ─► pop_front ─► retired
+//! push ─► wrote: end, live ─► revived, replaced: live ─► freed: disk ─► cleaned ─► taken out: retired
 //! ```
-//! Each batch asks for the sums, so they are kept: a log may have thousands of segments.
+//! Each batch asks for the sums, so they are kept: a log may have thousands of segments. Their numbers grow, with gaps.
 //!
 //! This module writes and removes no file.
 
@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::store::fault::{Fault, planted};
+use crate::store::format::SECTOR;
 use crate::store::segment::Segment;
 
 /// A segment in use.
@@ -21,10 +23,33 @@ pub(in crate::store) struct UsedSegment {
     pub(in crate::store) end: u64,
     /// The bytes of the records in it that are the last of their keys.
     pub(in crate::store) live: u64,
+    /// The bytes of the removals in it, which have to stay while there is an older segment.
+    pub(in crate::store) removals: u64,
     /// The bytes of its blocks.
     pub(in crate::store) disk: u64,
     /// The bytes of its summary, 0 if it has none.
     pub(in crate::store) sum: u64,
+    /// Whether all that counts in it is copied. It stays until the head of a later one names it as gone.
+    pub(in crate::store) is_cleaned: bool,
+    /// Whether a backup may have a link to it: its space does not come back then.
+    pub(in crate::store) is_linked: bool,
+}
+
+impl UsedSegment {
+    /// A segment without a batch.
+    pub(in crate::store) fn new(segment: Arc<Segment>, disk: u64) -> Self {
+        let end = SECTOR;
+        Self { segment, end, live: 0, removals: 0, disk, sum: 0, is_cleaned: false, is_linked: false }
+    }
+
+    pub(in crate::store) fn number(&self) -> u32 {
+        self.segment.head.number
+    }
+
+    /// Whether anybody but the log holds it.
+    pub(in crate::store) fn is_read(&self) -> bool {
+        Arc::strong_count(&self.segment) > 1
+    }
 }
 
 /// The segments in use, the oldest first. The last one is being written.
@@ -34,14 +59,22 @@ pub(in crate::store) struct UsedSegments {
     /// The sums over `all`, field by field.
     end: u64,
     live: u64,
+    removals: u64,
     disk: u64,
     sum: u64,
+    /// The number of segments that are cleaned.
+    cleaned: usize,
 }
 
 impl UsedSegments {
     /// The bytes of all segments, and of the records in them that are the last of their keys.
     pub(in crate::store) fn bytes(&self) -> (u64, u64) {
         (self.end, self.live)
+    }
+
+    /// The bytes of the removals in all segments.
+    pub(in crate::store) fn removals(&self) -> u64 {
+        self.removals
     }
 
     /// The bytes of the blocks of all segments.
@@ -65,6 +98,7 @@ impl UsedSegments {
         self.sum += at.sum;
         self.end += at.end;
         self.live += at.live;
+        self.removals += at.removals;
         self.disk += at.disk;
         self.all.push_back(at);
     }
@@ -74,10 +108,45 @@ impl UsedSegments {
         self.without(at)
     }
 
-    /// Takes the oldest segment out if its number is below this one.
-    pub(in crate::store) fn pop_oldest_below(&mut self, number: u32) -> Option<UsedSegment> {
-        let at = self.all.pop_front_if(|at| at.segment.head.number < number);
+    /// The segment with this number is cleaned.
+    pub(in crate::store) fn cleaned(&mut self, number: u32) {
+        let found = self.index_of(number).and_then(|index| self.all.get_mut(index));
+        if let Some(at) = found.filter(|at| !at.is_cleaned) {
+            at.is_cleaned = true;
+            self.cleaned += 1;
+        }
+    }
+
+    /// The number of segments that are cleaned, and stay until the head of a later one names them.
+    pub(in crate::store) fn cleaned_count(&self) -> usize {
+        self.cleaned
+    }
+
+    /// A backup holds all segments, and may link the closed ones.
+    pub(in crate::store) fn linked(&mut self) {
+        self.all.iter_mut().for_each(|at| at.is_linked = true);
+    }
+
+    /// Asks for the segments that a backup may have links to whether one still has.
+    pub(in crate::store) fn look_for_links(&mut self) {
+        for at in self.all.iter_mut().filter(|at| at.is_linked && !at.is_read()) {
+            let is_alone = at.segment.file().and_then(|file| file.names()).is_ok_and(|names| names == 1);
+            at.is_linked = !is_alone && !planted(Fault::LinksIgnored);
+        }
+    }
+
+    /// Takes the oldest segment out if it is cleaned.
+    pub(in crate::store) fn pop_oldest_cleaned(&mut self) -> Option<UsedSegment> {
+        let at = self.all.pop_front_if(|at| at.is_cleaned);
         self.without(at)
+    }
+
+    /// Takes out all segments that are cleaned and that nobody reads, as far as `takes` agrees.
+    pub(in crate::store) fn take_cleaned(&mut self, mut takes: impl FnMut(&UsedSegment) -> bool) -> Vec<UsedSegment> {
+        let (gone, stay) = self.all.drain(..).partition(|at| at.is_cleaned && !at.is_read() && takes(at));
+        self.all = stay;
+        let gone: VecDeque<_> = gone;
+        gone.into_iter().filter_map(|at| self.without(Some(at))).collect()
     }
 
     fn without(&mut self, at: Option<UsedSegment>) -> Option<UsedSegment> {
@@ -85,14 +154,14 @@ impl UsedSegments {
         self.sum -= at.sum;
         self.end -= at.end;
         self.live -= at.live;
+        self.removals -= at.removals;
         self.disk -= at.disk;
+        self.cleaned -= usize::from(at.is_cleaned);
         Some(at)
     }
 
-    /// Segments in use are numbered without a gap.
     fn index_of(&self, number: u32) -> Option<usize> {
-        let first = self.all.front()?.segment.head.number;
-        Some(number.checked_sub(first)? as usize)
+        self.all.binary_search_by_key(&number, |at| at.segment.head.number).ok()
     }
 
     /// The segment with this number.
@@ -100,13 +169,16 @@ impl UsedSegments {
         self.all.get(self.index_of(number)?)
     }
 
-    /// A batch of this length was written to the newest segment. Its records take `live` bytes.
-    pub(in crate::store) fn wrote(&mut self, length: u64, live: u64) {
+    /// A batch of this length was written to the newest segment. Its records take `live` bytes, and its removals
+    /// `removals`.
+    pub(in crate::store) fn wrote(&mut self, length: u64, live: u64, removals: u64) {
         if let Some(at) = self.all.back_mut() {
             at.end += length;
             at.live += live;
+            at.removals += removals;
             self.end += length;
             self.live += live;
+            self.removals += removals;
         }
     }
 
@@ -137,7 +209,7 @@ impl UsedSegments {
     pub(in crate::store) fn are_summed(&self) -> bool {
         let sum = |of: fn(&UsedSegment) -> u64| self.all.iter().map(of).sum::<u64>();
         let of_bytes = (sum(|at| at.end), sum(|at| at.live)) == (self.end, self.live);
-        of_bytes && (sum(|at| at.disk), sum(|at| at.sum)) == (self.disk, self.sum)
+        of_bytes && (sum(|at| at.disk), sum(|at| at.sum), sum(|at| at.removals)) == (self.disk, self.sum, self.removals)
     }
 
     /// Calls `free` for each closed segment. It returns the bytes of its blocks.

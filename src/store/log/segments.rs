@@ -1,9 +1,11 @@
 //! The segments of a log: the places in them, what is live in them, and their removal.
 //!
 //! ```text
-//! in use ─► all live records copied: retired ─► the batch that says so is synced, no reader is left: removed
+//! in use ─► all that counts is copied: cleaned
+//!        ─► the oldest one: retired ─► the batch that says so is synced, no reader is left: removed, or a spare
+//!        └► another one: the head of the next segment names it, and it is retired ─► as above
 //! ```
-//! Segments in use are numbered without a gap. A reader of a value holds its segment, and the file stays until no
+//! A reader of a value holds its segment, and the file stays until no
 //! reader is left. A backup holds all segments.
 //!
 //! This module writes no batch.
@@ -14,9 +16,11 @@ use super::chores::Chore;
 use super::in_use::UsedSegment;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
+use crate::store::format::Space;
+use crate::store::gaps::Gaps;
 use crate::store::log::{Log, RetiredSegment};
-use crate::store::record::{CleanedUpTo, record_bytes, removal_bytes};
-use crate::store::segment::{Place, StoredValue};
+use crate::store::record::{Cleaned, record_bytes};
+use crate::store::segment::{Place, StoredValue, is_whole_file, name_of};
 
 impl Log {
     /// A body that other threads can read, as long as they like. `None`: its segment is no longer in use.
@@ -26,22 +30,23 @@ impl Log {
         Some(StoredValue { segment, place })
     }
 
-    /// The segment with this number. Segments in use are numbered without a gap.
+    /// The segment with this number.
     pub(in crate::store) fn used(&self, number: u32) -> Option<&UsedSegment> {
         self.segments.with_number(number)
     }
 
     /// A record with a key of this length is no longer the last of its key.
-    pub fn replaced(&mut self, place: Place, key: usize) {
-        let bytes = record_bytes(key, u64::from(place.length));
-        self.reserved = self.reserved.saturating_sub(removal_bytes(key));
-        self.segments.replace(place.segment, bytes);
+    pub fn replaced(&mut self, space: Space, place: Place, key: usize) {
+        let body = u64::from(place.length);
+        self.reserved = self.reserved.saturating_sub(Self::reserve_of(space, key, body));
+        self.segments.replace(place.segment, record_bytes(key, body));
     }
 
     /// A record is the last of its key. Opening says so of each record once.
-    pub(in crate::store) fn revived(&mut self, place: Place, key: usize) {
-        self.reserved += removal_bytes(key);
-        self.segments.revive(place.segment, record_bytes(key, u64::from(place.length)));
+    pub(in crate::store) fn revived(&mut self, space: Space, place: Place, key: usize) {
+        let body = u64::from(place.length);
+        self.reserved += Self::reserve_of(space, key, body);
+        self.segments.revive(place.segment, record_bytes(key, body));
     }
 
     /// The number of the oldest segment in use.
@@ -60,25 +65,57 @@ impl Log {
         self.keeps = None;
     }
 
-    /// Retires the segments below the end of the copies that the next batch carries.
-    pub(in crate::store) fn retire_cleaned(&mut self, cleaned: Option<CleanedUpTo>) {
+    /// Notes the end of the copies that the next batch carries. Retires the oldest segments if they are cleaned.
+    pub(in crate::store) fn retire_cleaned(&mut self, cleaned: Option<&Cleaned>) {
         let Some(cleaned) = cleaned else { return };
-        self.cleaner.reach(cleaned);
-        while self.segments.len() > 1
-            && let Some(at) = self.segments.pop_oldest_below(cleaned.segment)
-        {
-            let disk = at.disk + at.sum;
-            self.retired_disk += disk;
-            self.retired.push(RetiredSegment { segment: at.segment, disk, named_by: self.next });
+        self.cleaner.at = cleaned.at;
+        for number in &cleaned.finished {
+            self.segments.cleaned(*number);
+            self.cleaner.unfit.remove(number);
+        }
+        if planted(Fault::GapUnnamed) {
+            let gone = self.segments.take_cleaned(|_| true);
+            gone.into_iter().for_each(|at| self.retire(at, self.next));
+        }
+        while let Some(at) = self.segments.pop_oldest_cleaned() {
+            self.retire(at, self.next);
             if planted(Fault::RemovedEarly) {
                 self.remove_retired();
             }
         }
     }
 
+    /// A segment is no longer in use. Its file may go when the batch with this number is synced.
+    fn retire(&mut self, at: UsedSegment, named_by: u64) {
+        let disk = at.disk + at.sum;
+        self.retired_disk += disk;
+        self.retired.push(RetiredSegment { segment: at.segment, disk, named_by });
+    }
+
+    /// The gaps that the head of the next segment names, and the segments that go with it.
+    pub(in crate::store) fn take_gaps(&mut self) -> (Gaps, Vec<UsedSegment>) {
+        let mut gaps = self.gaps.clone();
+        gaps.forget_before(self.keeps.unwrap_or(self.first_segment()));
+        let gone = self.segments.take_cleaned(|at| {
+            let has_room = gaps.has_room_for(at.number());
+            if has_room {
+                gaps.add(at.number(), at.segment.head.first);
+            }
+            has_room
+        });
+        (gaps, gone)
+    }
+
+    /// The head that names these gaps is durable.
+    pub(in crate::store) fn named(&mut self, gaps: Gaps, gone: Vec<UsedSegment>) {
+        self.gaps = gaps;
+        let synced = self.synced;
+        gone.into_iter().for_each(|at| self.retire(at, synced));
+    }
+
     /// Whether the cleaner gets further than it is, or a segment can be retired.
-    pub(in crate::store) fn goes_on(&self, cleaned: Option<CleanedUpTo>) -> bool {
-        cleaned.is_some_and(|cleaned| cleaned > self.cleaner.reached || cleaned.segment > self.first_segment())
+    pub(in crate::store) fn goes_on(&self, cleaned: Option<&Cleaned>) -> bool {
+        cleaned.is_some_and(|cleaned| cleaned.at != self.cleaner.at || !cleaned.finished.is_empty())
     }
 
     /// Whether a retired segment waits for its readers. [`Log::rest`] removes it when they are gone.
@@ -87,17 +124,22 @@ impl Log {
         !self.retired.is_empty()
     }
 
-    /// Removes the segments that no synced batch needs and nobody reads.
+    /// Removes the segments that no synced batch needs and nobody reads. Where spares are lacking, they become some.
     pub(in crate::store) fn remove_retired(&mut self) {
-        let synced = self.synced;
+        let (synced, size) = (self.synced, self.config.segment_bytes);
         let chores = &mut self.chores;
         let (counters, retired_disk) = (&mut self.counters, &mut self.retired_disk);
         self.retired.retain(|retired| {
             // A reader has a clone. No reader can get one any more: the segment is not in use.
             let is_named = retired.named_by <= synced || planted(Fault::RemovedEarly);
-            let goes = is_named && (Arc::strong_count(&retired.segment) == 1 || planted(Fault::ReadersIgnored));
+            let goes = is_named && (!retired.is_read() || planted(Fault::ReadersIgnored));
             if goes {
-                chores.give(Chore::Remove { number: retired.segment.head.number });
+                let number = retired.segment.head.number;
+                let is_whole = || retired.segment.file().and_then(|file| is_whole_file(&*file, size)).unwrap_or(false);
+                chores.give(match chores.lacks_spares() && is_whole() {
+                    true => Chore::LayOutAgain { name: name_of(number) },
+                    false => Chore::Remove { number },
+                });
                 counters.removed += 1;
                 *retired_disk -= retired.disk;
             }
@@ -106,8 +148,9 @@ impl Log {
     }
 
     /// Gives back the blocks behind the ends of closed segments, if they are many. Nothing behind a named end is read.
+    /// Where space is short they stay: a cleaned segment becomes a spare.
     pub(in crate::store) fn free_ends(&mut self) {
-        if !self.has_holes {
+        if !self.has_holes || self.is_space_short() {
             return;
         }
         let has_holes = &mut self.has_holes;

@@ -9,17 +9,18 @@
 //! This module repairs nothing.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 
 use super::cut::CutOff;
-use super::history::{Purpose, read};
+use super::history::{HistoryReader, Purpose, ReadHistory, read};
 use super::winners::Winners;
 use crate::store::backup_note::mark_of;
 use crate::store::errors::Error;
 use crate::store::folder::Folder;
 use crate::store::record::record_bytes;
-use crate::store::segment::{OpenFiles, Place};
-use crate::store::summary::SummaryRecord;
+use crate::store::segment::{OpenFiles, Place, Segment};
+use crate::store::summary::{ReadSummary, Summary, SummaryRecord, read_file, summary_name};
 
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,4 +103,23 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
         lost_values: lost.into_iter().map(|(_, name)| name).collect(),
         dead_values: dead.len() as u64,
     })
+}
+
+impl HistoryReader<'_> {
+    /// Compares the summary in the folder with the records of the segment. A segment may have none, or one that opening
+    /// ignores, since it goes on behind the last batch known synced.
+    pub(in crate::store) fn check_summary(&self, segment: &Arc<Segment>, sums: &Summary, history: &mut ReadHistory) {
+        let name = summary_name(segment.head.number);
+        let bytes = match read_file(&*self.files.folder, &name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return history.lost.push(format!("{name} cannot be read: {error}")),
+            Ok(bytes) => bytes,
+        };
+        match ReadSummary::of(&*self.files.folder, &segment.head, Vec::new()) {
+            None => history.lost.push(format!("{name} is no summary of its segment")),
+            Some(summary) if !sums.has_range_of(&summary.head) => {}
+            Some(_) if bytes == sums.encode(&segment.head) => {}
+            Some(_) => history.lost.push(format!("{name} does not say what its segment holds")),
+        }
+    }
 }

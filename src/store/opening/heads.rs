@@ -52,6 +52,7 @@ impl HistoryReader<'_> {
                 return Ok(FoundFile::Damaged(format!("{name} is a copy of {}", name_of(head.number))));
             }
             Ok(head) => {
+                self.gaps.borrow_mut().insert(number, SegmentHead::gaps(&bytes));
                 if !SegmentHead::is_whole(&bytes) {
                     self.remade.borrow_mut().insert(number, head.store);
                 }

@@ -24,16 +24,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cut::CutOff;
-use super::missing::{BEGUN, newest_missing};
+use super::missing::{BEGUN, limits, named_gaps, newest_missing};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::Patience;
 use crate::store::format::{Marks, SECTOR, Space};
+use crate::store::gaps::Gaps;
 use crate::store::metrics::OpeningShape;
-use crate::store::record::Value;
+use crate::store::record::{Value, removal_bytes};
 use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
-use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord, read_file, summary_name};
+use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord};
 
 /// The bytes of a segment that are in memory at a time: a segment of the usual size is read in one pass.
 const BLOCK_BYTES: u64 = 64 << 20;
@@ -74,6 +75,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) oldest: u32,
     /// The oldest segment that the last batch known synced names.
     pub(in crate::store) known_oldest: u32,
+    /// The gaps between the segments.
+    pub(in crate::store) gaps: Gaps,
     /// The names of all segments in the folder.
     pub(in crate::store) names: Vec<String>,
     /// Whether the folder has the note that the log has had a segment.
@@ -108,6 +111,10 @@ pub(in crate::store) struct ReadSegment {
     pub(in crate::store) disk: u64,
     /// The bytes of its summary, 0 if it has none.
     pub(in crate::store) sum: u64,
+    /// The bytes of the removals in it.
+    pub(in crate::store) removals: u64,
+    /// Whether it has a name in another folder.
+    pub(in crate::store) is_linked: bool,
 }
 
 /// A file with the name of a segment.
@@ -130,7 +137,10 @@ pub(in crate::store) fn read(
 ) -> Result<ReadHistory, Error> {
     let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
     let mut history = ReadHistory::default();
-    let all = reader.find(&mut history)?;
+    let mut all = reader.find(&mut history)?;
+    history.gaps = named_gaps(&all, &reader.gaps.borrow());
+    let cleaned = all.extract_if(.., |number, _| history.gaps.contains(*number));
+    history.leftovers.extend(cleaned.map(|(number, _)| name_of(number)));
     let segments = all.values().filter_map(|file| match file {
         FoundFile::Segment(segment) => Some(Arc::clone(segment)),
         FoundFile::Damaged(_) => None,
@@ -147,12 +157,12 @@ pub(in crate::store) fn read(
     if told > 0 && found.is_empty() {
         reader.damage(&mut history, "the first batch of the oldest segment is missing".to_owned())?;
     }
-    history.oldest = reader.oldest(&found, told)?.unwrap_or(1);
+    history.oldest = reader.oldest(&found, told, &history.gaps)?.unwrap_or(1);
     reader.judge(&all, &mut found, &mut history)?;
     let remade = reader.remade.borrow().range(history.oldest..).map(|(number, _)| name_of(*number)).collect::<Vec<_>>();
     history.harmless.extend(remade.into_iter().map(|name| format!("the head of {name} has changed")));
     history.shape.segments = found.len() as u64;
-    let limits = limits(&found);
+    let limits = limits(&found, &history.gaps);
     for (segment, limit) in found.iter().zip(limits).rev() {
         let limit = limit.filter(|_| !planted(Fault::EndIgnored));
         reader.read_segment(segment, limit, &mut history, each)?;
@@ -187,12 +197,6 @@ pub(in crate::store) fn damage_of(
     Ok(history.lost.into_iter().chain(unreadable).chain(values).collect())
 }
 
-/// The number of the last batch of each segment, as the segment after it tells. `None`: it is the newest one.
-fn limits(found: &[Arc<Segment>]) -> Vec<Option<u64>> {
-    let next = found.iter().skip(1).map(|segment| Some(segment.head.first - 1));
-    next.chain([None]).take(found.len()).collect()
-}
-
 /// Reads one folder.
 pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) files: &'h Arc<OpenFiles>,
@@ -203,6 +207,8 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) block_bytes: u64,
     /// The bytes that the device does not return.
     pub(in crate::store) unreadable: RefCell<Vec<String>>,
+    /// The gaps that the head of each segment names.
+    pub(in crate::store) gaps: RefCell<BTreeMap<u32, Gaps>>,
     /// The segments whose heads are damaged, with the stores that their batches name.
     pub(in crate::store) remade: RefCell<BTreeMap<u32, [u8; 16]>>,
     /// The part of a segment that was last read.
@@ -227,13 +233,14 @@ pub(in crate::store) struct ReadBlock {
 
 impl<'h> HistoryReader<'h> {
     fn new(files: &'h Arc<OpenFiles>, purpose: Purpose, synced: u64, block_bytes: u64) -> Self {
-        let (unreadable, remade, block, sums) = Default::default();
+        let (unreadable, gaps, remade, block, sums) = Default::default();
         Self {
             files,
             purpose,
             synced,
             block_bytes,
             unreadable,
+            gaps,
             remade,
             block,
             sums,
@@ -353,8 +360,8 @@ impl HistoryReader<'_> {
 
     /// The oldest segment as the last whole batch names it. The head of a batch that is not whole says nothing: the
     /// copies that it relies on may be missing.
-    fn oldest(&self, found: &[Arc<Segment>], synced: u64) -> Result<Option<u32>, Error> {
-        let limits = limits(found);
+    fn oldest(&self, found: &[Arc<Segment>], synced: u64, gaps: &Gaps) -> Result<Option<u32>, Error> {
+        let limits = limits(found, gaps);
         for (segment, limit) in found.iter().zip(limits).rev() {
             let oldest = self.oldest_named(segment, limit, synced)?;
             if oldest.is_some() {
@@ -386,7 +393,7 @@ impl HistoryReader<'_> {
         Ok(oldest)
     }
 
-    /// Leaves out the segments below the oldest one, whatever their state. Demands the others without a gap.
+    /// Leaves out the segments below the oldest one, whatever their state. Demands the others, but those in gaps.
     fn judge(
         &self,
         all: &BTreeMap<u32, FoundFile>,
@@ -404,7 +411,8 @@ impl HistoryReader<'_> {
         let mut expected = oldest;
         for segment in found.iter() {
             let number = segment.head.number;
-            for missing in (expected..number).filter(|missing| !all.contains_key(missing)).take(1) {
+            let is_missing = |missing: &u32| !all.contains_key(missing) && !history.gaps.contains(*missing);
+            if let Some(missing) = (expected..number).find(is_missing) {
                 self.damage(history, format!("{} is missing", name_of(missing)))?;
             }
             expected = number + 1;
@@ -425,17 +433,23 @@ impl HistoryReader<'_> {
         each: &mut dyn FnMut(SummaryRecord<'_>),
     ) -> Result<(), Error> {
         let disk = self.patience.read(|| segment.file()?.allocated()).map_err(|error| self.explain(&error))?;
+        let is_linked = self.patience.read(|| segment.file()?.names()).map_err(|error| self.explain(&error))? > 1;
         let range = limit.map(|limit| (segment.head.first, limit));
         let summary = ReadSummary::of(&*self.files.folder, &segment.head, self.sums.take())
             .filter(|summary| Some((summary.head.first, summary.head.last)) == range);
         let sum = summary.as_ref().map_or(0, |summary| summary.bytes.len() as u64);
-        let read = |end| ReadSegment { segment: Arc::clone(segment), end, disk, sum };
+        let read = |end, removals| ReadSegment { segment: Arc::clone(segment), end, disk, sum, removals, is_linked };
+        let mut removals = 0;
+        let each = &mut |record: SummaryRecord<'_>| {
+            removals += if record.place.is_none() { removal_bytes(record.key.len()) } else { 0 };
+            each(record);
+        };
         let summary = match summary {
             Some(summary) if self.purpose == Purpose::Open => {
                 // The segments before it have one, too.
                 drop(self.block.take());
-                history.segments.push(read(summary.head.end));
                 self.take_summary(&summary, history, each);
+                history.segments.push(read(summary.head.end, removals));
                 self.sums.replace(summary.bytes);
                 return Ok(());
             }
@@ -447,8 +461,8 @@ impl HistoryReader<'_> {
         match summary {
             // A repair finds the damage that a summary hides, and takes from the summary what the damage has lost.
             Some(summary) if self.purpose == Purpose::Repair && !is_right => {
-                history.segments.push(read(summary.head.end));
                 self.take_summary(&summary, history, each);
+                history.segments.push(read(summary.head.end, removals));
                 return Ok(());
             }
             summary => {
@@ -462,7 +476,7 @@ impl HistoryReader<'_> {
                 }
             }
         }
-        history.segments.push(read(end));
+        history.segments.push(read(end, removals));
         Ok(())
     }
 
@@ -473,23 +487,6 @@ impl HistoryReader<'_> {
         raise(&mut history.marks, &summary.head.marks);
         history.known_oldest = history.known_oldest.max(summary.head.oldest);
         summary.each(each);
-    }
-
-    /// Compares the summary in the folder with the records of the segment. A segment may have none, or one that opening
-    /// ignores, since it goes on behind the last batch known synced.
-    fn check_summary(&self, segment: &Arc<Segment>, sums: &Summary, history: &mut ReadHistory) {
-        let name = summary_name(segment.head.number);
-        let bytes = match read_file(&*self.files.folder, &name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return history.lost.push(format!("{name} cannot be read: {error}")),
-            Ok(bytes) => bytes,
-        };
-        match ReadSummary::of(&*self.files.folder, &segment.head, Vec::new()) {
-            None => history.lost.push(format!("{name} is no summary of its segment")),
-            Some(summary) if !sums.has_range_of(&summary.head) => {}
-            Some(_) if bytes == sums.encode(&segment.head) => {}
-            Some(_) => history.lost.push(format!("{name} does not say what its segment holds")),
-        }
     }
 }
 

@@ -9,19 +9,41 @@
 //! lost its segments if it has none. A folder without both is one whose first start was interrupted, or an empty one.
 //!
 //! A segment gets its summary when the name of the next one is durable, and that one stays until a later one is durable.
-//! A gap between two segments is found in `history.rs`.
+//! A segment that is missing between two others is found in `history.rs`, unless the head of a later one names it as gone.
 //!
 //! This module does not read segments.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
+use super::history::FoundFile;
 use crate::store::failure::{Failure, failure};
+use crate::store::fault::{Fault, planted};
 use crate::store::folder::Folder;
-use crate::store::segment::{BAD, name_of, number_of};
+use crate::store::gaps::Gaps;
+use crate::store::segment::{BAD, Segment, name_of, number_of};
 use crate::store::summary::SUM;
 
 /// The name of the note that a log has had a segment.
 pub(in crate::store) const BEGUN: &str = "begun";
+
+/// The gaps that the heads of these segments name. A head of another store says nothing.
+pub(in crate::store) fn named_gaps(all: &BTreeMap<u32, FoundFile>, named: &BTreeMap<u32, Gaps>) -> Gaps {
+    let mut gaps = Gaps::default();
+    let of_ours = named.iter().filter(|(number, _)| matches!(all.get(number), Some(FoundFile::Segment(_))));
+    of_ours.for_each(|(_, named)| gaps.merge(named));
+    gaps
+}
+
+/// The number of the last batch of each segment, as the segment after it tells, or the gap. `None`: it is the newest one.
+pub(in crate::store) fn limits(found: &[Arc<Segment>], gaps: &Gaps) -> Vec<Option<u64>> {
+    let ends = found.iter().zip(found.iter().skip(1));
+    let none = Gaps::default();
+    let gaps = if planted(Fault::GapEndIgnored) { &none } else { gaps };
+    let ends = ends.map(|(segment, next)| Some(gaps.end_of(segment.head.number, next.head.first) - 1));
+    ends.chain([None]).take(found.len()).collect()
+}
 
 /// The damage that the names in a folder tell: its newest segments are gone. `None`: nothing tells of any.
 pub(in crate::store) fn newest_missing(names: &[String]) -> Option<String> {

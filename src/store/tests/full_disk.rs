@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::simulated_disk::SimulatedFolder;
+use crate::store::fault::Fault;
 use crate::store::folder::write_all;
 use crate::store::segment::name_of;
 use crate::store::*;
@@ -25,6 +26,7 @@ fn fill(folder: &SimulatedFolder, left: u64) {
     let most = usize::try_from(folder.space().unwrap().free - left).unwrap();
     write_all(&*file, &vec![0; most], 0).unwrap();
     file.sync().unwrap();
+    folder.beside(9).sync().unwrap();
 }
 
 fn key(number: u64) -> TaskKey {
@@ -78,6 +80,128 @@ fn on_a_full_device_all_younger_tasks_can_be_finished() {
         drop(store);
         assert_eq!(open_in(&folder, false).unwrap().metrics().set_aside, 0, "it can be opened");
     }
+}
+
+/// A device that is full: tasks with values of these bytes, and no room for another one. The number of tasks.
+fn full(folder: &SimulatedFolder, store: &mut KeyedStore, together: u64, bytes: usize) -> u64 {
+    let mut next = 0;
+    while next < 2_000 / together * together {
+        add(store, next..next + together, bytes);
+        next += together;
+    }
+    fill(folder, 3 * SEGMENT_BYTES);
+    while store.adds_room().is_ok_and(|room| room >= together * bytes as u64) {
+        add(store, next..next + together, bytes);
+        next += together;
+    }
+    // Others take what is left.
+    fill(folder, 0);
+    next
+}
+
+fn state(store: &mut KeyedStore, number: u64, length: usize) {
+    let mut batch = WriteBatch::new();
+    batch.put(Space::Tasks, &key(number), &vec![7; length]);
+    let done = store.commit(batch, true);
+    done.unwrap_or_else(|error| panic!("task {number}: {error}: {:?}", store.metrics()));
+}
+
+/// Every task is leased, told to be alive and given back, over and over, also after restarts. No other program leaves
+/// a byte.
+#[test]
+fn on_a_full_device_states_can_be_stored_any_number_of_times() {
+    for (together, bytes) in [(50, 1_000), (1, 10_000), (400, 0)] {
+        let folder = SimulatedFolder::new(11);
+        folder.limit(1 << 30);
+        let mut store = open_in(&folder, false).unwrap();
+        let tasks = full(&folder, &mut store, together, bytes);
+        for round in 0..5_000 {
+            state(&mut store, (round * 7) % tasks, if round % 2 == 0 { 40 } else { 56 });
+            assert!(bytes == 0 || store.adds_room().is_err(), "{:?}", store.metrics());
+            if round % 2_000 == 1_999 {
+                drop(store);
+                if round % 4_000 == 3_999 {
+                    folder.power_failure();
+                }
+                store = open_in(&folder, false).unwrap();
+            }
+        }
+        assert!(store.metrics().segments > 3 && store.metrics().removed > 10, "{:?}", store.metrics());
+        let folder_of: Arc<dyn Folder> = Arc::new(folder.copy());
+        assert_eq!(check(&folder_of).unwrap().damages, Vec::<String>::new());
+        for number in 0..tasks {
+            finish(&mut store, number).unwrap();
+        }
+        while store.work_idle().unwrap() == IdleWork::More {}
+        folder.beside(9).remove("foreign").unwrap();
+        store.sync().unwrap();
+        assert!(store.adds_room().is_ok(), "{:?}", store.metrics());
+    }
+}
+
+/// Old tasks are taken in any order, so the garbage of their values is everywhere, and their removals have to be kept.
+#[test]
+fn on_a_full_device_tasks_can_be_finished_in_any_order() {
+    let folder = SimulatedFolder::new(12);
+    folder.limit(1 << 30);
+    let mut store = open_in(&folder, false).unwrap();
+    let tasks = full(&folder, &mut store, 50, 1_000);
+    let mut left: Vec<u64> = (0..tasks).collect();
+    let mut chance = super::choices::Chance(5);
+    while !left.is_empty() {
+        let number = left.swap_remove(usize::try_from(chance.below(left.len() as u64)).unwrap());
+        finish(&mut store, number)
+            .unwrap_or_else(|error| panic!("{} left: {error}: {:?}", left.len(), store.metrics()));
+        if left.len().is_multiple_of(300) {
+            drop(store);
+            store = open_in(&folder, false).unwrap();
+            let mut found = Vec::new();
+            store.found(&mut |key| found.push(u64::from_be_bytes(key[4..].try_into().unwrap())));
+            left.sort_unstable();
+            assert_eq!(found, left, "none is back, none is lost");
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_a_backup_has_linked_never_becomes_a_spare() {
+    let run = |_| beside_a_backup();
+    run(0);
+    super::model::find_planted(&[Fault::LinksIgnored], 1, run);
+}
+
+/// A backup on the same file system keeps the space of all that it has, and readers keep that of what they read.
+fn beside_a_backup() {
+    let folder = SimulatedFolder::new(13);
+    folder.limit(1 << 30);
+    let mut store = open_in(&folder, false).unwrap();
+    let tasks = full(&folder, &mut store, 50, 1_000);
+    let saved = folder.beside(3);
+    let to: Arc<dyn Folder> = Arc::new(saved.clone());
+    let backup = store.log.backup().unwrap();
+    let held: Vec<_> = (0..tasks).step_by(17).map(|number| store.moment(&[key(number)])).collect();
+    for round in 0..3_000 {
+        state(&mut store, (round * 7) % tasks, 56);
+    }
+    folder.limit((1 << 30) + (1 << 20));
+    let copied = backup.copy_to(&to, &mut || BackupTurn::GoOn).unwrap();
+    assert!(copied.linked > 4);
+    drop(backup);
+    folder.limit(folder.bytes());
+    for round in 0..3_000 {
+        state(&mut store, (round * 7) % tasks, 56);
+    }
+    for (number, moment) in (0..tasks).step_by(17).zip(held) {
+        assert_eq!(&*moment.get(&key(number)).unwrap().unwrap(), &[2; 1_000][..], "{number}");
+    }
+    for number in (0..tasks).step_by(2) {
+        finish(&mut store, number).unwrap();
+    }
+    drop(store);
+    assert_eq!(check(&to).unwrap().damages, Vec::<String>::new());
+    folder.limit(u64::MAX);
+    let found = open_in(&saved, false).unwrap().metrics().opening.records;
+    assert!(found >= 2 * tasks, "{found} records of {tasks} tasks");
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub(in crate::store) struct History {
     pub(in crate::store) rotten: BTreeSet<(RecordKey, Vec<u8>)>,
     /// Batches that were refused for want of a segment.
     pub(in crate::store) without_room: u32,
+    /// Segments that are gone although older ones are there.
+    pub(in crate::store) gaps: u32,
 }
 
 /// A state that was read. The body of a value that cannot be read is `None`.
@@ -92,6 +94,7 @@ impl History {
             rots: false,
             rotten: BTreeSet::new(),
             without_room: 0,
+            gaps: 0,
         }
     }
 
@@ -150,9 +153,13 @@ impl History {
                 _ => self.chance.below(200),
             };
             let byte = self.chance.next() as u8;
-            let body = match self.chance.one_in(3) || refused {
-                true => Body::Removed,
-                false => Body::Bytes(Value::from(vec![byte; length as usize])),
+            let before = self.last_state().get(&(space, key.to_vec())).map(Vec::len);
+            let is_small = |before: &usize| refused && space == Space::Tasks && *before < 1_000;
+            let body = match before.filter(is_small) {
+                // A state is stored again.
+                Some(before) if byte > 99 => Body::Bytes(Value::from(vec![byte; before])),
+                _ if self.chance.one_in(3) || refused => Body::Removed,
+                _ => Body::Bytes(Value::from(vec![byte; length as usize])),
             };
             records.push(Record { space, key: key[..].into(), body });
         }
@@ -298,14 +305,14 @@ impl History {
 
     /// Runs a history and returns the number of its openings.
     pub(in crate::store) fn run(&mut self) -> u32 {
-        let mut openings = 0;
+        let (mut openings, mut limited) = (0, false);
         for _ in 0..8 {
             let fails = self.chance.one_in(3);
             if fails {
                 self.fail_a_call(400);
             }
-            let limited = self.chance.one_in(6);
-            if limited {
+            if self.chance.one_in(5) {
+                limited = true;
                 self.folder.limit(self.folder.bytes() + self.chance.below(10) * self.config.segment_bytes);
             }
             if self.chance.one_in(4) {
@@ -315,16 +322,21 @@ impl History {
             let failed = match self.open() {
                 Ok(mut owner) => {
                     openings += 1;
-                    let steps = self.chance.below(80);
-                    (0..steps).find_map(|_| self.step(&mut owner).err())
+                    let steps = self.chance.below(if limited { 160 } else { 80 });
+                    let failed = (0..steps).find_map(|_| self.step(&mut owner).err());
+                    self.gaps += u32::from(!owner.log.gaps.is_empty());
+                    failed
                 }
                 Err(error) => Some(error),
             };
             let failures = self.folder.process_ends();
-            self.folder.limit(u64::MAX);
             // An opening ends if a read fails again and again, and can be repeated.
             let unread = self.folder.reads_succeed() && failed.as_ref().is_some_and(is_of_a_read);
             self.judge(failed.filter(|_| !unread), failures, limited);
+            if self.chance.one_in(3) {
+                limited = false;
+                self.folder.limit(u64::MAX);
+            }
             if failures.is_some_and(|failures| failures.power) || self.chance.one_in(2) {
                 self.folder.power_failure();
             }

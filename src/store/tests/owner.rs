@@ -28,10 +28,10 @@ impl Owner {
     /// Writes copies and then records, in one batch.
     pub(in crate::store) fn commit(&mut self, batch: RecordBatch, idle: bool, drops: bool) -> Result<(), Error> {
         let (places, known) = (&self.places, &self.known);
-        let mut is_live = |space, key: &[u8], place| {
+        let mut is_live = |space, key: &[u8], place: Option<Place>| {
             let key = (space, key.to_vec());
             match known.get(&key) {
-                _ if places.get(&key) != Some(&place) => Liveness::Dead,
+                _ if places.get(&key) != place.as_ref() => Liveness::Dead,
                 Some(body) => Liveness::Known(body.clone()),
                 None => Liveness::Live,
             }
@@ -89,7 +89,7 @@ impl Owner {
                 None => self.places.remove(&at),
             };
             if let Some(old) = old {
-                self.log.replaced(old, key.len());
+                self.log.replaced(space, old, key.len());
             }
         }
         let retired: u64 = self.log.retired.iter().map(|retired| retired.disk).sum();

@@ -88,6 +88,12 @@ impl LogFile for SimulatedFile {
         Ok(world.files[self.file].allocated())
     }
 
+    fn names(&self) -> io::Result<u64> {
+        let mut world = self.world.lock();
+        world.call()?;
+        Ok(world.names.values().filter(|file| **file == self.file).count() as u64)
+    }
+
     fn punch(&self, from: u64, length: u64) -> io::Result<()> {
         let mut world = self.world.lock();
         // A file system gives blocks to other files only when it is durable that they are free.

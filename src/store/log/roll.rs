@@ -1,0 +1,84 @@
+//! The next segment: it is begun when the next batch does not fit into the newest one.
+//!
+//! ```text
+//! sync the newest segment ─► a spare gets its head, with the gaps that the cleaned segments leave ─► durable
+//!   ─► the cleaned segments are retired, and become spares where some are lacking
+//! ```
+//! This module writes no batch.
+
+use std::sync::Arc;
+
+use super::chores::Take;
+use super::in_use::UsedSegment;
+use crate::store::errors::Error;
+use crate::store::failure::{Failure, failure};
+use crate::store::fault::{Fault, planted};
+use crate::store::format::{SECTOR, SegmentHead};
+use crate::store::log::Log;
+use crate::store::segment::{Segment, SpareFile};
+
+impl Log {
+    /// Syncs the newest segment and begins another one that has room for a batch of this length.
+    pub(super) fn roll(&mut self, length: u64) -> Result<(), Error> {
+        match planted(Fault::RotationUnsynced) {
+            true => self.synced = self.written(),
+            false => self.sync_segment()?,
+        }
+        let Some(at) = self.segments.back() else { return Err(self.no_segment()) };
+        let (closed, number, is_empty) = (Arc::clone(&at.segment), at.segment.head.number, at.end == SECTOR);
+        // The segments that go may make room for this one.
+        self.tidy_up();
+        if self.is_space_short() {
+            self.segments.look_for_links();
+        }
+        let how = match self.is_space_short() {
+            // A cleaned segment becomes the spare of the next opening.
+            true if self.segments.iter().any(|at| at.is_cleaned && !at.is_read()) => Take::Last,
+            true => Take::KeepOneLaidOut,
+            false => Take::KeepOne,
+        };
+        let spare = self.take_spare(length, how)?;
+        if is_empty {
+            // The first batch does not fit: a larger file takes its place, so each segment has a batch.
+            self.segments.pop_newest();
+            return self.start_segment(number, spare);
+        }
+        let summary = std::mem::take(&mut self.summary);
+        self.start_segment(number + 1, spare)?;
+        self.free_ends();
+        self.summarise_one(closed, summary);
+        self.measure();
+        Ok(())
+    }
+
+    /// The size of a segment with room for a batch of this length.
+    pub(in crate::store) fn size_for(&self, length: u64) -> u64 {
+        self.config.segment_bytes.max(SECTOR + length)
+    }
+
+    /// A file with room for a batch of this length.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if no space is left. Another [`Error`] ends the log.
+    pub(super) fn take_spare(&mut self, length: u64, how: Take) -> Result<SpareFile, Error> {
+        self.chores.take(self.size_for(length), how).map_err(|error| match failure(&error) == Failure::Full {
+            true => Error::NoRoom { folder: self.files.folder.path().to_owned() },
+            false => self.explain(&error),
+        })
+    }
+
+    /// Begins a segment in this file. It and its name are durable when this returns.
+    pub(super) fn start_segment(&mut self, number: u32, spare: SpareFile) -> Result<(), Error> {
+        let nonce = self.files.folder.nonce().map_err(|error| self.explain(&error))?;
+        let size = spare.size;
+        let head = SegmentHead { store: self.store, number, nonce, size, first: self.next };
+        let (gaps, gone) = self.take_gaps();
+        let started = Segment::start(&self.files, head, &gaps, &spare);
+        let (segment, file) = started.map_err(|error| self.explain(&error))?;
+        self.newest = Some(file);
+        self.named(gaps, gone);
+        self.segments.push(UsedSegment::new(segment, size));
+        self.remove_retired();
+        Ok(())
+    }
+}
