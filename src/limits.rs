@@ -246,8 +246,9 @@ pub const WAITERS_MAX: usize = 100_000;
 pub const INBOX_MAX: usize = 1 << 9;
 /// Requests that a frontend submits to the committer at once.
 pub const SUBMIT_MAX: usize = 256;
-/// Bytes of requests after which a frontend submits its burst.
-pub const SUBMIT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of requests after which a frontend submits its burst: a small part of a batch.
+pub const SUBMIT_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(SUBMIT_BYTES_MAX as u64 * 4 <= TASKS_BATCH_BYTES);
 /// Bytes of requests that may wait for the committer, approximately. Above it, a frontend submits no more until some
 /// are answered.
 pub const INBOX_BYTES_MAX: u64 = 256 << 20;
@@ -277,7 +278,10 @@ pub const SLOW_DISK_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 /// wait for a burst.
 pub const TASKS_PER_BATCH: usize = 1 << 12;
 const _: () = assert!(TASKS_PER_BATCH / 2 >= SUBMIT_MAX);
-/// Leases that one batch expires.
+/// Bytes of a batch after which it takes no more requests and expires no more leases: a few milliseconds of writing. One
+/// request may be larger.
+pub const TASKS_BATCH_BYTES: u64 = 4 << 20;
+/// Leases that one batch expires. Requests have their turn between two such batches.
 pub const EXPIRE_BUDGET: usize = 1 << 13;
 
 /// Tokens that are reserved at once: one more sync for half a million leases. The server never uses the rest of a
