@@ -283,6 +283,8 @@ const _: () = assert!(TASKS_PER_BATCH / 2 >= SUBMIT_MAX);
 pub const TASKS_BATCH_BYTES: u64 = 4 << 20;
 /// Leases that one batch expires. Requests have their turn between two such batches.
 pub const EXPIRE_BUDGET: usize = 1 << 13;
+/// Leases that a frontend gives back at once after their connections closed: half of the requests of a batch.
+pub const UNDO_MAX: usize = TASKS_PER_BATCH / 4;
 
 /// Bytes of requests that the clients of a frontend have at the committer together, beside [`TASKS_OWN_BYTES`] for each of
 /// them. One batch is written while the next one gathers. A larger request is there alone.

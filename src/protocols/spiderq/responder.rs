@@ -5,6 +5,8 @@
 //!
 //! This module does not know sockets, or the meaning of requests, see `handle`.
 
+use std::collections::VecDeque;
+
 use slab::Slab;
 
 use super::client_state::{Abandoned, ClientState, LeaseTerms, PendingReply, RepliedLease, RequestTimes};
@@ -17,7 +19,7 @@ use super::wire::{Counters, Fault, Field, Request, Verb, tag};
 use crate::clock::{Clock, Now};
 use crate::limits::{
     ENVELOPE_BYTES_MAX, INBOX_BYTES_MAX, REQUEST_OVERHEAD_BYTES, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
-    TRY_COMMIT_MAX,
+    TRY_COMMIT_MAX, UNDO_MAX,
 };
 use crate::protocols::native::ConnectionId;
 use crate::security::Identity;
@@ -140,6 +142,10 @@ pub(super) struct TaskResponder {
     places: WaitingPlaces,
     /// The requests in `pending` that take a share.
     window: SubmitWindow,
+    /// Leases that go back when some of those that are on their way are back.
+    abandoned: VecDeque<RepliedLease>,
+    /// The requests in `pending` that take back what a client has left.
+    undos: usize,
     burst: Vec<Submission>,
     room: RoomWait,
     /// Bytes of the requests in `burst`.
@@ -158,6 +164,8 @@ impl TaskResponder {
             pending_bytes: 0,
             places: WaitingPlaces::default(),
             window: SubmitWindow::default(),
+            abandoned: VecDeque::new(),
+            undos: 0,
             burst,
             room: RoomWait::default(),
             burst_bytes: 0,
@@ -342,27 +350,34 @@ impl TaskResponder {
                     self.places.give_back();
                 }
             }
-            PendingRequest::Undo | PendingRequest::Another { .. } => {}
+            PendingRequest::Undo => self.undos -= 1,
+            PendingRequest::Another { .. } => {}
         }
         pending
     }
 
-    /// Takes back the blocked Lends and the leases of clients that have left.
+    /// Takes back the blocked Lends and the leases of clients that have left, at most [`UNDO_MAX`] leases at once. The
+    /// frontend calls it after each answer.
     pub(super) fn settle(&mut self, abandoned: Abandoned) {
         if !abandoned.waits.is_empty() {
+            self.undos += 1;
             self.put(PendingRequest::Undo, tasks::Request::Withdraw { tickets: abandoned.waits });
         }
-        for lease in abandoned.leases {
-            self.take_back(lease);
+        self.abandoned.extend(abandoned.leases);
+        while self.undos < UNDO_MAX
+            && let Some(RepliedLease { token, key }) = self.abandoned.pop_front()
+        {
+            self.undos += 1;
+            self.put(PendingRequest::Undo, tasks::Request::Undo { token, key });
             if self.burst.len() >= SUBMIT_MAX {
                 self.submit();
             }
         }
     }
 
-    /// Takes back a lease whose reply was not sent.
-    pub(super) fn take_back(&mut self, RepliedLease { token, key }: RepliedLease) {
-        self.put(PendingRequest::Undo, tasks::Request::Undo { token, key });
+    /// Takes back a lease whose reply was not sent, with the next [`TaskResponder::settle`].
+    pub(super) fn take_back(&mut self, lease: RepliedLease) {
+        self.abandoned.push_back(lease);
     }
 }
 

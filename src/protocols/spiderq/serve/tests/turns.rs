@@ -3,7 +3,7 @@
 use std::net::Shutdown;
 
 use super::*;
-use crate::limits::{TASKS_BATCH_BYTES, TASKS_WINDOW_BYTES};
+use crate::limits::{TASKS_BATCH_BYTES, TASKS_WINDOW_BYTES, UNDO_MAX};
 use crate::protocols::spiderq::wire::Reply;
 
 static LARGE: [u8; 2 << 20] = [7; 2 << 20];
@@ -122,4 +122,41 @@ fn requests_that_wait_are_taken_at_the_end() {
     assert!(tasks.metrics().queues()[0].counts().ready > taken);
     drop((front, tasks));
     committer.join().unwrap().unwrap();
+}
+
+/// The leases of a client with many of them were all before the requests of others.
+#[test]
+fn leases_of_a_closed_connection_go_back_in_portions() {
+    const COUNT: usize = 3 * UNDO_MAX;
+    let mut rig = start(&FakeDisk::new());
+    (0..COUNT).for_each(|_| submit(&rig, tasks::Request::Push { value: SMALL.into() }));
+    while rig.counts().0 < COUNT as u64 {
+        rig.committer.batch(Clock::start().reading()).unwrap();
+    }
+    submit(&rig, tasks::Request::Nothing);
+    let leaver = rig.client(&polls(COUNT));
+    let Rig { front, committer, tasks, .. } = &mut rig;
+    let have_come = (0..PASSES).any(|_| {
+        pass(front);
+        front.responder.unanswered() == COUNT
+    });
+    assert!(have_come);
+    drop(leaver);
+    let has_left = (0..PASSES).any(|_| {
+        pass(front);
+        front.connections.is_empty()
+    });
+    assert!(has_left);
+    let counts = || tasks.metrics().queues()[0].counts();
+    let mut unanswered = Vec::new();
+    let are_back = (0..PASSES).any(|_| {
+        committer.batch(Clock::start().reading()).unwrap();
+        pass(front);
+        unanswered.push(front.responder.unanswered());
+        counts().ready == COUNT as u64 && front.responder.is_empty()
+    });
+    assert!(are_back);
+    // The first two batches answer the Lends.
+    let most = unanswered.iter().skip(1).max().copied();
+    assert_eq!(most, Some(UNDO_MAX), "{unanswered:?}");
 }
