@@ -288,14 +288,14 @@ pub const UNDO_MAX: usize = TASKS_PER_BATCH / 4;
 
 /// Bytes of requests that the clients of a frontend have at the committer together, beside [`TASKS_OWN_BYTES`] for each of
 /// them. One batch is written while the next one gathers. A larger request is there alone.
-pub const TASKS_WINDOW_BYTES: u64 = 2 * TASKS_BATCH_BYTES;
+pub const TASKS_WINDOW_BYTES: usize = 8 << 20;
+const _: () = assert!(TASKS_WINDOW_BYTES as u64 == 2 * TASKS_BATCH_BYTES);
 /// Bytes of requests that each client may have at the committer whatever others have there.
-pub const TASKS_OWN_BYTES: u64 = 64 << 10;
+pub const TASKS_OWN_BYTES: usize = 64 << 10;
 /// The least for which a request counts: as many requests as a batch may have are as much as its bytes.
-pub const TASK_BYTES_MIN: u64 = TASKS_BATCH_BYTES / TASKS_PER_BATCH as u64;
-const _: () = assert!(
-    TASKS_OWN_BYTES < TASKS_WINDOW_BYTES && TASKS_WINDOW_BYTES < INBOX_BYTES_MAX && TASK_BYTES_MIN < TASKS_OWN_BYTES
-);
+pub const TASK_BYTES_MIN: usize = 1 << 10;
+const _: () = assert!((TASK_BYTES_MIN * TASKS_PER_BATCH) as u64 == TASKS_BATCH_BYTES);
+const _: () = assert!(TASK_BYTES_MIN < TASKS_OWN_BYTES && TASKS_OWN_BYTES < TASKS_WINDOW_BYTES);
 
 /// Tokens that are reserved at once: one more sync for half a million leases. The server never uses the rest of a
 /// reservation after it ends. There are enough for 17 million million starts.

@@ -26,9 +26,7 @@ use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal};
 use crate::store;
 use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Tasks, Ticket};
 
-/// Bytes of a request that needs no place in the window.
-const SMALL: usize = TASKS_OWN_BYTES as usize;
-const _: () = assert!(2 * JOB_DATA_BYTES_MAX as u64 <= TASKS_WINDOW_BYTES);
+const _: () = assert!(2 * JOB_DATA_BYTES_MAX <= TASKS_WINDOW_BYTES);
 
 /// The requests that wait for an answer, and the burst to submit next.
 pub(super) struct JobResponder {
@@ -49,7 +47,7 @@ pub(super) struct JobResponder {
 impl JobResponder {
     pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal, clock: Clock) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        let window = Semaphore::new(TASKS_WINDOW_BYTES as usize);
+        let window = Semaphore::new(TASKS_WINDOW_BYTES);
         Self { tasks, sink, room, waiting, burst, burst_bytes, window, clock, bell: Notify::new() }
     }
 
@@ -73,7 +71,7 @@ impl JobResponder {
 
     /// Waits for a place in the window, if the request needs one.
     async fn place(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        if bytes <= SMALL {
+        if bytes <= TASKS_OWN_BYTES {
             return None;
         }
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -113,8 +113,7 @@ fn large_jobs_are_submitted_in_portions_and_small_ones_come_in_between() {
         committer.batch(Clock::start().reading()).unwrap();
         metrics.families().pop().unwrap().counts().ready
     };
-    let half = usize::try_from(TASKS_WINDOW_BYTES / 2).unwrap();
-    let [mut first, mut second, mut third] = [half; 3].map(submit);
+    let [mut first, mut second, mut third] = [TASKS_WINDOW_BYTES / 2; 3].map(submit);
     for add in [&mut first, &mut second, &mut third] {
         assert!(add.as_mut().poll(&mut context).is_pending());
     }

@@ -239,7 +239,7 @@ pub(super) struct ClientState {
     /// Requests that the committer has.
     unanswered: usize,
     /// Bytes of those that take the client's own share.
-    own_bytes: u64,
+    own_bytes: usize,
     /// Tickets of Lends that may block, oldest first.
     waits: VecDeque<u64>,
     /// Replies that are not written yet, oldest first. Each keeps its number.
@@ -303,7 +303,7 @@ impl ClientState {
     }
 
     /// Bytes of its own share that its requests at the committer take.
-    pub(super) fn own_bytes(&self) -> u64 {
+    pub(super) fn own_bytes(&self) -> usize {
         self.own_bytes
     }
 

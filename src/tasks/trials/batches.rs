@@ -23,8 +23,8 @@ fn lease_many(real: &mut RealQueues, keys: impl Iterator<Item = Box<[u8]>>) {
     let keys: Vec<Box<[u8]>> = keys.collect();
     let value = Value::from(&b"v"[..]);
     for keys in keys.chunks(SUBMIT_MAX) {
-        let add = |key: &Box<[u8]>| Request::Add { key: key.clone(), value: value.clone(), end: QueueEnd::Tail };
-        let adds = keys.iter().map(add).chain(vec![poll(1_000); keys.len()]);
+        let add = |key: &[u8]| Request::Add { key: key.into(), value: value.clone(), end: QueueEnd::Tail };
+        let adds = keys.iter().map(|key| add(key)).chain(vec![poll(1_000); keys.len()]);
         real.commit(adds.collect(), 0).unwrap();
     }
     assert_eq!(counts(real).leased, keys.len() as u64);
@@ -51,12 +51,12 @@ fn leases_that_end_together_leave_requests_a_turn_between_their_batches() {
     assert_eq!(answers[1].1, ReadAnswer::Plain(Outcome::Counted(EXPIRE_BUDGET as u64 + 1)));
     let batches = real.store.batches_after(before);
     assert_eq!(batches.len(), 1, "answered with the first batch: {batches:?}");
-    assert_eq!(counts(&real).leased as usize, count - EXPIRE_BUDGET);
+    assert_eq!(counts(&real).leased, (count - EXPIRE_BUDGET) as u64);
     let later = expire_all(&mut real, 1_000);
     assert_eq!(later.len(), 2);
     let most = batches.iter().chain(&later).map(|batch| batch.records).max().unwrap();
     assert!(most <= EXPIRE_BUDGET + 2 + OTHER_RECORDS, "{most}");
-    assert_eq!(counts(&real).ready as usize, count + 1);
+    assert_eq!(counts(&real).ready, count as u64 + 1);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_lease_that_is_due_and_has_not_expired_is_held_by_nobody() {
     assert_eq!(answers.collect::<Vec<_>>(), [refused.clone(), refused.clone(), refused, counted]);
     assert_eq!(counts(&real).leased, 3);
     expire_all(&mut real, 2_000);
-    assert_eq!(counts(&real).ready as usize, EXPIRE_BUDGET + 3);
+    assert_eq!(counts(&real).ready, EXPIRE_BUDGET as u64 + 3);
 }
 
 /// Leases as many tasks as one batch expires, which stand before the others. The leases end at 10.

@@ -71,7 +71,7 @@ fn a_small_add_waits_for_a_bounded_number_of_bytes_of_others() {
     assert!(is_taken, "its connection does not wait");
     commit_until(&mut rig, &mut small, 1);
     let bytes: u64 = disk.batches_after(before).iter().map(|batch| batch.bytes).sum();
-    assert!(bytes <= TASKS_WINDOW_BYTES + TASKS_BATCH_BYTES, "{bytes} of {}", usize::from(COUNT) * LARGE.len());
+    assert!(bytes <= TASKS_WINDOW_BYTES as u64 + TASKS_BATCH_BYTES, "{bytes} of {}", usize::from(COUNT) * LARGE.len());
     commit_until(&mut rig, &mut large, COUNT.into());
     assert_eq!(rig.counts().0, u64::from(COUNT) + 1);
 }
