@@ -246,8 +246,9 @@ pub const WAITERS_MAX: usize = 100_000;
 pub const INBOX_MAX: usize = 1 << 9;
 /// Requests that a frontend submits to the committer at once.
 pub const SUBMIT_MAX: usize = 256;
-/// Bytes of requests after which a frontend submits its burst.
-pub const SUBMIT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of requests after which a frontend submits its burst: a small part of a batch.
+pub const SUBMIT_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(SUBMIT_BYTES_MAX as u64 * 4 <= TASKS_BATCH_BYTES);
 /// Bytes of requests that may wait for the committer, approximately. Above it, a frontend submits no more until some
 /// are answered.
 pub const INBOX_BYTES_MAX: u64 = 256 << 20;
@@ -277,8 +278,24 @@ pub const SLOW_DISK_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 /// wait for a burst.
 pub const TASKS_PER_BATCH: usize = 1 << 12;
 const _: () = assert!(TASKS_PER_BATCH / 2 >= SUBMIT_MAX);
-/// Leases that one batch expires.
+/// Bytes of a batch after which it takes no more requests and expires no more leases: a few milliseconds of writing. One
+/// request may be larger.
+pub const TASKS_BATCH_BYTES: u64 = 4 << 20;
+/// Leases that one batch expires. Requests have their turn between two such batches.
 pub const EXPIRE_BUDGET: usize = 1 << 13;
+/// Leases that a frontend gives back at once after their connections closed: half of the requests of a batch.
+pub const UNDO_MAX: usize = TASKS_PER_BATCH / 4;
+
+/// Bytes of requests that the clients of a frontend have at the committer together, beside [`TASKS_OWN_BYTES`] for each of
+/// them. One batch is written while the next one gathers. A larger request is there alone.
+pub const TASKS_WINDOW_BYTES: usize = 8 << 20;
+const _: () = assert!(TASKS_WINDOW_BYTES as u64 == 2 * TASKS_BATCH_BYTES);
+/// Bytes of requests that each client may have at the committer whatever others have there.
+pub const TASKS_OWN_BYTES: usize = 64 << 10;
+/// The least for which a request counts: as many requests as a batch may have are as much as its bytes.
+pub const TASK_BYTES_MIN: usize = 1 << 10;
+const _: () = assert!((TASK_BYTES_MIN * TASKS_PER_BATCH) as u64 == TASKS_BATCH_BYTES);
+const _: () = assert!(TASK_BYTES_MIN < TASKS_OWN_BYTES && TASKS_OWN_BYTES < TASKS_WINDOW_BYTES);
 
 /// Tokens that are reserved at once: one more sync for half a million leases. The server never uses the rest of a
 /// reservation after it ends. There are enough for 17 million million starts.

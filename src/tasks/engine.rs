@@ -8,8 +8,9 @@
 //! store *before* the batch ([`Payload::Stored`]). Both are the value at that point of the order.
 //!
 //! This module uses no store, no threads and no clock; see `committer.rs`. `room.rs` refuses what the store has no room
-//! for, `loss.rs` notes what the store has lost.
+//! for, `loss.rs` notes what the store has lost, and `expiry.rs` expires leases.
 
+mod expiry;
 mod loss;
 mod room;
 
@@ -28,9 +29,9 @@ use super::record::{
 };
 use super::submission::Submission;
 use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
-use crate::limits::{EXPIRE_BUDGET, WAITERS_MAX};
+use crate::limits::WAITERS_MAX;
 use crate::store::{Space, WriteBatch};
-use crate::wheel::{Progress, Wheel};
+use crate::wheel::Wheel;
 
 /// Why a queue exists at an index: a queue is removed only when its last batch is stored.
 const TAKEN: &str = "a queue stays while a request or a lease refers to it";
@@ -45,6 +46,8 @@ pub(super) struct Engine {
     /// Tokens that may be granted: their reservation is stored.
     tokens: Range<u64>,
     now: u64,
+    /// Leases with a deadline up to this one are due, and some have not expired yet. 0: all have.
+    due_until: u64,
     due: Vec<LeaseTimer>,
     /// Indices of the queues that may have changed since the last [`Engine::drain`].
     marked: Vec<usize>,
@@ -97,6 +100,7 @@ impl Engine {
             wheel: Wheel::new(now),
             tokens: tokens..tokens,
             now,
+            due_until: 0,
             due: Vec::new(),
             marked: Vec::new(),
             drained: Vec::new(),
@@ -172,41 +176,6 @@ impl Engine {
     }
 
     // ---------------------------------------------------------------------------------------------------------- steps
-
-    /// Sets the time and expires the leases whose deadline has passed. Each pass is sorted by deadline, and one call
-    /// expires at most [`EXPIRE_BUDGET`] leases. [`Progress::More`]: more leases are due, and the caller must not
-    /// apply a request before they have expired. That includes a lease of zero length that is granted in this call.
-    pub(super) fn expire(&mut self, now: u64) -> Progress {
-        self.now = self.now.max(now);
-        let mut left = EXPIRE_BUDGET;
-        while left > 0 && self.wheel.next_wake().is_some_and(|wake| wake <= self.now) {
-            left -= self.expire_some(left).clamp(1, left);
-        }
-        let done = self.wheel.next_wake().is_none_or(|wake| wake > self.now);
-        if done { Progress::Done } else { Progress::More }
-    }
-
-    /// Expires at most `budget` leases and returns their number.
-    fn expire_some(&mut self, budget: usize) -> usize {
-        let mut due = std::mem::take(&mut self.due);
-        let _again = self.wheel.advance(self.now, budget, |_, _, lease| due.push(lease));
-        let count = due.len();
-        self.end_pauses(&mut due);
-        due.sort_by_cached_key(|lease| self.entry(lease.queue as usize).queue.lease_of(lease.task_index));
-        for LeaseTimer { queue, task_index } in due.drain(..) {
-            let queue_index = queue as usize;
-            self.mark(queue_index);
-            self.entry_mut(queue_index).queue.expire(task_index);
-            self.grant(queue_index);
-        }
-        self.due = due;
-        count
-    }
-
-    /// When the next lease may expire, in milliseconds of the leases' clock.
-    pub(super) fn next_wake(&self) -> Option<u64> {
-        self.wheel.next_wake()
-    }
 
     /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
     /// If a queue of a family does not exist, a request that adds a task creates it, and any other request is answered
@@ -380,9 +349,9 @@ impl Engine {
 
     /// Marks a queue as possibly changed, and tells it the time.
     fn mark(&mut self, queue_index: usize) {
-        let now = self.now;
+        let (now, due) = (self.now, self.due_until);
         let entry = self.entry_mut(queue_index);
-        entry.queue.tell(now);
+        entry.queue.tell(now, due);
         if !std::mem::replace(&mut entry.marked, true) {
             self.marked.push(queue_index);
         }

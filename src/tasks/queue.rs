@@ -12,6 +12,7 @@
 //! An undone lease puts the task back in its old position. `order.rs` defines its position after the other two ways.
 //! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
 
+mod changes;
 mod keys;
 mod loss;
 mod table;
@@ -91,6 +92,8 @@ pub(super) struct TaskQueue {
     entries: ChunkedMap<u64, TaskIndex>,
     /// Milliseconds of the leases' clock. Written by [`TaskQueue::tell`].
     now: u64,
+    /// Leases with a deadline up to this one are held by nobody, although some have not expired yet. 0: all have.
+    due: u64,
     counts: TaskCounts,
     /// Tasks whose records must be stored.
     touched: Vec<TaskIndex>,
@@ -98,6 +101,8 @@ pub(super) struct TaskQueue {
     gone: Vec<u64>,
     /// Values that the next batch stores, by the number of their task.
     fresh: HashMap<u64, Value, RandomState>,
+    /// The bytes of all these changes, approximately. Grows with each change until the next [`TaskQueue::drain`].
+    changed_bytes: u64,
 }
 
 impl TaskQueue {
@@ -114,10 +119,12 @@ impl TaskQueue {
             ready: ChunkedMap::default(),
             entries: ChunkedMap::default(),
             now: 0,
+            due: 0,
             counts: TaskCounts::default(),
             touched: Vec::new(),
             gone: Vec::new(),
             fresh: HashMap::default(),
+            changed_bytes: 0,
         }
     }
 
@@ -183,9 +190,9 @@ impl TaskQueue {
         }
     }
 
-    /// Sets the time, in milliseconds of the leases' clock.
-    pub(super) fn tell(&mut self, now: u64) {
-        self.now = now;
+    /// Sets the time, and up to which deadline leases are due, in milliseconds of the leases' clock.
+    pub(super) fn tell(&mut self, now: u64, due: u64) {
+        (self.now, self.due) = (now, due);
     }
 
     // ---------------------------------------------------------------------------------------------------------- verbs
@@ -279,13 +286,15 @@ impl TaskQueue {
         self.keys.remove(self.keys.hash(key), task_index);
         let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
         self.fresh.remove(&task.number);
-        self.gone.push(task.number);
+        self.has_gone(task.number);
         true
     }
 
-    /// Removes the task with this key if it is leased, by any holder, or its value is lost. False: neither.
+    /// Removes the task with this key if it is leased, by any holder, or its value is lost. False: neither, or the lease
+    /// is due.
     pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let may_go = |task_index| self.lease_of(task_index).is_some() || self.task(task_index).is_lost;
+        let is_held = |(deadline, _)| self.is_running(deadline);
+        let may_go = |task_index| self.lease_of(task_index).is_some_and(is_held) || self.task(task_index).is_lost;
         self.find(key).is_some_and(may_go) && self.remove(key, wheel)
     }
 
@@ -346,25 +355,6 @@ impl TaskQueue {
         self.touch(task_index);
     }
 
-    // -------------------------------------------------------------------------------------------------------- storing
-
-    /// Hands over all changes to store, each task and value once, in its present state.
-    pub(super) fn drain(&mut self, mut each: impl FnMut(Effect<'_>)) {
-        for number in self.gone.drain(..) {
-            each(Effect::Gone(number));
-        }
-        for task_index in self.touched.drain(..) {
-            // The index of a removed task may be empty, or reused for a task that was already handed over.
-            if let Some(task) = self.tasks.get_mut(task_index).filter(|task| task.touched) {
-                task.touched = false;
-                each(Effect::Task(task.number, task.record()));
-            }
-        }
-        for (number, value) in self.fresh.drain() {
-            each(Effect::Value(number, value));
-        }
-    }
-
     // --------------------------------------------------------------------------------------------------------- pieces
 
     fn grow(&mut self) -> u64 {
@@ -401,7 +391,7 @@ impl TaskQueue {
         let (touched, is_lost, unread) = (false, false, 0);
         let task = Task { number, key, position, boost: 0, since, state, touched, is_lost, unread };
         let task_index = self.put(hash, task);
-        self.fresh.insert(number, value);
+        self.store_value(number, value);
         self.touch(task_index);
         Some((number, task_index, position))
     }
@@ -452,11 +442,16 @@ impl TaskQueue {
         self.task_mut(task_index).state = TaskState::Leased(Lease { token, deadline, timer });
     }
 
+    /// Whether a lease with this deadline is held: a lease that is due is held no more, although it has not expired yet.
+    fn is_running(&self, deadline: u64) -> bool {
+        self.due < deadline
+    }
+
     /// Takes a task out of its lease. The caller sets its new state. `None`: this lease is not held.
     fn release(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> Option<TaskIndex> {
         let task_index = self.find(key)?;
         match self.task(task_index).state {
-            TaskState::Leased(lease) if lease.token == token => {
+            TaskState::Leased(lease) if lease.token == token && self.is_running(lease.deadline) => {
                 let _due = wheel.cancel(lease.timer);
                 self.counts.leased -= 1;
                 Some(task_index)
@@ -481,12 +476,6 @@ impl TaskQueue {
                 self.counts.unread -= 1;
             }
             TaskState::Dropped => self.counts.dropped -= 1,
-        }
-    }
-
-    fn touch(&mut self, task_index: TaskIndex) {
-        if !std::mem::replace(&mut self.task_mut(task_index).touched, true) {
-            self.touched.push(task_index);
         }
     }
 }

@@ -16,13 +16,12 @@ use super::slow_disk::SlowDiskBackoff;
 use super::submission::{InboxMessage, Submission};
 use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
 use crate::clock::{ClockReading, Now};
-use crate::limits::{INBOX_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
+use crate::limits::{TASKS_BATCH_BYTES, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::log::WarningPace;
 use crate::store::{
     AddsRefused, Error, IDS_MARK, IdleWork, NUMBERS_MARK, Space, Store, StoreBackup, StoreSnapshot, TOKENS_MARK,
     TaskKey, WriteBatch,
 };
-use crate::wheel::Progress;
 
 /// How long no batch was stored before the store does its idle work, in milliseconds: longer than the pause of a client
 /// that asks, gets its answer and asks again.
@@ -154,7 +153,7 @@ impl CommitterState {
     }
 
     /// Begins a batch: sets tasks aside whose values are lost, and looks whether the store takes adds. Then it expires
-    /// the leases whose deadline has passed. A large number is stored in several batches.
+    /// leases whose deadline has passed. Of a large number each batch expires a portion, and takes requests behind it.
     pub(super) fn begin(&mut self, now: u64) -> Result<(), Error> {
         self.set_aside()?;
         let room = self.store.adds_room();
@@ -164,7 +163,9 @@ impl CommitterState {
         {
             tracing::warn!("tasks, jobs and events are not added at present: {why}");
         }
-        self.expire(now)
+        // If more leases are due, the next batch follows at once: `wake` returns a time that has passed.
+        let _more = self.engine.expire(now);
+        Ok(())
     }
 
     /// Sets the tasks aside whose records were found lost.
@@ -192,14 +193,7 @@ impl CommitterState {
         Ok(())
     }
 
-    fn expire(&mut self, now: u64) -> Result<(), Error> {
-        while self.engine.expire(now) == Progress::More {
-            self.commit(now, None)?;
-        }
-        Ok(())
-    }
-
-    /// Applies the messages, up to the size of one batch.
+    /// Applies the messages, up to the size of one batch: it ends with the message that exceeds a bound.
     pub(super) fn apply(
         &mut self,
         first: Option<InboxMessage>,
@@ -219,7 +213,7 @@ impl CommitterState {
                     requests.into_iter().for_each(|submission| engine.apply(submission, store));
                 }
             }
-            if count >= TASKS_PER_BATCH / 2 || taken.bytes > INBOX_BYTES_MAX / 4 {
+            if count >= TASKS_PER_BATCH / 2 || taken.bytes.max(self.engine.batch_bytes()) >= TASKS_BATCH_BYTES {
                 break;
             }
             message = next();

@@ -8,18 +8,25 @@
 //! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
 //! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same.
 //!
+//! Large requests have at most [`TASKS_WINDOW_BYTES`] at the committer together. Further ones wait, first come, first served,
+//! and small ones come in between.
+//!
 //! This module does not know the meaning of requests and answers.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::clock::Clock;
-use crate::limits::{JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX};
+use crate::limits::{
+    JOB_DATA_BYTES_MAX, JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES,
+};
 use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal};
 use crate::store;
 use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Tasks, Ticket};
+
+const _: () = assert!(2 * JOB_DATA_BYTES_MAX <= TASKS_WINDOW_BYTES);
 
 /// The requests that wait for an answer, and the burst to submit next.
 pub(super) struct JobResponder {
@@ -30,6 +37,8 @@ pub(super) struct JobResponder {
     /// The requests to submit next. `burst_bytes` is the sum of their bytes.
     burst: RefCell<Vec<Submission>>,
     burst_bytes: Cell<usize>,
+    /// Bytes of large requests that may still be submitted.
+    window: Semaphore,
     clock: Clock,
     /// Notified when a burst begins.
     bell: Notify,
@@ -38,7 +47,8 @@ pub(super) struct JobResponder {
 impl JobResponder {
     pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal, clock: Clock) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        Self { tasks, sink, room, waiting, burst, burst_bytes, clock, bell: Notify::new() }
+        let window = Semaphore::new(TASKS_WINDOW_BYTES);
+        Self { tasks, sink, room, waiting, burst, burst_bytes, window, clock, bell: Notify::new() }
     }
 
     /// The handle to the tasks.
@@ -46,9 +56,10 @@ impl JobResponder {
         &self.tasks
     }
 
-    /// Submits a request that came as `bytes` bytes, and waits for its answer. None: the lease was withdrawn, or the
-    /// committer has failed and the process is about to end.
+    /// Submits a request that came as `bytes` bytes, and waits for its answer. A large one first waits for its place in
+    /// the window. None: the lease was withdrawn, or the committer has failed and the process is about to end.
     pub(super) async fn submit(&self, queue: QueueName, request: Request, bytes: usize) -> Option<Answer> {
+        let _place = self.place(bytes).await;
         let (number, answer) = self.waiting.borrow_mut().add();
         self.put(number, queue, request);
         self.burst_bytes.set(self.burst_bytes.get() + bytes);
@@ -56,6 +67,16 @@ impl JobResponder {
             self.submit_burst();
         }
         answer.await.ok()
+    }
+
+    /// Waits for a place in the window, if the request needs one.
+    async fn place(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        if bytes <= TASKS_OWN_BYTES {
+            return None;
+        }
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        self.window.acquire_many(permits).await.ok()
     }
 
     /// Takes back a lease whose reply was not sent.

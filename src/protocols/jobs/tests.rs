@@ -25,11 +25,11 @@ use super::stream::JobStream;
 use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
-use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN};
+use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, TASKS_WINDOW_BYTES};
 use crate::protocols::tcp::{ClientStream, RoomSignal};
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
-use crate::tasks::{self, Committer, Delivery, Family, LeaseOrder, Policy, ReplySink, Request, Tasks};
+use crate::tasks::{self, Committer, Delivery, Family, LeaseOrder, Outcome, Policy, ReplySink, Request, Tasks};
 
 fn open() -> (Tasks, Committer, Family) {
     let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
@@ -96,6 +96,39 @@ fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
     assert!(matches!(get.poll(&mut context), Poll::Ready(None)), "it hears nothing");
     assert!(add.poll(&mut context).is_pending());
     assert_eq!(responder.burst_len(), 2, "the job, and the one that goes back");
+}
+
+/// Beside jobs of a megabyte others waited for all of them.
+#[test]
+fn large_jobs_are_submitted_in_portions_and_small_ones_come_in_between() {
+    let (tasks, mut committer, family) = open();
+    let metrics = Arc::clone(tasks.metrics());
+    let responder = JobResponder::new(tasks, 0, RoomSignal::default(), Clock::start());
+    let mut context = Context::from_waker(Waker::noop());
+    let submit = |bytes| {
+        let push = Request::Push { value: Value::from(&b"d"[..]) };
+        Box::pin(responder.submit(family.queue(b"q"), push, bytes))
+    };
+    let mut stored = || {
+        committer.batch(Clock::start().reading()).unwrap();
+        metrics.families().pop().unwrap().counts().ready
+    };
+    let [mut first, mut second, mut third] = [TASKS_WINDOW_BYTES / 2; 3].map(submit);
+    for add in [&mut first, &mut second, &mut third] {
+        assert!(add.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(stored(), 2);
+    let mut small = submit(1_000);
+    assert!(small.as_mut().poll(&mut context).is_pending());
+    responder.submit_burst();
+    assert_eq!(stored(), 3);
+    assert!(third.as_mut().poll(&mut context).is_pending());
+    assert_eq!(stored(), 3, "no large one is answered");
+    responder.hear(Delivery { answers: vec![(0, Outcome::Added(1))], before: None });
+    assert!(first.as_mut().poll(&mut context).is_ready());
+    drop(first);
+    assert!(third.as_mut().poll(&mut context).is_pending());
+    assert_eq!(stored(), 4);
 }
 
 /// Takes no answers: the thread of the test commits by itself.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use super::handle::{reply, unreadable};
 use super::metrics::verb_number;
 use super::read_pace::ReadPace;
+use super::window::Share;
 use super::wire::{Counters, Fault, Reply, Verb};
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
@@ -237,6 +238,8 @@ pub(super) fn lease_in(outcome: Outcome) -> Option<RepliedLease> {
 pub(super) struct ClientState {
     /// Requests that the committer has.
     unanswered: usize,
+    /// Bytes of those that take the client's own share.
+    own_bytes: usize,
     /// Tickets of Lends that may block, oldest first.
     waits: VecDeque<u64>,
     /// Replies that are not written yet, oldest first. Each keeps its number.
@@ -293,9 +296,20 @@ pub(super) struct Abandoned {
 }
 
 impl ClientState {
-    /// Notes a request whose answer comes with [`ClientState::add`].
-    pub(super) fn has_asked(&mut self) {
+    /// Notes a request whose answer comes with [`ClientState::add`], and the share that it takes until then.
+    pub(super) fn has_asked(&mut self, share: Share) {
         self.unanswered += 1;
+        self.own_bytes += share.own_bytes();
+    }
+
+    /// Bytes of its own share that its requests at the committer take.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
+    /// A request with this share is answered.
+    pub(super) fn gives_back(&mut self, share: Share) {
+        self.own_bytes -= share.own_bytes();
     }
 
     /// Notes a Lend that may block.

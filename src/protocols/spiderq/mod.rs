@@ -32,4 +32,5 @@ mod read_pace;
 mod responder;
 pub mod serve;
 mod waiting_places;
+mod window;
 pub mod wire;

@@ -5,6 +5,8 @@
 //!
 //! This module does not know sockets, or the meaning of requests, see `handle`.
 
+use std::collections::VecDeque;
+
 use slab::Slab;
 
 use super::client_state::{Abandoned, ClientState, LeaseTerms, PendingReply, RepliedLease, RequestTimes};
@@ -12,11 +14,12 @@ use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
 use super::permission::may;
 use super::waiting_places::WaitingPlaces;
+use super::window::{Share, SubmitWindow};
 use super::wire::{Counters, Fault, Field, Request, Verb, tag};
 use crate::clock::{Clock, Now};
 use crate::limits::{
     ENVELOPE_BYTES_MAX, INBOX_BYTES_MAX, REQUEST_OVERHEAD_BYTES, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
-    TRY_COMMIT_MAX,
+    TRY_COMMIT_MAX, UNDO_MAX,
 };
 use crate::protocols::native::ConnectionId;
 use crate::security::Identity;
@@ -38,6 +41,8 @@ pub(super) enum PendingRequest {
         verb: Result<Verb, Fault>,
         /// Whether the request is a Lend that may block.
         waits: bool,
+        /// What it takes of the committer's time.
+        share: Share,
         /// The lease that a Lend asks for.
         terms: LeaseTerms,
         /// Whether it was answered before, with a task that could not be read.
@@ -109,6 +114,19 @@ pub(super) struct Taking {
     pub(super) arrived: Now,
     /// Its client is gone. What only reads is not carried out.
     pub(super) is_unread: bool,
+    /// Its connection has waited for the window.
+    pub(super) is_next: bool,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It is taken.
+    Yes,
+    /// Not yet: its connection waits for the window.
+    Later,
+    /// The message or its envelope is above the limits, so it cannot be answered.
+    TooLarge,
 }
 
 /// All requests that are not answered yet, and the burst of requests to submit next.
@@ -122,6 +140,12 @@ pub(super) struct TaskResponder {
     pending_bytes: u64,
     /// The places of the Lends in `pending` that may block.
     places: WaitingPlaces,
+    /// The requests in `pending` that take a share.
+    window: SubmitWindow,
+    /// Leases that go back when some of those that are on their way are back.
+    abandoned: VecDeque<RepliedLease>,
+    /// The requests in `pending` that take back what a client has left.
+    undos: usize,
     burst: Vec<Submission>,
     room: RoomWait,
     /// Bytes of the requests in `burst`.
@@ -139,6 +163,9 @@ impl TaskResponder {
             pending: Slab::new(),
             pending_bytes: 0,
             places: WaitingPlaces::default(),
+            window: SubmitWindow::default(),
+            abandoned: VecDeque::new(),
+            undos: 0,
             burst,
             room: RoomWait::default(),
             burst_bytes: 0,
@@ -161,6 +188,11 @@ impl TaskResponder {
         self.pending.is_empty()
     }
 
+    /// The connections that wait until the committer has fewer bytes.
+    pub(super) fn window(&mut self) -> &mut SubmitWindow {
+        &mut self.window
+    }
+
     /// Whether the frontend may take further requests. If not, an answer or the committer wakes the frontend when it
     /// may.
     pub(super) fn has_room(&mut self) -> bool {
@@ -174,28 +206,36 @@ impl TaskResponder {
         self.tasks.count_if_overslept(&self.room);
     }
 
-    /// Takes a message of a client. False: the message or its envelope is above the limits, so it cannot be answered.
+    /// Takes a message of a client.
     pub(super) fn take(
         &mut self,
         (peer, client): (ConnectionId, &mut ClientState),
         message: &Message<'_>,
-        Taking { arrived, is_unread }: Taking,
-    ) -> bool {
+        Taking { arrived, is_unread, is_next }: Taking,
+    ) -> Taken {
         let mut frames = message.frames();
-        let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return false };
+        let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return Taken::TooLarge };
         let mut envelope = Vec::new();
         frames.for_each(|frame| encode_frame(&mut envelope, frame, true));
         if envelope.len() > ENVELOPE_BYTES_MAX {
-            return false;
+            return Taken::TooLarge;
         }
+        let Some(mut share) = self.window.take(frame.len(), client.own_bytes(), is_next) else {
+            self.window.wait(peer, frame.len());
+            return Taken::Later;
+        };
         let decoded = self.policy.decode(frame, client.user());
         if is_unread && decoded.as_ref().ok().is_none_or(|request| request.verb().only_reads()) {
-            return true;
+            self.window.give_back(share);
+            return Taken::Yes;
         }
         let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
         let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
         self.pending_bytes += taken_by(&envelope);
         let waits = self.may_wait(client, &mut request);
+        if waits {
+            self.window.give_back(std::mem::replace(&mut share, Share::Nothing));
+        }
         let terms = match request {
             tasks::Request::Lease { timeout, wait } => LeaseTerms { timeout, wait },
             _ => LeaseTerms::default(),
@@ -204,12 +244,14 @@ impl TaskResponder {
         let verb = decoded.map(|request| request.verb());
         let (envelope, request_bytes) = (envelope.into(), frame.len());
         let again = false;
-        let pending = PendingRequest::Answer { peer, envelope, verb, waits, terms, again, arrived, request_bytes };
+        let pending =
+            PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
+        client.has_asked(share);
         self.ask(client, pending, (request, waits));
         if self.burst.len() >= SUBMIT_MAX || self.burst_bytes >= SUBMIT_BYTES_MAX {
             self.submit();
         }
-        true
+        Taken::Yes
     }
 
     /// Asks for another task in place of one whose value could not be read.
@@ -228,16 +270,17 @@ impl TaskResponder {
         let Some((token, key)) = outcome.lease().map(|(token, key)| (token, key.into())) else { return };
         let RequestTimes { arrived, request_bytes, waits, .. } = times;
         self.pending_bytes += taken_by(&envelope);
+        let (share, again) = (Share::Nothing, true);
         let pending =
-            PendingRequest::Answer { peer, envelope, verb, waits, terms, again: true, arrived, request_bytes };
+            PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
         let LeaseTerms { timeout, wait } = terms;
+        client.has_asked(share);
         self.ask(client, pending, (tasks::Request::LeaseNext { token, key, timeout, wait }, waits));
     }
 
     /// Puts a request of a client into the burst. A Lend that may block takes a place.
     fn ask(&mut self, client: &mut ClientState, pending: PendingRequest, (request, waits): (tasks::Request, bool)) {
         let ticket = self.put(pending, request);
-        client.has_asked();
         if waits {
             client.waits_for(ticket);
             self.places.take();
@@ -299,31 +342,42 @@ impl TaskResponder {
     /// Removes the request of an answered ticket from the pending ones, and returns it.
     pub(super) fn answered(&mut self, ticket: u64) -> PendingRequest {
         let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is an index of the slab"));
-        if let PendingRequest::Answer { envelope, waits, .. } = &pending {
-            self.pending_bytes -= taken_by(envelope);
-            if *waits {
-                self.places.give_back();
+        match &pending {
+            PendingRequest::Answer { envelope, waits, share, .. } => {
+                self.pending_bytes -= taken_by(envelope);
+                self.window.give_back(*share);
+                if *waits {
+                    self.places.give_back();
+                }
             }
+            PendingRequest::Undo => self.undos -= 1,
+            PendingRequest::Another { .. } => {}
         }
         pending
     }
 
-    /// Takes back the blocked Lends and the leases of clients that have left.
+    /// Takes back the blocked Lends and the leases of clients that have left, at most [`UNDO_MAX`] leases at once. The
+    /// frontend calls it after each answer.
     pub(super) fn settle(&mut self, abandoned: Abandoned) {
         if !abandoned.waits.is_empty() {
+            self.undos += 1;
             self.put(PendingRequest::Undo, tasks::Request::Withdraw { tickets: abandoned.waits });
         }
-        for lease in abandoned.leases {
-            self.take_back(lease);
+        self.abandoned.extend(abandoned.leases);
+        while self.undos < UNDO_MAX
+            && let Some(RepliedLease { token, key }) = self.abandoned.pop_front()
+        {
+            self.undos += 1;
+            self.put(PendingRequest::Undo, tasks::Request::Undo { token, key });
             if self.burst.len() >= SUBMIT_MAX {
                 self.submit();
             }
         }
     }
 
-    /// Takes back a lease whose reply was not sent.
-    pub(super) fn take_back(&mut self, RepliedLease { token, key }: RepliedLease) {
-        self.put(PendingRequest::Undo, tasks::Request::Undo { token, key });
+    /// Takes back a lease whose reply was not sent, with the next [`TaskResponder::settle`].
+    pub(super) fn take_back(&mut self, lease: RepliedLease) {
+        self.abandoned.push_back(lease);
     }
 }
 

@@ -8,7 +8,8 @@
 //! While the committer is idle, this thread commits a small burst by itself (`Tasks::try_commit`).
 //!
 //! The thread sleeps on its connections and on a wake signal, which the committer rings. While the committer has no
-//! room, the thread does not receive, and requests wait in their connections.
+//! room, the thread does not receive, and requests wait in their connections. Requests of one client wait there, too,
+//! when the committer has many bytes of it or of others (`window`).
 //!
 //! This module does not know the bytes (`wire`), the meaning of requests (`handle`, `tasks`), or the state of one
 //! client (`client_state`).
@@ -26,18 +27,20 @@ use super::client_state::{Abandoned, ClientState, ReplyDeadline};
 pub use super::config::{SpiderqConfig, Version};
 use super::metrics;
 use super::pending_replies::PendingReplies;
-use super::responder::{ReplyPolicy, Taking, TaskResponder};
+use super::responder::{ReplyPolicy, Taken, Taking, TaskResponder};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX, TASK_FRAME_BYTES_MAX};
 use crate::log::WarningPace;
-use crate::protocols::native::{Admission, BoundListener, BufferBudget, ConnectionId, Connections, TurnOutcome};
+use crate::protocols::native::{
+    Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TurnOutcome,
+};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store::{self, Value};
 use crate::tasks::{Committer, Delivery, QueueName, Tasks};
-use crate::zmtp::MessageBounds;
+use crate::zmtp::{MessageBounds, Messages};
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
 /// committer has room without having rung.
@@ -197,11 +200,13 @@ impl SpiderqFrontend {
         // The requests that have arrived until now are taken.
         let clock = self.clock;
         self.connections.wait(Some(Duration::ZERO), || clock.now());
+        // That wait has silenced the bell.
+        self.answer()?;
         let limit = TimeLimit::begin(clock.now(), LINGER);
         self.take(Some(limit));
         self.responder.submit();
         self.connections.stop_receiving();
-        while self.connections.has_backlog() && !limit.is_over(clock.now()) {
+        while (self.connections.has_backlog() || self.responder.window().has_waiting()) && !limit.is_over(clock.now()) {
             self.rest(Some(limit));
             self.answer_and_settle()?;
             self.take(Some(limit));
@@ -246,7 +251,11 @@ impl SpiderqFrontend {
         if self.responder.has_room() {
             let idle = self.responder.is_empty() && self.late.is_empty() && limit.is_none();
             let (clock, patience) = (self.clock, self.patience(limit));
-            self.connections.wait((!idle).then_some(patience), || clock.now());
+            let timeout = match self.responder.window().has_next() {
+                true => Some(Duration::ZERO),
+                false => (!idle).then_some(patience),
+            };
+            self.connections.wait(timeout, || clock.now());
         } else {
             self.wait_for_answers(limit);
             if self.responder.has_room() {
@@ -275,32 +284,59 @@ impl SpiderqFrontend {
 
     /// Takes the requests that clients have sent, until none is left, there is no room, or `limit` is over.
     fn take(&mut self, limit: Option<TimeLimit>) {
-        let Self { connections, responder, refused_ever, refusals_told, clock, .. } = self;
-        while responder.has_room() && !limit.is_some_and(|limit| limit.is_over(clock.now())) {
+        let clock = self.clock;
+        while self.responder.has_room() && !limit.is_some_and(|limit| limit.is_over(clock.now())) {
             let mut refused = None;
-            let turn = connections.receive(SUBMIT_MAX, |peer, client, outbox, messages, bytes| {
-                let arrived = outbox.arrived(clock.now());
-                let taking = Taking { arrived, is_unread: outbox.is_unread() };
-                let all_taken =
-                    messages.iter(bytes).all(|message| responder.take((peer, &mut *client), &message, taking));
-                refused = (!all_taken).then_some(peer);
-                TurnOutcome::All
-            });
-            if turn.is_none() {
+            if self.take_turn(&mut refused).is_none() {
                 break;
             }
             if let Some(peer) = refused {
-                connections.disconnect(peer);
-                *refused_ever += 1;
-                if refusals_told.is_time(connections.now()) {
-                    tracing::warn!(
-                        "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames, or {ENVELOPE_BYTES_MAX} bytes: its connection is closed; \
-                         {refused_ever} by now"
-                    );
-                }
+                self.refuse(peer);
             }
         }
         self.settle();
+    }
+
+    /// Runs one turn: of a connection that has waited for the window, or else of one that has sent requests. Sets
+    /// `refused` if one of its messages is too large. `None`: no connection has a turn.
+    fn take_turn(&mut self, refused: &mut Option<ConnectionId>) -> Option<()> {
+        let Self { connections, responder, clock, .. } = self;
+        let next = responder.window().next();
+        let turn = |peer, client: &mut ClientState, outbox: &mut ReplyBuffer, messages: &Messages, bytes: &[u8]| {
+            let (arrived, is_unread) = (outbox.arrived(clock.now()), outbox.is_unread());
+            let taking = Taking { arrived, is_unread, is_next: next.is_some() };
+            for (taken, message) in messages.iter(bytes).enumerate() {
+                match responder.take((peer, &mut *client), &message, taking) {
+                    Taken::Yes => {}
+                    Taken::Later => return TurnOutcome::Parked(taken),
+                    Taken::TooLarge => {
+                        *refused = Some(peer);
+                        break;
+                    }
+                }
+            }
+            TurnOutcome::All
+        };
+        match next {
+            Some(peer) => {
+                connections.resume(peer, turn);
+                Some(())
+            }
+            None => connections.receive(SUBMIT_MAX, turn),
+        }
+    }
+
+    /// Disconnects a client that has sent a message above the limits.
+    fn refuse(&mut self, peer: ConnectionId) {
+        self.connections.disconnect(peer);
+        self.refused_ever += 1;
+        if self.refusals_told.is_time(self.connections.now()) {
+            let refused_ever = self.refused_ever;
+            tracing::warn!(
+                "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames, or {ENVELOPE_BYTES_MAX} bytes: its connection is closed; \
+                 {refused_ever} by now"
+            );
+        }
     }
 
     /// Takes back the blocked Lends and the leases of clients that have left.

@@ -26,7 +26,8 @@ struct Content {
     synced_marks: Marks,
     /// The number of commits and syncs that succeed before one fails. `None`: all succeed.
     until_failure: Option<usize>,
-    commits: usize,
+    /// The size of each batch.
+    batches: Vec<BatchSize>,
     syncs: usize,
     /// Values that have changed.
     rotten: BTreeSet<TaskKey>,
@@ -45,6 +46,26 @@ struct Content {
     prepared_max: Option<u64>,
     /// How much of the idle work is left, after each batch that many pieces.
     idle: (usize, usize),
+}
+
+/// The size of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BatchSize {
+    pub(crate) records: usize,
+    /// Bytes of the bodies of its records.
+    pub(crate) bytes: u64,
+}
+
+impl BatchSize {
+    fn of(batch: &WriteBatch) -> Self {
+        batch.clone().into_iter().fold(Self::default(), |Self { records, bytes }, record| {
+            let body = match record.body {
+                Body::Bytes(value) => value.len() as u64,
+                Body::Removed | Body::SetAside => 0,
+            };
+            Self { records: records + 1, bytes: bytes + body }
+        })
+    }
 }
 
 /// A handle of a store. A test keeps a clone when the committer has the other.
@@ -144,7 +165,12 @@ impl FakeDisk {
     /// The numbers of commits and of syncs so far.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let content = self.lock();
-        (content.commits, content.syncs)
+        (content.batches.len(), content.syncs)
+    }
+
+    /// The sizes of the batches after the first `count`.
+    pub(crate) fn batches_after(&self, count: usize) -> Vec<BatchSize> {
+        self.lock().batches.get(count..).unwrap_or_default().to_vec()
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
@@ -207,7 +233,7 @@ impl Store for FakeDisk {
     fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error> {
         let mut content = self.lock();
         content.try_once()?;
-        content.commits += 1;
+        content.batches.push(BatchSize::of(&batch));
         for record in batch.clone() {
             if let (Space::Values, Ok(key)) = (record.space, TaskKey::try_from(&*record.key)) {
                 content.rotten.remove(&key);

@@ -29,7 +29,7 @@ impl TaskQueue {
         let task = self.task_mut(task_index);
         task.is_lost = false;
         let number = task.number;
-        self.fresh.insert(number, value);
+        self.store_value(number, value);
     }
 
     /// The value of a task is lost: drops it, now or when its lease ends. Returns its key. `None`: it has a new value.
@@ -102,7 +102,7 @@ impl TaskQueue {
     /// Whether the task with this key is leased under this token.
     pub(in super::super) fn is_held(&self, key: &[u8], token: u64) -> bool {
         let lease = self.find(key).and_then(|task_index| self.lease_of(task_index));
-        lease.is_some_and(|(_, held)| held == token)
+        lease.is_some_and(|(deadline, held)| held == token && self.is_running(deadline))
     }
 
     /// Goes on above this number: those up to it may have been given.

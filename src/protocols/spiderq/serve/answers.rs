@@ -37,9 +37,12 @@ impl SpiderqFrontend {
         let answered = self.clock.now();
         for (ticket, outcome) in answers {
             match self.responder.answered(ticket) {
-                PendingRequest::Answer { peer, envelope, verb, waits, terms, again, arrived, request_bytes } => {
+                PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes } => {
                     if !again {
                         self.count(verb, waits, &outcome);
+                    }
+                    if let Some((client, _)) = self.connections.connection(peer) {
+                        client.gives_back(share);
                     }
                     let times = RequestTimes { arrived, answered, request_bytes, waits };
                     let (before, value) = (before.clone(), ReplyValue::default());

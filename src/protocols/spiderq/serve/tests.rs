@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+mod turns;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +66,10 @@ impl Rig {
         let bytes = bytes_of(requests);
         // The system takes a part of many bytes, until the frontend reads.
         let mut writer = stream.try_clone().unwrap();
-        std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+        std::thread::spawn(move || {
+            // A test may end the connection before all are sent.
+            let _ended = writer.write_all(&bytes);
+        });
         stream
     }
 
@@ -219,19 +224,25 @@ struct Replies {
 impl Replies {
     /// Passes until the client has this many replies. Returns their first bytes, in their order.
     fn take(&mut self, front: &mut SpiderqFrontend, count: usize) -> Vec<Vec<u8>> {
-        self.stream.set_nonblocking(true).unwrap();
-        let mut piece = vec![0; 1 << 20];
         pass_until(front, || {
-            while let Ok(read @ 1..) = self.stream.read(&mut piece) {
-                self.bytes.extend_from_slice(&piece[..read]);
-            }
-            while let Some(end) = frame_end(&self.bytes, self.next) {
-                self.found.push(self.bytes[self.next..end].to_vec());
-                self.next = end;
-            }
+            self.receive();
             self.found.len() >= count
         });
         self.found.drain(..count).collect()
+    }
+
+    /// Receives what has come.
+    fn receive(&mut self) {
+        // The thread that sends may not become one that does not block.
+        self.stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut piece = vec![0; 1 << 20];
+        while let Ok(read @ 1..) = self.stream.read(&mut piece) {
+            self.bytes.extend_from_slice(&piece[..read]);
+        }
+        while let Some(end) = frame_end(&self.bytes, self.next) {
+            self.found.push(self.bytes[self.next..end].to_vec());
+            self.next = end;
+        }
     }
 }
 
