@@ -151,7 +151,7 @@ impl Segment {
 #[derive(Debug)]
 pub(super) struct SpareFile {
     pub(super) name: String,
-    file: Arc<dyn LogFile>,
+    pub(super) file: Arc<dyn LogFile>,
     /// Its length in bytes.
     pub(super) size: u64,
 }

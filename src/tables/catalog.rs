@@ -166,9 +166,17 @@ impl Catalog {
         self.names.numbers()
     }
 
-    /// All tables that have a name, in no order.
-    pub(super) fn tables<'g>(&self, guard: &'g Guard) -> impl Iterator<Item = &'g Table> {
-        self.numbers().into_iter().filter_map(|number| self.registry.get(number, guard))
+    /// All tables that have a name, in the order of their names. Of a name that gets another table meanwhile, the numbers
+    /// may lead to both: the newer one counts.
+    pub(super) fn tables<'g>(&self, guard: &'g Guard) -> Vec<&'g Table> {
+        let numbers = self.numbers();
+        let mut tables: Vec<_> = numbers.into_iter().filter_map(|number| self.registry.get(number, guard)).collect();
+        tables.sort_unstable_by(|a, b| {
+            let names = canonical(a.announced_name()).cmp(canonical(b.announced_name()));
+            names.then(b.generation().cmp(&a.generation()))
+        });
+        tables.dedup_by_key(|table| canonical(table.announced_name()));
+        tables
     }
 
     // ------------------------------------------------------------------------------------------------------- changing

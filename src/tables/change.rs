@@ -380,6 +380,7 @@ impl ChangeWriter {
     #[cfg(test)]
     pub(super) fn lose_wake_up(&mut self) {
         self.registered = Some(0);
+        assert!(self.ring.credits.register(u64::MAX - 1), "so many are never announced");
     }
 
     /// Sleeps until `wanted` credits are there. The wait is counted. The caller holds no guard.

@@ -315,9 +315,7 @@ impl TablesShared {
     }
 
     fn summaries(&self, guard: &Guard) -> Vec<TableSummary> {
-        let mut summaries: Vec<_> = self.catalog.tables(guard).map(Table::summary).collect();
-        summaries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        summaries
+        self.catalog.tables(guard).into_iter().map(Table::summary).collect()
     }
 }
 

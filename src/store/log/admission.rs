@@ -131,9 +131,10 @@ impl Log {
         }
     }
 
-    /// The segments that are to be laid out.
+    /// The segments that are to be laid out. States that fit into a corner of a segment need none of their own.
     pub(in crate::store) fn spares_needed(&self) -> usize {
-        SPARES + index(2 * self.reserved / self.config.segment_bytes)
+        let (states, segment) = (2 * self.reserved, self.config.segment_bytes);
+        if states < segment / 8 { SPARES } else { SPARES + 1 + index(states / segment) }
     }
 
     /// The bytes that the file system has to have free.
@@ -151,7 +152,8 @@ impl Log {
     fn most_bytes(&self) -> u64 {
         let share = self.space.total / 100 * FILE_SYSTEM_PERCENT;
         let most = self.config.max_disk.map_or(share, |most| most.min(share));
-        most.saturating_sub(self.segments.sums() + 2 * self.reserved)
+        let spares = (self.spares_needed() - SPARES) as u64 * self.config.segment_bytes;
+        most.saturating_sub(self.segments.sums() + spares)
     }
 
     /// The most live bytes.

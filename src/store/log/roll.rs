@@ -15,7 +15,8 @@ use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{SECTOR, SegmentHead};
 use crate::store::log::Log;
-use crate::store::segment::{Segment, SpareFile};
+use crate::store::segment::{Segment, SpareFile, is_whole_file, name_of};
+use crate::store::summary::summary_name;
 
 impl Log {
     /// Syncs the newest segment and begins another one that has room for a batch of this length.
@@ -31,13 +32,11 @@ impl Log {
         if self.is_space_short() {
             self.segments.look_for_links();
         }
-        let how = match self.is_space_short() {
-            // A cleaned segment becomes the spare of the next opening.
-            true if self.segments.iter().any(|at| at.is_cleaned && !at.is_read()) => Take::Last,
-            true => Take::KeepOneLaidOut,
-            false => Take::KeepOne,
+        let how = if self.is_space_short() { Take::KeepOneLaidOut } else { Take::KeepOne };
+        let spare = match self.take_spare(length, how) {
+            Err(Error::NoRoom { .. }) if let Some(cleaned) = self.take_cleaned_file(length) => cleaned,
+            spare => spare?,
         };
-        let spare = self.take_spare(length, how)?;
         if is_empty {
             // The first batch does not fit: a larger file takes its place, so each segment has a batch.
             self.segments.pop_newest();
@@ -65,6 +64,26 @@ impl Log {
             true => Error::NoRoom { folder: self.files.folder.path().to_owned() },
             false => self.explain(&error),
         })
+    }
+
+    /// The file of a cleaned segment with room for a batch of this length. With the head of the next segment it gets its
+    /// name: until then it is a file with a wrong name, which an opening knows as cleaned.
+    fn take_cleaned_file(&mut self, length: u64) -> Option<SpareFile> {
+        let size = self.config.segment_bytes;
+        let fits = |at: &UsedSegment| {
+            let is_whole = || at.segment.file().and_then(|file| is_whole_file(&*file, size)).unwrap_or(false);
+            at.is_cleaned && !at.is_read() && self.gaps.has_room_for(at.number()) && is_whole()
+        };
+        let number = self.segments.iter().find(|at| fits(at))?.number();
+        let file = self.used(number)?.segment.file().ok()?;
+        if self.size_for(length) > size {
+            return None;
+        }
+        let taken = self.segments.take_cleaned(|at| at.number() == number).pop()?;
+        self.gaps.add(number, taken.segment.head.first);
+        // Without a summary, opening reads the segment.
+        let _stays = self.files.folder.remove(&summary_name(number));
+        Some(SpareFile { name: name_of(number), file, size })
     }
 
     /// Begins a segment in this file. It and its name are durable when this returns.

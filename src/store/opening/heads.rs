@@ -48,6 +48,10 @@ impl HistoryReader<'_> {
             Ok(()) => SegmentHead::decode(&bytes),
         };
         let head = match decoded {
+            Ok(head) if head.number > number && SegmentHead::gaps(&bytes).contains(number) => {
+                self.gaps.borrow_mut().insert(number, SegmentHead::gaps(&bytes));
+                return Ok(FoundFile::Cleaned);
+            }
             Ok(head) if head.number != number => {
                 return Ok(FoundFile::Damaged(format!("{name} is a copy of {}", name_of(head.number))));
             }

@@ -120,6 +120,8 @@ pub(in crate::store) struct ReadSegment {
 /// A file with the name of a segment.
 pub(in crate::store) enum FoundFile {
     Segment(Arc<Segment>),
+    /// It is cleaned, and has the head of a later one in which it is a gap: it was about to become that segment.
+    Cleaned,
     /// It cannot be read as one. The text says why.
     Damaged(String),
 }
@@ -143,7 +145,7 @@ pub(in crate::store) fn read(
     history.leftovers.extend(cleaned.map(|(number, _)| name_of(number)));
     let segments = all.values().filter_map(|file| match file {
         FoundFile::Segment(segment) => Some(Arc::clone(segment)),
-        FoundFile::Damaged(_) => None,
+        FoundFile::Damaged(_) | FoundFile::Cleaned => None,
     });
     let mut found: Vec<Arc<Segment>> = segments.collect();
     history.store = found.first().map(|segment| segment.head.store);

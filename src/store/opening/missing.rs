@@ -31,7 +31,8 @@ pub(in crate::store) const BEGUN: &str = "begun";
 /// The gaps that the heads of these segments name. A head of another store says nothing.
 pub(in crate::store) fn named_gaps(all: &BTreeMap<u32, FoundFile>, named: &BTreeMap<u32, Gaps>) -> Gaps {
     let mut gaps = Gaps::default();
-    let of_ours = named.iter().filter(|(number, _)| matches!(all.get(number), Some(FoundFile::Segment(_))));
+    let of_ours =
+        named.iter().filter(|(number, _)| matches!(all.get(number), Some(FoundFile::Segment(_) | FoundFile::Cleaned)));
     of_ours.for_each(|(_, named)| gaps.merge(named));
     gaps
 }

@@ -137,6 +137,7 @@ fn a_rest_that_ends_by_its_time_out_with_credits_there_is_a_lost_wake_up() {
         let mut rig = WaitingRig::new();
         rig.line.join(1, UPDATE, false);
         assert_eq!(rig.patience(), Some(RECHECK));
+        assert!(rig.announce());
         rig.session.lose_wake_up();
         rig.line.begin(&mut rig.session, NOW.after(rested));
         assert_eq!((rig.line.next(), rig.tables.metrics().lost_wakeups), (Some(1), lost));
