@@ -137,6 +137,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let (again, next) = laid_out(&**folder, &mut history.leftovers, gaps, segment_bytes);
     make_room(&**folder, oldest..beginning.segment, &mut history.leftovers).map_err(explain)?;
     let mut chores = Chores::new(Arc::clone(folder), segment_bytes, chores, next).map_err(explain)?;
+    chores.take_begun(&history.begun);
     again.into_iter().for_each(|name| chores.give(Chore::LayOutAgain { name }));
     if planted(Fault::BegunNotedEarly) {
         note_begun(&**folder).map_err(explain)?;

@@ -37,10 +37,11 @@ impl Log {
         chosen.map(|used| CleanedUpTo { segment: used.number(), offset: SECTOR, record: 0 })
     }
 
-    /// Whether no segment before this one stays when those that are finished are retired.
+    /// Whether no segment before this one stays when those that are finished are retired, with one batch. One that is
+    /// cleaned and waits for a head may stay for longer than a later one.
     pub(in crate::store) fn is_oldest(&self, number: u32, finished: &[u32]) -> bool {
         let mut before = self.segments.iter().take_while(|used| used.number() < number);
-        before.all(|used| used.is_cleaned || finished.contains(&used.number()))
+        before.all(|used| finished.contains(&used.number()))
     }
 
     /// The segments that lack, beside those that the next head gives back.

@@ -20,8 +20,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use crate::store::failure::{Failure, failure};
-use crate::store::folder::{Folder, remove_if_there};
-use crate::store::segment::{Segment, SpareFile, lay_out, lay_out_again, name_of, number_of, spare_name};
+use crate::store::folder::{Folder, LogFile, remove_if_there};
+use crate::store::segment::{
+    Segment, SpareFile, is_whole_file, lay_out, lay_out_again, name_of, number_of, spare_name,
+};
 use crate::store::summary::{Summary, summary_name};
 use crate::threads::spawn;
 
@@ -184,6 +186,19 @@ impl Chores {
             tried_at: None,
             worker,
         })
+    }
+
+    /// Takes cleaned segments with the head of the next one, which was not begun. One of them becomes it first, before
+    /// anything is laid out: its head may be the only one that names it as cleaned.
+    pub(in crate::store) fn take_begun(&mut self, names: &[String]) {
+        for name in names {
+            let opened = self.folder.open(name);
+            let is_whole = |file: &Arc<dyn LogFile>| is_whole_file(&**file, self.segment_bytes).unwrap_or(false);
+            // One that cannot be used is removed by the next opening.
+            if let Some(file) = opened.ok().filter(is_whole) {
+                self.spares.push_front(SpareFile { name: name.clone(), file, size: self.segment_bytes });
+            }
+        }
     }
 
     /// Gives a piece of work. A failure to lay out shows itself in [`Chores::take`].

@@ -27,6 +27,8 @@ impl Log {
         }
         let Some(at) = self.segments.back() else { return Err(self.no_segment()) };
         let (closed, number, is_empty) = (Arc::clone(&at.segment), at.segment.head.number, at.end == SECTOR);
+        // The last batch names the oldest segment, and is synced.
+        self.gaps.forget_before(self.keeps.unwrap_or(self.first_segment()));
         // The segments that go may make room for this one.
         self.tidy_up();
         if self.is_space_short() {

@@ -95,7 +95,6 @@ impl Log {
     /// The gaps that the head of the next segment names, and the segments that go with it.
     pub(in crate::store) fn take_gaps(&mut self) -> (Gaps, Vec<UsedSegment>) {
         let mut gaps = self.gaps.clone();
-        gaps.forget_before(self.keeps.unwrap_or(self.first_segment()));
         let gone = self.segments.take_cleaned(|at| {
             let has_room = gaps.has_room_for(at.number());
             if has_room {

@@ -13,9 +13,8 @@
 //! After a bad head only multiples of 512 are tried, each in constant time. So neither the time nor the result depends
 //! on the bytes that clients wrote.
 //!
-//! The newest segment is read first, so that a dead record is known as such when it is read.
-//!
-//! This module changes nothing. It reads single batches in `batches.rs`.
+//! The newest segment is read first, so that a dead record is known as such when it is read. This module changes nothing.
+//! It reads single batches in `batches.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,9 +35,8 @@ use crate::store::record::{Value, removal_bytes};
 use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
 use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord};
 
-/// The bytes of a segment that are in memory at a time: a segment of the usual size is read in one pass.
+/// The bytes of a segment in memory at a time: one of the usual size is read in one pass, but beside clients.
 const BLOCK_BYTES: u64 = 64 << 20;
-/// The same where a server reads beside its clients.
 const VERIFIED_BYTES: u64 = 1 << 20;
 
 /// What the history is read for.
@@ -90,6 +88,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) behind: Vec<ReadRecord>,
     /// The bytes behind the end, which the log goes on without.
     pub(in crate::store) cut: Vec<CutOff>,
+    /// Cleaned segments with the head of the next one. No other head may name their gaps.
+    pub(in crate::store) begun: Vec<String>,
     /// The files that no batch needs any more.
     pub(in crate::store) leftovers: Vec<String>,
     /// Damage that a repair leaves out.
@@ -141,8 +141,10 @@ pub(in crate::store) fn read(
     let mut history = ReadHistory::default();
     let mut all = reader.find(&mut history)?;
     history.gaps = named_gaps(&all, &reader.gaps.borrow());
-    let cleaned = all.extract_if(.., |number, _| history.gaps.contains(*number));
-    history.leftovers.extend(cleaned.map(|(number, _)| name_of(number)));
+    for (number, file) in all.extract_if(.., |number, _| history.gaps.contains(*number)) {
+        let is_begun = matches!(file, FoundFile::Cleaned);
+        if is_begun { &mut history.begun } else { &mut history.leftovers }.push(name_of(number));
+    }
     let segments = all.values().filter_map(|file| match file {
         FoundFile::Segment(segment) => Some(Arc::clone(segment)),
         FoundFile::Damaged(_) | FoundFile::Cleaned => None,

@@ -42,8 +42,9 @@ pub(in crate::store) fn write(log: &mut Log, batch: RecordBatch, winners: &mut W
     Ok(())
 }
 
-/// Segments that a repair needs beside its copies: two that are laid out, and the one that is not full.
-const SEGMENTS_BESIDE: u64 = 3;
+/// Segments that a repair needs beside its copies: the one that is not full, and three that are laid out when the last
+/// one is begun.
+const SEGMENTS_BESIDE: u64 = 4;
 
 /// The bytes of all records that a repair writes: the last of each key, and those behind the last known sync.
 pub(in crate::store) fn bytes_to_copy(winners: &Winners, behind: &RecordBatch) -> u64 {
