@@ -37,8 +37,6 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::gaps::Gaps;
-
 /// The kinds of records. Each has its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Space {
@@ -161,8 +159,8 @@ pub(super) fn checksum_at(bytes: &[u8], seed: u64) -> u64 {
 }
 
 impl SegmentHead {
-    /// The first sector of the segment.
-    pub(super) fn encode(&self, gaps: &Gaps) -> Vec<u8> {
+    /// The first sector of the segment, with the lists of gaps.
+    pub(super) fn encode(&self, gaps: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(index(SECTOR));
         bytes.extend(MAGIC);
         bytes.extend(FORMAT.to_le_bytes());
@@ -172,7 +170,7 @@ impl SegmentHead {
         bytes.extend(self.size.to_le_bytes());
         bytes.extend(self.first.to_le_bytes());
         seal(&mut bytes, 0);
-        gaps.encode(&mut bytes);
+        bytes.extend(gaps);
         bytes.resize(index(SECTOR) - CHECKSUM, 0);
         seal(&mut bytes, 0);
         bytes
@@ -183,9 +181,9 @@ impl SegmentHead {
         is_sealed(bytes, index(SECTOR))
     }
 
-    /// The gaps that the first sector names.
-    pub(super) fn gaps(bytes: &[u8]) -> Gaps {
-        Gaps::decode(bytes.get(SEGMENT_HEAD..).unwrap_or_default())
+    /// The lists of gaps in the first sector.
+    pub(super) fn gaps(bytes: &[u8]) -> &[u8] {
+        bytes.get(SEGMENT_HEAD..).unwrap_or_default()
     }
 
     /// Reads the first sector. Its gaps and zeros may be damaged.
@@ -349,7 +347,7 @@ mod tests {
     #[test]
     fn the_head_of_a_segment_bears_damage_where_it_says_nothing() {
         let head = SegmentHead { store: [1; 16], number: 7, nonce: [2; 16], size: 1 << 20, first: 9 };
-        let bytes = head.encode(&Gaps::default());
+        let bytes = head.encode(&[]);
         assert_eq!((bytes.len() as u64, SegmentHead::decode(&bytes)), (SECTOR, Ok(head)));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
@@ -364,7 +362,7 @@ mod tests {
     fn another_version_is_known_by_the_last_checksum() {
         let head = SegmentHead { store: [1; 16], number: 7, nonce: [2; 16], size: 1 << 20, first: 9 };
         for version in [1, 3] {
-            let mut bytes = head.encode(&Gaps::default());
+            let mut bytes = head.encode(&[]);
             bytes.truncate(index(SECTOR) - CHECKSUM);
             bytes.get_mut(8).into_iter().for_each(|byte| *byte = version);
             // The other version may have any bytes here.

@@ -95,8 +95,9 @@ impl Gaps {
         self.0.retain(|gap| gap.start > oldest);
     }
 
-    /// Appends both lists. Without a gap they are zeros.
-    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+    /// Both lists. Without a gap they are zeros.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
         for _ in 0..2 {
             let start = bytes.len();
             for gap in self.0.iter().take(GAPS_MAX) {
@@ -107,9 +108,10 @@ impl Gaps {
             bytes.resize(start + GAPS_MAX * GAP, 0);
             match self.0.is_empty() {
                 true => bytes.resize(start + LIST, 0),
-                false => seal(bytes, start),
+                false => seal(&mut bytes, start),
             }
         }
+        bytes
     }
 
     /// Reads both lists. The gaps of the first one that is right.
@@ -154,8 +156,7 @@ mod tests {
         let odd: Vec<u32> = (3..).step_by(2).take(GAPS_MAX).collect();
         for count in 0..=GAPS_MAX {
             let gaps = gaps(odd.get(..count).unwrap_or_default());
-            let mut bytes = Vec::new();
-            gaps.encode(&mut bytes);
+            let bytes = gaps.encode();
             assert_eq!((bytes.len(), Gaps::decode(&bytes)), (GAP_LISTS, gaps.clone()));
             for at in 0..bytes.len() {
                 let mut damaged = bytes.clone();

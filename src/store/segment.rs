@@ -98,7 +98,7 @@ impl Segment {
         spare: &SpareFile,
     ) -> io::Result<StartedSegment> {
         let folder = &*files.folder;
-        write_all(&*spare.file, &head.encode(gaps), 0)?;
+        write_all(&*spare.file, &head.encode(&gaps.encode()), 0)?;
         spare.file.sync()?;
         folder.rename(&spare.name, &name_of(head.number))?;
         if !planted(Fault::FolderUnsynced) {

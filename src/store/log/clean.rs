@@ -77,6 +77,18 @@ fn is_idle_work(used: u64, live: u64, slack: u64) -> bool {
     used > live.saturating_add(live / 4).saturating_add(slack)
 }
 
+/// The body of a record that is to be copied, if the owner has it. `None`: it is not copied.
+fn body_of(record: &OldRecord, is_oldest: bool, is_live: IsLive<'_>) -> Option<Option<Value>> {
+    if record.place.is_none() && (is_oldest || planted(Fault::RemovalsForgotten)) {
+        return None;
+    }
+    match is_live(record.space, &record.key, record.place) {
+        Liveness::Dead => None,
+        Liveness::Live => Some(None),
+        Liveness::Known(body) => Some(Some(body)),
+    }
+}
+
 impl Log {
     /// Returns the copies that the next batch with these records carries. The owner says which records are live.
     ///
@@ -147,13 +159,7 @@ impl Log {
             let loaded = self.load(at);
             let Some(loaded) = self.unless_unread(loaded)? else { break };
             let Some(bytes) = loaded else {
-                if copies.batch.records.is_empty() && finished.is_empty() {
-                    // All that counts is in batches that are written: this one need not be.
-                    self.cleaner.at = None;
-                    self.segments.cleaned(at.segment);
-                } else {
-                    finished.push(at.segment);
-                }
+                self.finish(at.segment, &copies, &mut finished);
                 next = self.next_to_clean(&finished);
                 continue;
             };
@@ -178,13 +184,7 @@ impl Log {
             };
             let bytes = record_bytes(record.key.len(), record.place.map_or(0, |place| u64::from(place.length)));
             read += bytes;
-            let body = match is_live(record.space, &record.key, record.place) {
-                _ if record.place.is_none() && (is_oldest || planted(Fault::RemovalsForgotten)) => None,
-                Liveness::Dead => None,
-                Liveness::Live => Some(None),
-                Liveness::Known(body) => Some(Some(body)),
-            };
-            if let Some(body) = body {
+            if let Some(body) = body_of(record, is_oldest, is_live) {
                 let all = own.saturating_add(copied).saturating_add(bytes);
                 let is_full = all > most;
                 if (is_full && copied > 0) || (all > room && bytes < self.config.segment_bytes / 2) {
@@ -210,6 +210,17 @@ impl Log {
         self.counters.copied += copied;
         copies.batch.cleaned = Some(Cleaned { finished, at: next });
         Ok(copies)
+    }
+
+    /// All that counts in this segment is in batches that are written, or in the copies.
+    fn finish(&mut self, segment: u32, copies: &Copies, finished: &mut Vec<u32>) {
+        if copies.batch.records.is_empty() && finished.is_empty() {
+            // The next batch need not be written for it.
+            self.cleaner.at = None;
+            self.segments.cleaned(segment);
+        } else {
+            finished.push(segment);
+        }
     }
 
     /// Copies a live record, from the owner's memory if it is there.

@@ -18,11 +18,13 @@
 
 use std::io;
 
-use super::history::{FoundFile, HistoryReader};
+use super::history::HistoryReader;
+use super::missing::FoundFile;
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::{LogFile, read_exact};
 use crate::store::format::{BATCH_HEAD, BatchHead, HeadFault, SECTOR, SEGMENT_BYTES_MAX, SegmentHead, index};
+use crate::store::gaps::Gaps;
 use crate::store::segment::{Segment, name_of};
 use crate::store::summary::ReadSummary;
 
@@ -48,15 +50,15 @@ impl HistoryReader<'_> {
             Ok(()) => SegmentHead::decode(&bytes),
         };
         let head = match decoded {
-            Ok(head) if head.number > number && SegmentHead::gaps(&bytes).contains(number) => {
-                self.gaps.borrow_mut().insert(number, SegmentHead::gaps(&bytes));
+            Ok(head) if head.number > number && Gaps::decode(SegmentHead::gaps(&bytes)).contains(number) => {
+                self.gaps.borrow_mut().insert(number, Gaps::decode(SegmentHead::gaps(&bytes)));
                 return Ok(FoundFile::Cleaned);
             }
             Ok(head) if head.number != number => {
                 return Ok(FoundFile::Damaged(format!("{name} is a copy of {}", name_of(head.number))));
             }
             Ok(head) => {
-                self.gaps.borrow_mut().insert(number, SegmentHead::gaps(&bytes));
+                self.gaps.borrow_mut().insert(number, Gaps::decode(SegmentHead::gaps(&bytes)));
                 if !SegmentHead::is_whole(&bytes) {
                     self.remade.borrow_mut().insert(number, head.store);
                 }

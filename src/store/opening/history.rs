@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cut::CutOff;
-use super::missing::{BEGUN, limits, named_gaps, newest_missing};
+use super::missing::{BEGUN, FoundFile, limits, named_gaps, newest_missing};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
@@ -115,15 +115,6 @@ pub(in crate::store) struct ReadSegment {
     pub(in crate::store) removals: u64,
     /// Whether it has a name in another folder.
     pub(in crate::store) is_linked: bool,
-}
-
-/// A file with the name of a segment.
-pub(in crate::store) enum FoundFile {
-    Segment(Arc<Segment>),
-    /// It is cleaned, and has the head of a later one in which it is a gap: it was about to become that segment.
-    Cleaned,
-    /// It cannot be read as one. The text says why.
-    Damaged(String),
 }
 
 /// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. `synced` is a

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use super::history::FoundFile;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::Folder;
@@ -27,6 +26,15 @@ use crate::store::summary::SUM;
 
 /// The name of the note that a log has had a segment.
 pub(in crate::store) const BEGUN: &str = "begun";
+
+/// A file with the name of a segment.
+pub(in crate::store) enum FoundFile {
+    Segment(Arc<Segment>),
+    /// It is cleaned, and has the head of a later one in which it is a gap: it was about to become that segment.
+    Cleaned,
+    /// It cannot be read as one. The text says why.
+    Damaged(String),
+}
 
 /// The gaps that the heads of these segments name. A head of another store says nothing.
 pub(in crate::store) fn named_gaps(all: &BTreeMap<u32, FoundFile>, named: &BTreeMap<u32, Gaps>) -> Gaps {
