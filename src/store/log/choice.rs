@@ -15,10 +15,8 @@ use crate::store::log::Log;
 use crate::store::log::in_use::UsedSegment;
 use crate::store::record::CleanedUpTo;
 
-/// The least share of a segment that is worth its copies while spares are lacking.
-const LEAST_GAIN: u64 = 16;
-/// The least share while there are enough of them, for adds to be taken again.
-const FAIR_GAIN: u64 = 4;
+/// The least share of a segment that is worth its copies: with less, they and what is written meanwhile fill a segment.
+const LEAST_GAIN: u64 = 4;
 /// Cleaned segments that readers hold, above which nothing more is cleaned: it would give nothing back.
 const HELD_MAX: usize = 1;
 
@@ -68,7 +66,6 @@ impl Log {
         if is_front && self.segments.removals() > self.reserved + 2 * self.config.segment_bytes {
             return Some(oldest);
         }
-        let least = if self.lacking() > 0 { LEAST_GAIN } else { FAIR_GAIN };
         let mut gaps = self.gaps.clone();
         let cleaned = self.segments.iter().filter(|used| used.is_cleaned || finished.contains(&used.number()));
         cleaned.for_each(|used| gaps.add(used.number(), used.segment.head.first));
@@ -79,7 +76,7 @@ impl Log {
         let open = self.segments.iter().filter(|used| self.is_open(used) && !finished.contains(&used.number()));
         let gives = open.filter(|used| {
             let number = used.number();
-            let is_worth = used.end.saturating_sub(kept(used)).saturating_mul(least) >= used.end;
+            let is_worth = used.end.saturating_sub(kept(used)).saturating_mul(LEAST_GAIN) >= used.end;
             let is_free = !used.is_read() && !used.is_linked;
             let is_front = number == oldest.number() && is_front;
             is_worth && is_free && (is_front || !self.cleaner.unfit.contains(&number) && gaps.has_room_for(number))
