@@ -35,8 +35,8 @@ impl Log {
         chosen.map(|used| CleanedUpTo { segment: used.number(), offset: SECTOR, record: 0 })
     }
 
-    /// Whether no segment before this one stays when those that are finished are retired, with one batch. One that is
-    /// cleaned and waits for a head may stay for longer than a later one.
+    /// Whether no segment before this one stays when the finished segments are retired, with one batch. A cleaned segment
+    /// that waits for a head may stay for longer than a later segment.
     pub(in crate::store) fn is_oldest(&self, number: u32, finished: &[u32]) -> bool {
         let mut before = self.segments.iter().take_while(|used| used.number() < number);
         before.all(|used| finished.contains(&used.number()))

@@ -188,8 +188,8 @@ impl Chores {
         })
     }
 
-    /// Takes cleaned segments with the head of the next one, which was not begun. One of them becomes it first, before
-    /// anything is laid out: its head may be the only one that names it as cleaned.
+    /// Takes cleaned segments with the head of a later segment that was not begun. The first of them becomes the next
+    /// segment before any file is laid out: no other head may name its number as a gap.
     pub(in crate::store) fn take_begun(&mut self, names: &[String]) {
         for name in names {
             let opened = self.folder.open(name);

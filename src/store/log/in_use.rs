@@ -29,7 +29,7 @@ pub(in crate::store) struct UsedSegment {
     pub(in crate::store) disk: u64,
     /// The bytes of its summary, 0 if it has none.
     pub(in crate::store) sum: u64,
-    /// Whether all that counts in it is copied. It stays until the head of a later one names it as gone.
+    /// Whether its records are copied or dead. It stays until the head of a later segment names its number as a gap.
     pub(in crate::store) is_cleaned: bool,
     /// Whether a backup may have a link to it: its space does not come back then.
     pub(in crate::store) is_linked: bool,

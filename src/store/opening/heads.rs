@@ -49,16 +49,17 @@ impl HistoryReader<'_> {
             Err(error) => return Err(self.explain(&error)),
             Ok(()) => SegmentHead::decode(&bytes),
         };
+        let gaps = || Gaps::decode(SegmentHead::gaps(&bytes));
         let head = match decoded {
-            Ok(head) if head.number > number && Gaps::decode(SegmentHead::gaps(&bytes)).contains(number) => {
-                self.gaps.borrow_mut().insert(number, Gaps::decode(SegmentHead::gaps(&bytes)));
+            Ok(head) if head.number > number && gaps().contains(number) => {
+                self.gaps.borrow_mut().insert(number, gaps());
                 return Ok(FoundFile::Cleaned);
             }
             Ok(head) if head.number != number => {
                 return Ok(FoundFile::Damaged(format!("{name} is a copy of {}", name_of(head.number))));
             }
             Ok(head) => {
-                self.gaps.borrow_mut().insert(number, Gaps::decode(SegmentHead::gaps(&bytes)));
+                self.gaps.borrow_mut().insert(number, gaps());
                 if !SegmentHead::is_whole(&bytes) {
                     self.remade.borrow_mut().insert(number, head.store);
                 }

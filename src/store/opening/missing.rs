@@ -30,7 +30,7 @@ pub(in crate::store) const BEGUN: &str = "begun";
 /// A file with the name of a segment.
 pub(in crate::store) enum FoundFile {
     Segment(Arc<Segment>),
-    /// It is cleaned, and has the head of a later one in which it is a gap: it was about to become that segment.
+    /// It is cleaned, and was about to become a later segment: its head is of that segment, and names its number as a gap.
     Cleaned,
     /// It cannot be read as one. The text says why.
     Damaged(String),

@@ -140,7 +140,8 @@ pub(in crate::store) fn noted(folder: &dyn Folder) -> io::Result<Option<u32>> {
 /// goes when that is durable.
 pub(in crate::store) fn keep_aside(folder: &dyn Folder, names: &[String]) -> io::Result<()> {
     let there = folder.list()?;
-    for name in names {
+    // A cleaned segment may have become the next one.
+    for name in names.iter().filter(|name| there.contains(name)) {
         folder.rename(name, &name_to_keep(name, &there))?;
         if let Some(number) = number_of(name) {
             remove_if_there(folder, &summary_name(number))?;
