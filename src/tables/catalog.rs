@@ -166,10 +166,14 @@ impl Catalog {
         self.names.numbers()
     }
 
-    /// All tables that have a name, in the order of their names. Of a name that gets another table meanwhile, the numbers
-    /// may lead to both: the newer one counts.
+    /// All tables that have a name, in the order of their names.
     pub(super) fn tables<'g>(&self, guard: &'g Guard) -> Vec<&'g Table> {
-        let numbers = self.numbers();
+        self.newest_of_names(self.numbers(), guard)
+    }
+
+    /// The tables with these numbers, in the order of their names. Of a name that got another table while the numbers
+    /// were read, they may lead to both: the newer one counts.
+    pub(super) fn newest_of_names<'g>(&self, numbers: Vec<u32>, guard: &'g Guard) -> Vec<&'g Table> {
         let mut tables: Vec<_> = numbers.into_iter().filter_map(|number| self.registry.get(number, guard)).collect();
         tables.sort_unstable_by(|a, b| {
             let names = canonical(a.announced_name()).cmp(canonical(b.announced_name()));

@@ -5,7 +5,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crossbeam::epoch;
+
 use super::super::failpoint::{Failpoint, hooks};
+use super::super::table::Table;
 use super::super::{
     Addition, Deadline, ManyProgress, PORTION_BYTES, Refusal, ScanContent, ScanPage, Session, Tables, TablesConfig,
 };
@@ -48,6 +51,23 @@ fn the_old_elements_are_gone_at_once_and_announced_before_the_new_ones() {
     let of = |key: &str| heard.iter().filter(|heard| heard.starts_with(key)).cloned().collect::<Vec<_>>();
     assert_eq!((of("a"), of("b")), (vec!["a+".into(), "a-".into(), "a+".into()], vec!["b+".into(), "b-".into()]));
     assert_eq!(rig.get("a").unwrap(), "2");
+}
+
+#[test]
+fn a_name_that_gets_another_table_while_tables_are_listed_is_listed_once() {
+    let rig = TablesRig::new();
+    let guard = epoch::pin();
+    let catalog = &rig.0.tables.0.catalog;
+    let number = |name: &[u8]| catalog.find(name, &guard).unwrap().number();
+    let old = number(b"t");
+    rig.create("u").unwrap();
+    rig.replace("t").unwrap();
+    let (new, other) = (number(b"t"), number(b"u"));
+    assert!(catalog.registry().get(old, &guard).is_some(), "the old table is still being taken down");
+    for numbers in [[old, other, new], [new, other, old], [other, new, old], [old, new, other]] {
+        let listed = catalog.newest_of_names(numbers.to_vec(), &guard);
+        assert_eq!(listed.into_iter().map(Table::number).collect::<Vec<_>>(), [new, other], "{numbers:?}");
+    }
 }
 
 #[test]
