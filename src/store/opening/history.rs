@@ -23,14 +23,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cut::CutOff;
-use super::missing::{BEGUN, FoundFile, limits, named_gaps, newest_missing};
+use super::missing::{FoundFile, limits, named_gaps, newest_missing};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::Patience;
 use crate::store::format::{Marks, SECTOR, Space};
 use crate::store::gaps::Gaps;
+use crate::store::log::in_use::UsedSegment;
 use crate::store::metrics::OpeningShape;
+use crate::store::notes::BEGUN;
 use crate::store::record::{Value, removal_bytes};
 use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
 use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord};
@@ -66,7 +68,7 @@ pub(in crate::store) struct ReadRecord {
 pub(in crate::store) struct ReadHistory {
     pub(in crate::store) store: Option<[u8; 16]>,
     /// The segments that count, the oldest first.
-    pub(in crate::store) segments: Vec<ReadSegment>,
+    pub(in crate::store) segments: Vec<UsedSegment>,
     /// The number of the newest segment with a batch. After a loss, of any segment.
     pub(in crate::store) newest: u32,
     /// The oldest segment that the last whole batch names.
@@ -99,22 +101,6 @@ pub(in crate::store) struct ReadHistory {
     /// Values whose bytes have changed, for a check: the place, and the text that names it.
     pub(in crate::store) rotten: Vec<(Place, String)>,
     pub(in crate::store) shape: OpeningShape,
-}
-
-/// A segment that was read.
-#[derive(Debug)]
-pub(in crate::store) struct ReadSegment {
-    pub(in crate::store) segment: Arc<Segment>,
-    /// The offset behind its last batch.
-    pub(in crate::store) end: u64,
-    /// The bytes of its blocks.
-    pub(in crate::store) disk: u64,
-    /// The bytes of its summary, 0 if it has none.
-    pub(in crate::store) sum: u64,
-    /// The bytes of the removals in it.
-    pub(in crate::store) removals: u64,
-    /// Whether it has a name in another folder.
-    pub(in crate::store) is_linked: bool,
 }
 
 /// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. `synced` is a
@@ -433,7 +419,10 @@ impl HistoryReader<'_> {
         let summary = ReadSummary::of(&*self.files.folder, &segment.head, self.sums.take())
             .filter(|summary| Some((summary.head.first, summary.head.last)) == range);
         let sum = summary.as_ref().map_or(0, |summary| summary.bytes.len() as u64);
-        let read = |end, removals| ReadSegment { segment: Arc::clone(segment), end, disk, sum, removals, is_linked };
+        let read = |end, removals| {
+            let unread = UsedSegment::new(Arc::clone(segment), disk);
+            UsedSegment { end, sum, removals, is_linked, ..unread }
+        };
         let mut removals = 0;
         let each = &mut |record: SummaryRecord<'_>| {
             removals += if record.place.is_none() { removal_bytes(record.key.len()) } else { 0 };
