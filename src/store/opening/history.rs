@@ -130,6 +130,7 @@ pub(in crate::store) fn read(
     history.store = found.first().map(|segment| segment.head.store);
     let (begun, told) = reader.begun(&found)?;
     for segment in found.split_off(begun) {
+        reader.check_size(&segment, &mut history)?;
         history.cut.extend(reader.cut_off(&segment, SECTOR)?);
         history.leftovers.push(name_of(segment.head.number));
     }
@@ -397,12 +398,21 @@ impl HistoryReader<'_> {
                 self.damage(history, format!("{} is missing", name_of(missing)))?;
             }
             expected = number + 1;
-            let size = self.patience.read(|| segment.file()?.size()).map_err(|error| self.explain(&error))?;
-            if size < segment.head.size {
-                self.damage(history, format!("{} has {size} of {} bytes", name_of(number), segment.head.size))?;
-            }
+            self.check_size(segment, history)?;
         }
         Ok(())
+    }
+
+    /// A segment is laid out whole before it gets its head, so a file that is shorter was cut, whatever it holds.
+    fn check_size(&self, segment: &Arc<Segment>, history: &mut ReadHistory) -> Result<(), Error> {
+        let size = self.patience.read(|| segment.file()?.size()).map_err(|error| self.explain(&error))?;
+        match size < segment.head.size {
+            true => {
+                let name = name_of(segment.head.number);
+                self.damage(history, format!("{name} has {size} of {} bytes", segment.head.size))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Reads a segment, up to the batch numbered `limit`, or to the end.
