@@ -12,7 +12,7 @@
 //! - `log/`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds; `cleaner`
 //!   and `clean` give space back, only from the head of the log
 //! - `opening/`: from the files to the last record of each key; also `repair`, and `check` for a folder without a server
-//! - `backup`: a copy of a log that is open; `backup_note` says whether it is whole
+//! - `backup`: a copy of a log that is open; `notes`: small files beside the segments
 //! - `interface`: what an engine asks of a store; `keyed/`: the owner of a log, which knows the place of each record, in
 //!   `places`; `keyed/views`: the part of it that its readers have; `readers`: threads that read values
 //! - `tests/`: a simulated disk with power failures, histories on it, and the store of other rooms' tests (`fake_disk`)
@@ -21,7 +21,6 @@
 //! decide when to sync; see `tasks`.
 
 mod backup;
-mod backup_note;
 mod disk;
 mod encoding;
 mod errors;
@@ -34,6 +33,7 @@ mod interface;
 mod keyed;
 mod log;
 mod metrics;
+mod notes;
 mod opening;
 mod places;
 mod readers;

@@ -27,13 +27,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::backup_note::{UNFINISHED, WHOLE, write_note};
 use super::disk::{RealFolder, TargetFolder};
 use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::{Folder, remove_if_there};
 use super::interface::{BackupReport, BackupTurn, StoreBackup};
 use super::log::Log;
+use super::notes::{self, BACKUP, UNFINISHED};
 use super::segment::{NEW, Segment, name_of, number_of};
 use super::summary::{SUM, summary_name};
 use segment_copy::{copy_bytes, verify};
@@ -86,9 +86,9 @@ impl Backup {
     pub fn copy_to(&self, to: &Arc<dyn Folder>, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
         let explain = |error: io::Error| Error::of(to.path(), &error);
         empty(&**to)?;
-        write_note(&**to, UNFINISHED, self.last).map_err(explain)?;
+        notes::leave(&**to, UNFINISHED, |_| Ok([self.last])).map_err(explain)?;
         if planted(Fault::BackupNamedEarly) {
-            to.rename(UNFINISHED, WHOLE).and_then(|()| to.sync()).map_err(explain)?;
+            to.rename(UNFINISHED, BACKUP).and_then(|()| to.sync()).map_err(explain)?;
         }
         let mut report = BackupReport { segments: self.segments.len() as u64, ..BackupReport::default() };
         let Some((newest, closed)) = self.segments.split_last() else {
@@ -99,11 +99,9 @@ impl Backup {
             copy.take_closed(held)?;
         }
         copy.copy_segment(newest)?;
-        if !planted(Fault::BackupUnsynced) {
-            to.sync().map_err(explain)?;
-        }
+        to.sync().map_err(explain)?;
         if !planted(Fault::BackupNamedEarly) {
-            to.rename(UNFINISHED, WHOLE).and_then(|()| to.sync()).map_err(explain)?;
+            to.rename(UNFINISHED, BACKUP).and_then(|()| to.sync()).map_err(explain)?;
         }
         Ok(report)
     }
@@ -141,10 +139,10 @@ impl StoreBackup for Backup {
 /// Has an error of the backup's folder speak of the backup. The server and its own folder are well.
 fn of_target(error: Error, to: &Path) -> Error {
     match error {
-        Error::Full { folder } if folder == to => Error::BackupFull { folder },
-        Error::ReadOnly { folder } | Error::NotWritable { folder } if folder == to => Error::BackupReadOnly { folder },
+        Error::Full(folder) if folder == to => Error::BackupFull(folder),
+        Error::ReadOnly(folder) | Error::NotWritable(folder) if folder == to => Error::BackupReadOnly(folder),
         Error::Failed { folder, why } if folder == to => Error::NoTarget { folder, why },
-        Error::NoFolder { folder } if folder == to => Error::NoTarget { folder, why: "no folder".to_owned() },
+        Error::NoFolder(folder) if folder == to => Error::NoTarget { folder, why: "no folder".to_owned() },
         error => error,
     }
 }
@@ -185,9 +183,7 @@ impl Copy<'_> {
         copy.set_size(head.size).map_err(explain)?;
         // Before the sync most bytes are still in memory.
         verify(held, self.to, self.report)?;
-        if !planted(Fault::BackupUnsynced) {
-            copy.sync().map_err(explain)?;
-        }
+        copy.sync().map_err(explain)?;
         self.report.copied += 1;
         self.report.bytes += held.end;
         Ok(())
@@ -198,8 +194,8 @@ impl Copy<'_> {
 fn go_on(turn: &mut dyn FnMut() -> BackupTurn, to: &dyn Folder) -> Result<(), Error> {
     match turn() {
         BackupTurn::GoOn => Ok(()),
-        BackupTurn::Cancel => Err(Error::Cancelled { folder: to.path().to_owned() }),
-        BackupTurn::Leave => Err(Error::Left { folder: to.path().to_owned() }),
+        BackupTurn::Cancel => Err(Error::Cancelled(to.path().to_owned())),
+        BackupTurn::Leave => Err(Error::Left(to.path().to_owned())),
     }
 }
 
@@ -211,7 +207,7 @@ fn is_of_a_log(name: &str) -> bool {
 /// Whether a folder with these names is empty, or holds nothing but a backup that was interrupted.
 fn is_of_a_backup(names: &[String]) -> bool {
     names.is_empty()
-        || names.iter().any(|name| name == UNFINISHED)
+        || names.iter().any(|name| name.starts_with(UNFINISHED))
             && names.iter().all(|name| name == UNFINISHED || is_of_a_log(name))
 }
 
@@ -220,7 +216,7 @@ fn empty(to: &dyn Folder) -> Result<(), Error> {
     let explain = |error: io::Error| Error::of(to.path(), &error);
     let names = to.list().map_err(explain)?;
     if !is_of_a_backup(&names) {
-        return Err(Error::NotEmpty { folder: to.path().to_owned() });
+        return Err(Error::NotEmpty(to.path().to_owned()));
     }
     // No file of the interrupted backup may come back beside those of this one.
     remove_files(to, &names).map_err(explain)
@@ -234,8 +230,8 @@ fn remove_files(to: &dyn Folder, names: &[String]) -> io::Result<()> {
 /// Removes a backup that has failed, its note last.
 fn discard(to: &dyn Folder) -> io::Result<()> {
     // The last step may have failed after the note got its name.
-    if to.list()?.iter().any(|name| name == WHOLE) {
-        to.rename(WHOLE, UNFINISHED)?;
+    if to.list()?.iter().any(|name| name == BACKUP) {
+        to.rename(BACKUP, UNFINISHED)?;
         to.sync()?;
     }
     if planted(Fault::BackupNoteRemovedEarly) {

@@ -60,8 +60,8 @@ impl RealFolder {
     /// [`Error`] if the folder cannot be made, or another process has it.
     pub fn lock(path: &Path) -> Result<Self, Error> {
         make(path, &mut |around| File::open(around)?.sync_all()).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder { folder: path.to_owned() },
-            ErrorKind::ReadOnlyFilesystem => Error::NotWritable { folder: path.to_owned() },
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder(path.to_owned()),
+            ErrorKind::ReadOnlyFilesystem => Error::NotWritable(path.to_owned()),
             _ => Error::of(path, &error),
         })?;
         Self::lock_made(path)
@@ -73,12 +73,12 @@ impl RealFolder {
     /// [`Error`] if it is not there, or another process writes to it.
     pub fn lock_to_read(path: &Path) -> Result<Self, Error> {
         let explain = |error: io::Error| match error.kind() {
-            ErrorKind::NotFound => Error::Missing { folder: path.to_owned() },
-            ErrorKind::NotADirectory => Error::NoFolder { folder: path.to_owned() },
+            ErrorKind::NotFound => Error::Missing(path.to_owned()),
+            ErrorKind::NotADirectory => Error::NoFolder(path.to_owned()),
             _ => Error::of(path, &error),
         };
         if !fs::metadata(path).map_err(explain)?.is_dir() {
-            return Err(Error::NoFolder { folder: path.to_owned() });
+            return Err(Error::NoFolder(path.to_owned()));
         }
         let folder = File::open(path).map_err(explain)?;
         let lock = match File::open(path.join(LOCK_FILE)) {
@@ -115,7 +115,7 @@ impl RealFolder {
         }
         let is_made = match names(path) {
             Ok(names) if is_free(&names) => false,
-            Ok(_) => return Err(Error::NotEmpty { folder: path.to_owned() }),
+            Ok(_) => return Err(Error::NotEmpty(path.to_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => true,
             Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(refused("no folder")),
             Err(error) => return Err(explain(error)),
@@ -141,7 +141,7 @@ impl RealFolder {
         let mut options = File::options();
         let lock = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(name);
         let lock = lock.map_err(|error| match error.kind() {
-            ErrorKind::ReadOnlyFilesystem => Error::NotWritable { folder: path.to_owned() },
+            ErrorKind::ReadOnlyFilesystem => Error::NotWritable(path.to_owned()),
             _ => Error::of(path, &error),
         })?;
         let folder = File::open(path).map_err(|error| Error::of(path, &error))?;
@@ -152,7 +152,7 @@ impl RealFolder {
 
 fn locked(path: &Path, tried: Result<(), TryLockError>) -> Result<(), Error> {
     tried.map_err(|error| match error {
-        TryLockError::WouldBlock => Error::InUse { folder: path.to_owned() },
+        TryLockError::WouldBlock => Error::InUse(path.to_owned()),
         TryLockError::Error(error) => Error::of(path, &error),
     })
 }

@@ -5,7 +5,7 @@
 use super::errors::Error;
 use super::format::{BatchHead, Kind, batch_length, checksum, index};
 use super::record::{Body, Record, RecordBatch};
-use super::segment::{Place, short};
+use super::segment::Place;
 use super::table::{BODY_HEAD, BodyHead, BodyHeads, RECORD_HEAD, RecordHead, TableRecords, table_length};
 
 /// Refuses a batch that the format cannot hold.
@@ -51,12 +51,9 @@ pub(super) fn encode(head: &BatchHead, batch: &RecordBatch, buffer: &mut Vec<u8>
             Body::SetAside => (Kind::SetAside, BodyHeads::default()),
             Body::Removed => (Kind::Removed, BodyHeads::default()),
         };
-        let offset = first + table.add(&RecordHead { kind, space: *space, key, bodies });
-        places.push(match kind {
-            Kind::Bytes => Some(Place::new(head.segment, offset, length, short(sum))),
-            Kind::SetAside => Some(Place::of_set_aside(head.segment, offset)),
-            Kind::Removed => None,
-        });
+        let record = RecordHead { kind, space: *space, key, bodies };
+        let offset = first + table.add(&record);
+        places.push(record.place(head.segment, offset));
     }
     table.encode(head, buffer);
     batch.records.iter().for_each(|record| buffer.extend_from_slice(record.body.bytes()));

@@ -12,23 +12,14 @@ use super::format::FORMAT;
 #[derive(Debug, Clone, Error)]
 pub enum Error {
     /// Another process has it open.
-    #[error("{} is in use by another process: stop that one, or choose another --data", folder.display())]
-    InUse {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    #[error("{} is in use by another process: stop that one, or choose another --data", .0.display())]
+    InUse(PathBuf),
     /// The path is a file, or lies below one.
-    #[error("{} is no folder: choose a folder for --data, which is made if it is not there", folder.display())]
-    NoFolder {
-        /// The path of `--data`.
-        folder: PathBuf,
-    },
+    #[error("{} is no folder: choose a folder for --data, which is made if it is not there", .0.display())]
+    NoFolder(PathBuf),
     /// The folder is to be read, and is not there.
-    #[error("{} is not there: name a folder that a server has written", folder.display())]
-    Missing {
-        /// The path of the folder.
-        folder: PathBuf,
-    },
+    #[error("{} is not there: name a folder that a server has written", .0.display())]
+    Missing(PathBuf),
     /// The folder is to be read, and holds no store.
     #[error("{} holds no store: {found}; name the --data of a server, or a backup", folder.display())]
     NoStore {
@@ -40,12 +31,9 @@ pub enum Error {
     /// The folder is to be written, and the server finds it read-only when it starts.
     #[error(
         "{}: the file system is read-only for the server: make it writable, or copy the folder to one that is; if systemd runs the server, its unit lets it write to /var/lib/spindle alone; if nobody has made it read-only, look at the kernel's log",
-        folder.display()
+        .0.display()
     )]
-    NotWritable {
-        /// The path of the folder.
-        folder: PathBuf,
-    },
+    NotWritable(PathBuf),
     /// The store was written by another version.
     #[error(
         "{} has format {found}, this server reads format {FORMAT}: use the version that wrote it, or choose another --data",
@@ -71,12 +59,9 @@ pub enum Error {
     /// The folder was written by a version without this log.
     #[error(
         "{} holds tasks of a version before the log: nothing was changed; work them off with the version that wrote it, or choose another --data",
-        folder.display()
+        .0.display()
     )]
-    Earlier {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    Earlier(PathBuf),
     /// A segment belongs to another store.
     #[error("{}: {segment} belongs to another store: nothing was changed; take it out of the folder", folder.display())]
     Foreign {
@@ -86,17 +71,11 @@ pub enum Error {
         segment: String,
     },
     /// A backup was interrupted while this folder was written.
-    #[error("{} is a backup that was interrupted: nothing was changed; make it again, or use another one", folder.display())]
-    Unfinished {
-        /// The folder of the backup.
-        folder: PathBuf,
-    },
+    #[error("{} is a backup that was interrupted: nothing was changed; make it again, or use another one", .0.display())]
+    Unfinished(PathBuf),
     /// A backup is to be written where files are.
-    #[error("{} has files: choose an empty folder for the backup", folder.display())]
-    NotEmpty {
-        /// The folder of the backup.
-        folder: PathBuf,
-    },
+    #[error("{} has files: choose an empty folder for the backup", .0.display())]
+    NotEmpty(PathBuf),
     /// A backup cannot be written to this folder.
     #[error("{}: {why}: choose an empty folder for the backup, or one that is not there", folder.display())]
     NoTarget {
@@ -106,33 +85,21 @@ pub enum Error {
         why: String,
     },
     /// The device of a backup is full.
-    #[error("no space is left for the backup in {}: make room there, or choose another folder; the server goes on", folder.display())]
-    BackupFull {
-        /// The folder of the backup.
-        folder: PathBuf,
-    },
+    #[error("no space is left for the backup in {}: make room there, or choose another folder; the server goes on", .0.display())]
+    BackupFull(PathBuf),
     /// The server may not write to the folder of a backup.
     #[error(
         "{}: the server finds this folder read-only: if systemd runs it, its unit lets it write to /var/lib/spindle alone; `systemctl edit spindle`, with ReadWritePaths={} under [Service], allows it from the next start on, which empties the tables: until then choose a folder in /var/lib/spindle",
-        folder.display(),
-        folder.display()
+        .0.display(),
+        .0.display()
     )]
-    BackupReadOnly {
-        /// The folder of the backup.
-        folder: PathBuf,
-    },
+    BackupReadOnly(PathBuf),
     /// No client waits for a backup any more.
-    #[error("the backup to {} was cancelled: its files are removed", folder.display())]
-    Cancelled {
-        /// The folder of the backup.
-        folder: PathBuf,
-    },
+    #[error("the backup to {} was cancelled: its files are removed", .0.display())]
+    Cancelled(PathBuf),
     /// The server ends while a backup is written.
-    #[error("{}: the server ends and leaves the backup unfinished: make it again, to the same folder or another", folder.display())]
-    Left {
-        /// The folder of the backup.
-        folder: PathBuf,
-    },
+    #[error("{}: the server ends and leaves the backup unfinished: make it again, to the same folder or another", .0.display())]
+    Left(PathBuf),
     /// The store cannot have written these bytes.
     #[error(
         "{} is damaged ({what}): nothing was changed; restore a backup, or start with --repair to go on without what is lost (finished tasks may return)",
@@ -155,11 +122,8 @@ pub enum Error {
         offset: u32,
     },
     /// The bytes of this record were lost earlier.
-    #[error("{}: the bytes of this record are lost, and it was set aside: write it again or remove it", folder.display())]
-    SetAside {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    #[error("{}: the bytes of this record are lost, and it was set aside: write it again or remove it", .0.display())]
+    SetAside(PathBuf),
     /// A batch, a key or a body exceeds the bounds of the format. Nothing was written, and the log goes on.
     #[error("a {what} of {given} bytes is too large: it has at most {most}")]
     TooLarge {
@@ -171,11 +135,8 @@ pub enum Error {
         most: u64,
     },
     /// No segment can be laid out for a batch. Nothing of it was written, and the log goes on.
-    #[error("no space is left for another segment in {}: make room; nothing was lost, and the server goes on", folder.display())]
-    NoRoom {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    #[error("no space is left for another segment in {}: make room; nothing was lost, and the server goes on", .0.display())]
+    NoRoom(PathBuf),
     /// A repair would not find room.
     #[error("{}: a repair needs {needed} bytes for what is left, beside the old files, and {free} are free: make room and start again; nothing was changed", folder.display())]
     NoRepairRoom {
@@ -187,38 +148,23 @@ pub enum Error {
         free: u64,
     },
     /// The device is full.
-    #[error("no space is left for {}: make room and start again; nothing that was acknowledged is lost", folder.display())]
-    Full {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    #[error("no space is left for {}: make room and start again; nothing that was acknowledged is lost", .0.display())]
+    Full(PathBuf),
     /// The process has no descriptor left.
-    #[error("{}: too many open files: raise the limit (ulimit -n), or lower the number of connections", folder.display())]
-    Descriptors {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    #[error("{}: too many open files: raise the limit (ulimit -n), or lower the number of connections", .0.display())]
+    Descriptors(PathBuf),
     /// The process may not write to the folder.
-    #[error("{}: permission denied: the user of the server must own the folder and may write to it", folder.display())]
-    Denied {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    #[error("{}: permission denied: the user of the server must own the folder and may write to it", .0.display())]
+    Denied(PathBuf),
     /// The file system takes no changes.
-    #[error("{}: the file system is read-only: look at the kernel's log, make it writable and start again; nothing that was acknowledged is lost", folder.display())]
-    ReadOnly {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    #[error("{}: the file system is read-only: look at the kernel's log, make it writable and start again; nothing that was acknowledged is lost", .0.display())]
+    ReadOnly(PathBuf),
     /// The folder, or a file of it, is gone since the store was opened.
     #[error(
         "{}: the folder, or a file in it, was moved or removed while the server ran: put it back as it was and start again, or restore a backup; with files that were removed, what was acknowledged in them is lost",
-        folder.display()
+        .0.display()
     )]
-    Gone {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    Gone(PathBuf),
     /// The device reports an error.
     #[error("{}: the device reports an error ({why}): look at the kernel's log; nothing that was acknowledged is lost", folder.display())]
     Device {
@@ -252,10 +198,10 @@ impl Error {
     pub(super) fn of(folder: &Path, error: &io::Error) -> Self {
         let folder = folder.to_owned();
         match failure(error) {
-            Failure::Full => Self::Full { folder },
-            Failure::Denied => Self::Denied { folder },
-            Failure::ReadOnly => Self::ReadOnly { folder },
-            Failure::Descriptors => Self::Descriptors { folder },
+            Failure::Full => Self::Full(folder),
+            Failure::Denied => Self::Denied(folder),
+            Failure::ReadOnly => Self::ReadOnly(folder),
+            Failure::Descriptors => Self::Descriptors(folder),
             Failure::Device => Self::Device { folder, why: error.to_string() },
             Failure::Memory | Failure::Other => Self::Failed { folder, why: error.to_string() },
         }
@@ -264,7 +210,7 @@ impl Error {
     /// Names an error of the system that has come after the store was opened: all its files were there.
     pub(super) fn of_open_store(folder: &Path, error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Gone { folder: folder.to_owned() },
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Gone(folder.to_owned()),
             _ => Self::of(folder, error),
         }
     }

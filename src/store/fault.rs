@@ -4,16 +4,14 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only the proof plants faults"))]
 pub(super) enum Fault {
-    /// A sync does nothing.
+    /// The sync of a file does nothing.
     NoSync,
-    /// The folder is not synced when a segment begins.
+    /// The sync of a folder does nothing.
     FolderUnsynced,
     /// A segment is removed before the batch that names a later oldest segment is synced.
     RemovedEarly,
     /// A copy is written behind the newer state of its key.
     CopyBehind,
-    /// A sync begins before the write that it is to cover.
-    SyncBeforeWrite,
     /// A segment is not synced before the next one begins.
     RotationUnsynced,
     /// The log counts batches behind the last known sync as durable and does not write them again.
@@ -38,7 +36,7 @@ pub(super) enum Fault {
     MarksNotJumped,
     /// An opening does not know the records that were set aside.
     SetAsideForgotten,
-    /// The files of a backup are not synced.
+    /// Neither the files of a backup nor its folder are synced.
     BackupUnsynced,
     /// A backup is called whole before its files are there.
     BackupNamedEarly,

@@ -190,7 +190,7 @@ impl KeyedStore {
             // The last try is without copies: a large one may be what finds no room.
             let copies = if tries == TRIES_MAX { Copies::default() } else { self.copies(&own, false)? };
             match self.write_behind(copies, &mut own) {
-                Err(Error::NoRoom { folder }) if tries == TRIES_MAX => return Err(Error::Full { folder }),
+                Err(Error::NoRoom(folder)) if tries == TRIES_MAX => return Err(Error::Full(folder)),
                 Err(Error::NoRoom { .. }) => self.log.sync()?,
                 written => return written,
             }

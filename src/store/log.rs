@@ -35,7 +35,7 @@ use super::metrics::{LogMetrics, OpeningShape};
 use super::record::{Body, Record, RecordBatch, removal_bytes};
 use super::segment::{OpenFiles, Place, Segment};
 use super::summary::{Summary, SummaryRecord};
-use chores::{Chore, Chores, Take};
+use chores::{Chore, Chores};
 use cleaner::Cleaner;
 use in_use::UsedSegments;
 
@@ -173,7 +173,7 @@ impl Log {
             counters: LogMetrics::default(),
         };
         // The first segment comes before the spares: it may be larger than they are.
-        let spare = log.take_spare(first_batch, Take::Last)?;
+        let spare = log.take_spare(first_batch, 0)?;
         log.chores.refill();
         log.start_segment(segment, spare)?;
         Ok(log)
@@ -339,8 +339,7 @@ impl Log {
         };
         let mut buffer = std::mem::take(&mut self.buffer);
         let places = encode(&head, batch, &mut buffer);
-        let before = if planted(Fault::SyncBeforeWrite) { file.sync() } else { Ok(()) };
-        let written = before.and_then(|()| write_all(&*file, &buffer, offset));
+        let written = write_all(&*file, &buffer, offset);
         self.behind += length;
         if self.behind >= WRITE_BACK_BYTES {
             file.start_write_back(offset + length - self.behind.min(offset + length), self.behind);
@@ -383,7 +382,6 @@ impl Log {
             }),
         );
         self.untold |= !batch.records.is_empty();
-        self.chores.discard_prepared();
         if self.is_opened {
             self.chores.aim(self.spares_needed());
         }
@@ -417,11 +415,7 @@ impl Log {
         }
         let Some(file) = &self.newest else { return Err(self.no_segment()) };
         let written = self.written();
-        let synced = match planted(Fault::NoSync) || planted(Fault::SyncBeforeWrite) {
-            true => Ok(()),
-            false => file.sync(),
-        };
-        synced.map_err(|error| self.explain(&error))?;
+        file.sync().map_err(|error| self.explain(&error))?;
         (self.synced, self.behind) = (written, 0);
         self.counters.syncs += 1;
         Ok(())

@@ -30,25 +30,24 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::backup_note::{BackupMark, forget_mark, mark_of};
 use super::encoding::batch_bytes;
 use super::errors::Error;
 use super::fault::{Fault, planted};
-use super::folder::Folder;
+use super::folder::{Folder, remove_if_there};
 use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
 use super::gaps::Gaps;
 use super::log::chores::{Chore, ChoreMode, Chores};
-use super::log::in_use::{UsedSegment, UsedSegments};
+use super::log::in_use::UsedSegments;
 use super::log::{Beginning, Log, LogConfig};
+use super::notes::{self, BACKUP, BEGUN, REPAIR, backup_end};
 use super::record::{Body, Record, RecordBatch};
-use super::segment::{NEW, OpenFiles, is_whole_file, name_of, number_of};
+use super::segment::{NEW, OpenFiles, name_of, number_of, whole};
 use super::summary::SummaryRecord;
 use crate::clock::Clock;
 use cut::CutOff;
-use history::{Purpose, ReadHistory, ReadRecord, ReadSegment, read};
-use missing::note_begun;
+use history::{Purpose, ReadHistory, ReadRecord, read};
 use origin::{Origin, note_origin, origin_of};
-use repair::{bytes_to_copy, check_room, clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
+use repair::{bytes_to_copy, check_room, clear, copy_winners, keep_aside, replaced, write};
 use winners::Winners;
 
 /// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
@@ -96,7 +95,7 @@ pub struct Opened {
 pub fn open(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Error> {
     open_folder(folder, options).map_err(|error| match error {
         // No log goes on.
-        Error::NoRoom { folder } => Error::Full { folder },
+        Error::NoRoom(folder) => Error::Full(folder),
         error => error,
     })
 }
@@ -108,12 +107,14 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let segment_bytes = align(config.segment_bytes).clamp(2 * SECTOR, SEGMENT_BYTES_MAX);
     let config = LogConfig { segment_bytes, ..config };
     let files = OpenFiles::new(Arc::clone(folder), config.files);
-    let backup = mark_of(&**folder, repair)?;
-    let replaced_before = noted(&**folder).map_err(explain)?;
+    let backup = backup_end(&**folder)?;
+    if backup == Some(0) && !repair {
+        return Err(Error::Damaged { folder: folder.path().to_owned(), what: BACKUP.to_owned() });
+    }
+    let replaced_before = notes::read(&**folder, REPAIR).map_err(explain)?.map(|[first]| first);
     let mut winners = Winners::default();
     let purpose = if repair { Purpose::Repair } else { Purpose::Open };
-    let synced = backup.map_or(0, |backup: BackupMark| backup.last);
-    let mut history = read(&files, purpose, synced, &mut |SummaryRecord { space, key, place, body }| {
+    let mut history = read(&files, purpose, backup.unwrap_or(0), &mut |SummaryRecord { space, key, place, body }| {
         winners.earlier(space, key, place, body);
     })?;
     winners.finish();
@@ -127,7 +128,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         jump(&mut history.marks);
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
-    let beginning = beginning(folder, &history, rewrite, batch_bytes(&behind))?;
+    let beginning = beginning(folder, &mut history, rewrite, batch_bytes(&behind))?;
     if rewrite {
         check_room(&**folder, bytes_to_copy(&winners, &behind), segment_bytes)?;
     }
@@ -140,7 +141,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     chores.take_begun(&history.begun);
     again.into_iter().for_each(|name| chores.give(Chore::LayOutAgain { name }));
     if planted(Fault::BegunNotedEarly) {
-        note_begun(&**folder).map_err(explain)?;
+        leave_begun(&**folder).map_err(explain)?;
     }
     let mut log = Log::begin(files, config, chores, beginning)?;
     // The states behind the last known sync come first: the copies of a repair are of the last states.
@@ -157,7 +158,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         clear(&**folder, &history.leftovers).map_err(explain)?;
         match kept.is_empty() {
             true if replaced_before.is_none() => {}
-            true => forget_note(&**folder).map_err(explain)?,
+            true => remove_if_there(&**folder, REPAIR).map_err(explain)?,
             false => keep_aside(&**folder, &kept).map_err(explain)?,
         }
         log.free_ends();
@@ -175,12 +176,21 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
 /// Leaves the notes of a log that is open, and removes that of a backup.
 fn leave_notes(folder: &dyn Folder, is_begun: bool, is_origin_noted: bool, was_backup: bool) -> io::Result<()> {
     if !is_begun {
-        note_begun(folder)?;
+        leave_begun(folder)?;
     }
     if !is_origin_noted {
         note_origin(folder)?;
     }
-    if was_backup { forget_mark(folder) } else { Ok(()) }
+    if was_backup {
+        remove_if_there(folder, BACKUP)?;
+        folder.sync()?;
+    }
+    Ok(())
+}
+
+/// Leaves the note that the log has a segment. The log of an earlier version has none.
+fn leave_begun(folder: &dyn Folder) -> io::Result<()> {
+    notes::unless_full(folder.create(BEGUN).and_then(|_| folder.sync()))
 }
 
 fn told_of_cut(cut: &CutOff) -> String {
@@ -235,7 +245,7 @@ fn batch_of(records: Vec<ReadRecord>) -> RecordBatch {
 /// The state with which the log goes on.
 fn beginning(
     folder: &Arc<dyn Folder>,
-    history: &ReadHistory,
+    history: &mut ReadHistory,
     rewrite: bool,
     first_batch: u64,
 ) -> Result<Beginning, Error> {
@@ -246,11 +256,7 @@ fn beginning(
     let Some(segment) = history.newest.checked_add(1) else {
         return Err(Error::Damaged { folder: folder.path().to_owned(), what: name_of(history.newest) });
     };
-    let used = |&ReadSegment { ref segment, end, disk, sum, removals, is_linked }: &ReadSegment| {
-        let segment = UsedSegment::new(Arc::clone(segment), disk);
-        UsedSegment { end, sum, removals, is_linked, ..segment }
-    };
-    let segments = if rewrite { UsedSegments::default() } else { history.segments.iter().map(used).collect() };
+    let segments = if rewrite { UsedSegments::default() } else { history.segments.drain(..).collect() };
     let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);
     let gaps = history.gaps.clone();
     Ok(Beginning { store, segments, gaps, last: history.synced, marks: history.marks, segment, keeps, first_batch })
@@ -262,10 +268,8 @@ fn beginning(
 fn laid_out(folder: &dyn Folder, leftovers: &mut Vec<String>, gaps: &Gaps, segment_bytes: u64) -> (Vec<String>, u64) {
     let number = |name: &str| name.strip_suffix(NEW).and_then(|digits| digits.parse::<u64>().ok());
     let next = leftovers.iter().filter_map(|name| number(name)).max().map_or(0, |number| number + 1);
-    let is_whole =
-        |name: &str| folder.open(name).and_then(|file| is_whole_file(&*file, segment_bytes)).unwrap_or(false);
     let is_spare = |name: &str| number(name).is_some() || number_of(name).is_some_and(|number| gaps.contains(number));
-    let again = leftovers.extract_if(.., |name| is_spare(name) && is_whole(name));
+    let again = leftovers.extract_if(.., |name| is_spare(name) && whole(folder.open(name), segment_bytes).is_some());
     (again.collect(), next)
 }
 

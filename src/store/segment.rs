@@ -14,7 +14,6 @@ use std::sync::{Arc, Weak};
 use crate::lock::Mutex;
 
 use super::errors::Error;
-use super::fault::{Fault, planted};
 use super::folder::{Folder, LogFile, read_exact, write_all};
 use super::format::{SegmentHead, checksum};
 use super::gaps::Gaps;
@@ -101,9 +100,7 @@ impl Segment {
         write_all(&*spare.file, &head.encode(&gaps.encode()), 0)?;
         spare.file.sync()?;
         folder.rename(&spare.name, &name_of(head.number))?;
-        if !planted(Fault::FolderUnsynced) {
-            folder.sync()?;
-        }
+        folder.sync()?;
         let segment = Self::new(files, head);
         *segment.file.lock() = Some(Arc::clone(&spare.file));
         files.note(&segment);
@@ -177,9 +174,11 @@ pub(super) fn lay_out_again(folder: &dyn Folder, name: &str, size: u64) -> io::R
     fill(folder, name, folder.open(name), size)
 }
 
-/// Whether a file has all blocks of this size, and no other name.
-pub(super) fn is_whole_file(file: &dyn LogFile, size: u64) -> io::Result<bool> {
-    Ok(file.size()? == size && file.allocated()? >= size && (file.names()? == 1 || planted(Fault::LinksIgnored)))
+/// A file that can be a segment of this size as it is: it has all blocks, and no other name.
+pub(super) fn whole(file: io::Result<Arc<dyn LogFile>>, size: u64) -> Option<Arc<dyn LogFile>> {
+    let is_whole =
+        |file: &dyn LogFile| io::Result::Ok(file.size()? == size && file.allocated()? >= size && file.names()? == 1);
+    file.ok().filter(|file| is_whole(&**file).unwrap_or(false))
 }
 
 fn fill(folder: &dyn Folder, name: &str, file: io::Result<Arc<dyn LogFile>>, size: u64) -> io::Result<SpareFile> {
@@ -265,7 +264,7 @@ impl StoredValue {
     pub fn read(&self) -> Result<Value, Error> {
         let folder = self.segment.files.folder.path();
         if self.place.is_set_aside() {
-            return Err(Error::SetAside { folder: folder.to_owned() });
+            return Err(Error::SetAside(folder.to_owned()));
         }
         let Place { segment, offset, length, .. } = self.place;
         match self.segment.read_if_there(u64::from(offset), length as usize)? {

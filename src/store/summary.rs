@@ -18,7 +18,7 @@ use ahash::RandomState;
 
 use super::folder::{Folder, Patience, read_exact, write_all};
 use super::format::{BatchHead, Fields, Kind, Marks, SECTOR, SegmentHead, Space, is_sealed, seal};
-use super::segment::{NEW, Place, short};
+use super::segment::{NEW, Place};
 use super::table::{BodyHead, BodyHeads, RecordHead};
 
 const MAGIC: [u8; 8] = *b"spinsum\n";
@@ -232,16 +232,10 @@ impl ReadSummary {
 
 fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>> {
     // A later version may have written others. Opening then reads the segment.
-    let RecordHead { kind, space, key, bodies } = RecordHead::decode_known(fields).ok()?;
-    let BodyHead { length, checksum } = bodies.first();
-    let offset = fields.u32()?;
+    let record @ RecordHead { kind, space, key, bodies } = RecordHead::decode_known(fields).ok()?;
+    let place = record.place(segment, fields.u32()?.into());
     let inline = kind == Kind::Bytes && space != Space::Values;
-    let body = if inline { Some(fields.bytes(length as usize)?) } else { None };
-    let place = match kind {
-        Kind::Bytes => Some(Place { segment, offset, length, checksum: short(checksum) }),
-        Kind::SetAside => Some(Place::of_set_aside(segment, u64::from(offset))),
-        Kind::Removed => None,
-    };
+    let body = if inline { Some(fields.bytes(bodies.first().length as usize)?) } else { None };
     Some(SummaryRecord { space, key, place, body })
 }
 

@@ -15,6 +15,7 @@
 use std::borrow::Cow;
 
 use super::format::{BATCH_HEADS, BatchHead, Fields, Kind, SECTOR, Space, checksum, checksum_at};
+use super::segment::{Place, short};
 
 /// The length of a piece.
 pub(super) const PIECE: usize = 4_096;
@@ -175,8 +176,8 @@ impl<'b> Table<'b> {
     /// The records that are right, in their order.
     ///
     /// # Errors
-    /// [`UnknownRecord`] if a later version has written one.
-    pub(super) fn records(&self) -> Result<FoundRecords<'_>, UnknownRecord> {
+    /// [`RecordFault::Unknown`] if a later version has written one.
+    pub(super) fn records(&self) -> Result<FoundRecords<'_>, RecordFault> {
         let mut found = FoundRecords::default();
         let mut piece = 0;
         while let Some(start) = self.pieces.get(piece) {
@@ -202,7 +203,7 @@ impl<'b> Table<'b> {
         end: usize,
         start: PieceStart,
         records: &mut Vec<(RecordHead<'t>, u64)>,
-    ) -> Result<bool, UnknownRecord> {
+    ) -> Result<bool, RecordFault> {
         let is_last = end == self.pieces.len();
         let to = if is_last { self.records.len() } else { end * PIECE_RECORDS };
         let from = piece * PIECE_RECORDS + start.first as usize;
@@ -213,7 +214,7 @@ impl<'b> Table<'b> {
                 Ok(record) => record,
                 // Its other bytes are in a damaged piece.
                 Err(RecordFault::Cut) => return Ok(!is_last),
-                Err(RecordFault::Unknown) => return Err(UnknownRecord),
+                Err(RecordFault::Unknown) => return Err(RecordFault::Unknown),
             };
             let next = body + record.bodies.bytes();
             if next > self.bodies {
@@ -225,10 +226,6 @@ impl<'b> Table<'b> {
         Ok(!is_last || body == self.bodies)
     }
 }
-
-/// A table has a record that a later version has written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnknownRecord;
 
 impl BodyHead {
     pub(super) fn encode(self) -> [u8; BODY_HEAD] {
@@ -281,6 +278,16 @@ impl<'b> RecordHead<'b> {
         table.extend(u16::try_from(self.key.len()).expect("a key has at most 65,535 bytes").to_le_bytes());
         table.extend(self.bodies.0);
         table.extend(self.key);
+    }
+
+    /// The place of the record if its first body stands at this offset. `None`: it removes its key.
+    pub(super) fn place(&self, segment: u32, offset: u64) -> Option<Place> {
+        let body = self.bodies.first();
+        match self.kind {
+            Kind::Bytes => Some(Place::new(segment, offset, body.length, short(body.checksum))),
+            Kind::SetAside => Some(Place::of_set_aside(segment, offset)),
+            Kind::Removed => None,
+        }
     }
 
     /// Reads a record of any number of bodies.
@@ -463,6 +470,6 @@ mod tests {
         let mut bytes = Vec::new();
         let head = BatchHead { table: table_length((RECORD_HEAD + bodies.len() + 1) as u64), ..head };
         records.encode(&head, &mut bytes);
-        assert_eq!(Table::new(&head, &bytes).records(), Err(UnknownRecord));
+        assert_eq!(Table::new(&head, &bytes).records(), Err(RecordFault::Unknown));
     }
 }

@@ -7,14 +7,12 @@
 //! while a task is ready. A value in an answer is either part of the batch ([`Payload::Fresh`]), or its key in the
 //! store *before* the batch ([`Payload::Stored`]). Both are the value at that point of the order.
 //!
-//! This module uses no store, no threads and no clock; see `committer.rs`. `room.rs` refuses what the store has no room
-//! for, `loss.rs` notes what the store has lost, and `expiry.rs` expires leases.
+//! This module uses no threads and no clock; see `committer.rs`. It writes to no store: `room.rs` refuses what the store
+//! has no room for, `loss.rs` notes what the store has lost, and `expiry.rs` expires leases.
 
 mod expiry;
 mod loss;
 mod room;
-
-pub(super) use room::StoreRoom;
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -30,7 +28,7 @@ use super::record::{
 use super::submission::Submission;
 use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
 use crate::limits::WAITERS_MAX;
-use crate::store::{Space, WriteBatch};
+use crate::store::{Space, Store, WriteBatch};
 use crate::wheel::Wheel;
 
 /// Why a queue exists at an index: a queue is removed only when its last batch is stored.
@@ -180,7 +178,7 @@ impl Engine {
     /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
     /// If a queue of a family does not exist, a request that adds a task creates it, and any other request is answered
     /// as for an empty queue. `store` is as it was before the batch.
-    pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission, store: &mut dyn StoreRoom) {
+    pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission, store: &mut dyn Store) {
         if let Some(refused) = self.take_room(&queue, &request, store) {
             return self.answers.push((ticket, refused));
         }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::engine::{Engine, StepResult, StoreRoom, SyncWithin};
+use super::engine::{Engine, StepResult, SyncWithin};
 use super::lease_clock::LeaseClock;
 use super::metrics::TaskMetrics;
 use super::record::CLOCK_KEY;
@@ -28,16 +28,6 @@ use crate::store::{
 pub(super) const STORE_IDLE: u64 = 100;
 /// The pause before idle work that waits for readers, in milliseconds.
 const IDLE_LATER: u64 = 1_000;
-
-impl StoreRoom for Box<dyn Store> {
-    fn value_bytes(&self, key: &TaskKey) -> u64 {
-        (**self).value_bytes(key)
-    }
-
-    fn prepare(&mut self, bytes: u64) -> bool {
-        (**self).prepare(bytes)
-    }
-}
 
 /// The size of the requests in a batch.
 #[derive(Default)]
@@ -209,7 +199,7 @@ impl CommitterState {
                 InboxMessage::Dismiss => self.engine.dismiss(),
                 InboxMessage::Submitted(requests) => {
                     count += requests.len();
-                    let (engine, store) = (&mut self.engine, &mut self.store);
+                    let (engine, store) = (&mut self.engine, &mut *self.store);
                     requests.into_iter().for_each(|submission| engine.apply(submission, store));
                 }
             }

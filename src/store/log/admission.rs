@@ -104,7 +104,7 @@ impl Log {
         let (free, reserve) = (self.space.free, self.reserve());
         match () {
             () if planted(Fault::AddsUnbounded) => {}
-            () if self.chores.lacks_space() || self.chores.lacks_spares() => return Err(AddsRefused::NoSegment),
+            () if self.chores.lacks_space() || self.chores.missing() > 0 => return Err(AddsRefused::NoSegment),
             () if live > most => return Err(AddsRefused::LiveBytes { live, most }),
             () if free < reserve => return Err(AddsRefused::FreeBytes { free, reserve }),
             () => {}
@@ -113,13 +113,10 @@ impl Log {
     }
 
     /// Makes sure that the next batch finds a segment if its records have these bytes. False: there is none, and none can
-    /// be laid out.
+    /// be laid out, or it is larger than a segment.
     pub(in crate::store) fn prepare(&mut self, bytes: u64) -> bool {
         let length = align(BATCH_HEADS + bytes + self.config.segment_bytes / PREPARED_SLACK_FRACTION);
-        if length <= self.room() {
-            return true;
-        }
-        self.chores.prepare(self.size_for(length))
+        length <= self.room() || self.size_for(length) == self.config.segment_bytes && self.chores.prepare()
     }
 
     /// The most bytes that may come for a live record: the state of a task, or the removals of both of its records.

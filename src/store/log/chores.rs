@@ -20,10 +20,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use crate::store::failure::{Failure, failure};
-use crate::store::folder::{Folder, LogFile, remove_if_there};
-use crate::store::segment::{
-    Segment, SpareFile, is_whole_file, lay_out, lay_out_again, name_of, number_of, spare_name,
-};
+use crate::store::folder::{Folder, remove_if_there};
+use crate::store::segment::{Segment, SpareFile, lay_out, lay_out_again, name_of, number_of, spare_name, whole};
 use crate::store::summary::{Summary, summary_name};
 use crate::threads::spawn;
 
@@ -72,26 +70,17 @@ pub(in crate::store) struct Chores {
     target: usize,
     /// A file of another size, for the batch that waits for it.
     odd: Option<SpareFile>,
-    /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
-    prepared: Option<SpareFile>,
     /// Files that were asked for and have not come.
     coming: usize,
     /// The failure of the last lay-out that has failed.
     failed: Option<io::Error>,
     /// The number in the name of the next spare.
     next: u64,
-    /// Set while the last lay-out has failed for want of space.
-    lack: Option<Lack>,
+    /// The syncs since a lay-out has failed for want of space. `None`: the last one has succeeded.
+    lack: Option<u32>,
     /// The free bytes of the file system when a lay-out was last tried again.
     tried_at: Option<u64>,
     worker: ChoreWorker,
-}
-
-/// A lay-out that failed for want of space.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lack {
-    /// The syncs since then.
-    syncs: u32,
 }
 
 /// A file that was to be laid out.
@@ -101,17 +90,6 @@ struct LaidOut {
     /// Whether it takes new blocks.
     is_new: bool,
     file: io::Result<SpareFile>,
-}
-
-/// How a file is taken from those laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Take {
-    /// For an opening: the last one, too.
-    Last,
-    /// One stays, or is on its way.
-    KeepOne,
-    /// One stays. Space is short, so one on its way may never come.
-    KeepOneLaidOut,
 }
 
 #[derive(Debug)]
@@ -178,7 +156,6 @@ impl Chores {
             spares: VecDeque::new(),
             target: SPARES,
             odd: None,
-            prepared: None,
             coming: 0,
             failed: None,
             next,
@@ -192,10 +169,8 @@ impl Chores {
     /// segment before any file is laid out: no other head may name its number as a gap.
     pub(in crate::store) fn take_begun(&mut self, names: &[String]) {
         for name in names {
-            let opened = self.folder.open(name);
-            let is_whole = |file: &Arc<dyn LogFile>| is_whole_file(&**file, self.segment_bytes).unwrap_or(false);
             // One that cannot be used is removed by the next opening.
-            if let Some(file) = opened.ok().filter(is_whole) {
+            if let Some(file) = whole(self.folder.open(name), self.segment_bytes) {
                 self.spares.push_front(SpareFile { name: name.clone(), file, size: self.segment_bytes });
             }
         }
@@ -224,28 +199,19 @@ impl Chores {
         }
     }
 
-    /// Takes a file of this size that is laid out, and has the next one laid out.
+    /// Takes a file of this size that is laid out, and has the next one laid out. As many others are to be left, laid
+    /// out or on their way. With `sure` they are laid out: where space is short, a file on its way may never come.
     ///
     /// # Errors
     /// The system's error if there is none and none can be laid out.
-    pub(in crate::store) fn take(&mut self, size: u64, how: Take) -> io::Result<SpareFile> {
+    pub(in crate::store) fn take(&mut self, size: u64, left: usize, sure: bool) -> io::Result<SpareFile> {
         self.failed = None;
         if size != self.segment_bytes {
             return self.take_odd(size);
         }
-        let (least, waits_for) = match how {
-            Take::Last => (1, 1),
-            Take::KeepOne => (2, 1),
-            Take::KeepOneLaidOut => (2, 2),
-        };
-        self.gather(false);
-        self.wait(waits_for);
-        if self.spares.len() + self.coming < least {
-            self.give(Chore::LayOut { size });
-            self.wait(waits_for);
-        }
+        self.have(left + 1, if sure { left + 1 } else { 1 });
         let is_full = self.failed.as_ref().is_some_and(|error| failure(error) == Failure::Full);
-        if is_full && self.spares.len() + self.coming < least {
+        if is_full && self.spares.len() + self.coming <= left {
             return Err(self.failure());
         }
         let spare = self.spares.pop_front().ok_or_else(|| self.failure())?;
@@ -253,42 +219,27 @@ impl Chores {
         Ok(spare)
     }
 
-    /// Takes a file of another size: the one that is prepared, or a new one.
+    /// Takes a file of another size.
     fn take_odd(&mut self, size: u64) -> io::Result<SpareFile> {
-        if let Some(spare) = self.prepared.take_if(|spare| spare.size >= size) {
-            return Ok(spare);
-        }
         // The thread does it when it has done all that may make room for it.
         self.give(Chore::LayOut { size });
         self.wait(usize::MAX);
         self.odd.take().ok_or_else(|| self.failure())
     }
 
-    /// Makes sure that [`Chores::take`] has a file of this size for the next batch. False: none can be laid out. A file
-    /// that was prepared before stays then.
-    pub(in crate::store) fn prepare(&mut self, size: u64) -> bool {
-        if size == self.segment_bytes {
-            self.gather(false);
-            self.wait(SPARES);
-            if self.spares.len() < SPARES {
-                self.give(Chore::LayOut { size });
-                self.wait(SPARES);
-            }
-            return self.spares.len() >= SPARES;
-        }
-        if self.prepared.as_ref().is_none_or(|spare| spare.size < size) {
-            let Ok(larger) = self.take_odd(size) else { return false };
-            self.discard_prepared();
-            self.prepared = Some(larger);
-        }
-        true
+    /// Makes sure that [`Chores::take`] has a segment for the next batch. False: none can be laid out.
+    pub(in crate::store) fn prepare(&mut self) -> bool {
+        self.have(SPARES, SPARES);
+        self.spares.len() >= SPARES
     }
 
-    /// Removes the file that is kept for the next batch: the batch did not need it.
-    pub(in crate::store) fn discard_prepared(&mut self) {
-        if let Some(spare) = self.prepared.take() {
-            // Opening removes what stays.
-            let _stays = self.folder.remove(&spare.name);
+    /// Tries to have so many spares, or that they are on their way, and waits for some of them.
+    fn have(&mut self, spares: usize, waits_for: usize) {
+        self.gather(false);
+        self.wait(waits_for);
+        if self.spares.len() + self.coming < spares {
+            self.give(Chore::LayOut { size: self.segment_bytes });
+            self.wait(waits_for);
         }
     }
 
@@ -317,7 +268,7 @@ impl Chores {
             // Opening removes what stays.
             let _stays = self.folder.remove(&spare.name);
         }
-        while self.lack.is_none() && self.lacks_spares() {
+        while self.lack.is_none() && self.missing() > 0 {
             let before = self.spares.len() + self.coming;
             self.give(Chore::LayOut { size: self.segment_bytes });
             if self.spares.len() + self.coming == before {
@@ -330,10 +281,10 @@ impl Chores {
     pub(in crate::store) fn retry(&mut self, free: u64) {
         self.gather(false);
         if let Some(lack) = &mut self.lack {
-            lack.syncs += 1;
+            *lack += 1;
             // Where a quota is used up, free bytes are no room. A change of them may come with a change of the quota.
             let is_other = self.tried_at.is_none_or(|at| at.abs_diff(free) >= self.segment_bytes / 2);
-            if !(is_other && free >= self.segment_bytes) && lack.syncs < SYNCS_UNTIL_RETRY {
+            if !(is_other && free >= self.segment_bytes) && *lack < SYNCS_UNTIL_RETRY {
                 return;
             }
             self.tried_at = Some(free);
@@ -342,12 +293,7 @@ impl Chores {
         self.refill();
     }
 
-    /// Whether too few segments are laid out, and no work is under way that changes it.
-    pub(in crate::store) fn lacks_spares(&self) -> bool {
-        self.missing() > 0
-    }
-
-    /// The number of segments that lack.
+    /// The number of segments that lack, beside those on their way.
     pub(in crate::store) fn missing(&self) -> usize {
         self.target.saturating_sub(self.spares.len() + self.coming)
     }
@@ -359,8 +305,7 @@ impl Chores {
 
     /// The bytes of the files that are laid out.
     pub(in crate::store) fn spare_bytes(&self) -> u64 {
-        let prepared = self.prepared.as_ref().map_or(0, |spare| spare.size);
-        (self.spares.len() + self.coming) as u64 * self.segment_bytes + prepared
+        (self.spares.len() + self.coming) as u64 * self.segment_bytes
     }
 
     /// The bytes of the files that are being laid out.
@@ -387,7 +332,7 @@ impl Chores {
             Err(error) => {
                 // A larger file lacks space that a segment may have.
                 if is_usual && failure(&error) == Failure::Full {
-                    self.lack = Some(Lack::default());
+                    self.lack = Some(0);
                 }
                 self.failed = Some(error);
             }

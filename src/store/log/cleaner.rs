@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::store::errors::Error;
-use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, index};
+use crate::store::format::{BATCH_HEAD, BatchHead, SECTOR, Space, index};
 use crate::store::record::CleanedUpTo;
-use crate::store::segment::{Place, Segment, short};
+use crate::store::segment::{Place, Segment};
 use crate::store::table::Table;
 
 /// The bytes of copies in any batch. More would delay its sync.
@@ -159,14 +159,7 @@ pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> Resul
     let Some(found) = table.records().ok().filter(|found| found.damaged.is_empty()) else { return Ok(None) };
     let (bodies, number) = (head.bodies_at(), segment.head.number);
     let old = found.records.iter().map(|(record, at)| {
-        let place = match record.kind {
-            Kind::Bytes => {
-                let body = record.bodies.first();
-                Some(Place::new(number, bodies + at, body.length, short(body.checksum)))
-            }
-            Kind::SetAside => Some(Place::of_set_aside(number, bodies + at)),
-            Kind::Removed => None,
-        };
+        let place = record.place(number, bodies + at);
         OldRecord { space: record.space, key: record.key.into(), place }
     });
     let read = BATCH_HEAD as u64 + head.table;

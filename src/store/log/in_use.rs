@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::store::fault::{Fault, planted};
 use crate::store::format::SECTOR;
 use crate::store::segment::Segment;
 
@@ -131,7 +130,7 @@ impl UsedSegments {
     pub(in crate::store) fn look_for_links(&mut self) {
         for at in self.all.iter_mut().filter(|at| at.is_linked && !at.is_read()) {
             let is_alone = at.segment.file().and_then(|file| file.names()).is_ok_and(|names| names == 1);
-            at.is_linked = !is_alone && !planted(Fault::LinksIgnored);
+            at.is_linked = !is_alone;
         }
     }
 

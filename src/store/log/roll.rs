@@ -8,14 +8,13 @@
 
 use std::sync::Arc;
 
-use super::chores::Take;
 use super::in_use::UsedSegment;
 use crate::store::errors::Error;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{SECTOR, SegmentHead};
 use crate::store::log::Log;
-use crate::store::segment::{Segment, SpareFile, is_whole_file, name_of};
+use crate::store::segment::{Segment, SpareFile, name_of, whole};
 use crate::store::summary::summary_name;
 
 impl Log {
@@ -34,8 +33,7 @@ impl Log {
         if self.is_space_short() {
             self.segments.look_for_links();
         }
-        let how = if self.is_space_short() { Take::KeepOneLaidOut } else { Take::KeepOne };
-        let spare = match self.take_spare(length, how) {
+        let spare = match self.take_spare(length, 1) {
             Err(Error::NoRoom { .. }) if let Some(cleaned) = self.take_cleaned_file(length) => cleaned,
             spare => spare?,
         };
@@ -57,14 +55,16 @@ impl Log {
         self.config.segment_bytes.max(SECTOR + length)
     }
 
-    /// A file with room for a batch of this length.
+    /// A file with room for a batch of this length. So many others are left.
     ///
     /// # Errors
     /// [`Error::NoRoom`] if no space is left. Another [`Error`] ends the log.
-    pub(super) fn take_spare(&mut self, length: u64, how: Take) -> Result<SpareFile, Error> {
-        self.chores.take(self.size_for(length), how).map_err(|error| match failure(&error) == Failure::Full {
-            true => Error::NoRoom { folder: self.files.folder.path().to_owned() },
-            false => self.explain(&error),
+    pub(super) fn take_spare(&mut self, length: u64, left: usize) -> Result<SpareFile, Error> {
+        self.chores.take(self.size_for(length), left, self.is_space_short()).map_err(|error| {
+            match failure(&error) == Failure::Full {
+                true => Error::NoRoom(self.files.folder.path().to_owned()),
+                false => self.explain(&error),
+            }
         })
     }
 
@@ -72,15 +72,12 @@ impl Log {
     /// name: until then it is a file with a wrong name, which an opening knows as cleaned.
     fn take_cleaned_file(&mut self, length: u64) -> Option<SpareFile> {
         let size = self.config.segment_bytes;
-        let fits = |at: &UsedSegment| {
-            let is_whole = || at.segment.file().and_then(|file| is_whole_file(&*file, size)).unwrap_or(false);
-            at.is_cleaned && !at.is_read() && self.gaps.has_room_for(at.number()) && is_whole()
-        };
-        let number = self.segments.iter().find(|at| fits(at))?.number();
-        let file = self.used(number)?.segment.file().ok()?;
         if self.size_for(length) > size {
             return None;
         }
+        let fits = |at: &UsedSegment| at.is_cleaned && !at.is_read() && self.gaps.has_room_for(at.number());
+        let mut free = self.segments.iter().filter(|at| fits(at));
+        let (number, file) = free.find_map(|at| Some((at.number(), whole(at.segment.file(), size)?)))?;
         let taken = self.segments.take_cleaned(|at| at.number() == number).pop()?;
         self.gaps.add(number, taken.segment.head.first);
         // Without a summary, opening reads the segment.

@@ -20,7 +20,7 @@ use crate::store::format::Space;
 use crate::store::gaps::Gaps;
 use crate::store::log::{Log, RetiredSegment};
 use crate::store::record::{Cleaned, record_bytes};
-use crate::store::segment::{Place, StoredValue, is_whole_file, name_of};
+use crate::store::segment::{Place, StoredValue, name_of, whole};
 
 impl Log {
     /// A body that other threads can read, as long as they like. `None`: its segment is no longer in use.
@@ -134,8 +134,8 @@ impl Log {
             let goes = is_named && (!retired.is_read() || planted(Fault::ReadersIgnored));
             if goes {
                 let number = retired.segment.head.number;
-                let is_whole = || retired.segment.file().and_then(|file| is_whole_file(&*file, size)).unwrap_or(false);
-                chores.give(match chores.lacks_spares() && is_whole() {
+                let is_needed = chores.missing() > 0 && whole(retired.segment.file(), size).is_some();
+                chores.give(match is_needed {
                     true => Chore::LayOutAgain { name: name_of(number) },
                     false => Chore::Remove { number },
                 });

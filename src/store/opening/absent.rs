@@ -10,10 +10,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::missing::BEGUN;
-use crate::store::backup_note::is_note;
 use crate::store::disk::LOCK_FILE;
 use crate::store::errors::Error;
+use crate::store::notes::{BACKUP, BEGUN, UNFINISHED};
 use crate::store::segment::{BAD, number_of};
 use crate::store::summary::SUM;
 
@@ -67,7 +66,10 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
 fn holds_log(names: &[String]) -> bool {
     let is_summary = |name: &str| name.strip_suffix(SUM).is_some_and(|digits| digits.parse::<u32>().is_ok());
     let is_kept = |name: &str| name.strip_suffix(BAD).is_some_and(|name| name.contains(".log"));
-    names
-        .iter()
-        .any(|name| number_of(name).is_some() || name == BEGUN || is_note(name) || is_summary(name) || is_kept(name))
+    names.iter().any(|name| {
+        number_of(name).is_some()
+            || [BEGUN, BACKUP, UNFINISHED].contains(&name.as_str())
+            || is_summary(name)
+            || is_kept(name)
+    })
 }

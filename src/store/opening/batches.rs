@@ -20,9 +20,9 @@ use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, checksum, index};
 use crate::store::record::Value;
-use crate::store::segment::{Place, Segment, name_of, short};
+use crate::store::segment::{Place, Segment, name_of};
 use crate::store::summary::{Summary, SummaryRecord, resized};
-use crate::store::table::{FoundRecords, PIECE, RecordHead, Table, UnknownRecord};
+use crate::store::table::{FoundRecords, PIECE, Table};
 
 /// The bytes that are read at a time from a segment whose device does not return all. A larger piece would be read for
 /// nothing again and again.
@@ -237,7 +237,7 @@ impl HistoryReader<'_> {
     ) -> Result<Option<BadParts>, Error> {
         let bytes = self.table(segment, head)?;
         let table = Table::new(head, &bytes);
-        let FoundRecords { records, damaged } = table.records().map_err(|UnknownRecord| Error::Unknown {
+        let FoundRecords { records, damaged } = table.records().map_err(|_unknown| Error::Unknown {
             folder: self.files.folder.path().to_owned(),
             segment: name_of(segment.head.number),
         })?;
@@ -247,6 +247,7 @@ impl HistoryReader<'_> {
         let mut bad = BadParts { records: Vec::new(), pieces: damaged };
         for (record, at) in records {
             let offset = head.bodies_at() + at;
+            let place = record.place(segment.head.number, offset);
             let of_body = record.bodies.first();
             let is_value = record.space == Space::Values;
             let needed = record.kind == Kind::Bytes && (whole || !is_value || self.purpose == Purpose::Check);
@@ -258,29 +259,15 @@ impl HistoryReader<'_> {
                 if whole {
                     return Ok(None);
                 }
-                let value = place_of(&record, segment.head.number, offset).filter(|_| is_value);
-                bad.records.push(BadRecord { key: record.key.into(), value });
+                bad.records.push(BadRecord { key: record.key.into(), value: place.filter(|_| is_value) });
                 if !is_value {
                     continue;
                 }
             }
-            let place = place_of(&record, segment.head.number, offset);
             let body = body.as_deref().filter(|_| whole || !is_value);
             each(SummaryRecord { space: record.space, key: record.key, place, body });
         }
         Ok(Some(bad))
-    }
-}
-
-/// The place of a record whose body stands at this offset. `None`: it removes its key.
-fn place_of(record: &RecordHead<'_>, segment: u32, offset: u64) -> Option<Place> {
-    match record.kind {
-        Kind::Bytes => {
-            let body = record.bodies.first();
-            Some(Place::new(segment, offset, body.length, short(body.checksum)))
-        }
-        Kind::SetAside => Some(Place::of_set_aside(segment, offset)),
-        Kind::Removed => None,
     }
 }
 

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use super::cut::CutOff;
 use super::history::{HistoryReader, Purpose, ReadHistory, read};
 use super::winners::Winners;
-use crate::store::backup_note::mark_of;
 use crate::store::errors::Error;
 use crate::store::folder::Folder;
+use crate::store::notes::backup_end;
 use crate::store::record::record_bytes;
 use crate::store::segment::{OpenFiles, Place, Segment};
 use crate::store::summary::{ReadSummary, Summary, SummaryRecord, read_file, summary_name};
@@ -63,17 +63,17 @@ pub struct CheckReport {
 /// [`Error`] if the folder cannot be read, or holds no log of this format. Damage is no error: the report names it.
 pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
     let files = OpenFiles::new(Arc::clone(folder), 1);
-    let mark = mark_of(&**folder, true)?;
+    let backup = backup_end(&**folder)?;
     let mut winners = Winners::default();
     let mut records = 0;
-    let last = mark.map_or(0, |mark| mark.last);
-    let history = read(&files, Purpose::Check, last, &mut |SummaryRecord { space, key, place, .. }| {
-        records += 1;
-        winners.earlier(space, key, place, None);
-    })?;
+    let history =
+        read(&files, Purpose::Check, backup.unwrap_or(0), &mut |SummaryRecord { space, key, place, .. }| {
+            records += 1;
+            winners.earlier(space, key, place, None);
+        })?;
     winners.finish();
     let mut damages = history.lost;
-    if mark.is_some_and(|mark| mark.last == 0) {
+    if backup == Some(0) {
         damages.insert(0, "the note of the backup".to_owned());
     }
     let rotten: HashSet<Place> = history.rotten.iter().map(|(place, _)| *place).collect();
@@ -96,7 +96,7 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
         set_aside,
         bytes: history.segments.iter().map(|at| at.end).sum(),
         live_bytes,
-        is_backup: mark.is_some(),
+        is_backup: backup.is_some(),
         cut: history.cut,
         damages,
         harmless: history.harmless,

@@ -25,7 +25,7 @@ pub fn refuse_earlier(folder: &Path) -> Result<(), Error> {
         names.into_iter().any(|path| path.extension().is_some_and(|ending| ending == "jnl"))
     };
     match is_marked || has_spaces || has_journal() {
-        true => Err(Error::Earlier { folder: folder.to_owned() }),
+        true => Err(Error::Earlier(folder.to_owned())),
         false => Ok(()),
     }
 }

@@ -23,14 +23,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cut::CutOff;
-use super::missing::{BEGUN, FoundFile, limits, named_gaps, newest_missing};
+use super::missing::{FoundFile, limits, named_gaps, newest_missing};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::Patience;
 use crate::store::format::{Marks, SECTOR, Space};
 use crate::store::gaps::Gaps;
+use crate::store::log::in_use::UsedSegment;
 use crate::store::metrics::OpeningShape;
+use crate::store::notes::BEGUN;
 use crate::store::record::{Value, removal_bytes};
 use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
 use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord};
@@ -66,7 +68,7 @@ pub(in crate::store) struct ReadRecord {
 pub(in crate::store) struct ReadHistory {
     pub(in crate::store) store: Option<[u8; 16]>,
     /// The segments that count, the oldest first.
-    pub(in crate::store) segments: Vec<ReadSegment>,
+    pub(in crate::store) segments: Vec<UsedSegment>,
     /// The number of the newest segment with a batch. After a loss, of any segment.
     pub(in crate::store) newest: u32,
     /// The oldest segment that the last whole batch names.
@@ -101,22 +103,6 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) shape: OpeningShape,
 }
 
-/// A segment that was read.
-#[derive(Debug)]
-pub(in crate::store) struct ReadSegment {
-    pub(in crate::store) segment: Arc<Segment>,
-    /// The offset behind its last batch.
-    pub(in crate::store) end: u64,
-    /// The bytes of its blocks.
-    pub(in crate::store) disk: u64,
-    /// The bytes of its summary, 0 if it has none.
-    pub(in crate::store) sum: u64,
-    /// The bytes of the removals in it.
-    pub(in crate::store) removals: u64,
-    /// Whether it has a name in another folder.
-    pub(in crate::store) is_linked: bool,
-}
-
 /// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. `synced` is a
 /// batch that is known synced from elsewhere, or 0.
 ///
@@ -144,6 +130,7 @@ pub(in crate::store) fn read(
     history.store = found.first().map(|segment| segment.head.store);
     let (begun, told) = reader.begun(&found)?;
     for segment in found.split_off(begun) {
+        reader.check_size(&segment, &mut history)?;
         history.cut.extend(reader.cut_off(&segment, SECTOR)?);
         history.leftovers.push(name_of(segment.head.number));
     }
@@ -411,12 +398,21 @@ impl HistoryReader<'_> {
                 self.damage(history, format!("{} is missing", name_of(missing)))?;
             }
             expected = number + 1;
-            let size = self.patience.read(|| segment.file()?.size()).map_err(|error| self.explain(&error))?;
-            if size < segment.head.size {
-                self.damage(history, format!("{} has {size} of {} bytes", name_of(number), segment.head.size))?;
-            }
+            self.check_size(segment, history)?;
         }
         Ok(())
+    }
+
+    /// A segment is laid out whole before it gets its head, so a file that is shorter was cut, whatever it holds.
+    fn check_size(&self, segment: &Arc<Segment>, history: &mut ReadHistory) -> Result<(), Error> {
+        let size = self.patience.read(|| segment.file()?.size()).map_err(|error| self.explain(&error))?;
+        match size < segment.head.size {
+            true => {
+                let name = name_of(segment.head.number);
+                self.damage(history, format!("{name} has {size} of {} bytes", segment.head.size))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Reads a segment, up to the batch numbered `limit`, or to the end.
@@ -433,7 +429,10 @@ impl HistoryReader<'_> {
         let summary = ReadSummary::of(&*self.files.folder, &segment.head, self.sums.take())
             .filter(|summary| Some((summary.head.first, summary.head.last)) == range);
         let sum = summary.as_ref().map_or(0, |summary| summary.bytes.len() as u64);
-        let read = |end, removals| ReadSegment { segment: Arc::clone(segment), end, disk, sum, removals, is_linked };
+        let read = |end, removals| {
+            let unread = UsedSegment::new(Arc::clone(segment), disk);
+            UsedSegment { end, sum, removals, is_linked, ..unread }
+        };
         let mut removals = 0;
         let each = &mut |record: SummaryRecord<'_>| {
             removals += if record.place.is_none() { removal_bytes(record.key.len()) } else { 0 };

@@ -14,18 +14,13 @@
 //! This module does not read segments.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
-use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
-use crate::store::folder::Folder;
 use crate::store::gaps::Gaps;
+use crate::store::notes::BEGUN;
 use crate::store::segment::{BAD, Segment, name_of, number_of};
 use crate::store::summary::SUM;
-
-/// The name of the note that a log has had a segment.
-pub(in crate::store) const BEGUN: &str = "begun";
 
 /// A file with the name of a segment.
 pub(in crate::store) enum FoundFile {
@@ -65,17 +60,5 @@ pub(in crate::store) fn newest_missing(names: &[String]) -> Option<String> {
             Some(format!("{} is missing", name_of(newest.saturating_add(1))))
         }
         _ => None,
-    }
-}
-
-/// Leaves the note that the log has a segment. The log of an earlier version has none.
-///
-/// # Errors
-/// The system's error, except for want of space: the next opening leaves the note then.
-pub(in crate::store) fn note_begun(folder: &dyn Folder) -> io::Result<()> {
-    // An empty file: its name is the note.
-    match folder.create(BEGUN).and_then(|_| folder.sync()) {
-        Err(error) if failure(&error) == Failure::Full => Ok(()),
-        noted => noted,
     }
 }

@@ -14,14 +14,8 @@
 
 use std::io;
 
-use crate::store::failure::{Failure, failure};
-use crate::store::folder::{FileIdentity, Folder, write_all};
-use crate::store::format::{Fields, is_sealed, seal};
-use crate::store::segment::NEW;
-use crate::store::summary::read_file;
-
-/// The name of the note.
-const ORIGIN: &str = "origin";
+use crate::store::folder::{FileIdentity, Folder};
+use crate::store::notes::{self, ORIGIN};
 
 /// Where a log comes from, as its note says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +47,8 @@ impl Origin {
 
 /// Reads the note.
 pub(in crate::store) fn origin_of(folder: &dyn Folder) -> Origin {
-    let Ok(bytes) = read_file(folder, ORIGIN) else { return Origin::Unknown };
-    let mut fields = Fields(&bytes);
-    let noted = (fields.u64(), fields.u64());
-    match (noted, folder.identity(ORIGIN)) {
-        ((Some(inode), Some(birth)), Ok(found)) if is_sealed(&bytes, bytes.len()) => {
+    match (notes::read(folder, ORIGIN), folder.identity(ORIGIN)) {
+        (Ok(Some([inode, birth])), Ok(found)) if inode > 0 || birth > 0 => {
             let is_here = if birth > 0 && found.birth > 0 { birth == found.birth } else { inode == found.inode };
             if is_here { Origin::Here } else { Origin::Elsewhere }
         }
@@ -70,20 +61,6 @@ pub(in crate::store) fn origin_of(folder: &dyn Folder) -> Origin {
 /// # Errors
 /// The system's error, except for want of space: the next opening leaves the note then.
 pub(in crate::store) fn note_origin(folder: &dyn Folder) -> io::Result<()> {
-    match write_note(folder) {
-        Err(error) if failure(&error) == Failure::Full => Ok(()),
-        noted => noted,
-    }
-}
-
-fn write_note(folder: &dyn Folder) -> io::Result<()> {
-    let new = format!("{ORIGIN}{NEW}");
-    let file = folder.create(&new)?;
-    let FileIdentity { inode, birth } = folder.identity(&new)?;
-    let mut bytes = [inode.to_le_bytes(), birth.to_le_bytes()].concat();
-    seal(&mut bytes, 0);
-    write_all(&*file, &bytes, 0)?;
-    file.sync()?;
-    folder.rename(&new, ORIGIN)?;
-    folder.sync()
+    let identity = |new: &str| folder.identity(new).map(|FileIdentity { inode, birth }| [inode, birth]);
+    notes::unless_full(notes::leave(folder, ORIGIN, identity))
 }

@@ -12,22 +12,20 @@
 
 use std::io;
 
-use super::history::ReadSegment;
 use super::winners::{Winner, Winners};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
-use crate::store::fault::{Fault, planted};
-use crate::store::folder::{Folder, Patience, remove_if_there, write_all};
-use crate::store::format::{Fields, Space, index, is_sealed, seal};
+use crate::store::folder::{Folder, Patience, remove_if_there};
+use crate::store::format::{Space, index};
 use crate::store::log::Log;
+use crate::store::log::in_use::UsedSegment;
+use crate::store::notes::{self, REPAIR};
 use crate::store::record::{Body, Record, RecordBatch, record_bytes};
-use crate::store::segment::{BAD, NEW, number_of};
-use crate::store::summary::{read_file, summary_name};
+use crate::store::segment::{BAD, number_of};
+use crate::store::summary::summary_name;
 
 /// The bytes of a batch that a repair writes.
 const REPAIR_BATCH_BYTES: u64 = 8 << 20;
-/// The name of the note that a repair has replaced the segments before a number.
-const NOTE: &str = "repair";
 
 /// Writes records and takes their places.
 pub(in crate::store) fn write(log: &mut Log, batch: RecordBatch, winners: &mut Winners) -> Result<(), Error> {
@@ -68,7 +66,7 @@ pub(in crate::store) fn check_room(folder: &dyn Folder, bytes: u64, segment: u64
 /// Writes all records of the old segments again. Names the values that cannot be read, and sets them aside.
 pub(in crate::store) fn copy_winners(
     log: &mut Log,
-    old: &[ReadSegment],
+    old: &[UsedSegment],
     winners: &mut Winners,
     lost: &mut Vec<String>,
 ) -> Result<(), Error> {
@@ -91,48 +89,24 @@ pub(in crate::store) fn copy_winners(
     }
     write(log, batch, winners)?;
     log.sync()?;
-    if !planted(Fault::RepairUnnoted) {
-        write_note(&*log.files.folder, first).map_err(|error| log.explain(&error))?;
-    }
+    notes::leave(&*log.files.folder, REPAIR, |_| Ok([first.into()])).map_err(|error| log.explain(&error))?;
     log.let_go();
     write(log, RecordBatch::default(), winners)
 }
 
 /// The body of a winner. If the device never returns its bytes, it is set aside: the old file is kept. Any other error
 /// ends the repair, which can be repeated.
-fn body_of(winner: Winner, old: &[ReadSegment], patience: &Patience, log: &Log) -> Result<Body, Error> {
+fn body_of(winner: Winner, old: &[UsedSegment], patience: &Patience, log: &Log) -> Result<Body, Error> {
     let Winner { place, body } = winner;
     if let Some(body) = body {
         return Ok(Body::Bytes(body));
     }
-    let found = old.binary_search_by_key(&place.segment, |at| at.segment.head.number);
+    let found = old.binary_search_by_key(&place.segment, UsedSegment::number);
     let Some(at) = found.ok().and_then(|index| old.get(index)) else { return Ok(Body::SetAside) };
     match patience.read(|| at.segment.read(u64::from(place.offset), index(u64::from(place.length)))) {
         Ok(bytes) if !place.is_set_aside() && place.is_of(&bytes) => Ok(Body::Bytes(bytes.into())),
         Err(error) if !is_unreadable(&error) => Err(log.explain(&error)),
         Ok(_) | Err(_) => Ok(Body::SetAside),
-    }
-}
-
-fn write_note(folder: &dyn Folder, first: u32) -> io::Result<()> {
-    let new = format!("{NOTE}{NEW}");
-    let file = folder.create(&new)?;
-    let mut bytes = first.to_le_bytes().to_vec();
-    seal(&mut bytes, 0);
-    write_all(&*file, &bytes, 0)?;
-    file.sync()?;
-    folder.rename(&new, NOTE)?;
-    folder.sync()
-}
-
-/// The number before which a repair has replaced all segments, if a repair has left its note.
-pub(in crate::store) fn noted(folder: &dyn Folder) -> io::Result<Option<u32>> {
-    match read_file(folder, NOTE) {
-        Ok(bytes) if is_sealed(&bytes, bytes.len()) => Ok(Fields(&bytes).u32()),
-        // A note that is not right keeps nothing. All that it concerns are files that no batch needs.
-        Ok(_) => Ok(Some(0)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
@@ -148,7 +122,7 @@ pub(in crate::store) fn keep_aside(folder: &dyn Folder, names: &[String]) -> io:
         }
     }
     folder.sync()?;
-    forget_note(folder)
+    remove_if_there(folder, REPAIR)
 }
 
 /// A name that no earlier repair has given: a log that began anew has the same numbers.
@@ -158,16 +132,12 @@ fn name_to_keep(name: &str, there: &[String]) -> String {
     names.find(|name| !there.contains(name)).unwrap_or_else(|| format!("{name}{BAD}"))
 }
 
-/// Removes the note of a repair.
-pub(in crate::store) fn forget_note(folder: &dyn Folder) -> io::Result<()> {
-    remove_if_there(folder, NOTE)
-}
-
 /// The files among `leftovers` that a repair has replaced. They are kept.
-pub(in crate::store) fn replaced(leftovers: &mut Vec<String>, first: Option<u32>, oldest: u32) -> Vec<String> {
-    let Some(first) = first.filter(|first| oldest >= *first) else { return Vec::new() };
-    let (kept, rest) =
-        std::mem::take(leftovers).into_iter().partition(|name| number_of(name).is_some_and(|number| number < first));
+pub(in crate::store) fn replaced(leftovers: &mut Vec<String>, first: Option<u64>, oldest: u32) -> Vec<String> {
+    let Some(first) = first.filter(|first| u64::from(oldest) >= *first) else { return Vec::new() };
+    let (kept, rest) = std::mem::take(leftovers)
+        .into_iter()
+        .partition(|name| number_of(name).is_some_and(|number| u64::from(number) < first));
     *leftovers = rest;
     kept
 }

@@ -255,8 +255,9 @@ fn heads_that_disagree_are_no_evidence() {
 /// A part of a file.
 type Part = (String, Range<u64>);
 
-/// The parts of the folder on which the last record of each key depends.
-fn parts_of_last_records(folder: &SimulatedFolder) -> BTreeMap<RecordKey, Vec<Part>> {
+/// The parts of the folder on which the last record of each key depends, its batch the last one. A batch that is cut may
+/// be one that was never acknowledged.
+fn parts_of_last_records(folder: &SimulatedFolder) -> BTreeMap<RecordKey, [Part; 4]> {
     let (mut last, mut oldest) = (BTreeMap::new(), 0);
     for name in segments(folder) {
         let (bytes, mut offset) = (folder.contents(&name), SECTOR);
@@ -274,8 +275,9 @@ fn parts_of_last_records(folder: &SimulatedFolder) -> BTreeMap<RecordKey, Vec<Pa
                 let from = head.bodies_at() + body;
                 let body = from..from + record.bodies.bytes();
                 let own = if head.is_twice() { 0..0 } else { offset..offset + BATCH_HEAD as u64 };
-                let parts = [own, pieces.start..pieces.end.min(head.bodies_at()), body];
-                let parts = parts.map(|part| (name.clone(), part)).to_vec();
+                let batch = offset..offset + head.length();
+                let parts = [own, pieces.start..pieces.end.min(head.bodies_at()), body, batch];
+                let parts = parts.map(|part| (name.clone(), part));
                 last.insert((record.space, record.key.to_vec()), (segment.number, parts));
             }
             offset += head.length();
@@ -312,7 +314,7 @@ fn byte_somewhere(chance: &mut Chance, bytes: &[u8]) -> usize {
     at.min(bytes.len() as u64 - 1) as usize
 }
 
-/// Runs a history, and changes a byte of its files again and again. Returns how often that was damage.
+/// Runs a history, and changes a byte of its files or cuts one, again and again. Returns how often that was damage.
 fn run(seed: u64) -> u32 {
     let mut history = History::new(seed ^ 0x0f0f_0000);
     history.config.segment_bytes = 64 << 10;
@@ -334,14 +336,22 @@ fn run(seed: u64) -> u32 {
     for _ in 0..12 {
         let name = names[chance.below(names.len() as u64) as usize];
         let at = byte_somewhere(&mut chance, &history.folder.contents(name));
-        let folder = history.folder.copy();
-        folder.rot(name, at);
+        let (folder, is_cut) = (history.folder.copy(), chance.one_in(3));
+        if is_cut {
+            folder.truncate(name, at);
+        } else {
+            folder.rot(name, at);
+        }
+        let mut was_told = true;
         let mut opened = match history.open_folder(&folder, false) {
-            Ok(opened) => opened,
+            Ok(opened) => {
+                was_told = false;
+                opened
+            }
             Err(Error::Damaged { what, .. }) => {
                 damages += 1;
                 let is_empty = folder.contents(name).iter().skip(SECTOR as usize).all(|byte| *byte == 0);
-                let is_covered = name.ends_with(".log") && (at >= SECTOR as usize || is_empty);
+                let is_covered = name.ends_with(".log") && (at >= SECTOR as usize || is_empty || is_cut);
                 assert!(is_covered, "seed {seed}: {name}, byte {at}: {what}");
                 history.open_folder(&folder, true).expect("a repair")
             }
@@ -349,13 +359,18 @@ fn run(seed: u64) -> u32 {
         };
         let (state, _) = read_all(&mut opened).expect("all can be read");
         let is_covered = |key: &RecordKey| {
-            let hit = |(of, range): &Part| of == name && range.contains(&(at as u64));
-            parts.get(key).is_some_and(|parts| parts.iter().any(hit))
+            let at = at as u64;
+            parts.get(key).is_some_and(|[parts @ .., (of, batch)]| match is_cut {
+                true => of == name && batch.end > at,
+                false => parts.iter().any(|(of, range)| of == name && range.contains(&at)),
+            })
         };
         for key in parts.keys().chain(expected.keys()).filter(|key| !is_covered(key)) {
             let found = state.get(key).map(|body| body.as_ref());
             assert!(found == expected.get(key).map(Some), "seed {seed}: byte {at} of {name} has cost another record");
         }
+        let is_there = |key: &RecordKey| was_told || state.contains_key(key);
+        assert!(expected.keys().all(is_there), "seed {seed}: byte {at} of {name} has cost a record silently");
     }
     damages
 }
@@ -412,7 +427,7 @@ fn a_changed_head_costs_nothing_after_a_power_failure() {
 }
 
 #[test]
-fn a_changed_byte_costs_only_the_records_that_it_covers() {
+fn a_changed_byte_and_a_cut_cost_only_the_records_that_they_cover() {
     let (count, damages) = histories(150, run);
     println!("{count} histories, {damages} damages");
     assert!(damages > count, "{damages}");

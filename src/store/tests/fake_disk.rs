@@ -324,8 +324,8 @@ impl StoreBackup for FakeBackup {
             match turn() {
                 BackupTurn::GoOn if self.1.lock().holds_backups => std::thread::yield_now(),
                 BackupTurn::GoOn => break,
-                BackupTurn::Cancel => return Err(Error::Cancelled { folder: to.to_owned() }),
-                BackupTurn::Leave => return Err(Error::Left { folder: to.to_owned() }),
+                BackupTurn::Cancel => return Err(Error::Cancelled(to.to_owned())),
+                BackupTurn::Leave => return Err(Error::Left(to.to_owned())),
             }
         }
         let values = self.0.iter().filter(|((space, _), _)| *space == Space::Values);
@@ -360,7 +360,7 @@ impl StoreSnapshot for FakeSnapshot {
         }
         if content.rotten.contains(key) {
             content.found.push(LostRecord { space: Space::Values, key: *key });
-            return Err(Error::SetAside { folder: PathBuf::from("double") });
+            return Err(Error::SetAside(PathBuf::from("double")));
         }
         Ok(self.0.get(&(Space::Values, key.to_vec())).cloned())
     }

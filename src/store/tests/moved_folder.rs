@@ -61,7 +61,7 @@ fn a_log_whose_segments_are_all_gone_is_damaged() {
         // The summaries alone tell it, too: a folder of an earlier version has no note.
         if count == 40 {
             let folder = folder.copy();
-            folder.remove(opening::missing::BEGUN).unwrap();
+            folder.remove(notes::BEGUN).unwrap();
             assert_eq!(damage(&folder), "all its segments are missing");
         }
         let opened = open_in(&folder, true).unwrap();

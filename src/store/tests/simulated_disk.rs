@@ -22,7 +22,9 @@ use crate::lock::Mutex;
 
 use super::choices::Chance;
 use super::simulated_pages::FileState;
+use crate::store::fault::{Fault, planted};
 use crate::store::folder::{DiskSpace, FileIdentity, Folder, LogFile};
+use crate::store::notes::REPAIR as REPAIR_NOTE;
 
 #[derive(Clone, Debug)]
 enum NameStep {
@@ -364,6 +366,9 @@ impl Folder for SimulatedFolder {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut world = self.world.lock();
         let file = *world.names.get(&self.name(from)).ok_or(ErrorKind::NotFound)?;
+        if to == REPAIR_NOTE && planted(Fault::RepairUnnoted) {
+            return Ok(());
+        }
         world.change(|world| {
             world.names.remove(&self.name(from));
             world.names.insert(self.name(to), file);
@@ -403,6 +408,9 @@ impl Folder for SimulatedFolder {
     }
 
     fn sync(&self) -> io::Result<()> {
+        if planted(Fault::FolderUnsynced) || planted(Fault::BackupUnsynced) && self.folder > 0 {
+            return Ok(());
+        }
         self.world.lock().change(|world| {
             let World { durable_names, steps, .. } = world;
             let own = steps.extract_if(.., |step| step.folder() == self.folder);

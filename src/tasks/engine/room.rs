@@ -12,22 +12,13 @@
 //! This module does not know the bounds; see `store::admission`.
 
 use super::Engine;
-use crate::store::TaskKey;
+use crate::store::Store;
 use crate::tasks::queues::number_of;
 use crate::tasks::record::task_key;
 use crate::tasks::{NameKind, Outcome, QueueName, Request};
 
 /// The most bytes that a request writes beside its value and its key: its records, and one of its queue.
 const RECORDS_BYTES: u64 = 512;
-
-/// The room of a store, as requests find it.
-pub(in crate::tasks) trait StoreRoom {
-    /// The length of the value of a task before the batch.
-    fn value_bytes(&self, key: &TaskKey) -> u64;
-
-    /// Whether the batch may have this many bytes although adds are refused.
-    fn prepare(&mut self, bytes: u64) -> bool;
-}
 
 /// A value that a request replaces, and the one that it brings, in bytes.
 struct ReplacedValue {
@@ -43,12 +34,7 @@ impl Engine {
     }
 
     /// Takes the room that a request needs. `Some`: there is none, and this is the answer.
-    pub(super) fn take_room(
-        &mut self,
-        queue: &QueueName,
-        request: &Request,
-        store: &mut dyn StoreRoom,
-    ) -> Option<Outcome> {
+    pub(super) fn take_room(&mut self, queue: &QueueName, request: &Request, store: &mut dyn Store) -> Option<Outcome> {
         let Some(bytes) = request.written_bytes() else {
             self.written += RECORDS_BYTES;
             return None;
@@ -74,7 +60,7 @@ impl Engine {
     }
 
     /// The value that the request replaces, if it replaces one.
-    fn replaced(&self, queue: &QueueName, request: &Request, store: &dyn StoreRoom) -> Option<ReplacedValue> {
+    fn replaced(&self, queue: &QueueName, request: &Request, store: &dyn Store) -> Option<ReplacedValue> {
         let queue_index = match queue {
             QueueName(NameKind::Opened(queue_index)) => *queue_index,
             QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name)?,

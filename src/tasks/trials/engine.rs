@@ -2,27 +2,15 @@
 
 use super::poll;
 use crate::limits::{EXPIRE_BUDGET, QUEUES_MAX};
-use crate::store::{TaskKey, Value};
-use crate::tasks::engine::{Engine, StoreRoom, SyncWithin};
+use crate::store::Value;
+use crate::store::tests::fake_disk::FakeDisk;
+use crate::tasks::engine::{Engine, SyncWithin};
 use crate::tasks::order::Position;
 use crate::tasks::queue::TaskQueue;
 use crate::tasks::queues::Queues;
 use crate::tasks::record::{QueueRecord, StateRecord, TaskRecord, queue_key, task_key};
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, QueueName, Request, Submission, Ticket};
 use crate::wheel::{Progress, Wheel};
-
-/// Has no values, and room for all.
-struct NoStore;
-
-impl StoreRoom for NoStore {
-    fn value_bytes(&self, _: &TaskKey) -> u64 {
-        0
-    }
-
-    fn prepare(&mut self, _: u64) -> bool {
-        true
-    }
-}
 
 fn engine(tokens: u64) -> (Engine, QueueName) {
     let mut engine = Engine::new(0, 1, std::sync::Arc::default());
@@ -32,7 +20,10 @@ fn engine(tokens: u64) -> (Engine, QueueName) {
 }
 
 fn apply(engine: &mut Engine, queue: &QueueName, request: Request) -> Vec<Outcome> {
-    engine.apply(Submission { queue: queue.clone(), ticket: Ticket { sink: 0, number: 0 }, request }, &mut NoStore);
+    engine.apply(
+        Submission { queue: queue.clone(), ticket: Ticket { sink: 0, number: 0 }, request },
+        &mut FakeDisk::new(),
+    );
     engine.drain().answers.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
@@ -67,7 +58,7 @@ fn queues_are_synced_as_the_strictest_changed_one_asks() {
     engine.drain();
     let mut sync = |queue: &QueueName, request| {
         let ticket = Ticket { sink: 0, number: 0 };
-        engine.apply(Submission { queue: queue.clone(), ticket, request }, &mut NoStore);
+        engine.apply(Submission { queue: queue.clone(), ticket, request }, &mut FakeDisk::new());
         engine.drain().sync
     };
     let push = || Request::Push { value: Value::from(&b"v"[..]) };
@@ -172,7 +163,7 @@ fn a_request_whose_task_cannot_be_read_waits_before_those_that_came_later() {
         .unwrap();
     let mut submit = |number, request| {
         let ticket = Ticket { sink: 0, number };
-        engine.apply(Submission { queue: queue.clone(), ticket, request }, &mut NoStore);
+        engine.apply(Submission { queue: queue.clone(), ticket, request }, &mut FakeDisk::new());
         let answers = engine.drain().answers;
         answers.iter().filter(|(_, outcome)| outcome.lease().is_some()).map(|(to, _)| to.number).collect::<Vec<_>>()
     };

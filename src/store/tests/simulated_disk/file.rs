@@ -6,6 +6,7 @@ use std::io;
 
 use super::{FileState, SimulatedFile, World};
 use crate::store::failure::errnos::ENOSPC;
+use crate::store::fault::{Fault, planted};
 use crate::store::folder::LogFile;
 
 impl LogFile for SimulatedFile {
@@ -57,6 +58,10 @@ impl LogFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut world = self.world.lock();
+        let is_of_backup = || world.names.iter().any(|((folder, _), file)| *folder > 0 && *file == self.file);
+        if planted(Fault::NoSync) || planted(Fault::BackupUnsynced) && is_of_backup() {
+            return Ok(());
+        }
         let called = world.call();
         let World { files, chance, sector, failures, .. } = &mut *world;
         let file = &mut files[self.file];
@@ -91,7 +96,8 @@ impl LogFile for SimulatedFile {
     fn names(&self) -> io::Result<u64> {
         let mut world = self.world.lock();
         world.call()?;
-        Ok(world.names.values().filter(|file| **file == self.file).count() as u64)
+        let names = world.names.values().filter(|file| **file == self.file).count() as u64;
+        Ok(if planted(Fault::LinksIgnored) { 1 } else { names })
     }
 
     fn punch(&self, from: u64, length: u64) -> io::Result<()> {
