@@ -118,8 +118,11 @@ mod package;
 mod page;
 /// A client that does things that a well-behaved one does not.
 mod peer;
-/// The Python package: its wheel is built, installed and tested against the server.
+/// The list of planted faults.
+mod planted_faults;
+/// Long requests and replies go in portions, and others have their turn in between.
 mod portions;
+/// The Python package: its wheel is built, installed and tested against the server.
 mod python_package;
 /// The same protocol as seen by pyzmq, from `PROTOCOL.md` alone.
 mod pyzmq;
