@@ -53,7 +53,7 @@ pub(super) fn encode(head: &BatchHead, batch: &RecordBatch, buffer: &mut Vec<u8>
         };
         let record = RecordHead { kind, space: *space, key, bodies };
         let offset = first + table.add(&record);
-        places.push(record.place(head.segment, offset));
+        places.push(Place::of_record(&record, head.segment, offset));
     }
     table.encode(head, buffer);
     batch.records.iter().for_each(|record| buffer.extend_from_slice(record.body.bytes()));

@@ -107,10 +107,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let segment_bytes = align(config.segment_bytes).clamp(2 * SECTOR, SEGMENT_BYTES_MAX);
     let config = LogConfig { segment_bytes, ..config };
     let files = OpenFiles::new(Arc::clone(folder), config.files);
-    let backup = backup_end(&**folder)?;
-    if backup == Some(0) && !repair {
-        return Err(Error::Damaged { folder: folder.path().to_owned(), what: BACKUP.to_owned() });
-    }
+    let backup = backup_end(&**folder, repair)?;
     let replaced_before = notes::read(&**folder, REPAIR).map_err(explain)?.map(|[first]| first);
     let mut winners = Winners::default();
     let purpose = if repair { Purpose::Repair } else { Purpose::Open };

@@ -15,9 +15,10 @@ use crate::lock::Mutex;
 
 use super::errors::Error;
 use super::folder::{Folder, LogFile, read_exact, write_all};
-use super::format::{SegmentHead, checksum};
+use super::format::{Kind, SegmentHead, checksum};
 use super::gaps::Gaps;
 use super::record::{Body, Value};
+use super::table::RecordHead;
 
 /// The ending of a segment's name.
 const LOG: &str = ".log";
@@ -228,6 +229,16 @@ impl Place {
     /// The place of a record that is set aside.
     pub(super) fn of_set_aside(segment: u32, offset: u64) -> Self {
         Self::new(segment, offset, 0, SET_ASIDE)
+    }
+
+    /// The place of a record whose first body stands at this offset. `None`: it removes its key.
+    pub(super) fn of_record(record: &RecordHead<'_>, segment: u32, offset: u64) -> Option<Self> {
+        let body = record.bodies.first();
+        match record.kind {
+            Kind::Bytes => Some(Self::new(segment, offset, body.length, short(body.checksum))),
+            Kind::SetAside => Some(Self::of_set_aside(segment, offset)),
+            Kind::Removed => None,
+        }
     }
 
     /// Whether the record here is set aside: it has no bytes.

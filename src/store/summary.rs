@@ -233,7 +233,7 @@ impl ReadSummary {
 fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>> {
     // A later version may have written others. Opening then reads the segment.
     let record @ RecordHead { kind, space, key, bodies } = RecordHead::decode_known(fields).ok()?;
-    let place = record.place(segment, fields.u32()?.into());
+    let place = Place::of_record(&record, segment, fields.u32()?.into());
     let inline = kind == Kind::Bytes && space != Space::Values;
     let body = if inline { Some(fields.bytes(bodies.first().length as usize)?) } else { None };
     Some(SummaryRecord { space, key, place, body })

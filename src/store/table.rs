@@ -15,7 +15,6 @@
 use std::borrow::Cow;
 
 use super::format::{BATCH_HEADS, BatchHead, Fields, Kind, SECTOR, Space, checksum, checksum_at};
-use super::segment::{Place, short};
 
 /// The length of a piece.
 pub(super) const PIECE: usize = 4_096;
@@ -278,16 +277,6 @@ impl<'b> RecordHead<'b> {
         table.extend(u16::try_from(self.key.len()).expect("a key has at most 65,535 bytes").to_le_bytes());
         table.extend(self.bodies.0);
         table.extend(self.key);
-    }
-
-    /// The place of the record if its first body stands at this offset. `None`: it removes its key.
-    pub(super) fn place(&self, segment: u32, offset: u64) -> Option<Place> {
-        let body = self.bodies.first();
-        match self.kind {
-            Kind::Bytes => Some(Place::new(segment, offset, body.length, short(body.checksum))),
-            Kind::SetAside => Some(Place::of_set_aside(segment, offset)),
-            Kind::Removed => None,
-        }
     }
 
     /// Reads a record of any number of bodies.

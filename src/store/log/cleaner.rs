@@ -159,7 +159,7 @@ pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> Resul
     let Some(found) = table.records().ok().filter(|found| found.damaged.is_empty()) else { return Ok(None) };
     let (bodies, number) = (head.bodies_at(), segment.head.number);
     let old = found.records.iter().map(|(record, at)| {
-        let place = record.place(number, bodies + at);
+        let place = Place::of_record(record, number, bodies + at);
         OldRecord { space: record.space, key: record.key.into(), place }
     });
     let read = BATCH_HEAD as u64 + head.table;

@@ -247,7 +247,7 @@ impl HistoryReader<'_> {
         let mut bad = BadParts { records: Vec::new(), pieces: damaged };
         for (record, at) in records {
             let offset = head.bodies_at() + at;
-            let place = record.place(segment.head.number, offset);
+            let place = Place::of_record(&record, segment.head.number, offset);
             let of_body = record.bodies.first();
             let is_value = record.space == Space::Values;
             let needed = record.kind == Kind::Bytes && (whole || !is_value || self.purpose == Purpose::Check);

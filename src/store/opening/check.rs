@@ -63,7 +63,7 @@ pub struct CheckReport {
 /// [`Error`] if the folder cannot be read, or holds no log of this format. Damage is no error: the report names it.
 pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
     let files = OpenFiles::new(Arc::clone(folder), 1);
-    let backup = backup_end(&**folder)?;
+    let backup = backup_end(&**folder, true)?;
     let mut winners = Winners::default();
     let mut records = 0;
     let history =
