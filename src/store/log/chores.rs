@@ -303,19 +303,18 @@ impl Chores {
         self.failed.take().unwrap_or_else(|| io::Error::other("no segment was laid out"))
     }
 
-    /// From now on so many segments are to be laid out.
+    /// From now on so many segments are to be laid out. Gives back the space of those that are too many.
     pub(in crate::store) fn aim(&mut self, spares: usize) {
         self.target = spares;
-        self.refill();
-    }
-
-    /// Has segments laid out until there are enough, or no space is left for one. Gives back the space of those that are
-    /// too many.
-    pub(in crate::store) fn refill(&mut self) {
         while self.spares.len() > self.target + 1 {
             let Some(spare) = self.spares.pop_back() else { break };
             // Opening removes what stays.
             let _stays = self.folder.remove(&spare.name);
+        self.refill();
+    }
+
+    /// Has segments laid out until there are enough, or no space is left for one.
+    fn refill(&mut self) {
         }
         while self.lack.is_none() && self.lacks_spares() {
             let before = self.spares.len() + self.coming;

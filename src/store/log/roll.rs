@@ -19,8 +19,10 @@ use crate::store::segment::{Segment, SpareFile, is_whole_file, name_of};
 use crate::store::summary::summary_name;
 
 impl Log {
-    /// Syncs the newest segment and begins another one that has room for a batch of this length.
-    pub(super) fn roll(&mut self, length: u64) -> Result<(), Error> {
+    /// Syncs the newest segment and begins another one that has room for a batch of this length. A batch that gives a
+    /// segment back may have the last spare: when it is there, nothing counts in that segment, and otherwise the next
+    /// opening begins this one again.
+    pub(super) fn roll(&mut self, length: u64, gives_back: bool) -> Result<(), Error> {
         match planted(Fault::RotationUnsynced) {
             true => self.synced = self.written(),
             false => self.sync_segment()?,
@@ -34,10 +36,11 @@ impl Log {
         if self.is_space_short() {
             self.segments.look_for_links();
         }
-        let how = if self.is_space_short() { Take::KeepOneLaidOut } else { Take::KeepOne };
-        let spare = match self.take_spare(length, how) {
-            Err(Error::NoRoom { .. }) if let Some(cleaned) = self.take_cleaned_file(length) => cleaned,
-            spare => spare?,
+        let how = match self.is_space_short() {
+            true if gives_back => Take::Last,
+            true => Take::KeepOneLaidOut,
+        let spare = self.next_file(length, how)?;
+            false => Take::KeepOne,
         };
         if is_empty {
             // The first batch does not fit: a larger file takes its place, so each segment has a batch.
@@ -57,15 +60,18 @@ impl Log {
         self.config.segment_bytes.max(SECTOR + length)
     }
 
-    /// A file with room for a batch of this length.
+    /// A file with room for a batch of this length: a spare, or a cleaned segment.
     ///
     /// # Errors
     /// [`Error::NoRoom`] if no space is left. Another [`Error`] ends the log.
-    pub(super) fn take_spare(&mut self, length: u64, how: Take) -> Result<SpareFile, Error> {
-        self.chores.take(self.size_for(length), how).map_err(|error| match failure(&error) == Failure::Full {
-            true => Error::NoRoom { folder: self.files.folder.path().to_owned() },
-            false => self.explain(&error),
-        })
+    pub(super) fn next_file(&mut self, length: u64, how: Take) -> Result<SpareFile, Error> {
+        match self.chores.take(self.size_for(length), how) {
+            Err(error) if failure(&error) == Failure::Full => match self.take_cleaned_file(length) {
+                Some(cleaned) => Ok(cleaned),
+                None => Err(Error::NoRoom { folder: self.files.folder.path().to_owned() }),
+            },
+            spare => spare.map_err(|error| self.explain(&error)),
+        }
     }
 
     /// The file of a cleaned segment with room for a batch of this length. With the head of the next segment it gets its

@@ -112,13 +112,14 @@ pub(in crate::store) struct ReadSegment {
     /// The bytes of its summary, 0 if it has none.
     pub(in crate::store) sum: u64,
     /// The bytes of the removals in it.
+    /// The bytes of the removals in it that are the last of their keys.
     pub(in crate::store) removals: u64,
     /// Whether it has a name in another folder.
     pub(in crate::store) is_linked: bool,
 }
 
-/// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. `synced` is a
-/// batch that is known synced from elsewhere, or 0.
+/// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. It returns
+/// whether it is the last of a removed key. `synced` is a batch that is known synced from elsewhere, or 0.
 ///
 /// # Errors
 /// [`Error`] if a file cannot be read, or is damaged and the log is to be opened.
@@ -126,7 +127,7 @@ pub(in crate::store) fn read(
     files: &Arc<OpenFiles>,
     purpose: Purpose,
     synced: u64,
-    each: &mut dyn FnMut(SummaryRecord<'_>),
+    each: &mut dyn FnMut(SummaryRecord<'_>) -> bool,
 ) -> Result<ReadHistory, Error> {
     let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
     let mut history = ReadHistory::default();
@@ -425,7 +426,7 @@ impl HistoryReader<'_> {
         segment: &Arc<Segment>,
         limit: Option<u64>,
         history: &mut ReadHistory,
-        each: &mut dyn FnMut(SummaryRecord<'_>),
+        each: &mut dyn FnMut(SummaryRecord<'_>) -> bool,
     ) -> Result<(), Error> {
         let disk = self.patience.read(|| segment.file()?.allocated()).map_err(|error| self.explain(&error))?;
         let is_linked = self.patience.read(|| segment.file()?.names()).map_err(|error| self.explain(&error))? > 1;
@@ -436,8 +437,8 @@ impl HistoryReader<'_> {
         let read = |end, removals| ReadSegment { segment: Arc::clone(segment), end, disk, sum, removals, is_linked };
         let mut removals = 0;
         let each = &mut |record: SummaryRecord<'_>| {
-            removals += if record.place.is_none() { removal_bytes(record.key.len()) } else { 0 };
-            each(record);
+            let bytes = removal_bytes(record.key.len());
+            removals += if each(record) { bytes } else { 0 };
         };
         let summary = match summary {
             Some(summary) if self.purpose == Purpose::Open => {
