@@ -29,7 +29,7 @@ use super::encoding::{check_bounds, encode, lengths};
 use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::{DiskSpace, LogFile, write_all};
-use super::format::{BATCH_BYTES_MAX, BatchHead, Marks, Space, batch_length};
+use super::format::{BATCH_BYTES_MAX, BatchHead, Marks, SegmentHead, Space, batch_length};
 use super::gaps::Gaps;
 use super::metrics::{LogMetrics, OpeningShape};
 use super::record::{Body, Record, RecordBatch, removal_bytes};
@@ -439,11 +439,11 @@ impl Log {
 
     /// Writes the summaries of segments that opening has read.
     pub(in crate::store) fn summarise(&mut self, summaries: Vec<(Arc<Segment>, Summary)>) {
-        summaries.into_iter().for_each(|(segment, summary)| self.summarise_one(segment, summary));
+        summaries.into_iter().for_each(|(segment, summary)| self.summarise_one(segment.head, summary));
     }
 
-    fn summarise_one(&mut self, segment: Arc<Segment>, summary: Summary) {
-        self.segments.summed(segment.head.number, summary.bytes_max());
+    fn summarise_one(&mut self, segment: SegmentHead, summary: Summary) {
+        self.segments.summed(segment.number, summary.bytes_max());
         self.chores.give(Chore::Summarise { segment, summary });
     }
 

@@ -21,9 +21,8 @@ use std::thread::JoinHandle;
 
 use crate::store::failure::{Failure, failure};
 use crate::store::folder::{Folder, LogFile, remove_if_there};
-use crate::store::segment::{
-    Segment, SpareFile, is_whole_file, lay_out, lay_out_again, name_of, number_of, spare_name,
-};
+use crate::store::format::SegmentHead;
+use crate::store::segment::{SpareFile, is_whole_file, lay_out, lay_out_again, name_of, number_of, spare_name};
 use crate::store::summary::{Summary, summary_name};
 use crate::threads::spawn;
 
@@ -54,7 +53,7 @@ pub(in crate::store) enum Chore {
     /// Lays out a segment of this size.
     LayOut { size: u64 },
     /// Writes the summary of a closed segment.
-    Summarise { segment: Arc<Segment>, summary: Summary },
+    Summarise { segment: SegmentHead, summary: Summary },
     /// Lays out the file with this name, which has the size of a segment: one that is no longer in use, or a spare of an
     /// earlier process.
     LayOutAgain { name: String },
@@ -442,7 +441,7 @@ fn work(folder: &dyn Folder, segment_bytes: u64, number: u64, chore: &Chore) -> 
         }
         Chore::Summarise { segment, summary } => {
             // Without a summary, opening reads the segment.
-            let _unwritten = summary.write(folder, &segment.head);
+            let _unwritten = summary.write(folder, segment);
             None
         }
         Chore::Remove { number } => {

@@ -6,8 +6,6 @@
 //! ```
 //! This module writes no batch.
 
-use std::sync::Arc;
-
 use super::chores::Take;
 use super::in_use::UsedSegment;
 use crate::store::errors::Error;
@@ -28,7 +26,7 @@ impl Log {
             false => self.sync_segment()?,
         }
         let Some(at) = self.segments.back() else { return Err(self.no_segment()) };
-        let (closed, number, is_empty) = (Arc::clone(&at.segment), at.segment.head.number, at.end == SECTOR);
+        let (closed, number, is_empty) = (at.segment.head, at.segment.head.number, at.end == SECTOR);
         // The last batch names the oldest segment, and is synced.
         self.gaps.forget_before(self.keeps.unwrap_or(self.first_segment()));
         // The segments that go may make room for this one.
@@ -39,9 +37,9 @@ impl Log {
         let how = match self.is_space_short() {
             true if gives_back => Take::Last,
             true => Take::KeepOneLaidOut,
-        let spare = self.next_file(length, how)?;
             false => Take::KeepOne,
         };
+        let spare = self.next_file(length, how)?;
         if is_empty {
             // The first batch does not fit: a larger file takes its place, so each segment has a batch.
             self.segments.pop_newest();

@@ -109,3 +109,19 @@ fn on_a_full_device_a_server_starts_any_number_of_times() {
         }
     }
 }
+
+/// The work beside the writer is late, and holds no segment meanwhile.
+#[test]
+fn on_a_full_device_work_that_is_late_holds_no_segment() {
+    for seed in 0..4 {
+        let mut device = FullDevice::new(400, 10, 300, ChoreMode::Queue);
+        let mut chance = super::choices::Chance(seed);
+        for _ in 0..1_000 {
+            device.states([chance.below(400)]);
+            if chance.one_in(5) {
+                device.store().log.chores.work_off();
+                device.squeeze();
+            }
+        }
+    }
+}
