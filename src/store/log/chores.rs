@@ -309,12 +309,12 @@ impl Chores {
             let Some(spare) = self.spares.pop_back() else { break };
             // Opening removes what stays.
             let _stays = self.folder.remove(&spare.name);
+        }
         self.refill();
     }
 
     /// Has segments laid out until there are enough, or no space is left for one.
     fn refill(&mut self) {
-        }
         while self.lack.is_none() && self.lacks_spares() {
             let before = self.spares.len() + self.coming;
             self.give(Chore::LayOut { size: self.segment_bytes });
@@ -335,7 +335,12 @@ impl Chores {
                 return;
             }
             self.tried_at = Some(free);
-            self.lack = None;
+            // Until one is laid out, there is no room for adds.
+            lack.syncs = 0;
+            match self.lacks_spares() {
+                true => self.give(Chore::LayOut { size: self.segment_bytes }),
+                false => self.lack = None,
+            }
         }
         self.refill();
     }
