@@ -43,6 +43,8 @@ use views::{KeyedSnapshot, KeyedWatch, Reports};
 /// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
 /// that are no longer needed.
 const TRIES_MAX: u32 = 3;
+/// The most batches of copies alone before a batch: those of several segments.
+const CLEANINGS_MAX: u32 = 64;
 
 /// The settings of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +189,8 @@ impl KeyedStore {
         let mut own = RecordBatch { records, cleaned: None };
         let mut tries = 1;
         loop {
+            let mut rounds = 0..CLEANINGS_MAX;
+            while self.log.is_tight() && rounds.next().is_some() && self.shrink()? {}
             // The last try is without copies: a large one may be what finds no room.
             let copies = if tries == TRIES_MAX { Copies::default() } else { self.copies(&own, false)? };
             match self.write_behind(copies, &mut own) {

@@ -85,6 +85,14 @@ impl FullDevice {
         self.squeeze();
     }
 
+    fn finish(&mut self, number: u64) {
+        let mut batch = WriteBatch::new();
+        batch.delete(Space::Tasks, &key(number));
+        batch.delete(Space::Values, &key(number));
+        self.commit(batch);
+        self.squeeze();
+    }
+
     fn restart(&mut self, is_power_failure: bool) {
         self.store = None;
         if is_power_failure {
@@ -107,6 +115,31 @@ fn on_a_full_device_a_server_starts_any_number_of_times() {
                 (0..between).for_each(|step| device.states([round * 5 + step]));
             }
         }
+    }
+}
+
+/// Every other segment is of tasks that nobody touches, so there are more gaps between segments than a head names.
+#[test]
+fn on_a_full_device_cold_states_between_hot_ones_become_neighbours() {
+    let mut device = FullDevice::new(2_500, 50, 0, ChoreMode::Writer);
+    for cold in (100..2_500).step_by(75) {
+        device.states(cold..cold + 75);
+        (0..4).for_each(|_| device.states(0..70));
+    }
+    assert!(device.store().log.gaps.len() > 5, "{:?}", device.store().log.gaps);
+}
+
+/// What a file without all of its blocks gives back others take.
+#[test]
+fn on_a_full_device_large_values_are_not_copied_for_others() {
+    for (together, bytes) in [(2, 6_000), (3, 3_500), (4, 5_000), (2, 2_500), (2, 3_900)] {
+        let mut device = FullDevice::new(60, together, bytes, ChoreMode::Writer);
+        for number in (0..device.tasks).filter(|number| number % together != 0) {
+            device.finish(number);
+            (0..3).for_each(|step| device.states([(number + step * 7) / together * together]));
+        }
+        (0..300).for_each(|step| device.states([step * together]));
+        device.restart(false);
     }
 }
 
