@@ -129,6 +129,17 @@ fn on_a_full_device_cold_states_between_hot_ones_become_neighbours() {
     assert!(device.store().log.gaps.len() > 5, "{:?}", device.store().log.gaps);
 }
 
+/// A batch that needs the next segment carried no copies, and one that is larger than a segment found no room.
+#[test]
+fn on_a_full_device_batches_may_be_larger_than_half_a_segment_or_than_one() {
+    for count in [45, 60, 85, 120, 400] {
+        let mut device = FullDevice::new(1_000, 50, 0, ChoreMode::Writer);
+        (0..100).for_each(|step| device.states(step * count..(step + 1) * count));
+        device.restart(true);
+        assert_eq!(device.store().metrics().set_aside, 0);
+    }
+}
+
 /// What a file without all of its blocks gives back others take.
 #[test]
 fn on_a_full_device_large_values_are_not_copied_for_others() {
