@@ -44,9 +44,13 @@ impl Gap {
 pub(super) struct Gaps(Vec<Gap>);
 
 impl Gaps {
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of gaps before this number.
+    pub(super) fn before(&self, number: u32) -> usize {
+        self.0.iter().filter(|gap| gap.start < number).count()
     }
 
     pub(super) fn contains(&self, number: u32) -> bool {

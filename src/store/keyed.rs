@@ -43,6 +43,8 @@ use views::{KeyedSnapshot, KeyedWatch, Reports};
 /// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
 /// that are no longer needed.
 const TRIES_MAX: u32 = 3;
+/// The most batches of copies alone before a batch: those of several segments.
+const CLEANINGS_MAX: u32 = 64;
 
 /// The settings of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +189,18 @@ impl KeyedStore {
         let mut own = RecordBatch { records, cleaned: None };
         let mut tries = 1;
         loop {
+            let mut rounds = 0..CLEANINGS_MAX;
+            while self.log.is_tight() && rounds.next().is_some() && self.shrink()? {}
             // The last try is without copies: a large one may be what finds no room.
             let copies = if tries == TRIES_MAX { Copies::default() } else { self.copies(&own, false)? };
             match self.write_behind(copies, &mut own) {
-                Err(Error::NoRoom(folder)) if tries == TRIES_MAX => return Err(Error::Full(folder)),
+                Err(Error::NoRoom(folder)) if tries == TRIES_MAX => match split_off(&mut own.records) {
+                    rest if rest.is_empty() => return Err(Error::Full(folder)),
+                    rest => {
+                        self.write(own.records)?;
+                        return self.write(rest);
+                    }
+                },
                 Err(Error::NoRoom { .. }) => self.log.sync()?,
                 written => return written,
             }
@@ -333,6 +343,19 @@ impl KeyedStore {
             self.failed.get_or_init(|| error.clone());
         })
     }
+}
+
+/// Takes the second half of the records of a batch that no segment has room for. After a crash one half may be there
+/// without the other: a task stays with its value, and a queue goes after its tasks.
+fn split_off(records: &mut Vec<Record>) -> Vec<Record> {
+    records.sort_by_key(|record| record.space == Space::Meta && record.body == Body::Removed);
+    let keys = records.iter().zip(records.iter().skip(1)).map(|(one, next)| one.key != next.key);
+    let at = keys
+        .enumerate()
+        .skip(records.len().saturating_sub(1) / 2)
+        .find(|(_, differ)| *differ)
+        .map_or(records.len(), |(at, _)| at + 1);
+    records.split_off(at)
 }
 
 fn place_in(places: &ChunkedMap<TaskId, TaskPlaces>, space: Space, key: &[u8]) -> Option<Place> {

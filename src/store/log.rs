@@ -29,7 +29,7 @@ use super::encoding::{check_bounds, encode, lengths};
 use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::{DiskSpace, LogFile, write_all};
-use super::format::{BATCH_BYTES_MAX, BatchHead, Marks, Space, batch_length};
+use super::format::{BATCH_BYTES_MAX, BatchHead, Marks, SegmentHead, Space, batch_length};
 use super::gaps::Gaps;
 use super::metrics::{LogMetrics, OpeningShape};
 use super::record::{Body, Record, RecordBatch, removal_bytes};
@@ -132,6 +132,10 @@ pub(in crate::store) struct Beginning {
     pub(in crate::store) keeps: Option<u32>,
     /// The length of the first batch.
     pub(in crate::store) first_batch: u64,
+    /// The segments of which nothing counts.
+    pub(in crate::store) dead: Vec<u32>,
+    /// The bytes of the states of all tasks, or of their removals.
+    pub(in crate::store) reserved: u64,
 }
 
 impl Log {
@@ -142,7 +146,7 @@ impl Log {
         chores: Chores,
         beginning: Beginning,
     ) -> Result<Self, Error> {
-        let Beginning { store, segments, gaps, last, marks, segment, keeps, first_batch } = beginning;
+        let Beginning { store, segments, gaps, last, marks, segment, keeps, first_batch, dead, reserved } = beginning;
         let space = files.folder.space().map_err(|error| Error::of(files.folder.path(), &error))?;
         let mut log = Self {
             files,
@@ -166,15 +170,17 @@ impl Log {
             batch_bytes_max: BATCH_BYTES_MAX,
             buffer: Vec::new(),
             cleaner: Cleaner::default(),
-            reserved: 0,
+            reserved,
             is_opened: false,
             set_aside: BTreeSet::new(),
             space,
             counters: LogMetrics::default(),
         };
         // The first segment comes before the spares: it may be larger than they are.
-        let spare = log.take_spare(first_batch, 0)?;
-        log.chores.refill();
+        dead.into_iter().for_each(|number| log.segments.cleaned(number));
+        let spare = log.next_file(first_batch, 0)?;
+        // Segments that are given back become spares as long as some lack.
+        log.chores.aim(log.spares_needed());
         log.start_segment(segment, spare)?;
         Ok(log)
     }
@@ -318,7 +324,7 @@ impl Log {
             self.retire_cleaned(batch.cleaned.as_ref());
         }
         if self.room() < length {
-            self.roll(length)?;
+            self.roll(length, batch.cleaned.as_ref().is_some_and(|cleaned| !cleaned.finished.is_empty()))?;
         }
         // From here on the batch is written, or the log ends.
         self.retire_cleaned(batch.cleaned.as_ref());
@@ -427,11 +433,11 @@ impl Log {
 
     /// Writes the summaries of segments that opening has read.
     pub(in crate::store) fn summarise(&mut self, summaries: Vec<(Arc<Segment>, Summary)>) {
-        summaries.into_iter().for_each(|(segment, summary)| self.summarise_one(segment, summary));
+        summaries.into_iter().for_each(|(segment, summary)| self.summarise_one(segment.head, summary));
     }
 
-    fn summarise_one(&mut self, segment: Arc<Segment>, summary: Summary) {
-        self.segments.summed(segment.head.number, summary.bytes_max());
+    fn summarise_one(&mut self, segment: SegmentHead, summary: Summary) {
+        self.segments.summed(segment.number, summary.bytes_max());
         self.chores.give(Chore::Summarise { segment, summary });
     }
 

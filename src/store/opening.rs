@@ -26,6 +26,7 @@ mod origin;
 mod repair;
 pub(super) mod winners;
 
+use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -112,7 +113,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let mut winners = Winners::default();
     let purpose = if repair { Purpose::Repair } else { Purpose::Open };
     let mut history = read(&files, purpose, backup.unwrap_or(0), &mut |SummaryRecord { space, key, place, body }| {
-        winners.earlier(space, key, place, body);
+        winners.earlier(space, key, place, body)
     })?;
     winners.finish();
     plant_faults(&mut history, &mut winners);
@@ -125,14 +126,24 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         jump(&mut history.marks);
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
-    let beginning = beginning(folder, &mut history, rewrite, batch_bytes(&behind))?;
+    let beginning = beginning(folder, &mut history, &winners, rewrite, batch_bytes(&behind))?;
+    history.summaries.retain(|(segment, _)| !beginning.dead.contains(&segment.head.number));
     if rewrite {
         check_room(&**folder, bytes_to_copy(&winners, &behind), segment_bytes)?;
     }
     let kept = replaced(&mut history.leftovers, replaced_before, history.oldest);
     // A repair keeps all segments.
     let (oldest, gaps) = if rewrite { (0, &Gaps::default()) } else { (history.known_oldest, &history.gaps) };
-    let (again, next) = laid_out(&**folder, &mut history.leftovers, gaps, segment_bytes);
+    let (again, next) = laid_out(&**folder, &mut history.leftovers, (oldest, gaps), segment_bytes);
+    if !rewrite
+        && history.begun.is_empty()
+        && !planted(Fault::TellingHeadRemoved)
+        && beginning.first_batch < segment_bytes
+    {
+        // The next segment was begun, and has no batch: it is begun again.
+        let next = name_of(beginning.segment);
+        history.begun.extend(history.leftovers.extract_if(.., |name| *name == next));
+    }
     make_room(&**folder, oldest..beginning.segment, &mut history.leftovers).map_err(explain)?;
     let mut chores = Chores::new(Arc::clone(folder), segment_bytes, chores, next).map_err(explain)?;
     chores.take_begun(&history.begun);
@@ -243,6 +254,7 @@ fn batch_of(records: Vec<ReadRecord>) -> RecordBatch {
 fn beginning(
     folder: &Arc<dyn Folder>,
     history: &mut ReadHistory,
+    winners: &Winners,
     rewrite: bool,
     first_batch: u64,
 ) -> Result<Beginning, Error> {
@@ -253,19 +265,41 @@ fn beginning(
     let Some(segment) = history.newest.checked_add(1) else {
         return Err(Error::Damaged { folder: folder.path().to_owned(), what: name_of(history.newest) });
     };
+    let (dead, reserved) = if rewrite { (Vec::new(), 0) } else { counted(history, winners) };
     let segments = if rewrite { UsedSegments::default() } else { history.segments.drain(..).collect() };
     let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);
     let gaps = history.gaps.clone();
-    Ok(Beginning { store, segments, gaps, last: history.synced, marks: history.marks, segment, keeps, first_batch })
+    let (last, marks) = (history.synced, history.marks);
+    Ok(Beginning { store, segments, gaps, last, marks, segment, keeps, first_batch, dead, reserved })
+}
+
+/// The closed segments of which nothing counts, and the reserve of the records. The newest segment may have batches behind
+/// the last known sync.
+fn counted(history: &ReadHistory, winners: &Winners) -> (Vec<u32>, u64) {
+    let (mut living, mut reserved) = (HashSet::new(), 0);
+    winners.each(|space, key, place| {
+        living.insert(place.segment);
+        reserved += Log::reserve_of(space, key.len(), u64::from(place.length));
+    });
+    let closed = history.segments.split_last().map_or(&[][..], |(_, closed)| closed);
+    let numbers = closed.iter().filter(|read| read.removals == 0).map(|read| read.segment.head.number);
+    (numbers.filter(|number| !living.contains(number)).collect(), reserved)
 }
 
 /// Takes the files that have the blocks of a segment and are no longer one: the spares of an earlier process, and cleaned
 /// segments. What is given back to a file system that is full may be taken by others. Returns their names, and a number
 /// that is in the name of no spare.
-fn laid_out(folder: &dyn Folder, leftovers: &mut Vec<String>, gaps: &Gaps, segment_bytes: u64) -> (Vec<String>, u64) {
+fn laid_out(
+    folder: &dyn Folder,
+    leftovers: &mut Vec<String>,
+    (oldest, gaps): (u32, &Gaps),
+    segment_bytes: u64,
+) -> (Vec<String>, u64) {
     let number = |name: &str| name.strip_suffix(NEW).and_then(|digits| digits.parse::<u64>().ok());
     let next = leftovers.iter().filter_map(|name| number(name)).max().map_or(0, |number| number + 1);
-    let is_spare = |name: &str| number(name).is_some() || number_of(name).is_some_and(|number| gaps.contains(number));
+    let is_spare = |name: &str| {
+        number(name).is_some() || number_of(name).is_some_and(|number| number < oldest || gaps.contains(number))
+    };
     let again = leftovers.extract_if(.., |name| is_spare(name) && whole(folder.open(name), segment_bytes).is_some());
     (again.collect(), next)
 }

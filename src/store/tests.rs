@@ -7,6 +7,7 @@ mod damaged_parts;
 pub(crate) mod fake_disk;
 mod flipped_bits;
 mod full_disk;
+mod full_disk_patterns;
 mod keyed_store;
 mod kills;
 mod model;

@@ -9,9 +9,19 @@
 //! Where `--max-disk` is fewer than about 25 segments, the segments beside the live bytes take more than the last
 //! quarter, and adds are refused earlier.
 //!
-//! The reserve is laid out: two segments, and twice the bytes of the largest state of each task, or of its removal. Other programs cannot take it. Whatever is done with the tasks that are there, their states and removals take
-//! half of it at most, so one of its segments is half empty or more, and is cleaned when the reserve is short. It then
-//! becomes a spare again. So when adds are refused all else finds room, as often as it may be done, also after a restart.
+//! The reserve is laid out, so other programs cannot take it: three segments, and 2 R, where R is the sum of the largest
+//! state of each task, or of its removals. Whatever is done with the tasks, three segments and 2/3 R of it are laid out,
+//! or in segments that are worth their copies:
+//!
+//! - A segment is worth its copies if a quarter of its file comes back, so what is live takes a third more than its bytes
+//!   at most. States and removals take 4/3 R.
+//! - Values are copied only from segments that are worth it. There they had that third, so copies of them take nothing.
+//! - The file of a segment without all its blocks, one that others read, and one that a backup has linked give nothing
+//!   back. Nothing is copied from them, and the states in them are a part of R.
+//!
+//! Segments are cleaned before the last three are taken, see `choice.rs`, and the next opening has one of these. So when
+//! adds are refused all else finds room, as often as it may be done, also after a restart. A backup holds what dies after
+//! it: the reserve bears one, if the states were written anew since the last one was removed.
 //! The state ends when there is room again. The log asks the file system when it begins a segment, when it has removed
 //! one, and while it refuses adds with each sync and each second.
 //!

@@ -2,34 +2,43 @@
 //!
 //! ```text
 //! there is space    the oldest one
-//! space is short    of those that nobody reads the one that gives back most for its copies, unless removals take more
-//!                   than the reserve: then the oldest one
+//! space is short    of those that nobody reads the one that gives back most for its copies, a quarter or more
+//!                   no gap is left for one: of those between two gaps, so that two gaps become one
+//!                   none gives a quarter, and removals take more than the reserve: the oldest one
 //! ```
 //! A segment that is cleaned before an older one leaves a gap in the numbers, and its removals are copied. The oldest one
 //! goes with its removals, so many of them are a reason to clean it, whatever its copies take.
 //!
+//! Where space is short a segment gives back its file, however little of it was written: the file becomes a spare. A file
+//! that lacks blocks, or is larger, becomes none: what it gives back others may take. It goes when nothing in it is live.
+//!
 //! This module reads nothing of a segment and copies nothing.
 
+use std::collections::BTreeMap;
+
 use crate::store::format::SECTOR;
+use crate::store::gaps::Gaps;
 use crate::store::log::Log;
 use crate::store::log::in_use::UsedSegment;
 use crate::store::record::CleanedUpTo;
 
-/// The least share of a segment that is worth its copies: with less, they and what is written meanwhile fill a segment.
+/// The least share of a segment that is worth its copies, see `admission.rs`.
 const LEAST_GAIN: u64 = 4;
-/// Cleaned segments that readers hold, above which nothing more is cleaned: it would give nothing back.
-const HELD_MAX: usize = 1;
+/// One segment for the next opening, one for the copies, and one for what is written meanwhile.
+const TIGHT: usize = 3;
 
 impl Log {
-    /// Where the cleaner goes on in a segment that it has begun.
+    /// Where the cleaner goes on in a segment that it has begun. Where space is short it leaves one that others have
+    /// begun to read: that would give nothing back.
     pub(in crate::store) fn resumed(&self) -> Option<CleanedUpTo> {
-        self.cleaner.at.filter(|at| self.used(at.segment).is_some_and(|used| self.is_open(used)))
+        let goes_on = |used: &UsedSegment| self.is_open(used) && (!self.is_space_short() || self.is_given(used));
+        self.cleaner.at.filter(|at| self.used(at.segment).is_some_and(goes_on))
     }
 
     /// The beginning of the next segment to clean, if it is worth it. `finished` are cleaned with the next batch.
     pub(in crate::store) fn next_to_clean(&self, finished: &[u32]) -> Option<CleanedUpTo> {
         let chosen = match self.is_space_short() {
-            false => self.oldest_open(finished),
+            false => self.open(finished).next(),
             true => self.cheapest(finished),
         };
         chosen.map(|used| CleanedUpTo { segment: used.number(), offset: SECTOR, record: 0 })
@@ -47,50 +56,75 @@ impl Log {
         self.chores.missing().saturating_sub(self.segments.cleaned_count())
     }
 
+    /// Whether no more than [`TIGHT`] segments are laid out or cleaned, and others lack: segments are cleaned before
+    /// anything else is written.
+    pub(in crate::store) fn is_tight(&self) -> bool {
+        self.is_space_short() && self.lacking() > 0 && self.spares_needed() <= self.lacking() + TIGHT
+    }
+
     /// Whether a segment is closed and not cleaned.
     fn is_open(&self, used: &UsedSegment) -> bool {
         !used.is_cleaned && used.number() != self.written_segment()
     }
 
-    fn oldest_open(&self, finished: &[u32]) -> Option<&UsedSegment> {
-        self.segments.iter().find(|used| self.is_open(used) && !finished.contains(&used.number()))
+    /// The segments that are closed and not cleaned, the oldest first.
+    fn open<'s>(&'s self, finished: &'s [u32]) -> impl Iterator<Item = &'s UsedSegment> {
+        self.segments.iter().filter(|used| self.is_open(used) && !finished.contains(&used.number()))
     }
 
     /// The segment that gives back most for its copies.
-    fn cheapest(&self, finished: &[u32]) -> Option<&UsedSegment> {
-        if self.held() > HELD_MAX {
-            return None;
-        }
-        let oldest = self.oldest_open(finished)?;
-        let is_front = self.is_oldest(oldest.number(), finished);
-        if is_front && self.segments.removals() > self.reserved + 2 * self.config.segment_bytes {
-            return Some(oldest);
-        }
+    fn cheapest<'s>(&'s self, finished: &'s [u32]) -> Option<&'s UsedSegment> {
+        let oldest = self.open(finished).next()?.number();
+        let front = self.is_oldest(oldest, finished).then_some(oldest);
         let mut gaps = self.gaps.clone();
         let cleaned = self.segments.iter().filter(|used| used.is_cleaned || finished.contains(&used.number()));
         cleaned.for_each(|used| gaps.add(used.number(), used.segment.head.first));
-        let kept = |used: &UsedSegment| match used.number() == oldest.number() && is_front {
-            true => used.live,
-            false => used.live + used.removals,
+        let is_fit = |used: &UsedSegment| {
+            self.is_given(used) && (front == Some(used.number()) || !self.cleaner.unfit.contains(&used.number()))
         };
-        let open = self.segments.iter().filter(|used| self.is_open(used) && !finished.contains(&used.number()));
-        let gives = open.filter(|used| {
-            let number = used.number();
-            let is_worth = used.end.saturating_sub(kept(used)).saturating_mul(LEAST_GAIN) >= used.end;
-            let is_free = !used.is_read() && !used.is_linked;
-            let is_front = number == oldest.number() && is_front;
-            is_worth && is_free && (is_front || !self.cleaner.unfit.contains(&number) && gaps.has_room_for(number))
-        });
-        gives.min_by(|one, other| {
-            let share = |used: &UsedSegment, of: &UsedSegment| u128::from(kept(used)) * u128::from(of.end);
-            share(one, other).cmp(&share(other, one))
-        })
+        let kept = |used: &UsedSegment| used.live + if front == Some(used.number()) { 0 } else { used.removals };
+        let is_worth = |used: &&UsedSegment| {
+            let gives = self.gives(used);
+            is_fit(used) && kept(used) + gives / LEAST_GAIN <= gives
+        };
+        let share = |one: &UsedSegment, other: &UsedSegment| u128::from(kept(one)) * u128::from(self.gives(other));
+        let cheaper = |one: &&UsedSegment, other: &&UsedSegment| share(one, other).cmp(&share(other, one));
+        let has_gap = |used: &&UsedSegment| front == Some(used.number()) || gaps.has_room_for(used.number());
+        if let Some(cheapest) = self.open(finished).filter(is_worth).filter(has_gap).min_by(cheaper) {
+            return Some(cheapest);
+        }
+        if self.lacking() > 0 && self.open(finished).any(|used| is_worth(&used)) {
+            return self.joining(&gaps, finished, |used| is_fit(used).then(|| kept(used)));
+        }
+        let is_full = self.segments.removals() > self.reserved + 2 * self.config.segment_bytes;
+        self.open(finished).next().filter(|used| front == Some(used.number()) && is_full && is_fit(used))
     }
 
-    /// The cleaned segments that readers hold.
-    fn held(&self) -> usize {
-        let cleaned = self.segments.iter().filter(|used| used.is_cleaned && used.is_read());
-        let retired = self.retired.iter().filter(|retired| retired.is_read());
-        cleaned.count() + retired.count()
+    /// The first segment of the shortest run between two gaps. `None` of `kept`: it has to stay.
+    fn joining<'s>(
+        &'s self,
+        gaps: &Gaps,
+        finished: &'s [u32],
+        kept: impl Fn(&UsedSegment) -> Option<u64>,
+    ) -> Option<&'s UsedSegment> {
+        let mut runs: BTreeMap<usize, (u64, &UsedSegment)> = BTreeMap::new();
+        for used in self.segments.iter().filter(|used| !used.is_cleaned && !finished.contains(&used.number())) {
+            let run = runs.entry(gaps.before(used.number())).or_insert((0, used));
+            let most = Some(used).filter(|used| self.is_open(used)).and_then(&kept);
+            run.0 = run.0.saturating_add(most.unwrap_or(u64::MAX));
+        }
+        let between = runs.range(1..gaps.len()).map(|(_, run)| run).filter(|(kept, _)| *kept < u64::MAX);
+        between.min_by_key(|(kept, _)| *kept).map(|(_, first)| *first)
+    }
+
+    /// The bytes that the log has back when a segment is cleaned.
+    fn gives(&self, used: &UsedSegment) -> u64 {
+        let segment = self.config.segment_bytes;
+        if used.segment.head.size == segment && used.disk >= segment { segment } else { 0 }
+    }
+
+    /// Whether the log has the bytes of a segment back as soon as it is cleaned.
+    fn is_given(&self, used: &UsedSegment) -> bool {
+        !used.is_read() && !used.is_linked && (used.live == 0 || self.gives(used) > 0)
     }
 }

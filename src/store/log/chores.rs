@@ -21,7 +21,8 @@ use std::thread::JoinHandle;
 
 use crate::store::failure::{Failure, failure};
 use crate::store::folder::{Folder, remove_if_there};
-use crate::store::segment::{Segment, SpareFile, lay_out, lay_out_again, name_of, number_of, spare_name, whole};
+use crate::store::format::SegmentHead;
+use crate::store::segment::{SpareFile, lay_out, lay_out_again, name_of, number_of, spare_name, whole};
 use crate::store::summary::{Summary, summary_name};
 use crate::threads::spawn;
 
@@ -52,7 +53,7 @@ pub(in crate::store) enum Chore {
     /// Lays out a segment of this size.
     LayOut { size: u64 },
     /// Writes the summary of a closed segment.
-    Summarise { segment: Arc<Segment>, summary: Summary },
+    Summarise { segment: SegmentHead, summary: Summary },
     /// Lays out the file with this name, which has the size of a segment: one that is no longer in use, or a spare of an
     /// earlier process.
     LayOutAgain { name: String },
@@ -254,20 +255,19 @@ impl Chores {
         self.failed.take().unwrap_or_else(|| io::Error::other("no segment was laid out"))
     }
 
-    /// From now on so many segments are to be laid out.
+    /// From now on so many segments are to be laid out. Gives back the space of those that are too many.
     pub(in crate::store) fn aim(&mut self, spares: usize) {
         self.target = spares;
-        self.refill();
-    }
-
-    /// Has segments laid out until there are enough, or no space is left for one. Gives back the space of those that are
-    /// too many.
-    pub(in crate::store) fn refill(&mut self) {
         while self.spares.len() > self.target + 1 {
             let Some(spare) = self.spares.pop_back() else { break };
             // Opening removes what stays.
             let _stays = self.folder.remove(&spare.name);
         }
+        self.refill();
+    }
+
+    /// Has segments laid out until there are enough, or no space is left for one.
+    fn refill(&mut self) {
         while self.lack.is_none() && self.missing() > 0 {
             let before = self.spares.len() + self.coming;
             self.give(Chore::LayOut { size: self.segment_bytes });
@@ -288,7 +288,12 @@ impl Chores {
                 return;
             }
             self.tried_at = Some(free);
-            self.lack = None;
+            // Until one is laid out, there is no room for adds.
+            *lack = 0;
+            match self.missing() > 0 {
+                true => self.give(Chore::LayOut { size: self.segment_bytes }),
+                false => self.lack = None,
+            }
         }
         self.refill();
     }
@@ -388,7 +393,7 @@ fn work(folder: &dyn Folder, segment_bytes: u64, number: u64, chore: &Chore) -> 
         }
         Chore::Summarise { segment, summary } => {
             // Without a summary, opening reads the segment.
-            let _unwritten = summary.write(folder, &segment.head);
+            let _unwritten = summary.write(folder, segment);
             None
         }
         Chore::Remove { number } => {

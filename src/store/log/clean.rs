@@ -72,6 +72,46 @@ pub struct Copies {
     pub unreadable: Vec<UnreadableRange>,
 }
 
+/// The room for copies in a batch.
+struct CopyRoom {
+    /// The bytes of the owner's records, and of those that are in the same batch.
+    own: u64,
+    beside: u64,
+    copied: u64,
+    /// The most bytes of a batch.
+    most: u64,
+    /// The bytes that are left in the newest segment, if all of them are to be used.
+    room: u64,
+    /// The least bytes of a record that begins a segment although another one has room for smaller ones.
+    large: u64,
+    /// Whether the owner's records come behind the copies in a batch of their own.
+    is_apart: bool,
+    /// Whether the owner has no records.
+    is_alone: bool,
+}
+
+impl CopyRoom {
+    /// Whether the batch takes a copy of so many bytes.
+    fn takes(&mut self, bytes: u64) -> bool {
+        let begins = self.is_apart || (self.is_alone && bytes < self.most / 8);
+        if self.copied == 0 && begins && self.beside.saturating_add(bytes) > self.room {
+            // All of them go to the next segment.
+            (self.beside, self.room, self.is_apart) = (self.own, self.most, false);
+        }
+        let all = self.beside.saturating_add(self.copied).saturating_add(bytes);
+        let is_full = all > self.most;
+        if (is_full && self.copied > 0) || (all > self.room && (self.is_alone || bytes < self.large)) {
+            return false;
+        }
+        if is_full {
+            // Beside batches that are almost as large as a batch may be, no copy would ever find room.
+            (self.beside, self.is_apart) = (0, true);
+        }
+        self.copied += bytes;
+        true
+    }
+}
+
 /// Whether an idle log still has space to give back.
 fn is_idle_work(used: u64, live: u64, slack: u64) -> bool {
     used > live.saturating_add(live / 4).saturating_add(slack)
@@ -140,19 +180,29 @@ impl Log {
         self.config.segment_bytes * 2
     }
 
-    fn copy_some(&mut self, budget: u64, mut own: u64, is_live: IsLive<'_>) -> Result<Copies, Error> {
-        let mut copies = Copies::default();
-        let (mut copied, mut read) = (0, 0);
-        let most = records_within(self.batch_bytes_max);
-        // Without space no segment is left before it is full. The next segment has room for what is large.
-        let room = if self.is_space_short() { records_within(self.room()) } else { u64::MAX };
+    /// The room for copies beside records of these bytes. Without space no segment is left before it is full: copies fill
+    /// it before a batch that needs the next one.
+    fn copy_room(&self, own: u64) -> CopyRoom {
+        let segment = self.config.segment_bytes;
+        let (most, room) = match self.is_space_short() {
+            false => (self.batch_bytes_max, u64::MAX),
+            true => (segment - SECTOR, self.room()),
+        };
+        let (is_apart, is_alone) = (own > room, own == 0 && room < u64::MAX);
+        let (beside, most) = (if is_apart { 0 } else { own }, records_within(most));
+        let room = if room < u64::MAX { records_within(room) } else { room };
+        CopyRoom { own, beside, copied: 0, most, room, large: segment / 2, is_apart, is_alone }
+    }
+
+    fn copy_some(&mut self, budget: u64, own: u64, is_live: IsLive<'_>) -> Result<Copies, Error> {
+        let (mut copies, mut room, mut read) = (Copies::default(), self.copy_room(own), 0);
         if budget == 0 || self.cleaner.pause.goes_on() {
             return Ok(copies);
         }
         let mut finished = Vec::new();
         let mut judged: Option<(u32, bool)> = None;
         let mut next = self.resumed().or_else(|| self.next_to_clean(&finished));
-        while copied < budget
+        while room.copied < budget
             && read < budget.saturating_mul(LOOK_MAX)
             && let Some(at) = next
         {
@@ -185,21 +235,14 @@ impl Log {
             let bytes = record_bytes(record.key.len(), record.place.map_or(0, |place| u64::from(place.length)));
             read += bytes;
             if let Some(body) = body_of(record, is_oldest, is_live) {
-                let all = own.saturating_add(copied).saturating_add(bytes);
-                let is_full = all > most;
-                if (is_full && copied > 0) || (all > room && bytes < self.config.segment_bytes / 2) {
+                if !room.takes(bytes) {
                     break;
-                }
-                if is_full {
-                    // Beside batches that are almost as large as a batch may be, no copy would ever find room.
-                    (own, copies.is_apart) = (0, true);
                 }
                 let copy = self.copy(record.clone(), body, &mut copies);
                 if self.unless_unread(copy)?.is_none() {
                     break;
                 }
                 self.cleaner.pause.end();
-                copied += bytes;
             }
             next = Some(CleanedUpTo { record: at.record + 1, ..at });
         }
@@ -207,7 +250,8 @@ impl Log {
             self.cleaner.at = next;
         }
         self.counters.copies += copies.batch.records.len() as u64;
-        self.counters.copied += copied;
+        self.counters.copied += room.copied;
+        copies.is_apart = room.is_apart && room.copied > 0;
         copies.batch.cleaned = Some(Cleaned { finished, at: next });
         Ok(copies)
     }

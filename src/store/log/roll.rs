@@ -6,8 +6,6 @@
 //! ```
 //! This module writes no batch.
 
-use std::sync::Arc;
-
 use super::in_use::UsedSegment;
 use crate::store::errors::Error;
 use crate::store::failure::{Failure, failure};
@@ -18,14 +16,16 @@ use crate::store::segment::{Segment, SpareFile, name_of, whole};
 use crate::store::summary::summary_name;
 
 impl Log {
-    /// Syncs the newest segment and begins another one that has room for a batch of this length.
-    pub(super) fn roll(&mut self, length: u64) -> Result<(), Error> {
+    /// Syncs the newest segment and begins another one that has room for a batch of this length. A batch that gives a
+    /// segment back may have the last spare: when it is there, nothing counts in that segment, and otherwise the next
+    /// opening begins this one again.
+    pub(super) fn roll(&mut self, length: u64, gives_back: bool) -> Result<(), Error> {
         match planted(Fault::RotationUnsynced) {
             true => self.synced = self.written(),
             false => self.sync_segment()?,
         }
         let Some(at) = self.segments.back() else { return Err(self.no_segment()) };
-        let (closed, number, is_empty) = (Arc::clone(&at.segment), at.segment.head.number, at.end == SECTOR);
+        let (closed, number, is_empty) = (at.segment.head, at.segment.head.number, at.end == SECTOR);
         // The last batch names the oldest segment, and is synced.
         self.gaps.forget_before(self.keeps.unwrap_or(self.first_segment()));
         // The segments that go may make room for this one.
@@ -33,10 +33,8 @@ impl Log {
         if self.is_space_short() {
             self.segments.look_for_links();
         }
-        let spare = match self.take_spare(length, 1) {
-            Err(Error::NoRoom { .. }) if let Some(cleaned) = self.take_cleaned_file(length) => cleaned,
-            spare => spare?,
-        };
+        let left = usize::from(!(self.is_space_short() && gives_back));
+        let spare = self.next_file(length, left)?;
         if is_empty {
             // The first batch does not fit: a larger file takes its place, so each segment has a batch.
             self.segments.pop_newest();
@@ -55,17 +53,18 @@ impl Log {
         self.config.segment_bytes.max(SECTOR + length)
     }
 
-    /// A file with room for a batch of this length. So many others are left.
+    /// A file with room for a batch of this length: a spare, of which so many others are left, or a cleaned segment.
     ///
     /// # Errors
     /// [`Error::NoRoom`] if no space is left. Another [`Error`] ends the log.
-    pub(super) fn take_spare(&mut self, length: u64, left: usize) -> Result<SpareFile, Error> {
-        self.chores.take(self.size_for(length), left, self.is_space_short()).map_err(|error| {
-            match failure(&error) == Failure::Full {
-                true => Error::NoRoom(self.files.folder.path().to_owned()),
-                false => self.explain(&error),
-            }
-        })
+    pub(super) fn next_file(&mut self, length: u64, left: usize) -> Result<SpareFile, Error> {
+        match self.chores.take(self.size_for(length), left, self.is_space_short()) {
+            Err(error) if failure(&error) == Failure::Full => match self.take_cleaned_file(length) {
+                Some(cleaned) => Ok(cleaned),
+                None => Err(Error::NoRoom(self.files.folder.path().to_owned())),
+            },
+            spare => spare.map_err(|error| self.explain(&error)),
+        }
     }
 
     /// The file of a cleaned segment with room for a batch of this length. With the head of the next segment it gets its

@@ -69,7 +69,7 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
     let history =
         read(&files, Purpose::Check, backup.unwrap_or(0), &mut |SummaryRecord { space, key, place, .. }| {
             records += 1;
-            winners.earlier(space, key, place, None);
+            winners.earlier(space, key, place, None)
         })?;
     winners.finish();
     let mut damages = history.lost;

@@ -103,8 +103,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) shape: OpeningShape,
 }
 
-/// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. `synced` is a
-/// batch that is known synced from elsewhere, or 0.
+/// Reads the history. Calls `each` with each record up to the last batch known synced, the newest first. It returns
+/// whether it is the last of a removed key. `synced` is a batch that is known synced from elsewhere, or 0.
 ///
 /// # Errors
 /// [`Error`] if a file cannot be read, or is damaged and the log is to be opened.
@@ -112,7 +112,7 @@ pub(in crate::store) fn read(
     files: &Arc<OpenFiles>,
     purpose: Purpose,
     synced: u64,
-    each: &mut dyn FnMut(SummaryRecord<'_>),
+    each: &mut dyn FnMut(SummaryRecord<'_>) -> bool,
 ) -> Result<ReadHistory, Error> {
     let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
     let mut history = ReadHistory::default();
@@ -421,7 +421,7 @@ impl HistoryReader<'_> {
         segment: &Arc<Segment>,
         limit: Option<u64>,
         history: &mut ReadHistory,
-        each: &mut dyn FnMut(SummaryRecord<'_>),
+        each: &mut dyn FnMut(SummaryRecord<'_>) -> bool,
     ) -> Result<(), Error> {
         let disk = self.patience.read(|| segment.file()?.allocated()).map_err(|error| self.explain(&error))?;
         let is_linked = self.patience.read(|| segment.file()?.names()).map_err(|error| self.explain(&error))? > 1;
@@ -435,8 +435,8 @@ impl HistoryReader<'_> {
         };
         let mut removals = 0;
         let each = &mut |record: SummaryRecord<'_>| {
-            removals += if record.place.is_none() { removal_bytes(record.key.len()) } else { 0 };
-            each(record);
+            let bytes = removal_bytes(record.key.len());
+            removals += if each(record) { bytes } else { 0 };
         };
         let summary = match summary {
             Some(summary) if self.purpose == Purpose::Open => {

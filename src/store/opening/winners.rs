@@ -147,10 +147,16 @@ impl Winners {
         old
     }
 
-    /// Takes a record that comes before all records that were taken so far.
-    pub(in crate::store) fn earlier(&mut self, space: Space, key: &[u8], place: Option<Place>, body: Option<&[u8]>) {
+    /// Takes a record that comes before all records that were taken so far. Returns whether it is the last of a removed key.
+    pub(in crate::store) fn earlier(
+        &mut self,
+        space: Space,
+        key: &[u8],
+        place: Option<Place>,
+        body: Option<&[u8]>,
+    ) -> bool {
         if self.removed.has(space, key) {
-            return;
+            return false;
         }
         let is_forgotten = place.is_some_and(|place| place.is_set_aside()) && planted(Fault::SetAsideForgotten);
         match (task_id(space, key), place) {
@@ -170,8 +176,10 @@ impl Winners {
                     let hash = self.removed.hash(space, key);
                     self.removed.hashes.insert(hash);
                 }
+                return !is_known;
             }
         }
+        false
     }
 
     fn earlier_of_task(&mut self, space: Space, id: TaskId, place: Place, body: Option<&[u8]>) {

@@ -175,7 +175,7 @@ fn beside_a_backup() {
     let folder = SimulatedFolder::new(13);
     folder.limit(1 << 30);
     let mut store = open_in(&folder, false).unwrap();
-    let tasks = full(&folder, &mut store, 50, 1_000);
+    let tasks = full(&folder, &mut store, 2, 1_000);
     let saved = folder.beside(3);
     let to: Arc<dyn Folder> = Arc::new(saved.clone());
     let backup = store.log.backup().unwrap();

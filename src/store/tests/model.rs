@@ -324,7 +324,7 @@ impl History {
                     openings += 1;
                     let steps = self.chance.below(if limited { 160 } else { 80 });
                     let failed = (0..steps).find_map(|_| self.step(&mut owner).err());
-                    self.gaps += u32::from(!owner.log.gaps.is_empty());
+                    self.gaps += u32::from(owner.log.gaps.len() > 0);
                     failed
                 }
                 Err(error) => Some(error),

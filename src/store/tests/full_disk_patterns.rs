@@ -1,0 +1,171 @@
+//! Patterns of states on a full device that had used up its reserve. Another program takes each byte that is given back.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::simulated_disk::SimulatedFolder;
+use crate::store::folder::write_all;
+use crate::store::*;
+
+const SEGMENT_BYTES: u64 = 8 << 10;
+
+fn key(number: u64) -> TaskKey {
+    let mut key = [0; 12];
+    key[4..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// A device that is full, and the store on it.
+struct FullDevice {
+    folder: SimulatedFolder,
+    store: Option<KeyedStore>,
+    tasks: u64,
+    chores: ChoreMode,
+}
+
+impl FullDevice {
+    /// So many tasks with values of these bytes, added so many together.
+    fn new(tasks: u64, together: u64, bytes: usize, chores: ChoreMode) -> Self {
+        let folder = SimulatedFolder::new(11);
+        folder.limit(1 << 30);
+        let mut device = Self { folder, store: None, tasks: 0, chores };
+        device.open();
+        while device.tasks < tasks {
+            device.add(together, bytes);
+        }
+        let foreign = device.folder.beside(9).create("foreign").unwrap();
+        let most = device.folder.space().unwrap().free - 3 * SEGMENT_BYTES;
+        write_all(&*foreign, &vec![0; usize::try_from(most).unwrap()], 0).unwrap();
+        while device.store().adds_room().is_ok_and(|room| room >= together * bytes as u64) {
+            device.add(together, bytes);
+        }
+        device.squeeze();
+        device
+    }
+
+    fn open(&mut self) {
+        let folder: Arc<dyn Folder> = Arc::new(self.folder.clone());
+        let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 100, max_disk: None };
+        let options = OpenOptions { config, repair: false, copied: false, chores: self.chores };
+        let opened = open(&folder, options).unwrap();
+        self.store = Some(KeyedStore::of(opened, Path::new("/simulated"), false).unwrap());
+    }
+
+    fn store(&mut self) -> &mut KeyedStore {
+        self.store.as_mut().unwrap()
+    }
+
+    /// Another program takes all that is free.
+    fn squeeze(&self) {
+        self.folder.limit(self.folder.bytes());
+    }
+
+    fn add(&mut self, count: u64, bytes: usize) {
+        let mut batch = WriteBatch::new();
+        for number in self.tasks..self.tasks + count {
+            batch.put(Space::Tasks, &key(number), &[1; 40]);
+            batch.put(Space::Values, &key(number), &vec![2; bytes]);
+        }
+        self.tasks += count;
+        self.commit(batch);
+        (0..50).for_each(|_| self.store().log.chores.work_off());
+    }
+
+    fn commit(&mut self, batch: WriteBatch) {
+        let done = self.store().commit(batch, true);
+        done.unwrap_or_else(|error| panic!("{error}: {:?}", self.store().metrics()));
+    }
+
+    fn states(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        let mut batch = WriteBatch::new();
+        numbers.into_iter().for_each(|number| batch.put(Space::Tasks, &key(number % self.tasks), &[7; 56]));
+        self.commit(batch);
+        self.squeeze();
+    }
+
+    fn finish(&mut self, number: u64) {
+        let mut batch = WriteBatch::new();
+        batch.delete(Space::Tasks, &key(number));
+        batch.delete(Space::Values, &key(number));
+        self.commit(batch);
+        self.squeeze();
+    }
+
+    fn restart(&mut self, is_power_failure: bool) {
+        self.store = None;
+        if is_power_failure {
+            self.folder.power_failure();
+        }
+        self.squeeze();
+        self.open();
+        self.squeeze();
+    }
+}
+
+/// Each start took a segment. The segments of the lives before had little in them, and were never given back.
+#[test]
+fn on_a_full_device_a_server_starts_any_number_of_times() {
+    for between in [0, 1, 5] {
+        for is_power_failure in [false, true] {
+            let mut device = FullDevice::new(300, 10, 500, ChoreMode::Writer);
+            for round in 0..60 {
+                device.restart(is_power_failure);
+                (0..between).for_each(|step| device.states([round * 5 + step]));
+            }
+        }
+    }
+}
+
+/// Every other segment is of tasks that nobody touches, so there are more gaps between segments than a head names.
+#[test]
+fn on_a_full_device_cold_states_between_hot_ones_become_neighbours() {
+    let mut device = FullDevice::new(2_500, 50, 0, ChoreMode::Writer);
+    for cold in (100..2_500).step_by(75) {
+        device.states(cold..cold + 75);
+        (0..4).for_each(|_| device.states(0..70));
+    }
+    assert!(device.store().log.gaps.len() > 5, "{:?}", device.store().log.gaps);
+}
+
+/// A batch that needs the next segment carried no copies, and one that is larger than a segment found no room.
+#[test]
+fn on_a_full_device_batches_may_be_larger_than_half_a_segment_or_than_one() {
+    for count in [45, 60, 85, 120, 400] {
+        let mut device = FullDevice::new(1_000, 50, 0, ChoreMode::Writer);
+        (0..100).for_each(|step| device.states(step * count..(step + 1) * count));
+        device.restart(true);
+        assert_eq!(device.store().metrics().set_aside, 0);
+    }
+}
+
+/// What a file without all of its blocks gives back others take.
+#[test]
+fn on_a_full_device_large_values_are_not_copied_for_others() {
+    for (together, bytes) in [(2, 6_000), (3, 3_500), (4, 5_000), (2, 2_500), (2, 3_900)] {
+        let mut device = FullDevice::new(60, together, bytes, ChoreMode::Writer);
+        for number in (0..device.tasks).filter(|number| number % together != 0) {
+            device.finish(number);
+            (0..3).for_each(|step| device.states([(number + step * 7) / together * together]));
+        }
+        (0..300).for_each(|step| device.states([step * together]));
+        device.restart(false);
+    }
+}
+
+/// The work beside the writer is late, and holds no segment meanwhile.
+#[test]
+fn on_a_full_device_work_that_is_late_holds_no_segment() {
+    for seed in 0..4 {
+        let mut device = FullDevice::new(400, 10, 300, ChoreMode::Queue);
+        let mut chance = super::choices::Chance(seed);
+        for _ in 0..1_000 {
+            device.states([chance.below(400)]);
+            if chance.one_in(5) {
+                device.store().log.chores.work_off();
+                device.squeeze();
+            }
+        }
+    }
+}
