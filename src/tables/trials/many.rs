@@ -97,6 +97,32 @@ fn many_that_had_to_wait_are_written_by_the_clock_that_was_read_after_it() {
     );
 }
 
+#[test]
+fn many_deletions_that_had_to_wait_go_on_behind_those_that_were_made() {
+    let (tables, BackgroundThreads { mut changes, expiry: _expiry, reaper: _reaper, .. }) =
+        Tables::new(TablesConfig { changes_per_writer: CREDITS, ..settings() });
+    let mut session = tables.session();
+    let now = Now::from_millis(1_000);
+    let keys: Vec<[u8; 8]> = (0..PAIRS).map(u64::to_be_bytes).collect();
+    session.batch(now).create_table(b"t", b"t").unwrap();
+    for key in &keys {
+        session.batch(now).update(b"t", key, b"1", Deadline::KEEP).unwrap();
+        changes.drain(100, &mut |_, _, _| {});
+    }
+    let (mut progress, mut waits) = (ManyProgress::default(), 0);
+    let keys = keys.iter().map(|key| &key[..]);
+    let deleted = loop {
+        match session.batch(now).delete_many(b"t", keys.clone(), &mut progress) {
+            Err(Refusal::Busy) => waits += u32::from(progress.has_begun()),
+            deleted => break deleted.unwrap(),
+        }
+        changes.drain(100, &mut |_, _, _| {});
+        assert!(session.watch());
+    };
+    assert!(waits > 0, "it has waited halfway");
+    assert_eq!(deleted, vec![true; keys.len()]);
+}
+
 /// Each is longer than half a portion.
 fn long_values() -> Vec<(String, Vec<u8>)> {
     (0..5).map(|number| (format!("k{number}"), vec![number; PORTION_BYTES / 2 + 1])).collect()
@@ -124,9 +150,10 @@ fn portions(
 fn long_values_are_stored_in_portions_and_their_memory_is_kept_for_them() {
     let rig = TablesRig::with(TablesConfig { memory_max: 4 << 20, ..settings() });
     let pairs = long_values();
-    let mut least = u64::MAX;
+    let (mut least, mut greatest) = (u64::MAX, 0);
     let stored = portions(&rig, &pairs, || {
-        least = least.min(rig.tables_metrics().bytes);
+        let bytes = rig.tables_metrics().bytes;
+        (least, greatest) = (least.min(bytes), greatest.max(bytes));
         let mut other = rig.another();
         let more = other.batch(rig.now()).update(b"t", b"other", &vec![7; 3 * PORTION_BYTES / 2], Deadline::KEEP);
         assert_eq!(more, Err(Refusal::OutOfMemory), "there is no room beside it");
@@ -135,6 +162,7 @@ fn long_values_are_stored_in_portions_and_their_memory_is_kept_for_them() {
     assert_eq!(stored, (vec![0, 1, 2, 3, 4], Ok(())));
     let most = rig.tables_metrics().bytes;
     assert!(least + 4_096 > 5 * (PORTION_BYTES as u64 / 2) && most < least + 4_096, "{least} to {most} bytes");
+    assert!(greatest < most + 4_096, "up to {greatest} bytes: what is stored is kept no more");
     pairs.iter().for_each(|(key, value)| assert_eq!(rig.get(key).map(String::into_bytes).as_ref(), Some(value)));
     // One that is never finished.
     let mut progress = ManyProgress::default();
