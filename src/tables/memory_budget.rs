@@ -374,6 +374,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_deleted_table_gives_back_is_waited_for() {
+        let memory_budget = MemoryBudget::new(1000);
+        let mut local_budget = LocalBudget::default();
+        local_budget.add(&memory_budget, 900);
+        memory_budget.set_excess(50, memory_budget.read());
+        memory_budget.leave(200);
+        let room = |bytes| local_budget.room(&memory_budget, bytes);
+        assert_eq!([50, 51, 100].map(room), [MemoryRoom::Enough, MemoryRoom::Unknown, MemoryRoom::Unknown]);
+        assert_eq!([300, 301].map(room), [MemoryRoom::Unknown, MemoryRoom::None], "it is counted as used until then");
+        assert!(memory_budget.is_table_leaving());
+        memory_budget.leave(-200);
+        assert_eq!([51, 101].map(room), [MemoryRoom::Blocked, MemoryRoom::None]);
+        assert!(!memory_budget.is_table_leaving());
+    }
+
+    #[test]
     fn what_a_session_keeps_back_is_bounded() {
         let memory_budget = MemoryBudget::new(1 << 30);
         let mut local_budget = LocalBudget::default();
