@@ -314,7 +314,7 @@ fn byte_somewhere(chance: &mut Chance, bytes: &[u8]) -> usize {
     at.min(bytes.len() as u64 - 1) as usize
 }
 
-/// Runs a history, and changes a byte of its files or cuts one, again and again. Returns how often that was damage.
+/// Runs a history, and changes a byte of its files again and again, or cuts one. Returns how often that was damage.
 fn run(seed: u64) -> u32 {
     let mut history = History::new(seed ^ 0x0f0f_0000);
     history.config.segment_bytes = 64 << 10;
@@ -336,7 +336,7 @@ fn run(seed: u64) -> u32 {
     for _ in 0..12 {
         let name = names[chance.below(names.len() as u64) as usize];
         let at = byte_somewhere(&mut chance, &history.folder.contents(name));
-        let (folder, is_cut) = (history.folder.copy(), chance.one_in(3));
+        let (folder, is_cut) = (history.folder.copy(), seed % 3 == 2);
         if is_cut {
             folder.truncate(name, at);
         } else {
