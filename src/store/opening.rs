@@ -135,14 +135,8 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     // A repair keeps all segments.
     let (oldest, gaps) = if rewrite { (0, &Gaps::default()) } else { (history.known_oldest, &history.gaps) };
     let (again, next) = laid_out(&**folder, &mut history.leftovers, (oldest, gaps), segment_bytes);
-    if !rewrite
-        && history.begun.is_empty()
-        && !planted(Fault::TellingHeadRemoved)
-        && beginning.first_batch < segment_bytes
-    {
-        // The next segment was begun, and has no batch: it is begun again.
-        let next = name_of(beginning.segment);
-        history.begun.extend(history.leftovers.extract_if(.., |name| *name == next));
+    if !rewrite && beginning.first_batch < segment_bytes {
+        begin_again(&mut history, beginning.segment);
     }
     make_room(&**folder, oldest..beginning.segment, &mut history.leftovers).map_err(explain)?;
     let mut chores = Chores::new(Arc::clone(folder), segment_bytes, chores, next).map_err(explain)?;
@@ -164,16 +158,13 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         keep_aside(&**folder, &history.names).map_err(explain)?;
     } else {
         clear(&**folder, &history.leftovers).map_err(explain)?;
-        match kept.is_empty() {
-            true if replaced_before.is_none() => {}
-            true => remove_if_there(&**folder, REPAIR).map_err(explain)?,
-            false => keep_aside(&**folder, &kept).map_err(explain)?,
+        if replaced_before.is_some() {
+            keep_aside(&**folder, &kept).map_err(explain)?;
         }
         log.free_ends();
         log.summarise(std::mem::take(&mut history.summaries));
     }
-    let is_noted = !jumps && origin != Origin::Unknown;
-    leave_notes(&**folder, history.is_begun, is_noted, backup.is_some()).map_err(explain)?;
+    leave_notes(&**folder, history.is_begun, !jumps && origin != Origin::Unknown, backup.is_some()).map_err(explain)?;
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);
     let copy = origin.told(is_copy, jumps).map(str::to_owned);
@@ -271,6 +262,13 @@ fn beginning(
     let gaps = history.gaps.clone();
     let (last, marks) = (history.synced, history.marks);
     Ok(Beginning { store, segments, gaps, last, marks, segment, keeps, first_batch, dead, reserved })
+}
+
+/// A next segment that was begun and has no batch is begun again.
+fn begin_again(history: &mut ReadHistory, next: u32) {
+    if history.begun.is_empty() && !planted(Fault::TellingHeadRemoved) {
+        history.begun.extend(history.leftovers.extract_if(.., |name| *name == name_of(next)));
+    }
 }
 
 /// The closed segments of which nothing counts, and the reserve of the records. The newest segment may have batches behind
