@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! owner: records ─► Log::append ─► one write ─► Log::sync ─► acknowledged
-//!        the oldest segment ─► Log::copies ─► in front of the records of the next batch ─► the segment is removed
+//!        an old segment ─► Log::copies ─► in front of the records of the next batch ─► the segment is removed
 //! ```
 //! A batch is written whole or not at all. After any failure the log holds the state after one of the batches, and
 //! none before the last one that was acknowledged. Each record is a whole state: the later one of a key counts.
 //!
 //! - `format`, `table`, `encoding`, `record`, `segment`, `summary`: the bytes
 //! - `folder`: the disk as a trait; `disk`: the real one; `failure`, `errors`: names of errors
-//! - `log/`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds; `cleaner`
-//!   and `clean` give space back, only from the head of the log
+//! - `log/`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds;
+//!   `cleaning` gives space back
 //! - `opening/`: from the files to the last record of each key; also `repair`, and `check` for a folder without a server
 //! - `backup`: a copy of a log that is open; `notes`: small files beside the segments
 //! - `interface`: what an engine asks of a store; `keyed/`: the owner of a log, which knows the place of each record, in
@@ -56,8 +56,8 @@ pub use interface::{
 pub use keyed::{KeyedStore, StoreConfig};
 pub use log::admission::{AddsRefused, SEGMENTS_MIN};
 pub use log::chores::ChoreMode;
-pub use log::clean::{Copies, Liveness};
-pub use log::cleaner::UnreadableRange;
+pub use log::cleaning::copies::{Copies, Liveness};
+pub use log::cleaning::position::UnreadableRange;
 pub use log::{Log, LogConfig};
 pub use metrics::{LogMetrics, OpeningShape};
 pub use opening::absent::{folders_with_logs, refuse_without_log};

@@ -13,10 +13,8 @@
 //! This module does not interpret records, starts no thread, and does not decide when to sync.
 
 pub(super) mod admission;
-mod choice;
 pub(super) mod chores;
-pub(super) mod clean;
-pub(super) mod cleaner;
+pub(super) mod cleaning;
 pub(super) mod in_use;
 mod roll;
 mod segments;
@@ -36,7 +34,7 @@ use super::record::{Body, Record, RecordBatch, removal_bytes};
 use super::segment::{OpenFiles, Place, Segment};
 use super::summary::{Summary, SummaryRecord};
 use chores::{Chore, Chores};
-use cleaner::Cleaner;
+use cleaning::position::Cleaner;
 use in_use::UsedSegments;
 
 /// Write-back is started after this many bytes that no sync has covered.

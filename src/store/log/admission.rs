@@ -19,7 +19,7 @@
 //! - The file of a segment without all its blocks, one that others read, and one that a backup has linked give nothing
 //!   back. Nothing is copied from them, and the states in them are a part of R.
 //!
-//! Segments are cleaned before the last three are taken, see `choice.rs`, and the next opening has one of these. So when
+//! Segments are cleaned before the last three are taken, see `cleaning/choice.rs`, and the next opening has one of these. So when
 //! adds are refused all else finds room, as often as it may be done, also after a restart. A backup holds what dies after
 //! it: the reserve bears one, if the states were written anew since the last one was removed.
 //! The state ends when there is room again. The log asks the file system when it begins a segment, when it has removed
@@ -33,7 +33,7 @@
 use std::fmt;
 
 use super::chores::SPARES;
-use super::cleaner::Pressure;
+use super::cleaning::position::Pressure;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::DiskSpace;
 use crate::store::format::{BATCH_HEADS, Space, align, index};

@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use super::cleaner::{COPY_BYTES_MAX, OldBatch, OldRecord, UnreadableRange, next_batch, read_batch};
+use super::position::{COPY_BYTES_MAX, OldBatch, OldRecord, UnreadableRange, next_batch, read_batch};
 use crate::store::encoding::batch_bytes;
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};

@@ -4,7 +4,7 @@
 //! idle. Above, each batch carries copies in proportion to its own bytes, and more of them towards three times the live
 //! bytes. A bound of the folder lowers both.
 //!
-//! This module copies nothing; see `clean.rs`.
+//! This module copies nothing; see `copies.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
