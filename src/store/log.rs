@@ -386,6 +386,7 @@ impl Log {
             }),
         );
         self.untold |= !batch.records.is_empty();
+        self.chores.discard_prepared();
         if self.is_opened {
             self.chores.aim(self.spares_needed());
         }

@@ -123,10 +123,10 @@ impl Log {
     }
 
     /// Makes sure that the next batch finds a segment if its records have these bytes. False: there is none, and none can
-    /// be laid out, or it is larger than a segment.
+    /// be laid out.
     pub(in crate::store) fn prepare(&mut self, bytes: u64) -> bool {
         let length = align(BATCH_HEADS + bytes + self.config.segment_bytes / PREPARED_SLACK_FRACTION);
-        length <= self.room() || self.size_for(length) == self.config.segment_bytes && self.chores.prepare()
+        length <= self.room() || self.chores.prepare(self.size_for(length))
     }
 
     /// The most bytes that may come for a live record: the state of a task, or the removals of both of its records.

@@ -71,6 +71,8 @@ pub(in crate::store) struct Chores {
     target: usize,
     /// A file of another size, for the batch that waits for it.
     odd: Option<SpareFile>,
+    /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
+    prepared: Option<SpareFile>,
     /// Files that were asked for and have not come.
     coming: usize,
     /// The failure of the last lay-out that has failed.
@@ -157,6 +159,7 @@ impl Chores {
             spares: VecDeque::new(),
             target: SPARES,
             odd: None,
+            prepared: None,
             coming: 0,
             failed: None,
             next,
@@ -208,7 +211,7 @@ impl Chores {
     pub(in crate::store) fn take(&mut self, size: u64, left: usize, sure: bool) -> io::Result<SpareFile> {
         self.failed = None;
         if size != self.segment_bytes {
-            return self.take_odd(size);
+            return self.take_odd(size, left == 0);
         }
         self.have(left + 1, if sure { left + 1 } else { 1 });
         let is_full = self.failed.as_ref().is_some_and(|error| failure(error) == Failure::Full);
@@ -220,18 +223,48 @@ impl Chores {
         Ok(spare)
     }
 
-    /// Takes a file of another size.
-    fn take_odd(&mut self, size: u64) -> io::Result<SpareFile> {
+    /// Takes a file of another size: the one that is prepared, or a new one. With `all`, for an opening, spares make room
+    /// for it: its first batch may have been alone in such a segment.
+    fn take_odd(&mut self, size: u64, all: bool) -> io::Result<SpareFile> {
+        if let Some(spare) = self.prepared.take_if(|spare| spare.size >= size) {
+            return Ok(spare);
+        }
         // The thread does it when it has done all that may make room for it.
         self.give(Chore::LayOut { size });
         self.wait(usize::MAX);
+        while all
+            && self.odd.is_none()
+            && let Some(SpareFile { name, .. }) = self.spares.pop_back_if(|spare| number_of(&spare.name).is_none())
+        {
+            self.folder.remove(&name)?;
+            self.folder.sync()?;
+            self.give(Chore::LayOut { size });
+            self.wait(usize::MAX);
+        }
         self.odd.take().ok_or_else(|| self.failure())
     }
 
-    /// Makes sure that [`Chores::take`] has a segment for the next batch. False: none can be laid out.
-    pub(in crate::store) fn prepare(&mut self) -> bool {
-        self.have(SPARES, SPARES);
-        self.spares.len() >= SPARES
+    /// Makes sure that [`Chores::take`] has a file of this size for the next batch. False: none can be laid out. A file
+    /// that was prepared before stays then.
+    pub(in crate::store) fn prepare(&mut self, size: u64) -> bool {
+        if size == self.segment_bytes {
+            self.have(SPARES, SPARES);
+            return self.spares.len() >= SPARES;
+        }
+        if self.prepared.as_ref().is_none_or(|spare| spare.size < size) {
+            let Ok(larger) = self.take_odd(size, false) else { return false };
+            self.discard_prepared();
+            self.prepared = Some(larger);
+        }
+        true
+    }
+
+    /// Removes the file that is kept for the next batch: the batch did not need it.
+    pub(in crate::store) fn discard_prepared(&mut self) {
+        if let Some(spare) = self.prepared.take() {
+            // Opening removes what stays.
+            let _stays = self.folder.remove(&spare.name);
+        }
     }
 
     /// Tries to have so many spares, or that they are on their way, and waits for some of them.
@@ -310,7 +343,8 @@ impl Chores {
 
     /// The bytes of the files that are laid out.
     pub(in crate::store) fn spare_bytes(&self) -> u64 {
-        (self.spares.len() + self.coming) as u64 * self.segment_bytes
+        let prepared = self.prepared.as_ref().map_or(0, |spare| spare.size);
+        (self.spares.len() + self.coming) as u64 * self.segment_bytes + prepared
     }
 
     /// The bytes of the files that are being laid out.

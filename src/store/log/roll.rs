@@ -33,7 +33,8 @@ impl Log {
         if self.is_space_short() {
             self.segments.look_for_links();
         }
-        let left = usize::from(!(self.is_space_short() && gives_back));
+        let is_usual = self.size_for(length) == self.config.segment_bytes;
+        let left = usize::from(!(is_usual && gives_back && self.is_space_short()));
         let spare = self.next_file(length, left)?;
         if is_empty {
             // The first batch does not fit: a larger file takes its place, so each segment has a batch.

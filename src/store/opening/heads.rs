@@ -49,17 +49,16 @@ impl HistoryReader<'_> {
             Err(error) => return Err(self.explain(&error)),
             Ok(()) => SegmentHead::decode(&bytes),
         };
-        let gaps = || Gaps::decode(SegmentHead::gaps(&bytes));
+        // Their checksums are their own: damage elsewhere in the sector costs them nothing.
+        let gaps = Gaps::decode(SegmentHead::gaps(&bytes));
+        let names_itself = gaps.contains(number);
+        self.gaps.borrow_mut().insert(number, gaps);
         let head = match decoded {
-            Ok(head) if head.number > number && gaps().contains(number) => {
-                self.gaps.borrow_mut().insert(number, gaps());
-                return Ok(FoundFile::Cleaned);
-            }
+            Ok(head) if head.number > number && names_itself => return Ok(FoundFile::Cleaned),
             Ok(head) if head.number != number => {
                 return Ok(FoundFile::Damaged(format!("{name} is a copy of {}", name_of(head.number))));
             }
             Ok(head) => {
-                self.gaps.borrow_mut().insert(number, gaps());
                 if !SegmentHead::is_whole(&bytes) {
                     self.remade.borrow_mut().insert(number, head.store);
                 }
