@@ -10,12 +10,12 @@
 //! quarter, and adds are refused earlier.
 //!
 //! The reserve is laid out, so other programs cannot take it: three segments, and 2 R, where R is the sum of the largest
-//! state of each task, or of its removals. Whatever is done with the tasks, three segments and 2/3 R of it are laid out,
-//! or in segments that are worth their copies:
+//! state of each task, or of its removals. Whatever is done with the tasks, three segments of it are laid out, or in
+//! segments that are worth their copies:
 //!
-//! - A segment is worth its copies if a quarter of its file comes back, so what is live takes a third more than its bytes
-//!   at most. States and removals take 4/3 R.
-//! - Values are copied only from segments that are worth it. There they had that third, so copies of them take nothing.
+//! - A segment is worth its copies if half of its file comes back, or a quarter of it was written and is dead. So states
+//!   and removals take 4/3 R in segments that are full, and 2 R at most.
+//! - Values are copied only from segments that are worth it. Copies of them take no more of a file than they had.
 //! - The file of a segment without all its blocks, one that others read, and one that a backup has linked give nothing
 //!   back. Nothing is copied from them, and the states in them are a part of R.
 //!

@@ -169,3 +169,18 @@ fn on_a_full_device_work_that_is_late_holds_no_segment() {
         }
     }
 }
+
+/// Values that leave a quarter of each segment empty were copied from one segment to the next for ever.
+#[test]
+fn on_a_full_device_an_idle_log_comes_to_rest() {
+    for bytes in [1_900, 2_400, 3_000, 5_000] {
+        let mut device = FullDevice::new(100, 1, bytes, ChoreMode::Writer);
+        for step in 0..300 {
+            device.states([step * 7]);
+            if step % 50 == 49 {
+                let rounds = (0..500).take_while(|_| device.store().work_idle().unwrap() == IdleWork::More).count();
+                assert!(rounds < 500, "{bytes}: {:?}", device.store().metrics());
+            }
+        }
+    }
+}

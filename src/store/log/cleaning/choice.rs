@@ -84,8 +84,10 @@ impl Log {
         };
         let kept = |used: &UsedSegment| used.live + if front == Some(used.number()) { 0 } else { used.removals };
         let is_worth = |used: &&UsedSegment| {
-            let gives = self.gives(used);
-            is_fit(used) && kept(used) + gives / LEAST_GAIN <= gives
+            let (gives, kept) = (self.gives(used), kept(used));
+            // Two of those that are half empty fit into one file. What is left behind others is perhaps too little again.
+            let whole = if 2 * kept <= gives { gives } else { used.end };
+            is_fit(used) && kept + gives / LEAST_GAIN <= whole
         };
         let share = |one: &UsedSegment, other: &UsedSegment| u128::from(kept(one)) * u128::from(self.gives(other));
         let cheaper = |one: &&UsedSegment, other: &&UsedSegment| share(one, other).cmp(&share(other, one));
