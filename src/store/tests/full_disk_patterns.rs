@@ -184,3 +184,16 @@ fn on_a_full_device_an_idle_log_comes_to_rest() {
         }
     }
 }
+
+/// A folder of many names needs a block for a new one now and then, which is not there: that ended the log.
+#[test]
+fn on_a_full_device_a_name_that_needs_a_block_is_paid_for_by_a_summary() {
+    let mut device = FullDevice::new(300, 10, 500, ChoreMode::Writer);
+    let before = device.folder.bytes_of(".sum");
+    for round in 0..10 {
+        device.folder.need_blocks(1);
+        (0..40).for_each(|step| device.states([round * 40 + step]));
+        device.restart(false);
+    }
+    assert!(device.folder.bytes_of(".sum") < before);
+}

@@ -22,6 +22,7 @@ use crate::lock::Mutex;
 
 use super::choices::Chance;
 use super::simulated_pages::FileState;
+use crate::store::failure::errnos::ENOSPC;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::{DiskSpace, FileIdentity, Folder, LogFile};
 use crate::store::notes::REPAIR as REPAIR_NOTE;
@@ -71,6 +72,8 @@ struct World {
     /// The reads that fail, counted from the first one ever, and the number of their error.
     unread: (Range<u64>, i32),
     reads: u64,
+    /// The new names for which the folder needs a block.
+    dear_names: u64,
     space: u64,
     /// Whether a file can have names in two folders.
     links: bool,
@@ -163,6 +166,7 @@ impl SimulatedFolder {
             calls: 0,
             unread: (0..0, 0),
             reads: 0,
+            dear_names: 0,
             space: u64::MAX,
             links: true,
         })
@@ -241,6 +245,7 @@ impl SimulatedFolder {
             calls: 0,
             unread: (0..0, 0),
             reads: 0,
+            dear_names: 0,
             space: u64::MAX,
             links: world.links,
         });
@@ -255,6 +260,11 @@ impl SimulatedFolder {
             file.now.truncate(length);
             file.durable.truncate(length);
         }
+    }
+
+    /// The folder needs a block for each of so many new names of segments.
+    pub(in crate::store) fn need_blocks(&self, names: u64) {
+        self.world.lock().dear_names = names;
     }
 
     /// Limits the space of the device.
@@ -368,6 +378,12 @@ impl Folder for SimulatedFolder {
         let file = *world.names.get(&self.name(from)).ok_or(ErrorKind::NotFound)?;
         if to == REPAIR_NOTE && planted(Fault::RepairUnnoted) {
             return Ok(());
+        }
+        if world.dear_names > 0 && to.ends_with(".log") {
+            if world.bytes() + 512 > world.space {
+                return Err(io::Error::from_raw_os_error(ENOSPC));
+            }
+            world.dear_names -= 1;
         }
         world.change(|world| {
             world.names.remove(&self.name(from));
