@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use crate::lock::Mutex;
 
 use super::errors::Error;
+use super::failure::{Failure, failure};
 use super::folder::{Folder, LogFile, read_exact, write_all};
 use super::format::{Kind, SegmentHead, checksum};
 use super::gaps::Gaps;
@@ -87,7 +88,8 @@ impl Segment {
         Arc::new(Self { head, files: Arc::clone(files), file: Mutex::new(None) })
     }
 
-    /// Makes a spare file the next segment. The segment and its name are durable when this returns.
+    /// Makes a spare file the next segment. The segment and its name are durable when this returns. `frees` gives blocks
+    /// back if there is none for the name, and says whether it did.
     ///
     /// # Errors
     /// The system's error.
@@ -96,11 +98,17 @@ impl Segment {
         head: SegmentHead,
         gaps: &Gaps,
         spare: &SpareFile,
+        frees: &mut dyn FnMut() -> bool,
     ) -> io::Result<StartedSegment> {
         let folder = &*files.folder;
         write_all(&*spare.file, &head.encode(&gaps.encode()), 0)?;
         spare.file.sync()?;
-        folder.rename(&spare.name, &name_of(head.number))?;
+        let mut renamed = folder.rename(&spare.name, &name_of(head.number));
+        while renamed.as_ref().is_err_and(|error| failure(error) == Failure::Full) && frees() {
+            // What fails then says less than the first error.
+            renamed = folder.rename(&spare.name, &name_of(head.number)).or(renamed);
+        }
+        renamed?;
         folder.sync()?;
         let segment = Self::new(files, head);
         *segment.file.lock() = Some(Arc::clone(&spare.file));

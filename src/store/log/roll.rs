@@ -91,15 +91,17 @@ impl Log {
         let size = spare.size;
         let head = SegmentHead { store: self.store, number, nonce, size, first: self.next };
         let (gaps, gone) = self.take_gaps();
-        let mut started = Segment::start(&self.files, head, &gaps, &spare);
+        let (folder, segments) = (&self.files.folder, &mut self.segments);
         // A folder may need a block for a name. Without a summary, opening reads the segment.
-        while started.as_ref().is_err_and(|error| failure(error) == Failure::Full)
-            && let Some(summed) = self.segments.iter().find(|at| at.sum > 0).map(UsedSegment::number)
-        {
-            let _stays = self.files.folder.remove(&summary_name(summed));
-            self.segments.summed(summed, 0);
-            started = Segment::start(&self.files, head, &gaps, &spare);
-        }
+        let frees = &mut || {
+            let summed = segments.iter().find(|at| at.sum > 0).map(UsedSegment::number);
+            summed.is_some_and(|number| {
+                let _stays = folder.remove(&summary_name(number));
+                segments.summed(number, 0);
+                true
+            })
+        };
+        let started = Segment::start(&self.files, head, &gaps, &spare, frees);
         let (segment, file) = started.map_err(|error| self.explain(&error))?;
         self.newest = Some(file);
         self.named(gaps, gone);
