@@ -192,7 +192,9 @@ pub trait Store: Send {
     /// Whether the owner goes on without records that do not fit to each other.
     fn is_repairing(&self) -> bool;
 
-    /// Makes all changes. With `sync`, these and all changes before them are on disk before it returns.
+    /// Makes all changes. With `sync`, these and all changes before them are on disk before it returns. Where no space is
+    /// left for a segment that holds them all, they are written in parts: after a crash some may be there alone, but no
+    /// task without its value.
     ///
     /// # Errors
     /// [`Error`]: the content of the disk is unknown then, and the store takes no more changes.

@@ -346,15 +346,17 @@ impl KeyedStore {
 }
 
 /// Takes the second half of the records of a batch that no segment has room for. After a crash one half may be there
-/// without the other: a task stays with its value, and a queue goes after its tasks.
-fn split_off(records: &mut Vec<Record>) -> Vec<Record> {
-    records.sort_by_key(|record| record.space == Space::Meta && record.body == Body::Removed);
+/// without the other: a task stays with its value, and a queue comes before its tasks and goes after them.
+pub(in crate::store) fn split_off(records: &mut Vec<Record>) -> Vec<Record> {
+    let rank = |record: &Record| match (record.space, &record.body) {
+        (Space::Meta, Body::Removed) => 2,
+        (Space::Meta, _) => 0,
+        (Space::Tasks | Space::Values, _) => 1,
+    };
+    records.sort_by(|one, next| rank(one).cmp(&rank(next)).then_with(|| one.key.cmp(&next.key)));
     let keys = records.iter().zip(records.iter().skip(1)).map(|(one, next)| one.key != next.key);
-    let at = keys
-        .enumerate()
-        .skip(records.len().saturating_sub(1) / 2)
-        .find(|(_, differ)| *differ)
-        .map_or(records.len(), |(at, _)| at + 1);
+    let ends = keys.enumerate().filter(|(_, differ)| *differ).map(|(at, _)| at + 1);
+    let at = ends.min_by_key(|at| at.abs_diff(records.len() / 2)).unwrap_or(records.len());
     records.split_off(at)
 }
 

@@ -11,9 +11,10 @@ use super::choices::Chance;
 use super::simulated_disk::{Failures, SimulatedFolder};
 use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOMEM, EROFS};
 use crate::store::folder::Folder;
+use crate::store::keyed::split_off;
 use crate::store::segment::name_of;
 use crate::store::{
-    Body, ChoreMode, Error, IdleWork, KeyedStore, LogConfig, OpenOptions, Space, Store, StoreConfig, TaskKey,
+    Body, ChoreMode, Error, IdleWork, KeyedStore, LogConfig, OpenOptions, Record, Space, Store, StoreConfig, TaskKey,
     UnreadableRange, Value, WriteBatch,
 };
 
@@ -206,7 +207,7 @@ const ALL: UnreadableRange = UnreadableRange { segment: 1, from: 0, to: u64::MAX
 #[test]
 fn records_behind_a_table_that_cannot_be_read_are_lost_only_if_their_bytes_are() {
     let (folder, mut store) = simulated();
-    let kinds = |records: &[crate::store::Record]| {
+    let kinds = |records: &[Record]| {
         let of = |is: fn(&Body) -> bool| records.iter().filter(|record| is(&record.body)).count();
         (of(|body| matches!(body, Body::Bytes(_))), of(|body| *body == Body::SetAside))
     };
@@ -309,4 +310,28 @@ fn a_store_that_has_failed_goes_on_to_tell_why() {
         told += u32::from(errno == EROFS && first.contains("read-only"));
     }
     assert_eq!(told, 2);
+}
+
+/// The queue hands over all tasks of a batch before all values.
+#[test]
+fn a_batch_in_parts_keeps_each_task_with_its_value() {
+    let record = |space, number: u8, body| Record { space, key: [number; 12].into(), body };
+    let bytes = |number: u8| Body::Bytes(Value::from(&[number][..]));
+    let tasks = (1..=9).map(|number| record(Space::Tasks, number, bytes(number)));
+    let values = (1..=9).map(|number| record(Space::Values, number, bytes(number)));
+    let queues = [record(Space::Meta, 100, Body::Removed), record(Space::Meta, 101, bytes(1))];
+    let mut parts: Vec<Vec<Record>> = vec![queues.into_iter().chain(tasks).chain(values).collect()];
+    while let Some(at) = parts.iter().position(|part| part.len() > 2) {
+        let rest = split_off(&mut parts[at]);
+        assert!(!rest.is_empty());
+        parts.insert(at + 1, rest);
+    }
+    let of = |space| {
+        move |part: &Vec<Record>| {
+            part.iter().filter(|at| at.space == space).map(|at| at.key.clone()).collect::<Vec<_>>()
+        }
+    };
+    assert!(parts.iter().all(|part| of(Space::Tasks)(part) == of(Space::Values)(part)), "{parts:?}");
+    let all: Vec<&Record> = parts.iter().flatten().collect();
+    assert_eq!((all.len(), all[0].key[0], all[19].key[0]), (20, 101, 100), "a queue comes first, and goes last");
 }
