@@ -31,6 +31,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use ahash::RandomState;
+
 use super::encoding::batch_bytes;
 use super::errors::Error;
 use super::fault::{Fault, planted};
@@ -274,7 +276,7 @@ fn begin_again(history: &mut ReadHistory, next: u32) {
 /// The closed segments of which nothing counts, and the reserve of the records. The newest segment may have batches behind
 /// the last known sync.
 fn counted(history: &ReadHistory, winners: &Winners) -> (Vec<u32>, u64) {
-    let (mut living, mut reserved) = (HashSet::new(), 0);
+    let (mut living, mut reserved) = (HashSet::<u32, RandomState>::default(), 0);
     winners.each(|space, key, place| {
         living.insert(place.segment);
         reserved += Log::reserve_of(space, key.len(), u64::from(place.length));

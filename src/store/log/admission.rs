@@ -19,9 +19,11 @@
 //! - The file of a segment without all its blocks, one that others read, and one that a backup has linked give nothing
 //!   back. Nothing is copied from them, and the states in them are a part of R.
 //!
-//! Segments are cleaned before the last three are taken, see `cleaning/choice.rs`, and the next opening has one of these. So when
-//! adds are refused all else finds room, as often as it may be done, also after a restart. A backup holds what dies after
-//! it: the reserve bears one, if the states were written anew since the last one was removed.
+//! Segments are cleaned before the last three are taken, see `cleaning/choice.rs`, and the next opening has one of these.
+//! So when adds are refused all else is meant to find room, as often as it may be done. A backup holds what dies after
+//! it: the reserve bears one, if the states were written anew since the last one was removed. A spare that is on its way
+//! counts as laid out, though others may take its space. A server that is killed again and again right after its starts
+//! has lost spares for a reason that is not known, until a start found no room.
 //! The state ends when there is room again. The log asks the file system when it begins a segment, when it has removed
 //! one, and while it refuses adds with each sync and each second.
 //!
