@@ -73,8 +73,9 @@ pub(in crate::store) struct Chores {
     odd: Option<SpareFile>,
     /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
     prepared: Option<SpareFile>,
-    /// Files that were asked for and have not come.
+    /// Files that were asked for and have not come, and those of them that have their blocks already.
     coming: usize,
+    coming_again: usize,
     /// The failure of the last lay-out that has failed.
     failed: Option<io::Error>,
     /// The number in the name of the next spare.
@@ -161,6 +162,7 @@ impl Chores {
             odd: None,
             prepared: None,
             coming: 0,
+            coming_again: 0,
             failed: None,
             next,
             lack: None,
@@ -183,16 +185,19 @@ impl Chores {
     /// Gives a piece of work. A failure to lay out shows itself in [`Chores::take`].
     pub(in crate::store) fn give(&mut self, chore: Chore) {
         let number = self.next_number();
-        let lays_out = matches!(chore, Chore::LayOut { .. } | Chore::LayOutAgain { .. });
+        let is_again = matches!(chore, Chore::LayOutAgain { .. });
+        let lays_out = is_again || matches!(chore, Chore::LayOut { .. });
         match &mut self.worker {
             ChoreWorker::Thread(ChoreThread { chores: Some(chores), .. }) => {
                 self.coming += usize::from(lays_out);
+                self.coming_again += usize::from(is_again);
                 // The thread ends only with the log.
                 let _sent = chores.send((number, chore));
             }
             #[cfg(test)]
             ChoreWorker::Queue(queue) => {
                 self.coming += usize::from(lays_out);
+                self.coming_again += usize::from(is_again);
                 queue.push_back((number, chore));
             }
             ChoreWorker::Thread(_) | ChoreWorker::Writer => {
@@ -336,6 +341,12 @@ impl Chores {
         self.target.saturating_sub(self.spares.len() + self.coming)
     }
 
+    /// Whether a file that has its blocks is to become a spare. A new one that is on its way does not count: it may find
+    /// no space, and others may take what is given back.
+    pub(in crate::store) fn wants_blocks(&self) -> bool {
+        self.spares.len() + self.coming_again < self.target
+    }
+
     /// Whether a segment could not be laid out for want of space.
     pub(in crate::store) fn lacks_space(&self) -> bool {
         self.lack.is_some()
@@ -356,6 +367,13 @@ impl Chores {
         let number = self.next;
         self.next += 1;
         number
+    }
+
+    /// Takes a file that was asked for.
+    fn has_come(&mut self, laid_out: LaidOut) {
+        self.coming = self.coming.saturating_sub(1);
+        self.coming_again = self.coming_again.saturating_sub(usize::from(!laid_out.is_new));
+        self.receive(laid_out);
     }
 
     fn receive(&mut self, LaidOut { size, is_new, file }: LaidOut) {
@@ -386,11 +404,10 @@ impl Chores {
                 let is_gone = wait && first.is_none();
                 let came: Vec<_> = first.into_iter().chain(thread.spares.try_iter()).collect();
                 for spare in came {
-                    self.coming = self.coming.saturating_sub(1);
-                    self.receive(spare);
+                    self.has_come(spare);
                 }
                 if is_gone {
-                    self.coming = 0;
+                    (self.coming, self.coming_again) = (0, 0);
                 }
             }
             ChoreWorker::Writer => {}
@@ -409,8 +426,7 @@ impl Chores {
         let ChoreWorker::Queue(queue) = &mut self.worker else { return };
         let Some((number, chore)) = queue.pop_front() else { return };
         if let Some(laid_out) = work(&*self.folder, self.segment_bytes, number, &chore) {
-            self.coming = self.coming.saturating_sub(1);
-            self.receive(laid_out);
+            self.has_come(laid_out);
         }
     }
 }

@@ -134,7 +134,7 @@ impl Log {
             let goes = is_named && (!retired.is_read() || planted(Fault::ReadersIgnored));
             if goes {
                 let number = retired.segment.head.number;
-                let is_needed = chores.missing() > 0 && whole(retired.segment.file(), size).is_some();
+                let is_needed = chores.wants_blocks() && whole(retired.segment.file(), size).is_some();
                 chores.give(match is_needed {
                     true => Chore::LayOutAgain { name: name_of(number) },
                     false => Chore::Remove { number },

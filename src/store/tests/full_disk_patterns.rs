@@ -118,6 +118,31 @@ fn on_a_full_device_a_server_starts_any_number_of_times() {
     }
 }
 
+/// A segment in which nothing counted any more was given back while new spares were on their way, and they found no
+/// space.
+#[test]
+fn on_a_full_device_a_server_that_is_killed_before_its_spares_are_there_starts_again() {
+    for seed in 0..3 {
+        let mut device = FullDevice::new(300, 10, 500, ChoreMode::Queue);
+        let mut chance = super::choices::Chance(seed);
+        let segments = |device: &FullDevice| {
+            device.folder.list().unwrap().iter().filter(|name| name.ends_with(".log") || name.ends_with(".new")).count()
+        };
+        let before = segments(&device);
+        for round in 0..60 {
+            device.restart(chance.one_in(3));
+            for _ in 0..chance.below(100) {
+                device.store().log.chores.work_off();
+                device.squeeze();
+            }
+            if chance.one_in(10) {
+                device.states([round]);
+            }
+        }
+        assert!(segments(&device) + 1 >= before, "{before}, then {}", segments(&device));
+    }
+}
+
 /// Every other segment is of tasks that nobody touches, so there are more gaps between segments than a head names.
 #[test]
 fn on_a_full_device_cold_states_between_hot_ones_become_neighbours() {
