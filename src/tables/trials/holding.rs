@@ -250,9 +250,20 @@ fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_mea
             let mut changes = background.changes;
             let (told, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
             thread::scope(|scope| {
-                scope.spawn(|| {
+                let (tables, told, is_over) = (&tables, &told, &is_over);
+                let writer = scope.spawn(move || {
+                    let mut session = tables.session();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let written = session.batch(Now::from_millis(1)).update(b"t", b"other", b"1", Deadline::KEEP);
+                        if written == Err(Refusal::Busy) {
+                            session.wait();
+                        }
+                    }
+                });
+                scope.spawn(move || {
                     let mut heard = Heard::default();
-                    while !is_over.load(Ordering::Acquire) {
+                    // The writer may wait for credits.
+                    while !writer.is_finished() {
                         changes.drain_to(1_000, &mut heard);
                         told.fetch_add(
                             heard.told.drain(..).filter(|name| name == b"tmarked").count(),
@@ -262,16 +273,6 @@ fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_mea
                             keep_audience(&mut changes, None, &mut heard);
                         }
                         thread::yield_now();
-                    }
-                });
-                let (tables, told, is_over) = (&tables, &told, &is_over);
-                scope.spawn(move || {
-                    let mut session = tables.session();
-                    while !is_over.load(Ordering::Relaxed) {
-                        let written = session.batch(Now::from_millis(1)).update(b"t", b"other", b"1", Deadline::KEEP);
-                        if written == Err(Refusal::Busy) {
-                            session.wait();
-                        }
                     }
                 });
                 let mut session = tables.session();
