@@ -404,12 +404,12 @@ pub(in crate::store) fn histories(count: u64, mut run: impl FnMut(u64) -> u32) -
     (count, (first..first + count).map(|seed| u64::from(run(seed))).sum())
 }
 
-/// Runs histories with each fault until one finds it.
+/// Runs histories with each fault until one finds it, from `SPINDLE_SEED` on.
 pub(in crate::store) fn find_planted(faults: &[Fault], seeds: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    let mut missed = Vec::new();
+    let (mut missed, first) = (Vec::new(), number_of_env("SPINDLE_SEED").unwrap_or(0));
     for fault in faults {
         fault::plant(Some(*fault));
-        let found = (0..seeds).find(|seed| std::panic::catch_unwind(|| run(*seed)).is_err());
+        let found = (first..first + seeds).find(|seed| std::panic::catch_unwind(|| run(*seed)).is_err());
         fault::plant(None);
         println!("planted {fault:?}: found by seed {found:?}");
         if found.is_none() {

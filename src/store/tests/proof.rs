@@ -31,7 +31,6 @@ fn every_planted_fault_is_found() {
         Fault::AppendBehindCut,
         Fault::EndIgnored,
         Fault::MarksForgotten,
-        Fault::TornFirstCounts,
         Fault::CopiesLost,
         Fault::ReadersIgnored,
         Fault::RetiredWithoutRoom,

@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
-use super::model::{Owner, SEGMENT_BYTES, open_in, read_all};
+use super::model::{Owner, SEGMENT_BYTES, find_planted, open_in, read_all};
 use super::simulated_disk::{Failures, SimulatedFolder};
 use crate::store::failure::errnos::{EIO, EMFILE, ENOSPC};
 use crate::store::fault::{Fault, plant};
-use crate::store::folder::write_all;
-use crate::store::format::{SECTOR, seal};
+use crate::store::folder::{read_exact, write_all};
+use crate::store::format::{BATCH_HEAD, SECTOR, seal};
 use crate::store::segment::name_of;
 use crate::store::*;
 
@@ -456,4 +456,25 @@ fn an_interrupted_opening_does_not_forget_which_batches_were_synced() {
     let is_kept = keeps_what_a_head_without_a_batch_tells();
     plant(None);
     assert!(!is_kept, "the planted fault is found");
+}
+
+/// The power fails while an opening writes its first batch, with a batch of the segment before that was acknowledged and
+/// that no head tells.
+#[test]
+fn a_first_batch_that_is_torn_behind_its_head_ends_nothing() {
+    let run = |_| {
+        let folder = SimulatedFolder::new(1);
+        let mut log = open_in(&folder, false).unwrap().log;
+        log.append(&batch([put(Space::Tasks, "a", b"one")])).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        let torn = folder.copy();
+        drop(open_in(&folder, false).unwrap());
+        let mut next = vec![0; SEGMENT_BYTES as usize];
+        read_exact(&*folder.open(&name_of(2)).unwrap(), &mut next[..SECTOR as usize + BATCH_HEAD], 0).unwrap();
+        write_all(&*torn.create(&name_of(2)).unwrap(), &next, 0).unwrap();
+        assert_eq!(keys(&mut open_in(&torn, false).unwrap()), "a");
+    };
+    run(0);
+    find_planted(&[Fault::TornFirstCounts], 1, run);
 }
