@@ -18,6 +18,9 @@
 //! the log has long removed. Only the end of the process leaves an unfinished one, since it waits for nothing. The next
 //! backup to the same folder replaces it.
 //!
+//! Where space is short, and the reserve of the log is used in part, nothing is linked: links keep the segments that are
+//! to be cleaned. A backup by copies goes on, until the log needs the segments that it holds.
+//!
 //! A copy is compared with its checksums, see `backup/segment_copy.rs`. What is damaged, or cannot be read, is named in
 //! the report, and all else is in the backup. A link is not read.
 
@@ -26,6 +29,7 @@ mod segment_copy;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::disk::{RealFolder, TargetFolder};
 use super::errors::Error;
@@ -46,6 +50,10 @@ pub struct Backup {
     pub(super) segments: Vec<HeldSegment>,
     /// The number of the last batch.
     pub(super) last: u64,
+    /// Whether the log can do without the segments for as long as they have links.
+    pub(super) may_link: bool,
+    /// Whether the log needs the segments. Written by the log.
+    pub(super) gives_way: Arc<AtomicBool>,
 }
 
 /// A segment of a backup.
@@ -71,8 +79,19 @@ impl Log {
         let held = self.segments.iter().zip(last.chain([last_of_all]));
         let segments = held.map(|(at, last)| HeldSegment { segment: Arc::clone(&at.segment), end: at.end, last });
         let segments = segments.collect();
-        self.segments.linked();
-        Ok(Backup { folder: Arc::clone(&self.files.folder), segments, last: last_of_all })
+        let may_link = !(self.is_space_short() && self.chores.wants_blocks());
+        if may_link {
+            self.segments.linked();
+        }
+        let (folder, gives_way) = (Arc::clone(&self.files.folder), Arc::clone(&self.backup_gives_way));
+        Ok(Backup { folder, segments, last: last_of_all, may_link, gives_way })
+    }
+
+    /// A segment was begun. Has a backup end if the log cannot do without what it holds.
+    pub(super) fn look_at_backup(&mut self) {
+        let gives_way = self.is_space_short() && self.chores.is_nearly_used_up();
+        // Relaxed: nothing else is told by it.
+        self.backup_gives_way.store(gives_way, Ordering::Relaxed);
     }
 }
 
@@ -81,7 +100,7 @@ impl Backup {
     /// this returns. `turn` is asked before each piece of the work.
     ///
     /// # Errors
-    /// [`Error`] of either folder. [`Error::NotEmpty`] if the folder has other files. [`Error::Cancelled`] or
+    /// [`Error`] of either folder. [`Error::BackupGaveWay`] if the log needs the segments. [`Error::NotEmpty`] if the folder has other files. [`Error::Cancelled`] or
     /// [`Error::Left`] if `turn` says so. The folder has the note `backup.unfinished` then, unless nothing was written.
     pub fn copy_to(&self, to: &Arc<dyn Folder>, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
         let explain = |error: io::Error| Error::of(to.path(), &error);
@@ -104,6 +123,19 @@ impl Backup {
             to.rename(UNFINISHED, BACKUP).and_then(|()| to.sync()).map_err(explain)?;
         }
         Ok(report)
+    }
+
+    /// Whether the backup goes on.
+    fn go_on(&self, turn: &mut dyn FnMut() -> BackupTurn, to: &dyn Folder) -> Result<(), Error> {
+        match turn() {
+            // Relaxed: nothing else is told by it.
+            BackupTurn::GoOn if self.gives_way.load(Ordering::Relaxed) => {
+                Err(Error::BackupGaveWay { from: self.folder.path().to_owned(), to: to.path().to_owned() })
+            }
+            BackupTurn::GoOn => Ok(()),
+            BackupTurn::Cancel => Err(Error::Cancelled(to.path().to_owned())),
+            BackupTurn::Leave => Err(Error::Left(to.path().to_owned())),
+        }
     }
 
     /// As [`Backup::copy_to`], and removes a backup that fails or is cancelled.
@@ -158,10 +190,10 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Links a closed segment and its summary, or copies the segment.
     fn take_closed(&mut self, held: &HeldSegment) -> Result<(), Error> {
-        go_on(self.turn, &**self.to)?;
+        self.backup.go_on(self.turn, &**self.to)?;
         let (from, number) = (self.backup.folder.path(), held.segment.head.number);
         // Another file system, or one without links. The copy reports all other errors.
-        if self.to.link(&name_of(number), from).is_err() {
+        if !self.backup.may_link || self.to.link(&name_of(number), from).is_err() {
             return self.copy_segment(held);
         }
         self.report.linked += 1;
@@ -178,7 +210,7 @@ impl Copy<'_> {
         let explain = |error: io::Error| Error::of(to.path(), &error);
         let head = &held.segment.head;
         let copy = to.create(&name_of(head.number)).map_err(explain)?;
-        let turn = &mut || go_on(self.turn, to);
+        let turn = &mut || self.backup.go_on(self.turn, to);
         copy_bytes(held, from, (to, &*copy), turn, self.report)?;
         copy.set_size(head.size).map_err(explain)?;
         // Before the sync most bytes are still in memory.
@@ -187,15 +219,6 @@ impl Copy<'_> {
         self.report.copied += 1;
         self.report.bytes += held.end;
         Ok(())
-    }
-}
-
-/// Whether the backup goes on.
-fn go_on(turn: &mut dyn FnMut() -> BackupTurn, to: &dyn Folder) -> Result<(), Error> {
-    match turn() {
-        BackupTurn::GoOn => Ok(()),
-        BackupTurn::Cancel => Err(Error::Cancelled(to.path().to_owned())),
-        BackupTurn::Leave => Err(Error::Left(to.path().to_owned())),
     }
 }
 

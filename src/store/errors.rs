@@ -87,6 +87,18 @@ pub enum Error {
     /// The device of a backup is full.
     #[error("no space is left for the backup in {}: make room there, or choose another folder; the server goes on", .0.display())]
     BackupFull(PathBuf),
+    /// A backup has ended because the log needs the segments that it held.
+    #[error(
+        "the device of {} is full, and the server needs the space that the backup to {} held: its files are removed; make room on the device, then make it again",
+        from.display(),
+        to.display()
+    )]
+    BackupGaveWay {
+        /// The folder of the store.
+        from: PathBuf,
+        /// The folder of the backup.
+        to: PathBuf,
+    },
     /// The server may not write to the folder of a backup.
     #[error(
         "{}: the server finds this folder read-only: if systemd runs it, its unit lets it write to /var/lib/spindle alone; `systemctl edit spindle`, with ReadWritePaths={} under [Service], allows it from the next start on, which empties the tables: until then choose a folder in /var/lib/spindle",

@@ -22,6 +22,7 @@ mod segments;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::encoding::{check_bounds, encode, lengths};
 use super::errors::Error;
@@ -110,6 +111,8 @@ pub struct Log {
     is_opened: bool,
     /// The records whose bytes are lost.
     pub(in crate::store) set_aside: BTreeSet<(Space, Box<[u8]>)>,
+    /// Whether a backup is to end: the log needs the segments that it holds.
+    pub(in crate::store) backup_gives_way: Arc<AtomicBool>,
     /// The space of the file system when the log last asked.
     pub(in crate::store) space: DiskSpace,
     /// What the log has done. Of its metrics only these are counted here.
@@ -171,6 +174,7 @@ impl Log {
             reserved,
             is_opened: false,
             set_aside: BTreeSet::new(),
+            backup_gives_way: Arc::default(),
             space,
             counters: LogMetrics::default(),
         };

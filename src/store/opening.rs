@@ -26,7 +26,7 @@ mod origin;
 mod repair;
 pub(super) mod winners;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ use super::fault::{Fault, planted};
 use super::folder::{Folder, remove_if_there};
 use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
 use super::gaps::Gaps;
+use super::log::admission::{RESERVE_SEGMENTS, spares_for};
 use super::log::chores::{Chore, ChoreMode, Chores};
 use super::log::in_use::UsedSegments;
 use super::log::{Beginning, Log, LogConfig};
@@ -107,8 +108,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let OpenOptions { config, repair, copied, chores } = options;
     let clock = Clock::start();
     let explain = |error: io::Error| Error::of(folder.path(), &error);
-    let segment_bytes = align(config.segment_bytes).clamp(2 * SECTOR, SEGMENT_BYTES_MAX);
-    let config = LogConfig { segment_bytes, ..config };
+    let wanted_bytes = align(config.segment_bytes).clamp(2 * SECTOR, SEGMENT_BYTES_MAX);
     let files = OpenFiles::new(Arc::clone(folder), config.files);
     let backup = backup_end(&**folder, repair)?;
     let replaced_before = notes::read(&**folder, REPAIR).map_err(explain)?.map(|[first]| first);
@@ -129,6 +129,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
     let beginning = beginning(folder, &mut history, &winners, rewrite, batch_bytes(&behind))?;
+    let segment_bytes = size_with_room(&**folder, &history.leftovers, &beginning, wanted_bytes);
     history.summaries.retain(|(segment, _)| !beginning.dead.contains(&segment.head.number));
     if rewrite {
         check_room(&**folder, bytes_to_copy(&winners, &behind), segment_bytes)?;
@@ -147,7 +148,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     if planted(Fault::BegunNotedEarly) {
         leave_begun(&**folder).map_err(explain)?;
     }
-    let mut log = Log::begin(files, config, chores, beginning)?;
+    let mut log = Log::begin(files, LogConfig { segment_bytes, ..config }, chores, beginning)?;
     // The states behind the last known sync come first: the copies of a repair are of the last states.
     write(&mut log, behind, &mut winners)?;
     if rewrite {
@@ -170,7 +171,8 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);
     let copy = origin.told(is_copy, jumps).map(str::to_owned);
-    let notes = history.cut.iter().map(told_of_cut).chain(copy).collect();
+    let kept = (segment_bytes != wanted_bytes).then(|| told_of_size(segment_bytes, wanted_bytes));
+    let notes = history.cut.iter().map(told_of_cut).chain(copy).chain(kept).collect();
     Ok(Opened { log, winners, lost, harmless: history.harmless, was_backup: backup.is_some(), notes })
 }
 
@@ -192,6 +194,26 @@ fn leave_notes(folder: &dyn Folder, is_begun: bool, is_origin_noted: bool, was_b
 /// Leaves the note that the log has a segment. The log of an earlier version has none.
 fn leave_begun(folder: &dyn Folder) -> io::Result<()> {
     notes::unless_full(folder.create(BEGUN).and_then(|_| folder.sync()))
+}
+
+/// The size of the segments to come. Where there is no room for the reserve in segments of the wanted size, the spares
+/// keep theirs, if a segment has it: what is given back may be taken by others.
+fn size_with_room(folder: &dyn Folder, leftovers: &[String], beginning: &Beginning, wanted: u64) -> u64 {
+    let needed = (spares_for(beginning.reserved, wanted) as u64 + RESERVE_SEGMENTS) * wanted;
+    let has_room = folder.space().is_ok_and(|space| space.free >= needed);
+    let spares = || leftovers.iter().filter(|name| name.ends_with(NEW));
+    let count = |size: u64| spares().filter(|name| whole(folder.open(name), size).is_some()).count();
+    let sizes: BTreeSet<u64> = beginning.segments.iter().map(|at| at.segment.head.size).collect();
+    match sizes.into_iter().max_by_key(|size| count(*size)) {
+        Some(size) if !has_room && count(size) > 0 && count(wanted) == 0 => size,
+        _ => wanted,
+    }
+}
+
+fn told_of_size(kept: u64, wanted: u64) -> String {
+    format!(
+        "segments keep their {kept} bytes: the device of --data has no room for those of {wanted} bytes (--segment-size); make room on it, and the next start changes them"
+    )
 }
 
 fn told_of_cut(cut: &CutOff) -> String {

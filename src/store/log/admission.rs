@@ -21,9 +21,9 @@
 //!
 //! Segments are cleaned before the last three are taken, see `cleaning/choice.rs`, and the next opening has one of these.
 //! So when adds are refused all else is meant to find room, as often as it may be done. A backup holds what dies after
-//! it: the reserve bears one, if the states were written anew since the last one was removed. A spare that is on its way
-//! counts as laid out, though others may take its space. A server that is killed again and again right after its starts
-//! has lost spares for a reason that is not known, until a start found no room.
+//! it: the reserve bears one, if all of it is laid out when the backup begins. One that begins later links nothing, and
+//! ends when the log needs what it holds. A spare that is on its way counts as laid out, though others may take its
+//! space.
 //! The state ends when there is room again. The log asks the file system when it begins a segment, when it has removed
 //! one, and while it refuses adds with each sync and each second.
 //!
@@ -55,7 +55,7 @@ const SEGMENTS_BESIDE: u64 = 3;
 
 /// Segments that the file system has to have room for beside those that are laid out. An add may fill one before the
 /// log asks for the space again. A restart may leave the room of one in two parts, of which neither has a segment.
-const RESERVE_SEGMENTS: u64 = 2;
+pub(in crate::store) const RESERVE_SEGMENTS: u64 = 2;
 /// The bytes by which the state of a task may grow: by the token and the deadline of its lease.
 const STATE_GROWTH: u64 = 16;
 
@@ -96,6 +96,13 @@ impl fmt::Display for AddsRefused {
             ),
         }
     }
+}
+
+/// The segments of this size that are to be laid out for states of so many bytes. Those that fit into a corner of a
+/// segment need none of their own.
+pub(in crate::store) fn spares_for(reserved: u64, segment: u64) -> usize {
+    let states = 2 * reserved;
+    if states < segment / 8 { SPARES } else { SPARES + 1 + index(states / segment) }
 }
 
 impl Log {
@@ -140,10 +147,9 @@ impl Log {
         }
     }
 
-    /// The segments that are to be laid out. States that fit into a corner of a segment need none of their own.
+    /// The segments that are to be laid out.
     pub(in crate::store) fn spares_needed(&self) -> usize {
-        let (states, segment) = (2 * self.reserved, self.config.segment_bytes);
-        if states < segment / 8 { SPARES } else { SPARES + 1 + index(states / segment) }
+        spares_for(self.reserved, self.config.segment_bytes)
     }
 
     /// The bytes that the file system has to have free.

@@ -347,6 +347,11 @@ impl Chores {
         self.spares.len() + self.coming_again < self.target
     }
 
+    /// Whether no more files with their blocks are left than have to be.
+    pub(in crate::store) fn is_nearly_used_up(&self) -> bool {
+        self.spares.len() + self.coming_again <= SPARES
+    }
+
     /// Whether a segment could not be laid out for want of space.
     pub(in crate::store) fn lacks_space(&self) -> bool {
         self.lack.is_some()

@@ -46,6 +46,7 @@ impl Log {
         self.free_ends();
         self.summarise_one(closed, summary);
         self.measure();
+        self.look_at_backup();
         Ok(())
     }
 

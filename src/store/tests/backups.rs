@@ -32,7 +32,8 @@ impl Backup {
     fn on(&self, folder: &Arc<dyn Folder>) -> Self {
         let files = OpenFiles::new(Arc::clone(folder), 2);
         let moved = |held: &HeldSegment| HeldSegment { segment: Segment::new(&files, held.segment.head), ..*held };
-        Self { folder: Arc::clone(folder), segments: self.segments.iter().map(moved).collect(), last: self.last }
+        let (folder, segments) = (Arc::clone(folder), self.segments.iter().map(moved).collect());
+        Self { folder, segments, gives_way: Arc::clone(&self.gives_way), ..*self }
     }
 }
 

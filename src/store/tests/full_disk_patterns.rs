@@ -23,6 +23,8 @@ struct FullDevice {
     store: Option<KeyedStore>,
     tasks: u64,
     chores: ChoreMode,
+    /// The size of segments that its next start asks for.
+    wanted: u64,
 }
 
 impl FullDevice {
@@ -30,7 +32,7 @@ impl FullDevice {
     fn new(tasks: u64, together: u64, bytes: usize, chores: ChoreMode) -> Self {
         let folder = SimulatedFolder::new(11);
         folder.limit(1 << 30);
-        let mut device = Self { folder, store: None, tasks: 0, chores };
+        let mut device = Self { folder, store: None, tasks: 0, chores, wanted: SEGMENT_BYTES };
         device.open();
         while device.tasks < tasks {
             device.add(together, bytes);
@@ -47,7 +49,7 @@ impl FullDevice {
 
     fn open(&mut self) {
         let folder: Arc<dyn Folder> = Arc::new(self.folder.clone());
-        let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 100, max_disk: None };
+        let config = LogConfig { segment_bytes: self.wanted, files: 100, max_disk: None };
         let options = OpenOptions { config, repair: false, copied: false, chores: self.chores };
         let opened = open(&folder, options).unwrap();
         self.store = Some(KeyedStore::of(opened, Path::new("/simulated"), false).unwrap());
@@ -141,6 +143,61 @@ fn on_a_full_device_a_server_that_is_killed_before_its_spares_are_there_starts_a
         }
         assert!(segments(&device) + 1 >= before, "{before}, then {}", segments(&device));
     }
+}
+
+/// Links kept the segments that were to be cleaned, and so did a copy that took long.
+#[test]
+fn on_a_full_device_a_backup_keeps_no_segment_that_the_log_needs() {
+    let (mut written, mut gave_way) = (0, 0);
+    for pace in [0, 2, 60] {
+        let mut device = FullDevice::new(300, 10, 500, ChoreMode::Writer);
+        let mut step = 0;
+        let mut churn = |device: &mut FullDevice, count| {
+            (0..count).for_each(|_| {
+                step += 1;
+                device.states([step * 7]);
+            });
+        };
+        for target in [device.folder.beside(3), SimulatedFolder::new(5)] {
+            churn(&mut device, 800);
+            let backup = device.store().log.backup().unwrap();
+            let to: Arc<dyn Folder> = Arc::new(target);
+            let done = backup.copy_to(&to, &mut || {
+                churn(&mut device, pace);
+                BackupTurn::GoOn
+            });
+            drop(backup);
+            match done {
+                Ok(report) => {
+                    assert_eq!((report.linked, check(&to).unwrap().damages), (0, vec![]));
+                    written += 1;
+                }
+                Err(Error::BackupGaveWay { .. }) => gave_way += 1,
+                Err(error) => assert!(matches!(error, Error::Full(_)), "{error}"),
+            }
+        }
+        churn(&mut device, 800);
+        device.restart(true);
+    }
+    assert!(written > 0 && gave_way > 0, "{written} written, {gave_way} gave way");
+}
+
+/// Spares of another size were given back, and others took their space.
+#[test]
+fn on_a_full_device_segments_keep_their_size() {
+    let mut device = FullDevice::new(300, 10, 500, ChoreMode::Writer);
+    for wanted in [SEGMENT_BYTES / 2, 2 * SEGMENT_BYTES, 100 * SEGMENT_BYTES] {
+        device.wanted = wanted;
+        for _ in 0..3 {
+            device.restart(true);
+            assert_eq!(device.store().log.config.segment_bytes, SEGMENT_BYTES);
+            (0..200).for_each(|step| device.states([step * 7]));
+        }
+    }
+    device.store = None;
+    device.folder.limit(u64::MAX);
+    device.open();
+    assert_eq!(device.store().log.config.segment_bytes, 100 * SEGMENT_BYTES, "there is room");
 }
 
 /// Every other segment is of tasks that nobody touches, so there are more gaps between segments than a head names.
