@@ -42,7 +42,7 @@ pub(super) fn plan(pin: &Pin, workers: usize, usable: &[usize]) -> Result<Vec<Op
 
 /// The core of the queue's thread. None: the system places it. On a host of two cores it has the core of a single
 /// worker: there a batch finds its bytes in the cache, no thread of the other core has to be woken, and a third more
-/// requests are answered (perf/queue.md).
+/// requests are answered (`perf/tables.md`).
 pub(super) fn of_queue(workers: &[Option<usize>], usable: &[usize]) -> Option<usize> {
     match (workers, usable) {
         ([worker], [_, _]) => *worker,

@@ -13,7 +13,7 @@
 //! **What flurry does, and what cells do.** The map decides which of two threads makes a segment, owns the segments, and
 //! lists them when the table goes. A cell beside it shows each of them to look-ups, which read it under the tables' guard
 //! (`segments.rs`). Look-ups through the map, with one guard of its own for all keys of a batch and one call for each key,
-//! took 7 % of a GET's rate and 4 % of a SET's at depth 64 (`perf/native.md`). The bound was 3 %.
+//! took 7 % of a GET's rate and 4 % of a SET's at depth 64 (`perf/tables.md`). The bound was 3 %.
 //!
 //! Buckets grow by extendible hashing:
 //!
