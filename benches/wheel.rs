@@ -3,7 +3,7 @@
 //! Deadlines are random within an hour, and timers are cancelled in random order, so ids, chunks and slots are
 //! unrelated. Beside it is the opposite, timers that are refreshed in the order in which they were armed: the same
 //! instructions without the cache misses. At the end the bench prints the sizes, and the cost of the memory alone: see
-//! `perf/wheel.md` for how to read them.
+//! `perf/budget.md` for how to read them.
 
 #![expect(clippy::indexing_slicing, reason = "a wrong index must stop the measurement")]
 #![allow(missing_docs, reason = "criterion_group! makes a function without words")]
