@@ -25,7 +25,7 @@
 //!
 //! The publisher has both in `protocols/publish` (`sealed.rs`, `subscriber.rs`). A client's side is a [`ClientHandshake`]
 //! with its [`Credentials`]: the clients and the load generator make it in `protocols/client_socket`, which has both ends
-//! of the cipher too (`byte_stream.rs`). The proxy frontend does not use this module, but libzmq.
+//! of the cipher too (`byte_stream.rs`).
 
 mod cipher;
 mod client;
