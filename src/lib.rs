@@ -359,6 +359,7 @@ pub mod limits;
 pub mod load;
 mod lock;
 pub mod log;
+pub mod net;
 pub mod protocols;
 pub mod security;
 pub mod server;

@@ -13,7 +13,7 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use spindle::clock::Clock;
 use spindle::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, HELD_BYTES_MAX};
-use spindle::protocols::native::{
+use spindle::net::zeromq::{
     BoundListener, BufferBudget, ConnectionState, Connections, TurnBatch, TurnOutcome, TurnParts,
 };
 use spindle::protocols::sockets::WakeSignal;

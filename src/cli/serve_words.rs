@@ -4,9 +4,9 @@ use clap::builder::TypedValueParser;
 
 use super::amount::bytes_within;
 use crate::limits::{KEY_BYTES_DEFAULT, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::net::zeromq::is_local;
 use crate::protocols::jobs::wire::AckWording;
 use crate::protocols::kv::serve::FrontendKind;
-use crate::protocols::native::is_local;
 use crate::protocols::spiderq::serve::Version;
 
 /// The word of `--frontend`.

@@ -12,7 +12,6 @@ mod http;
 pub mod jobs;
 pub mod kv;
 pub mod lockstep;
-pub mod native;
 pub mod publish;
 pub mod sockets;
 pub mod spiderq;

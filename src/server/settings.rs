@@ -3,8 +3,8 @@
 use super::{ServerConfig, available_bytes, memory};
 use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
+use crate::net::zeromq::Admission;
 use crate::protocols::kv::serve;
-use crate::protocols::native::Admission;
 use crate::tables;
 
 /// The settings of the tables' feed, whose epoch is the time of the start.

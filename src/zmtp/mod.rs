@@ -20,7 +20,7 @@
 //! A [`Handshake`] that [`serve`](Handshake::serve)s takes the mechanisms of its [`Mechanisms`]. It returns what the peer
 //! claims ([`Claim`]: a name and a password, or a public key), and goes on when its caller
 //! [`admit`](Handshake::admit)s the peer. After CURVE it has a [`Cipher`]: a [`Sealer`] makes sealed frames of encoded
-//! ones, and an [`Opener`] the other way round, so that nothing else changes. `protocols/native` has both where it
+//! ones, and an [`Opener`] the other way round, so that nothing else changes. `net/zeromq` has both where it
 //! writes and receives (`send_buffer.rs`, `receive_buffer.rs`).
 //!
 //! The publisher has both in `protocols/publish` (`sealed.rs`, `subscriber.rs`). A client's side is a [`ClientHandshake`]

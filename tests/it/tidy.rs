@@ -44,7 +44,7 @@ const ROOMS: &[Room] = &[
     room("tasks", 4, 0),
     room("protocols::sockets", 5, 0),
     room("protocols::tcp", 5, 1),
-    room("protocols::native", 5, 1),
+    room("net::zeromq", 5, 1),
     room("protocols::client_socket", 5, 2),
     room("protocols::http", 5, 2),
     room("protocols::publish", 5, 2),
@@ -120,7 +120,7 @@ fn room_of(module: &str) -> Option<&'static Room> {
 fn floors(path: &str, code: &str) -> Vec<Fault> {
     let module = module_of(path);
     // The crate page and the page of a floor declare their rooms and use none of them.
-    if matches!(module.as_str(), "lib" | "protocols") {
+    if matches!(module.as_str(), "lib" | "net" | "protocols") {
         return Vec::new();
     }
     let Some(own) = room_of(&module) else {

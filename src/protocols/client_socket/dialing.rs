@@ -23,7 +23,7 @@ use rustix::net::{
 
 use super::sleep;
 use crate::clock::{Clock, Now};
-use crate::protocols::native::prepare_tcp;
+use crate::net::zeromq::prepare_tcp;
 
 /// Pause before a Unix socket whose server has a full backlog is tried again: no event tells when there is room.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);

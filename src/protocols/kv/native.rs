@@ -15,7 +15,7 @@
 //!
 //! A connection whose turn has to wait is parked, and the worker serves the others; see [`turn`](super::turn).
 //!
-//! This module does not manage connections; see `protocols/native`. It does not answer requests; see `turn`.
+//! This module does not manage connections; see `net/zeromq`. It does not answer requests; see `turn`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::turn::{ConnectionTurn, ReplyTimes, TableClient, WorkerState};
 use super::waiting::WaitingClients;
 use crate::clock::{Clock, TimeLimit};
 use crate::limits::{BATCH_MAX, LINGER};
-use crate::protocols::native::{Admission, ConnectionId, Connections, HandoffReceiver};
+use crate::net::zeromq::{Admission, ConnectionId, Connections, HandoffReceiver};
 use crate::protocols::sockets::{Stopper, WakeSignal};
 
 /// A worker that owns its connections, ready to run.

@@ -30,7 +30,7 @@ use super::wire::{Notification, NotificationKind};
 use crate::clock::{Clock, Now};
 use crate::feed::PublishedMessage;
 use crate::limits::{LINGER, PUBLISH_BURST};
-use crate::protocols::native::Admission;
+use crate::net::zeromq::Admission;
 use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::protocols::sockets::WakeSignal;
 use crate::tables::{AnnouncedChange, Audience, ChangeKind, ChangeSink, Changes, Drained};

@@ -15,7 +15,7 @@
 //! The thread sleeps on one epoll, which has the connections and the ROUTER. Its descriptor is an edge, so before a sleep
 //! the thread looks once more ([`QueueEnd::is_quiet`]).
 //!
-//! This module does not answer requests; see `turn`. It does not manage connections; see `protocols/native`.
+//! This module does not answer requests; see `turn`. It does not manage connections; see `net/zeromq`.
 
 mod worker;
 
@@ -30,7 +30,7 @@ use super::report::ClientMetrics;
 use super::turn::{ReplyTimes, TableClient};
 use crate::clock::TimeLimit;
 use crate::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, LINGER};
-use crate::protocols::native::{Admission, BoundListener, Connections, TurnBatch};
+use crate::net::zeromq::{Admission, BoundListener, Connections, TurnBatch};
 use crate::protocols::sockets::inproc::{Message, QueueEnd};
 use crate::protocols::sockets::{Stopper, WakeSignal, timespec};
 use crate::tables::Session;

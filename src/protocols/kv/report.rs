@@ -70,7 +70,7 @@ pub(crate) use tasks_section::{TaskFamilyLine, TaskQueueLine, TasksSection};
 use super::wire::{Command, Reason};
 use crate::clock::{Clock, Now};
 use crate::log;
-use crate::protocols::native::{ConnectionState, Connections};
+use crate::net::zeromq::{ConnectionState, Connections};
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;

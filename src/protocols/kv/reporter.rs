@@ -11,7 +11,7 @@
 //! but a list of the tables that a user may read is made for that request alone.
 //!
 //! This module does not define the contents of a report; see `report`. It does not park connections; see
-//! `protocols/native`.
+//! `net/zeromq`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::handle::tables;
 use super::permission::may_read;
 use super::report::ReportSources;
 use super::wire::{Command, Reason, Reply};
-use crate::protocols::native::{ConnectionId, ReplyBuffer};
+use crate::net::zeromq::{ConnectionId, ReplyBuffer};
 use crate::protocols::sockets::{Mailbox, WakeSignal};
 use crate::security::Identity;
 use crate::zmtp::encode_frame;

@@ -27,7 +27,7 @@ use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, FieldLimits, Reason, split};
 use crate::clock::{Clock, Now};
 use crate::limits::{BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LOOK_AHEAD};
-use crate::protocols::native::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome};
+use crate::net::zeromq::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome};
 use crate::security::Identity;
 use crate::stats::Sampler;
 use crate::tables::{ManyProgress, Session};

@@ -20,10 +20,10 @@
 mod tests;
 
 use super::wire::{Argument, ERROR, OK, Opening, Verb};
+use crate::net::zeromq::ConnectionState;
 use crate::protocols::kv::handle::NotDone;
 use crate::protocols::kv::permission::may;
 use crate::protocols::kv::wire::{Command, Reason, Request, TableName};
-use crate::protocols::native::ConnectionState;
 use crate::security::Identity;
 
 /// The arguments that are kept while a command is collected: the fourth is the last one of an UPDATE.

@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::limits::{CONVERSATION_BYTES_MIN, STALLED_MAX};
 use crate::log::WarningPace;
-use crate::protocols::native::ConnectionId;
+use crate::net::zeromq::ConnectionId;
 use crate::stats::Gauge;
 
 /// Interval at which the frontend looks for conversations that stand still, while little is free.

@@ -10,7 +10,7 @@
 //!                                                4  GET       table, key
 //! ```
 //! The state belongs to the connection, because every such client announces the same routing id. One argument, file by
-//! file: [`serve`] receives a message over a connection of [`native`](crate::protocols::native), [`wire`] finds the
+//! file: [`serve`] receives a message over a connection of [`zeromq`](crate::net::zeromq), [`wire`] finds the
 //! argument in it, and the `conversation` of the connection keeps it. With the last argument, `handle` carries out the
 //! whole request as `kv` does, with its reasons. `memory` bounds what all conversations keep.
 //!

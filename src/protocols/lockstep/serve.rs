@@ -25,14 +25,14 @@ use crate::limits::{
     BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_DEFAULT, LARGE_REPLIES_BYTES, LINGER,
     TABLE_NAME_BYTES_MAX,
 };
+use crate::net::zeromq::{
+    Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome,
+};
 use crate::protocols::kv::handle::HandlerContext;
 use crate::protocols::kv::responder::TIMED_ONE_OF;
 use crate::protocols::kv::serve::LockstepTally;
 use crate::protocols::kv::waiting::WaitingClients;
 use crate::protocols::kv::wire::{Command, Request, TableName};
-use crate::protocols::native::{
-    Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome,
-};
 use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{HeldBytes, Sampler};

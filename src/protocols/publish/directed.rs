@@ -5,7 +5,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::subscribers::{OTHERS, Subscribers};
-use crate::protocols::native::ConnectionId;
+use crate::net::zeromq::ConnectionId;
 
 impl Subscribers {
     /// From now on `call` is called with the topics that come where there was none that they begin with: before the

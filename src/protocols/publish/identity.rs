@@ -11,7 +11,7 @@ use super::readers::{Readers, TopicForm};
 use super::subscriber::SubscriberConnection;
 use super::subscribers::{Subscribers, get, member_at};
 use super::topics::Member;
-use crate::protocols::native::{Admission, Authentication, ConnectionId, address_of_peer, note_fault};
+use crate::net::zeromq::{Admission, Authentication, ConnectionId, address_of_peer, note_fault};
 use crate::security::{Denied, Identity};
 use crate::zmtp::{Claim, ProtocolError};
 

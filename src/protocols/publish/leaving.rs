@@ -14,7 +14,7 @@ use crate::descriptors;
 use crate::limits::{
     HANDSHAKE_TIMEOUT, PLACE_HANDSHAKE_TIME, PLACE_SILENT_TIME, PLACES_AT_ONCE, SUBSCRIPTIONS_REMOVED_A_TURN,
 };
-use crate::protocols::native::ConnectionId;
+use crate::net::zeromq::ConnectionId;
 
 impl Subscribers {
     /// Tells a subscriber the reason for its end, and parts with it.

@@ -33,7 +33,7 @@ use crate::limits::{
     SUBSCRIBERS_RECEIVE_BYTES,
 };
 use crate::log::WarningPace;
-use crate::protocols::native::{Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
+use crate::net::zeromq::{Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
 use crate::protocols::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
 use crate::stats::HeldBytes;

@@ -15,8 +15,8 @@ use crate::limits::{
     BURST_BYTES_MAX, CONTROL_BYTES_MAX, HANDSHAKE_TIMEOUT, PLACE_HANDSHAKE_TIME, PLACE_SILENT_TIME,
     SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBERS_RECEIVE_BYTES,
 };
-use crate::protocols::native::BoundListener;
-use crate::protocols::native::tests::{introduction, message};
+use crate::net::zeromq::BoundListener;
+use crate::net::zeromq::tests::{introduction, message};
 use crate::protocols::sockets::WakeSignal;
 use crate::zmtp::{Part, SocketType, ZmtpCommand, encode_subscribe};
 

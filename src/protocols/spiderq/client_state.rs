@@ -25,7 +25,7 @@ use super::window::Share;
 use super::wire::{Counters, Fault, Reply, Verb};
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
-use crate::protocols::native::{ConnectionState, ReplyBuffer, TimedReply};
+use crate::net::zeromq::{ConnectionState, ReplyBuffer, TimedReply};
 use crate::security::Identity;
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{Outcome, Payload};

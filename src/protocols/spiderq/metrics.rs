@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::handle::Access;
 use super::wire::Verb;
 use crate::clock::Now;
-use crate::protocols::native::{ConnectionState, Connections};
+use crate::net::zeromq::{ConnectionState, Connections};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 

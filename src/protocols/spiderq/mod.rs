@@ -10,14 +10,14 @@
 //! Lend        lease the next task                    Flush      sync everything to disk
 //! Repay       give a task back, or drop it           Remove     remove a task
 //! ```
-//! A request passes through these files: [`serve`] receives it over a connection of [`native`], [`wire`] decodes its
+//! A request passes through these files: [`serve`] receives it over a connection of [`zeromq`], [`wire`] decodes its
 //! last frame, and [`handle`] turns it into a request to the queue. The committer of [`crate::tasks`] answers it.
 //! [`handle`] and [`wire`] make a reply of the outcome, and [`serve`] sends the reply. [`client`] is the other end, for
 //! users, the command line and tests.
 //!
 //! This module does not contain the guarantees of the queue, see `tasks`, or the store.
 //!
-//! [`native`]: crate::protocols::native
+//! [`zeromq`]: crate::net::zeromq
 //!
 #![doc = include_str!("PROTOCOL.md")]
 

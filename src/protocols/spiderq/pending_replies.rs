@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::protocols::native::ConnectionId;
+use crate::net::zeromq::ConnectionId;
 use crate::stats::Gauge;
 
 /// Counts the bytes of pending replies by client.

@@ -21,7 +21,7 @@ use crate::limits::{
     ENVELOPE_BYTES_MAX, INBOX_BYTES_MAX, REQUEST_OVERHEAD_BYTES, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
     TRY_COMMIT_MAX, UNDO_MAX,
 };
-use crate::protocols::native::ConnectionId;
+use crate::net::zeromq::ConnectionId;
 use crate::security::Identity;
 use crate::store;
 use crate::tasks::{self, CommitAttempt, Delivery, QueueName, RoomWait, Submission, Tasks, Ticket};

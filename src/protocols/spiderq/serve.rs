@@ -31,9 +31,7 @@ use super::responder::{ReplyPolicy, Taken, Taking, TaskResponder};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX, TASK_FRAME_BYTES_MAX};
 use crate::log::WarningPace;
-use crate::protocols::native::{
-    Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TurnOutcome,
-};
+use crate::net::zeromq::{Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TurnOutcome};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::stats::service::ServiceMetrics;

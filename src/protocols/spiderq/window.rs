@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use crate::limits::{TASK_BYTES_MIN, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES};
-use crate::protocols::native::ConnectionId;
+use crate::net::zeromq::ConnectionId;
 
 /// What a request takes until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

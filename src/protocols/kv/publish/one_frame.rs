@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Now;
+use crate::net::zeromq::Admission;
 use crate::protocols::kv::report::LockstepTally;
 use crate::protocols::kv::wire::Notification;
-use crate::protocols::native::Admission;
 use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::tables::Audience;
 use crate::zmtp::encode_frame;

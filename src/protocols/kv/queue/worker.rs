@@ -17,10 +17,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Work;
 use crate::limits::{BATCH_MAX, LOOK_AHEAD};
+use crate::net::zeromq::{BufferBudget, ConnectionId, TurnBatch, TurnOut, TurnParts};
 use crate::protocols::kv::handle::HandlerContext;
 use crate::protocols::kv::turn::{ConnectionTurn, TableClient, WorkerState};
 use crate::protocols::kv::waiting::WaitingClients;
-use crate::protocols::native::{BufferBudget, ConnectionId, TurnBatch, TurnOut, TurnParts};
 use crate::protocols::sockets::inproc::{Message, WorkerEnd};
 use crate::protocols::sockets::{WakeSignal, timespec};
 

@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use super::{ConnectionTurn, FEW_FRAMES, TableClient, WorkerState, read};
 use crate::clock::{Clock, Now};
+use crate::net::zeromq::{Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
 use crate::protocols::kv::handle::HandlerContext;
 use crate::protocols::kv::report::WorkerMetrics;
 use crate::protocols::kv::responder::RequestParts;
 use crate::protocols::kv::timing::{NO_VERB, PROTOCOL, verb_name};
 use crate::protocols::kv::wire::Command;
-use crate::protocols::native::{Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
 use crate::stats::slow_log::SlowLog;
 use crate::tables::ManyProgress;
 use crate::zmtp::Messages;

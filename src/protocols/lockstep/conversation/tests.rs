@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Ttl;
+use crate::net::zeromq::tests::message;
 use crate::protocols::lockstep::wire::{envelope_frames, message_bounds};
-use crate::protocols::native::tests::message;
 use crate::security::{Denied, Permissions, Users};
 use crate::zmtp::{MessageCutter, Messages};
 

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use super::*;
 use crate::limits::{CONVERSATION_BYTES_MIN, HELD_BYTES_MAX, OUTBOX_BYTES_MAX, STALLED_MAX};
-use crate::protocols::native::tests::{introduction, message};
+use crate::net::zeromq::tests::{introduction, message};
 use crate::stats::Percentiles;
 use crate::stats::slow_log::SlowRequest;
 use crate::tables::{BackgroundThreads, Tables, TablesConfig};

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::clock::Ttl;
-use crate::protocols::native::tests::message;
+use crate::net::zeromq::tests::message;
 use crate::zmtp::{MessageCutter, Messages};
 
 const VALUE_MAX: usize = 1024;

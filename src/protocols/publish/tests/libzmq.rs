@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use proptest::prelude::*;
 
 use super::{PublisherRig, limits, subscribe, understood};
-use crate::protocols::native::tests::{introduction, message};
+use crate::net::zeromq::tests::{introduction, message};
 use crate::zmtp::SocketType;
 
 /// Topics for subscriptions and for published messages.

@@ -8,7 +8,7 @@
 
 use super::{ReadReply, SpiderqFrontend};
 use crate::limits::CLIENT_BYTES_DEFAULT;
-use crate::protocols::native::ConnectionId;
+use crate::net::zeromq::ConnectionId;
 use crate::protocols::spiderq::client_state::{
     ClientState, PendingReply, ReplyValue, ReplyWish, RequestTimes, lease_in,
 };

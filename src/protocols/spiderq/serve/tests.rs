@@ -13,7 +13,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::*;
 use crate::limits::{CLIENT_STALLS_MAX, HELD_BYTES_MAX};
-use crate::protocols::native::tests::{introduction, message};
+use crate::net::zeromq::tests::{introduction, message};
 use crate::protocols::spiderq::handle::Access;
 use crate::protocols::spiderq::wire::{AddMode, LendMode, Request};
 use crate::store::tests::fake_disk::FakeDisk;

@@ -7,7 +7,7 @@
 //! ```
 
 use super::{ConnectionId, Connections, get, touch};
-use crate::protocols::native::authentication::{Admission, Authentication, address_of_peer};
+use crate::net::zeromq::authentication::{Admission, Authentication, address_of_peer};
 use crate::security::{Denied, Identity};
 use crate::zmtp::Claim;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{ConnectionId, ConnectionState, Connections};
 use crate::descriptors;
 use crate::limits::{PLACE_HANDSHAKE_TIME, PLACE_IDLE_TIME, PLACE_SILENT_TIME, PLACES_AT_ONCE};
-use crate::protocols::native::connection::Connection;
+use crate::net::zeromq::connection::Connection;
 
 /// One of so many connections makes place at once where others accept: whoever looks for it looks at all.
 const LOOKS_PER_PLACE: usize = 256;

@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Now;
-    use crate::protocols::native::{TAKEN_AT_ONCE_BYTES, TimedReply};
+    use crate::net::zeromq::{TAKEN_AT_ONCE_BYTES, TimedReply};
 
     #[test]
     fn samples_that_are_sent_together_are_kept_together() {

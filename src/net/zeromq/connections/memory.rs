@@ -232,9 +232,9 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::protocols::native::BufferBudget;
-    use crate::protocols::native::connection::ReceivedMessages;
-    use crate::protocols::native::tests::introduction;
+    use crate::net::zeromq::BufferBudget;
+    use crate::net::zeromq::connection::ReceivedMessages;
+    use crate::net::zeromq::tests::introduction;
     use crate::protocols::sockets::WakeSignal;
     use crate::zmtp::{MessageBounds, Messages, SocketType};
 

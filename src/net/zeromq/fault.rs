@@ -65,7 +65,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::protocols::native::Admission;
+    use crate::net::zeromq::Admission;
     use crate::protocols::sockets::WakeSignal;
     use crate::security::{Permissions, Users};
     use crate::zmtp::Mechanisms;

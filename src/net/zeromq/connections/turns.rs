@@ -365,7 +365,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Now;
-    use crate::protocols::native::BufferBudget;
+    use crate::net::zeromq::BufferBudget;
     use crate::protocols::sockets::WakeSignal;
     use crate::zmtp::MessageBounds;
 

@@ -108,7 +108,7 @@ mod tests {
     use bolero::check;
 
     use super::*;
-    use crate::protocols::native::BoundListener;
+    use crate::net::zeromq::BoundListener;
 
     #[test]
     fn an_interface_has_its_first_address_and_a_name_of_none_has_no_address() {
