@@ -269,9 +269,9 @@
 //! - Every queue is bounded. It has a capacity, in [`limits`] or in its own file, and a sentence about its full state,
 //!   or the outstanding requests of its users bound it. Durable queues are bounded by disk and memory only.
 //! - Only [`threads`] spawns, only [`clock`] reads the clock, and a thread that waits has a waker.
-//! - `unsafe` is allowed in `tables/slot`, `allocator`, `threads`, `main` and `protocols/sockets` alone. Each block
-//!   names the fact that makes it sound and the code that guarantees the fact. The slot protocol is model-checked
-//!   (loom).
+//! - `unsafe` is allowed in `tables/slot`, `allocator`, `threads`, `main`, `net/sockets` and `net/zeromq/inproc` alone.
+//!   Each block names the fact that makes it sound and the code that guarantees the fact. The slot protocol is
+//!   model-checked (loom).
 //!
 //! # Where to add
 //!

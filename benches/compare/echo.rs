@@ -13,11 +13,11 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use spindle::clock::Clock;
 use spindle::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, HELD_BYTES_MAX};
+use spindle::net::sockets::WakeSignal;
+use spindle::net::zeromq::inproc::{Message, QueueEnd, WorkerEnd, queue};
 use spindle::net::zeromq::{
     BoundListener, BufferBudget, ConnectionState, Connections, TurnBatch, TurnOutcome, TurnParts,
 };
-use spindle::protocols::sockets::WakeSignal;
-use spindle::protocols::sockets::inproc::{Message, QueueEnd, WorkerEnd, queue};
 use spindle::threads::stay_on;
 use spindle::zmtp::MessageBounds;
 

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! zeromq    connections of ZeroMQ, without libzmq
+//! sockets   what all share: wake-ups, the errors of endpoints, how serving stops
 //! ```
 //! This floor accepts, reads, bounds, times and writes. It does not interpret the bytes of a service, and does not
 //! start threads.
 
+pub mod sockets;
 pub mod zeromq;

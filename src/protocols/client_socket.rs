@@ -43,9 +43,9 @@ pub(super) use opening::{Opening, OpeningStep};
 pub(super) use pipeline::{Pipeline, ReplyError};
 pub(crate) use shaking::{ShakeError, Shaking};
 
-use super::sockets::timespec;
 use crate::clock::Clock;
 use crate::lock::Mutex;
+use crate::net::sockets::timespec;
 use crate::zmtp::{Credentials, MessageBounds, MessageCutter, Messages, SocketType, encode_frame};
 
 /// Pause between two tries to reach a server that is not there: a server that starts is found within a blink, and 50

@@ -13,6 +13,5 @@ pub mod jobs;
 pub mod kv;
 pub mod lockstep;
 pub mod publish;
-pub mod sockets;
 pub mod spiderq;
 pub mod tcp;

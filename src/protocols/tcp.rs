@@ -35,11 +35,11 @@ pub(super) use frontend::{
 pub(super) use idle::IdleConnections;
 pub(super) use idle::IdleEntry;
 
-use super::sockets::{BindError, is_readable};
 use crate::clock::Clock;
 use crate::descriptors::{Place, ServiceShare, wait_for_room};
 use crate::limits::{ACCEPT_PAUSE, PLACE_RECHECK, ROOM_RECHECK};
 use crate::log::WarningPace;
+use crate::net::sockets::{BindError, is_readable};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{Delivery, Outcome, Payload, RoomWait, Tasks};
 

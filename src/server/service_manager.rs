@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use crate::net::sockets::{WakeSignal, wait};
 use crate::protocols::kv::serve::ReportSources;
-use crate::protocols::sockets::{WakeSignal, wait};
 use crate::threads;
 
 /// Messages in the time of the watchdog.

@@ -20,7 +20,7 @@ use signal_hook::low_level::exit;
 
 use crate::limits::LINGER;
 use crate::log::finish;
-use crate::protocols::sockets::{Stopper, WakeSignal, timespec, wait};
+use crate::net::sockets::{Stopper, WakeSignal, timespec, wait};
 use crate::threads;
 use crate::threads::signals::{Signal, Signals};
 

@@ -27,10 +27,10 @@ use thiserror::Error;
 
 pub use command::EventCommand;
 
+use crate::net::sockets::{Stopper, WakeSignal};
 use crate::protocols::events::jitter::Jitter;
 use crate::protocols::events::mysql::{Address, UnsuitableDatabase, claims::Claims};
 use crate::protocols::events::words::word;
-use crate::protocols::sockets::{Stopper, WakeSignal};
 use crate::protocols::spiderq::client::{self, Client, Disconnected, TIMEOUT_DEFAULT};
 use crate::threads;
 

@@ -2,7 +2,7 @@
 
 /// The queue of libzmq, and tests in which libzmq is the peer.
 const ZMQ: &[&str] = &[
-    "src/protocols/sockets/inproc.rs",
+    "src/net/zeromq/inproc.rs",
     "src/protocols/publish/tests/libzmq.rs",
     "src/protocols/lockstep/serve/tests.rs",
     "src/protocols/kv/client/tests.rs",
@@ -40,7 +40,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("hyper_util", &["src/protocols/http/connection.rs"]),
     ("indicatif", &["src/cli/load.rs"]),
     ("itoa", &["src/tables/ops/increment.rs", "src/protocols/kv/wire/reply.rs"]),
-    ("libc", &["src/allocator.rs", "src/threads", "src/protocols/sockets"]),
+    ("libc", &["src/allocator.rs", "src/threads", "src/net/sockets", "src/net/zeromq/inproc.rs"]),
     ("loom", &["src/tables/", "src/tasks/room.rs"]),
     ("mimalloc", &["src/allocator.rs"]),
     ("parking_lot", &["src/lock.rs"]),
@@ -128,5 +128,5 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("tracing_subscriber", &["src/cli/"]),
     ("xxhash_rust", &["src/store/format.rs", "src/feed/digest.rs", "src/cli/dump/format.rs"]),
     ("zmq", ZMQ),
-    ("zmq_sys", &["src/protocols/sockets/inproc.rs"]),
+    ("zmq_sys", &["src/net/zeromq/inproc.rs"]),
 ];

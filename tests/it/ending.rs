@@ -232,7 +232,7 @@ fn answers_that_are_late_at_the_end_are_let_go() {
         }
         // Without a publisher the worker waits soon, with unsent answers.
         assert_eq!(peer.answer(), [[1]]);
-        kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
+        kv.stoppers.iter().for_each(spindle::net::sockets::Stopper::stop);
         // The queue gives the answers up after a time. It may then end, or wait for its worker.
         let _ended = ended.recv_timeout(2 * LINGER);
         // Now the worker has room for its changes, if it still runs: its late answers find a pipe, or are not sent.
@@ -248,7 +248,7 @@ fn answers_that_are_late_at_the_end_are_let_go() {
 fn a_queue_whose_workers_never_ran_ends() {
     let (kv, _tables) = parts(3);
     let Frontend::Queue { queue, workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
-    kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
+    kv.stoppers.iter().for_each(spindle::net::sockets::Stopper::stop);
     std::thread::scope(|scope| {
         let queue = scope.spawn(move || queue.run());
         drop((workers, reporter));

@@ -40,7 +40,7 @@ fn a_super_that_leaves_its_room_is_an_import() {
 
 #[test]
 fn imports_that_go_down_or_stay_are_fine() {
-    let code = "use crate::tables::Batch; use crate::protocols::{sockets, kv::wire}; use crate::stats;";
+    let code = "use crate::tables::Batch; use crate::{net::sockets, protocols::kv::wire}; use crate::stats;";
     assert_eq!(shown(floors("src/protocols/kv/handle.rs", code)), [""; 0]);
     assert_eq!(shown(floors("src/main.rs", "use spindle::{cli, server};")), [""; 0]);
 }
@@ -55,7 +55,7 @@ fn a_room_without_a_floor_is_found() {
 fn a_dependency_outside_its_place_is_found() {
     let code = "fn f() {\n    zmq::poll();\n}\nuse flurry::HashMap;";
     assert_eq!(places("src/tables/change.rs", code).len(), 2);
-    assert_eq!(places("src/protocols/sockets/inproc.rs", "use zmq;").len(), 0);
+    assert_eq!(places("src/net/zeromq/inproc.rs", "use zmq;").len(), 0);
     assert_eq!(places("src/protocols/kv/serve.rs", "use zmq;").len(), 1);
     assert_eq!(places("src/server/mod.rs", "use zmq;").len(), 1);
     assert_eq!(places("src/server/mod.rs", "let zmq = 1; self.zmq.f();").len(), 0);

@@ -4,8 +4,8 @@
 use std::thread;
 
 use spindle::clock::Clock;
+use spindle::net::sockets::Stopper;
 use spindle::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
-use spindle::protocols::sockets::Stopper;
 use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
 use crate::chance::Chance;

@@ -22,7 +22,7 @@ use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use crate::clock::Clock;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::CONNECTIONS_MAX;
-use crate::protocols::sockets::{Mailbox, Stopper, WakeSignal};
+use crate::net::sockets::{Mailbox, Stopper, WakeSignal};
 
 /// Events taken in one wait. There are few listeners.
 const EVENTS: usize = 16;
@@ -260,7 +260,7 @@ mod tests {
         let running = std::thread::spawn(move || acceptor.run());
         for (receiver, bell) in receivers.iter().zip(&bells) {
             let _client = UnixStream::connect(&path).unwrap();
-            crate::protocols::sockets::wait(&[], bell, Some(Duration::from_secs(20)));
+            crate::net::sockets::wait(&[], bell, Some(Duration::from_secs(20)));
             assert!(receiver.next().is_some());
         }
         stopper.stop();

@@ -10,7 +10,7 @@ use std::task::Waker;
 use rustix::net::getpeername;
 
 use super::ConnectionId;
-use crate::protocols::sockets::WakeSignal;
+use crate::net::sockets::WakeSignal;
 use crate::security::{Denied, Identity, PeerAddress, Users, UsersWatch};
 use crate::zmtp::Mechanisms;
 

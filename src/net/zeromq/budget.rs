@@ -18,7 +18,7 @@ use crossbeam::utils::CachePadded;
 
 use crate::limits::HELD_PORTION_BYTES;
 use crate::lock::Mutex;
-use crate::protocols::sockets::WakeSignal;
+use crate::net::sockets::WakeSignal;
 
 /// The common count of a frontend.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
-    use crate::protocols::sockets::timespec;
+    use crate::net::sockets::timespec;
 
     #[test]
     fn threads_share_a_count_to_which_they_add_in_portions() {

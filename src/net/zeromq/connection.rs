@@ -20,7 +20,7 @@ use super::turn::TurnBytes;
 use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{OUTBOX_BYTES_MAX, RECEIVE_BYTES};
-use crate::protocols::sockets::is_settled;
+use crate::net::sockets::is_settled;
 use crate::security::{Identity, Login};
 use crate::zmtp::{
     Claim, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, MessageBounds, MessageCutter, Messages, ProtocolError,

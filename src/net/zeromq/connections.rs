@@ -39,7 +39,7 @@ use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS};
 use crate::log::WarningPace;
-use crate::protocols::sockets::WakeSignal;
+use crate::net::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
 use crate::zmtp::MessageBounds;
 pub use identity::ConnectionState;

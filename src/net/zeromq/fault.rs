@@ -65,8 +65,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::net::sockets::WakeSignal;
     use crate::net::zeromq::Admission;
-    use crate::protocols::sockets::WakeSignal;
     use crate::security::{Permissions, Users};
     use crate::zmtp::Mechanisms;
 

@@ -21,7 +21,7 @@ use rustix::net::{
 use super::interface::address_of;
 use super::socket_file::{PathError, SocketFile};
 use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
-use crate::protocols::sockets::{BindError, bind_error};
+use crate::net::sockets::{BindError, bind_error};
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 

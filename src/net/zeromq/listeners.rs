@@ -13,7 +13,7 @@ use crate::clock::Now;
 use crate::descriptors::{ConnectionDescriptor, ServiceShare};
 use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
 use crate::log::WarningPace;
-use crate::protocols::sockets::{is_readable, timespec};
+use crate::net::sockets::{is_readable, timespec};
 
 /// Names the bell to epoll. No connection has this slot.
 pub(crate) const BELL: u64 = u64::MAX;

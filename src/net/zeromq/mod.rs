@@ -19,6 +19,8 @@
 //!   vanishes, keepalive finds it soon after [`KEEPALIVE_IDLE`]. If bytes were on their way to that host, the system
 //!   finds it when it gives up sending them.
 //!
+//! No peer reaches libzmq. It is the queue between threads, within the process alone ([`inproc`]).
+//!
 //! This module does not interpret messages and does not start threads.
 //!
 //! [`OUTBOX_BYTES_MAX`]: crate::limits::OUTBOX_BYTES_MAX
@@ -32,6 +34,7 @@ mod connection;
 mod connections;
 mod fault;
 mod id;
+pub mod inproc;
 mod interface;
 mod listen;
 mod listeners;

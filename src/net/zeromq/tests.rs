@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::{BoundListener, BufferBudget, Closed, ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
-use crate::protocols::sockets::WakeSignal;
+use crate::net::sockets::WakeSignal;
 use crate::zmtp::{Handshake, MessageBounds, Part, SocketType, ZmtpCommand, encode_error, encode_frame};
 
 const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };

@@ -16,11 +16,11 @@ use super::probe::{ProbedStores, Probes, StoreProber};
 use super::routes::{AdminContext, is_health, needed, routes};
 use super::sources::AdminSources;
 use crate::clock::Clock;
+use crate::net::sockets::{ServeError, Stopper};
 use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
 use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::kv::report::ReportSources;
-use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
 };

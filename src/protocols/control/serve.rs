@@ -26,7 +26,7 @@ use super::wire::{Decoded, Reply, Request};
 use crate::clock::{Clock, TimeLimit};
 use crate::limits::{ACCEPT_PAUSE, CONTROL_BACKLOG, CONTROL_FIRST_BYTE_TIME, CONTROL_REQUEST_TIME};
 use crate::log::WarningPace;
-use crate::protocols::sockets::{Stopper, WakeSignal, timespec};
+use crate::net::sockets::{Stopper, WakeSignal, timespec};
 use crate::store::{BackupTurn, Error};
 use crate::tasks::Tasks;
 

@@ -13,7 +13,7 @@ use super::client::{Error, backup};
 use super::serve::{ControlListener, has_hung_up};
 use super::wire::{Reply, Request};
 use crate::clock::Clock;
-use crate::protocols::sockets::Stopper;
+use crate::net::sockets::Stopper;
 use crate::store;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{Committer, open};

@@ -20,9 +20,9 @@ use super::store::EventStore;
 use super::timing::{self, EventTimer};
 use crate::clock::Clock;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
+use crate::net::sockets::{ServeError, Stopper};
 use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
-use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend,
     TcpProtocol, watch_store,

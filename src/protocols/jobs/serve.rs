@@ -24,7 +24,7 @@ use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
-use crate::protocols::sockets::{ServeError, Stopper};
+use crate::net::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
     watch_store,

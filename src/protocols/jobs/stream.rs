@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::protocols::sockets::is_settled;
+use crate::net::sockets::is_settled;
 use crate::protocols::tcp::ClientStream;
 
 /// Bytes that are read ahead at once, as many as the first buffer of a request has.

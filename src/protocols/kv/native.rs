@@ -25,8 +25,8 @@ use super::turn::{ConnectionTurn, ReplyTimes, TableClient, WorkerState};
 use super::waiting::WaitingClients;
 use crate::clock::{Clock, TimeLimit};
 use crate::limits::{BATCH_MAX, LINGER};
+use crate::net::sockets::{Stopper, WakeSignal};
 use crate::net::zeromq::{Admission, ConnectionId, Connections, HandoffReceiver};
-use crate::protocols::sockets::{Stopper, WakeSignal};
 
 /// A worker that owns its connections, ready to run.
 pub struct NativeWorker {

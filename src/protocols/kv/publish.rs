@@ -30,9 +30,9 @@ use super::wire::{Notification, NotificationKind};
 use crate::clock::{Clock, Now};
 use crate::feed::PublishedMessage;
 use crate::limits::{LINGER, PUBLISH_BURST};
+use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::Admission;
 use crate::protocols::publish::{Subscribers, TopicForm};
-use crate::protocols::sockets::WakeSignal;
 use crate::tables::{AnnouncedChange, Audience, ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
 

@@ -30,9 +30,9 @@ use super::report::ClientMetrics;
 use super::turn::{ReplyTimes, TableClient};
 use crate::clock::TimeLimit;
 use crate::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, LINGER};
+use crate::net::sockets::{Stopper, WakeSignal, timespec};
+use crate::net::zeromq::inproc::{Message, QueueEnd};
 use crate::net::zeromq::{Admission, BoundListener, Connections, TurnBatch};
-use crate::protocols::sockets::inproc::{Message, QueueEnd};
-use crate::protocols::sockets::{Stopper, WakeSignal, timespec};
 use crate::tables::Session;
 pub(super) use worker::{QueueWorker, WorkerParts};
 
@@ -250,7 +250,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
-    use crate::protocols::sockets::inproc::queue;
+    use crate::net::zeromq::inproc::queue;
     use crate::threads;
 
     /// The queue took its last message for one too many, and the server ended with a panic.

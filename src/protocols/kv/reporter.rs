@@ -21,8 +21,8 @@ use super::handle::tables;
 use super::permission::may_read;
 use super::report::ReportSources;
 use super::wire::{Command, Reason, Reply};
+use crate::net::sockets::{Mailbox, WakeSignal};
 use crate::net::zeromq::{ConnectionId, ReplyBuffer};
-use crate::protocols::sockets::{Mailbox, WakeSignal};
 use crate::security::Identity;
 use crate::zmtp::encode_frame;
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::wire::Command;
 use crate::clock::Now;
-use crate::protocols::sockets::WakeSignal;
+use crate::net::sockets::WakeSignal;
 use crate::tables::Session;
 
 /// How long a worker with waiting clients sleeps before it checks by itself. A lost wake-up found then is counted.

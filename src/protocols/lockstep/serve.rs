@@ -25,6 +25,7 @@ use crate::limits::{
     BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_DEFAULT, LARGE_REPLIES_BYTES, LINGER,
     TABLE_NAME_BYTES_MAX,
 };
+use crate::net::sockets::{ServeError, Stopper, WakeSignal};
 use crate::net::zeromq::{
     Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome,
 };
@@ -33,7 +34,6 @@ use crate::protocols::kv::responder::TIMED_ONE_OF;
 use crate::protocols::kv::serve::LockstepTally;
 use crate::protocols::kv::waiting::WaitingClients;
 use crate::protocols::kv::wire::{Command, Request, TableName};
-use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{HeldBytes, Sampler};
 use crate::tables::Session;

@@ -33,8 +33,8 @@ use crate::limits::{
     SUBSCRIBERS_RECEIVE_BYTES,
 };
 use crate::log::WarningPace;
+use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::{Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
-use crate::protocols::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
 use crate::stats::HeldBytes;
 

@@ -15,9 +15,9 @@ use crate::limits::{
     BURST_BYTES_MAX, CONTROL_BYTES_MAX, HANDSHAKE_TIMEOUT, PLACE_HANDSHAKE_TIME, PLACE_SILENT_TIME,
     SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBERS_RECEIVE_BYTES,
 };
+use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::BoundListener;
 use crate::net::zeromq::tests::{introduction, message};
-use crate::protocols::sockets::WakeSignal;
 use crate::zmtp::{Part, SocketType, ZmtpCommand, encode_subscribe};
 
 /// Passes that a test waits for a condition. Each waits for work, up to [`PATIENCE`].

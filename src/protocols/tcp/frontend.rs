@@ -30,7 +30,7 @@ use super::{Accepted, AcceptedStream, Certificate, PausableAcceptor, RoomSignal}
 use crate::clock::Clock;
 use crate::descriptors::Place;
 use crate::limits::{LINGER, PLACE_HANDSHAKE_TIME, PLACE_RECHECK, STORE_SWEEP};
-use crate::protocols::sockets::{Mailbox, ServeError, Stopper};
+use crate::net::sockets::{Mailbox, ServeError, Stopper};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Tasks};
 

@@ -232,10 +232,10 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::net::sockets::WakeSignal;
     use crate::net::zeromq::BufferBudget;
     use crate::net::zeromq::connection::ReceivedMessages;
     use crate::net::zeromq::tests::introduction;
-    use crate::protocols::sockets::WakeSignal;
     use crate::zmtp::{MessageBounds, Messages, SocketType};
 
     const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };

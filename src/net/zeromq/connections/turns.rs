@@ -365,8 +365,8 @@ mod tests {
 
     use super::*;
     use crate::clock::Now;
+    use crate::net::sockets::WakeSignal;
     use crate::net::zeromq::BufferBudget;
-    use crate::protocols::sockets::WakeSignal;
     use crate::zmtp::MessageBounds;
 
     const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };

@@ -6,7 +6,7 @@ use rustix::net::sockopt;
 
 use super::*;
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
-use crate::protocols::sockets::BindError;
+use crate::net::sockets::BindError;
 
 #[test]
 fn endpoints_that_cannot_be_had_are_refused_with_their_reason() {

@@ -17,12 +17,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Work;
 use crate::limits::{BATCH_MAX, LOOK_AHEAD};
+use crate::net::sockets::{WakeSignal, timespec};
+use crate::net::zeromq::inproc::{Message, WorkerEnd};
 use crate::net::zeromq::{BufferBudget, ConnectionId, TurnBatch, TurnOut, TurnParts};
 use crate::protocols::kv::handle::HandlerContext;
 use crate::protocols::kv::turn::{ConnectionTurn, TableClient, WorkerState};
 use crate::protocols::kv::waiting::WaitingClients;
-use crate::protocols::sockets::inproc::{Message, WorkerEnd};
-use crate::protocols::sockets::{WakeSignal, timespec};
 
 /// The parts of a worker.
 pub(in super::super) struct WorkerParts {

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::clock::Now;
-use crate::protocols::sockets::wait;
+use crate::net::sockets::wait;
 use crate::tables::{BackgroundThreads, Changes, Deadline, Reaper, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);

@@ -1,11 +1,8 @@
-//! What the frontends share: the queue of libzmq between threads, wake-ups, the errors of endpoints, and how serving
-//! stops.
+//! What the frontends share: wake-ups, the errors of endpoints, and how serving stops.
 //!
-//! This module does not know any protocol's bytes and does not start threads. No peer reaches libzmq: it is used within
-//! the process alone ([`inproc`]).
+//! This module does not know any protocol's bytes and does not start threads.
 
 mod endpoint;
-pub mod inproc;
 mod mailbox;
 mod settled;
 mod stop;
