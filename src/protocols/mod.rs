@@ -12,6 +12,5 @@ mod http;
 pub mod jobs;
 pub mod kv;
 pub mod lockstep;
-pub mod publish;
 pub mod spiderq;
 pub mod tcp;

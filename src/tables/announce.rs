@@ -30,7 +30,7 @@
 //! After it has announced a slot's deletion the publisher retires the slot by a CAS from Absent to Dead, unless the
 //! slot already has a newer change. `Changes::retire` writes its races out.
 //!
-//! This module encodes no message and knows no socket: see `src/protocols/publish`.
+//! This module encodes no message and knows no socket: see `src/net/zeromq/publish`.
 
 mod audience;
 mod ending;

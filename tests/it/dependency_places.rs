@@ -3,7 +3,7 @@
 /// The queue of libzmq, and tests in which libzmq is the peer.
 const ZMQ: &[&str] = &[
     "src/net/zeromq/inproc.rs",
-    "src/protocols/publish/tests/libzmq.rs",
+    "src/net/zeromq/publish/tests/libzmq.rs",
     "src/protocols/lockstep/serve/tests.rs",
     "src/protocols/kv/client/tests.rs",
     "src/protocols/kv/client/mirror/tests.rs",
@@ -11,7 +11,7 @@ const ZMQ: &[&str] = &[
 
 /// The only places, as beginnings of paths, that may name a dependency.
 pub(crate) const PLACES: &[(&str, &[&str])] = &[
-    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/protocols/"]),
+    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/net/", "src/protocols/"]),
     ("argon2", &["src/security/password.rs"]),
     ("axum", &["src/protocols/http/", "src/protocols/events/", "src/protocols/admin/"]),
     ("anyhow", &["src/main.rs", "src/cli/"]),
@@ -88,8 +88,8 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/tasks/queue/table.rs",
             "src/protocols/spiderq/responder.rs",
             "src/net/zeromq/connections.rs",
-            "src/protocols/publish/subscribers.rs",
-            "src/protocols/publish/topics.rs",
+            "src/net/zeromq/publish/subscribers.rs",
+            "src/net/zeromq/publish/topics.rs",
             "src/protocols/tcp.rs",
         ],
     ),

@@ -47,7 +47,6 @@ const ROOMS: &[Room] = &[
     room("net::zeromq", 5, 1),
     room("protocols::client_socket", 5, 2),
     room("protocols::http", 5, 2),
-    room("protocols::publish", 5, 2),
     room("protocols::kv", 5, 3),
     room("protocols::lockstep", 5, 4),
     room("protocols::spiderq", 5, 3),

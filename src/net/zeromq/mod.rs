@@ -19,7 +19,8 @@
 //!   vanishes, keepalive finds it soon after [`KEEPALIVE_IDLE`]. If bytes were on their way to that host, the system
 //!   finds it when it gives up sending them.
 //!
-//! No peer reaches libzmq. It is the queue between threads, within the process alone ([`inproc`]).
+//! [`publish`] has the connections of subscribers. No peer reaches libzmq. It is the queue between threads, within the
+//! process alone ([`inproc`]).
 //!
 //! This module does not interpret messages and does not start threads.
 //!
@@ -38,6 +39,7 @@ pub mod inproc;
 mod interface;
 mod listen;
 mod listeners;
+pub mod publish;
 mod receive_buffer;
 mod reply_buffer;
 mod send_buffer;

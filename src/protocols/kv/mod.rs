@@ -40,7 +40,7 @@
 //! - **native**: the workers own their connections.
 //!
 //! Both frontends answer by the same function (`turn`, which calls the `responder`), and both have the publisher (`publish`), which sends a notification
-//! for each change to the subscribers of `protocols/publish`. With `--feed` it also sends the messages of
+//! for each change to the subscribers of `net/zeromq/publish`. With `--feed` it also sends the messages of
 //! [`crate::feed`] (`publish/feed.rs`). Another protocol may have the changes sent in a frame of its own
 //! (`publish/one_frame.rs`). A thread of its own, the `reporter`, makes STATS and
 //! LIST_TABLES. `report` renders STATS.

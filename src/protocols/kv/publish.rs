@@ -14,7 +14,7 @@
 //! bursts it gives way: the thread that waits for its core may be the client that keeps the workers busy. For the same
 //! reason some full bursts are sent together.
 //!
-//! This module does not order changes; see `tables::Changes`. It does not manage subscribers; see `protocols/publish`.
+//! This module does not order changes; see `tables::Changes`. It does not manage subscribers; see `net/zeromq/publish`.
 
 mod feed;
 mod one_frame;
@@ -32,7 +32,7 @@ use crate::feed::PublishedMessage;
 use crate::limits::{LINGER, PUBLISH_BURST};
 use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::Admission;
-use crate::protocols::publish::{Subscribers, TopicForm};
+use crate::net::zeromq::publish::{Subscribers, TopicForm};
 use crate::tables::{AnnouncedChange, Audience, ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
 

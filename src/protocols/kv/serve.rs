@@ -29,8 +29,8 @@ use crate::limits::{
     ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX, TABLE_NAME_BYTES_MAX,
 };
 use crate::net::sockets::{ServeError, Stopper, WakeSignal};
+use crate::net::zeromq::publish::{PublishLimits, Subscribers};
 use crate::net::zeromq::{Acceptor, Admission, BoundListener, BufferBudget, Connections, inproc};
-use crate::protocols::publish::{PublishLimits, Subscribers};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{HeldBytes, Sampler};

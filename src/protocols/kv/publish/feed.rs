@@ -16,8 +16,8 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::feed::{BookmarkSchedule, DueBookmark, PublishedMessage, table_of_topic};
 use crate::net::zeromq::Admission;
+use crate::net::zeromq::publish::{Subscribers, TopicForm};
 use crate::protocols::kv::report::FeedTally;
-use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::tables::Changes;
 use crate::zmtp::encode_frame;
 

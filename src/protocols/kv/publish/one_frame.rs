@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::clock::Now;
 use crate::net::zeromq::Admission;
+use crate::net::zeromq::publish::{Subscribers, TopicForm};
 use crate::protocols::kv::report::LockstepTally;
 use crate::protocols::kv::wire::Notification;
-use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::tables::Audience;
 use crate::zmtp::encode_frame;
 

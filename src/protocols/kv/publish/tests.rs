@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::feed::topic_of_table;
 use crate::net::zeromq::BoundListener;
+use crate::net::zeromq::publish::PublishLimits;
 use crate::net::zeromq::tests::introduction;
 use crate::protocols::kv::report::FeedTally;
-use crate::protocols::publish::PublishLimits;
 use crate::tables::{BackgroundThreads, Deadline, FeedConfig, Tables, TablesConfig};
 use crate::zmtp::{SocketType, encode_subscribe};
 

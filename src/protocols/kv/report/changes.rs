@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::protocols::publish::PublisherMetrics;
+use crate::net::zeromq::publish::PublisherMetrics;
 use crate::stats::{Counter, Gauge};
 use crate::tables::TablesMetrics;
 
