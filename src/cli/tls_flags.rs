@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::CommandError;
 use super::endpoint::address_to_connect;
-use crate::protocols::tcp::Authorities;
+use crate::net::tcp::Authorities;
 
 /// Schemes of addresses, and whether they ask for TLS.
 const SCHEMES: [(&str, bool); 4] = [("tcp://", false), ("http://", false), ("tls://", true), ("https://", true)];

@@ -13,4 +13,3 @@ pub mod jobs;
 pub mod kv;
 pub mod lockstep;
 pub mod spiderq;
-pub mod tcp;

@@ -17,12 +17,12 @@ use thiserror::Error;
 use super::ServerConfig;
 use super::tasks::TasksListeners;
 use crate::clock::Clock;
+use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Admission, is_local};
 use crate::protocols::admin::serve::AdminListener;
 use crate::protocols::events::serve::EventsListener;
 use crate::protocols::kv::serve::{Kv, PublishAdmissions};
 use crate::protocols::lockstep::serve::Lockstep;
-use crate::protocols::tcp::Certificate;
 use crate::security::Users;
 use crate::zmtp::{Mechanisms, SecretKey};
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use super::Error;
 use crate::clock::Clock;
+use crate::net::tcp::Certificate;
 use crate::net::zeromq::Admission;
 use crate::protocols::control::serve::{Control, ControlListener};
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
 use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
-use crate::protocols::tcp::Certificate;
 use crate::security::Users;
 use crate::stats::HeldBytes;
 use crate::stats::service::ServiceMetrics;

@@ -43,7 +43,7 @@ const ROOMS: &[Room] = &[
     room("tables", 4, 0),
     room("tasks", 4, 0),
     room("net::sockets", 5, 0),
-    room("protocols::tcp", 5, 1),
+    room("net::tcp", 5, 1),
     room("net::zeromq", 5, 1),
     room("protocols::client_socket", 5, 2),
     room("protocols::http", 5, 2),

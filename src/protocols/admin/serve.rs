@@ -17,13 +17,11 @@ use super::routes::{AdminContext, is_health, needed, routes};
 use super::sources::AdminSources;
 use crate::clock::Clock;
 use crate::net::sockets::{ServeError, Stopper};
+use crate::net::tcp::{Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol};
 use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
 use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::kv::report::ReportSources;
-use crate::protocols::tcp::{
-    Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
-};
 use crate::security::Users;
 use crate::store;
 use crate::tasks::Tasks;

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::error::EventStoreError;
 use crate::limits::{EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
 use crate::lock::Mutex;
-use crate::protocols::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal, read_value};
+use crate::net::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal, read_value};
 use crate::store::{self, Value};
 use crate::tasks::{Delivery, Outcome, QueueName, Request, Submission, Tasks, Ticket};
 

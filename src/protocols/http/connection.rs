@@ -34,7 +34,7 @@ use super::refusal::{Refusal, encode};
 use super::write_timeout::WriteTimeout;
 use crate::clock::{http_date, wall_millis};
 use crate::limits::PLACE_SILENT_TIME;
-use crate::protocols::tcp::{ClientStream, IdleEntry};
+use crate::net::tcp::{ClientStream, IdleEntry};
 
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 16 << 10;
@@ -200,8 +200,8 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::lock::Mutex;
+    use crate::net::tcp::IdleConnections;
     use crate::protocols::http::{Guard, HostRule, guarded, one_at_a_time};
-    use crate::protocols::tcp::IdleConnections;
 
     /// Longer than any test.
     const LONG: Duration = Duration::from_secs(600);

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::activity::Activity;
 use super::connection::{ClientTimes, converse, ended};
 use super::limits::{FIRST_HEAD_TIME, HEAD_TIME, REPLY_TIME};
-use crate::protocols::tcp::{Accepted, ConnectionLimit};
+use crate::net::tcp::{Accepted, ConnectionLimit};
 
 /// The connections, with their shared state.
 pub(crate) struct HttpService {

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::activity::Activity;
-use crate::protocols::tcp::ClientStream;
+use crate::net::tcp::ClientStream;
 
 /// The stream, and the deadline of a write that is stuck.
 pub(super) struct WriteTimeout {

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 use crate::limits::JOB_DATA_BYTES_MAX;
-use crate::protocols::tcp::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
+use crate::net::tcp::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);

@@ -37,7 +37,7 @@ use super::timing::{JobTimer, JobTimes};
 use super::wire::{AckWording, Decoded, Reply, Verb, decode};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
-use crate::protocols::tcp::{Answer, FailureSender, read_value};
+use crate::net::tcp::{Answer, FailureSender, read_value};
 use crate::security::{Identity, Users};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Family, Outcome, Payload, QueueName};

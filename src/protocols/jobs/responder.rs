@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::limits::{
     JOB_DATA_BYTES_MAX, JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES,
 };
-use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal};
+use crate::net::tcp::{Answer, PendingAnswers, RoomSignal};
 use crate::store;
 use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Tasks, Ticket};
 

@@ -25,7 +25,7 @@ use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::net::sockets::{ServeError, Stopper};
-use crate::protocols::tcp::{
+use crate::net::tcp::{
     Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
     watch_store,
 };
@@ -130,7 +130,7 @@ pub struct JobsFrontend {
 impl JobsFrontend {
     /// The acceptor of the connections.
     #[cfg(test)]
-    pub(super) fn listener(&self) -> &crate::protocols::tcp::PausableAcceptor {
+    pub(super) fn listener(&self) -> &crate::net::tcp::PausableAcceptor {
         self.tcp.acceptor()
     }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::net::sockets::is_settled;
-use crate::protocols::tcp::ClientStream;
+use crate::net::tcp::ClientStream;
 
 /// Bytes that are read ahead at once, as many as the first buffer of a request has.
 const AHEAD_BYTES: usize = crate::limits::JOB_BUFFER_BYTES;

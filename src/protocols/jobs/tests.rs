@@ -26,7 +26,7 @@ use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, TASKS_WINDOW_BYTES};
-use crate::protocols::tcp::{ClientStream, RoomSignal};
+use crate::net::tcp::{ClientStream, RoomSignal};
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{self, Committer, Delivery, Family, LeaseOrder, Outcome, Policy, ReplySink, Request, Tasks};

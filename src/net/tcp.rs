@@ -28,12 +28,12 @@ pub use certificate::Certificate;
 pub use client::{Authorities, TlsFault};
 pub(crate) use client::{ConnectFault, ServerStream, or_late};
 pub(crate) use client_stream::{Accepted, ClientStream};
-pub(super) use frontend::{
+pub(crate) use frontend::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend, TcpProtocol, watch_store,
 };
 #[cfg(test)]
-pub(super) use idle::IdleConnections;
-pub(super) use idle::IdleEntry;
+pub(crate) use idle::IdleConnections;
+pub(crate) use idle::IdleEntry;
 
 use crate::clock::Clock;
 use crate::descriptors::{Place, ServiceShare, wait_for_room};
@@ -45,11 +45,11 @@ use crate::tasks::{Delivery, Outcome, Payload, RoomWait, Tasks};
 
 /// Rung when the committer has room again. Clones are the same signal.
 #[derive(Clone, Default)]
-pub(super) struct RoomSignal(Arc<Notify>);
+pub(crate) struct RoomSignal(Arc<Notify>);
 
 impl RoomSignal {
     /// Waits until the committer has room for requests of this frontend.
-    pub(super) async fn wait(&self, tasks: &Tasks, sink: usize) {
+    pub(crate) async fn wait(&self, tasks: &Tasks, sink: usize) {
         let mut wait = RoomWait::default();
         while !tasks.has_room(sink, &mut wait) {
             if timeout(ROOM_RECHECK, self.0.notified()).await.is_err() {
@@ -60,40 +60,40 @@ impl RoomSignal {
 }
 
 /// A reply of the committer.
-pub(super) struct Answer {
-    pub(super) outcome: Outcome,
+pub(crate) struct Answer {
+    pub(crate) outcome: Outcome,
     /// The store before the batch, if the outcome refers to it.
-    pub(super) before: Option<Arc<dyn StoreSnapshot>>,
+    pub(crate) before: Option<Arc<dyn StoreSnapshot>>,
 }
 
 /// Requests that wait for their replies, by the number of the ticket.
 #[derive(Default)]
-pub(super) struct PendingAnswers(Slab<oneshot::Sender<Answer>>);
+pub(crate) struct PendingAnswers(Slab<oneshot::Sender<Answer>>);
 
 impl PendingAnswers {
     /// The ticket number of a request whose reply is dropped.
-    pub(super) const NOBODY: u64 = u64::MAX;
+    pub(crate) const NOBODY: u64 = u64::MAX;
 
     /// How many requests wait.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Adds a waiting request. Returns its number and the receiver of its reply. If the committer has failed, the
     /// receiver gets no reply.
-    pub(super) fn add(&mut self) -> (u64, oneshot::Receiver<Answer>) {
+    pub(crate) fn add(&mut self) -> (u64, oneshot::Receiver<Answer>) {
         let (sender, answer) = oneshot::channel();
         (self.0.insert(sender) as u64, answer)
     }
 
     /// Stops waiting for this reply, and drops it when it comes.
-    pub(super) fn forget(&mut self, number: u64) {
+    pub(crate) fn forget(&mut self, number: u64) {
         let index = usize::try_from(number).ok().filter(|_| number != Self::NOBODY);
         index.and_then(|index| self.0.try_remove(index));
     }
 
     /// Hands replies to the requests that wait for them.
-    pub(super) fn hear(&mut self, Delivery { answers, before }: Delivery) {
+    pub(crate) fn hear(&mut self, Delivery { answers, before }: Delivery) {
         for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != Self::NOBODY) {
             let number = usize::try_from(number).expect("a ticket is an index in the slab");
             let before = outcome.payload().and(before.clone());
@@ -107,7 +107,7 @@ impl PendingAnswers {
 ///
 /// # Errors
 /// As [`Payload::read`].
-pub(super) async fn read_value(
+pub(crate) async fn read_value(
     tasks: &Tasks,
     payload: &Payload,
     before: Option<&Arc<dyn StoreSnapshot>>,
@@ -128,10 +128,10 @@ pub(super) async fn read_value(
 /// Threads that wait in an epoll of their own accept with `native::Listeners`. Such a listener could join the runtime
 /// only by a registration that is `unsafe`, and its connections would have to be converted one by one. So the two share
 /// the budget of descriptors and the pause, and each has the wait of its thread.
-pub(super) struct PausableAcceptor {
+pub(crate) struct PausableAcceptor {
     socket: TcpListener,
     /// With the port that the system chose.
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
     clock: Clock,
     pauses_told: WarningPace,
     /// The descriptors of the service.
@@ -144,7 +144,7 @@ pub(super) struct PausableAcceptor {
 }
 
 /// A connection that was accepted.
-pub(super) struct AcceptedStream {
+pub(crate) struct AcceptedStream {
     stream: TcpStream,
     place: Place,
     /// Whether its place is one of the reserve.
@@ -161,7 +161,7 @@ impl std::os::fd::AsFd for PausableAcceptor {
 impl PausableAcceptor {
     /// Listens, even while the system still remembers connections of a server that has just ended. The system holds up
     /// to `backlog` connections until they are accepted.
-    pub(super) fn bind(
+    pub(crate) fn bind(
         runtime: &Runtime,
         address: SocketAddr,
         backlog: u32,
@@ -199,7 +199,7 @@ impl PausableAcceptor {
     /// tries again when a frontend has closed a connection, or after a pause, in which libzmq may have closed one.
     /// `make_place` is called while a client waits for a descriptor. If it finds nobody to make place, the client gets one
     /// of the reserve.
-    pub(super) async fn accept(&mut self, make_place: impl Fn() -> bool) -> AcceptedStream {
+    pub(crate) async fn accept(&mut self, make_place: impl Fn() -> bool) -> AcceptedStream {
         loop {
             match self.try_accept(&self.share).await {
                 Ok(Some((stream, place))) => return AcceptedStream { stream, place, is_reserved: false },
