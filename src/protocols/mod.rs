@@ -8,7 +8,6 @@ pub mod admin;
 pub(crate) mod client_socket;
 pub mod control;
 pub mod events;
-mod http;
 pub mod jobs;
 pub mod kv;
 pub mod lockstep;

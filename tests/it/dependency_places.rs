@@ -13,7 +13,7 @@ const ZMQ: &[&str] = &[
 pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/net/", "src/protocols/"]),
     ("argon2", &["src/security/password.rs"]),
-    ("axum", &["src/protocols/http/", "src/protocols/events/", "src/protocols/admin/"]),
+    ("axum", &["src/net/http/", "src/protocols/events/", "src/protocols/admin/"]),
     ("anyhow", &["src/main.rs", "src/cli/"]),
     ("clap", &["src/cli/"]),
     ("clap_complete", &["src/cli/manual.rs"]),
@@ -35,9 +35,9 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("hdrhistogram", &["src/stats.rs", "src/load/record.rs", "src/load/log.rs"]),
     ("hashbrown", &["src/tasks/queue/keys.rs"]),
     ("httpdate", &["src/clock.rs"]),
-    ("base64", &["src/protocols/http/users.rs"]),
-    ("hyper", &["src/protocols/http/", "src/protocols/admin/live.rs"]),
-    ("hyper_util", &["src/protocols/http/connection.rs"]),
+    ("base64", &["src/net/http/users.rs"]),
+    ("hyper", &["src/net/http/", "src/protocols/admin/live.rs"]),
+    ("hyper_util", &["src/net/http/connection.rs"]),
     ("indicatif", &["src/cli/load.rs"]),
     ("itoa", &["src/tables/ops/increment.rs", "src/protocols/kv/wire/reply.rs"]),
     ("libc", &["src/allocator.rs", "src/threads", "src/net/sockets", "src/net/zeromq/inproc.rs"]),
@@ -72,13 +72,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("serde", &["src/cli/", "src/protocols/kv/report", "src/protocols/admin/"]),
     (
         "serde_json",
-        &[
-            "src/cli/",
-            "src/protocols/kv/report.rs",
-            "src/protocols/http/",
-            "src/protocols/events/",
-            "src/protocols/admin/",
-        ],
+        &["src/cli/", "src/protocols/kv/report.rs", "src/net/http/", "src/protocols/events/", "src/protocols/admin/"],
     ),
     ("shlex", &["src/cli/shell.rs"]),
     (
@@ -96,7 +90,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("sqlx", &["src/protocols/events/"]),
     (
         "tokio",
-        &["src/net/tcp", "src/protocols/http/", "src/protocols/jobs/", "src/protocols/events/", "src/protocols/admin/"],
+        &["src/net/tcp", "src/net/http/", "src/protocols/jobs/", "src/protocols/events/", "src/protocols/admin/"],
     ),
     ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/shell.rs", "src/cli/watch.rs", "src/cli/worker.rs"]),
     ("thiserror", &["src/"]),

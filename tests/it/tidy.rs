@@ -46,7 +46,7 @@ const ROOMS: &[Room] = &[
     room("net::tcp", 5, 1),
     room("net::zeromq", 5, 1),
     room("protocols::client_socket", 5, 2),
-    room("protocols::http", 5, 2),
+    room("net::http", 5, 2),
     room("protocols::kv", 5, 3),
     room("protocols::lockstep", 5, 4),
     room("protocols::spiderq", 5, 3),

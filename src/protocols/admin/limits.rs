@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
+use crate::net::http::limits::HEALTH_CONNECTIONS_MAX;
 
 /// Connections at once: some browsers, scrapers and probes. For further ones, idle ones make place.
 pub(super) const CONNECTIONS_MAX: usize = 128;

@@ -8,7 +8,7 @@
 //! GET /          the page                       GET /slow      the slow log
 //! GET /events    what the page shows, live
 //! ```
-//! [`serve`] accepts connections on the skeleton of `net/tcp`, and `protocols/http` reads their requests. The
+//! [`serve`] accepts connections on the skeleton of `net/tcp`, and `net/http` reads their requests. The
 //! routes read the metrics of the other rooms (`sources`), which their threads write without waiting for a reader.
 //! `page` has the page, and `live`
 //! sends it its figures. `probe` has a store tried, and `metrics` writes the exposition format.

@@ -16,7 +16,7 @@ use super::metrics::{Exposition, exposition};
 use super::page::with_page;
 use super::probe::Probes;
 use super::sources::AdminSources;
-use crate::protocols::http::{Guard, error, guarded, json_response, one_at_a_time};
+use crate::net::http::{Guard, error, guarded, json_response, one_at_a_time};
 use crate::security::{Access, Resource, Users};
 
 /// The state that requests are answered from.

@@ -17,7 +17,7 @@ use super::store::EventStore;
 use super::timing::{EventTimer, Verb};
 use super::wire::{Event, Reply, id_of};
 use super::words::word;
-use crate::protocols::http::{Guard, Peer, guarded, json_response};
+use crate::net::http::{Guard, Peer, guarded, json_response};
 use crate::security::{Access, Resource};
 
 /// The state that requests are answered from.

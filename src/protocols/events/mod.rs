@@ -7,7 +7,7 @@
 //! defer    POST /events/async   an event that waits for a worker     find     GET /events/{id}   one event
 //!                                                                    health   GET /health        does the store answer
 //! ```
-//! A request passes through these files: [`serve`] accepts its connection, and `protocols/http` has hyper parse it,
+//! A request passes through these files: [`serve`] accepts its connection, and `net/http` has hyper parse it,
 //! judges it, and hands it to the routes of `handle`. The routes call one of two stores. `embedded` has the committer of
 //! [`crate::tasks`] add a task to a queue, and `mysql` stores rows in a database. [`wire`] makes the reply. A pending
 //! event of `embedded` is a task, which any client can work off by the spiderq protocol. A pending event of `mysql` is a

@@ -20,13 +20,13 @@ use super::store::EventStore;
 use super::timing::{self, EventTimer};
 use crate::clock::Clock;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
+use crate::net::http::limits::HEALTH_CONNECTIONS_MAX;
+use crate::net::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::net::sockets::{ServeError, Stopper};
 use crate::net::tcp::{
     Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend,
     TcpProtocol, watch_store,
 };
-use crate::protocols::http::limits::HEALTH_CONNECTIONS_MAX;
-use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;

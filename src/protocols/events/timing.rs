@@ -14,7 +14,7 @@ use axum::Extension;
 
 use super::wire::Reply;
 use crate::clock::Clock;
-use crate::protocols::http::Peer;
+use crate::net::http::Peer;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::{SlowLog, SlowRequest, Stages};
 

@@ -1,5 +1,5 @@
 //! The HTTP of the protocol: ids in paths, and replies as a status and JSON. This module does no I/O and knows no
-//! store. `protocols/http` has the replies to requests that no route has seen.
+//! store. `net/http` has the replies to requests that no route has seen.
 //!
 //! ```text
 //! POST /events        201  Location: /events/7   {"id":7,"value":"heron"}
@@ -13,7 +13,7 @@
 use serde_json::json;
 
 use crate::limits::EVENT_VALUE_CHARS_MAX;
-use crate::protocols::http::error;
+use crate::net::http::error;
 
 /// Bytes of the longest character in UTF-8.
 const CHAR_BYTES_MAX: usize = 4;

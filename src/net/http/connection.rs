@@ -200,8 +200,8 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::lock::Mutex;
+    use crate::net::http::{Guard, HostRule, guarded, one_at_a_time};
     use crate::net::tcp::IdleConnections;
-    use crate::protocols::http::{Guard, HostRule, guarded, one_at_a_time};
 
     /// Longer than any test.
     const LONG: Duration = Duration::from_secs(600);
