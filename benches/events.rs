@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use mariadb::MariaDb;
 use rustix::event::{PollFd, PollFlags, poll};
-use spindle::protocols::spiderq::client::Client;
+use spindle::clients::rust::tasks::Client;
 
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 /// Workers that share the work.

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use spindle::allocator::{Switch, in_use};
+use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{Request, TableName};
 use spindle::tables::{Deadline, Refusal, Session};
 

@@ -11,8 +11,8 @@
 //! # Ok(())
 //! # }
 //! ```
-//! The other clients are beside their protocols: [`protocols::kv::client`] has subscribers and mirrors,
-//! [`protocols::spiderq::client`] tasks, [`protocols::jobs::client`] jobs.
+//! The other clients are beside it: [`clients::rust::tables`] has subscribers and mirrors,
+//! [`clients::rust::tasks`] tasks, [`clients::rust::jobs`] jobs.
 //!
 //! These modules include pages that are Markdown files beside the code:
 //!
@@ -181,7 +181,7 @@
 //!
 //! # A mirror
 //!
-//! The mirror is in the client. Its user's thread does all steps, within [`protocols::kv::client::Mirror::next`].
+//! The mirror is in the client. Its user's thread does all steps, within [`clients::rust::tables::Mirror::next`].
 //!
 //! 1. `Mirror::connect` opens two links: the feed, with the table's topic, and the requests (`mirror/link.rs`). A link
 //!    that is lost opens again after a pause, without waiting.
@@ -287,7 +287,7 @@
 //! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/serve.rs` |
 //! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |
-//! | | for the clients nothing else: `protocols/client_socket/shaking.rs` takes what `zmtp` has |
+//! | | for the clients nothing else: `clients/rust/socket/shaking.rs` takes what `zmtp` has |
 //! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
 //! | | `KvConfig` (`kv/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
@@ -352,6 +352,7 @@ pub mod allocator;
 mod byte_reader;
 mod chunked_map;
 pub mod cli;
+pub mod clients;
 pub mod clock;
 pub mod descriptors;
 pub mod feed;
@@ -372,5 +373,5 @@ pub mod wheel;
 pub mod worker;
 pub mod zmtp;
 
+pub use clients::rust::tables::{Client, Error as ClientError};
 pub use clock::Ttl;
-pub use protocols::kv::client::{Client, Error as ClientError};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::Client;
 
 use crate::Plan;
 use crate::report::Report;

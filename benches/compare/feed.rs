@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use spindle::clients::rust::tables::{Client, FeedSubscriber, Mirror};
 use spindle::feed::FeedContent;
-use spindle::protocols::kv::client::{Client, FeedSubscriber, Mirror};
 use spindle::protocols::kv::wire::ScanFields;
 
 use crate::Plan;

@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::Client;
 
 use crate::Plan;
 use crate::listen::Listener;

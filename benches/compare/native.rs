@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use core_affinity::CoreId;
 use hdrhistogram::Histogram;
-use spindle::protocols::kv::client::Client;
+use spindle::clients::rust::tables::Client;
 use spindle::zmtp::{SocketType, encode_frame};
 
 use crate::meet::meet;

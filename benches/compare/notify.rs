@@ -114,7 +114,7 @@ fn round(case: &Case) -> Round {
 }
 
 /// Stores a key until the subscriber is notified.
-pub(crate) fn wait_for_mark(client: &mut spindle::protocols::kv::client::Client, listener: &mut Listener) {
+pub(crate) fn wait_for_mark(client: &mut spindle::clients::rust::tables::Client, listener: &mut Listener) {
     listener.set_patience(Duration::from_millis(20));
     let mut heard = false;
     while !heard {

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{Request, TableName};
 use spindle::zmtp::{Part, SocketType, encode_frame};
 

@@ -40,7 +40,7 @@ use std::time::Instant;
 use durable::{Figures, Plan, crowd, repeat, start};
 use hdrhistogram::Histogram;
 use meet::meet;
-use spindle::protocols::spiderq::client::Client;
+use spindle::clients::rust::tasks::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::{Part, SocketType, encode_frame};
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::show::Format;
 use super::{CommandError, DATA_FOLDER};
-use crate::protocols::control::client::backup;
+use crate::clients::rust::operator::control::backup;
 use crate::store::BackupReport;
 
 /// The operand and the flags of the command.

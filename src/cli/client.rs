@@ -11,8 +11,8 @@ use super::number::{delta, version};
 use super::operand::{Hex, Operand, TableOperand, name, operand, table};
 use super::show::{self, Format};
 use super::time_to_live::time_to_live;
+use crate::clients::rust::tables::{Client, Disconnected, Error};
 use crate::clock::Ttl;
-use crate::protocols::kv::client::{Client, Disconnected, Error};
 use crate::protocols::kv::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
 
 /// Elements that a scan asks for at once: a page takes the server much less than a millisecond.

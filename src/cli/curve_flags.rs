@@ -13,7 +13,7 @@ use clap::Args;
 use super::CommandError;
 use super::keygen::secret_key;
 use super::login_flags::{LoginFlags, is_typed};
-use crate::protocols::kv::client::log_in;
+use crate::clients::rust::tables::log_in;
 use crate::zmtp::{Credentials, PublicKey};
 
 /// The variables of the flags.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::curve_flags::ZeromqLogin;
 use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 
-use crate::protocols::kv::client::{ClientTimeouts, TIMEOUT_DEFAULT};
+use crate::clients::rust::tables::{ClientTimeouts, TIMEOUT_DEFAULT};
 
 /// How long a command waits until the host of its server has accepted the connection, unless a flag says otherwise.
 /// Hosts that are far away accept within this time, and a person does not notice it.

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::CommandError;
 use super::client::{KvServer, failure};
 use super::show::counted;
-use crate::protocols::kv::client::Error;
+use crate::clients::rust::tables::Error;
 use crate::protocols::kv::wire::Reason;
 
 #[derive(Debug, Args)]

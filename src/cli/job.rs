@@ -13,8 +13,8 @@ use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{CommandError, JOBS_ADDRESS};
+use crate::clients::rust::jobs::{Client, Error};
 use crate::limits::JOB_DATA_BYTES_MAX;
-use crate::protocols::jobs::client::{Client, Error};
 use crate::protocols::jobs::wire::{Fault, JobId};
 
 /// A command about jobs.

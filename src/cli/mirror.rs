@@ -14,9 +14,9 @@ use super::feed::{FeedServer, ShownChange, Silence, position};
 use super::operand::{TableOperand, table};
 use super::show::Format;
 use super::watch::{GLANCE, stop_on_signals, without_feed};
+use crate::clients::rust::tables::{Disconnected, Error, Mirror, MirrorEvent};
 use crate::clock::Clock;
 use crate::feed::FeedPosition;
-use crate::protocols::kv::client::{Disconnected, Error, Mirror, MirrorEvent};
 
 /// Bytes of lines after which they are printed, although more events are there.
 const LINES_BYTES: usize = 1 << 20;
@@ -108,7 +108,7 @@ fn line(event: &MirrorEvent, format: Format) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocols::kv::client::NotExact;
+    use crate::clients::rust::tables::NotExact;
 
     #[test]
     fn each_event_is_one_line() {

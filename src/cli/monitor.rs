@@ -13,8 +13,8 @@ use super::endpoint::seconds;
 use super::load::time;
 use super::show;
 use super::watch::{GLANCE, stop_on_signals};
+use crate::clients::rust::tables::Client;
 use crate::clock::Clock;
-use crate::protocols::kv::client::Client;
 use crate::stats::{Latencies, Percentiles};
 
 /// Makes a terminal empty, and puts what follows at its top (ECMA-48: CUP, ED).

@@ -12,7 +12,7 @@ use super::operand::shown;
 use super::show::Format;
 use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{ADMIN_ADDRESS, CommandError};
-use crate::protocols::admin::client::{Client, Error};
+use crate::clients::rust::operator::admin::{Client, Error};
 
 /// The server that shows itself to an operator.
 #[derive(Debug, Args)]

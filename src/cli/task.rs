@@ -13,7 +13,7 @@ use super::number::{lend_key, millis};
 use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, TASKS_ENDPOINT};
-use crate::protocols::spiderq::client::{Client, Disconnected, Error};
+use crate::clients::rust::tasks::{Client, Disconnected, Error};
 use crate::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 /// A command about tasks.

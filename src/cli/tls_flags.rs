@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::CommandError;
 use super::endpoint::address_to_connect;
-use crate::net::tcp::Authorities;
+use crate::clients::rust::stream::Authorities;
 
 /// Schemes of addresses, and whether they ask for TLS.
 const SCHEMES: [(&str, bool); 4] = [("tcp://", false), ("http://", false), ("tls://", true), ("https://", true)];

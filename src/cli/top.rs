@@ -22,8 +22,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use super::CommandError;
 use super::slow::{AdminServer, document};
 use super::watch::stop_on_signals;
+use crate::clients::rust::operator::admin::Client;
 use crate::clock::{Clock, Now};
-use crate::protocols::admin::client::Client;
 use model::{Model, Sort};
 use screen::draw;
 

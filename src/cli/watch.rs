@@ -16,9 +16,9 @@ use super::endpoint::Subscribe;
 use super::feed::{Feed, Sequences, ShownChange, Silence};
 use super::operand::{TableOperand, name, table};
 use super::show::Format;
+use crate::clients::rust::tables::{Disconnected, Error, FeedSubscriber, Subscriber};
 use crate::clock::Clock;
 use crate::feed::FeedContent;
-use crate::protocols::kv::client::{Disconnected, Error, FeedSubscriber, Subscriber};
 use crate::protocols::kv::wire::{FeedEvent, Notification, NotificationKind};
 
 /// How long a Ctrl-C may go unnoticed while no change comes.

@@ -11,9 +11,9 @@ use super::endpoint::connection;
 use super::log::{self, LogFlags};
 use super::password_file::PasswordFile;
 use super::{CommandError, EVENTS_ENDPOINT};
+use crate::clients::rust::tasks::{Disconnected, Error as ClientError};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
 use crate::protocols::events::mysql::Address;
-use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
 use crate::server::{Signals, raise_descriptor_limit};
 use crate::worker::{self, EventCommand, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
 

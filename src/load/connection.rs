@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::dialect::{Dialect, Payloads, ReplyKind, create_table};
 use super::source::{LoadRequest, RequestKind};
 use super::{Error, Plan, Protocol, Workload};
+use crate::clients::rust::socket::{ByteStream, Dialing, ShakeError, Shaking, resolve};
 use crate::limits::FRAME_BYTES_MAX;
-use crate::protocols::client_socket::{ByteStream, Dialing, ShakeError, Shaking, resolve};
 use crate::zmtp::SocketType;
 
 /// How long a server may take for each answer in the handshake and about the table.

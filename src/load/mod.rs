@@ -17,7 +17,7 @@
 //! time. A stall counts for every request that was due in it.
 //!
 //! This module does not parse arguments (`cli`), and does not contain the protocols (`zmtp`, `protocols::kv::wire`). It
-//! connects, sends and receives as the clients do (`protocols/client_socket`). It
+//! connects, sends and receives as the clients do (`clients/rust/socket`). It
 //! speaks RESP and the text protocol of memcached as far as a comparison needs them.
 
 pub mod chart;

@@ -1,10 +1,9 @@
 //! Shared by the frontends over plain TCP: the skeleton that serves connections ([`TcpFrontend`]), accepting them, and
-//! handing replies back to waiting requests. Shared by their clients: connections, plain or with TLS.
+//! handing replies back to waiting requests.
 //!
 //! This module does not interpret the bytes of a connection; see `jobs` and `events`.
 
 mod certificate;
-mod client;
 mod client_stream;
 mod frontend;
 mod idle;
@@ -25,8 +24,6 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 pub use certificate::Certificate;
-pub use client::{Authorities, TlsFault};
-pub(crate) use client::{ConnectFault, ServerStream, or_late};
 pub(crate) use client_stream::{Accepted, ClientStream};
 pub(crate) use frontend::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend, TcpProtocol, watch_store,

@@ -5,7 +5,6 @@
 //! made by `client_socket`.
 
 pub mod admin;
-pub(crate) mod client_socket;
 pub mod control;
 pub mod events;
 pub mod jobs;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::{Pin, SecurityConfig, ServerConfig, start};
 use crate::allocator;
+use crate::clients::rust::tables::Client;
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
-use crate::protocols::kv::client::Client;
 use crate::protocols::kv::serve::FrontendKind;
 use crate::tables::trials::alone::{alone, entries};
 

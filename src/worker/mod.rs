@@ -27,11 +27,11 @@ use thiserror::Error;
 
 pub use command::EventCommand;
 
+use crate::clients::rust::tasks::{self, Client, Disconnected, TIMEOUT_DEFAULT};
 use crate::net::sockets::{Stopper, WakeSignal};
 use crate::protocols::events::jitter::Jitter;
 use crate::protocols::events::mysql::{Address, UnsuitableDatabase, claims::Claims};
 use crate::protocols::events::words::word;
-use crate::protocols::spiderq::client::{self, Client, Disconnected, TIMEOUT_DEFAULT};
 use crate::threads;
 
 /// How long a slot waits after a failure: long enough to spare a database that is down, short beside a restart. A
@@ -70,7 +70,7 @@ pub struct WorkerConfig {
 pub enum WorkerError {
     /// The server does not answer.
     #[error(transparent)]
-    Server(#[from] client::Error),
+    Server(#[from] tasks::Error),
     /// The database cannot be reached, or is unsuitable.
     #[error(transparent)]
     Database(#[from] UnsuitableDatabase),
@@ -151,10 +151,10 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
 }
 
 /// Returns when the server answers. If it does not answer at once, the log says that the worker waits.
-fn reach(endpoint: &str) -> Result<(), client::Error> {
+fn reach(endpoint: &str) -> Result<(), tasks::Error> {
     let ask = |timeout: Duration| Client::connect_within(endpoint, timeout)?.ping();
     match ask(AT_ONCE) {
-        Err(client::Error::Disconnected(Disconnected::NoAnswer { .. } | Disconnected::Refused { .. })) => {
+        Err(tasks::Error::Disconnected(Disconnected::NoAnswer { .. } | Disconnected::Refused { .. })) => {
             let seconds = TIMEOUT_DEFAULT.as_secs();
             tracing::info!("no server answers at {endpoint} yet: the worker waits for one, for {seconds} s at most");
             ask(TIMEOUT_DEFAULT)

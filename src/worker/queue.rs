@@ -14,8 +14,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::{PAUSE, SourceNotice, WorkerShared};
+use crate::clients::rust::tasks::{Client, Error, Lent, TIMEOUT_DEFAULT};
 use crate::clock::{Clock, Now};
-use crate::protocols::spiderq::client::{Client, Error, Lent, TIMEOUT_DEFAULT};
 use crate::protocols::spiderq::wire::RepayStatus;
 
 /// Runs the slot until the worker is stopped.

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use spindle::protocols::jobs::client::Client as JobsClient;
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client;
 use spindle::protocols::jobs::wire::JobId;
-use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::harness::{Guarded, SPINDLE, Server, spindle};

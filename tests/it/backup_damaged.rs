@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use spindle::protocols::spiderq::client::Client;
+use spindle::clients::rust::tasks::Client;
 use spindle::protocols::spiderq::wire::AddMode;
 
 use crate::harness::{Guarded, SPINDLE, Server, real_peer, spindle};

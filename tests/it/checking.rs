@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use spindle::protocols::spiderq::client::Client;
+use spindle::clients::rust::tasks::Client;
 use spindle::protocols::spiderq::wire::AddMode;
 
 use crate::harness::{SPINDLE, Server, spindle};

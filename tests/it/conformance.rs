@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use spindle::clients::rust::tables::{Client, Error, Subscriber};
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::{Client, Error, Subscriber};
 use spindle::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
 
 use crate::harness::Server;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use spindle::protocols::jobs::client::Client as JobsClient;
-use spindle::protocols::spiderq::client::Client;
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode};
 
 use crate::harness::{SPINDLE, Server};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spindle::protocols::kv::client::{Client, Subscriber};
+use spindle::clients::rust::tables::{Client, Subscriber};
 
 use super::harness::Server;
 

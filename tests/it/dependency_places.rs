@@ -5,13 +5,13 @@ const ZMQ: &[&str] = &[
     "src/net/zeromq/inproc.rs",
     "src/net/zeromq/publish/tests/libzmq.rs",
     "src/protocols/lockstep/serve/tests.rs",
-    "src/protocols/kv/client/tests.rs",
-    "src/protocols/kv/client/mirror/tests.rs",
+    "src/clients/rust/tables/tests.rs",
+    "src/clients/rust/tables/mirror/tests.rs",
 ];
 
 /// The only places, as beginnings of paths, that may name a dependency.
 pub(crate) const PLACES: &[(&str, &[&str])] = &[
-    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/net/", "src/protocols/"]),
+    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/net/", "src/clients/", "src/protocols/"]),
     ("argon2", &["src/security/password.rs"]),
     ("axum", &["src/net/http/", "src/protocols/events/", "src/protocols/admin/"]),
     ("anyhow", &["src/main.rs", "src/cli/"]),
@@ -56,6 +56,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/descriptors.rs",
             "src/server/",
             "src/net/",
+            "src/clients/",
             "src/protocols/",
             "src/worker/",
             "src/cli/user.rs",
@@ -65,14 +66,21 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ratatui", &["src/cli/top"]),
-    ("rustls", &["src/net/tcp/certificate.rs", "src/net/tcp/client.rs"]),
+    ("rustls", &["src/net/tcp/certificate.rs", "src/clients/rust/stream.rs"]),
     ("tokio_rustls", &["src/net/tcp/"]),
     ("rustyline", &["src/cli/shell.rs"]),
     ("sd_notify", &["src/server/service_manager.rs"]),
     ("serde", &["src/cli/", "src/protocols/kv/report", "src/protocols/admin/"]),
     (
         "serde_json",
-        &["src/cli/", "src/protocols/kv/report.rs", "src/net/http/", "src/protocols/events/", "src/protocols/admin/"],
+        &[
+            "src/cli/",
+            "src/protocols/kv/report.rs",
+            "src/net/http/",
+            "src/protocols/events/",
+            "src/protocols/admin/",
+            "src/clients/rust/events.rs",
+        ],
     ),
     ("shlex", &["src/cli/shell.rs"]),
     (

@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use serde_json::Value;
+use spindle::clients::rust::events::Client as Events;
+use spindle::clients::rust::jobs::Client as Jobs;
+use spindle::clients::rust::tables::Client as Tables;
+use spindle::clients::rust::tasks::Client as Tasks;
 use spindle::limits::PLACE_SILENT_TIME;
-use spindle::protocols::events::client::Client as Events;
-use spindle::protocols::jobs::client::Client as Jobs;
-use spindle::protocols::kv::client::Client as Tables;
-use spindle::protocols::spiderq::client::Client as Tasks;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 use spindle::server::raise_descriptor_limit;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::Output;
 
+use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{ScanFields, ScanRows};
 
 use crate::harness::{Server, spindle, spindle_reads};

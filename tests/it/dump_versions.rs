@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
+use spindle::clients::rust::tables::{Client, Error, Mirror, MirrorEvent};
 use spindle::clock::Ttl;
 use spindle::feed::Cause;
-use spindle::protocols::kv::client::{Client, Error, Mirror, MirrorEvent};
 use spindle::protocols::kv::wire::Reason;
 
 use super::dump::{complaint, dump, elements, elements_of, load};

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::json;
-use spindle::protocols::events::client::Client;
-use spindle::protocols::spiderq::client::{Client as Spiderq, Error};
+use spindle::clients::rust::events::Client;
+use spindle::clients::rust::tasks::{Client as Spiderq, Error};
 use spindle::protocols::spiderq::wire::{AddMode, Fault, Field, LendMode, RepayStatus};
 
 use crate::harness::{Server, run_python, spindle};

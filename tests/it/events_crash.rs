@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
-use spindle::protocols::events::client::{Client, Error};
+use spindle::clients::rust::events::{Client, Error};
 
 use crate::harness::Server;
 use crate::lock::Mutex;

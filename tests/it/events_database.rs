@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::Stdio;
 
-use spindle::protocols::events::client::{Client, Error};
+use spindle::clients::rust::events::{Client, Error};
 
 use crate::cut_link::CutLink;
 use crate::harness::{Guarded, Server, spindle};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use spindle::clients::rust::tables::{Client, Error};
 use spindle::feed::{Digest, FeedContent, FeedMessage, FeedPosition, topic_of_table};
-use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::serve::{FrontendKind, KvConfig};
 use spindle::protocols::kv::wire::{FeedEvent, Reason};
 

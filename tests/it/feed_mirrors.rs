@@ -17,9 +17,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use spindle::clients::rust::tables::{Client, Error, Mirror, MirrorEvent, MirrorMetrics};
 use spindle::clock::Ttl;
 use spindle::feed::FeedPosition;
-use spindle::protocols::kv::client::{Client, Error, Mirror, MirrorEvent, MirrorMetrics};
 use spindle::protocols::kv::wire::{Reason, Reply, Request, RowMark, ScanFields, ScanRows, TableName};
 
 use super::chance::Chance;

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use rustix::event::Timespec;
 use rustix::process::Signal;
-use spindle::protocols::events::client::Client as EventsClient;
-use spindle::protocols::jobs::client::Client as JobsClient;
-use spindle::protocols::spiderq::client::Client;
+use spindle::clients::rust::events::Client as EventsClient;
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::harness::Server;

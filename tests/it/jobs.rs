@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use rustix::process::Signal;
-use spindle::protocols::jobs::client::Client;
+use spindle::clients::rust::jobs::Client;
 use spindle::protocols::jobs::wire::JobId;
 
 use crate::harness::{Server, real_peer, spindle, spindle_reads};

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use spindle::protocols::jobs::client::{Client, Error};
+use spindle::clients::rust::jobs::{Client, Error};
 
 use crate::harness::Server;
 use crate::jobs::{add, ask, connect, folder, get, is_id, let_the_server_read, rest};

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
-use spindle::protocols::jobs::client::Client;
+use spindle::clients::rust::jobs::Client;
 use spindle::server::raise_descriptor_limit;
 
 use crate::descriptors::descriptors;

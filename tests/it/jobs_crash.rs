@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use spindle::protocols::jobs::client::{Client, Error};
+use spindle::clients::rust::jobs::{Client, Error};
 use spindle::protocols::jobs::wire::JobId;
 
 use crate::chance::Chance;

@@ -4,8 +4,8 @@
 use std::fs::read_to_string;
 use std::time::Duration;
 
-use spindle::protocols::kv::client::{Client, Subscriber};
-use spindle::protocols::spiderq::client::Client as Tasks;
+use spindle::clients::rust::tables::{Client, Subscriber};
+use spindle::clients::rust::tasks::Client as Tasks;
 
 use crate::harness::Server;
 

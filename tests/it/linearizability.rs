@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
+use spindle::clients::rust::tables::{Client, Error};
 use spindle::clock::{Clock, Now, Ttl};
-use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
 use spindle::tables::{
     Addition, BackgroundThreads, Batch, Deadline, ManyProgress, Refusal, Session, Tables, TablesConfig,

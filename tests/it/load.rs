@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use spindle::protocols::kv::client::Client;
+use spindle::clients::rust::tables::Client;
 
 use crate::harness::{Guarded, Server, real_peer, spindle};
 

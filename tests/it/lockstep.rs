@@ -2,7 +2,7 @@
 //! and beside a client of the `kv` protocol.
 
 use rustix::process::Signal;
-use spindle::protocols::kv::client::{Client, Error};
+use spindle::clients::rust::tables::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
 
 use crate::harness::{Server, run_python, spindle};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use spindle::protocols::kv::client::{Client, Error, Mirror};
+use spindle::clients::rust::tables::{Client, Error, Mirror};
 use spindle::protocols::kv::wire::{Reason, ScanFields, ScanRows};
 
 use super::harness::{Server, run_python, spindle, spindle_reads};

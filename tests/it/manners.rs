@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
-use spindle::protocols::kv::client::Client;
+use spindle::clients::rust::tables::Client;
 
 use crate::harness::{Guarded, SPINDLE, Server, spindle};
 

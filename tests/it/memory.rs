@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use spindle::protocols::kv::client::{Client, Error};
+use spindle::clients::rust::tables::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
 
 use crate::admin::{awaited, get};

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 
+use spindle::clients::rust::tables::{Client, Error, Subscriber};
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::{Client, Error, Subscriber};
 use spindle::protocols::kv::wire::{NotificationKind, Reason};
 
 use super::chance::Chance;

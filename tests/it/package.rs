@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use spindle::protocols::kv::client::Client;
+use spindle::clients::rust::tables::Client;
 
 use crate::harness::{SPINDLE, Server, real_peer, spindle};
 

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use spindle::protocols::kv::client::Client;
+use spindle::clients::rust::tables::Client;
 use spindle::zmtp::{Part, SocketType, ZmtpCommand, encode_frame};
 
 use crate::admin::awaited;

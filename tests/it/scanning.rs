@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use spindle::clients::rust::tables::{Client, Error};
 use spindle::clock::Ttl;
-use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::{Reason, ScanFields, ScanRows};
 use spindle::tables::{Deadline, Refusal, ScanContent, ScanPage, Session, Tables};
 

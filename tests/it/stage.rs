@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use spindle::protocols::events::client::Client;
+use spindle::clients::rust::events::Client;
 use spindle::protocols::events::wire::Event;
 
 use crate::harness::{Guarded, SPINDLE, Server, real_peer};

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use spindle::protocols::events::client::Client as EventsClient;
-use spindle::protocols::jobs::client::Client as JobsClient;
-use spindle::protocols::spiderq::client::Client;
+use spindle::clients::rust::events::Client as EventsClient;
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::SocketType;
 

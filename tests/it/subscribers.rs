@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use spindle::protocols::kv::client::{Client, Subscriber};
+use spindle::clients::rust::tables::{Client, Subscriber};
 use spindle::protocols::kv::wire::Notification;
 use spindle::zmtp::{SocketType, encode_frame, encode_subscribe};
 

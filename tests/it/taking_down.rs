@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use spindle::protocols::kv::client::{Client, Error, Subscriber};
+use spindle::clients::rust::tables::{Client, Error, Subscriber};
 use spindle::protocols::kv::wire::{NotificationKind, Reason};
 
 use super::harness::Server;

@@ -1,7 +1,7 @@
 //! Durable tasks: the protocol, leases, the command line, and the tasks that are there after the end.
 
 use rustix::process::Signal;
-use spindle::protocols::spiderq::client::{Client, Error, Lent};
+use spindle::clients::rust::tasks::{Client, Error, Lent};
 use spindle::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 use crate::chance::Chance;

@@ -4,12 +4,12 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client;
 use spindle::clock::ClockReading;
 use spindle::limits::JOB_ROOM_BYTES;
-use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::jobs::serve::{self as jobs, Jobs};
 use spindle::protocols::jobs::wire::{AckWording, JobId};
-use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::handle::Access;
 use spindle::protocols::spiderq::serve::{self as spiderq, Spiderq};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, Reply, Request};

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use spindle::protocols::spiderq::client::{Client, Error};
+use spindle::clients::rust::tasks::{Client, Error};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 
 use crate::chance::Chance;

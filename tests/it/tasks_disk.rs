@@ -9,10 +9,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use spindle::clients::rust::events::Client as EventsClient;
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client;
 use spindle::clock::ClockReading;
-use spindle::protocols::events::client::Client as EventsClient;
-use spindle::protocols::jobs::client::Client as JobsClient;
-use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 use spindle::store::{self, KeyedStore, Space, Store, StoreConfig, TaskKey, WriteBatch};
 use spindle::tasks;

@@ -17,7 +17,6 @@
 //!
 #![doc = include_str!("ADMIN.md")]
 
-pub mod client;
 mod limits;
 mod live;
 mod metrics;

@@ -15,10 +15,10 @@ const NAME: &str = "control";
 const ADDRESS_BYTES_MAX: usize = 107;
 
 /// The path of the socket, and the form of it that fits an address.
-pub(super) struct SocketAddress {
-    pub(super) path: PathBuf,
+pub(crate) struct SocketAddress {
+    pub(crate) path: PathBuf,
     /// Valid as long as this exists.
-    pub(super) short: PathBuf,
+    pub(crate) short: PathBuf,
     _folder: Option<OwnedFd>,
 }
 
@@ -27,7 +27,7 @@ impl SocketAddress {
     ///
     /// # Errors
     /// The system's error if the path is long, and the folder cannot be opened.
-    pub(super) fn of(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn of(folder: &Path) -> io::Result<Self> {
         let path = folder.join(NAME);
         if path.as_os_str().len() <= ADDRESS_BYTES_MAX {
             return Ok(Self { short: path.clone(), path, _folder: None });

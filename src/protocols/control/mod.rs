@@ -10,12 +10,9 @@
 //! The server serves one client at a time. While a backup is written, further clients are refused at once. A client
 //! that hangs up cancels its backup.
 //!
-//! [`wire`] has the bytes, [`serve`] the server's end, [`client`] the other. This module does not write a backup; see
-//! `store/backup.rs`.
+//! [`wire`] has the bytes, [`serve`] the server's end, `clients/rust/operator/control.rs` the other. This module does
+//! not write a backup; see `store/backup.rs`.
 
-mod address;
-pub mod client;
+pub(crate) mod address;
 pub mod serve;
-#[cfg(test)]
-mod tests;
 pub mod wire;

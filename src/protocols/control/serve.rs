@@ -230,7 +230,7 @@ fn send(mut client: &UnixStream, reply: &Reply) {
 }
 
 /// Whether the client has closed its end.
-pub(super) fn has_hung_up(client: &UnixStream) -> bool {
+pub(crate) fn has_hung_up(client: &UnixStream) -> bool {
     let mut polled = [PollFd::new(client, PollFlags::RDHUP)];
     poll(&mut polled, Some(&timespec(Duration::ZERO))).is_ok_and(|count| count > 0)
 }

@@ -11,13 +11,12 @@
 //! judges it, and hands it to the routes of `handle`. The routes call one of two stores. `embedded` has the committer of
 //! [`crate::tasks`] add a task to a queue, and `mysql` stores rows in a database. [`wire`] makes the reply. A pending
 //! event of `embedded` is a task, which any client can work off by the spiderq protocol. A pending event of `mysql` is a
-//! row, which `mysql::claims` locks. [`client`] is the other end, for tests and benches.
+//! row, which `mysql::claims` locks. `clients/rust/events.rs` is the other end, for tests and benches.
 //!
 //! This module does not serve the queue of pending events, see `spiderq`, and does not work events off, see `worker`.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
-pub mod client;
 mod embedded;
 mod error;
 mod handle;

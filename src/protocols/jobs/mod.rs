@@ -9,14 +9,13 @@
 //! A request passes through these files: [`serve`] accepts the connection, `conversation` reads until [`wire`] says
 //! that the request is complete, and [`handle`] turns it into a request to a queue. `responder` submits this to the
 //! committer of [`crate::tasks`] and brings the answer back. [`handle`] and [`wire`] make a reply of the outcome, and
-//! `conversation` sends it and closes the connection. [`client`] is the other end, for users, the command line and
-//! tests.
+//! `conversation` sends it and closes the connection. `clients/rust/jobs.rs` is the other end, for users, the command
+//! line and tests.
 //!
 //! This module does not contain the guarantees of a queue, see `tasks`, or the store.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
-pub mod client;
 mod conversation;
 pub mod handle;
 mod pace;

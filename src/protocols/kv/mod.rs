@@ -30,8 +30,8 @@
 //!
 //! One request, file by file: a frontend receives frames. [`wire`] splits the envelope from the body and decodes the
 //! body, borrowing from the frames. [`handle`] runs the request against the tables and returns a reply that borrows
-//! from them. [`wire`] encodes the reply into a sink, and the frontend sends it. [`client`] is the other end, for
-//! users, the command line and tests.
+//! from them. [`wire`] encodes the reply into a sink, and the frontend sends it. `clients/rust/tables.rs` is the other
+//! end, for users, the command line and tests.
 //!
 //! [`serve`] assembles one of two frontends:
 //!
@@ -58,20 +58,20 @@
 //! - **A new reason**: `Reason` in `wire.rs`, with `Reason::ALL` and `Reason::COUNT`, for which the compiler does not
 //!   ask, and its advice in `cli/client.rs`. If the tables give it, also `Refusal` in `tables/mod.rs` and `refused` in
 //!   `handle.rs`.
-//! - **Clients**: `client.rs` and `cli/client.rs`, for which the compiler does not ask either.
+//! - **Clients**: `clients/rust/tables.rs` and `cli/client.rs`, for which the compiler does not ask either.
 //! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
 //!   `CHANGELOG.md`.
 //! - **Tests that name codes or commands**: `wire.rs` (`by_code(21)`), `wire/decode.rs` (`&[21]`, `\x15`),
-//!   `wire/reply/tests.rs` (`0u8..21`), `client/tests.rs` (`0..21`), `handle.rs`, `waiting/tests.rs` (the commands that
-//!   change elements), and in `tests/it` `conformance_peer.py` (`range(21)`), `conformance.py` (`range(21, 256)`, the
-//!   numbers of arguments), `users.py` (a row for each code) and `attack/samples.rs`. `wire.rs` and `wire/decode.rs` fail
-//!   without a change. `wire/reply/tests.rs` and `client/tests.rs` go on passing, and no longer cover all codes.
+//!   `wire/reply/tests.rs` (`0u8..21`), `clients/rust/tables/tests.rs` (`0..21`), `handle.rs`, `waiting/tests.rs` (the
+//!   commands that change elements), and in `tests/it` `conformance_peer.py` (`range(21)`), `conformance.py`
+//!   (`range(21, 256)`, the numbers of arguments), `users.py` (a row for each code) and `attack/samples.rs`. `wire.rs`
+//!   and `wire/decode.rs` fail without a change. `wire/reply/tests.rs` and `clients/rust/tables/tests.rs` go on
+//!   passing, and no longer cover all codes.
 //! - **Tests of its effect**: `tables/trials/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
 //!   `history_trial.rs` and `linearizability.rs`.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
-pub mod client;
 pub mod handle;
 mod native;
 pub mod permission;

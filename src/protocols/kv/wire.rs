@@ -50,7 +50,7 @@ pub(crate) use decode::{decode_key, decode_table, decode_value};
 pub use envelope::{SplitMessage, split};
 pub use feed::{FeedEvent, FeedState, Payload};
 pub use notification::{Notification, NotificationKind};
-pub(in crate::protocols::kv) use page::check_progress;
+pub(crate) use page::check_progress;
 pub use page::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows};
 pub use reply::{Reply, ReplyShape, TableLine};
 pub use request::Request;

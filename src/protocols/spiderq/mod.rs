@@ -12,8 +12,8 @@
 //! ```
 //! A request passes through these files: [`serve`] receives it over a connection of [`zeromq`], [`wire`] decodes its
 //! last frame, and [`handle`] turns it into a request to the queue. The committer of [`crate::tasks`] answers it.
-//! [`handle`] and [`wire`] make a reply of the outcome, and [`serve`] sends the reply. [`client`] is the other end, for
-//! users, the command line and tests.
+//! [`handle`] and [`wire`] make a reply of the outcome, and [`serve`] sends the reply. `clients/rust/tasks.rs` is the
+//! other end, for users, the command line and tests.
 //!
 //! This module does not contain the guarantees of the queue, see `tasks`, or the store.
 //!
@@ -21,7 +21,6 @@
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
-pub mod client;
 mod client_state;
 mod config;
 pub mod handle;

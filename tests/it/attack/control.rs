@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use spindle::protocols::kv::client::Subscriber;
+use spindle::clients::rust::tables::Subscriber;
 use spindle::protocols::kv::wire::NotificationKind;
 
 use super::connections::{PATIENCE, told};

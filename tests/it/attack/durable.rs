@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use spindle::protocols::events::client::Client as EventsClient;
-use spindle::protocols::jobs::client::Client as JobsClient;
+use spindle::clients::rust::events::Client as EventsClient;
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client as TasksClient;
 use spindle::protocols::jobs::wire::JobId;
-use spindle::protocols::spiderq::client::Client as TasksClient;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 
 use super::connections::PATIENCE;

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use spindle::protocols::events::client::Client as EventsClient;
-use spindle::protocols::jobs::client::Client as JobsClient;
-use spindle::protocols::spiderq::client::Client as TasksClient;
+use spindle::clients::rust::events::Client as EventsClient;
+use spindle::clients::rust::jobs::Client as JobsClient;
+use spindle::clients::rust::tasks::Client as TasksClient;
 use spindle::protocols::spiderq::wire::AddMode;
 
 use super::connections::{PATIENCE, deaf, half_open, idle, storm, trickle};

@@ -239,7 +239,7 @@ fn decode_value(frame: &[u8]) -> Result<&[u8], Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] if it has the same: the scan would go on for ever.
-pub(in crate::protocols::kv) fn check_progress(cursor: &[u8], next: &[u8]) -> Result<(), Malformed> {
+pub(crate) fn check_progress(cursor: &[u8], next: &[u8]) -> Result<(), Malformed> {
     if !next.is_empty() && next == cursor {
         return Err(malformed("the next cursor is another one", next.len()));
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
 use crate::net::http::authorization;
-use crate::net::tcp::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
 
 /// Bytes of the longest reply that the client reads: STATS of as many tables as a server has at most.
 const REPLY_BYTES_MAX: u64 = 64 << 20;

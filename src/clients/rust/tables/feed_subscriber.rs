@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::mirror::FRAME_MAX;
 use super::receiver::Receiver;
 use super::{ClientTimeouts, Error, TIMEOUT_DEFAULT};
+use crate::clients::rust::socket::ConnectTarget;
 use crate::feed::{table_of_topic, topic_of_table};
-use crate::protocols::client_socket::ConnectTarget;
 use crate::protocols::kv::wire::{FeedEvent, Reason};
 
 /// Receives the messages of the feed (`--feed`), of one table or of all.
@@ -17,7 +17,7 @@ use crate::protocols::kv::wire::{FeedEvent, Reason};
 /// ```no_run
 /// use std::time::Duration;
 /// use spindle::feed::FeedContent;
-/// use spindle::protocols::kv::client::{Error, FeedSubscriber};
+/// use spindle::clients::rust::tables::{Error, FeedSubscriber};
 ///
 /// # fn main() -> Result<(), Error> {
 /// let mut subscriber = FeedSubscriber::connect("tcp://127.0.0.1:5559", Some(b"users"))?;

@@ -23,15 +23,17 @@ mod tests;
 
 use std::time::Duration;
 
+pub use crate::clients::rust::socket::{ClientTimeouts, Disconnected, log_in};
 use crate::clock::Ttl;
-pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected, log_in};
 pub use error::Error;
 pub use feed_subscriber::FeedSubscriber;
 pub use mirror::{Mirror, MirrorChange, MirrorElement, MirrorEvent, MirrorMetrics, NotExact};
 pub use subscriber::Subscriber;
 
-use super::wire::{Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, check_progress};
-use crate::protocols::client_socket::Pipeline;
+use crate::clients::rust::socket::Pipeline;
+use crate::protocols::kv::wire::{
+    Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, check_progress,
+};
 use crate::tables::Restored;
 
 /// How long a client waits for a connection, and for each reply, by default.
@@ -85,7 +87,7 @@ pub struct ScannedPage<'c> {
 /// Any number of requests may be on the way at once. The server executes and answers them in order:
 ///
 /// ```no_run
-/// # use spindle::protocols::kv::client::{Client, Error};
+/// # use spindle::clients::rust::tables::{Client, Error};
 /// use spindle::protocols::kv::wire::{Request, TableName};
 ///
 /// # fn main() -> Result<(), Error> {
@@ -328,7 +330,7 @@ impl Client {
     /// Every element that is in the table from the first page to the last is in one of them at least.
     ///
     /// ```no_run
-    /// # use spindle::protocols::kv::client::{Client, Error};
+    /// # use spindle::clients::rust::tables::{Client, Error};
     /// use spindle::protocols::kv::wire::{ScanFields, ScanRows};
     ///
     /// # fn main() -> Result<(), Error> {

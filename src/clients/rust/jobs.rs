@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
+use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
 use crate::limits::JOB_DATA_BYTES_MAX;
-use crate::net::tcp::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
+use crate::protocols::jobs::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ pub struct Job {
 /// A client of one server.
 ///
 /// ```no_run
-/// use spindle::protocols::jobs::client::{Client, Error};
+/// use spindle::clients::rust::jobs::{Client, Error};
 ///
 /// # fn main() -> Result<(), Error> {
 /// let client = Client::new("127.0.0.1:8080");

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::protocols::client_socket::{ConnectTarget, Disconnected, ReplyError};
+use crate::clients::rust::socket::{ConnectTarget, Disconnected, ReplyError};
 use crate::protocols::kv::wire::{Malformed, Reason};
 
 /// The reason why there is no good reply, by the caller's possible reaction.

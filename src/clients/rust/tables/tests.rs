@@ -10,9 +10,9 @@ use std::time::Duration;
 use zmq::{Context, SNDMORE, Socket};
 
 use super::{Client, Error, ScannedPage, Subscriber};
+use crate::clients::rust::socket::Disconnected;
 use crate::clock::Ttl;
 use crate::feed::{FeedContent, FeedMessage, FeedPosition};
-use crate::protocols::client_socket::Disconnected;
 use crate::protocols::kv::wire::{
     FeedState, NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName,
 };

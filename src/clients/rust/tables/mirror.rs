@@ -35,10 +35,10 @@ pub use copy::MirrorElement;
 pub use event::{MirrorChange, MirrorEvent, MirrorMetrics, NotExact};
 
 use super::{Client, ClientTimeouts, Error, TIMEOUT_DEFAULT};
+use crate::clients::rust::socket::ConnectTarget;
 use crate::clock::{Clock, Now};
 use crate::feed::limits::FEED_FRAME_BYTES_MAX;
 use crate::feed::{Digest, FeedPosition, topic_of_table};
-use crate::protocols::client_socket::ConnectTarget;
 use crate::protocols::kv::wire::{
     FeedEvent, Malformed, Reason, Reply, ReplyShape, Request, ScanFields, ScanRows, TableName, check_progress,
 };
@@ -71,7 +71,7 @@ struct AwaitedReply {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use spindle::protocols::kv::client::{Error, Mirror, MirrorEvent};
+/// use spindle::clients::rust::tables::{Error, Mirror, MirrorEvent};
 ///
 /// # fn main() -> Result<(), Error> {
 /// let mut users = Mirror::connect("tcp://127.0.0.1:5555", "tcp://127.0.0.1:5559", b"users")?;

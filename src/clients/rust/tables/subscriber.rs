@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::receiver::Receiver;
 use super::{ClientTimeouts, Error, TIMEOUT_DEFAULT};
-use crate::protocols::client_socket::ConnectTarget;
+use crate::clients::rust::socket::ConnectTarget;
 use crate::protocols::kv::wire::Notification;
 
 /// Receives the changes of tables.
@@ -14,7 +14,7 @@ use crate::protocols::kv::wire::Notification;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use spindle::protocols::kv::client::{Error, Subscriber};
+/// use spindle::clients::rust::tables::{Error, Subscriber};
 ///
 /// # fn main() -> Result<(), Error> {
 /// let mut subscriber = Subscriber::connect("tcp://127.0.0.1:5556", &[b"users"])?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Error, TIMEOUT_DEFAULT};
-use crate::protocols::client_socket::{ClientSocket, ClientTimeouts, ConnectError, ConnectTarget};
+use crate::clients::rust::socket::{ClientSocket, ClientTimeouts, ConnectError, ConnectTarget};
 use crate::protocols::kv::wire::Malformed;
 
 /// Receives one message at a time from a publisher.

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
-use crate::protocols::client_socket::{Pipeline, ReplyError};
+use crate::clients::rust::socket::{Pipeline, ReplyError};
+use crate::protocols::spiderq::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
 
-pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected};
+pub use crate::clients::rust::socket::{ClientTimeouts, Disconnected};
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ pub struct Lent {
 /// One connection to a server.
 ///
 /// ```no_run
-/// use spindle::protocols::spiderq::client::{Client, Error};
+/// use spindle::clients::rust::tasks::{Client, Error};
 /// use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 ///
 /// # fn main() -> Result<(), Error> {

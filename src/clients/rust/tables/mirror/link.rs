@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use rustix::event::PollFd;
 
-use crate::clock::{Clock, Now};
-use crate::protocols::client_socket::{
+use crate::clients::rust::socket::{
     ClientSocket, ClientTimeouts, ConnectError, ConnectTarget, Disconnected, Opening, OpeningStep, sleep,
 };
+use crate::clock::{Clock, Now};
 
 /// The pause before another try to connect.
 const PAUSE: Duration = Duration::from_millis(100);

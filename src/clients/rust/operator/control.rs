@@ -2,15 +2,18 @@
 //!
 //! The client waits for its reply as long as the server works. If the client ends, the server cancels its work.
 
+#[cfg(test)]
+mod tests;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::address::SocketAddress;
-use super::wire::{Reply, Request};
 use crate::limits::CONTROL_REPLY_BYTES_MAX;
+use crate::protocols::control::address::SocketAddress;
+use crate::protocols::control::wire::{Reply, Request};
 use crate::store::{BackupReport, folders_with_logs};
 
 /// Why a request has no good reply, sorted by the action that the caller can take.

@@ -9,11 +9,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::{JoinHandle, spawn};
 
-use super::client::{Error, backup};
-use super::serve::{ControlListener, has_hung_up};
-use super::wire::{Reply, Request};
+use super::{Error, backup};
 use crate::clock::Clock;
 use crate::net::sockets::Stopper;
+use crate::protocols::control::serve::{ControlListener, has_hung_up};
+use crate::protocols::control::wire::{Reply, Request};
 use crate::store;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{Committer, open};
