@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use spindle::allocator::{Switch, in_use};
 use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::wire::{Request, TableName};
+use spindle::services::tables::wire::{Request, TableName};
 use spindle::tables::{Deadline, Refusal, Session};
 
 use fixture::{Fixture, KEY_BYTES, keys, resident_bytes, resident_bytes_of};

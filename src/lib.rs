@@ -16,7 +16,7 @@
 //!
 //! These modules include pages that are Markdown files beside the code:
 //!
-//! - [`protocols::kv`], [`protocols::lockstep`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`],
+//! - [`services::tables`], [`protocols::lockstep`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`],
 //!   [`protocols::admin`]: each protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
@@ -173,7 +173,8 @@
 //!    state at least as new was told. Otherwise it gives that state the next sequence of the table's life, updates the
 //!    digest, and encodes it into the life's open message. Only then is the change marked as announced.
 //! 3. `FeedTap::publish` has `FeedLog::seal` end the open messages and keep them in the `History`. It unlocks, and hands
-//!    them to `FeedPublisher::tell` (`kv/publish/feed.rs`), which publishes them to the feed's own `Subscribers`.
+//!    them to `FeedPublisher::tell` (`services/tables/publish/feed.rs`), which publishes them to the feed's own
+//!    `Subscribers`.
 //! 4. `FeedPublisher::send` adds the bookmarks whose times have come (`BookmarkSchedule::next`). `Subscribers::send`
 //!    gives each follower its messages, as in step 8 above.
 //! 5. `kv-worker-N`: `Batch::feed_state`, `Batch::changes` and a SCAN for mirrors lock the feed for a moment. They see
@@ -277,7 +278,7 @@
 //!
 //! | to add | begin at |
 //! |---|---|
-//! | a command of the tables | `protocols/kv/mod.rs`, which lists the files in order |
+//! | a command of the tables | `services/tables/mod.rs`, which lists the files in order |
 //! | a store under tasks and jobs | the three traits in `store/interface.rs`; `store/keyed.rs` implements them |
 //! | | `server/tasks.rs` opens the store; `tests/it/tidy.rs` says which file may name its crate |
 //! | | a choice between stores: `TasksConfig` there; its flags: `cli/store_flags.rs` |
@@ -289,7 +290,7 @@
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |
 //! | | for the clients nothing else: `clients/rust/socket/shaking.rs` takes what `zmtp` has |
 //! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
-//! | | `KvConfig` (`kv/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
+//! | | `KvConfig` (`services/tables/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
 //! | | a bound with a flag: `cli/serve.rs` and `ServerConfig` in `server/mod.rs` too |
 //! | | bounds that follow the memory: `server/memory.rs`; bounds of descriptors: `descriptors.rs` |
@@ -364,6 +365,7 @@ pub mod net;
 pub mod protocols;
 pub mod security;
 pub mod server;
+pub mod services;
 pub mod stats;
 pub mod store;
 pub mod tables;

@@ -1,7 +1,7 @@
 //! The bounds of the server, with their units and the reasons for the numbers. The compiler computes all of them. A
 //! bound that a single file needs may stand there instead, with its reason.
 //!
-//! A page in parentheses promises the number to clients. `kv/PROTOCOL.md` and its like are in `src/protocols`,
+//! A page in parentheses promises the number to clients. `tables/PROTOCOL.md` and its like are in `src/services`,
 //! `OPERATION.md` is in `src`. The headings: tables, kv, native, publish, tasks, spiderq, jobs, events, control,
 //! sockets, log, start and end.
 
@@ -10,21 +10,21 @@ use std::time::Duration;
 
 // ------------------------------------------------------------------------------------------------------------- tables
 
-/// Longest name of a table, in bytes, without the NUL that may end it (`kv/PROTOCOL.md`: a frame of 1–255 bytes).
+/// Longest name of a table, in bytes, without the NUL that may end it (`tables/PROTOCOL.md`: a frame of 1–255 bytes).
 pub const TABLE_NAME_BYTES_MAX: usize = 254;
-/// Longest key, in bytes, unless `--max-key` sets another (`kv/PROTOCOL.md`). A slot has room for its length in a word that
-/// it has anyway.
+/// Longest key, in bytes, unless `--max-key` sets another (`tables/PROTOCOL.md`). A slot has room for its length in a
+/// word that it has anyway.
 pub const KEY_BYTES_DEFAULT: usize = 64;
 /// Largest `--max-key`. A key is stored once and sent with each change, so it is no place for documents.
 pub const KEY_BYTES_MAX: usize = 4_096;
 const _: () = assert!(KEY_BYTES_DEFAULT <= KEY_BYTES_MAX);
-/// Longest value, in bytes, unless `--max-value` sets another (`kv/PROTOCOL.md`).
+/// Longest value, in bytes, unless `--max-value` sets another (`tables/PROTOCOL.md`).
 pub const VALUE_BYTES_DEFAULT: usize = 1024;
 /// Largest `--max-value`: libzmq closes a connection that sends a larger frame.
 pub const VALUE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 const _: () = assert!(VALUE_BYTES_DEFAULT <= VALUE_BYTES_MAX);
-/// Longest TTL, in milliseconds (`kv/PROTOCOL.md`): each number of seconds below 2^32 fits, and in the first 139 years of
-/// a server's run it ends at a deadline that an entry holds in 43 bits.
+/// Longest TTL, in milliseconds (`tables/PROTOCOL.md`): each number of seconds below 2^32 fits, and in the first 139
+/// years of a server's run it ends at a deadline that an entry holds in 43 bits.
 pub const TTL_MILLIS_MAX: u64 = (1 << 42) - 1;
 
 /// Tables at once, unless `--max-tables` sets another number (`OPERATION.md`).
@@ -73,12 +73,12 @@ pub const REST_AFTER: Duration = Duration::from_millis(100);
 /// Longest sleep of an idle thread before it checks whether it has memory to give back.
 pub const REST_MAX: Duration = Duration::from_millis(120);
 
-/// Elements that a page of a scan may look at (`kv/PROTOCOL.md`). Each costs a few cache misses, so a page takes the
-/// worker a few milliseconds at most.
+/// Elements that a page of a scan may look at (`tables/PROTOCOL.md`). Each costs a few cache misses, so a page takes
+/// the worker a few milliseconds at most.
 pub const SCAN_COUNT_MAX: u32 = 10_000;
-/// Bytes of a cursor (`kv/PROTOCOL.md`).
+/// Bytes of a cursor (`tables/PROTOCOL.md`).
 pub const CURSOR_BYTES_MAX: usize = 32;
-/// Bytes of the rows of a page, about (`kv/PROTOCOL.md`). A single row may be longer.
+/// Bytes of the rows of a page, about (`tables/PROTOCOL.md`). A single row may be longer.
 pub const SCAN_BYTES_MAX: usize = 1 << 20;
 /// Buckets that a page of a scan may read, or one for each four elements that it may look at if that is more. After most
 /// of a table's elements are deleted, most buckets are empty.
@@ -90,9 +90,9 @@ pub const LOOK_AHEAD: usize = 16;
 
 // ----------------------------------------------------------------------------------------------------------------- kv
 
-/// Largest frame that is read at all, in bytes. A larger one closes its connection (`kv/PROTOCOL.md`).
+/// Largest frame that is read at all, in bytes. A larger one closes its connection (`tables/PROTOCOL.md`).
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Keys of one GET_MANY and pairs of one UPDATE_MANY (`kv/PROTOCOL.md`).
+/// Keys of one GET_MANY and pairs of one UPDATE_MANY (`tables/PROTOCOL.md`).
 pub const MANY_MAX: usize = 1024;
 /// Frames of the longest body: UPDATE_MANY has a command, a table, a TTL, and two frames for each pair.
 pub const BODY_FRAMES_MAX: usize = 3 + 2 * MANY_MAX;
@@ -106,7 +106,7 @@ pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
 pub const REQUEST_OVERHEAD_BYTES: u64 = 64;
 
 /// Bytes of the values or names in one reply, where there is memory for it, else a quarter of the memory that the
-/// tables leave. A longer reply is refused before it is built (`kv/PROTOCOL.md`). A GET_MANY of the most keys, with
+/// tables leave. A longer reply is refused before it is built (`tables/PROTOCOL.md`). A GET_MANY of the most keys, with
 /// values of a megabyte, just fits. Its client has nothing else outstanding meanwhile.
 pub const REPLY_BYTES_MAX: usize = MANY_MAX << 20;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use spindle::clients::rust::tables::{Client, FeedSubscriber, Mirror};
 use spindle::feed::FeedContent;
-use spindle::protocols::kv::wire::ScanFields;
+use spindle::services::tables::wire::ScanFields;
 
 use crate::Plan;
 use crate::bare::BarePublisher;

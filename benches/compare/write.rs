@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::wire::{Request, TableName};
+use spindle::services::tables::wire::{Request, TableName};
 use spindle::zmtp::{Part, SocketType, encode_frame};
 
 use crate::meet::meet;

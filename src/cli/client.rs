@@ -13,7 +13,7 @@ use super::show::{self, Format};
 use super::time_to_live::time_to_live;
 use crate::clients::rust::tables::{Client, Disconnected, Error};
 use crate::clock::Ttl;
-use crate::protocols::kv::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
+use crate::services::tables::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
 
 /// Elements that a scan asks for at once: a page takes the server much less than a millisecond.
 const ELEMENTS_PER_PAGE: u32 = 1_000;

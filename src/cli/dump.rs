@@ -19,7 +19,7 @@ use super::operand::{Hex, TableOperand, name, table};
 use super::show::{Format, counted};
 use crate::clients::rust::tables::{Client, Error};
 use crate::clock::{Ttl, wall_millis};
-use crate::protocols::kv::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
+use crate::services::tables::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
 use crate::tables::Restored;
 use format::{DumpReader, DumpRow, DumpWriter};
 

@@ -12,7 +12,7 @@ use super::operand::Hex;
 use super::show::Format;
 use crate::clock::Now;
 use crate::feed::{Cause, FeedContent, FeedPosition};
-use crate::protocols::kv::wire::FeedEvent;
+use crate::services::tables::wire::FeedEvent;
 
 /// The endpoint of the feed.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use super::CommandError;
 use super::client::{KvServer, failure};
 use super::show::counted;
 use crate::clients::rust::tables::Error;
-use crate::protocols::kv::wire::Reason;
+use crate::services::tables::wire::Reason;
 
 #[derive(Debug, Args)]
 pub(super) struct FlushArguments {

@@ -321,7 +321,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::protocols::kv::serve::FrontendKind;
+    use crate::services::tables::serve::FrontendKind;
 
     #[derive(Debug, Parser)]
     struct ServeArguments {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::CommandError;
 use super::operand::{Hex, name, shown, shown_at_length};
-use crate::protocols::kv::wire::TableLine;
+use crate::services::tables::wire::TableLine;
 
 /// The format of answers.
 #[derive(Clone, Copy, Debug, Args)]

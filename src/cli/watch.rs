@@ -19,7 +19,7 @@ use super::show::Format;
 use crate::clients::rust::tables::{Disconnected, Error, FeedSubscriber, Subscriber};
 use crate::clock::Clock;
 use crate::feed::FeedContent;
-use crate::protocols::kv::wire::{FeedEvent, Notification, NotificationKind};
+use crate::services::tables::wire::{FeedEvent, Notification, NotificationKind};
 
 /// How long a Ctrl-C may go unnoticed while no change comes.
 pub(super) const GLANCE: Duration = Duration::from_millis(100);

@@ -11,7 +11,7 @@ pub(crate) const FEED_MESSAGE_BYTES: usize = 256 << 10;
 /// Bytes of the longest frame of the feed, and of the replies that a mirror reads (`FEED.md`): the largest value, the
 /// longest key, and what is told with them.
 pub(crate) const FEED_FRAME_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
-/// Bytes of a reply to CHANGES after which no further message is added (`kv/PROTOCOL.md`).
+/// Bytes of a reply to CHANGES after which no further message is added (`tables/PROTOCOL.md`).
 pub(crate) const FEED_REPLAY_BYTES: usize = 1 << 20;
 
 /// A subscriber gets a bookmark of its own for a topic once in this time, and a topic that has changed gets one to all

@@ -2,7 +2,7 @@
 //!
 //! This module has the messages, the digest, and the state machine of the server's side. It is pure: it opens no socket,
 //! reads no clock and knows neither tables nor frames of ZMTP. The tables tell it their changes (`tables/feed.rs`), and
-//! the publisher of `protocols::kv` sends its messages.
+//! the publisher of `services::tables` sends its messages.
 //!
 //! | file | content |
 //! |---|---|

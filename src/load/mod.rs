@@ -16,9 +16,9 @@
 //! **Open loop**: each request is due at a fixed time, independent of the server, and the latency counts from that
 //! time. A stall counts for every request that was due in it.
 //!
-//! This module does not parse arguments (`cli`), and does not contain the protocols (`zmtp`, `protocols::kv::wire`). It
-//! connects, sends and receives as the clients do (`clients/rust/socket`). It
-//! speaks RESP and the text protocol of memcached as far as a comparison needs them.
+//! This module does not parse arguments (`cli`), and does not contain the protocols (`zmtp`, `services::tables::wire`).
+//! It connects, sends and receives as the clients do (`clients/rust/socket`). It speaks RESP and the text protocol of
+//! memcached as far as a comparison needs them.
 
 pub mod chart;
 mod connection;

@@ -8,6 +8,5 @@ pub mod admin;
 pub mod control;
 pub mod events;
 pub mod jobs;
-pub mod kv;
 pub mod lockstep;
 pub mod spiderq;

@@ -7,7 +7,7 @@ use super::{Error, RunningServer};
 use crate::protocols::admin::serve::{Admin, AdminParts};
 use crate::protocols::events::mysql::{Address, DatabaseProbe};
 use crate::protocols::events::serve::{Events, EventsListener};
-use crate::protocols::kv::serve::{Kv, LockstepPart, Neighbours};
+use crate::services::tables::serve::{Kv, LockstepPart, Neighbours};
 use crate::stats::slow_log::SlowLog;
 
 /// What STATS reports beside the tables. The slow requests of all frontends go to `slow`.

@@ -21,9 +21,9 @@ use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Admission, is_local};
 use crate::protocols::admin::serve::AdminListener;
 use crate::protocols::events::serve::EventsListener;
-use crate::protocols::kv::serve::{Kv, PublishAdmissions};
 use crate::protocols::lockstep::serve::Lockstep;
 use crate::security::Users;
+use crate::services::tables::serve::{Kv, PublishAdmissions};
 use crate::zmtp::{Mechanisms, SecretKey};
 
 /// The settings of users and reachable endpoints.
@@ -249,10 +249,10 @@ fn is_loopback(address: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::protocols::admin::serve::AdminConfig;
-    use crate::protocols::kv::serve::FrontendKind;
     use crate::security::Permissions;
     use crate::server::FeedConfig;
     use crate::server::trial::config as local;
+    use crate::services::tables::serve::FrontendKind;
 
     fn with(kv: &str, security: SecurityConfig) -> Result<(), GateError> {
         check(&ServerConfig {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{Error, ServerConfig};
 use crate::clock::Clock;
-use crate::protocols::kv::serve::{self, LockstepPart, LockstepTally};
 use crate::protocols::lockstep::serve::{self as lockstep, Lockstep};
 use crate::protocols::lockstep::wire::encode_notification;
+use crate::services::tables::serve::{self, LockstepPart, LockstepTally};
 use crate::stats::HeldBytes;
 use crate::stats::slow_log::SlowLog;
 use crate::tables::Tables;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 
 use crate::net::sockets::{WakeSignal, wait};
-use crate::protocols::kv::serve::ReportSources;
+use crate::services::tables::serve::ReportSources;
 use crate::threads;
 
 /// Messages in the time of the watchdog.

@@ -4,7 +4,7 @@ use super::{ServerConfig, available_bytes, memory};
 use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::net::zeromq::Admission;
-use crate::protocols::kv::serve;
+use crate::services::tables::serve;
 use crate::tables;
 
 /// The settings of the tables' feed, whose epoch is the time of the start.

@@ -10,7 +10,7 @@ use crate::allocator;
 use crate::clients::rust::tables::Client;
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
-use crate::protocols::kv::serve::FrontendKind;
+use crate::services::tables::serve::FrontendKind;
 use crate::tables::trials::alone::{alone, entries};
 
 const KEYS: u64 = 1_000;

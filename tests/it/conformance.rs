@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spindle::clients::rust::tables::{Client, Error, Subscriber};
 use spindle::clock::Ttl;
-use spindle::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
+use spindle::services::tables::wire::{NotificationKind, Reason, Reply, Request, TableName};
 
 use crate::harness::Server;
 

@@ -11,7 +11,7 @@ const ZMQ: &[&str] = &[
 
 /// The only places, as beginnings of paths, that may name a dependency.
 pub(crate) const PLACES: &[(&str, &[&str])] = &[
-    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/net/", "src/clients/", "src/protocols/"]),
+    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/net/", "src/clients/", "src/services/"]),
     ("argon2", &["src/security/password.rs"]),
     ("axum", &["src/net/http/", "src/protocols/events/", "src/protocols/admin/"]),
     ("anyhow", &["src/main.rs", "src/cli/"]),
@@ -27,6 +27,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/tasks/committer.rs",
             "src/tasks/inbox.rs",
             "src/net/",
+            "src/services/",
             "src/protocols/",
         ],
     ),
@@ -39,7 +40,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["src/net/http/", "src/protocols/admin/live.rs"]),
     ("hyper_util", &["src/net/http/connection.rs"]),
     ("indicatif", &["src/cli/load.rs"]),
-    ("itoa", &["src/tables/ops/increment.rs", "src/protocols/kv/wire/reply.rs"]),
+    ("itoa", &["src/tables/ops/increment.rs", "src/services/tables/wire/reply.rs"]),
     ("libc", &["src/allocator.rs", "src/threads", "src/net/sockets", "src/net/zeromq/inproc.rs"]),
     ("loom", &["src/tables/", "src/tasks/room.rs"]),
     ("mimalloc", &["src/allocator.rs"]),
@@ -57,6 +58,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/server/",
             "src/net/",
             "src/clients/",
+            "src/services/",
             "src/protocols/",
             "src/worker/",
             "src/cli/user.rs",
@@ -70,12 +72,12 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("tokio_rustls", &["src/net/tcp/"]),
     ("rustyline", &["src/cli/shell.rs"]),
     ("sd_notify", &["src/server/service_manager.rs"]),
-    ("serde", &["src/cli/", "src/protocols/kv/report", "src/protocols/admin/"]),
+    ("serde", &["src/cli/", "src/services/tables/report", "src/protocols/admin/"]),
     (
         "serde_json",
         &[
             "src/cli/",
-            "src/protocols/kv/report.rs",
+            "src/services/tables/report.rs",
             "src/net/http/",
             "src/protocols/events/",
             "src/protocols/admin/",
@@ -113,6 +115,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/store/",
             "src/tasks/",
             "src/net/",
+            "src/services/",
             "src/protocols/",
             "src/server/",
             "src/worker/",

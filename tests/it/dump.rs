@@ -5,7 +5,7 @@ use std::process::Output;
 
 use spindle::clients::rust::tables::Client;
 use spindle::clock::Ttl;
-use spindle::protocols::kv::wire::{ScanFields, ScanRows};
+use spindle::services::tables::wire::{ScanFields, ScanRows};
 
 use crate::harness::{Server, spindle, spindle_reads};
 

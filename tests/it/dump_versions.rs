@@ -6,7 +6,7 @@ use std::time::Duration;
 use spindle::clients::rust::tables::{Client, Error, Mirror, MirrorEvent};
 use spindle::clock::Ttl;
 use spindle::feed::Cause;
-use spindle::protocols::kv::wire::Reason;
+use spindle::services::tables::wire::Reason;
 
 use super::dump::{complaint, dump, elements, elements_of, load};
 use super::harness::{FRONTENDS, Server, spindle, spindle_reads};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
-use spindle::protocols::kv::serve::{Frontend, FrontendKind, KvConfig, Neighbours, bind};
 use spindle::server::{self, Pin, SecurityConfig, ServerConfig};
+use spindle::services::tables::serve::{Frontend, FrontendKind, KvConfig, Neighbours, bind};
 use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
@@ -180,7 +180,7 @@ fn a_server_that_cannot_start_leaves_nothing_running() {
 }
 
 /// The parts between clients and tables, for these workers, with tables that take few changes at a time.
-fn parts(workers: usize) -> (spindle::protocols::kv::serve::Kv, Tables) {
+fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
     let settings = tables::TablesConfig {
         expected_keys: 0,
         memory_max: 1 << 30,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use spindle::clients::rust::tables::{Client, Error};
 use spindle::feed::{Digest, FeedContent, FeedMessage, FeedPosition, topic_of_table};
-use spindle::protocols::kv::serve::{FrontendKind, KvConfig};
-use spindle::protocols::kv::wire::{FeedEvent, Reason};
+use spindle::services::tables::serve::{FrontendKind, KvConfig};
+use spindle::services::tables::wire::{FeedEvent, Reason};
 
 use crate::harness::{Server, run_python};
 use crate::waiting::serve_parts;

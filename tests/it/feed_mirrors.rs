@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use spindle::clients::rust::tables::{Client, Error, Mirror, MirrorEvent, MirrorMetrics};
 use spindle::clock::Ttl;
 use spindle::feed::FeedPosition;
-use spindle::protocols::kv::wire::{Reason, Reply, Request, RowMark, ScanFields, ScanRows, TableName};
+use spindle::services::tables::wire::{Reason, Reply, Request, RowMark, ScanFields, ScanRows, TableName};
 
 use super::chance::Chance;
 use super::harness::{Guarded, SPINDLE, Server, number_of, spindle};

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use spindle::protocols::kv::serve::FrontendKind;
+use spindle::services::tables::serve::FrontendKind;
 
 use crate::peer::Peer;
 use crate::waiting::{Held, serve_parts};
@@ -24,7 +24,7 @@ const BESIDES: u64 = WORKERS as u64 * (4 * KEYS as u64 + 1) * (VALUE as u64 + 1_
 
 #[test]
 fn large_answers_of_all_workers_together_wait_for_their_readers_and_all_come() {
-    let tell = |settings: &mut spindle::protocols::kv::serve::KvConfig| {
+    let tell = |settings: &mut spindle::services::tables::serve::KvConfig| {
         settings.worker_cores = vec![None; WORKERS];
         settings.value_max = VALUE;
         settings.held_bytes_max = HELD;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use spindle::clients::rust::tables::Client;
-use spindle::protocols::kv::wire::{Reply, Request, TableName};
+use spindle::services::tables::wire::{Reply, Request, TableName};
 
 use crate::harness::{Server, spindle};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use spindle::clients::rust::tables::{Client, Error};
 use spindle::clock::{Clock, Now, Ttl};
-use spindle::protocols::kv::wire::Reason;
+use spindle::services::tables::wire::Reason;
 use spindle::tables::{
     Addition, BackgroundThreads, Batch, Deadline, ManyProgress, Refusal, Session, Tables, TablesConfig,
 };

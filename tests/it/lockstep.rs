@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 use spindle::clients::rust::tables::{Client, Error};
-use spindle::protocols::kv::wire::Reason;
+use spindle::services::tables::wire::Reason;
 
 use crate::harness::{Server, run_python, spindle};
 

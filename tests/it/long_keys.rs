@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spindle::clients::rust::tables::{Client, Error, Mirror};
-use spindle::protocols::kv::wire::{Reason, ScanFields, ScanRows};
+use spindle::services::tables::wire::{Reason, ScanFields, ScanRows};
 
 use super::harness::{Server, run_python, spindle, spindle_reads};
 

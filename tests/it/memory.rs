@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 use spindle::clients::rust::tables::{Client, Error};
-use spindle::protocols::kv::wire::Reason;
+use spindle::services::tables::wire::Reason;
 
 use crate::admin::{awaited, get};
 use crate::chance::Chance;

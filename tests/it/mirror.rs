@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spindle::clients::rust::tables::{Client, Error, Subscriber};
 use spindle::clock::Ttl;
-use spindle::protocols::kv::wire::{NotificationKind, Reason};
+use spindle::services::tables::wire::{NotificationKind, Reason};
 
 use super::chance::Chance;
 use super::harness::Server;

@@ -119,7 +119,7 @@ fn run_script() {
     let [first, second] = &terminals[..] else { panic!("the script has two terminals, not {}", terminals.len()) };
     let [serve] = &first[..] else { panic!("the first terminal has one command") };
     let [program] = &blocks(&text, "python")[..] else { panic!("there is one program in Python") };
-    let protocol = std::fs::read_to_string(root().join("src/protocols/kv/PROTOCOL.md")).unwrap();
+    let protocol = std::fs::read_to_string(root().join("src/services/tables/PROTOCOL.md")).unwrap();
     let [with_pyzmq] = &blocks(&protocol, "python")[..] else { panic!("the protocol has one program in Python") };
     let folder = tempfile::tempdir().unwrap();
     let server = first_terminal(serve, folder.path());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use spindle::clients::rust::tables::{Client, Error};
 use spindle::clock::Ttl;
-use spindle::protocols::kv::wire::{Reason, ScanFields, ScanRows};
+use spindle::services::tables::wire::{Reason, ScanFields, ScanRows};
 use spindle::tables::{Deadline, Refusal, ScanContent, ScanPage, Session, Tables};
 
 use crate::chance::Chance;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use spindle::clients::rust::tables::{Client, Subscriber};
-use spindle::protocols::kv::wire::Notification;
+use spindle::services::tables::wire::Notification;
 use spindle::zmtp::{SocketType, encode_frame, encode_subscribe};
 
 use crate::harness::Server;

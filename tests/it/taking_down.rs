@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use spindle::clients::rust::tables::{Client, Error, Subscriber};
-use spindle::protocols::kv::wire::{NotificationKind, Reason};
+use spindle::services::tables::wire::{NotificationKind, Reason};
 
 use super::harness::Server;
 

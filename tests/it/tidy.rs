@@ -46,7 +46,7 @@ const ROOMS: &[Room] = &[
     room("net::tcp", 5, 1),
     room("net::zeromq", 5, 1),
     room("net::http", 5, 2),
-    room("protocols::kv", 5, 3),
+    room("services::tables", 5, 3),
     room("protocols::lockstep", 5, 4),
     room("protocols::spiderq", 5, 3),
     room("protocols::jobs", 5, 3),
@@ -102,7 +102,7 @@ fn fault(path: &str, line: usize, what: impl Into<String>) -> Fault {
     Fault { path: path.to_owned(), line, what: what.into() }
 }
 
-/// The module of a source file, such as `protocols::kv::wire`.
+/// The module of a source file, such as `services::tables::wire`.
 fn module_of(path: &str) -> String {
     let inside = path.strip_prefix("src/").unwrap_or(path);
     let name = inside.strip_suffix(".rs").unwrap_or(inside);
@@ -120,7 +120,7 @@ fn room_of(module: &str) -> Option<&'static Room> {
 fn floors(path: &str, code: &str) -> Vec<Fault> {
     let module = module_of(path);
     // The crate page and the page of a floor declare their rooms and use none of them.
-    if matches!(module.as_str(), "lib" | "net" | "protocols") {
+    if matches!(module.as_str(), "lib" | "net" | "services" | "protocols") {
         return Vec::new();
     }
     let Some(own) = room_of(&module) else {

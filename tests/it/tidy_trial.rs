@@ -25,7 +25,7 @@ fn a_path_in_the_midst_of_code_that_goes_up_is_found() {
 
 #[test]
 fn rooms_on_one_floor_do_not_import_each_other() {
-    let jobs = floors("src/protocols/jobs/serve.rs", "use crate::protocols::kv::wire;");
+    let jobs = floors("src/protocols/jobs/serve.rs", "use crate::services::tables::wire;");
     assert_eq!(jobs.len(), 1);
     assert_eq!(floors("src/tables/mod.rs", "use crate::tasks::Task;").len(), 1);
     assert_eq!(floors("src/stats.rs", "use crate::clock::Now;").len(), 1);
@@ -40,8 +40,8 @@ fn a_super_that_leaves_its_room_is_an_import() {
 
 #[test]
 fn imports_that_go_down_or_stay_are_fine() {
-    let code = "use crate::tables::Batch; use crate::{net::sockets, protocols::kv::wire}; use crate::stats;";
-    assert_eq!(shown(floors("src/protocols/kv/handle.rs", code)), [""; 0]);
+    let code = "use crate::tables::Batch; use crate::{net::sockets, services::tables::wire}; use crate::stats;";
+    assert_eq!(shown(floors("src/services/tables/handle.rs", code)), [""; 0]);
     assert_eq!(shown(floors("src/main.rs", "use spindle::{cli, server};")), [""; 0]);
 }
 
@@ -56,7 +56,7 @@ fn a_dependency_outside_its_place_is_found() {
     let code = "fn f() {\n    zmq::poll();\n}\nuse flurry::HashMap;";
     assert_eq!(places("src/tables/change.rs", code).len(), 2);
     assert_eq!(places("src/net/zeromq/inproc.rs", "use zmq;").len(), 0);
-    assert_eq!(places("src/protocols/kv/serve.rs", "use zmq;").len(), 1);
+    assert_eq!(places("src/services/tables/serve.rs", "use zmq;").len(), 1);
     assert_eq!(places("src/server/mod.rs", "use zmq;").len(), 1);
     assert_eq!(places("src/server/mod.rs", "let zmq = 1; self.zmq.f();").len(), 0);
     assert_eq!(places("src/server/mod.rs", &code_of("// zmq::poll\n\"zmq::poll\"")).len(), 0);

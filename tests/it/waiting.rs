@@ -5,7 +5,7 @@ use std::thread;
 
 use spindle::clock::Clock;
 use spindle::net::sockets::Stopper;
-use spindle::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
+use spindle::services::tables::serve::{self, Frontend, FrontendKind, Kv};
 use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
 use crate::chance::Chance;

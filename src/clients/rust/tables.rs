@@ -31,7 +31,7 @@ pub use mirror::{Mirror, MirrorChange, MirrorElement, MirrorEvent, MirrorMetrics
 pub use subscriber::Subscriber;
 
 use crate::clients::rust::socket::Pipeline;
-use crate::protocols::kv::wire::{
+use crate::services::tables::wire::{
     Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, check_progress,
 };
 use crate::tables::Restored;
@@ -88,7 +88,7 @@ pub struct ScannedPage<'c> {
 ///
 /// ```no_run
 /// # use spindle::clients::rust::tables::{Client, Error};
-/// use spindle::protocols::kv::wire::{Request, TableName};
+/// use spindle::services::tables::wire::{Request, TableName};
 ///
 /// # fn main() -> Result<(), Error> {
 /// # let mut client = Client::connect("tcp://127.0.0.1:5555")?;
@@ -331,7 +331,7 @@ impl Client {
     ///
     /// ```no_run
     /// # use spindle::clients::rust::tables::{Client, Error};
-    /// use spindle::protocols::kv::wire::{ScanFields, ScanRows};
+    /// use spindle::services::tables::wire::{ScanFields, ScanRows};
     ///
     /// # fn main() -> Result<(), Error> {
     /// # let mut client = Client::connect("tcp://127.0.0.1:5555")?;

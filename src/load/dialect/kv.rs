@@ -5,7 +5,7 @@ use super::super::source::{LoadRequest, RequestKind};
 use super::{Payloads, ProtocolViolation, ReplyKind};
 use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
-use crate::protocols::kv::wire::{Command as Code, Request, ScanFields, TableName, TtlField};
+use crate::services::tables::wire::{Command as Code, Request, ScanFields, TableName, TtlField};
 use crate::zmtp::{Part, ZmtpCommand, encode_frame, encode_pong};
 
 const OK: &[u8] = &[1];
@@ -164,7 +164,7 @@ mod tests {
     use super::super::tests::{work, written};
     use super::*;
     use crate::clock::Ttl;
-    use crate::protocols::kv::wire::FieldLimits;
+    use crate::services::tables::wire::FieldLimits;
 
     fn kv() -> KvDialect {
         KvDialect::new(b"t")

@@ -21,8 +21,8 @@ use crate::net::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::net::sockets::{ServeError, Stopper};
 use crate::net::tcp::{Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol};
 use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
-use crate::protocols::kv::report::ReportSources;
 use crate::security::Users;
+use crate::services::tables::report::ReportSources;
 use crate::store;
 use crate::tasks::Tasks;
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::limits::{SHOWN_MAX, SLOW_SHOWN_MAX};
 use crate::clock::wall_millis;
 use crate::protocols::events::mysql::WritersMetrics;
-use crate::protocols::kv::report::{ReportSources, SlowDocument, StatsDocument};
+use crate::services::tables::report::{ReportSources, SlowDocument, StatsDocument};
 use crate::stats::slow_log::KEPT_MAX;
 
 /// The metrics of the other rooms.

@@ -21,10 +21,10 @@ mod tests;
 
 use super::wire::{Argument, ERROR, OK, Opening, Verb};
 use crate::net::zeromq::ConnectionState;
-use crate::protocols::kv::handle::NotDone;
-use crate::protocols::kv::permission::may;
-use crate::protocols::kv::wire::{Command, Reason, Request, TableName};
 use crate::security::Identity;
+use crate::services::tables::handle::NotDone;
+use crate::services::tables::permission::may;
+use crate::services::tables::wire::{Command, Reason, Request, TableName};
 
 /// The arguments that are kept while a command is collected: the fourth is the last one of an UPDATE.
 const KEPT_MAX: usize = 3;

@@ -4,8 +4,8 @@
 //! This module does not receive or send, and does not keep the value.
 
 use super::conversation::Outcome;
-use crate::protocols::kv::handle::{HandlerContext, NotDone, handle};
-use crate::protocols::kv::wire::{Reason, Reply, Request};
+use crate::services::tables::handle::{HandlerContext, NotDone, handle};
+use crate::services::tables::wire::{Reason, Reply, Request};
 use crate::tables::{Batch, ManyProgress};
 
 /// Carries out the request. A value longer than `room` is refused, and is not deleted. A writer that comes in between

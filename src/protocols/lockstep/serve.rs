@@ -29,11 +29,11 @@ use crate::net::sockets::{ServeError, Stopper, WakeSignal};
 use crate::net::zeromq::{
     Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome,
 };
-use crate::protocols::kv::handle::HandlerContext;
-use crate::protocols::kv::responder::TIMED_ONE_OF;
-use crate::protocols::kv::serve::LockstepTally;
-use crate::protocols::kv::waiting::WaitingClients;
-use crate::protocols::kv::wire::{Command, Request, TableName};
+use crate::services::tables::handle::HandlerContext;
+use crate::services::tables::responder::TIMED_ONE_OF;
+use crate::services::tables::serve::LockstepTally;
+use crate::services::tables::waiting::WaitingClients;
+use crate::services::tables::wire::{Command, Request, TableName};
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{HeldBytes, Sampler};
 use crate::tables::Session;

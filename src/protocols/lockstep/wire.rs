@@ -10,14 +10,14 @@
 //! 2  UPDATE        table, key, value, ttl      7          hello
 //! 3  DELETE        table, key
 //! ```
-//! The tables, keys and values are those of [`kv`](crate::protocols::kv::wire), and so are the reasons.
+//! The tables, keys and values are those of [`kv`](crate::services::tables::wire), and so are the reasons.
 
 #[cfg(test)]
 mod tests;
 
 use crate::clock::Ttl;
 use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, FRAME_BYTES_MAX, KEY_BYTES_DEFAULT};
-use crate::protocols::kv::wire::{
+use crate::services::tables::wire::{
     Command, Notification, NotificationKind, Reason, TableName, decode_key, decode_table, decode_value,
 };
 use crate::zmtp::{Message, MessageBounds};

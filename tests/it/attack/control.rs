@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use spindle::clients::rust::tables::Subscriber;
-use spindle::protocols::kv::wire::NotificationKind;
+use spindle::services::tables::wire::NotificationKind;
 
 use super::connections::{PATIENCE, told};
 use super::siege::{Siege, Trouble, expect};

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::clients::rust::socket::{ConnectTarget, Disconnected, ReplyError};
-use crate::protocols::kv::wire::{Malformed, Reason};
+use crate::services::tables::wire::{Malformed, Reason};
 
 /// The reason why there is no good reply, by the caller's possible reaction.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

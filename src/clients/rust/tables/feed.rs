@@ -2,7 +2,7 @@
 
 use super::{Client, Error};
 use crate::feed::{FeedMessage, FeedPosition};
-use crate::protocols::kv::wire::{FeedEvent, FeedState, Reply, Request, TableName};
+use crate::services::tables::wire::{FeedEvent, FeedState, Reply, Request, TableName};
 
 impl Client {
     /// FEED_STATE: how far the feed of a table is, at one moment.

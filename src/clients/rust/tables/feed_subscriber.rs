@@ -7,7 +7,7 @@ use super::receiver::Receiver;
 use super::{ClientTimeouts, Error, TIMEOUT_DEFAULT};
 use crate::clients::rust::socket::ConnectTarget;
 use crate::feed::{table_of_topic, topic_of_table};
-use crate::protocols::kv::wire::{FeedEvent, Reason};
+use crate::services::tables::wire::{FeedEvent, Reason};
 
 /// Receives the messages of the feed (`--feed`), of one table or of all.
 ///

@@ -39,7 +39,7 @@ use crate::clients::rust::socket::ConnectTarget;
 use crate::clock::{Clock, Now};
 use crate::feed::limits::FEED_FRAME_BYTES_MAX;
 use crate::feed::{Digest, FeedPosition, topic_of_table};
-use crate::protocols::kv::wire::{
+use crate::services::tables::wire::{
     FeedEvent, Malformed, Reason, Reply, ReplyShape, Request, ScanFields, ScanRows, TableName, check_progress,
 };
 use ask::{Answer, Ask};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Error, TIMEOUT_DEFAULT};
 use crate::clients::rust::socket::{ClientSocket, ClientTimeouts, ConnectError, ConnectTarget};
-use crate::protocols::kv::wire::Malformed;
+use crate::services::tables::wire::Malformed;
 
 /// Receives one message at a time from a publisher.
 pub(super) struct Receiver {

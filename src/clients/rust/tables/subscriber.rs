@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::receiver::Receiver;
 use super::{ClientTimeouts, Error, TIMEOUT_DEFAULT};
 use crate::clients::rust::socket::ConnectTarget;
-use crate::protocols::kv::wire::Notification;
+use crate::services::tables::wire::Notification;
 
 /// Receives the changes of tables.
 ///

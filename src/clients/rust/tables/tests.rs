@@ -13,7 +13,7 @@ use super::{Client, Error, ScannedPage, Subscriber};
 use crate::clients::rust::socket::Disconnected;
 use crate::clock::Ttl;
 use crate::feed::{FeedContent, FeedMessage, FeedPosition};
-use crate::protocols::kv::wire::{
+use crate::services::tables::wire::{
     FeedState, NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName,
 };
 use crate::tables::Restored;

@@ -3,7 +3,7 @@
 use std::fmt::Result;
 
 use super::families::{FamilyWriter, Labels, PROTOCOL, family};
-use crate::protocols::kv::report::{StatsDocument, TrafficLine};
+use crate::services::tables::report::{StatsDocument, TrafficLine};
 
 pub(super) fn write(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result {
     let lockstep = stats.lockstep.as_ref().map(|line| TrafficLine {

@@ -3,7 +3,7 @@
 use std::fmt::Result;
 
 use super::families::{FamilyWriter, Labels, PROTOCOL, family};
-use crate::protocols::kv::report::{StatsDocument, VerbLine};
+use crate::services::tables::report::{StatsDocument, VerbLine};
 use crate::stats::LatencySnapshot;
 
 /// The labels of a verb.

@@ -5,7 +5,7 @@ use std::fmt::Result;
 use super::families::{FamilyWriter, Labels, family};
 use crate::protocols::admin::limits::LABELLED_QUEUES_MAX;
 use crate::protocols::admin::sources::DatabaseLine;
-use crate::protocols::kv::report::{StoreLine, TaskFamilyLine, TaskQueueLine, TasksSection};
+use crate::services::tables::report::{StoreLine, TaskFamilyLine, TaskQueueLine, TasksSection};
 
 pub(super) fn write(to: &mut FamilyWriter<'_>, tasks: &TasksSection) -> Result {
     to.counter(family("spindle_commits", "Batches that were stored."), tasks.commits)?;

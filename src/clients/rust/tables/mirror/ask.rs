@@ -1,7 +1,7 @@
 //! The requests of a mirror, and their replies as its algorithm sees them.
 
 use crate::feed::{FeedMessage, FeedPosition};
-use crate::protocols::kv::wire::{FeedState, MirrorRow};
+use crate::services::tables::wire::{FeedState, MirrorRow};
 
 /// A request of the mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]

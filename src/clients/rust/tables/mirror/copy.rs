@@ -22,7 +22,7 @@ use ahash::HashMap;
 
 use super::event::MirrorChange;
 use crate::feed::{Cause, Digest, FeedChange};
-use crate::protocols::kv::wire::{MirrorRow, RowMark};
+use crate::services::tables::wire::{MirrorRow, RowMark};
 
 /// Bytes that an entry takes beside its key and value: in the map, and the heads of two counted allocations.
 const ENTRY_BYTES: u64 = 120;

@@ -34,7 +34,7 @@ use super::ask::{Answer, Ask, Asked, Life};
 use super::copy::{MirrorElement, TableCopy};
 use super::event::{MirrorChange, MirrorEvent, MirrorMetrics, NotExact};
 use crate::feed::{Digest, FeedChanges, FeedContent, FeedMessage, FeedPosition};
-use crate::protocols::kv::wire::{FeedState, MirrorRow};
+use crate::services::tables::wire::{FeedState, MirrorRow};
 
 /// Bookmarks at our sequence that may differ after the scan while rows are ahead. Each such row has a change on its
 /// way, so an honest server tells it long before so many bookmarks.

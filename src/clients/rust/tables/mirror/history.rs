@@ -23,7 +23,7 @@ use super::planted::Planted;
 use super::simulated::{KEYS, OwnedRow, PageJob, Replied, Server};
 use super::simulated_life::State;
 use crate::feed::FeedMessage;
-use crate::protocols::kv::wire::MirrorRow;
+use crate::services::tables::wire::MirrorRow;
 
 /// Steps of a history before its faults end.
 const STEPS: u32 = 600;

@@ -24,7 +24,7 @@ use super::ask::Ask;
 use super::planted::Planted;
 use super::simulated_life::{Life, OwnedChange, Pending, Slot, State, Stored, TABLE};
 use crate::feed::{Cause, Digest, FeedContent, FeedLog, FeedMessage, FeedPosition, topic_of_table};
-use crate::protocols::kv::wire::{FeedState, MirrorRow, RowMark};
+use crate::services::tables::wire::{FeedState, MirrorRow, RowMark};
 
 /// The keys of the table are single bytes below this.
 pub(super) const KEYS: u8 = 6;

@@ -17,7 +17,7 @@ use super::ask::Ask;
 use super::simulated::{OwnedRow, Replied, Server};
 use super::{Error, Mirror, MirrorEvent, NotExact};
 use crate::feed::topic_of_table;
-use crate::protocols::kv::wire::{FieldLimits, Payload, Reason, Reply, Request, ScanRows};
+use crate::services::tables::wire::{FieldLimits, Payload, Reason, Reply, Request, ScanRows};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const TABLE: &[u8] = b"users";

@@ -20,9 +20,9 @@ use crate::limits::{BATCH_MAX, LOOK_AHEAD};
 use crate::net::sockets::{WakeSignal, timespec};
 use crate::net::zeromq::inproc::{Message, WorkerEnd};
 use crate::net::zeromq::{BufferBudget, ConnectionId, TurnBatch, TurnOut, TurnParts};
-use crate::protocols::kv::handle::HandlerContext;
-use crate::protocols::kv::turn::{ConnectionTurn, TableClient, WorkerState};
-use crate::protocols::kv::waiting::WaitingClients;
+use crate::services::tables::handle::HandlerContext;
+use crate::services::tables::turn::{ConnectionTurn, TableClient, WorkerState};
+use crate::services::tables::waiting::WaitingClients;
 
 /// The parts of a worker.
 pub(in super::super) struct WorkerParts {

@@ -258,7 +258,7 @@ fn decode_mark(frame: &[u8]) -> Result<RowMark, Malformed> {
 mod tests {
     use super::*;
     use crate::limits::CURSOR_BYTES_MAX;
-    use crate::protocols::kv::wire::{Command, Reply, ReplyShape};
+    use crate::services::tables::wire::{Command, Reply, ReplyShape};
 
     #[test]
     fn longer_keys_values_and_cursors_than_a_server_has_are_refused() {

@@ -5,7 +5,7 @@
 use super::*;
 use crate::clock::Ttl;
 use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
-use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
+use crate::services::tables::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
 use crate::tables::{Restored, Session, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1_000);

@@ -7,8 +7,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocols::kv::wire::fuzz::EncodedFrames;
-use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark};
+use crate::services::tables::wire::fuzz::EncodedFrames;
+use crate::services::tables::wire::{EntryRow, MirrorRow, RowMark};
 
 fn encoded(reply: &Reply<'_>) -> EncodedFrames {
     let mut frames = EncodedFrames::default();

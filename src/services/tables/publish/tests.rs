@@ -11,7 +11,7 @@ use crate::feed::topic_of_table;
 use crate::net::zeromq::BoundListener;
 use crate::net::zeromq::publish::PublishLimits;
 use crate::net::zeromq::tests::introduction;
-use crate::protocols::kv::report::FeedTally;
+use crate::services::tables::report::FeedTally;
 use crate::tables::{BackgroundThreads, Deadline, FeedConfig, Tables, TablesConfig};
 use crate::zmtp::{SocketType, encode_subscribe};
 

@@ -385,8 +385,8 @@ mod tests {
 
     use super::*;
     use crate::limits::TTL_MILLIS_MAX;
-    use crate::protocols::kv::wire::FieldLimits;
-    use crate::protocols::kv::wire::fuzz::EncodedFrames;
+    use crate::services::tables::wire::FieldLimits;
+    use crate::services::tables::wire::fuzz::EncodedFrames;
 
     fn encoded(request: &Request<'_>) -> EncodedFrames {
         let mut frames = EncodedFrames::default();

@@ -17,7 +17,7 @@ use crate::clock::Now;
 use crate::feed::{BookmarkSchedule, DueBookmark, PublishedMessage, table_of_topic};
 use crate::net::zeromq::Admission;
 use crate::net::zeromq::publish::{Subscribers, TopicForm};
-use crate::protocols::kv::report::FeedTally;
+use crate::services::tables::report::FeedTally;
 use crate::tables::Changes;
 use crate::zmtp::encode_frame;
 
@@ -25,7 +25,7 @@ use crate::zmtp::encode_frame;
 const BOOKMARKS_A_TURN: usize = 1_024;
 
 /// The feed's end of the publisher.
-pub(in crate::protocols::kv) struct FeedPublisher {
+pub(in crate::services::tables) struct FeedPublisher {
     subscribers: Subscribers,
     schedule: BookmarkSchedule,
     metrics: Arc<FeedTally>,
@@ -41,7 +41,7 @@ fn encode(out: &mut Vec<u8>, topic: &[u8], payload: &[u8]) {
 
 impl FeedPublisher {
     /// A publisher that sends to these subscribers.
-    pub(in crate::protocols::kv) fn new(mut subscribers: Subscribers, metrics: Arc<FeedTally>) -> Self {
+    pub(in crate::services::tables) fn new(mut subscribers: Subscribers, metrics: Arc<FeedTally>) -> Self {
         subscribers.note_subscriptions();
         Self { subscribers, schedule: BookmarkSchedule::new(), metrics, now: Now::from_nanos(0) }
     }

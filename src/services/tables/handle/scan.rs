@@ -1,7 +1,7 @@
 //! SCAN: the rows of a page, in the fields that the client asked for.
 
 use super::HandlerContext;
-use crate::protocols::kv::wire::{EntryRow, MirrorRow, Reply, RowMark, ScanFields, ScanRows};
+use crate::services::tables::wire::{EntryRow, MirrorRow, Reply, RowMark, ScanFields, ScanRows};
 use crate::tables::{Batch, Refusal, ScanContent, ScanPage, ScanProgress, ScannedElement};
 
 /// The page that a request asks for.

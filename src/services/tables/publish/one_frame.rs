@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::net::zeromq::Admission;
 use crate::net::zeromq::publish::{Subscribers, TopicForm};
-use crate::protocols::kv::report::LockstepTally;
-use crate::protocols::kv::wire::Notification;
+use crate::services::tables::report::LockstepTally;
+use crate::services::tables::wire::Notification;
 use crate::tables::Audience;
 use crate::zmtp::encode_frame;
 
@@ -20,7 +20,7 @@ use crate::zmtp::encode_frame;
 pub type NotificationEncoder = fn(&Notification<'_>, &mut Vec<u8>) -> bool;
 
 /// The other protocol's end of the publisher.
-pub(in crate::protocols::kv) struct OneFramePublisher {
+pub(in crate::services::tables) struct OneFramePublisher {
     subscribers: Subscribers,
     encode: NotificationEncoder,
     /// The frame of the present change.
@@ -30,7 +30,7 @@ pub(in crate::protocols::kv) struct OneFramePublisher {
 
 impl OneFramePublisher {
     /// A publisher that sends to these subscribers.
-    pub(in crate::protocols::kv) fn new(
+    pub(in crate::services::tables) fn new(
         subscribers: Subscribers,
         encode: NotificationEncoder,
         tally: Arc<LockstepTally>,

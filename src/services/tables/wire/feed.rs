@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
     use crate::feed::topic_of_table;
-    use crate::protocols::kv::wire::fuzz::EncodedFrames;
-    use crate::protocols::kv::wire::{Command, Reason, Reply};
+    use crate::services::tables::wire::fuzz::EncodedFrames;
+    use crate::services::tables::wire::{Command, Reason, Reply};
 
     fn encoded(reply: &Reply<'_>) -> EncodedFrames {
         let mut frames = EncodedFrames::default();

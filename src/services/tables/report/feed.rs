@@ -11,12 +11,12 @@ use crate::stats::Counter;
 /// The metrics of the publisher for the feed, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(in crate::protocols::kv) struct FeedTally {
+pub(in crate::services::tables) struct FeedTally {
     /// Bookmarks sent.
-    pub(in crate::protocols::kv) bookmarks: Counter,
-    pub(in crate::protocols::kv) subscribers: SubscribersTally,
+    pub(in crate::services::tables) bookmarks: Counter,
+    pub(in crate::services::tables) subscribers: SubscribersTally,
     /// Where the feed is published, with the port that the system chose. `bind` writes it once.
-    pub(in crate::protocols::kv) endpoint: OnceLock<String>,
+    pub(in crate::services::tables) endpoint: OnceLock<String>,
 }
 
 #[derive(Serialize)]

@@ -24,7 +24,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
     /// The first [`Fault`], in the order of `PROTOCOL.md`.
     ///
     /// ```
-    /// use spindle::protocols::kv::wire::{FieldLimits, Reason, Request, TableName};
+    /// use spindle::services::tables::wire::{FieldLimits, Reason, Request, TableName};
     ///
     /// let body: [&[u8]; 3] = [b"\x04", b"users", b"ada"];
     /// let table = TableName::spelt(b"users");

@@ -9,15 +9,15 @@ use crate::tables::TablesMetrics;
 /// The metrics of the publisher, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(in crate::protocols::kv) struct PublishTally {
+pub(in crate::services::tables) struct PublishTally {
     /// Notifications sent.
-    pub(in crate::protocols::kv) published: Counter,
-    pub(in crate::protocols::kv) subscribers: SubscribersTally,
+    pub(in crate::services::tables) published: Counter,
+    pub(in crate::services::tables) subscribers: SubscribersTally,
 }
 
 /// The publisher's metrics of its subscribers.
 #[derive(Debug, Default)]
-pub(in crate::protocols::kv) struct SubscribersTally {
+pub(in crate::services::tables) struct SubscribersTally {
     pub(super) topics: Gauge,
     pub(super) subscribers: Gauge,
     pub(super) subscriptions: Gauge,
@@ -27,7 +27,7 @@ pub(in crate::protocols::kv) struct SubscribersTally {
 
 impl SubscribersTally {
     /// Updates the metrics.
-    pub(in crate::protocols::kv) fn show(&self, publisher_metrics: &PublisherMetrics) {
+    pub(in crate::services::tables) fn show(&self, publisher_metrics: &PublisherMetrics) {
         self.topics.set(publisher_metrics.topics);
         self.subscribers.set(publisher_metrics.subscribers);
         self.subscriptions.set(publisher_metrics.subscriptions);

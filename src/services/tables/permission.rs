@@ -50,8 +50,8 @@ mod tests {
     use super::*;
     use crate::clock::Ttl;
     use crate::feed::FeedPosition;
-    use crate::protocols::kv::wire::ScanFields;
     use crate::security::Permissions;
+    use crate::services::tables::wire::ScanFields;
 
     const T: TableName<'static> = TableName::spelt(b"eu-t\0");
     const K: &[u8] = b"k";

@@ -24,7 +24,7 @@ pub struct SplitMessage<'m, F> {
 /// Splits a message into envelope and body. Either may be empty.
 ///
 /// ```
-/// use spindle::protocols::kv::wire::split;
+/// use spindle::services::tables::wire::split;
 ///
 /// let message: [&[u8]; 3] = [b"cookie", b"", b"\x05"];
 /// let parts = split(&message);

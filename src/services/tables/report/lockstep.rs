@@ -26,7 +26,7 @@ pub struct LockstepTally {
     /// The commands, and the clients that wait.
     pub(crate) worker: WorkerMetrics,
     /// Notifications and subscribers.
-    pub(in crate::protocols::kv) publish: PublishTally,
+    pub(in crate::services::tables) publish: PublishTally,
 }
 
 impl LockstepTally {

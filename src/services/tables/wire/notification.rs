@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocols::kv::wire::fuzz::EncodedFrames;
+    use crate::services::tables::wire::fuzz::EncodedFrames;
 
     #[test]
     fn the_frames_are_those_of_the_specification() {

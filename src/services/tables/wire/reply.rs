@@ -141,7 +141,7 @@ impl<'b> Reply<'b> {
     /// Hands the frames to `sink`.
     ///
     /// ```
-    /// use spindle::protocols::kv::wire::{Reason, Reply};
+    /// use spindle::services::tables::wire::{Reason, Reply};
     ///
     /// let mut frames = Vec::new();
     /// Reply::Refused(Reason::KeyNotFound).encode(|frame, more| frames.push((frame.to_vec(), more)));

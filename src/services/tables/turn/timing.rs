@@ -12,7 +12,7 @@
 //! A reply is slow in sending only if the system does not take it at once. So a turn that leaves much in the send buffer
 //! has its last request timed too.
 //!
-//! [`TIMED_ONE_OF`]: crate::protocols::kv::responder::TIMED_ONE_OF
+//! [`TIMED_ONE_OF`]: crate::services::tables::responder::TIMED_ONE_OF
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use std::sync::Arc;
 use super::{ConnectionTurn, FEW_FRAMES, TableClient, WorkerState, read};
 use crate::clock::{Clock, Now};
 use crate::net::zeromq::{Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
-use crate::protocols::kv::handle::HandlerContext;
-use crate::protocols::kv::report::WorkerMetrics;
-use crate::protocols::kv::responder::RequestParts;
-use crate::protocols::kv::timing::{NO_VERB, PROTOCOL, verb_name};
-use crate::protocols::kv::wire::Command;
+use crate::services::tables::handle::HandlerContext;
+use crate::services::tables::report::WorkerMetrics;
+use crate::services::tables::responder::RequestParts;
+use crate::services::tables::timing::{NO_VERB, PROTOCOL, verb_name};
+use crate::services::tables::wire::Command;
 use crate::stats::slow_log::SlowLog;
 use crate::tables::ManyProgress;
 use crate::zmtp::Messages;

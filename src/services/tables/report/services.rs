@@ -7,7 +7,7 @@ use super::micros::Micros;
 use super::name::printable;
 use super::{CommandMetrics, Counter, WorkerMetrics};
 use crate::net::zeromq::{ConnectionState, Connections};
-use crate::protocols::kv::wire::Command;
+use crate::services::tables::wire::Command;
 use crate::stats::service::{ServiceMetrics, VerbMetrics};
 use crate::stats::slow_log::{SlowLog, SlowRequest};
 use crate::stats::{Gauge, LatencySnapshot};

@@ -1,0 +1,9 @@
+//! The services: each translates between the bytes of its clients and the verbs of a domain.
+//!
+//! ```text
+//! tables     tables over ZeroMQ: the dialect `kv`
+//! ```
+//! A service knows the permission that each of its requests needs. It starts no thread. Its sockets are
+//! made in `net`, but for the Unix socket of `control`, and those to a database of events.
+
+pub mod tables;
