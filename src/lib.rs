@@ -16,7 +16,7 @@
 //!
 //! These modules include pages that are Markdown files beside the code:
 //!
-//! - [`services::tables`], [`protocols::lockstep`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`],
+//! - [`services::tables`], [`protocols::lockstep`], [`services::tasks`], [`protocols::jobs`], [`protocols::events`],
 //!   [`protocols::admin`]: each protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
@@ -290,7 +290,7 @@
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |
 //! | | for the clients nothing else: `clients/rust/socket/shaking.rs` takes what `zmtp` has |
 //! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
-//! | | `KvConfig` (`services/tables/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
+//! | | `KvConfig` (`services/tables/serve.rs`) and `SpiderqConfig` (`services/tasks/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
 //! | | a bound with a flag: `cli/serve.rs` and `ServerConfig` in `server/mod.rs` too |
 //! | | bounds that follow the memory: `server/memory.rs`; bounds of descriptors: `descriptors.rs` |

@@ -237,7 +237,7 @@ pub const SUBSCRIPTIONS_REMOVED_A_TURN: usize = SUBSCRIBERS_RECEIVE_BYTES / 4;
 
 /// Requests about tasks that may be unanswered at once: those that wait for a task, and as many others.
 pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
-/// Requests of one queue that wait for a task. A further one is answered that there is none (`spiderq/PROTOCOL.md`). A
+/// Requests of one queue that wait for a task. A further one is answered that there is none (`tasks/PROTOCOL.md`). A
 /// connection may have as many of them as there are places left.
 pub const WAITERS_MAX: usize = 100_000;
 
@@ -316,9 +316,9 @@ pub const QUEUES_LISTED: usize = 100;
 
 // ------------------------------------------------------------------------------------------------------------ spiderq
 
-/// Longest key of a task, in bytes (`spiderq/PROTOCOL.md`).
+/// Longest key of a task, in bytes (`tasks/PROTOCOL.md`).
 pub const TASK_KEY_BYTES_MAX: usize = 32 << 10;
-/// Longest value of a task, in bytes (`spiderq/PROTOCOL.md`).
+/// Longest value of a task, in bytes (`tasks/PROTOCOL.md`).
 pub const TASK_VALUE_BYTES_MAX: usize = 16 << 20;
 /// Largest frame of a request about tasks, in bytes. The longest value and the longest key fit, and somewhat longer
 /// ones, so that the server can answer them. A larger frame closes its connection.

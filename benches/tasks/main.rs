@@ -41,7 +41,7 @@ use durable::{Figures, Plan, crowd, repeat, start};
 use hdrhistogram::Histogram;
 use meet::meet;
 use spindle::clients::rust::tasks::Client;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::{Part, SocketType, encode_frame};
 
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");

@@ -31,9 +31,9 @@ use crate::limits::{
 use crate::protocols::events::wire::is_value;
 use crate::protocols::jobs::serve as jobs;
 use crate::protocols::jobs::wire::AckWording;
-use crate::protocols::spiderq::handle::Access;
-use crate::protocols::spiderq::serve::{SpiderqConfig, Version};
 use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, available_bytes};
+use crate::services::tasks::handle::Access;
+use crate::services::tasks::serve::{SpiderqConfig, Version};
 use crate::tables::bytes_for;
 
 /// Most threads of libzmq, and most workers: more than any host has use for.

@@ -6,8 +6,8 @@ use super::amount::bytes_within;
 use crate::limits::{KEY_BYTES_DEFAULT, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::net::zeromq::is_local;
 use crate::protocols::jobs::wire::AckWording;
-use crate::protocols::spiderq::serve::Version;
 use crate::services::tables::serve::FrontendKind;
+use crate::services::tasks::serve::Version;
 
 /// The word of `--frontend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

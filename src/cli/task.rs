@@ -14,7 +14,7 @@ use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, TASKS_ENDPOINT};
 use crate::clients::rust::tasks::{Client, Disconnected, Error};
-use crate::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
+use crate::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 /// A command about tasks.
 #[derive(Debug, Subcommand)]

@@ -9,4 +9,3 @@ pub mod control;
 pub mod events;
 pub mod jobs;
 pub mod lockstep;
-pub mod spiderq;

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! tables     tables over ZeroMQ: the dialect `kv`
+//! tasks      tasks over ZeroMQ: the dialect `spiderq`
 //! ```
 //! A service knows the permission that each of its requests needs. It starts no thread. Its sockets are
 //! made in `net`, but for the Unix socket of `control`, and those to a database of events.
 
 pub mod tables;
+pub mod tasks;

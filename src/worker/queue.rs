@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::{PAUSE, SourceNotice, WorkerShared};
 use crate::clients::rust::tasks::{Client, Error, Lent, TIMEOUT_DEFAULT};
 use crate::clock::{Clock, Now};
-use crate::protocols::spiderq::wire::RepayStatus;
+use crate::services::tasks::wire::RepayStatus;
 
 /// Runs the slot until the worker is stopped.
 pub(super) fn work(shared: &WorkerShared, endpoint: &str) {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client;
 use spindle::protocols::jobs::wire::JobId;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::harness::{Guarded, SPINDLE, Server, spindle};
 use crate::lock::Mutex;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use spindle::clients::rust::tasks::Client;
-use spindle::protocols::spiderq::wire::AddMode;
+use spindle::services::tasks::wire::AddMode;
 
 use crate::harness::{Guarded, SPINDLE, Server, real_peer, spindle};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use spindle::clients::rust::tasks::Client;
-use spindle::protocols::spiderq::wire::AddMode;
+use spindle::services::tasks::wire::AddMode;
 
 use crate::harness::{SPINDLE, Server, spindle};
 use crate::tasks_disk::Small;

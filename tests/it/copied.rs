@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode};
+use spindle::services::tasks::wire::{AddMode, LendMode};
 
 use crate::harness::{SPINDLE, Server};
 

@@ -90,7 +90,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
         &[
             "src/feed/log/lives.rs",
             "src/tasks/queue/table.rs",
-            "src/protocols/spiderq/responder.rs",
+            "src/services/tasks/responder.rs",
             "src/net/zeromq/connections.rs",
             "src/net/zeromq/publish/subscribers.rs",
             "src/net/zeromq/publish/topics.rs",

@@ -12,8 +12,8 @@ use spindle::clients::rust::jobs::Client as Jobs;
 use spindle::clients::rust::tables::Client as Tables;
 use spindle::clients::rust::tasks::Client as Tasks;
 use spindle::limits::PLACE_SILENT_TIME;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 use spindle::server::raise_descriptor_limit;
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::admin::{awaited, get, json};
 use crate::harness::Server;

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use spindle::clients::rust::events::Client;
 use spindle::clients::rust::tasks::{Client as Spiderq, Error};
-use spindle::protocols::spiderq::wire::{AddMode, Fault, Field, LendMode, RepayStatus};
+use spindle::services::tasks::wire::{AddMode, Fault, Field, LendMode, RepayStatus};
 
 use crate::harness::{Server, run_python, spindle};
 use crate::stage::{Stage, address, all, client, defer, maria_db, over_both, script, value_of};

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use spindle::clients::rust::events::Client as EventsClient;
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::harness::Server;
 use crate::tasks_disk::Small;

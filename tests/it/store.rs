@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use spindle::clients::rust::events::Client as EventsClient;
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::SocketType;
 
 use crate::harness::{SPINDLE, Server, spindle};

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use spindle::clients::rust::tasks::{Client, Error, Lent};
-use spindle::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
+use spindle::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 use crate::chance::Chance;
 use crate::harness::{Server, run_python, spindle, spindle_reads};
@@ -189,14 +189,12 @@ fn who_waits_is_answered_when_the_server_ends() {
     let folder = folder();
     let server = Server::start_tasks(folder.path(), &[]);
     let mut waiting = client(&server);
-    waiting
-        .send(&spindle::protocols::spiderq::wire::Request::Lend { timeout_ms: LONG, mode: LendMode::Block })
-        .unwrap();
-    waiting.send(&spindle::protocols::spiderq::wire::Request::Ping).unwrap();
+    waiting.send(&spindle::services::tasks::wire::Request::Lend { timeout_ms: LONG, mode: LendMode::Block }).unwrap();
+    waiting.send(&spindle::services::tasks::wire::Request::Ping).unwrap();
     // The Ping is answered first: then the Lend waits.
-    assert_eq!(waiting.receive().unwrap(), spindle::protocols::spiderq::wire::Reply::Pong);
+    assert_eq!(waiting.receive().unwrap(), spindle::services::tasks::wire::Reply::Pong);
     server.signal(Signal::TERM);
-    assert_eq!(waiting.receive().unwrap(), spindle::protocols::spiderq::wire::Reply::QueueEmpty);
+    assert_eq!(waiting.receive().unwrap(), spindle::services::tasks::wire::Reply::QueueEmpty);
     assert!(server.wait().0.success());
 }
 

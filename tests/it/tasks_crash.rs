@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use spindle::clients::rust::tasks::{Client, Error};
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 
 use crate::chance::Chance;
 use crate::crash::{CLIENTS, Faults, SMALL_SEGMENT, kill_under_load, rounds};

@@ -13,7 +13,7 @@ use spindle::clients::rust::events::Client as EventsClient;
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client;
 use spindle::clock::ClockReading;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 use spindle::store::{self, KeyedStore, Space, Store, StoreConfig, TaskKey, WriteBatch};
 use spindle::tasks;
 

@@ -48,7 +48,7 @@ const ROOMS: &[Room] = &[
     room("net::http", 5, 2),
     room("services::tables", 5, 3),
     room("protocols::lockstep", 5, 4),
-    room("protocols::spiderq", 5, 3),
+    room("services::tasks", 5, 3),
     room("protocols::jobs", 5, 3),
     room("protocols::events", 5, 3),
     room("protocols::control", 5, 3),

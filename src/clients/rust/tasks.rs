@@ -11,7 +11,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::clients::rust::socket::{Pipeline, ReplyError};
-use crate::protocols::spiderq::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
+use crate::services::tasks::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
 
 pub use crate::clients::rust::socket::{ClientTimeouts, Disconnected};
 
@@ -64,7 +64,7 @@ pub struct Lent {
 ///
 /// ```no_run
 /// use spindle::clients::rust::tasks::{Client, Error};
-/// use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
+/// use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 ///
 /// # fn main() -> Result<(), Error> {
 /// let mut client = Client::connect("tcp://127.0.0.1:5557")?;

@@ -13,7 +13,8 @@
 //! event of `embedded` is a task, which any client can work off by the spiderq protocol. A pending event of `mysql` is a
 //! row, which `mysql::claims` locks. `clients/rust/events.rs` is the other end, for tests and benches.
 //!
-//! This module does not serve the queue of pending events, see `spiderq`, and does not work events off, see `worker`.
+//! This module does not serve the queue of pending events, see `services/tasks`, and does not work events off, see
+//! `worker`.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 

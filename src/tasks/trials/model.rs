@@ -1,4 +1,4 @@
-//! The committer compared with a model of `spiderq/PROTOCOL.md`. The operations include waiting, crashes and reopening.
+//! The committer compared with a model of `tasks/PROTOCOL.md`. The operations include waiting, crashes and reopening.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ struct ModelTask {
     unread: u32,
 }
 
-/// The queue as `spiderq/PROTOCOL.md` describes it, without regard to speed.
+/// The queue as `tasks/PROTOCOL.md` describes it, without regard to speed.
 struct ModelQueue {
     order: LeaseOrder,
     serial: u64,

@@ -9,7 +9,7 @@ use spindle::clients::rust::events::Client as EventsClient;
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client as TasksClient;
 use spindle::protocols::jobs::wire::JobId;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use super::connections::PATIENCE;
 use super::siege::{Siege, Trouble, expect};

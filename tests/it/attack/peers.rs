@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use spindle::protocols::spiderq::wire::{LendMode, Request};
+use spindle::services::tasks::wire::{LendMode, Request};
 
 use super::Face;
 use super::connections::Line;

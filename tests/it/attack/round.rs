@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use spindle::clients::rust::events::Client as EventsClient;
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client as TasksClient;
-use spindle::protocols::spiderq::wire::AddMode;
+use spindle::services::tasks::wire::AddMode;
 
 use super::connections::{PATIENCE, deaf, half_open, idle, storm, trickle};
 use super::control::{Tables, health};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Request};
+use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Request};
 
 use super::Face;
 use super::zmtp::{command, greeting, hello, message, ready};

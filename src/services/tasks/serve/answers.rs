@@ -9,12 +9,10 @@
 use super::{ReadReply, SpiderqFrontend};
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::net::zeromq::ConnectionId;
-use crate::protocols::spiderq::client_state::{
-    ClientState, PendingReply, ReplyValue, ReplyWish, RequestTimes, lease_in,
-};
-use crate::protocols::spiderq::metrics::{self, verb_number};
-use crate::protocols::spiderq::responder::PendingRequest;
-use crate::protocols::spiderq::wire::{Fault, Verb};
+use crate::services::tasks::client_state::{ClientState, PendingReply, ReplyValue, ReplyWish, RequestTimes, lease_in};
+use crate::services::tasks::metrics::{self, verb_number};
+use crate::services::tasks::responder::PendingRequest;
+use crate::services::tasks::wire::{Fault, Verb};
 use crate::store;
 use crate::tasks::{Delivery, Outcome};
 

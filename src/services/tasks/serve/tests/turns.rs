@@ -4,7 +4,7 @@ use std::net::Shutdown;
 
 use super::*;
 use crate::limits::{TASKS_BATCH_BYTES, TASKS_WINDOW_BYTES, UNDO_MAX};
-use crate::protocols::spiderq::wire::Reply;
+use crate::services::tasks::wire::Reply;
 
 static LARGE: [u8; 2 << 20] = [7; 2 << 20];
 const SMALL: &[u8] = b"value";

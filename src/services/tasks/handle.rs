@@ -1,10 +1,8 @@
 //! Turns requests of the protocol into requests to the queue, and their outcomes into replies. This module does not
 //! send, wait or read a clock.
 
-use crate::protocols::spiderq::wire::{
-    AddMode, Counters, Fault, Field, LendMode, RepayStatus, Reply, Request, Verb, tag,
-};
 use crate::security::Resource;
+use crate::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus, Reply, Request, Verb, tag};
 use crate::store::Value;
 use crate::tasks::{self, Outcome, QueueEnd, Settlement};
 

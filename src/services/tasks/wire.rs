@@ -23,7 +23,7 @@
 //!                                                                Error 0B field:u8 offending:u8
 //! ```
 //! ```
-//! use spindle::protocols::spiderq::wire::{AddMode, Reply, Request};
+//! use spindle::services::tasks::wire::{AddMode, Reply, Request};
 //!
 //! let request = Request::Add { key: b"k", value: b"v", mode: AddMode::Tail };
 //! let mut bytes = Vec::new();
