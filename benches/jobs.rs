@@ -27,7 +27,7 @@ use std::sync::Mutex;
 
 use durable::{Figures, Plan, ask_job, crowd, repeat, start};
 use hdrhistogram::Histogram;
-use spindle::protocols::jobs::wire::{Reply, Request};
+use spindle::services::jobs::wire::{Reply, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");

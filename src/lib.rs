@@ -16,7 +16,7 @@
 //!
 //! These modules include pages that are Markdown files beside the code:
 //!
-//! - [`services::tables`], [`protocols::lockstep`], [`services::tasks`], [`protocols::jobs`], [`protocols::events`],
+//! - [`services::tables`], [`protocols::lockstep`], [`services::tasks`], [`services::jobs`], [`protocols::events`],
 //!   [`protocols::admin`]: each protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use spindle::protocols::jobs::wire::{Reply, Request};
+use spindle::services::jobs::wire::{Reply, Request};
 
 /// The plan of the measurement.
 pub(crate) struct Plan {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde_json::Value;
 use spindle::clients::rust::tables::Client;
-use spindle::protocols::jobs::wire::{Reply, Request};
+use spindle::services::jobs::wire::{Reply, Request};
 
 use crate::durable::{ask_job, crowd, repeat, start_and_find};
 use crate::{MIB, SPINDLE, resident_bytes};

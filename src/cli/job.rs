@@ -15,7 +15,7 @@ use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{CommandError, JOBS_ADDRESS};
 use crate::clients::rust::jobs::{Client, Error};
 use crate::limits::JOB_DATA_BYTES_MAX;
-use crate::protocols::jobs::wire::{Fault, JobId};
+use crate::services::jobs::wire::{Fault, JobId};
 
 /// A command about jobs.
 #[derive(Debug, Subcommand)]

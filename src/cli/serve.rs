@@ -29,9 +29,9 @@ use crate::limits::{
     TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
 };
 use crate::protocols::events::wire::is_value;
-use crate::protocols::jobs::serve as jobs;
-use crate::protocols::jobs::wire::AckWording;
 use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, available_bytes};
+use crate::services::jobs::serve as jobs;
+use crate::services::jobs::wire::AckWording;
 use crate::services::tasks::handle::Access;
 use crate::services::tasks::serve::{SpiderqConfig, Version};
 use crate::tables::bytes_for;

@@ -5,7 +5,7 @@ use clap::builder::TypedValueParser;
 use super::amount::bytes_within;
 use crate::limits::{KEY_BYTES_DEFAULT, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::net::zeromq::is_local;
-use crate::protocols::jobs::wire::AckWording;
+use crate::services::jobs::wire::AckWording;
 use crate::services::tables::serve::FrontendKind;
 use crate::services::tasks::serve::Version;
 

@@ -7,5 +7,4 @@
 pub mod admin;
 pub mod control;
 pub mod events;
-pub mod jobs;
 pub mod lockstep;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client;
-use spindle::protocols::jobs::wire::JobId;
+use spindle::services::jobs::wire::JobId;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::harness::{Guarded, SPINDLE, Server, spindle};

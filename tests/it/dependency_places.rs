@@ -98,10 +98,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     ("sqlx", &["src/protocols/events/"]),
-    (
-        "tokio",
-        &["src/net/tcp", "src/net/http/", "src/protocols/jobs/", "src/protocols/events/", "src/protocols/admin/"],
-    ),
+    ("tokio", &["src/net/tcp", "src/net/http/", "src/services/jobs/", "src/protocols/events/", "src/protocols/admin/"]),
     ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/shell.rs", "src/cli/watch.rs", "src/cli/worker.rs"]),
     ("thiserror", &["src/"]),
     ("tikv_jemallocator", &["src/allocator.rs"]),

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 use spindle::clients::rust::jobs::Client;
-use spindle::protocols::jobs::wire::JobId;
+use spindle::services::jobs::wire::JobId;
 
 use crate::harness::{Server, real_peer, spindle, spindle_reads};
 use crate::tasks_disk::{synced_before_the_answer, traced};

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use spindle::clients::rust::jobs::{Client, Error};
-use spindle::protocols::jobs::wire::JobId;
+use spindle::services::jobs::wire::JobId;
 
 use crate::chance::Chance;
 use crate::crash::{CLIENTS, Faults, SMALL_SEGMENT, kill_under_load, rounds};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use spindle::protocols::jobs::wire::{DecodedAuth, decode_auth};
+use spindle::services::jobs::wire::{DecodedAuth, decode_auth};
 use spindle::zmtp::{
     Claim, ClaimRefusal, ClientHandshake, Credentials, Handshake, HandshakeStep, Mechanisms, ProtocolError, SecretKey,
     SocketType,

@@ -49,7 +49,7 @@ const ROOMS: &[Room] = &[
     room("services::tables", 5, 3),
     room("protocols::lockstep", 5, 4),
     room("services::tasks", 5, 3),
-    room("protocols::jobs", 5, 3),
+    room("services::jobs", 5, 3),
     room("protocols::events", 5, 3),
     room("protocols::control", 5, 3),
     room("protocols::admin", 5, 5),

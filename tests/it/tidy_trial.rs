@@ -25,7 +25,7 @@ fn a_path_in_the_midst_of_code_that_goes_up_is_found() {
 
 #[test]
 fn rooms_on_one_floor_do_not_import_each_other() {
-    let jobs = floors("src/protocols/jobs/serve.rs", "use crate::services::tables::wire;");
+    let jobs = floors("src/services/jobs/serve.rs", "use crate::services::tables::wire;");
     assert_eq!(jobs.len(), 1);
     assert_eq!(floors("src/tables/mod.rs", "use crate::tasks::Task;").len(), 1);
     assert_eq!(floors("src/stats.rs", "use crate::clock::Now;").len(), 1);

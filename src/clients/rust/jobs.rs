@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
 use crate::limits::JOB_DATA_BYTES_MAX;
-use crate::protocols::jobs::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
+use crate::services::jobs::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use spindle::clients::rust::events::Client as EventsClient;
 use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client as TasksClient;
-use spindle::protocols::jobs::wire::JobId;
+use spindle::services::jobs::wire::JobId;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use super::connections::PATIENCE;

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::{Conversation, Need, RequestBuffer};
 use crate::limits::JOB_SILENCE;
-use crate::protocols::jobs::pace::Stage;
-use crate::protocols::jobs::permission::may;
-use crate::protocols::jobs::wire::{DecodedAuth, Reply, Request, decode_auth};
 use crate::security::{Denied, Identity, PeerAddress, Users};
+use crate::services::jobs::pace::Stage;
+use crate::services::jobs::permission::may;
+use crate::services::jobs::wire::{DecodedAuth, Reply, Request, decode_auth};
 
 /// The sender of a request.
 pub(super) enum Asker {

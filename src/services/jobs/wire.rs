@@ -15,7 +15,7 @@
 //! complete when no byte follows.
 //!
 //! ```
-//! use spindle::protocols::jobs::wire::{Decoded, Request, decode};
+//! use spindle::services::jobs::wire::{Decoded, Request, decode};
 //!
 //! let add = Request::Add { queue: b"mail", data: b"to ada" };
 //! assert_eq!(decode(b"ADD mail 6 to ada", false), Decoded::Whole(add));

@@ -1,7 +1,7 @@
 //! Turns requests of the protocol into requests to the queues, and outcomes into replies. This module does not send,
 //! wait or read a clock.
 
-use crate::protocols::jobs::wire::{JobId, Reply, Request, Verb};
+use crate::services::jobs::wire::{JobId, Reply, Request, Verb};
 use crate::store::Value;
 use crate::tasks::{self, Family, Outcome, QueueName};
 
