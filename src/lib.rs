@@ -16,7 +16,7 @@
 //!
 //! These modules include pages that are Markdown files beside the code:
 //!
-//! - [`services::tables`], [`protocols::lockstep`], [`services::tasks`], [`services::jobs`], [`protocols::events`],
+//! - [`services::tables`], [`protocols::lockstep`], [`services::tasks`], [`services::jobs`], [`services::events`],
 //!   [`protocols::admin`]: each protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
@@ -218,7 +218,7 @@
 //! committer is idle. The queue is found by its name. It exists as long as it has a task. The conversation sends the
 //! answer, closes its end, and waits for the client to close the other.
 //!
-//! A request for an event comes in over HTTP, on the same skeleton. The routes of `protocols::events::handle` ask one
+//! A request for an event comes in over HTTP, on the same skeleton. The routes of `services::events::handle` ask one
 //! of two stores: a database, or the server's own, which is a queue of [`tasks`]. Workers lease pending events from
 //! that queue through a spiderq frontend (`events-queue`). The thread `events-io` leaves all commits to the committer,
 //! so it answers health checks while the disk is stuck. [`worker`] gives events their values.
@@ -284,7 +284,7 @@
 //! | | a choice between stores: `TasksConfig` there; its flags: `cli/store_flags.rs` |
 //! | | its log names: `TARGETS` in `cli/log.rs`; its errors: each variant of `store::Error` names a folder |
 //! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |
-//! | a store of events | a variant of `EventStore` in `protocols/events/store.rs`: there is no trait |
+//! | a store of events | a variant of `EventStore` in `services/events/store.rs`: there is no trait |
 //! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/serve.rs` |
 //! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |

@@ -3,7 +3,7 @@
 use super::CommandError;
 use super::password_file::PasswordFile;
 use crate::limits::{STATEMENT_SECONDS, STORE_ANSWER_MAX};
-use crate::protocols::events::mysql::Address;
+use crate::services::events::mysql::Address;
 
 /// The flags, as typed.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::CommandError;
-use crate::protocols::events::mysql::Address;
+use crate::services::events::mysql::Address;
 
 /// The longest password, in bytes. A file that is longer is another one.
 const PASSWORD_BYTES_MAX: u64 = 4096;

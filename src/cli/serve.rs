@@ -28,8 +28,8 @@ use crate::limits::{
     CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, KEY_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT,
     TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
 };
-use crate::protocols::events::wire::is_value;
 use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, available_bytes};
+use crate::services::events::wire::is_value;
 use crate::services::jobs::serve as jobs;
 use crate::services::jobs::wire::AckWording;
 use crate::services::tasks::handle::Access;

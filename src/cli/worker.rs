@@ -13,8 +13,8 @@ use super::password_file::PasswordFile;
 use super::{CommandError, EVENTS_ENDPOINT};
 use crate::clients::rust::tasks::{Disconnected, Error as ClientError};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
-use crate::protocols::events::mysql::Address;
 use crate::server::{Signals, raise_descriptor_limit};
+use crate::services::events::mysql::Address;
 use crate::worker::{self, EventCommand, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
 
 /// Most slots: more than any host has use for.

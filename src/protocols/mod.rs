@@ -6,5 +6,4 @@
 
 pub mod admin;
 pub mod control;
-pub mod events;
 pub mod lockstep;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::tasks::{OpenedTasks, TasksListeners, or_give_up};
 use super::{Error, RunningServer};
 use crate::protocols::admin::serve::{Admin, AdminParts};
-use crate::protocols::events::mysql::{Address, DatabaseProbe};
-use crate::protocols::events::serve::{Events, EventsListener};
+use crate::services::events::mysql::{Address, DatabaseProbe};
+use crate::services::events::serve::{Events, EventsListener};
 use crate::services::tables::serve::{Kv, LockstepPart, Neighbours};
 use crate::stats::slow_log::SlowLog;
 

@@ -4,10 +4,12 @@
 //! tables     tables over ZeroMQ: the dialect `kv`
 //! tasks      tasks over ZeroMQ: the dialect `spiderq`
 //! jobs       jobs over TCP
+//! events     events over HTTP
 //! ```
 //! A service knows the permission that each of its requests needs. It starts no thread. Its sockets are
 //! made in `net`, but for the Unix socket of `control`, and those to a database of events.
 
+pub mod events;
 pub mod jobs;
 pub mod tables;
 pub mod tasks;

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::clock::Clock;
 use crate::limits::EVENT_VALUE_CHARS_MAX;
-use crate::protocols::events::wire::is_value;
+use crate::services::events::wire::is_value;
 use crate::threads;
 
 /// Bytes of the line that are kept: two more than the longest value has in UTF-8, so that a longer line is refused.

@@ -3,11 +3,11 @@
 //! An event without a good value is pending again at once, and would be the first that the next search finds. So the
 //! slot continues behind it, and begins again from the front when it finds no more events.
 //!
-//! This module contains no SQL statements; see `protocols::events`.
+//! This module contains no SQL statements; see `services::events`.
 
 use super::{PAUSE, SourceNotice, WorkerShared};
 use crate::limits::{CLAIM_JITTER, CLAIM_PAUSE};
-use crate::protocols::events::mysql::claims::{Claims, StoreOutcome};
+use crate::services::events::mysql::claims::{Claims, StoreOutcome};
 
 /// Runs the slot until the worker is stopped.
 pub(super) fn work(shared: &WorkerShared, mut claims: Claims) {

@@ -9,7 +9,7 @@
 //! it is back. When the worker is stopped, each slot finishes the command that it runs, stores its value, gives back
 //! the other events that it holds, and ends.
 //!
-//! This module handles no signals or flags (see `cli`) and does not define events (see `protocols::events`).
+//! This module handles no signals or flags (see `cli`) and does not define events (see `services::events`).
 
 mod command;
 mod database;
@@ -29,9 +29,10 @@ pub use command::EventCommand;
 
 use crate::clients::rust::tasks::{self, Client, Disconnected, TIMEOUT_DEFAULT};
 use crate::net::sockets::{Stopper, WakeSignal};
-use crate::protocols::events::jitter::Jitter;
-use crate::protocols::events::mysql::{Address, UnsuitableDatabase, claims::Claims};
-use crate::protocols::events::words::word;
+use crate::services::events::jitter::Jitter;
+use crate::services::events::mysql::claims::Claims;
+use crate::services::events::mysql::{Address, UnsuitableDatabase};
+use crate::services::events::words::word;
 use crate::threads;
 
 /// How long a slot waits after a failure: long enough to spare a database that is down, short beside a restart. A

@@ -6,7 +6,7 @@ use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::clients::rust::events::Client;
-use spindle::protocols::events::wire::Event;
+use spindle::services::events::wire::Event;
 
 use crate::harness::{Guarded, SPINDLE, Server, real_peer};
 use crate::mariadb::MariaDb;

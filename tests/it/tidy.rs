@@ -50,7 +50,7 @@ const ROOMS: &[Room] = &[
     room("protocols::lockstep", 5, 4),
     room("services::tasks", 5, 3),
     room("services::jobs", 5, 3),
-    room("protocols::events", 5, 3),
+    room("services::events", 5, 3),
     room("protocols::control", 5, 3),
     room("protocols::admin", 5, 5),
     room("clients", 6, 0),

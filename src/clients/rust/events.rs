@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::protocols::events::wire::Event;
+use crate::services::events::wire::Event;
 
 /// How long the client waits for a connection and for each reply: longer than the server waits for its database.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::limits::{PROBE_PERIOD, PROBE_TIME, PROBES_WAITING_MAX};
 use crate::clock::{Clock, Now};
 use crate::lock::Mutex;
-use crate::protocols::events::mysql::DatabaseProbe;
+use crate::services::events::mysql::DatabaseProbe;
 use crate::store;
 use crate::tasks::Tasks;
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::limits::{SHOWN_MAX, SLOW_SHOWN_MAX};
 use crate::clock::wall_millis;
-use crate::protocols::events::mysql::WritersMetrics;
+use crate::services::events::mysql::WritersMetrics;
 use crate::services::tables::report::{ReportSources, SlowDocument, StatsDocument};
 use crate::stats::slow_log::KEPT_MAX;
 

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use super::lazy_connection::{Address, LazyConnection, StatementError};
 use super::setup::{UnsuitableDatabase, prepare};
 use crate::limits::{TRANSACTION_JITTER, TRANSACTION_TRIES};
-use crate::protocols::events::jitter::Jitter;
+use crate::services::events::jitter::Jitter;
 
 const ONE: &str = "UPDATE events SET value = ? WHERE id = ? AND value IS NULL LIMIT 1";
 

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::lazy_connection::{Address, LazyConnection, StatementError};
 use crate::limits::{FIRST_ROW_MAX, TRANSACTION_JITTER};
-use crate::protocols::events::jitter::Jitter;
+use crate::services::events::jitter::Jitter;
 
 const STATUS: &str = "CREATE TABLE IF NOT EXISTS status (id INT)";
 const EVENTS: &str = "CREATE TABLE IF NOT EXISTS events (id INT, value VARCHAR(255) CHARACTER SET utf8mb4 NULL)";

@@ -21,8 +21,8 @@ use tokio::time::sleep;
 
 use super::lazy_connection::{Address, LazyConnection, StatementError};
 use crate::limits::{EVENT_WRITERS, EVENTS_PER_TRANSACTION, TRANSACTION_JITTER, TRANSACTION_TRIES};
-use crate::protocols::events::error::EventStoreError;
-use crate::protocols::events::jitter::Jitter;
+use crate::services::events::error::EventStoreError;
+use crate::services::events::jitter::Jitter;
 
 const LOCK: &str = "START TRANSACTION; SELECT id FROM status FOR UPDATE";
 
@@ -95,13 +95,13 @@ impl WritersMetrics {
 }
 
 /// Writers that are not started yet.
-pub(in crate::protocols::events) struct Writers {
+pub(in crate::services::events) struct Writers {
     address: Address,
     shared: Arc<WriterShared>,
 }
 
 /// Running writers. They end when no sender of new events is left.
-pub(in crate::protocols::events) struct RunningWriters {
+pub(in crate::services::events) struct RunningWriters {
     tasks: Vec<JoinHandle<()>>,
     shared: Arc<WriterShared>,
 }
@@ -114,12 +114,12 @@ impl Writers {
     }
 
     /// The metrics of the writers.
-    pub(in crate::protocols::events) fn metrics(&self) -> WritersMetrics {
+    pub(in crate::services::events) fn metrics(&self) -> WritersMetrics {
         WritersMetrics(Arc::clone(&self.shared.counts))
     }
 
     /// Starts the writers, each in a task of its own.
-    pub(in crate::protocols::events) fn start(self) -> RunningWriters {
+    pub(in crate::services::events) fn start(self) -> RunningWriters {
         let write = |_| tokio::spawn(write(LazyConnection::new(&self.address), Arc::clone(&self.shared)));
         RunningWriters { tasks: (0..EVENT_WRITERS).map(write).collect(), shared: self.shared }
     }
@@ -127,7 +127,7 @@ impl Writers {
 
 impl RunningWriters {
     /// Waits until the writers have stored all requested events.
-    pub(in crate::protocols::events) async fn end(self) {
+    pub(in crate::services::events) async fn end(self) {
         for task in self.tasks {
             // A writer that has panicked has ended the process.
             let _ended = task.await;
