@@ -16,7 +16,7 @@
 //!
 //! These modules include pages that are Markdown files beside the code:
 //!
-//! - [`services::tables`], [`protocols::lockstep`], [`services::tasks`], [`services::jobs`], [`services::events`],
+//! - [`services::tables`], [`services::lockstep`], [`services::tasks`], [`services::jobs`], [`services::events`],
 //!   [`protocols::admin`]: each protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning

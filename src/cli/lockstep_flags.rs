@@ -2,7 +2,7 @@
 
 use super::CommandError;
 use super::endpoint::{OFF, endpoint_or_off, unless_off};
-use crate::protocols::lockstep::serve::LockstepConfig;
+use crate::services::lockstep::serve::LockstepConfig;
 
 /// The flags of the dialect, as typed.
 #[derive(Debug, clap::Args)]

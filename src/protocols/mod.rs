@@ -6,4 +6,3 @@
 
 pub mod admin;
 pub mod control;
-pub mod lockstep;

@@ -20,9 +20,9 @@ use crate::clock::Clock;
 use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Admission, is_local};
 use crate::protocols::admin::serve::AdminListener;
-use crate::protocols::lockstep::serve::Lockstep;
 use crate::security::Users;
 use crate::services::events::serve::EventsListener;
+use crate::services::lockstep::serve::Lockstep;
 use crate::services::tables::serve::{Kv, PublishAdmissions};
 use crate::zmtp::{Mechanisms, SecretKey};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Error, ServerConfig};
 use crate::clock::Clock;
-use crate::protocols::lockstep::serve::{self as lockstep, Lockstep};
-use crate::protocols::lockstep::wire::encode_notification;
+use crate::services::lockstep::serve::{self as lockstep, Lockstep};
+use crate::services::lockstep::wire::encode_notification;
 use crate::services::tables::serve::{self, LockstepPart, LockstepTally};
 use crate::stats::HeldBytes;
 use crate::stats::slow_log::SlowLog;

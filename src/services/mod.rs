@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! tables     tables over ZeroMQ: the dialect `kv`
+//! lockstep   tables over ZeroMQ, one argument at a time
 //! tasks      tasks over ZeroMQ: the dialect `spiderq`
 //! jobs       jobs over TCP
 //! events     events over HTTP
@@ -11,5 +12,6 @@
 
 pub mod events;
 pub mod jobs;
+pub mod lockstep;
 pub mod tables;
 pub mod tasks;

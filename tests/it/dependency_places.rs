@@ -4,7 +4,7 @@
 const ZMQ: &[&str] = &[
     "src/net/zeromq/inproc.rs",
     "src/net/zeromq/publish/tests/libzmq.rs",
-    "src/protocols/lockstep/serve/tests.rs",
+    "src/services/lockstep/serve/tests.rs",
     "src/clients/rust/tables/tests.rs",
     "src/clients/rust/tables/mirror/tests.rs",
 ];

@@ -47,7 +47,7 @@ const ROOMS: &[Room] = &[
     room("net::zeromq", 5, 1),
     room("net::http", 5, 2),
     room("services::tables", 5, 3),
-    room("protocols::lockstep", 5, 4),
+    room("services::lockstep", 5, 4),
     room("services::tasks", 5, 3),
     room("services::jobs", 5, 3),
     room("services::events", 5, 3),

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::Ttl;
 use crate::net::zeromq::tests::message;
-use crate::protocols::lockstep::wire::{envelope_frames, message_bounds};
 use crate::security::{Denied, Permissions, Users};
+use crate::services::lockstep::wire::{envelope_frames, message_bounds};
 use crate::zmtp::{MessageCutter, Messages};
 
 const VALUE_MAX: usize = 8;
