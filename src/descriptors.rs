@@ -15,7 +15,7 @@
 //! An acceptor that found no room is woken when a frontend closes a connection. libzmq closes its own without a word,
 //! so an acceptor also checks again after a pause.
 //!
-//! This module does not pause accepting, and does not choose the idle connections that make place. See `protocols`.
+//! This module does not pause accepting, and does not choose the idle connections that make place. See `net`.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -17,7 +17,7 @@
 //! These modules include pages that are Markdown files beside the code:
 //!
 //! - [`services::tables`], [`services::lockstep`], [`services::tasks`], [`services::jobs`], [`services::events`],
-//!   [`protocols::admin`]: each protocol, byte by byte
+//!   [`services::operator::admin`]: each protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
 //!
@@ -27,7 +27,9 @@
 //! 6  main, cli, server        arguments; the composition root, which makes the server's threads and connects them
 //!    load                     the load generator
 //!    worker                   gives events their values
-//! 5  protocols                bytes to verbs and back; the only sockets of the server
+//!    clients                  speak the protocols from outside, with sockets of their own
+//! 5  services                 bytes to verbs and back; permissions
+//!    net                      the sockets of the server: accept, read, bound, write
 //! 4  tables, tasks            no socket, no flag; the caller passes the time in
 //! 3  store                    durable batches; the only files that the server keeps
 //!    security                 users and what they may do; knows no socket
@@ -260,7 +262,7 @@
 //! # Invariants
 //!
 //! - `wire` knows no domain, and the domains know no wire.
-//! - Of the server, only `protocols` opens sockets, and only `store` keeps files.
+//! - Of the server, only `net` and `services` open sockets, and only `store` keeps files.
 //! - The verb that changes an element emits its change and its deadline. No caller can forget either.
 //! - A read of an element takes no lock and writes no cache line that another core uses, with two exceptions. At a slot
 //!   that is being moved it waits for the bucket's lock. It marks an entry whose deadline it is the first to see pass.
@@ -289,7 +291,7 @@
 //! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |
 //! | | for the clients nothing else: `clients/rust/socket/shaking.rs` takes what `zmtp` has |
-//! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
+//! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `services` |
 //! | | `KvConfig` (`services/tables/serve.rs`) and `SpiderqConfig` (`services/tasks/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
 //! | | a bound with a flag: `cli/serve.rs` and `ServerConfig` in `server/mod.rs` too |
@@ -362,7 +364,6 @@ pub mod load;
 mod lock;
 pub mod log;
 pub mod net;
-pub mod protocols;
 pub mod security;
 pub mod server;
 pub mod services;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ADMIN_ADDRESS;
 use super::endpoint::{Listening, OFF, listening};
-use crate::protocols::admin::serve::AdminConfig;
+use crate::services::operator::admin::serve::AdminConfig;
 use crate::stats::slow_log::SLOW_MICROS_DEFAULT;
 
 /// The flags of the operator's service, as typed.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::tasks::{OpenedTasks, TasksListeners, or_give_up};
 use super::{Error, RunningServer};
-use crate::protocols::admin::serve::{Admin, AdminParts};
 use crate::services::events::mysql::{Address, DatabaseProbe};
 use crate::services::events::serve::{Events, EventsListener};
+use crate::services::operator::admin::serve::{Admin, AdminParts};
 use crate::services::tables::serve::{Kv, LockstepPart, Neighbours};
 use crate::stats::slow_log::SlowLog;
 

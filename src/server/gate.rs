@@ -19,10 +19,10 @@ use super::tasks::TasksListeners;
 use crate::clock::Clock;
 use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Admission, is_local};
-use crate::protocols::admin::serve::AdminListener;
 use crate::security::Users;
 use crate::services::events::serve::EventsListener;
 use crate::services::lockstep::serve::Lockstep;
+use crate::services::operator::admin::serve::AdminListener;
 use crate::services::tables::serve::{Kv, PublishAdmissions};
 use crate::zmtp::{Mechanisms, SecretKey};
 
@@ -248,10 +248,10 @@ fn is_loopback(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocols::admin::serve::AdminConfig;
     use crate::security::Permissions;
     use crate::server::FeedConfig;
     use crate::server::trial::config as local;
+    use crate::services::operator::admin::serve::AdminConfig;
     use crate::services::tables::serve::FrontendKind;
 
     fn with(kv: &str, security: SecurityConfig) -> Result<(), GateError> {

@@ -6,6 +6,7 @@
 //! tasks      tasks over ZeroMQ: the dialect `spiderq`
 //! jobs       jobs over TCP
 //! events     events over HTTP
+//! operator   what an operator sees and asks for: metrics, health, backups
 //! ```
 //! A service knows the permission that each of its requests needs. It starts no thread. Its sockets are
 //! made in `net`, but for the Unix socket of `control`, and those to a database of events.
@@ -13,5 +14,6 @@
 pub mod events;
 pub mod jobs;
 pub mod lockstep;
+pub mod operator;
 pub mod tables;
 pub mod tasks;

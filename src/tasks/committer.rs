@@ -12,7 +12,7 @@
 //! under one lock, so there is one order. While the committer is idle, a frontend may commit its requests by itself
 //! ([`Tasks::try_commit`]). That spares two thread switches before its answer.
 //!
-//! This module does not interpret requests (see `engine.rs`) and does not send answers to clients (see `protocols`).
+//! This module does not interpret requests (see `engine.rs`) and does not send answers to clients (see `services`).
 
 use std::sync::Arc;
 use std::time::Duration;

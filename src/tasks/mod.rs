@@ -27,7 +27,7 @@
 //! not part of the current batch is read by the frontend, from a snapshot at that point of the order, and not by the
 //! committer.
 //!
-//! This module knows no byte of a protocol and opens no files; see `protocols` and `store`.
+//! This module knows no byte of a protocol and opens no files; see `services` and `store`.
 //!
 #![doc = include_str!("GUARANTEES.md")]
 

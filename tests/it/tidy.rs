@@ -51,8 +51,7 @@ const ROOMS: &[Room] = &[
     room("services::tasks", 5, 3),
     room("services::jobs", 5, 3),
     room("services::events", 5, 3),
-    room("protocols::control", 5, 3),
-    room("protocols::admin", 5, 5),
+    room("services::operator", 5, 5),
     room("clients", 6, 0),
     room("server", 6, 1),
     room("worker", 6, 1),
@@ -120,7 +119,7 @@ fn room_of(module: &str) -> Option<&'static Room> {
 fn floors(path: &str, code: &str) -> Vec<Fault> {
     let module = module_of(path);
     // The crate page and the page of a floor declare their rooms and use none of them.
-    if matches!(module.as_str(), "lib" | "net" | "services" | "protocols") {
+    if matches!(module.as_str(), "lib" | "net" | "services") {
         return Vec::new();
     }
     let Some(own) = room_of(&module) else {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::limits::CONTROL_REPLY_BYTES_MAX;
-use crate::protocols::control::address::SocketAddress;
-use crate::protocols::control::wire::{Reply, Request};
+use crate::services::operator::control::address::SocketAddress;
+use crate::services::operator::control::wire::{Reply, Request};
 use crate::store::{BackupReport, folders_with_logs};
 
 /// Why a request has no good reply, sorted by the action that the caller can take.

@@ -3,7 +3,7 @@
 use std::fmt::Result;
 
 use super::families::{FamilyWriter, Labels, PROTOCOL, family};
-use crate::protocols::admin::limits::LABELLED_TABLES_MAX;
+use crate::services::operator::admin::limits::LABELLED_TABLES_MAX;
 use crate::services::tables::report::{StatsDocument, TableStats};
 
 pub(super) fn write(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result {

@@ -3,8 +3,8 @@
 use std::fmt::Result;
 
 use super::families::{FamilyWriter, Labels, family};
-use crate::protocols::admin::limits::LABELLED_QUEUES_MAX;
-use crate::protocols::admin::sources::DatabaseLine;
+use crate::services::operator::admin::limits::LABELLED_QUEUES_MAX;
+use crate::services::operator::admin::sources::DatabaseLine;
 use crate::services::tables::report::{StoreLine, TaskFamilyLine, TaskQueueLine, TasksSection};
 
 pub(super) fn write(to: &mut FamilyWriter<'_>, tasks: &TasksSection) -> Result {
