@@ -24,20 +24,21 @@
 //! # Floors
 //!
 //! ```text
-//! 6  main, cli, server        arguments; the composition root, which makes the server's threads and connects them
-//!    load                     the load generator
+//! 7  main, cli, server        arguments; the composition root, which makes the server's threads and connects them
+//! 6  load                     the load generator
 //!    worker                   gives events their values
 //!    clients                  speak the protocols from outside, with sockets of their own
 //! 5  services                 bytes to verbs and back; permissions
-//!    net                      the sockets of the server: accept, read, bound, write
-//! 4  tables, tasks            no socket, no flag; the caller passes the time in
-//! 3  store                    durable batches; the only files that the server keeps
+//! 4  net                      the sockets of the server: accept, read, bound, write
+//! 3  tables, tasks            no socket, no flag; the caller passes the time in
+//! 2  store                    durable batches; the only files that the server keeps
 //!    security                 users and what they may do; knows no socket
-//! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
+//! 1  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
-//! 1  wheel, feed              pure: the one is told the time, the other has what subscribers are told of elements
+//!    feed                     what subscribers are told of elements
+//! 0  wheel                    pure: it is told the time
 //!    chunked_map              an ordered map for keys that come in their order
-//! 0  limits, clock, lock, stats, log, allocator, byte_reader
+//!    limits, clock, lock, stats, log, allocator, byte_reader
 //! ```
 //! Imports go down only. A test of the source text (`tests/it/tidy.rs`) checks this, and which files may name a
 //! dependency.

@@ -12,14 +12,14 @@ fn an_import_that_goes_up_is_found_with_both_floors() {
     let code = "use crate::clock::Now;\nuse crate::{limits, tables::{Batch, Tables}};";
     assert_eq!(
         shown(floors("src/wheel/mod.rs", code)),
-        ["2: wheel on floor 1 names tables::Batch on floor 4", "2: wheel on floor 1 names tables::Tables on floor 4"]
+        ["2: wheel on floor 0 names tables::Batch on floor 3", "2: wheel on floor 0 names tables::Tables on floor 3"]
     );
 }
 
 #[test]
 fn a_path_in_the_midst_of_code_that_goes_up_is_found() {
     let code = "fn f() {\n    crate::server::run();\n}";
-    let expected = ["2: tables on floor 4 names server::run on floor 6"];
+    let expected = ["2: tables on floor 3 names server::run on floor 7"];
     assert_eq!(shown(floors("src/tables/slot.rs", code)), expected);
 }
 
