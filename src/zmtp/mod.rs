@@ -23,8 +23,8 @@
 //! ones, and an [`Opener`] the other way round, so that nothing else changes. `net/zeromq` has both where it
 //! writes and receives (`send_buffer.rs`, `receive_buffer.rs`).
 //!
-//! The publisher has both in `protocols/publish` (`sealed.rs`, `subscriber.rs`). A client's side is a [`ClientHandshake`]
-//! with its [`Credentials`]: the clients and the load generator make it in `protocols/client_socket`, which has both ends
+//! The publisher has both in `net/zeromq/publish` (`sealed.rs`, `subscriber.rs`). A client's side is a [`ClientHandshake`]
+//! with its [`Credentials`]: the clients and the load generator make it in `clients/rust/socket`, which has both ends
 //! of the cipher too (`byte_stream.rs`).
 
 mod cipher;
