@@ -191,7 +191,7 @@ fn a_database_that_is_away_is_not_ready_and_its_failures_are_counted() {
 }
 
 /// A server with all frontends, some of which have been used.
-fn full(data: &Path) -> Server {
+pub(crate) fn full(data: &Path) -> Server {
     let data = data.to_str().unwrap();
     let any = "tcp://127.0.0.1:*";
     let server = Server::start(&[

@@ -104,6 +104,8 @@ mod manners;
 mod mariadb;
 /// A memory limit holds for the process, with every allocator and frontend.
 mod memory;
+/// Each metric, and each path in STATS, keeps its name.
+mod metrics_names;
 /// A subscriber that only listens knows the content of the tables.
 mod mirror;
 /// Native workers serve a client as those behind the queue do.
