@@ -357,7 +357,6 @@ impl Answering {
 
     /// Updates the metrics for STATS.
     fn show(&self, connections: &Connections<Conversation>) {
-        self.tally.connections.set(connections.len() as u64);
         self.tally.traffic.show(connections);
         self.tally.held_bytes.set(connections.bytes() + self.memory.bytes() as u64);
         self.tally.cut_off.set(connections.cut() + self.memory.dropped());

@@ -43,6 +43,7 @@ mod changes;
 mod document;
 mod feed;
 mod lockstep;
+mod metric;
 mod micros;
 mod name;
 mod services;
@@ -61,11 +62,13 @@ use feed::FeedLine;
 pub(super) use feed::FeedTally;
 use lockstep::LockstepLine;
 pub use lockstep::LockstepTally;
+pub(crate) use metric::{
+    CLIENTS, END_TO_END, Line, Metric, MetricKind, REFUSALS, Readable, Reading, counter, gauge, line,
+};
 pub(crate) use micros::Micros;
 use services::SlowLine;
-pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics, VerbLine};
-pub(crate) use store_line::StoreLine;
-pub(crate) use tasks_section::{TaskFamilyLine, TaskQueueLine, TasksSection};
+pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics};
+pub(crate) use tasks_section::TasksSection;
 
 use super::wire::{Command, Reason};
 use crate::clock::{Clock, Now};

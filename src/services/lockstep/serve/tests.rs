@@ -162,7 +162,7 @@ fn a_half_command_dies_with_its_connection() {
         rig.call(&other, &[b"a", b"7", b"4", b"t", b"k", b"6"]),
         ["error", "ok", "ok", "ok", "error", "KEY NOT FOUND"]
     );
-    assert_eq!((rig.tally.requests.get(), rig.tally.connections.get()), (12, 1));
+    assert_eq!((rig.tally.requests.get(), rig.tally.traffic.connections()), (12, 1));
 }
 
 #[test]

@@ -1,16 +1,12 @@
 //! All metrics in the exposition format: OpenMetrics 1.0, or the older text format for clients that do not ask for it.
 //!
 //! ```text
-//! AdminDocument ─► requests, tables, tasks: families ─► OpenMetrics ─┬─► Accept: application/openmetrics-text
-//!                                                          └─► text ─► any other client
+//! AdminDocument ─► its lines: families ─► OpenMetrics ─┬─► Accept: application/openmetrics-text
+//!                                                      └─► text ─► any other client
 //! ```
 //! This module counts nothing.
 
-mod connections;
 mod families;
-mod requests;
-mod tables;
-mod tasks;
 mod text;
 
 use std::fmt;
@@ -20,10 +16,14 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use families::{FamilyWriter, Labels, family};
+use families::Families;
 use text::older;
 
-use super::sources::AdminDocument;
+use super::limits::{LABELLED_QUEUES_MAX, LABELLED_TABLES_MAX};
+use super::sources::{AdminDocument, largest};
+use crate::services::tables::report::{
+    CLIENTS, END_TO_END, Line, Metric, REFUSALS, StatsDocument, TasksSection, counter, gauge, line,
+};
 
 /// The type that a client names in `Accept` to get OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text";
@@ -59,40 +59,121 @@ impl fmt::Debug for Source {
 }
 
 impl Collector for Source {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut to = FamilyWriter { encoder };
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let AdminDocument { stats, events_database } = &self.0;
-        let build = [("version", stats.version), ("allocator", stats.memory.allocator)];
-        to.gauges(family("spindle_build_info", "1, with the version and the allocator."), &[(&build, 1.0)])?;
-        to.gauges(family("spindle_uptime", "Time since the start.").seconds(), &[(&[], stats.uptime_seconds)])?;
-        requests::write(&mut to, stats)?;
-        connections::write(&mut to, stats)?;
-        tables::write(&mut to, stats)?;
-        if let Some(section) = &stats.tasks {
-            tasks::write(&mut to, section)?;
+        let totals = Totals::of(stats);
+        let mut families = Families::default();
+        families.line(&totals, &[("version", stats.version), ("allocator", stats.memory.allocator)]);
+        of_tables(&mut families, stats);
+        of_services(&mut families, stats);
+        if let Some(tasks) = &stats.tasks {
+            of_tasks(&mut families, tasks);
         }
-        if let Some(database) = *events_database {
-            tasks::write_database(&mut to, database)?;
+        if let Some(database) = events_database {
+            families.line(database, &[]);
         }
-        if let Some(users) = &stats.users {
-            let labels: Vec<_> = users.refused.keys().map(|reason| [("reason", *reason)]).collect();
-            let refused: Vec<(Labels<'_>, u64)> =
-                labels.iter().map(|labels| &labels[..]).zip(users.refused.values().copied()).collect();
-            to.counters(family("spindle_denials", "Peers and requests that were refused for their users."), &refused)?;
+        for (reason, count) in stats.users.iter().flat_map(|users| &users.refused) {
+            families.figure(DENIALS, &[("reason", reason)], count);
         }
-        let descriptors = &stats.descriptors;
-        to.gauge(family("spindle_descriptors_limit", "Files that the process may have open."), descriptors.limit)?;
-        to.counter(
-            family("spindle_accept_pauses", "How often no connection was accepted for want of a descriptor."),
-            descriptors.accept_pauses,
-        )?;
-        to.counter(
-            family("spindle_places_made", "Idle connections that were closed for clients that waited."),
-            descriptors.made_place,
-        )?;
-        to.counter(
-            family("spindle_log_dropped_lines", "Lines that standard error has not taken."),
-            stats.log.dropped_lines,
-        )
+        let lines: [&dyn Line; 6] =
+            [&stats.slow, &stats.expiry, &stats.memory, &stats.descriptors, &stats.log, &stats.clients];
+        lines.into_iter().for_each(|line| families.line(line, &[("protocol", TABLES)]));
+        families.write(&mut encoder)
     }
+}
+
+const DENIALS: Metric =
+    counter("spindle_denials", "Peers and requests that were refused for their users.").by(&["reason"]);
+const UNAVAILABLE: Metric = counter("spindle_events_unavailable", "Requests for events that were answered with 503.");
+
+/// The label of requests about tables, of those in the lock-step dialect, and of those for events.
+const TABLES: &str = "kv";
+const LOCKSTEP: &str = "lockstep";
+const EVENTS: &str = "events";
+
+line! {
+    /// What STATS gives in another form.
+    struct Totals {
+        build: u64 = gauge("spindle_build_info", "1, with the version and the allocator.").by(&["version", "allocator"]),
+        uptime_seconds: f64 = gauge("spindle_uptime", "Time since the start.").seconds(),
+        tables: u64 = gauge("spindle_tables", "Tables."),
+        elements: u64 = gauge("spindle_elements", "Elements of all tables."),
+        bytes: u64 = gauge("spindle_elements_memory", "Bytes of the elements of all tables.").bytes(),
+    }
+}
+
+impl Totals {
+    fn of(stats: &StatsDocument) -> Self {
+        Self {
+            build: 1,
+            uptime_seconds: stats.uptime_seconds,
+            tables: stats.tables.len() as u64,
+            elements: stats.tables.iter().map(|table| table.elements).sum(),
+            bytes: stats.tables.iter().map(|table| table.bytes).sum(),
+        }
+    }
+}
+
+/// The requests about tables, the workers, the largest tables, the changes and all that is published.
+fn of_tables<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
+    for (verb, line) in &stats.commands {
+        families.line(line, &[("protocol", TABLES), ("verb", verb)]);
+        for (reason, count) in &line.errors {
+            families.figure(REFUSALS, &[("protocol", TABLES), ("verb", verb), ("reason", reason)], count);
+        }
+    }
+    for (reason, count) in &stats.not_understood {
+        families.figure(REFUSALS, &[("protocol", TABLES), ("verb", "none"), ("reason", reason)], count);
+    }
+    families.line(&stats.connections, &[("protocol", TABLES)]);
+    for (number, worker) in stats.workers.iter().enumerate() {
+        families.line(worker, &[("worker", &number.to_string())]);
+    }
+    for table in largest(&stats.tables, LABELLED_TABLES_MAX) {
+        families.line(table, &[("table", &table.name)]);
+    }
+    families.line(&stats.changes, &[("endpoint", "publish")]);
+    if let Some(feed) = &stats.feed {
+        families.line(feed, &[("endpoint", "feed")]);
+    }
+    if let Some(lockstep) = &stats.lockstep {
+        families.line(lockstep, &[("endpoint", "lockstep-publish")]);
+        families.line(&lockstep.traffic, &[("protocol", LOCKSTEP)]);
+        families.figure(CLIENTS, &[("protocol", LOCKSTEP)], &lockstep.traffic.connections);
+        // Its requests are counted among those about tables.
+        for line in &lockstep.verbs {
+            families.figure(END_TO_END, &[("protocol", LOCKSTEP), ("verb", line.verb)], &line.end_to_end_micros);
+        }
+    }
+}
+
+/// The services of tasks, jobs and events.
+fn of_services<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
+    for service in &stats.services {
+        let labels = [("protocol", service.protocol)];
+        service.traffic.read(&mut |metric, reading| {
+            // The bytes of events are those of the HTTP library.
+            if service.protocol != EVENTS || metric.unit != Some("bytes") {
+                families.add(metric, &labels, reading);
+            }
+        });
+        if service.protocol == EVENTS {
+            families.figure(UNAVAILABLE, &[], &service.unavailable);
+        }
+        for line in &service.verbs {
+            families.line(line, &[("protocol", service.protocol), ("verb", line.verb)]);
+            if line.refused > 0 {
+                let labels = [("protocol", service.protocol), ("verb", line.verb), ("reason", "refused")];
+                families.figure(REFUSALS, &labels, &line.refused);
+            }
+        }
+    }
+}
+
+/// Durable queues and their store.
+fn of_tasks<'d>(families: &mut Families<'d>, tasks: &'d TasksSection) {
+    families.line(tasks, &[]);
+    families.line(&tasks.store, &[]);
+    tasks.families.iter().for_each(|family| families.line(family, &[("family", &family.name)]));
+    tasks.queues.iter().take(LABELLED_QUEUES_MAX).for_each(|queue| families.line(queue, &[("queue", &queue.name)]));
 }

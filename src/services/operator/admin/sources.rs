@@ -1,5 +1,6 @@
 //! Where the metrics come from, and the document of `/stats`. This module counts nothing.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -7,7 +8,8 @@ use serde::Serialize;
 use super::limits::{SHOWN_MAX, SLOW_SHOWN_MAX};
 use crate::clock::wall_millis;
 use crate::services::events::mysql::WritersMetrics;
-use crate::services::tables::report::{ReportSources, SlowDocument, StatsDocument};
+use crate::services::tables::report::{ReportSources, SlowDocument, StatsDocument, TableStats};
+use crate::services::tables::report::{counter, line};
 use crate::stats::slow_log::KEPT_MAX;
 
 /// The metrics of the other rooms.
@@ -41,13 +43,27 @@ struct PageDocument {
     slow_log: SlowDocument,
 }
 
-/// The database of the events.
-#[derive(Clone, Copy, Serialize)]
-pub(super) struct DatabaseLine {
-    pub(super) transactions: u64,
-    pub(super) events: u64,
-    pub(super) retries: u64,
-    pub(super) failures: u64,
+line! {
+    /// The database of the events.
+    #[derive(Clone, Copy)]
+    pub(super) struct DatabaseLine {
+        pub(super) transactions: u64 =
+            counter("spindle_database_transactions", "Transactions that have stored events."),
+        pub(super) events: u64 = counter("spindle_database_events", "Events that were stored in the database."),
+        pub(super) retries: u64 = counter("spindle_database_retries", "Transactions that were tried again."),
+        pub(super) failures: u64 = counter("spindle_database_failures", "Events that were answered with 503."),
+    }
+}
+
+/// The largest tables, the largest first.
+pub(super) fn largest(tables: &[TableStats], most: usize) -> impl Iterator<Item = &TableStats> {
+    let mut all: Vec<&TableStats> = tables.iter().collect();
+    all.sort_by(|one, other| by_size(one, other));
+    all.into_iter().take(most)
+}
+
+fn by_size(one: &TableStats, other: &TableStats) -> Ordering {
+    other.bytes.cmp(&one.bytes).then_with(|| one.name.cmp(&other.name))
 }
 
 impl AdminSources {
@@ -70,7 +86,7 @@ impl AdminSources {
         let stats = &mut document.stats;
         let (tables_count, elements) =
             (stats.tables.len(), stats.tables.iter().map(|table| table.elements).sum::<u64>());
-        stats.tables.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.name.cmp(&other.name)));
+        stats.tables.sort_by(by_size);
         stats.tables.truncate(SHOWN_MAX);
         let queues_count = stats.tasks.as_ref().map_or(0, |tasks| tasks.queues.len());
         stats.tasks.iter_mut().for_each(|tasks| tasks.queues.truncate(SHOWN_MAX));

@@ -1,7 +1,6 @@
 //! The part of STATS on changes: those on their way to the publisher, those published, and the subscribers.
 
-use serde::Serialize;
-
+use super::metric::{CLOSED, LOST, PUBLISHED, SUBSCRIBERS, SUBSCRIPTIONS, counter, gauge, line};
 use crate::net::zeromq::publish::PublisherMetrics;
 use crate::stats::{Counter, Gauge};
 use crate::tables::TablesMetrics;
@@ -36,17 +35,18 @@ impl SubscribersTally {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct ChangesLine {
-    pub(crate) waiting: u64,
-    pub(crate) writer_waits: u64,
-    pub(crate) lost_wakeups: u64,
-    pub(crate) published: u64,
-    pub(crate) topics: u64,
-    pub(crate) subscribers: u64,
-    pub(crate) subscriptions: u64,
-    pub(crate) lost_notifications: u64,
-    pub(crate) closed_subscribers: u64,
+line! {
+    pub(crate) struct ChangesLine {
+        pub(crate) waiting: u64 = gauge("spindle_changes_waiting", "Changes that are committed and not announced."),
+        pub(crate) writer_waits: u64 = counter("spindle_writer_waits", "How often a writer waited for the publisher."),
+        pub(crate) lost_wakeups: u64 = counter("spindle_lost_wakeups", "Time-outs that found work without a wake-up."),
+        pub(crate) published: u64 = PUBLISHED,
+        pub(crate) topics: u64,
+        pub(crate) subscribers: u64 = SUBSCRIBERS,
+        pub(crate) subscriptions: u64 = SUBSCRIPTIONS,
+        pub(crate) lost_notifications: u64 = LOST,
+        pub(crate) closed_subscribers: u64 = CLOSED,
+    }
 }
 
 impl ChangesLine {

@@ -11,6 +11,7 @@ use super::WorkerMetrics;
 use super::changes::ChangesLine;
 use super::feed::FeedLine;
 use super::lockstep::LockstepLine;
+use super::metric::{CLIENTS, END_TO_END, EXECUTION, REQUESTS, counter, gauge, histogram, line};
 use super::micros::Micros;
 use super::name::printable;
 use super::services::{ServiceLine, SlowLine, TrafficLine};
@@ -45,20 +46,26 @@ pub(crate) struct StatsDocument {
     pub(crate) slow: SlowLine,
 }
 
-#[derive(Serialize)]
-pub(crate) struct CommandLine {
-    pub(crate) requests: u64,
-    pub(crate) errors: BTreeMap<&'static str, u64>,
-    pub(crate) latency_micros: Micros,
-    pub(crate) end_to_end_micros: Micros,
+line! {
+    pub(crate) struct CommandLine {
+        pub(crate) requests: u64 = REQUESTS,
+        pub(crate) errors: BTreeMap<&'static str, u64>,
+        pub(crate) latency_micros: Micros = EXECUTION,
+        pub(crate) end_to_end_micros: Micros = END_TO_END,
+    }
 }
 
-#[derive(Serialize)]
-pub(crate) struct WorkerLine {
-    pub(crate) requests: u64,
-    pub(crate) busy_share: f64,
-    pub(crate) core: Option<usize>,
-    pub(crate) waiting: u64,
+line! {
+    pub(crate) struct WorkerLine {
+        pub(crate) requests: u64,
+        pub(crate) busy_share: f64 = gauge(
+            "spindle_worker_busy",
+            "Share of the time since the start that a worker was busy.",
+        ).ratio().by(&["worker"]),
+        pub(crate) core: Option<usize>,
+        pub(crate) waiting: u64 =
+            gauge("spindle_worker_waiting_clients", "Clients that wait for room in the tables.").by(&["worker"]),
+    }
 }
 
 impl WorkerLine {
@@ -72,11 +79,16 @@ impl WorkerLine {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct TableStats {
-    pub(crate) name: String,
-    pub(crate) elements: u64,
-    pub(crate) bytes: u64,
+line! {
+    pub(crate) struct TableStats {
+        pub(crate) name: String,
+        pub(crate) elements: u64 =
+            gauge("spindle_table_elements", "Elements of a table, of the largest tables.").by(&["table"]),
+        pub(crate) bytes: u64 = gauge(
+            "spindle_table_memory",
+            "Bytes of the elements of a table, of the largest tables.",
+        ).bytes().by(&["table"]),
+    }
 }
 
 impl TableStats {
@@ -85,11 +97,13 @@ impl TableStats {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct ExpiryLine {
-    pub(crate) pending: u64,
-    pub(crate) expired: u64,
-    pub(crate) lag_micros: Micros,
+line! {
+    pub(crate) struct ExpiryLine {
+        pub(crate) pending: u64 = gauge("spindle_timers", "Elements with a deadline."),
+        pub(crate) expired: u64 = counter("spindle_expired_elements", "Elements whose deadline has passed."),
+        pub(crate) lag_micros: Micros =
+            histogram("spindle_expiry_lag", "Time from an element's deadline to its removal."),
+    }
 }
 
 impl ExpiryLine {
@@ -102,26 +116,36 @@ impl ExpiryLine {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct ClientsLine {
-    pub(crate) known: u64,
-    pub(crate) outstanding_bytes: u64,
-    pub(crate) unread_bytes: u64,
-    pub(crate) cut_off: u64,
-    pub(crate) held_back: u64,
-    pub(crate) requests: u64,
-    pub(crate) dropped_requests: u64,
-    pub(crate) oversized_requests: u64,
-    pub(crate) undeliverable_replies: u64,
+line! {
+    pub(crate) struct ClientsLine {
+        pub(crate) known: u64 = CLIENTS,
+        pub(crate) outstanding_bytes: u64 = gauge(
+            "spindle_clients_outstanding",
+            "Bytes of requests and replies that clients have outstanding.",
+        ).bytes(),
+        pub(crate) unread_bytes: u64 =
+            gauge("spindle_clients_unread", "Bytes of replies that clients may not have read.").bytes(),
+        pub(crate) cut_off: u64 = counter("spindle_clients_cut_off", "How often a client was cut off."),
+        pub(crate) held_back: u64 = counter("spindle_clients_held_back", "How often a client was held back."),
+        pub(crate) requests: u64,
+        pub(crate) dropped_requests: u64 = counter("spindle_dropped_requests", "Requests of clients that are cut off."),
+        pub(crate) oversized_requests: u64 =
+            counter("spindle_oversized_requests", "Requests that were too long to keep."),
+        pub(crate) undeliverable_replies: u64 =
+            counter("spindle_undeliverable_replies", "Replies to connections that are gone."),
+    }
 }
 
-#[derive(Serialize)]
-pub(crate) struct DescriptorsLine {
-    pub(crate) limit: u64,
-    pub(crate) reserve: u64,
-    pub(crate) share: usize,
-    pub(crate) accept_pauses: u64,
-    pub(crate) made_place: u64,
+line! {
+    pub(crate) struct DescriptorsLine {
+        pub(crate) limit: u64 = gauge("spindle_descriptors_limit", "Files that the process may have open."),
+        pub(crate) reserve: u64,
+        pub(crate) share: usize,
+        pub(crate) accept_pauses: u64 =
+            counter("spindle_accept_pauses", "How often no connection was accepted for want of a descriptor."),
+        pub(crate) made_place: u64 =
+            counter("spindle_places_made", "Idle connections that were closed for clients that waited."),
+    }
 }
 
 impl DescriptorsLine {
@@ -131,9 +155,11 @@ impl DescriptorsLine {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct LogLine {
-    pub(crate) dropped_lines: u64,
+line! {
+    pub(crate) struct LogLine {
+        pub(crate) dropped_lines: u64 =
+            counter("spindle_log_dropped_lines", "Lines that standard error has not taken."),
+    }
 }
 
 /// Peers and requests that were refused for their users.
@@ -149,19 +175,26 @@ impl UsersLine {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct MemoryLine {
-    pub(crate) allocator: &'static str,
-    pub(crate) tables_bytes: u64,
-    pub(crate) tables_bytes_max: u64,
-    /// The memory of the process besides the elements that counts against the limit like elements.
-    pub(crate) excess_bytes: u64,
-    /// Replaced and deleted memory that is not freed yet.
-    pub(crate) garbage_bytes: u64,
-    pub(crate) garbage_objects: u64,
-    pub(crate) moved_elements: u64,
-    /// `None` where the system does not tell it.
-    pub(crate) resident_bytes: Option<u64>,
+line! {
+    pub(crate) struct MemoryLine {
+        pub(crate) allocator: &'static str,
+        pub(crate) tables_bytes: u64 = gauge("spindle_memory_tables", "Bytes that the tables take.").bytes(),
+        pub(crate) tables_bytes_max: u64 = gauge("spindle_memory_limit", "Bytes that the tables may take.").bytes(),
+        /// The memory of the process besides the elements that counts against the limit like elements.
+        pub(crate) excess_bytes: u64 = gauge(
+            "spindle_memory_excess",
+            "Bytes of the process that count against the limit beside the tables.",
+        ).bytes(),
+        /// Replaced and deleted memory that is not freed yet.
+        pub(crate) garbage_bytes: u64 =
+            gauge("spindle_memory_garbage", "Bytes of replaced and deleted elements that are not freed yet.").bytes(),
+        pub(crate) garbage_objects: u64 =
+            gauge("spindle_memory_garbage_objects", "Values and keys of such elements that are not freed yet."),
+        pub(crate) moved_elements: u64 = counter("spindle_moved_elements", "Elements that were moved to make room."),
+        /// `None` where the system does not tell it.
+        pub(crate) resident_bytes: Option<u64> =
+            gauge("spindle_memory_resident", "Resident memory of the process.").bytes(),
+    }
 }
 
 impl MemoryLine {

@@ -2,9 +2,8 @@
 
 use std::sync::OnceLock;
 
-use serde::Serialize;
-
 use super::changes::SubscribersTally;
+use super::metric::{CLOSED, LOST, PUBLISHED, SUBSCRIBERS, SUBSCRIPTIONS, counter, gauge, line};
 use crate::feed::FeedMetrics;
 use crate::stats::Counter;
 
@@ -19,20 +18,23 @@ pub(in crate::services::tables) struct FeedTally {
     pub(in crate::services::tables) endpoint: OnceLock<String>,
 }
 
-#[derive(Serialize)]
-pub(crate) struct FeedLine {
-    pub(crate) endpoint: Option<String>,
-    pub(crate) changes: u64,
-    pub(crate) conflated: u64,
-    pub(crate) messages: u64,
-    pub(crate) bookmarks: u64,
-    pub(crate) history_bytes: u64,
-    pub(crate) history_messages: u64,
-    pub(crate) topics: u64,
-    pub(crate) subscribers: u64,
-    pub(crate) subscriptions: u64,
-    pub(crate) lost_messages: u64,
-    pub(crate) closed_subscribers: u64,
+line! {
+    pub(crate) struct FeedLine {
+        pub(crate) endpoint: Option<String>,
+        pub(crate) changes: u64 = counter("spindle_feed_changes", "States that the feed has told."),
+        pub(crate) conflated: u64 =
+            counter("spindle_feed_conflated", "Changes that a later one of the element has replaced."),
+        pub(crate) messages: u64 = PUBLISHED,
+        pub(crate) bookmarks: u64 = counter("spindle_feed_bookmarks", "Bookmarks that were sent."),
+        pub(crate) history_bytes: u64 =
+            gauge("spindle_feed_history", "Bytes of the messages that are kept for replay.").bytes(),
+        pub(crate) history_messages: u64,
+        pub(crate) topics: u64,
+        pub(crate) subscribers: u64 = SUBSCRIBERS,
+        pub(crate) subscriptions: u64 = SUBSCRIPTIONS,
+        pub(crate) lost_messages: u64 = LOST,
+        pub(crate) closed_subscribers: u64 = CLOSED,
+    }
 }
 
 impl FeedLine {

@@ -2,10 +2,9 @@
 //!
 //! Its commands are also counted among those of all clients of the tables, without latencies.
 
-use serde::Serialize;
-
 use super::WorkerMetrics;
 use super::changes::PublishTally;
+use super::metric::{CLOSED, LOST, PUBLISHED, SUBSCRIBERS, SUBSCRIPTIONS, counter, gauge, line};
 use super::services::{TrafficLine, TrafficMetrics, VerbLine, verbs_of};
 use crate::clock::Now;
 use crate::stats::{Counter, Gauge};
@@ -13,8 +12,6 @@ use crate::stats::{Counter, Gauge};
 /// The metrics of the dialect. Its frontend writes all but the last, which the publisher writes.
 #[derive(Debug)]
 pub struct LockstepTally {
-    /// Connections.
-    pub(crate) connections: Gauge,
     /// Its connections, and their bytes.
     pub(crate) traffic: TrafficMetrics,
     /// Bytes that the frontend holds for its clients.
@@ -34,7 +31,6 @@ impl LockstepTally {
     #[must_use]
     pub fn new(now: Now) -> Self {
         Self {
-            connections: Gauge::new(),
             traffic: TrafficMetrics::default(),
             held_bytes: Gauge::new(),
             cut_off: Gauge::new(),
@@ -45,32 +41,33 @@ impl LockstepTally {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct LockstepLine {
-    pub(crate) connections: u64,
-    pub(crate) requests: u64,
-    pub(crate) commands: u64,
-    pub(crate) waiting: u64,
-    pub(crate) held_bytes: u64,
-    pub(crate) cut_off: u64,
-    pub(crate) published: u64,
-    pub(crate) topics: u64,
-    pub(crate) subscribers: u64,
-    pub(crate) subscriptions: u64,
-    pub(crate) lost_notifications: u64,
-    pub(crate) closed_subscribers: u64,
-    pub(crate) verbs: Vec<VerbLine>,
-    pub(crate) connections_ever: u64,
-    pub(crate) received_bytes: u64,
-    pub(crate) sent_bytes: u64,
+line! {
+    pub(crate) struct LockstepLine {
+        /// Its connections, and their bytes.
+        #[serde(flatten)]
+        pub(crate) traffic: TrafficLine,
+        pub(crate) requests: u64 = counter("spindle_lockstep_requests", "Requests in the lock-step dialect."),
+        pub(crate) commands: u64 =
+            counter("spindle_lockstep_commands", "Commands in the lock-step dialect, of several requests each."),
+        pub(crate) waiting: u64,
+        pub(crate) held_bytes: u64 =
+            gauge("spindle_lockstep_held", "Bytes that are held for clients of the lock-step dialect.").bytes(),
+        pub(crate) cut_off: u64,
+        pub(crate) published: u64 = PUBLISHED,
+        pub(crate) topics: u64,
+        pub(crate) subscribers: u64 = SUBSCRIBERS,
+        pub(crate) subscriptions: u64 = SUBSCRIPTIONS,
+        pub(crate) lost_notifications: u64 = LOST,
+        pub(crate) closed_subscribers: u64 = CLOSED,
+        pub(crate) verbs: Vec<VerbLine>,
+    }
 }
 
 impl LockstepLine {
     pub(super) fn of(tally: &LockstepTally) -> Self {
         let subscribers = &tally.publish.subscribers;
-        let TrafficLine { connections_ever, received_bytes, sent_bytes, .. } = TrafficLine::of([&tally.traffic]);
         Self {
-            connections: tally.connections.get(),
+            traffic: TrafficLine::of([&tally.traffic]),
             requests: tally.requests.get(),
             commands: tally.worker.requests() - tally.worker.of(None).requests.get(),
             waiting: tally.worker.waiting.get(),
@@ -83,9 +80,6 @@ impl LockstepLine {
             lost_notifications: subscribers.lost.get(),
             closed_subscribers: subscribers.closed.get(),
             verbs: verbs_of(&tally.worker),
-            connections_ever,
-            received_bytes,
-            sent_bytes,
         }
     }
 }

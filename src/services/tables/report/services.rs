@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::metric::{END_TO_END, EXECUTION, RECEIVED, REQUESTS, SENT, counter, gauge, line};
 use super::micros::Micros;
 use super::name::printable;
 use super::{CommandMetrics, Counter, WorkerMetrics};
@@ -15,13 +16,16 @@ use crate::stats::{Gauge, LatencySnapshot};
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: f64 = 1e3;
 
-/// Connections and their bytes, since the start but for the first.
-#[derive(Clone, Copy, Serialize)]
-pub(crate) struct TrafficLine {
-    pub(crate) connections: u64,
-    pub(crate) connections_ever: u64,
-    pub(crate) received_bytes: u64,
-    pub(crate) sent_bytes: u64,
+line! {
+    /// Connections and their bytes, since the start but for the first.
+    #[derive(Clone, Copy)]
+    pub(crate) struct TrafficLine {
+        pub(crate) connections: u64 = gauge("spindle_connections", "Connections now.").by(&["protocol"]),
+        pub(crate) connections_ever: u64 =
+            counter("spindle_accepted_connections", "Connections since the start.").by(&["protocol"]),
+        pub(crate) received_bytes: u64 = RECEIVED,
+        pub(crate) sent_bytes: u64 = SENT,
+    }
 }
 
 impl TrafficLine {
@@ -47,6 +51,12 @@ pub(crate) struct TrafficMetrics {
 }
 
 impl TrafficMetrics {
+    /// The number of connections.
+    #[cfg(test)]
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.get()
+    }
+
     /// Updates the metrics.
     pub(crate) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
         self.connections.set(connections.len() as u64);
@@ -66,14 +76,15 @@ pub(crate) struct ServiceLine {
     pub(crate) verbs: Vec<VerbLine>,
 }
 
-/// A verb of a service.
-#[derive(Serialize)]
-pub(crate) struct VerbLine {
-    pub(crate) verb: &'static str,
-    pub(crate) requests: u64,
-    pub(crate) refused: u64,
-    pub(crate) latency_micros: Micros,
-    pub(crate) end_to_end_micros: Micros,
+line! {
+    /// A verb of a service.
+    pub(crate) struct VerbLine {
+        pub(crate) verb: &'static str,
+        pub(crate) requests: u64 = REQUESTS,
+        pub(crate) refused: u64,
+        pub(crate) latency_micros: Micros = EXECUTION,
+        pub(crate) end_to_end_micros: Micros = END_TO_END,
+    }
 }
 
 impl ServiceLine {
@@ -120,11 +131,12 @@ pub(super) fn verbs_of(worker: &WorkerMetrics) -> Vec<VerbLine> {
     lines.filter(|line| line.requests > 0).collect()
 }
 
-/// The slow log, without its requests.
-#[derive(Serialize)]
-pub(crate) struct SlowLine {
-    pub(crate) threshold_micros: f64,
-    pub(crate) seen: u64,
+line! {
+    /// The slow log, without its requests.
+    pub(crate) struct SlowLine {
+        pub(crate) threshold_micros: f64,
+        pub(crate) seen: u64 = counter("spindle_slow_requests", "Requests that took longer than --slow."),
+    }
 }
 
 impl SlowLine {

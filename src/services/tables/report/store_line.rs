@@ -2,31 +2,35 @@
 
 use serde::Serialize;
 
+use super::metric::{counter, gauge, line};
 use crate::store::{LogMetrics, OpeningShape};
 
 /// Nanoseconds in a second.
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// The metrics of the store, in its JSON form.
-#[derive(Serialize)]
-pub(crate) struct StoreLine {
-    pub(crate) refuses_adds: bool,
-    pub(crate) segments: u64,
-    pub(crate) live_bytes: u64,
-    pub(crate) dead_bytes: u64,
-    pub(crate) disk_bytes: u64,
-    pub(crate) free_bytes: u64,
-    pub(crate) reserved_bytes: u64,
-    pub(crate) set_aside: u64,
-    pub(crate) unread: u64,
-    pub(crate) batches: u64,
-    pub(crate) batch_bytes: u64,
-    pub(crate) largest_batch_bytes: u64,
-    pub(crate) syncs: u64,
-    pub(crate) copies: u64,
-    pub(crate) copied_bytes: u64,
-    pub(crate) removed_segments: u64,
-    pub(crate) opening: OpeningLine,
+line! {
+    /// The metrics of the store, in its JSON form.
+    pub(crate) struct StoreLine {
+        pub(crate) refuses_adds: bool =
+            gauge("spindle_store_refuses_adds", "1 while the store takes nothing new, else 0."),
+        pub(crate) segments: u64 = gauge("spindle_store_segments", "Segments of the log."),
+        pub(crate) live_bytes: u64 = gauge("spindle_store_live", "Bytes of the records in use.").bytes(),
+        pub(crate) dead_bytes: u64 = gauge("spindle_store_dead", "Bytes that cleaning gives back.").bytes(),
+        pub(crate) disk_bytes: u64 = gauge("spindle_store_disk", "Bytes of all files.").bytes(),
+        pub(crate) free_bytes: u64 = gauge("spindle_store_free", "Bytes that the file system has free.").bytes(),
+        pub(crate) reserved_bytes: u64 =
+            gauge("spindle_store_reserved", "Bytes that are kept for the removal of all records.").bytes(),
+        pub(crate) set_aside: u64 = gauge("spindle_store_set_aside", "Records whose bytes are lost."),
+        pub(crate) unread: u64 = counter("spindle_store_unread", "Reads of the cleaner that failed and are repeated."),
+        pub(crate) batches: u64 = counter("spindle_store_batches", "Batches written to the log."),
+        pub(crate) batch_bytes: u64 = counter("spindle_store_written", "Bytes of batches written to the log.").bytes(),
+        pub(crate) largest_batch_bytes: u64,
+        pub(crate) syncs: u64,
+        pub(crate) copies: u64,
+        pub(crate) copied_bytes: u64 = counter("spindle_store_copied", "Bytes that cleaning has copied.").bytes(),
+        pub(crate) removed_segments: u64 = counter("spindle_store_removed_segments", "Segments that were removed."),
+        pub(crate) opening: OpeningLine,
+    }
 }
 
 #[derive(Serialize)]

@@ -1,12 +1,14 @@
-//! Writes metric families: a name, a help, a unit, and samples with their labels. A family without a sample is left out.
-//! This module does not know what is counted.
+//! Collects samples of metrics, and writes them as families: a name, a help, a unit, and the samples with their labels. A
+//! family without a sample is left out. This module does not know what is counted.
 
+use std::collections::HashMap;
 use std::fmt::Result;
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use crate::services::tables::report::{Line, Metric, MetricKind, Readable, Reading};
 use crate::stats::LatencySnapshot;
 
 /// The upper bounds of the buckets of latencies, in nanoseconds: 1, 2 and 5 of each decade from a microsecond to ten
@@ -37,108 +39,82 @@ const BOUNDS: [u64; 22] = [
 ];
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// The label of requests about tables.
-pub(super) const PROTOCOL: &str = "kv";
+/// Names and values of labels.
+pub(super) type Labels<'l> = [(&'static str, &'l str)];
 
-/// The labels of a sample: names and values.
-pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
+/// A reading with its labels.
+type Sample<'d> = (Vec<(&'static str, String)>, Reading<'d>);
 
-/// The name, help and unit of a family. The name is without its unit and without `_total`.
-#[derive(Clone, Copy)]
-pub(super) struct Family {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) unit: Option<&'static str>,
+/// Samples by family, in the order in which the families came.
+#[derive(Default)]
+pub(super) struct Families<'d> {
+    places: HashMap<&'static str, usize>,
+    all: Vec<(Metric, Vec<Sample<'d>>)>,
 }
 
-/// A family without a unit.
-pub(super) const fn family(name: &'static str, help: &'static str) -> Family {
-    Family { name, help, unit: None }
-}
-
-impl Family {
-    pub(super) const fn bytes(self) -> Self {
-        Self { unit: Some("bytes"), ..self }
-    }
-
-    pub(super) const fn seconds(self) -> Self {
-        Self { unit: Some("seconds"), ..self }
-    }
-
-    pub(super) const fn ratio(self) -> Self {
-        Self { unit: Some("ratio"), ..self }
-    }
-
-    fn unit(self) -> Option<Unit> {
-        self.unit.map(|unit| Unit::Other(unit.to_owned()))
-    }
-}
-
-/// Writes families one after the other.
-pub(super) struct FamilyWriter<'e> {
-    pub(super) encoder: DescriptorEncoder<'e>,
-}
-
-impl FamilyWriter<'_> {
-    /// A counter with several samples.
-    pub(super) fn counters(&mut self, family: Family, samples: &[(Labels<'_>, u64)]) -> Result {
-        if samples.is_empty() {
-            return Ok(());
+impl<'d> Families<'d> {
+    /// Adds a sample. It gets those of the labels that the metric has. Latencies without a sample are left out: they
+    /// would be latencies of zero.
+    pub(super) fn add(&mut self, metric: Metric, labels: &Labels<'_>, reading: Reading<'d>) {
+        if matches!(reading, Reading::Latencies(latencies) if latencies.count() == 0) {
+            return;
         }
-        let unit = family.unit();
-        let mut metric =
-            self.encoder.encode_descriptor(family.name, family.help, unit.as_ref(), MetricType::Counter)?;
-        for (labels, count) in samples {
-            // Without this a sample without labels would have empty braces.
-            match labels {
-                [] => metric.encode_counter::<NoLabelSet, _, u64>(count, None)?,
-                labels => metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?,
+        let value = |name: &&'static str| {
+            labels.iter().find(|(given, _)| given == name).map(|(name, value)| (*name, (*value).to_owned()))
+        };
+        let labels = metric.labels.iter().filter_map(value).collect();
+        let place = *self.places.entry(metric.name).or_insert_with(|| {
+            self.all.push((metric, Vec::new()));
+            self.all.len() - 1
+        });
+        if let Some((_, samples)) = self.all.get_mut(place) {
+            samples.push((labels, reading));
+        }
+    }
+
+    /// Adds the samples of a line.
+    pub(super) fn line(&mut self, line: &'d dyn Line, labels: &Labels<'_>) {
+        line.read(&mut |metric, reading| self.add(metric, labels, reading));
+    }
+
+    /// Adds a figure that stands in no line.
+    pub(super) fn figure(&mut self, metric: Metric, labels: &Labels<'_>, figure: &'d impl Readable) {
+        if let Some(reading) = figure.reading() {
+            self.add(metric, labels, reading);
+        }
+    }
+
+    /// Writes all families.
+    pub(super) fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> Result {
+        for (metric, samples) in &self.all {
+            let kind = match metric.kind {
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
+                MetricKind::Histogram => MetricType::Histogram,
+            };
+            let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
+            let mut family = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
+            for (labels, reading) in samples {
+                // With an empty set a sample would have empty braces.
+                match labels.is_empty() {
+                    true => write_sample(&mut family, metric.kind, *reading)?,
+                    false => write_sample(&mut family.encode_family(labels)?, metric.kind, *reading)?,
+                }
             }
         }
         Ok(())
     }
+}
 
-    /// A counter with one sample.
-    pub(super) fn counter(&mut self, family: Family, count: u64) -> Result {
-        self.counters(family, &[(&[], count)])
-    }
-
-    /// A gauge with several samples.
-    pub(super) fn gauges(&mut self, family: Family, samples: &[(Labels<'_>, f64)]) -> Result {
-        if samples.is_empty() {
-            return Ok(());
-        }
-        let unit = family.unit();
-        let mut metric = self.encoder.encode_descriptor(family.name, family.help, unit.as_ref(), MetricType::Gauge)?;
-        for (labels, figure) in samples {
-            match labels {
-                [] => metric.encode_gauge(figure)?,
-                labels => metric.encode_family(labels)?.encode_gauge(figure)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// A gauge with one sample.
-    pub(super) fn gauge(&mut self, family: Family, figure: u64) -> Result {
-        self.gauges(family, &[(&[], figure as f64)])
-    }
-
-    /// Histograms of latencies, in seconds. One without a sample is left out: it would be a latency of zero.
-    pub(super) fn latencies(&mut self, family: Family, samples: &[(Labels<'_>, &LatencySnapshot)]) -> Result {
-        let mut sampled = samples.iter().filter(|(_, latencies)| latencies.count() > 0).peekable();
-        if sampled.peek().is_none() {
-            return Ok(());
-        }
-        let unit = family.seconds().unit();
-        let mut metric =
-            self.encoder.encode_descriptor(family.name, family.help, unit.as_ref(), MetricType::Histogram)?;
-        for (labels, latencies) in sampled {
-            let buckets = buckets(latencies);
+fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricKind, reading: Reading<'_>) -> Result {
+    match (kind, reading) {
+        (MetricKind::Counter, Reading::Count(count)) => encoder.encode_counter::<NoLabelSet, _, u64>(&count, None),
+        (_, Reading::Count(count)) => encoder.encode_gauge(&(count as f64)),
+        (_, Reading::Figure(figure)) => encoder.encode_gauge(&figure),
+        (_, Reading::Latencies(latencies)) => {
             let sum = latencies.sum_nanos() / NANOS_PER_SECOND;
-            metric.encode_family(labels)?.encode_histogram::<NoLabelSet>(sum, latencies.count(), &buckets, None)?;
+            encoder.encode_histogram::<NoLabelSet>(sum, latencies.count(), &buckets(latencies), None)
         }
-        Ok(())
     }
 }
 
