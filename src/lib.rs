@@ -284,7 +284,7 @@
 //! | a command of the tables | `services/tables/mod.rs`, which lists the files in order |
 //! | a store under tasks and jobs | the three traits in `store/interface.rs`; `store/keyed.rs` implements them |
 //! | | `server/tasks.rs` opens the store; `tests/it/tidy.rs` says which file may name its crate |
-//! | | a choice between stores: `TasksConfig` there; its flags: `cli/store_flags.rs` |
+//! | | a choice between stores: `TasksConfig` there; its flags: `cli/flags/store.rs` |
 //! | | its log names: `TARGETS` in `cli/log.rs`; its errors: each variant of `store::Error` names a folder |
 //! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |
 //! | a store of events | a variant of `EventStore` in `services/events/store.rs`: there is no trait |

@@ -6,11 +6,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::CommandError;
-use super::endpoint::Connect;
-use super::number::{delta, version};
-use super::operand::{Hex, Operand, TableOperand, name, operand, table};
+use super::flags::endpoint::Connect;
+use super::flags::number::{delta, version};
+use super::flags::operand::{Hex, Operand, TableOperand, name, operand, table};
+use super::flags::time_to_live::time_to_live;
 use super::show::{self, Format};
-use super::time_to_live::time_to_live;
 use crate::clients::rust::tables::{Client, Disconnected, Error};
 use crate::clock::Ttl;
 use crate::services::tables::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};

@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::CommandError;
 use super::client::{KvServer, each_page, failure};
-use super::endpoint::Connect;
-use super::operand::{Hex, TableOperand, name, table};
+use super::flags::endpoint::Connect;
+use super::flags::operand::{Hex, TableOperand, name, table};
 use super::show::{Format, counted};
 use crate::clients::rust::tables::{Client, Error};
 use crate::clock::{Ttl, wall_millis};

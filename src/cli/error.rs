@@ -74,7 +74,7 @@ impl From<ExitStatus> for ExitCode {
 
 /// Why a command has failed.
 #[derive(Debug)]
-pub(super) enum CommandError {
+pub(crate) enum CommandError {
     /// The arguments are wrong.
     Usage(String),
     /// The command could not be carried out.

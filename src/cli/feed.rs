@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::FEED_ENDPOINT;
-use super::endpoint::{Connect, connection};
-use super::operand::Hex;
+use super::flags::endpoint::{Connect, connection};
+use super::flags::operand::Hex;
 use super::show::Format;
 use crate::clock::Now;
 use crate::feed::{Cause, FeedContent, FeedPosition};

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::endpoint::Patience;
-use super::login_flags::LoginFlags;
-use super::operand::{Operand, operand};
+use super::flags::endpoint::Patience;
+use super::flags::login::LoginFlags;
+use super::flags::operand::{Operand, operand};
+use super::flags::tls::{TcpAddress, TlsFlags};
 use super::show::{self, Format};
-use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{CommandError, JOBS_ADDRESS};
 use crate::clients::rust::jobs::{Client, Error};
 use crate::limits::JOB_DATA_BYTES_MAX;

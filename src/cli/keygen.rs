@@ -1,7 +1,7 @@
 //! `spindle keygen`: a key of CURVE in a file, for a user or a server.
 
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -41,24 +41,14 @@ pub(super) fn keygen(arguments: &KeygenArguments, out: &mut impl Write) -> Resul
     Format::of(arguments.json).print(out, &format!("{public}\n"), &json!({ "public_key": public }))
 }
 
-/// The secret key in a file that `spindle keygen` has written.
-///
-/// # Errors
-/// One line that names the file. It shows nothing of the key.
-pub(super) fn secret_key(path: &Path) -> Result<SecretKey, String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    // A key, and the ends of lines around it.
-    let read = file.take(128).read_to_string(&mut text);
-    let key = read.ok().and_then(|_| text.trim().parse().ok());
-    key.ok_or_else(|| format!("{}: this is no secret key, as `spindle keygen FILE` writes it", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::path::Path;
+
     use super::*;
+    use crate::cli::flags::secret_key::secret_key;
 
     #[test]
     fn a_key_that_was_made_is_read() {

@@ -12,9 +12,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::CommandError;
-use super::endpoint::Connect;
-use super::operand::{Hex, TableOperand, table};
-use super::time_to_live::some_time_to_live;
+use super::flags::endpoint::Connect;
+use super::flags::operand::{Hex, TableOperand, table};
+use super::flags::time_to_live::some_time_to_live;
 use super::watch::stop_on_signals;
 use crate::clock::Ttl;
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::CommandError;
 use super::client::failure;
 use super::feed::{FeedServer, ShownChange, Silence, position};
-use super::operand::{TableOperand, table};
+use super::flags::operand::{TableOperand, table};
 use super::show::Format;
 use super::watch::{GLANCE, stop_on_signals, without_feed};
 use crate::clients::rust::tables::{Disconnected, Error, Mirror, MirrorEvent};

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::CommandError;
 use super::client::{KvServer, failure};
-use super::endpoint::seconds;
+use super::flags::endpoint::seconds;
 use super::load::time;
 use super::show;
 use super::watch::{GLANCE, stop_on_signals};

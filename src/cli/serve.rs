@@ -7,21 +7,21 @@ use std::process::Command;
 use clap::builder::TypedValueParser;
 
 use super::CommandError;
-use super::admin_flags::AdminFlags;
-use super::amount::{Amount, amount, bytes_within};
 use super::config::Settings;
-use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening, unless_off};
-use super::endpoint_conflicts;
-use super::events_store::EventsStoreFlags;
-use super::feed_flags::FeedFlags;
-use super::lockstep_flags::LockstepFlags;
-use super::log::{self, LEVEL_FLAG, LogFlags};
-use super::pin::pin;
-use super::security_flags::SecurityFlags;
-use super::serve_words::{
+use super::flags::admin::AdminFlags;
+use super::flags::amount::{Amount, amount, bytes_within};
+use super::flags::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening, unless_off};
+use super::flags::endpoint_conflicts;
+use super::flags::events_store::EventsStoreFlags;
+use super::flags::feed::FeedFlags;
+use super::flags::lockstep::LockstepFlags;
+use super::flags::pin::pin;
+use super::flags::security::SecurityFlags;
+use super::flags::serve_words::{
     FrontendWord, Terminate, ack_words, at_least_one, frontend, key_bytes, terminate, value_bytes, version,
 };
-use super::store_flags::StoreFlags;
+use super::flags::store::StoreFlags;
+use super::log::{self, LEVEL_FLAG, LogFlags};
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice};
 use crate::limits::{

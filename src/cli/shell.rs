@@ -26,7 +26,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
 use super::CommandError;
-use super::endpoint::connection;
+use super::flags::endpoint::connection;
 
 /// What stands before each line.
 const PROMPT: &str = "spindle> ";

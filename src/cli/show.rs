@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::CommandError;
-use super::operand::{Hex, name, shown, shown_at_length};
+use super::flags::operand::{Hex, name, shown, shown_at_length};
 use crate::services::tables::wire::TableLine;
 
 /// The format of answers.

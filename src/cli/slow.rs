@@ -5,12 +5,12 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::endpoint::Patience;
 use super::figures::{bytes, clock_time, count, micros};
-use super::login_flags::LoginFlags;
-use super::operand::shown;
+use super::flags::endpoint::Patience;
+use super::flags::login::LoginFlags;
+use super::flags::operand::shown;
+use super::flags::tls::{TcpAddress, TlsFlags};
 use super::show::Format;
-use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{ADMIN_ADDRESS, CommandError};
 use crate::clients::rust::operator::admin::{Client, Error};
 

@@ -7,10 +7,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::client::read_both;
-use super::curve_flags::ZeromqLogin;
-use super::endpoint::{connection, seconds, timeouts};
-use super::number::{lend_key, millis};
-use super::operand::{Operand, operand};
+use super::flags::curve::ZeromqLogin;
+use super::flags::endpoint::{connection, seconds, timeouts};
+use super::flags::number::{lend_key, millis};
+use super::flags::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, TASKS_ENDPOINT};
 use crate::clients::rust::tasks::{Client, Disconnected, Error};

@@ -12,9 +12,9 @@ use signal_hook::flag;
 
 use super::CommandError;
 use super::client::failure;
-use super::endpoint::Subscribe;
 use super::feed::{Feed, Sequences, ShownChange, Silence};
-use super::operand::{TableOperand, name, table};
+use super::flags::endpoint::Subscribe;
+use super::flags::operand::{TableOperand, name, table};
 use super::show::Format;
 use crate::clients::rust::tables::{Disconnected, Error, FeedSubscriber, Subscriber};
 use crate::clock::Clock;

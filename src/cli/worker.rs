@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::TypedValueParser;
 
-use super::curve_flags::ZeromqLogin;
-use super::endpoint::connection;
+use super::flags::curve::ZeromqLogin;
+use super::flags::endpoint::connection;
+use super::flags::password_file::PasswordFile;
 use super::log::{self, LogFlags};
-use super::password_file::PasswordFile;
 use super::{CommandError, EVENTS_ENDPOINT};
 use crate::clients::rust::tasks::{Disconnected, Error as ClientError};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};

@@ -18,7 +18,7 @@ use clap::{Arg, Command};
 use toml::de::{DeTable, DeValue};
 
 use super::super::CommandError;
-use super::super::endpoint::OFF;
+use super::super::flags::endpoint::OFF;
 use super::{Origin, Setting, alone, check, guess, is_list, is_optional, is_switch, settings_of, shape};
 
 /// The longest file, in bytes: some hundred times the length of all settings. A longer one is another file.

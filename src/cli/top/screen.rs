@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::model::{Model, list, number, whole, word};
 use crate::cli::figures::{bytes, clock_time, count, counted, micros, rate, seconds};
-use crate::cli::operand::shown;
+use crate::cli::flags::operand::shown;
 
 /// Lines of the head, with an empty one.
 const HEAD_LINES: u16 = 4;

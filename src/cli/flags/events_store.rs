@@ -1,13 +1,13 @@
 //! The flags of `spindle serve` for the store of the events.
 
-use super::CommandError;
 use super::password_file::PasswordFile;
+use crate::cli::CommandError;
 use crate::limits::{STATEMENT_SECONDS, STORE_ANSWER_MAX};
 use crate::services::events::mysql::Address;
 
 /// The flags, as typed.
 #[derive(Debug, clap::Args)]
-pub(super) struct EventsStoreFlags {
+pub(crate) struct EventsStoreFlags {
     /// Store of the events: embedded for the store of the tasks, or mysql://USER:PASSWORD@HOST/DATABASE
     #[arg(long, value_name = "embedded|URL", default_value = "embedded", value_parser = events_store)]
     events_store: EventsStore,
@@ -33,7 +33,7 @@ fn events_store(typed: &str) -> Result<EventsStore, String> {
 
 impl EventsStoreFlags {
     /// Whether the events are in the store of the tasks.
-    pub(super) fn is_embedded(&self) -> bool {
+    pub(crate) fn is_embedded(&self) -> bool {
         self.events_store.0.is_none()
     }
 
@@ -41,7 +41,7 @@ impl EventsStoreFlags {
     ///
     /// # Errors
     /// As [`PasswordFile::complete`].
-    pub(super) fn database(&self) -> Result<Option<Address>, CommandError> {
+    pub(crate) fn database(&self) -> Result<Option<Address>, CommandError> {
         let database = self.password.complete(self.events_store.0.clone(), "--events-store")?;
         Ok(database.map(|address| address.with_statement_seconds(self.events_timeout)))
     }

@@ -3,22 +3,22 @@
 use clap::builder::{StringValueParser, TypedValueParser};
 
 /// Parses the version of an element.
-pub(super) fn version() -> impl TypedValueParser<Value = u64> {
+pub(crate) fn version() -> impl TypedValueParser<Value = u64> {
     whole("a version is a whole number, 0 for an element that must be absent")
 }
 
 /// Parses a number to add.
-pub(super) fn delta() -> impl TypedValueParser<Value = i64> {
+pub(crate) fn delta() -> impl TypedValueParser<Value = i64> {
     whole("the number to add is a whole number, -9223372036854775808 to 9223372036854775807")
 }
 
 /// Parses the key of a lease.
-pub(super) fn lend_key() -> impl TypedValueParser<Value = u64> {
+pub(crate) fn lend_key() -> impl TypedValueParser<Value = u64> {
     whole("a lend key is a whole number, as `lend` printed it")
 }
 
 /// Parses a time in milliseconds.
-pub(super) fn millis() -> impl TypedValueParser<Value = u64> {
+pub(crate) fn millis() -> impl TypedValueParser<Value = u64> {
     whole("a time is a whole number of milliseconds")
 }
 
@@ -34,7 +34,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::time_to_live::time_to_live;
+    use crate::cli::flags::time_to_live::time_to_live;
     use crate::clock::Ttl;
 
     #[derive(Debug, Parser)]

@@ -6,8 +6,8 @@
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::curve_flags::ZeromqLogin;
-use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
+use super::curve::ZeromqLogin;
+use crate::cli::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 
 use crate::clients::rust::tables::{ClientTimeouts, TIMEOUT_DEFAULT};
 
@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 const TIMEOUT_SECONDS_MAX: f64 = 86_400.0;
 
 /// The word for no endpoint.
-pub(super) const OFF: &str = "off";
+pub(crate) const OFF: &str = "off";
 
 /// Bytes of the longest path of a Unix socket.
 const IPC_PATH_BYTES_MAX: usize = 107;
@@ -29,7 +29,7 @@ const IPC_PATH_BYTES_MAX: usize = 107;
 ///
 /// # Errors
 /// The mistake in the text.
-pub(super) fn endpoint(typed: &str) -> Result<String, String> {
+pub(crate) fn endpoint(typed: &str) -> Result<String, String> {
     let good = match typed.split_once("://") {
         Some(("tcp", address)) => is_address(address),
         Some(("ipc", path)) => (1..=IPC_PATH_BYTES_MAX).contains(&path.len()),
@@ -45,7 +45,7 @@ pub(super) fn endpoint(typed: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// The mistake in the text.
-pub(super) fn connection(typed: &str) -> Result<String, String> {
+pub(crate) fn connection(typed: &str) -> Result<String, String> {
     let whole = if typed.contains("://") { typed.to_owned() } else { format!("tcp://{}", to_connect(typed)) };
     match endpoint(&whole) {
         Ok(endpoint) if !endpoint.starts_with("tcp://*") && !endpoint.ends_with(":*") => Ok(endpoint),
@@ -57,7 +57,7 @@ pub(super) fn connection(typed: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// The mistake in the text.
-pub(super) fn address_to_connect(typed: &str) -> Result<String, String> {
+pub(crate) fn address_to_connect(typed: &str) -> Result<String, String> {
     address(&to_connect(typed))
 }
 
@@ -71,13 +71,13 @@ fn to_connect(typed: &str) -> String {
 ///
 /// # Errors
 /// If it is no time, or too long.
-pub(super) fn seconds(typed: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(typed: &str) -> Result<Duration, String> {
     let seconds = typed.parse().ok().filter(|seconds| (0.001..=TIMEOUT_SECONDS_MAX).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("0.001 to {TIMEOUT_SECONDS_MAX} seconds"))
 }
 
 /// How long a command waits. Only a time that was asked for is spent on a server that is not there yet.
-pub(super) fn timeouts(asked: Option<Duration>) -> ClientTimeouts {
+pub(crate) fn timeouts(asked: Option<Duration>) -> ClientTimeouts {
     let usual = ClientTimeouts { connect: CONNECT_TIMEOUT, answer: TIMEOUT_DEFAULT, retries: false };
     asked.map_or(usual, ClientTimeouts::from)
 }
@@ -86,7 +86,7 @@ pub(super) fn timeouts(asked: Option<Duration>) -> ClientTimeouts {
 ///
 /// # Errors
 /// The mistake in the text.
-pub(super) fn endpoint_or_off(typed: &str) -> Result<String, String> {
+pub(crate) fn endpoint_or_off(typed: &str) -> Result<String, String> {
     if typed == OFF {
         return Ok(typed.to_owned());
     }
@@ -94,19 +94,19 @@ pub(super) fn endpoint_or_off(typed: &str) -> Result<String, String> {
 }
 
 /// The endpoint in the value of a flag, unless that is `off`.
-pub(super) fn unless_off(typed: &str) -> Option<String> {
+pub(crate) fn unless_off(typed: &str) -> Option<String> {
     (typed != OFF).then(|| typed.to_owned())
 }
 
 /// The address to listen at, or none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Listening(pub(super) Option<SocketAddr>);
+pub(crate) struct Listening(pub(crate) Option<SocketAddr>);
 
 /// An address to listen at, a port of this host alone, or `off`.
 ///
 /// # Errors
 /// The mistake in the text.
-pub(super) fn listening(typed: &str) -> Result<Listening, String> {
+pub(crate) fn listening(typed: &str) -> Result<Listening, String> {
     if typed == OFF {
         return Ok(Listening(None));
     }
@@ -120,7 +120,7 @@ pub(super) fn listening(typed: &str) -> Result<Listening, String> {
 ///
 /// # Errors
 /// The mistake in the text.
-pub(super) fn address(typed: &str) -> Result<String, String> {
+pub(crate) fn address(typed: &str) -> Result<String, String> {
     if typed.parse::<u16>().is_ok() {
         return Ok(format!("127.0.0.1:{typed}"));
     }
@@ -142,7 +142,7 @@ fn is_address(address: &str) -> bool {
 
 /// How long to wait for the server.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     /// Seconds to wait for the server to be there, and for each answer [default: 0.3 until it is there, 5 for an
     /// answer]
     #[arg(long, value_name = "SECONDS", env = "SPINDLE_TIMEOUT", value_parser = seconds)]
@@ -151,33 +151,33 @@ pub(super) struct Patience {
 
 impl Patience {
     /// The times.
-    pub(super) fn timeouts(&self) -> ClientTimeouts {
+    pub(crate) fn timeouts(&self) -> ClientTimeouts {
         timeouts(self.timeout)
     }
 }
 
 /// The server to connect to.
 #[derive(Debug, clap::Args)]
-pub(super) struct Connect {
+pub(crate) struct Connect {
     /// Endpoint at which the server answers requests: HOST:PORT, tcp://HOST:PORT or ipc://PATH
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT", default_value = KV_ENDPOINT, value_parser = connection)]
-    pub(super) connect: String,
+    pub(crate) connect: String,
     #[command(flatten)]
-    pub(super) patience: Patience,
+    pub(crate) patience: Patience,
     #[command(flatten)]
-    pub(super) login: ZeromqLogin,
+    pub(crate) login: ZeromqLogin,
 }
 
 /// The server to subscribe to.
 #[derive(Debug, clap::Args)]
-pub(super) struct Subscribe {
+pub(crate) struct Subscribe {
     /// Endpoint at which the server announces changes: HOST:PORT, tcp://HOST:PORT or ipc://PATH
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_SUBSCRIBE", default_value = PUBLISH_ENDPOINT, value_parser = connection)]
-    pub(super) subscribe: String,
+    pub(crate) subscribe: String,
     #[command(flatten)]
-    pub(super) patience: Patience,
+    pub(crate) patience: Patience,
     #[command(flatten)]
-    pub(super) login: ZeromqLogin,
+    pub(crate) login: ZeromqLogin,
 }
 
 #[cfg(test)]

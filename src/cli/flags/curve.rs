@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::CommandError;
-use super::keygen::secret_key;
-use super::login_flags::{LoginFlags, is_typed};
+use super::login::{LoginFlags, is_typed};
+use super::secret_key::secret_key;
+use crate::cli::CommandError;
 use crate::clients::rust::tables::log_in;
 use crate::zmtp::{Credentials, PublicKey};
 
@@ -22,7 +22,7 @@ const CURVE_SERVER: &str = "SPINDLE_CURVE_SERVER";
 
 /// The flags, as typed.
 #[derive(Clone, Debug, Args)]
-pub(super) struct ZeromqLogin {
+pub(crate) struct ZeromqLogin {
     #[command(flatten)]
     login: LoginFlags,
     /// File with the secret key of the user, as `spindle keygen` writes it: the connections are encrypted with CURVE
@@ -35,12 +35,12 @@ pub(super) struct ZeromqLogin {
 
 impl ZeromqLogin {
     /// Whether a user is named.
-    pub(super) fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.login.is_given() || self.curve_key.is_some()
     }
 
     /// Whether a user is named by a flag.
-    pub(super) fn is_typed(&self) -> bool {
+    pub(crate) fn is_typed(&self) -> bool {
         self.login.is_typed() || self.is_key_typed()
     }
 
@@ -52,7 +52,7 @@ impl ZeromqLogin {
     ///
     /// # Errors
     /// [`CommandError`] if flags contradict each other, the name has no password, or the file no key.
-    pub(super) fn credentials(&self) -> Result<Credentials, CommandError> {
+    pub(crate) fn credentials(&self) -> Result<Credentials, CommandError> {
         let usage = |what: &str| Err(CommandError::Usage(what.to_owned()));
         let is_server_typed =
             self.curve_server.is_some_and(|server| is_typed(OsStr::new(&server.to_string()), CURVE_SERVER));
@@ -81,7 +81,7 @@ impl ZeromqLogin {
     ///
     /// # Errors
     /// As [`ZeromqLogin::credentials`].
-    pub(super) fn log_in(&self) -> Result<(), CommandError> {
+    pub(crate) fn log_in(&self) -> Result<(), CommandError> {
         log_in(self.credentials()?);
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::server::Pin;
 const CORES_MAX: usize = 1 << 16;
 
 /// Parses `auto`, `off`, or numbers and ranges of cores.
-pub(super) fn pin(typed: &str) -> Result<Pin, String> {
+pub(crate) fn pin(typed: &str) -> Result<Pin, String> {
     match typed {
         "auto" => Ok(Pin::Auto),
         "off" => Ok(Pin::Off),

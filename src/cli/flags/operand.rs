@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStringExt;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use super::CommandError;
+use crate::cli::CommandError;
 use crate::limits::FRAME_BYTES_MAX;
 
 /// The prefix of bytes in hexadecimal.
@@ -26,7 +26,7 @@ const STANDARD_INPUT: &[u8] = b"-";
 
 /// Whether operands may be bytes in hexadecimal.
 #[derive(Clone, Copy, Debug, Args)]
-pub(super) struct Hex {
+pub(crate) struct Hex {
     /// Take arguments that begin with 0x as bytes in hexadecimal, and print names, keys and values as such
     #[arg(long)]
     hex: bool,
@@ -34,11 +34,11 @@ pub(super) struct Hex {
 
 /// The name of a table, as typed.
 #[derive(Clone, Debug)]
-pub(super) struct TableOperand(Vec<u8>);
+pub(crate) struct TableOperand(Vec<u8>);
 
 /// A key or a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Operand {
+pub(crate) enum Operand {
     /// As typed.
     Given(Vec<u8>),
     /// Standard input, to be read.
@@ -46,12 +46,12 @@ pub(super) enum Operand {
 }
 
 /// Parses a table.
-pub(super) fn table() -> impl TypedValueParser<Value = TableOperand> {
+pub(crate) fn table() -> impl TypedValueParser<Value = TableOperand> {
     OsStringValueParser::new().map(|typed| TableOperand(typed.into_vec()))
 }
 
 /// Parses a key or a value.
-pub(super) fn operand() -> impl TypedValueParser<Value = Operand> {
+pub(crate) fn operand() -> impl TypedValueParser<Value = Operand> {
     OsStringValueParser::new().map(|typed| match typed.into_vec() {
         typed if typed == STANDARD_INPUT => Operand::StandardInput,
         typed => Operand::Given(typed),
@@ -60,12 +60,12 @@ pub(super) fn operand() -> impl TypedValueParser<Value = Operand> {
 
 impl Hex {
     /// Arguments as typed, text where it is readable.
-    pub(super) const OFF: Self = Self { hex: false };
+    pub(crate) const OFF: Self = Self { hex: false };
     #[cfg(test)]
-    pub(super) const ON: Self = Self { hex: true };
+    pub(crate) const ON: Self = Self { hex: true };
 
     /// Whether keys and values are printed in hexadecimal.
-    pub(super) fn is_on(self) -> bool {
+    pub(crate) fn is_on(self) -> bool {
         self.hex
     }
 
@@ -73,7 +73,7 @@ impl Hex {
     ///
     /// # Errors
     /// [`CommandError::Usage`] if the hexadecimal digits are none.
-    pub(super) fn table(self, typed: &TableOperand) -> Result<Vec<u8>, CommandError> {
+    pub(crate) fn table(self, typed: &TableOperand) -> Result<Vec<u8>, CommandError> {
         self.bytes(typed.0.clone())
     }
 
@@ -81,7 +81,7 @@ impl Hex {
     ///
     /// # Errors
     /// [`CommandError::Usage`] if the hexadecimal digits are none.
-    pub(super) fn bytes(self, typed: Vec<u8>) -> Result<Vec<u8>, CommandError> {
+    pub(crate) fn bytes(self, typed: Vec<u8>) -> Result<Vec<u8>, CommandError> {
         let Some(digits) = typed.strip_prefix(HEX.as_bytes()).filter(|_| self.hex) else {
             return Ok(typed);
         };
@@ -92,12 +92,12 @@ impl Hex {
     }
 
     /// As [`shown`], or always in hexadecimal.
-    pub(super) fn shown(self, bytes: &[u8]) -> String {
+    pub(crate) fn shown(self, bytes: &[u8]) -> String {
         if self.hex { hexadecimal(bytes) } else { shown(bytes) }
     }
 
     /// As [`shown_in_json`], or always in hexadecimal.
-    pub(super) fn shown_in_json(self, bytes: &[u8]) -> String {
+    pub(crate) fn shown_in_json(self, bytes: &[u8]) -> String {
         if self.hex { hexadecimal(bytes) } else { shown_in_json(bytes) }
     }
 }
@@ -115,7 +115,7 @@ impl Operand {
     ///
     /// # Errors
     /// If the input cannot be read, or is longer than any server accepts, or as [`Hex::bytes`].
-    pub(super) fn read(self, hex: Hex, input: impl Read) -> Result<Vec<u8>, CommandError> {
+    pub(crate) fn read(self, hex: Hex, input: impl Read) -> Result<Vec<u8>, CommandError> {
         let Self::StandardInput = self else {
             return hex.bytes(self.given());
         };
@@ -141,22 +141,22 @@ impl Operand {
 }
 
 /// Text if it is readable on one line and can be typed again, and `0x…` otherwise.
-pub(super) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn shown(bytes: &[u8]) -> String {
     shown_if(bytes, |character| !character.is_control())
 }
 
 /// Like [`shown`], but a text may have several lines: for a value that stands alone.
-pub(super) fn shown_at_length(bytes: &[u8]) -> String {
+pub(crate) fn shown_at_length(bytes: &[u8]) -> String {
     shown_if(bytes, |character| !character.is_control() || matches!(character, '\n' | '\t'))
 }
 
 /// Like [`shown`], but any text is shown as text: JSON escapes it.
-pub(super) fn shown_in_json(bytes: &[u8]) -> String {
+pub(crate) fn shown_in_json(bytes: &[u8]) -> String {
     shown_if(bytes, |_| true)
 }
 
 /// The name of a table without the NUL that may end it.
-pub(super) fn name(spelling: &[u8]) -> &[u8] {
+pub(crate) fn name(spelling: &[u8]) -> &[u8] {
     spelling.strip_suffix(b"\0").unwrap_or(spelling)
 }
 

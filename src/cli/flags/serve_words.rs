@@ -11,13 +11,13 @@ use crate::services::tasks::serve::Version;
 
 /// The word of `--frontend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FrontendWord {
-    pub(super) kind: FrontendKind,
+pub(crate) struct FrontendWord {
+    pub(crate) kind: FrontendKind,
     /// It is `proxy`, the old name of `queue`.
-    pub(super) is_old: bool,
+    pub(crate) is_old: bool,
 }
 
-pub(super) fn frontend(typed: &str) -> Result<FrontendWord, String> {
+pub(crate) fn frontend(typed: &str) -> Result<FrontendWord, String> {
     let (kind, is_old) = match typed {
         "queue" => (FrontendKind::Queue, false),
         "proxy" => (FrontendKind::Queue, true),
@@ -28,17 +28,17 @@ pub(super) fn frontend(typed: &str) -> Result<FrontendWord, String> {
 }
 
 /// The bytes of `--max-key`.
-pub(super) fn key_bytes() -> impl TypedValueParser<Value = usize> {
+pub(crate) fn key_bytes() -> impl TypedValueParser<Value = usize> {
     bytes_within(KEY_BYTES_DEFAULT as u64, KEY_BYTES_MAX as u64)
         .map(|bytes| usize::try_from(bytes).unwrap_or(KEY_BYTES_MAX))
 }
 
 /// The bytes of `--max-value`.
-pub(super) fn value_bytes() -> impl TypedValueParser<Value = usize> {
+pub(crate) fn value_bytes() -> impl TypedValueParser<Value = usize> {
     bytes_within(0, VALUE_BYTES_MAX as u64).map(|bytes| usize::try_from(bytes).unwrap_or(VALUE_BYTES_MAX))
 }
 
-pub(super) fn version(typed: &str) -> Result<Version, String> {
+pub(crate) fn version(typed: &str) -> Result<Version, String> {
     match typed {
         "1.3" => Ok(Version::V1_3),
         "1.4" => Ok(Version::V1_4),
@@ -46,7 +46,7 @@ pub(super) fn version(typed: &str) -> Result<Version, String> {
     }
 }
 
-pub(super) fn ack_words(typed: &str) -> Result<AckWording, String> {
+pub(crate) fn ack_words(typed: &str) -> Result<AckWording, String> {
     match typed {
         "ok" => Ok(AckWording::OkNo),
         "yes-no" => Ok(AckWording::YesNo),
@@ -56,7 +56,7 @@ pub(super) fn ack_words(typed: &str) -> Result<AckWording, String> {
 
 /// Whether clients of the tasks may end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Terminate {
+pub(crate) enum Terminate {
     /// Those that connect from this host.
     Local,
     Allow,
@@ -65,7 +65,7 @@ pub(super) enum Terminate {
 
 impl Terminate {
     /// Whether clients of this endpoint may.
-    pub(super) fn at(self, endpoint: &str) -> bool {
+    pub(crate) fn at(self, endpoint: &str) -> bool {
         match self {
             Self::Local => is_local(endpoint),
             Self::Allow => true,
@@ -74,7 +74,7 @@ impl Terminate {
     }
 }
 
-pub(super) fn terminate(typed: &str) -> Result<Terminate, String> {
+pub(crate) fn terminate(typed: &str) -> Result<Terminate, String> {
     match typed {
         "local" => Ok(Terminate::Local),
         "allow" => Ok(Terminate::Allow),
@@ -83,7 +83,7 @@ pub(super) fn terminate(typed: &str) -> Result<Terminate, String> {
     }
 }
 
-pub(super) fn at_least_one(typed: &str) -> Result<usize, String> {
+pub(crate) fn at_least_one(typed: &str) -> Result<usize, String> {
     match typed.parse() {
         Ok(0) | Err(_) => Err("it must be a number, at least 1".to_owned()),
         Ok(number) => Ok(number),

@@ -16,12 +16,12 @@ const EXPECTED: &str =
     "a time to live is a whole number of seconds, or of ms, s, m, h or d as in 1500ms; at most 139 years";
 
 /// Parses a time to live. Zero is "none".
-pub(super) fn time_to_live() -> impl TypedValueParser<Value = Ttl> {
+pub(crate) fn time_to_live() -> impl TypedValueParser<Value = Ttl> {
     StringValueParser::new().try_map(|typed| parse(&typed).ok_or(EXPECTED))
 }
 
 /// Parses a time to live that is not zero.
-pub(super) fn some_time_to_live() -> impl TypedValueParser<Value = Ttl> {
+pub(crate) fn some_time_to_live() -> impl TypedValueParser<Value = Ttl> {
     StringValueParser::new().try_map(|typed| parse(&typed).filter(|ttl| *ttl != Ttl::NONE).ok_or(EXPECTED))
 }
 

@@ -1,8 +1,8 @@
 //! The flags of `spindle serve` for the feed.
 
-use super::FEED_ENDPOINT;
 use super::amount::bytes_within;
 use super::endpoint::{OFF, endpoint_or_off, unless_off};
+use crate::cli::FEED_ENDPOINT;
 use crate::server::FeedConfig;
 
 /// Bytes of the history, unless a flag says otherwise (`OPERATION.md`).
@@ -10,7 +10,7 @@ const HISTORY_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// The flags of the feed, as typed.
 #[derive(Debug, clap::Args)]
-pub(super) struct FeedFlags {
+pub(crate) struct FeedFlags {
     /// Serve the feed of the tables, at this endpoint if one is given; off for no feed
     #[arg(long, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = FEED_ENDPOINT, value_parser = endpoint_or_off)]
     feed: String,
@@ -22,7 +22,7 @@ pub(super) struct FeedFlags {
 
 impl FeedFlags {
     /// The configuration of the feed, if it is on.
-    pub(super) fn config(&self) -> Option<FeedConfig> {
+    pub(crate) fn config(&self) -> Option<FeedConfig> {
         let history_bytes = usize::try_from(self.feed_history).unwrap_or(usize::MAX);
         unless_off(&self.feed).map(|endpoint| FeedConfig { endpoint, history_bytes })
     }

@@ -5,8 +5,8 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use super::CommandError;
 use super::password_file::password;
+use crate::cli::CommandError;
 
 /// The variable with the name.
 const USER: &str = "SPINDLE_USER";
@@ -15,7 +15,7 @@ const PASSWORD: &str = "SPINDLE_PASSWORD";
 
 /// The flags, as typed.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct LoginFlags {
+pub(crate) struct LoginFlags {
     /// User to log in as, with the password in SPINDLE_PASSWORD or --password-file
     #[arg(long, value_name = "NAME", env = USER)]
     user: Option<String>,
@@ -25,18 +25,18 @@ pub(super) struct LoginFlags {
 }
 
 /// Whether a flag was typed: its value is another one than that of its variable.
-pub(super) fn is_typed(value: &OsStr, variable: &str) -> bool {
+pub(crate) fn is_typed(value: &OsStr, variable: &str) -> bool {
     std::env::var_os(variable).is_none_or(|set| set != value)
 }
 
 impl LoginFlags {
     /// Whether a user is named.
-    pub(super) fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.user.is_some()
     }
 
     /// Whether a user is named by the flag.
-    pub(super) fn is_typed(&self) -> bool {
+    pub(crate) fn is_typed(&self) -> bool {
         self.user.as_ref().is_some_and(|user| is_typed(OsStr::new(user), USER))
     }
 
@@ -44,7 +44,7 @@ impl LoginFlags {
     ///
     /// # Errors
     /// [`CommandError`] if there is no password.
-    pub(super) fn name_and_password(&self) -> Result<Option<(String, String)>, CommandError> {
+    pub(crate) fn name_and_password(&self) -> Result<Option<(String, String)>, CommandError> {
         let Some(user) = &self.user else { return Ok(None) };
         let password = match &self.password_file {
             Some(file) => password(file)

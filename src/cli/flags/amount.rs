@@ -6,7 +6,7 @@ use clap::builder::{StringValueParser, TypedValueParser};
 
 /// An amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Amount {
+pub(crate) enum Amount {
     /// A number of bytes.
     Bytes(u64),
     /// Hundredths of the memory that the process may take.
@@ -15,7 +15,7 @@ pub(super) enum Amount {
 
 impl Amount {
     /// The amount in bytes, if `available_bytes` are available.
-    pub(super) fn of(self, available_bytes: u64) -> u64 {
+    pub(crate) fn of(self, available_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Percent(percent) => {
@@ -39,7 +39,7 @@ impl fmt::Display for Amount {
 ///
 /// # Errors
 /// The mistake in the text.
-pub(super) fn amount(typed: &str) -> Result<Amount, String> {
+pub(crate) fn amount(typed: &str) -> Result<Amount, String> {
     let Some(percent) = typed.strip_suffix('%') else {
         return bytes(typed).and_then(at_least_one).map(Amount::Bytes);
     };
@@ -50,7 +50,7 @@ pub(super) fn amount(typed: &str) -> Result<Amount, String> {
 }
 
 /// Parses a number of bytes in a range.
-pub(super) fn bytes_within(least: u64, most: u64) -> impl TypedValueParser<Value = u64> {
+pub(crate) fn bytes_within(least: u64, most: u64) -> impl TypedValueParser<Value = u64> {
     StringValueParser::new().try_map(move |typed| match bytes(&typed)? {
         bytes if (least..=most).contains(&bytes) => Ok(bytes),
         _ => Err(format!("{least} to {most} bytes")),

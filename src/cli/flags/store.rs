@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::amount::bytes_within;
-use super::{CommandError, DATA_FOLDER};
+use crate::cli::{CommandError, DATA_FOLDER};
 use crate::store::{SEGMENTS_MIN, StoreConfig};
 use crate::tasks::Policy;
 
@@ -16,7 +16,7 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
 /// The flags of the store, as typed.
 #[derive(Debug, clap::Args)]
-pub(super) struct StoreFlags {
+pub(crate) struct StoreFlags {
     /// Directory of tasks, jobs and events, created when first needed
     #[arg(long, value_name = "DIR", default_value = DATA_FOLDER)]
     data: PathBuf,
@@ -44,17 +44,17 @@ pub(super) struct StoreFlags {
 }
 
 impl StoreFlags {
-    pub(super) fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.data.clone()
     }
 
-    pub(super) fn sync(&self) -> Policy {
+    pub(crate) fn sync(&self) -> Policy {
         self.sync
     }
 
     /// # Errors
     /// [`CommandError::Usage`] if the folder cannot keep to `--max-disk`.
-    pub(super) fn check(&self) -> Result<(), CommandError> {
+    pub(crate) fn check(&self) -> Result<(), CommandError> {
         let least = self.segment_size * SEGMENTS_MIN;
         match self.max_disk {
             Some(most) if most < least => Err(CommandError::Usage(format!(
@@ -66,7 +66,7 @@ impl StoreFlags {
         }
     }
 
-    pub(super) fn config(&self) -> StoreConfig {
+    pub(crate) fn config(&self) -> StoreConfig {
         StoreConfig {
             segment_bytes: self.segment_size,
             max_disk: self.max_disk,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::CommandError;
+use crate::cli::CommandError;
 use crate::services::events::mysql::Address;
 
 /// The longest password, in bytes. A file that is longer is another one.
@@ -17,7 +17,7 @@ const PASSWORD_BYTES_MAX: u64 = 4096;
 
 /// The flag, as typed.
 #[derive(Debug, Args)]
-pub(super) struct PasswordFile {
+pub(crate) struct PasswordFile {
     /// File with the password of the events' database, in place of one in its URL; a newline at its end does not count
     #[arg(long, value_name = "FILE")]
     events_store_password_file: Option<PathBuf>,
@@ -29,7 +29,7 @@ impl PasswordFile {
     /// # Errors
     /// [`CommandError::Usage`] if there is no database, or its URL has a password too. [`CommandError::Failed`] if the
     /// file has no password.
-    pub(super) fn complete(&self, database: Option<Address>, flag: &str) -> Result<Option<Address>, CommandError> {
+    pub(crate) fn complete(&self, database: Option<Address>, flag: &str) -> Result<Option<Address>, CommandError> {
         let Some(file) = &self.events_store_password_file else { return Ok(database) };
         let usage = |what: &str| CommandError::Usage(format!("--events-store-password-file: {what}"));
         let needs = format!("there is no database to log in to: give {flag} mysql://USER@HOST/DATABASE");
@@ -47,7 +47,7 @@ impl PasswordFile {
 ///
 /// # Errors
 /// Why it has none. The text shows nothing of the file.
-pub(super) fn password(file: &Path) -> Result<String, String> {
+pub(crate) fn password(file: &Path) -> Result<String, String> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(file)?.take(PASSWORD_BYTES_MAX + 3).read_to_end(&mut bytes)?;

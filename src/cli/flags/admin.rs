@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::ADMIN_ADDRESS;
 use super::endpoint::{Listening, OFF, listening};
+use crate::cli::ADMIN_ADDRESS;
 use crate::services::operator::admin::serve::AdminConfig;
 use crate::stats::slow_log::SLOW_MICROS_DEFAULT;
 
 /// The flags of the operator's service, as typed.
 #[derive(Debug, clap::Args)]
-pub(super) struct AdminFlags {
+pub(crate) struct AdminFlags {
     /// Show the server to an operator over HTTP, at this address or port if one is given; off for not
     #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = ADMIN_ADDRESS, value_parser = listening)]
     admin: Listening,
@@ -26,12 +26,12 @@ pub(super) struct AdminFlags {
 
 impl AdminFlags {
     /// The time above which a request is slow.
-    pub(super) fn slow(&self) -> Duration {
+    pub(crate) fn slow(&self) -> Duration {
         Duration::from_micros(self.slow)
     }
 
     /// The configuration of the service, if it is on.
-    pub(super) fn config(&self) -> Option<AdminConfig> {
+    pub(crate) fn config(&self) -> Option<AdminConfig> {
         let hosts = self.admin_host.clone();
         self.admin.0.map(|address| AdminConfig { address, hosts })
     }

@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::CommandError;
+use crate::cli::CommandError;
 
 /// A place to listen at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl<'e> Place<'e> {
 ///
 /// # Errors
 /// [`CommandError::Usage`] with both flags.
-pub(super) fn check(endpoints: &[(&str, String)]) -> Result<(), CommandError> {
+pub(crate) fn check(endpoints: &[(&str, String)]) -> Result<(), CommandError> {
     let mut taken: Vec<(&str, &String, Place<'_>)> = Vec::new();
     for (flag, endpoint) in endpoints {
         let Some(place) = Place::of(endpoint) else { continue };

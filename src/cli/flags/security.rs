@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::CommandError;
-use super::keygen::secret_key;
+use super::secret_key::secret_key;
+use crate::cli::CommandError;
 use crate::server::SecurityConfig;
 
 /// The flags, as typed.
 #[derive(Debug, clap::Args)]
-pub(super) struct SecurityFlags {
+pub(crate) struct SecurityFlags {
     /// File of the users and what they may do; `spindle user add` makes it
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
@@ -39,7 +39,7 @@ impl SecurityFlags {
     ///
     /// # Errors
     /// [`CommandError::Usage`] if a flag needs another, [`CommandError::Failed`] if the file of the key has none.
-    pub(super) fn config(&self) -> Result<SecurityConfig, CommandError> {
+    pub(crate) fn config(&self) -> Result<SecurityConfig, CommandError> {
         for (flag, is_given) in [("--curve-key", self.curve_key.is_some()), ("--plain-anywhere", self.plain_anywhere)] {
             if is_given && self.users.is_none() {
                 return Err(CommandError::Usage(format!("{flag}: there are no users: give --users FILE too")));

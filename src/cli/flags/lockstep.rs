@@ -1,12 +1,12 @@
 //! The flags of `spindle serve` for the lock-step dialect of the first client.
 
-use super::CommandError;
 use super::endpoint::{OFF, endpoint_or_off, unless_off};
+use crate::cli::CommandError;
 use crate::services::lockstep::serve::LockstepConfig;
 
 /// The flags of the dialect, as typed.
 #[derive(Debug, clap::Args)]
-pub(super) struct LockstepFlags {
+pub(crate) struct LockstepFlags {
     /// Serve the tables in the lock-step dialect of the first client, at this endpoint; off for not. The client's port
     /// is 5555, which --kv has by default
     #[arg(long, value_name = "ENDPOINT|off", default_value = OFF, value_parser = endpoint_or_off)]
@@ -24,17 +24,17 @@ pub(super) struct LockstepFlags {
 
 impl LockstepFlags {
     /// The configuration of the requests, if they are on.
-    pub(super) fn config(&self) -> Option<LockstepConfig> {
+    pub(crate) fn config(&self) -> Option<LockstepConfig> {
         unless_off(&self.lockstep).map(|endpoint| LockstepConfig { endpoint, nul: self.lockstep_nul })
     }
 
     /// The endpoint of the notifications, if they are on.
-    pub(super) fn publish(&self) -> Option<String> {
+    pub(crate) fn publish(&self) -> Option<String> {
         unless_off(&self.lockstep_publish)
     }
 
     /// Checks that no flag asks for something of a dialect that is off.
-    pub(super) fn check(&self) -> Result<(), CommandError> {
+    pub(crate) fn check(&self) -> Result<(), CommandError> {
         if self.lockstep_nul && self.lockstep == OFF {
             return Err(CommandError::Usage(
                 "--lockstep-nul says how the lock-step dialect ends its replies: give --lockstep ENDPOINT too, or leave it out"

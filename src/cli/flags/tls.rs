@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::CommandError;
 use super::endpoint::address_to_connect;
+use crate::cli::CommandError;
 use crate::clients::rust::stream::Authorities;
 
 /// Schemes of addresses, and whether they ask for TLS.
@@ -13,9 +13,9 @@ const SCHEMES: [(&str, bool); 4] = [("tcp://", false), ("http://", false), ("tls
 
 /// The address of a server over plain TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TcpAddress {
+pub(crate) struct TcpAddress {
     /// `HOST:PORT`.
-    pub(super) address: String,
+    pub(crate) address: String,
     /// Whether the scheme asks for TLS. None: there is no scheme.
     is_encrypted: Option<bool>,
 }
@@ -25,7 +25,7 @@ impl TcpAddress {
     ///
     /// # Errors
     /// The mistake in the text.
-    pub(super) fn parse(typed: &str) -> Result<Self, String> {
+    pub(crate) fn parse(typed: &str) -> Result<Self, String> {
         let scheme = SCHEMES
             .into_iter()
             .find_map(|(scheme, is_encrypted)| Some((typed.strip_prefix(scheme)?.trim_end_matches('/'), is_encrypted)));
@@ -36,7 +36,7 @@ impl TcpAddress {
 
 /// The flag, as typed.
 #[derive(Clone, Debug, Args)]
-pub(super) struct TlsFlags {
+pub(crate) struct TlsFlags {
     /// Speak TLS with a server whose certificate leads to an authority in this file (PEM), and has its host's name. It is
     /// needed for tls:// and https://; the system's authorities are often in /etc/ssl/certs/ca-certificates.crt
     #[arg(long, value_name = "FILE", env = "SPINDLE_TLS_CA")]
@@ -49,7 +49,7 @@ impl TlsFlags {
     /// # Errors
     /// [`CommandError::Usage`] if flag and scheme contradict each other, [`CommandError::Failed`] if the file has no
     /// authority.
-    pub(super) fn authorities(&self, server: &TcpAddress) -> Result<Option<Authorities>, CommandError> {
+    pub(crate) fn authorities(&self, server: &TcpAddress) -> Result<Option<Authorities>, CommandError> {
         let usage = |why: &str| Err(CommandError::Usage(format!("{}: {why}", server.address)));
         match (&self.tls_ca, server.is_encrypted) {
             (None, None | Some(false)) => Ok(None),
