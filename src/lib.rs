@@ -288,14 +288,14 @@
 //! | | its log names: `TARGETS` in `cli/log.rs`; its errors: each variant of `store::Error` names a folder |
 //! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |
 //! | a store of events | a variant of `EventStore` in `services/events/store.rs`: there is no trait |
-//! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/serve.rs` |
-//! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
+//! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/commands/serve.rs` |
+//! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/commands/worker.rs` |
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |
 //! | | for the clients nothing else: `clients/rust/socket/shaking.rs` takes what `zmtp` has |
-//! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `services` |
+//! | | keys and flags: `cli/commands/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `services` |
 //! | | `KvConfig` (`services/tables/serve.rs`) and `SpiderqConfig` (`services/tasks/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
-//! | | a bound with a flag: `cli/serve.rs` and `ServerConfig` in `server/mod.rs` too |
+//! | | a bound with a flag: `cli/commands/serve.rs` and `ServerConfig` in `server/mod.rs` too |
 //! | | bounds that follow the memory: `server/memory.rs`; bounds of descriptors: `descriptors.rs` |
 //! | a thread | `server/mod.rs`, through `threads::spawn` |
 //!

@@ -7,34 +7,15 @@
 //! A command that fails says so in one line on standard error, and by its exit status: see [`error`].
 //! This folder parses the arguments once. Modules outside it know no flags, and this folder names no socket.
 
-mod backup;
-mod check;
-mod client;
+mod commands;
 mod config;
-mod config_show;
-mod dump;
 mod error;
-mod feed;
 mod figures;
 mod flags;
-mod flush;
-mod job;
-mod keygen;
-mod load;
 mod log;
 mod manners;
-mod manual;
-mod mirror;
-mod monitor;
-mod serve;
-mod shell;
 mod show;
-mod slow;
-mod task;
 mod top;
-mod user;
-mod watch;
-mod worker;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -84,55 +65,55 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server: prints its endpoints, then "ready"; ends cleanly on SIGINT and SIGTERM
-    Serve(Box<serve::ServeFlags>),
+    Serve(Box<commands::serve::ServeFlags>),
     #[command(flatten)]
-    Client(client::TableCommand),
+    Client(commands::client::TableCommand),
     /// Write the elements of a table to standard output, for `load-dump`
-    Dump(dump::DumpArguments),
+    Dump(commands::dump::DumpArguments),
     /// Read a dump from standard input into a new table, whose elements keep their versions
-    LoadDump(dump::LoadDumpArguments),
+    LoadDump(commands::dump::LoadDumpArguments),
     /// Print changes as they come, until Ctrl-C
-    Watch(watch::WatchArguments),
+    Watch(commands::watch::WatchArguments),
     /// Print a table as it is and then its changes, and say when that is exact, until Ctrl-C
-    Mirror(mirror::MirrorArguments),
+    Mirror(commands::mirror::MirrorArguments),
     /// Work with durable tasks
     #[command(subcommand)]
-    Task(task::TaskCommand),
+    Task(commands::task::TaskCommand),
     /// Work with durable jobs
     #[command(subcommand)]
-    Job(job::JobCommand),
+    Job(commands::job::JobCommand),
     /// Have a running server write a backup of its tasks, jobs and events; it goes on serving
-    Backup(backup::BackupArguments),
+    Backup(commands::backup::BackupArguments),
     /// Check the directory of a server that does not run; changes nothing
-    Check(check::CheckArguments),
+    Check(commands::check::CheckArguments),
     /// Give pending events their values, until a signal; any number of workers may run
-    Worker(worker::WorkerArguments),
+    Worker(commands::worker::WorkerArguments),
     /// Edit the file of users, and what they may do
     #[command(subcommand)]
-    User(user::UserCommand),
+    User(commands::user::UserCommand),
     /// Make a key of CURVE: the secret key goes into a file, the public key is printed
-    Keygen(keygen::KeygenArguments),
+    Keygen(commands::keygen::KeygenArguments),
     /// Put load on a server, and print its throughput and latencies
-    Load(Box<load::LoadFlags>),
+    Load(Box<commands::load::LoadFlags>),
     /// Delete all tables with all their elements, after a confirmation
-    Flush(flush::FlushArguments),
+    Flush(commands::flush::FlushArguments),
     /// Print the statistics of the server
-    Stats(monitor::StatsArguments),
+    Stats(commands::monitor::StatsArguments),
     /// Print the last requests that took longer than the server's --slow
-    Slow(slow::SlowArguments),
+    Slow(commands::slow::SlowArguments),
     /// Show what the server does, in a terminal: rates, latencies, tables, queues and slow requests
     Top(top::TopArguments),
     /// Check that the server answers, and print how long that takes
-    Ping(monitor::PingArguments),
+    Ping(commands::monitor::PingArguments),
     /// Type the commands one after the other, with history and completion, until `exit`
-    Shell(shell::ShellArguments),
+    Shell(commands::shell::ShellArguments),
     /// Print a script by which a shell completes commands and flags
-    Completions(manual::CompletionsArguments),
+    Completions(commands::manual::CompletionsArguments),
     /// Print a page of the manual, for man(1): `spindle man serve | man -l -`
-    Man(manual::ManArguments),
+    Man(commands::manual::ManArguments),
     /// See how a server is configured
     #[command(subcommand)]
-    Config(config_show::ConfigCommand),
+    Config(commands::config_show::ConfigCommand),
 }
 
 /// Runs the command that the arguments name. The first argument is the name of the program.
@@ -161,29 +142,31 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
     // clap has checked the arguments with the declarations of this type.
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| CommandError::Usage(error.to_string()))?;
     match arguments.command {
-        Command::Serve(flags) => serve::run(*flags, settings),
-        Command::Client(command) => client::run(command, out),
-        Command::Dump(arguments) => dump::dump(&arguments, out),
-        Command::LoadDump(arguments) => dump::load(&arguments, out),
-        Command::Watch(arguments) => watch::run(&arguments, out),
-        Command::Mirror(arguments) => mirror::run(&arguments, out),
-        Command::Task(command) => task::run(command, out),
-        Command::Job(command) => job::run(command, out),
-        Command::Backup(arguments) => backup::run(&arguments, out),
-        Command::Check(arguments) => check::run(&arguments, out),
-        Command::Worker(arguments) => worker::run(arguments, out),
-        Command::User(command) => user::run(command, out),
-        Command::Keygen(arguments) => keygen::keygen(&arguments, out),
-        Command::Load(flags) => load::run(*flags, out),
-        Command::Flush(arguments) => flush::run(&arguments, out),
-        Command::Stats(arguments) => monitor::stats(&arguments, out),
-        Command::Slow(arguments) => slow::run(&arguments, out),
+        Command::Serve(flags) => commands::serve::run(*flags, settings),
+        Command::Client(command) => commands::client::run(command, out),
+        Command::Dump(arguments) => commands::dump::dump(&arguments, out),
+        Command::LoadDump(arguments) => commands::dump::load(&arguments, out),
+        Command::Watch(arguments) => commands::watch::run(&arguments, out),
+        Command::Mirror(arguments) => commands::mirror::run(&arguments, out),
+        Command::Task(command) => commands::task::run(command, out),
+        Command::Job(command) => commands::job::run(command, out),
+        Command::Backup(arguments) => commands::backup::run(&arguments, out),
+        Command::Check(arguments) => commands::check::run(&arguments, out),
+        Command::Worker(arguments) => commands::worker::run(arguments, out),
+        Command::User(command) => commands::user::run(command, out),
+        Command::Keygen(arguments) => commands::keygen::keygen(&arguments, out),
+        Command::Load(flags) => commands::load::run(*flags, out),
+        Command::Flush(arguments) => commands::flush::run(&arguments, out),
+        Command::Stats(arguments) => commands::monitor::stats(&arguments, out),
+        Command::Slow(arguments) => commands::slow::run(&arguments, out),
         Command::Top(arguments) => top::run(&arguments, out),
-        Command::Ping(arguments) => monitor::ping(&arguments, out),
-        Command::Shell(arguments) => shell::run(&arguments, Arguments::command()),
-        Command::Completions(arguments) => manual::completions(&arguments, Arguments::command(), out),
-        Command::Man(arguments) => manual::man(&arguments, Arguments::command(), out),
-        Command::Config(command) => config_show::run(&command, (&Arguments::command(), &matches), &settings, out),
+        Command::Ping(arguments) => commands::monitor::ping(&arguments, out),
+        Command::Shell(arguments) => commands::shell::run(&arguments, Arguments::command()),
+        Command::Completions(arguments) => commands::manual::completions(&arguments, Arguments::command(), out),
+        Command::Man(arguments) => commands::manual::man(&arguments, Arguments::command(), out),
+        Command::Config(command) => {
+            commands::config_show::run(&command, (&Arguments::command(), &matches), &settings, out)
+        }
     }?;
     Ok(out.flush()?)
 }

@@ -20,8 +20,8 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::CommandError;
-use super::slow::{AdminServer, document};
-use super::watch::stop_on_signals;
+use super::commands::slow::{AdminServer, document};
+use super::commands::watch::stop_on_signals;
 use crate::clients::rust::operator::admin::Client;
 use crate::clock::{Clock, Now};
 use model::{Model, Sort};

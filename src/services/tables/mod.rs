@@ -56,9 +56,9 @@
 //!   `wire/reply.rs` (`wire/page.rs` for rows), `wire/fuzz.rs`.
 //! - **Its effect**: `handle.rs`, `Batch` in `tables/batch.rs`, `Ops` in `tables/ops.rs`, and the files below these.
 //! - **A new reason**: `Reason` in `wire.rs`, with `Reason::ALL` and `Reason::COUNT`, for which the compiler does not
-//!   ask, and its advice in `cli/client.rs`. If the tables give it, also `Refusal` in `tables/mod.rs` and `refused` in
-//!   `handle.rs`.
-//! - **Clients**: `clients/rust/tables.rs` and `cli/client.rs`, for which the compiler does not ask either.
+//!   ask, and its advice in `cli/commands/client.rs`. If the tables give it, also `Refusal` in `tables/mod.rs` and
+//!   `refused` in `handle.rs`.
+//! - **Clients**: `clients/rust/tables.rs` and `cli/commands/client.rs`, for which the compiler does not ask either.
 //! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
 //!   `CHANGELOG.md`.
 //! - **Tests that name codes or commands**: `wire.rs` (`by_code(21)`), `wire/decode.rs` (`&[21]`, `\x15`),

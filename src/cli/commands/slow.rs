@@ -5,18 +5,18 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::figures::{bytes, clock_time, count, micros};
-use super::flags::endpoint::Patience;
-use super::flags::login::LoginFlags;
-use super::flags::operand::shown;
-use super::flags::tls::{TcpAddress, TlsFlags};
-use super::show::Format;
-use super::{ADMIN_ADDRESS, CommandError};
+use crate::cli::figures::{bytes, clock_time, count, micros};
+use crate::cli::flags::endpoint::Patience;
+use crate::cli::flags::login::LoginFlags;
+use crate::cli::flags::operand::shown;
+use crate::cli::flags::tls::{TcpAddress, TlsFlags};
+use crate::cli::show::Format;
+use crate::cli::{ADMIN_ADDRESS, CommandError};
 use crate::clients::rust::operator::admin::{Client, Error};
 
 /// The server that shows itself to an operator.
 #[derive(Debug, Args)]
-pub(super) struct AdminServer {
+pub(crate) struct AdminServer {
     /// Address at which the server shows itself to an operator: HOST:PORT, PORT or https://HOST:PORT
     #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_ADMIN", default_value = ADMIN_ADDRESS, value_parser = TcpAddress::parse)]
     admin: TcpAddress,
@@ -33,7 +33,7 @@ impl AdminServer {
     ///
     /// # Errors
     /// [`CommandError`] if a user is named, and there is no password.
-    pub(super) fn client(&self) -> Result<Client, CommandError> {
+    pub(crate) fn client(&self) -> Result<Client, CommandError> {
         let timeouts = self.patience.timeouts();
         let client = Client::new(&self.admin.address, timeouts.connect, timeouts.answer);
         let client = match self.tls.authorities(&self.admin)? {
@@ -51,7 +51,7 @@ impl AdminServer {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer, or not with JSON.
-pub(super) fn document(client: &Client, path: &str) -> Result<Value, CommandError> {
+pub(crate) fn document(client: &Client, path: &str) -> Result<Value, CommandError> {
     let text = client.get(path).map_err(|error| match error {
         Error::Refused { address, status, .. } if status == "401" => CommandError::Denied(format!(
             "{address} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD"
@@ -64,7 +64,7 @@ pub(super) fn document(client: &Client, path: &str) -> Result<Value, CommandErro
 }
 
 #[derive(Debug, Args)]
-pub(super) struct SlowArguments {
+pub(crate) struct SlowArguments {
     #[command(flatten)]
     server: AdminServer,
     /// Print JSON, one line for each answer
@@ -76,7 +76,7 @@ pub(super) struct SlowArguments {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer, or the answer cannot be printed.
-pub(super) fn run(arguments: &SlowArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &SlowArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let document = document(&arguments.server.client()?, "/slow")?;
     Format::of(arguments.json).print(out, &text(&document), &document)
 }

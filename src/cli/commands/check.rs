@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::CommandError;
+use crate::cli::CommandError;
 use crate::store::{CheckReport, Folder, RealFolder, check, refuse_earlier, refuse_without_log};
 
 /// The operand of the command.
 #[derive(Debug, clap::Args)]
-pub(super) struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// Directory of a server that does not run, or a backup
     #[arg(value_name = "DIR")]
     data: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct CheckArguments {
 ///
 /// # Errors
 /// [`CommandError::Failed`] if it is damaged, has lost a value or cannot be read.
-pub(super) fn run(arguments: &CheckArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &CheckArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |error: crate::store::Error| CommandError::Failed(error.to_string());
     refuse_earlier(&arguments.data).map_err(failed)?;
     refuse_without_log(&arguments.data).map_err(failed)?;

@@ -6,24 +6,24 @@ use std::process::Command;
 
 use clap::builder::TypedValueParser;
 
-use super::CommandError;
-use super::config::Settings;
-use super::flags::admin::AdminFlags;
-use super::flags::amount::{Amount, amount, bytes_within};
-use super::flags::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening, unless_off};
-use super::flags::endpoint_conflicts;
-use super::flags::events_store::EventsStoreFlags;
-use super::flags::feed::FeedFlags;
-use super::flags::lockstep::LockstepFlags;
-use super::flags::pin::pin;
-use super::flags::security::SecurityFlags;
-use super::flags::serve_words::{
+use crate::allocator::{self, Choice};
+use crate::cli::CommandError;
+use crate::cli::config::Settings;
+use crate::cli::flags::admin::AdminFlags;
+use crate::cli::flags::amount::{Amount, amount, bytes_within};
+use crate::cli::flags::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening, unless_off};
+use crate::cli::flags::endpoint_conflicts;
+use crate::cli::flags::events_store::EventsStoreFlags;
+use crate::cli::flags::feed::FeedFlags;
+use crate::cli::flags::lockstep::LockstepFlags;
+use crate::cli::flags::pin::pin;
+use crate::cli::flags::security::SecurityFlags;
+use crate::cli::flags::serve_words::{
     FrontendWord, Terminate, ack_words, at_least_one, frontend, key_bytes, terminate, value_bytes, version,
 };
-use super::flags::store::StoreFlags;
-use super::log::{self, LEVEL_FLAG, LogFlags};
-use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
-use crate::allocator::{self, Choice};
+use crate::cli::flags::store::StoreFlags;
+use crate::cli::log::{self, LEVEL_FLAG, LogFlags};
+use crate::cli::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, KEY_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT,
     TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
@@ -52,7 +52,7 @@ and in the file of --config (max-memory = \"2G\"). A flag is over the environmen
 /// The flags of the server, as typed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SETTINGS_HELP)]
-pub(super) struct ServeFlags {
+pub(crate) struct ServeFlags {
     /// File of settings, in TOML: the keys are the flags without their dashes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -180,7 +180,7 @@ fn threads() -> impl TypedValueParser<Value = usize> {
 ///
 /// # Errors
 /// [`CommandError::Usage`] if the flags contradict each other, [`CommandError::Failed`] if the server cannot start.
-pub(super) fn run(flags: ServeFlags, settings: Settings) -> Result<(), CommandError> {
+pub(crate) fn run(flags: ServeFlags, settings: Settings) -> Result<(), CommandError> {
     let level_is_fixed = settings.is_fixed(LEVEL_FLAG);
     let log = flags.log;
     let warnings = flags.warnings();

@@ -7,19 +7,19 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::flags::endpoint::Patience;
-use super::flags::login::LoginFlags;
-use super::flags::operand::{Operand, operand};
-use super::flags::tls::{TcpAddress, TlsFlags};
-use super::show::{self, Format};
-use super::{CommandError, JOBS_ADDRESS};
+use crate::cli::flags::endpoint::Patience;
+use crate::cli::flags::login::LoginFlags;
+use crate::cli::flags::operand::{Operand, operand};
+use crate::cli::flags::tls::{TcpAddress, TlsFlags};
+use crate::cli::show::{self, Format};
+use crate::cli::{CommandError, JOBS_ADDRESS};
 use crate::clients::rust::jobs::{Client, Error};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::services::jobs::wire::{Fault, JobId};
 
 /// A command about jobs.
 #[derive(Debug, Subcommand)]
-pub(super) enum JobCommand {
+pub(crate) enum JobCommand {
     /// Add a job, and print its id
     Add(JobAdd),
     /// Lease the first job that is not handed out, and print its id and its data
@@ -32,7 +32,7 @@ pub(super) enum JobCommand {
 
 /// The server, and the format of the answer.
 #[derive(Debug, Args)]
-pub(super) struct JobServer {
+pub(crate) struct JobServer {
     /// Address at which the server answers requests about jobs: HOST:PORT, PORT or tls://HOST:PORT
     #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_JOBS", default_value = JOBS_ADDRESS, value_parser = TcpAddress::parse)]
     connect: TcpAddress,
@@ -47,7 +47,7 @@ pub(super) struct JobServer {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct QueueArguments {
+pub(crate) struct QueueArguments {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
@@ -56,7 +56,7 @@ pub(super) struct QueueArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct JobArguments {
+pub(crate) struct JobArguments {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
@@ -68,7 +68,7 @@ pub(super) struct JobArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct JobAdd {
+pub(crate) struct JobAdd {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
@@ -86,7 +86,7 @@ pub(super) struct JobAdd {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
-pub(super) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         JobCommand::Add(JobAdd { queue, data, file, of }) => {
             let (queue, hex) = (of.queue(queue)?, of.format.hex);

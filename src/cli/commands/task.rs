@@ -7,18 +7,18 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::client::read_both;
-use super::flags::curve::ZeromqLogin;
-use super::flags::endpoint::{connection, seconds, timeouts};
-use super::flags::number::{lend_key, millis};
-use super::flags::operand::{Operand, operand};
-use super::show::{self, Format};
-use super::{CommandError, TASKS_ENDPOINT};
+use crate::cli::flags::curve::ZeromqLogin;
+use crate::cli::flags::endpoint::{connection, seconds, timeouts};
+use crate::cli::flags::number::{lend_key, millis};
+use crate::cli::flags::operand::{Operand, operand};
+use crate::cli::show::{self, Format};
+use crate::cli::{CommandError, TASKS_ENDPOINT};
 use crate::clients::rust::tasks::{Client, Disconnected, Error};
 use crate::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 /// A command about tasks.
 #[derive(Debug, Subcommand)]
-pub(super) enum TaskCommand {
+pub(crate) enum TaskCommand {
     /// Print how many tasks are ready to be lent
     Count(TaskServer),
     /// Add a task
@@ -43,7 +43,7 @@ pub(super) enum TaskCommand {
 
 /// The server, and the format of the answer.
 #[derive(Debug, Args)]
-pub(super) struct TaskServer {
+pub(crate) struct TaskServer {
     /// Endpoint at which the server answers requests about tasks
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT_TASKS", default_value = TASKS_ENDPOINT, value_parser = connection)]
     connect: String,
@@ -58,7 +58,7 @@ pub(super) struct TaskServer {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TaskArguments {
+pub(crate) struct TaskArguments {
     /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
@@ -67,7 +67,7 @@ pub(super) struct TaskArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TaskAdd {
+pub(crate) struct TaskAdd {
     /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
@@ -82,7 +82,7 @@ pub(super) struct TaskAdd {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TaskUpdate {
+pub(crate) struct TaskUpdate {
     /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
@@ -94,7 +94,7 @@ pub(super) struct TaskUpdate {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TaskLend {
+pub(crate) struct TaskLend {
     /// Length of the lease, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000, value_parser = millis())]
     timeout: u64,
@@ -106,7 +106,7 @@ pub(super) struct TaskLend {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TaskRepay {
+pub(crate) struct TaskRepay {
     /// Lend key of the task, as `lend` printed it
     #[arg(value_parser = lend_key())]
     lend_key: u64,
@@ -124,7 +124,7 @@ pub(super) struct TaskRepay {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TaskHeartbeat {
+pub(crate) struct TaskHeartbeat {
     /// Lend key of the task, as `lend` printed it
     #[arg(value_parser = lend_key())]
     lend_key: u64,
@@ -166,7 +166,7 @@ impl From<RepayStatusName> for RepayStatus {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
-pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TaskCommand::Count(of) => {
             let count = of.connect()?.count().map_err(of.told())?;

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Write};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::CommandError;
-use super::flags::endpoint::Connect;
-use super::flags::number::{delta, version};
-use super::flags::operand::{Hex, Operand, TableOperand, name, operand, table};
-use super::flags::time_to_live::time_to_live;
-use super::show::{self, Format};
+use crate::cli::CommandError;
+use crate::cli::flags::endpoint::Connect;
+use crate::cli::flags::number::{delta, version};
+use crate::cli::flags::operand::{Hex, Operand, TableOperand, name, operand, table};
+use crate::cli::flags::time_to_live::time_to_live;
+use crate::cli::show::{self, Format};
 use crate::clients::rust::tables::{Client, Disconnected, Error};
 use crate::clock::Ttl;
 use crate::services::tables::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
@@ -20,7 +20,7 @@ const ELEMENTS_PER_PAGE: u32 = 1_000;
 
 /// A command about tables.
 #[derive(Debug, Subcommand)]
-pub(super) enum TableCommand {
+pub(crate) enum TableCommand {
     /// Create an empty table
     CreateTable(TableArguments),
     /// Delete a table with all its elements
@@ -45,15 +45,15 @@ pub(super) enum TableCommand {
 
 /// The server, and the format of the answer.
 #[derive(Debug, Args)]
-pub(super) struct KvServer {
+pub(crate) struct KvServer {
     #[command(flatten)]
     server: Connect,
     #[command(flatten)]
-    pub(super) format: Format,
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TableArguments {
+pub(crate) struct TableArguments {
     /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
@@ -62,7 +62,7 @@ pub(super) struct TableArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ElementArguments {
+pub(crate) struct ElementArguments {
     /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
@@ -74,7 +74,7 @@ pub(super) struct ElementArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DeleteArguments {
+pub(crate) struct DeleteArguments {
     #[command(flatten)]
     element: ElementArguments,
     /// Delete it only if it has this version
@@ -83,7 +83,7 @@ pub(super) struct DeleteArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct IncrArguments {
+pub(crate) struct IncrArguments {
     #[command(flatten)]
     element: ElementArguments,
     /// Number to add
@@ -96,7 +96,7 @@ pub(super) struct IncrArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CasArguments {
+pub(crate) struct CasArguments {
     #[command(flatten)]
     element: ElementArguments,
     /// Version that the element must have; 0 if it must be absent
@@ -112,7 +112,7 @@ pub(super) struct CasArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ScanArguments {
+pub(crate) struct ScanArguments {
     /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
@@ -127,7 +127,7 @@ pub(super) struct ScanArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct SetArguments {
+pub(crate) struct SetArguments {
     /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
@@ -146,7 +146,7 @@ pub(super) struct SetArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TouchArguments {
+pub(crate) struct TouchArguments {
     /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
@@ -164,7 +164,7 @@ pub(super) struct TouchArguments {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
-pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TableCommand::CreateTable(TableArguments { table, of }) => {
             of.connect()?.create_table(&of.table(&table)?).map_err(failure)?;
@@ -198,17 +198,17 @@ pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), Com
 
 impl KvServer {
     /// The endpoint of the server.
-    pub(super) fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.server.connect
     }
 
-    pub(super) fn connect(&self) -> Result<Client, CommandError> {
+    pub(crate) fn connect(&self) -> Result<Client, CommandError> {
         self.server.login.log_in()?;
         Client::connect_within(&self.server.connect, self.server.patience.timeouts()).map_err(failure)
     }
 
     /// The name of a table.
-    pub(super) fn table(&self, typed: &TableOperand) -> Result<Vec<u8>, CommandError> {
+    pub(crate) fn table(&self, typed: &TableOperand) -> Result<Vec<u8>, CommandError> {
         self.format.hex.table(typed)
     }
 
@@ -222,7 +222,7 @@ impl KvServer {
 ///
 /// # Errors
 /// [`CommandError`] if both are standard input, or if it cannot be read.
-pub(super) fn read_both(key: Operand, value: Operand, hex: Hex) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
+pub(crate) fn read_both(key: Operand, value: Operand, hex: Hex) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
     if key == Operand::StandardInput && value == Operand::StandardInput {
         let both = "only one of KEY and VALUE can be -, standard input".to_owned();
         return Err(CommandError::Usage(both));
@@ -306,7 +306,7 @@ fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
 }
 
 /// Calls `each` with the rows of each page of a scan, up to an error.
-pub(super) fn each_page(
+pub(crate) fn each_page(
     client: &mut Client,
     table: &[u8],
     (fields, prefix): (ScanFields, &[u8]),
@@ -339,7 +339,7 @@ fn entry_line(row: &EntryRow<'_>, format: Format) -> String {
 }
 
 /// The error of the command for an error of the client.
-pub(super) fn failure(error: Error) -> CommandError {
+pub(crate) fn failure(error: Error) -> CommandError {
     match error {
         Error::Refused(reason) => refusal(reason),
         Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),

@@ -12,11 +12,11 @@ use std::io::{self, IsTerminal, Read, Write};
 use clap::Args;
 use serde_json::json;
 
-use super::CommandError;
 use super::client::{KvServer, each_page, failure};
-use super::flags::endpoint::Connect;
-use super::flags::operand::{Hex, TableOperand, name, table};
-use super::show::{Format, counted};
+use crate::cli::CommandError;
+use crate::cli::flags::endpoint::Connect;
+use crate::cli::flags::operand::{Hex, TableOperand, name, table};
+use crate::cli::show::{Format, counted};
 use crate::clients::rust::tables::{Client, Error};
 use crate::clock::{Ttl, wall_millis};
 use crate::services::tables::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
@@ -29,7 +29,7 @@ const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
 
 /// The table to dump.
 #[derive(Debug, Args)]
-pub(super) struct DumpArguments {
+pub(crate) struct DumpArguments {
     /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
@@ -41,7 +41,7 @@ pub(super) struct DumpArguments {
 
 /// The table to load into.
 #[derive(Debug, Args)]
-pub(super) struct LoadDumpArguments {
+pub(crate) struct LoadDumpArguments {
     /// Name of the table: text, or 0x… for bytes with --hex [default: the name that it had]
     #[arg(value_parser = table())]
     table: Option<TableOperand>,
@@ -79,7 +79,7 @@ enum LoadedVersions {
 /// # Errors
 /// [`CommandError::Usage`] if standard output is a terminal, [`CommandError::Failed`] if the server does not answer or
 /// refuses, [`CommandError::Output`] if the dump cannot be written.
-pub(super) fn dump(arguments: &DumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn dump(arguments: &DumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
     if io::stdout().is_terminal() {
         let file = "a dump is bytes for a file: `spindle dump TABLE > FILE`".to_owned();
         return Err(CommandError::Usage(file));
@@ -120,7 +120,7 @@ fn dumped<'b>(row: &EntryRow<'b>, now: u64) -> DumpRow<'b> {
 /// # Errors
 /// [`CommandError::Failed`] if the server does not answer or refuses, or the input is no whole dump. The line says how
 /// many elements were loaded before, and whether they are gone again.
-pub(super) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let (mut reader, dumped) = DumpReader::begin(io::stdin().lock()).map_err(unreadable)?;
     let Format { hex, .. } = arguments.of.format;
     let table = arguments.table.as_ref().map(|table| hex.table(table)).transpose()?;

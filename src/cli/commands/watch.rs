@@ -10,26 +10,26 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::CommandError;
 use super::client::failure;
 use super::feed::{Feed, Sequences, ShownChange, Silence};
-use super::flags::endpoint::Subscribe;
-use super::flags::operand::{TableOperand, name, table};
-use super::show::Format;
+use crate::cli::CommandError;
+use crate::cli::flags::endpoint::Subscribe;
+use crate::cli::flags::operand::{TableOperand, name, table};
+use crate::cli::show::Format;
 use crate::clients::rust::tables::{Disconnected, Error, FeedSubscriber, Subscriber};
 use crate::clock::Clock;
 use crate::feed::FeedContent;
 use crate::services::tables::wire::{FeedEvent, Notification, NotificationKind};
 
 /// How long a Ctrl-C may go unnoticed while no change comes.
-pub(super) const GLANCE: Duration = Duration::from_millis(100);
+pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 
 /// Exit status after a second Ctrl-C, which ends the process at once: the one that shells use.
 const INTERRUPTED: i32 = 130;
 
 /// The table to watch, and the server.
 #[derive(Debug, Args)]
-pub(super) struct WatchArguments {
+pub(crate) struct WatchArguments {
     /// Name of the table: text, or 0x… for bytes with --hex [default: all tables]
     #[arg(value_parser = table())]
     table: Option<TableOperand>,
@@ -49,7 +49,7 @@ pub(super) struct WatchArguments {
 /// # Errors
 /// [`CommandError::Failed`] if there is no connection or it is lost, [`CommandError::Output`] if standard output takes
 /// no more lines.
-pub(super) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let table = arguments.table.as_ref().map(|table| arguments.format.hex.table(table)).transpose()?;
     let wanted = table.as_deref().map(name);
@@ -173,7 +173,7 @@ fn lost(error: Error) -> CommandError {
 }
 
 /// The error of the command when no feed is there.
-pub(super) fn without_feed(error: Error) -> CommandError {
+pub(crate) fn without_feed(error: Error) -> CommandError {
     match error {
         Error::Disconnected(Disconnected::NoAnswer { endpoint, timeout }) => CommandError::Failed(format!(
             "no feed at {endpoint} within {} s: start the server with --feed",
@@ -187,7 +187,7 @@ pub(super) fn without_feed(error: Error) -> CommandError {
 }
 
 /// A flag that the first signal sets. The second signal ends the process.
-pub(super) fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
+pub(crate) fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::TypedValueParser;
 
-use super::flags::curve::ZeromqLogin;
-use super::flags::endpoint::connection;
-use super::flags::password_file::PasswordFile;
-use super::log::{self, LogFlags};
-use super::{CommandError, EVENTS_ENDPOINT};
+use crate::cli::flags::curve::ZeromqLogin;
+use crate::cli::flags::endpoint::connection;
+use crate::cli::flags::password_file::PasswordFile;
+use crate::cli::log::{self, LogFlags};
+use crate::cli::{CommandError, EVENTS_ENDPOINT};
 use crate::clients::rust::tasks::{Disconnected, Error as ClientError};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
 use crate::server::{Signals, raise_descriptor_limit};
@@ -24,7 +24,7 @@ const SECONDS_MAX: u64 = 365 * 86_400;
 
 /// The flags of a worker, as typed.
 #[derive(Debug, Args)]
-pub(super) struct WorkerArguments {
+pub(crate) struct WorkerArguments {
     /// Endpoint at which a server leases pending events: its --events-queue
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT_EVENTS", default_value = EVENTS_ENDPOINT, value_parser = connection, conflicts_with = "store")]
     connect: String,
@@ -96,7 +96,7 @@ impl TryFrom<WorkerArguments> for WorkerConfig {
 ///
 /// # Errors
 /// [`CommandError`] if the worker cannot start, or standard output takes no more lines.
-pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
     if arguments.store.is_some() && arguments.login.is_typed() {
         return Err(CommandError::Usage(
             "--user and --curve-key are for a server: the URL of --store names the database's user".to_owned(),

@@ -13,20 +13,20 @@ use std::io::Write;
 use clap::{Arg, ArgMatches, Args, Command, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::CommandError;
-use super::config::{Origin, Settings, innermost, is_list, is_switch, settings_of};
 use super::serve::ServeFlags;
-use super::show::Format;
+use crate::cli::CommandError;
+use crate::cli::config::{Origin, Settings, innermost, is_list, is_switch, settings_of};
+use crate::cli::show::Format;
 
 /// A command about the configuration.
 #[derive(Debug, Subcommand)]
-pub(super) enum ConfigCommand {
+pub(crate) enum ConfigCommand {
     /// Print the settings that a server would have, and where each comes from; takes the flags of `serve`
     Show(Box<ShowArguments>),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ShowArguments {
+pub(crate) struct ShowArguments {
     #[command(flatten)]
     flags: ServeFlags,
     /// Print one line of JSON: an object with the value and the source of each flag
@@ -38,7 +38,7 @@ pub(super) struct ShowArguments {
 ///
 /// # Errors
 /// [`CommandError::Output`]
-pub(super) fn run(
+pub(crate) fn run(
     command: &ConfigCommand,
     (declared, matches): (&Command, &ArgMatches),
     settings: &Settings,

@@ -5,14 +5,14 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 use serde_json::json;
 
-use super::CommandError;
 use super::client::{KvServer, failure};
-use super::show::counted;
+use crate::cli::CommandError;
+use crate::cli::show::counted;
 use crate::clients::rust::tables::Error;
 use crate::services::tables::wire::Reason;
 
 #[derive(Debug, Args)]
-pub(super) struct FlushArguments {
+pub(crate) struct FlushArguments {
     /// Delete without asking
     #[arg(long)]
     yes: bool,
@@ -25,7 +25,7 @@ pub(super) struct FlushArguments {
 /// # Errors
 /// [`CommandError::Usage`] if nobody can confirm it, [`CommandError::Failed`] if it was not confirmed, or the server does
 /// not answer. The line says how many tables were deleted.
-pub(super) fn run(arguments: &FlushArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &FlushArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let mut client = arguments.of.connect()?;
     let tables = client.list_tables().map_err(failure)?;
     if !arguments.yes && !tables.is_empty() {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::CommandError;
 use super::client::failure;
 use super::feed::{FeedServer, ShownChange, Silence, position};
-use super::flags::operand::{TableOperand, table};
-use super::show::Format;
 use super::watch::{GLANCE, stop_on_signals, without_feed};
+use crate::cli::CommandError;
+use crate::cli::flags::operand::{TableOperand, table};
+use crate::cli::show::Format;
 use crate::clients::rust::tables::{Disconnected, Error, Mirror, MirrorEvent};
 use crate::clock::Clock;
 use crate::feed::FeedPosition;
@@ -23,7 +23,7 @@ const LINES_BYTES: usize = 1 << 20;
 
 /// The table to mirror, and the server.
 #[derive(Debug, Args)]
-pub(super) struct MirrorArguments {
+pub(crate) struct MirrorArguments {
     /// Name of the table: text, or 0x… for bytes with --hex. It need not exist yet
     #[arg(value_parser = table())]
     table: TableOperand,
@@ -48,7 +48,7 @@ fn is_of(error: &Error, its: &str) -> bool {
 /// # Errors
 /// [`CommandError::Failed`] if there is no server, or none with a feed, [`CommandError::Output`] if standard output
 /// takes no more lines.
-pub(super) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let FeedServer { server, feed } = &arguments.of;
     server.login.log_in()?;

@@ -7,20 +7,20 @@ use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 use clap_mangen::{Man, generate_to};
 
-use super::CommandError;
+use crate::cli::CommandError;
 
 /// The name of the program, which the shell completes.
 const PROGRAM: &str = "spindle";
 
 #[derive(Debug, Args)]
-pub(super) struct CompletionsArguments {
+pub(crate) struct CompletionsArguments {
     /// Shell that is to complete commands and flags
     #[arg(value_enum)]
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ManArguments {
+pub(crate) struct ManArguments {
     /// Words of the command to describe, such as `task lend` [default: the program]
     #[arg(value_name = "COMMAND")]
     words: Vec<String>,
@@ -33,7 +33,7 @@ pub(super) struct ManArguments {
 ///
 /// # Errors
 /// [`CommandError::Output`]
-pub(super) fn completions(
+pub(crate) fn completions(
     arguments: &CompletionsArguments,
     mut declared: Command,
     out: &mut impl Write,
@@ -49,7 +49,7 @@ pub(super) fn completions(
 /// # Errors
 /// [`CommandError::Usage`] if there is no such command, [`CommandError::Failed`] if a page cannot be written,
 /// [`CommandError::Output`].
-pub(super) fn man(arguments: &ManArguments, mut declared: Command, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn man(arguments: &ManArguments, mut declared: Command, out: &mut impl Write) -> Result<(), CommandError> {
     if let Some(directory) = &arguments.directory {
         return generate_to(declared, directory)
             .map_err(|error| CommandError::Failed(format!("cannot write pages to {}: {error}", directory.display())));

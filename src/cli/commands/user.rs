@@ -10,8 +10,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
-use super::CommandError;
-use super::show::Format;
+use crate::cli::CommandError;
+use crate::cli::show::Format;
 use crate::security::limits::PASSWORD_BYTES_MAX;
 use crate::security::user_file::{self, NotChanged, Warning};
 use crate::security::users::{UserList, check_name};
@@ -20,7 +20,7 @@ use crate::zmtp::PublicKey;
 
 /// A command about users.
 #[derive(Debug, Subcommand)]
-pub(super) enum UserCommand {
+pub(crate) enum UserCommand {
     /// Add a user, with a password that is asked for, or with a key; the server notices it within a second
     Add(Box<UserAdd>),
     /// Print the users and what they may do
@@ -71,7 +71,7 @@ struct Grants {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct UserAdd {
+pub(crate) struct UserAdd {
     /// Name of the user: 1 to 64 bytes without white space
     name: String,
     #[command(flatten)]
@@ -90,7 +90,7 @@ pub(super) struct UserAdd {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct UserEdit {
+pub(crate) struct UserEdit {
     /// Name of the user
     name: String,
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub(super) struct UserEdit {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct UserPasswd {
+pub(crate) struct UserPasswd {
     /// Name of the user
     name: String,
     #[command(flatten)]
@@ -126,7 +126,7 @@ pub(super) struct UserPasswd {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct UserListing {
+pub(crate) struct UserListing {
     #[command(flatten)]
     file: UsersFile,
     /// Print JSON, one line for each user
@@ -135,7 +135,7 @@ pub(super) struct UserListing {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct UserRemove {
+pub(crate) struct UserRemove {
     /// Name of the user
     name: String,
     #[command(flatten)]
@@ -169,7 +169,7 @@ impl Level {
 ///
 /// # Errors
 /// [`CommandError`] if the file cannot be changed. It is as it was then.
-pub(super) fn run(command: UserCommand, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(command: UserCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         UserCommand::Add(arguments) => add(*arguments, out),
         UserCommand::List(arguments) => list(&arguments, out),

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf, absolute};
 
 use serde_json::json;
 
-use super::show::Format;
-use super::{CommandError, DATA_FOLDER};
+use crate::cli::show::Format;
+use crate::cli::{CommandError, DATA_FOLDER};
 use crate::clients::rust::operator::control::backup;
 use crate::store::BackupReport;
 
 /// The operand and the flags of the command.
 #[derive(Debug, clap::Args)]
-pub(super) struct BackupArguments {
+pub(crate) struct BackupArguments {
     /// Directory of the backup, on the host of the server: empty, or not there; then the server creates it
     #[arg(value_name = "DIR")]
     to: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct BackupArguments {
 ///
 /// # Errors
 /// [`CommandError::Failed`] if there is no backup, or it lacks what is damaged.
-pub(super) fn run(arguments: &BackupArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &BackupArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |why: String| CommandError::Failed(why);
     // The server has another working directory.
     let to = absolute(&arguments.to).map_err(|error| failed(format!("{}: {error}", arguments.to.display())))?;

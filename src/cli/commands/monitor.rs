@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::CommandError;
 use super::client::{KvServer, failure};
-use super::flags::endpoint::seconds;
 use super::load::time;
-use super::show;
 use super::watch::{GLANCE, stop_on_signals};
+use crate::cli::CommandError;
+use crate::cli::flags::endpoint::seconds;
+use crate::cli::show;
 use crate::clients::rust::tables::Client;
 use crate::clock::Clock;
 use crate::stats::{Latencies, Percentiles};
@@ -21,7 +21,7 @@ use crate::stats::{Latencies, Percentiles};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[derive(Debug, Args)]
-pub(super) struct PingArguments {
+pub(crate) struct PingArguments {
     /// Number of pings, each after the answer to the one before; Ctrl-C ends them early
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
@@ -30,7 +30,7 @@ pub(super) struct PingArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct StatsArguments {
+pub(crate) struct StatsArguments {
     /// Print them again and again until Ctrl-C, so many seconds apart [default: 1]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
@@ -42,7 +42,7 @@ pub(super) struct StatsArguments {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer, or the answer cannot be printed.
-pub(super) fn ping(arguments: &PingArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn ping(arguments: &PingArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let PingArguments { count, of } = arguments;
     let mut client = of.connect()?;
     let clock = Clock::start();
@@ -84,7 +84,7 @@ fn latencies(client: &mut Client, clock: Clock, count: u64) -> Result<Percentile
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer, or the answer cannot be printed.
-pub(super) fn stats(arguments: &StatsArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn stats(arguments: &StatsArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let StatsArguments { watch, of } = arguments;
     let mut client = of.connect()?;
     let Some(pause) = watch else { return print_stats(&mut client, of, "", out) };

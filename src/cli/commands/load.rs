@@ -11,11 +11,11 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::CommandError;
-use super::flags::endpoint::Connect;
-use super::flags::operand::{Hex, TableOperand, table};
-use super::flags::time_to_live::some_time_to_live;
 use super::watch::stop_on_signals;
+use crate::cli::CommandError;
+use crate::cli::flags::endpoint::Connect;
+use crate::cli::flags::operand::{Hex, TableOperand, table};
+use crate::cli::flags::time_to_live::some_time_to_live;
 use crate::clock::Ttl;
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
@@ -40,7 +40,7 @@ enum ProtocolName {
 
 /// The flags of the load generator, as typed.
 #[derive(Debug, Args)]
-pub(super) struct LoadFlags {
+pub(crate) struct LoadFlags {
     #[command(flatten)]
     server: Connect,
     /// Protocol of the server
@@ -199,7 +199,7 @@ impl LoadFlags {
 ///
 /// # Errors
 /// [`CommandError`].
-pub(super) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandError> {
+pub(crate) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandError> {
     let json = flags.json;
     let plan = flags.into_plan()?;
     raise_descriptor_limit();
@@ -280,7 +280,7 @@ impl Observer for ProgressOutput<'_> {
 }
 
 /// Formats a duration, with the unit that suits it.
-pub(super) fn time(nanos: u64) -> String {
+pub(crate) fn time(nanos: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits for people")]
     let nanos = nanos as f64;
     match nanos {

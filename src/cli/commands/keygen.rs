@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::CommandError;
-use super::show::Format;
+use crate::cli::CommandError;
+use crate::cli::show::Format;
 use crate::security::user_file;
 use crate::zmtp::SecretKey;
 
 #[derive(Debug, Args)]
-pub(super) struct KeygenArguments {
+pub(crate) struct KeygenArguments {
     /// File for the secret key, readable for its owner alone; it must not be there yet
     #[arg(value_name = "FILE")]
     to: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct KeygenArguments {
 ///
 /// # Errors
 /// [`CommandError::Failed`] if the file is there, or cannot be written.
-pub(super) fn keygen(arguments: &KeygenArguments, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn keygen(arguments: &KeygenArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let key = SecretKey::generate();
     let failed = |error: io::Error| {
         let why = match error.kind() {

@@ -25,8 +25,8 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-use super::CommandError;
-use super::flags::endpoint::connection;
+use crate::cli::CommandError;
+use crate::cli::flags::endpoint::connection;
 
 /// What stands before each line.
 const PROMPT: &str = "spindle> ";
@@ -38,7 +38,7 @@ const CONNECT: &str = "SPINDLE_CONNECT";
 const PROGRAM: &str = "spindle";
 
 #[derive(Debug, Args)]
-pub(super) struct ShellArguments {
+pub(crate) struct ShellArguments {
     /// Endpoint of the server for commands about tables, unless a line has its own --connect
     #[arg(long, value_name = "ENDPOINT", value_parser = connection)]
     connect: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct ShellArguments {
 ///
 /// # Errors
 /// [`CommandError::Failed`] if there is nothing to read from, or a line of a script fails.
-pub(super) fn run(arguments: &ShellArguments, mut declared: Command) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &ShellArguments, mut declared: Command) -> Result<(), CommandError> {
     let failed = |why: String| CommandError::Failed(why);
     let program = env::current_exe().map_err(|error| failed(format!("cannot find this program: {error}")))?;
     // The terminal sends Ctrl-C to the command and to the shell, which goes on.
@@ -196,8 +196,8 @@ fn completions(declared: &Command, line: &str) -> (usize, Vec<String>) {
 mod tests {
     use clap::CommandFactory;
 
-    use super::super::Arguments;
     use super::*;
+    use crate::cli::Arguments;
 
     fn completed(line: &str) -> (usize, Vec<String>) {
         let mut declared = Arguments::command();

@@ -6,43 +6,43 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::FEED_ENDPOINT;
-use super::flags::endpoint::{Connect, connection};
-use super::flags::operand::Hex;
-use super::show::Format;
+use crate::cli::FEED_ENDPOINT;
+use crate::cli::flags::endpoint::{Connect, connection};
+use crate::cli::flags::operand::Hex;
+use crate::cli::show::Format;
 use crate::clock::Now;
 use crate::feed::{Cause, FeedContent, FeedPosition};
 use crate::services::tables::wire::FeedEvent;
 
 /// The endpoint of the feed.
 #[derive(Debug, Args)]
-pub(super) struct Feed {
+pub(crate) struct Feed {
     /// Endpoint at which the server publishes its feed (`spindle serve --feed`)
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT_FEED", default_value = FEED_ENDPOINT, value_parser = connection)]
-    pub(super) feed: String,
+    pub(crate) feed: String,
 }
 
 /// The two endpoints of a server with a feed.
 #[derive(Debug, Args)]
-pub(super) struct FeedServer {
+pub(crate) struct FeedServer {
     #[command(flatten)]
-    pub(super) server: Connect,
+    pub(crate) server: Connect,
     #[command(flatten)]
-    pub(super) feed: Feed,
+    pub(crate) feed: Feed,
 }
 
 /// A change to print.
-pub(super) struct ShownChange<'c> {
+pub(crate) struct ShownChange<'c> {
     /// The table, if the command shows more than one.
-    pub(super) table: Option<&'c [u8]>,
+    pub(crate) table: Option<&'c [u8]>,
     /// `None`: a scan has found it.
-    pub(super) cause: Option<Cause>,
-    pub(super) key: &'c [u8],
+    pub(crate) cause: Option<Cause>,
+    pub(crate) key: &'c [u8],
     /// `None`: the element is gone.
-    pub(super) value: Option<&'c [u8]>,
+    pub(crate) value: Option<&'c [u8]>,
     /// 0: it is not known.
-    pub(super) version: u64,
-    pub(super) deadline_millis: Option<u64>,
+    pub(crate) version: u64,
+    pub(crate) deadline_millis: Option<u64>,
 }
 
 impl ShownChange<'_> {
@@ -65,7 +65,7 @@ impl ShownChange<'_> {
     }
 
     /// One line, or one object.
-    pub(super) fn line(&self, format: Format) -> String {
+    pub(crate) fn line(&self, format: Format) -> String {
         format.answer(|| self.text(format.hex), || self.json(format.hex))
     }
 
@@ -104,19 +104,19 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Whether a topic has been silent for so long that its endpoint may be the wrong one, where another publisher accepts
 /// the connection and never sends a message of it, or that the server may be out of reach.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(crate) struct Silence {
     /// The last message, or the beginning.
     since: Now,
     is_told: bool,
 }
 
 impl Silence {
-    pub(super) const fn begin(now: Now) -> Self {
+    pub(crate) const fn begin(now: Now) -> Self {
         Self { since: now, is_told: false }
     }
 
     /// Says so on standard error, once in each silence. `heard`: a message has come since the last call.
-    pub(super) fn tell(&mut self, heard: bool, now: Now, endpoint: &str) {
+    pub(crate) fn tell(&mut self, heard: bool, now: Now, endpoint: &str) {
         if self.is_too_long(heard, now) {
             let seconds = SILENCE_MAX.as_secs();
             eprintln!(
@@ -137,13 +137,13 @@ impl Silence {
 
 /// The sequences that come next, of the lives of the tables that are watched, so that a gap is seen.
 #[derive(Debug, Default)]
-pub(super) struct Sequences {
+pub(crate) struct Sequences {
     tables: HashMap<Vec<u8>, BTreeMap<u64, u64>>,
 }
 
 impl Sequences {
     /// Returns how many changes were missed before this message. Those before the first message of a table are not.
-    pub(super) fn missed(&mut self, event: &FeedEvent<'_>) -> u64 {
+    pub(crate) fn missed(&mut self, event: &FeedEvent<'_>) -> u64 {
         let FeedPosition { incarnation, sequence, .. } = event.message.position;
         if !self.tables.contains_key(event.table) {
             self.tables.insert(event.table.to_vec(), BTreeMap::new());
@@ -168,7 +168,7 @@ impl Sequences {
 }
 
 /// A position, as JSON.
-pub(super) fn position(kind: &str, at: FeedPosition) -> Value {
+pub(crate) fn position(kind: &str, at: FeedPosition) -> Value {
     json!({ "kind": kind, "epoch": at.epoch, "incarnation": at.incarnation, "sequence": at.sequence })
 }
 

@@ -1,0 +1,25 @@
+//! The commands: the arguments of each as typed, what it does with them, and what it prints.
+//!
+//! A command returns a [`CommandError`](super::CommandError), or nothing. It does not end the process, and names no
+//! socket.
+
+pub(super) mod backup;
+pub(super) mod check;
+pub(super) mod client;
+pub(super) mod config_show;
+pub(super) mod dump;
+pub(super) mod feed;
+pub(super) mod flush;
+pub(super) mod job;
+pub(super) mod keygen;
+pub(super) mod load;
+pub(super) mod manual;
+pub(super) mod mirror;
+pub(super) mod monitor;
+pub(super) mod serve;
+pub(super) mod shell;
+pub(super) mod slow;
+pub(super) mod task;
+pub(super) mod user;
+pub(super) mod watch;
+pub(super) mod worker;
