@@ -15,17 +15,7 @@ mod ask;
 mod copy;
 mod event;
 mod follower;
-#[cfg(test)]
-mod history;
 mod link;
-#[cfg(test)]
-mod planted;
-#[cfg(test)]
-mod proof;
-#[cfg(test)]
-mod simulated;
-#[cfg(test)]
-mod simulated_life;
 #[cfg(test)]
 mod tests;
 

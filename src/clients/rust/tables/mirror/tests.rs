@@ -7,6 +7,12 @@
     reason = "a test that fails should say where"
 )]
 
+mod history;
+mod planted;
+mod proof;
+mod simulated;
+mod simulated_life;
+
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,10 +20,10 @@ use std::time::Duration;
 use zmq::{Context, DONTWAIT, SNDMORE, Socket};
 
 use super::ask::Ask;
-use super::simulated::{OwnedRow, Replied, Server};
 use super::{Error, Mirror, MirrorEvent, NotExact};
 use crate::feed::topic_of_table;
 use crate::services::tables::wire::{FieldLimits, Payload, Reason, Reply, Request, ScanRows};
+use simulated::{OwnedRow, Replied, Server};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const TABLE: &[u8] = b"users";

@@ -8,58 +8,58 @@ use super::planted::Planted;
 use crate::feed::{Cause, Digest, DueChange, FeedChange, FeedLog, FeedPosition, PresentState, encode_changes};
 
 /// The name of the table.
-pub(super) const TABLE: &[u8] = b"t";
+pub(crate) const TABLE: &[u8] = b"t";
 
 /// A value with its deadline.
-pub(super) type Stored = (Vec<u8>, Option<u64>);
+pub(crate) type Stored = (Vec<u8>, Option<u64>);
 
 /// The elements of a table, each with its version.
-pub(super) type State = BTreeMap<u8, (u64, Stored)>;
+pub(crate) type State = BTreeMap<u8, (u64, Stored)>;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Slot {
-    pub(super) version: u64,
-    pub(super) stored: Option<Stored>,
+pub(crate) struct Slot {
+    pub(crate) version: u64,
+    pub(crate) stored: Option<Stored>,
     /// The version that was told last.
-    pub(super) told: u64,
+    pub(crate) told: u64,
     /// Changes whose turn has not come, oldest first.
-    pub(super) pending: VecDeque<Pending>,
+    pub(crate) pending: VecDeque<Pending>,
     /// No other slot has this number.
-    pub(super) number: usize,
+    pub(crate) number: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
-    pub(super) version: u64,
-    pub(super) cause: Cause,
+pub(crate) struct Pending {
+    pub(crate) version: u64,
+    pub(crate) cause: Cause,
     /// The element had a value before.
-    pub(super) replaces_value: bool,
+    pub(crate) replaces_value: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct OwnedChange {
-    pub(super) cause: Cause,
-    pub(super) version: u64,
-    pub(super) key: u8,
-    pub(super) stored: Option<Stored>,
+pub(crate) struct OwnedChange {
+    pub(crate) cause: Cause,
+    pub(crate) version: u64,
+    pub(crate) key: u8,
+    pub(crate) stored: Option<Stored>,
 }
 
 #[derive(Debug)]
-pub(super) struct Life {
-    pub(super) slots: BTreeMap<u8, Slot>,
+pub(crate) struct Life {
+    pub(crate) slots: BTreeMap<u8, Slot>,
     /// The sequence of the next change.
-    pub(super) next: u64,
-    pub(super) told: State,
-    pub(super) digest: Digest,
+    pub(crate) next: u64,
+    pub(crate) told: State,
+    pub(crate) digest: Digest,
     /// The messages that are kept: the first sequence, the sequence behind the last, the payload.
-    pub(super) history: VecDeque<(u64, u64, Vec<u8>)>,
+    pub(crate) history: VecDeque<(u64, u64, Vec<u8>)>,
     /// Changes that were told and not published.
-    pub(super) collected: Vec<OwnedChange>,
+    pub(crate) collected: Vec<OwnedChange>,
 }
 
 impl Slot {
     /// Gives a change its turn in the server's own feed.
-    pub(super) fn tell_own(&self, own: &mut FeedLog, incarnation: u64, key: u8, pending: Pending) {
+    pub(crate) fn tell_own(&self, own: &mut FeedLog, incarnation: u64, key: u8, pending: Pending) {
         let Pending { version, cause, replaces_value } = pending;
         let present = PresentState {
             version: self.version,
@@ -75,7 +75,7 @@ impl Slot {
 
 impl Life {
     /// Tells a state: it is in the digest, has a sequence, and waits for its message.
-    pub(super) fn tell(&mut self, change: OwnedChange, planted: Option<Planted>, acted: &mut u32) {
+    pub(crate) fn tell(&mut self, change: OwnedChange, planted: Option<Planted>, acted: &mut u32) {
         let key = change.key;
         if let Some((version, _)) = self.told.remove(&key) {
             if planted == Some(Planted::ExpiryNotInDigest) && change.cause == Cause::Expire {
@@ -102,7 +102,7 @@ impl Life {
     }
 
     /// The message of what was collected, and its first sequence.
-    pub(super) fn message(
+    pub(crate) fn message(
         &mut self,
         position: impl Fn(u64) -> FeedPosition,
         planted: Option<Planted>,

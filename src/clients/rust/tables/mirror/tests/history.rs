@@ -16,12 +16,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::ask::{Answer, Ask};
-use super::event::MirrorEvent;
-use super::follower::Follower;
 use super::planted::Planted;
 use super::simulated::{KEYS, OwnedRow, PageJob, Replied, Server};
 use super::simulated_life::State;
+use crate::clients::rust::tables::mirror::ask::{Answer, Ask};
+use crate::clients::rust::tables::mirror::event::MirrorEvent;
+use crate::clients::rust::tables::mirror::follower::Follower;
 use crate::feed::FeedMessage;
 use crate::services::tables::wire::MirrorRow;
 
@@ -78,24 +78,24 @@ enum FeedState {
 
 /// What the histories have met, to show that they meet all of it.
 #[derive(Debug, Default)]
-pub(super) struct Met {
-    pub(super) histories: u64,
-    pub(super) exact: u64,
-    pub(super) checked: u64,
-    pub(super) gaps: u64,
-    pub(super) compacted: u64,
-    pub(super) scans: u64,
-    pub(super) verified: u64,
-    pub(super) differences: u64,
-    pub(super) replaced: u64,
-    pub(super) no_table: u64,
-    pub(super) bookmark_mid_scan: u64,
-    pub(super) acted: u64,
+pub(crate) struct Met {
+    pub(crate) histories: u64,
+    pub(crate) exact: u64,
+    pub(crate) checked: u64,
+    pub(crate) gaps: u64,
+    pub(crate) compacted: u64,
+    pub(crate) scans: u64,
+    pub(crate) verified: u64,
+    pub(crate) differences: u64,
+    pub(crate) replaced: u64,
+    pub(crate) no_table: u64,
+    pub(crate) bookmark_mid_scan: u64,
+    pub(crate) acted: u64,
     /// Steps at which a mirror with a planted fault said that it was exact, and was not.
-    pub(super) wrong: u64,
+    pub(crate) wrong: u64,
 }
 
-pub(super) struct History {
+pub(crate) struct History {
     seed: u64,
     chance: Chance,
     rates: Rates,
@@ -124,7 +124,7 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(seed: u64, planted: Option<Planted>, is_strict: bool) -> Self {
+    pub(crate) fn new(seed: u64, planted: Option<Planted>, is_strict: bool) -> Self {
         let mut chance = Chance(seed);
         let mut rate = |most: u64| if chance.one_in(2) { 0 } else { 2 + chance.below(most) };
         let rates = Rates {
@@ -166,7 +166,7 @@ impl History {
         }
     }
 
-    pub(super) fn run(mut self) -> Met {
+    pub(crate) fn run(mut self) -> Met {
         for _ in 0..STEPS {
             self.clock += 1;
             self.write();
@@ -418,7 +418,9 @@ impl History {
                 let found_gone = std::mem::take(&mut self.found_gone);
                 self.versions.retain(|key, _| !found_gone.contains(key));
             }
-            MirrorEvent::NotExact(why) => self.met.replaced += u64::from(why == super::NotExact::Replaced),
+            MirrorEvent::NotExact(why) => {
+                self.met.replaced += u64::from(why == crate::clients::rust::tables::mirror::NotExact::Replaced)
+            }
             MirrorEvent::NoTable => self.met.no_table += 1,
             MirrorEvent::Changed(change) => {
                 let key = change.key[0];

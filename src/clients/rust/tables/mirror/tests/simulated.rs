@@ -20,14 +20,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::ask::Ask;
 use super::planted::Planted;
 use super::simulated_life::{Life, OwnedChange, Pending, Slot, State, Stored, TABLE};
+use crate::clients::rust::tables::mirror::ask::Ask;
 use crate::feed::{Cause, Digest, FeedContent, FeedLog, FeedMessage, FeedPosition, topic_of_table};
 use crate::services::tables::wire::{FeedState, MirrorRow, RowMark};
 
 /// The keys of the table are single bytes below this.
-pub(super) const KEYS: u8 = 6;
+pub(crate) const KEYS: u8 = 6;
 
 /// Changes after which a life publishes: a message has 64 at most, and a fault may have each in it twice.
 const COLLECTED_MAX: usize = 30;
@@ -37,7 +37,7 @@ const HISTORY_BYTES: usize = 1_000;
 
 /// A page that is being read, slot by slot.
 #[derive(Clone, Debug)]
-pub(super) struct PageJob {
+pub(crate) struct PageJob {
     incarnation: u64,
     after: Option<u8>,
     left: u32,
@@ -48,7 +48,7 @@ pub(super) struct PageJob {
 
 /// A row of a page.
 #[derive(Clone, Debug)]
-pub(super) struct OwnedRow {
+pub(crate) struct OwnedRow {
     key: [u8; 1],
     stored: Option<Stored>,
     version: u64,
@@ -56,7 +56,7 @@ pub(super) struct OwnedRow {
 }
 
 impl OwnedRow {
-    pub(super) fn row(&self) -> MirrorRow<'_> {
+    pub(crate) fn row(&self) -> MirrorRow<'_> {
         let (value, deadline_millis) = match &self.stored {
             Some((value, deadline)) => (&value[..], *deadline),
             None => (&[][..], None),
@@ -67,7 +67,7 @@ impl OwnedRow {
 
 /// The reply to a request of a mirror.
 #[derive(Clone, Debug)]
-pub(super) enum Replied {
+pub(crate) enum Replied {
     State(FeedState),
     Page { next: Vec<u8>, rows: Vec<OwnedRow> },
     Changes(Vec<Vec<u8>>),
@@ -77,7 +77,7 @@ pub(super) enum Replied {
 }
 
 /// The server.
-pub(super) struct Server {
+pub(crate) struct Server {
     epoch: u64,
     /// The server's own feed, which must do the same. None if a fault is planted.
     own: Option<FeedLog>,
@@ -90,20 +90,20 @@ pub(super) struct Server {
     /// The last version of each key in this epoch.
     versions: BTreeMap<u8, u64>,
     /// Messages to be sent.
-    pub(super) out: Vec<Vec<u8>>,
+    pub(crate) out: Vec<Vec<u8>>,
     /// The told state before each sequence of each life.
-    pub(super) truth: BTreeMap<(u64, u64, u64), State>,
+    pub(crate) truth: BTreeMap<(u64, u64, u64), State>,
     /// The told state that each bookmark stands for.
-    pub(super) bookmarks: BTreeMap<Vec<u8>, State>,
+    pub(crate) bookmarks: BTreeMap<Vec<u8>, State>,
     /// Messages that a life keeps.
-    pub(super) history_max: usize,
-    pub(super) planted: Option<Planted>,
+    pub(crate) history_max: usize,
+    pub(crate) planted: Option<Planted>,
     /// How often the planted fault has acted.
-    pub(super) acted: u32,
+    pub(crate) acted: u32,
 }
 
 impl Server {
-    pub(super) fn new(planted: Option<Planted>) -> Self {
+    pub(crate) fn new(planted: Option<Planted>) -> Self {
         let epoch = 1000;
         Self {
             epoch,
@@ -122,19 +122,19 @@ impl Server {
         }
     }
 
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// Another start: all is gone. The versions begin again, so that those of another epoch must not count.
-    pub(super) fn restart(&mut self, epoch: u64) {
+    pub(crate) fn restart(&mut self, epoch: u64) {
         let truth = std::mem::take(&mut self.truth);
         let (history_max, acted) = (self.history_max, self.acted);
         let own = self.planted.is_none().then(|| FeedLog::new(epoch, HISTORY_BYTES));
         *self = Self { epoch, own, truth, history_max, acted, ..Self::new(self.planted) };
     }
 
-    pub(super) fn create(&mut self) {
+    pub(crate) fn create(&mut self) {
         if self.current.is_some() {
             return;
         }
@@ -152,7 +152,7 @@ impl Server {
         self.truth.insert((self.epoch, self.incarnations, 1), State::new());
     }
 
-    pub(super) fn drop_table(&mut self) {
+    pub(crate) fn drop_table(&mut self) {
         let Some(incarnation) = self.current.take() else { return };
         for key in 0..KEYS {
             if self.lives[&incarnation].slots.get(&key).is_some_and(|slot| slot.stored.is_some()) {
@@ -167,25 +167,25 @@ impl Server {
         self.lives.get(&self.current?)?.slots.get(&key)?.stored.as_ref()
     }
 
-    pub(super) fn set(&mut self, key: u8, value: Vec<u8>, deadline: Option<u64>) {
+    pub(crate) fn set(&mut self, key: u8, value: Vec<u8>, deadline: Option<u64>) {
         if let Some(incarnation) = self.current {
             self.commit(incarnation, key, Some((value, deadline)), Cause::Set);
         }
     }
 
-    pub(super) fn touch(&mut self, key: u8, deadline: Option<u64>) {
+    pub(crate) fn touch(&mut self, key: u8, deadline: Option<u64>) {
         if let (Some(incarnation), Some((value, _))) = (self.current, self.live(key).cloned()) {
             self.commit(incarnation, key, Some((value, deadline)), Cause::Touch);
         }
     }
 
-    pub(super) fn delete(&mut self, key: u8) {
+    pub(crate) fn delete(&mut self, key: u8) {
         if let (Some(incarnation), Some(_)) = (self.current, self.live(key)) {
             self.commit(incarnation, key, None, Cause::Delete);
         }
     }
 
-    pub(super) fn expire(&mut self, key: u8) {
+    pub(crate) fn expire(&mut self, key: u8) {
         if let (Some(incarnation), Some((_, Some(_)))) = (self.current, self.live(key)) {
             self.commit(incarnation, key, None, Cause::Expire);
         }
@@ -204,7 +204,7 @@ impl Server {
     // ------------------------------------------------------------------------------------------------------- telling
 
     /// The changes that may have their turn: the key's older lives are told first.
-    pub(super) fn turns(&self) -> Vec<(u64, u8)> {
+    pub(crate) fn turns(&self) -> Vec<(u64, u8)> {
         let is_blocked = |incarnation: u64, key: u8| {
             let mut older = self.lives.range(..incarnation);
             older.any(|(_, life)| life.slots.get(&key).is_some_and(|slot| !slot.pending.is_empty()))
@@ -218,7 +218,7 @@ impl Server {
     }
 
     /// Gives the oldest pending change of a key its turn.
-    pub(super) fn tell(&mut self, (incarnation, key): (u64, u8)) {
+    pub(crate) fn tell(&mut self, (incarnation, key): (u64, u8)) {
         let life = self.lives.get_mut(&incarnation).unwrap();
         let slot = life.slots.get_mut(&key).unwrap();
         let pending = slot.pending.pop_front().unwrap();
@@ -249,7 +249,7 @@ impl Server {
     }
 
     /// Publishes what all lives have collected, and the ends of lives.
-    pub(super) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         let before = self.out.len();
         let lives: Vec<u64> = self.lives.keys().copied().collect();
         lives.iter().for_each(|life| self.publish_life(*life));
@@ -289,12 +289,12 @@ impl Server {
         }
     }
 
-    pub(super) fn evict(&mut self) {
+    pub(crate) fn evict(&mut self) {
         self.lives.values_mut().for_each(|life| life.history.clear());
     }
 
     /// A bookmark of the newest life, after what it has collected.
-    pub(super) fn bookmark(&mut self) -> Vec<u8> {
+    pub(crate) fn bookmark(&mut self) -> Vec<u8> {
         self.publish();
         let newest = self.lives.keys().next_back().copied().unwrap_or(0);
         let life = self.lives.get(&newest);
@@ -316,14 +316,14 @@ impl Server {
     }
 
     /// Whether all that is committed is told and published.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.turns().is_empty() && self.lives.values().all(|life| life.collected.is_empty())
     }
 
     // ------------------------------------------------------------------------------------------------------ requests
 
     /// Executes a request, or begins to read a page.
-    pub(super) fn execute(&mut self, ask: &Ask) -> Result<Replied, Box<PageJob>> {
+    pub(crate) fn execute(&mut self, ask: &Ask) -> Result<Replied, Box<PageJob>> {
         let Some(incarnation) = self.current else { return Ok(Replied::NoTable) };
         match ask {
             Ask::State => Ok(Replied::State(self.state(incarnation))),
@@ -370,7 +370,7 @@ impl Server {
     }
 
     /// Looks at a slot for a page: judges its mark, or reads its row. Returns the page when it is whole.
-    pub(super) fn read(&mut self, job: &mut PageJob) -> Option<Replied> {
+    pub(crate) fn read(&mut self, job: &mut PageJob) -> Option<Replied> {
         if self.current != Some(job.incarnation) {
             return Some(Replied::NoTable);
         }

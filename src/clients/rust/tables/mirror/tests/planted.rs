@@ -2,7 +2,7 @@
 
 /// A fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Planted {
+pub(crate) enum Planted {
     /// A change is missing from its message. Its sequence is not given again.
     ChangeLost,
     /// A change is told to the digest alone.
