@@ -17,12 +17,12 @@
 
 mod bookmarks;
 mod digest;
-#[cfg(test)]
-pub(crate) mod follower;
 mod history;
 pub(crate) mod limits;
 mod log;
 mod message;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use bookmarks::{BookmarkSchedule, DueBookmark, SubscriberId};
 pub use digest::Digest;

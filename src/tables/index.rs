@@ -462,5 +462,3 @@ impl Index {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod trials;

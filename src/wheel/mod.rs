@@ -43,8 +43,6 @@
 mod chains;
 mod chunks;
 mod ids;
-#[cfg(test)]
-mod model;
 mod pool;
 mod slots;
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+mod model;
+
 use std::num::NonZeroU64;
 use std::rc::Rc;
 

@@ -33,13 +33,13 @@ mod command;
 mod curve;
 mod curve_key;
 mod frame;
-#[cfg(test)]
-mod fuzz;
 mod greeting;
 mod handshake;
 mod mechanism;
 mod message;
 mod spoken;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 

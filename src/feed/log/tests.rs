@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::feed::follower::{Followed, Follower};
+use crate::feed::tests::follower::{Followed, Follower};
 
 const EPOCH: u64 = 9;
 const TABLE: &[u8] = b"t";

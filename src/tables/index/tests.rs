@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+mod lines;
+
 use crossbeam::epoch;
 
 use super::bucket_number::position;

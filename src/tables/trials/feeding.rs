@@ -12,7 +12,7 @@ use super::super::{
 };
 use super::{BASE, TablesRig, in_seconds, settings};
 use crate::clock::{Clock, Now, Ttl};
-use crate::feed::follower::Follower;
+use crate::feed::tests::follower::Follower;
 use crate::feed::{Cause, FeedContent, FeedMessage, LifeState, PublishedMessage, topic_of_table};
 
 const EPOCH: u64 = 5;

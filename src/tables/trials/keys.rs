@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::super::{AnnouncedChange, ChangeSink, FeedConfig, ScanContent, ScanPage};
 use super::{TablesRig, settings};
-use crate::feed::follower::Follower;
+use crate::feed::tests::follower::Follower;
 use crate::feed::{PublishedMessage, topic_of_table};
 
 const LENGTHS: [usize; 12] = [0, 1, 63, 64, 65, 126, 127, 128, 255, 256, 4_095, 4_096];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::values::Random;
 use super::{EPOCH, KEPT, NAMES, OLD, Phase, Stage};
-use crate::feed::follower::Follower;
+use crate::feed::tests::follower::Follower;
 use crate::feed::{FeedMessage, PublishedMessage, table_of_topic};
 use crate::tables::{AnnouncedChange, ChangeKind, ChangeSink, Changes};
 

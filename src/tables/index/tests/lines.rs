@@ -11,8 +11,8 @@ use std::thread;
 use crossbeam::epoch::{self, Guard};
 use proptest::prelude::*;
 
-use super::*;
 use crate::tables::failpoint::hooks;
+use crate::tables::index::*;
 use crate::tables::slot::{EntryBox, NEVER};
 
 /// The hash of a key of four bytes. Any two differ in the bits that choose a bucket.

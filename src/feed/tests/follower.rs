@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Digest, FeedContent, FeedMessage, FeedPosition, table_of_topic};
+use crate::feed::{Digest, FeedContent, FeedMessage, FeedPosition, table_of_topic};
 
 /// What a follower knows of one life.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use proptest::prelude::*;
 
-use super::{Progress, TimerId, Wheel};
+use crate::wheel::{Progress, TimerId, Wheel};
 
 /// Ticks to sleep through at the end of a test. A jump reaches deadlines that are farther.
 const FAR: u64 = 1 << 52;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bolero::check;
 
-use super::curve::client::CurveHello;
-use super::greeting::greeting_of;
-use super::mechanism::Mechanism;
-use super::{ClientHandshake, Credentials, Mechanisms, SecretKey, encode_frame};
-use super::{Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, Part, ProtocolError, SocketType};
+use crate::zmtp::curve::client::CurveHello;
+use crate::zmtp::greeting::greeting_of;
+use crate::zmtp::mechanism::Mechanism;
+use crate::zmtp::{ClientHandshake, Credentials, Mechanisms, SecretKey, encode_frame};
+use crate::zmtp::{Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, Part, ProtocolError, SocketType};
 
 const BYTES_MAX: u64 = 64;
 
@@ -37,7 +37,7 @@ fn shake(bytes: &[u8], size: usize) -> (usize, Result<HandshakeStep, ProtocolErr
 #[test]
 fn any_handshake_is_met_or_refused_however_it_is_split() {
     check!().with_type().for_each(|(bytes, greeted, size): &(Vec<u8>, bool, u8)| {
-        let greeting = if *greeted { &super::greeting::GREETING[..] } else { &[] };
+        let greeting = if *greeted { &crate::zmtp::greeting::GREETING[..] } else { &[] };
         let bytes = [greeting, bytes].concat();
         let (taken, whole, _) = shake(&bytes, bytes.len().max(1));
         let (taken_in_pieces, in_pieces, _) = shake(&bytes, usize::from(*size).max(1));
@@ -153,7 +153,7 @@ fn any_server_is_met_or_refused_however_its_bytes_are_split() {
 fn any_sealed_bytes_are_frames_or_a_fault() {
     check!().with_type().for_each(|(bytes, prefix): &(Vec<u8>, bool)| {
         let (one, other) = (SecretKey::generate(), SecretKey::generate());
-        let mut cipher = super::cipher::Cipher::between(&other.public_key(), &one);
+        let mut cipher = crate::zmtp::cipher::Cipher::between(&other.public_key(), &one);
         let mut sealed = Vec::new();
         let body = if *prefix { [b"\x07MESSAGE", &bytes[..]].concat() } else { bytes.clone() };
         encode_frame(&mut sealed, &body, false);

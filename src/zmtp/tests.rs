@@ -1,0 +1,3 @@
+//! Tests that go through all parts of this room.
+
+mod fuzz;
