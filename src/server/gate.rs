@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::security::Permissions;
     use crate::server::FeedConfig;
-    use crate::server::trial::config as local;
+    use crate::server::tests::config as local;
     use crate::services::operator::admin::serve::AdminConfig;
     use crate::services::tables::serve::FrontendKind;
 

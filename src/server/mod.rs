@@ -34,7 +34,7 @@ mod settings;
 mod signals;
 mod tasks;
 #[cfg(test)]
-mod trial;
+mod tests;
 
 use std::io;
 use std::net::SocketAddr;

@@ -53,7 +53,7 @@ mod slot;
 mod sync;
 mod table;
 #[cfg(test)]
-pub(crate) mod trials;
+pub(crate) mod tests;
 mod version;
 
 use std::sync::Arc;

@@ -97,7 +97,7 @@ mod tests {
     use crossbeam::epoch;
 
     use super::*;
-    use crate::tables::trials::{settings, with_table};
+    use crate::tables::tests::{settings, with_table};
 
     #[test]
     fn a_run_takes_as_many_keys_as_it_holds_and_knows_a_single_one() {

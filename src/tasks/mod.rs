@@ -45,7 +45,7 @@ mod slow_disk;
 mod state;
 mod submission;
 #[cfg(test)]
-mod trials;
+mod tests;
 
 use std::sync::Arc;
 

@@ -67,7 +67,7 @@
 //!   (`range(21, 256)`, the numbers of arguments), `users.py` (a row for each code) and `attack/samples.rs`. `wire.rs`
 //!   and `wire/decode.rs` fail without a change. `wire/reply/tests.rs` and `clients/rust/tables/tests.rs` go on
 //!   passing, and no longer cover all codes.
-//! - **Tests of its effect**: `tables/trials/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
+//! - **Tests of its effect**: `tables/tests/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
 //!   `history_trial.rs` and `linearizability.rs`.
 //!
 #![doc = include_str!("PROTOCOL.md")]

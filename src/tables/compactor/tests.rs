@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::slot::count::SLOTS;
-use crate::tables::trials::alone::alone;
-use crate::tables::trials::waiting::counting_waker;
-use crate::tables::trials::{settings, with_table};
+use crate::tables::tests::alone::alone;
+use crate::tables::tests::waiting::counting_waker;
+use crate::tables::tests::{settings, with_table};
 use crate::tables::{BackgroundThreads, Changes, Deadline, Tables, TablesConfig};
 
 const MIB: i64 = 1 << 20;

@@ -5,8 +5,8 @@
 use super::*;
 use crate::limits::REST_MAX;
 use crate::tables::slot::EntryBox;
-use crate::tables::trials::waiting::counting_waker;
-use crate::tables::trials::{in_seconds, settings, with_table};
+use crate::tables::tests::waiting::counting_waker;
+use crate::tables::tests::{in_seconds, settings, with_table};
 use crate::tables::{BackgroundThreads, Changes, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);

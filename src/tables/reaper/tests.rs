@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::limits::KEY_BYTES_DEFAULT;
 use crate::tables::failpoint::hooks;
 use crate::tables::pending_sends::PendingSends;
-use crate::tables::trials::{settings, with_table};
+use crate::tables::tests::{settings, with_table};
 use crate::tables::{BackgroundThreads, Changes, Deadline, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);

@@ -38,7 +38,7 @@ fn let_go() {
 
 #[test]
 fn a_thread_that_replaces_values_keeps_few_of_them() {
-    alone("tables::trials::reclaim::a_thread_that_replaces_values_keeps_few_of_them", || {
+    alone("tables::tests::reclaim::a_thread_that_replaces_values_keeps_few_of_them", || {
         let rig = large();
         let mut session = rig.another();
         for bytes in VALUE_BYTES {
@@ -61,7 +61,7 @@ fn a_thread_that_replaces_values_keeps_few_of_them() {
 
 #[test]
 fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
-    alone("tables::trials::reclaim::a_long_request_gives_back_what_it_replaces_while_it_goes_on", || {
+    alone("tables::tests::reclaim::a_long_request_gives_back_what_it_replaces_while_it_goes_on", || {
         let rig = large();
         let mut session = rig.another();
         let keys: Vec<_> = (0..MANY_MAX).map(key).collect();
@@ -87,7 +87,7 @@ fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
 
 #[test]
 fn a_thread_that_rests_has_all_freed_that_it_replaced() {
-    alone("tables::trials::reclaim::a_thread_that_rests_has_all_freed_that_it_replaced", || {
+    alone("tables::tests::reclaim::a_thread_that_rests_has_all_freed_that_it_replaced", || {
         let rig = large();
         let mut session = rig.another();
         for number in 0..3_333 {
@@ -108,7 +108,7 @@ fn a_thread_that_rests_has_all_freed_that_it_replaced() {
 
 #[test]
 fn what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot() {
-    alone("tables::trials::reclaim::what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot", || {
+    alone("tables::tests::reclaim::what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot", || {
         let rig = large();
         for (key, ttl) in (0..9_000).map(|number| (number.to_string(), number % 3)) {
             rig.set(&key, "value", (ttl == 1).then_some(1)).unwrap();
@@ -146,7 +146,7 @@ fn epochs_move() -> bool {
 
 #[test]
 fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
-    alone("tables::trials::reclaim::a_long_request_that_waits_for_the_publisher_holds_no_guard", || {
+    alone("tables::tests::reclaim::a_long_request_that_waits_for_the_publisher_holds_no_guard", || {
         let (tables, BackgroundThreads { mut changes, .. }) =
             Tables::new(TablesConfig { changes_per_writer: 64, ..settings() });
         let mut session = tables.session();
@@ -211,7 +211,7 @@ fn overwrite(mut session: Session, rounds: usize, most: &AtomicI64) {
 fn several_threads_free_as_much_as_they_replace() {
     const THREADS: usize = 4;
     const ROUNDS: usize = 100_000;
-    alone("tables::trials::reclaim::several_threads_free_as_much_as_they_replace", || {
+    alone("tables::tests::reclaim::several_threads_free_as_much_as_they_replace", || {
         let rig = TablesRig::with(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
         let most = AtomicI64::new(0);
         std::thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn several_threads_free_as_much_as_they_replace() {
 
 #[test]
 fn garbage_is_counted_until_it_is_freed() {
-    alone("tables::trials::reclaim::garbage_is_counted_until_it_is_freed", || {
+    alone("tables::tests::reclaim::garbage_is_counted_until_it_is_freed", || {
         let rig = large();
         let mut session = rig.another();
         let garbage = || (rig.tables_metrics().garbage_bytes, rig.tables_metrics().garbage_objects);

@@ -341,7 +341,7 @@ fn clear(stage: &Stage, session: &mut Session) {
 /// In a process of its own: its threads wait for guards, also for those of trials beside it.
 #[test]
 fn a_short_storm_leaves_no_fault_and_nothing_behind() {
-    alone("tables::trials::storm::a_short_storm_leaves_no_fault_and_nothing_behind", || {
+    alone("tables::tests::storm::a_short_storm_leaves_no_fault_and_nothing_behind", || {
         let seed = seed_of_now();
         for seed in [1, 2, 3, seed] {
             let plan = Plan::new(seed);

@@ -58,7 +58,7 @@ fn replace_until_refused(rig: &TablesRig, session: &mut Session, at_most: i64) -
 
 #[test]
 fn at_the_limit_threads_replace_an_allowance_and_wait_for_a_look() {
-    alone("tables::trials::growth::at_the_limit_threads_replace_an_allowance_and_wait_for_a_look", || {
+    alone("tables::tests::growth::at_the_limit_threads_replace_an_allowance_and_wait_for_a_look", || {
         let rig = TablesRig::with(config());
         let mut session = rig.another();
         let woken = counted(&mut session);
@@ -140,7 +140,7 @@ fn memory_of_deleted_elements_is_room_only_after_a_look() {
 fn deleted_elements_that_a_look_still_finds_have_to_be_given_back_first() {
     // In a process of its own: another trial's guards would keep what is deleted here from being freed, and while it is
     // not, a write waits for a look.
-    alone("tables::trials::growth::deleted_elements_that_a_look_still_finds_have_to_be_given_back_first", || {
+    alone("tables::tests::growth::deleted_elements_that_a_look_still_finds_have_to_be_given_back_first", || {
         let rig = TablesRig::with(config());
         let mut session = rig.another();
         rig.look_once(0);
@@ -185,7 +185,7 @@ fn slack_that_is_left_takes_what_is_retired() {
 
 #[test]
 fn writes_wait_for_garbage_that_a_pinned_thread_holds_back_but_not_for_ever() {
-    alone("tables::trials::growth::writes_wait_for_garbage_that_a_pinned_thread_holds_back_but_not_for_ever", || {
+    alone("tables::tests::growth::writes_wait_for_garbage_that_a_pinned_thread_holds_back_but_not_for_ever", || {
         for releases in [true, false] {
             let rig = TablesRig::with(config());
             let mut session = rig.another();

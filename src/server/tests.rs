@@ -11,7 +11,7 @@ use crate::clients::rust::tables::Client;
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
 use crate::services::tables::serve::FrontendKind;
-use crate::tables::trials::alone::{alone, entries};
+use crate::tables::tests::alone::{alone, entries};
 
 const KEYS: u64 = 1_000;
 /// Much longer than the test takes.
@@ -71,14 +71,14 @@ fn load_then_rest(frontend: FrontendKind) {
 
 #[test]
 fn what_was_replaced_is_freed_when_the_proxy_and_its_workers_rest() {
-    alone("server::trial::what_was_replaced_is_freed_when_the_proxy_and_its_workers_rest", || {
+    alone("server::tests::what_was_replaced_is_freed_when_the_proxy_and_its_workers_rest", || {
         load_then_rest(FrontendKind::Queue);
     });
 }
 
 #[test]
 fn what_was_replaced_is_freed_when_workers_with_connections_rest() {
-    alone("server::trial::what_was_replaced_is_freed_when_workers_with_connections_rest", || {
+    alone("server::tests::what_was_replaced_is_freed_when_workers_with_connections_rest", || {
         load_then_rest(FrontendKind::Native);
     });
 }

@@ -28,7 +28,7 @@ impl TablesRig {
 
 #[test]
 fn slots_without_a_deadline_move_and_keep_everything() {
-    alone("tables::trials::moving::slots_without_a_deadline_move_and_keep_everything", || {
+    alone("tables::tests::moving::slots_without_a_deadline_move_and_keep_everything", || {
         let rig = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
         let key = |number: usize| format!("{number:016}");
         for number in 0..2_000 {

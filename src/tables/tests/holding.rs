@@ -244,7 +244,7 @@ fn an_end_from_before_an_audience_does_not_come_in_order_and_says_so() {
 #[test]
 fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_meanwhile() {
     alone(
-        "tables::trials::holding::what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_meanwhile",
+        "tables::tests::holding::what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_meanwhile",
         || {
             let (tables, background) = with_table(settings());
             let mut changes = background.changes;
