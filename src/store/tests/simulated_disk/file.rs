@@ -8,6 +8,7 @@ use super::{FileState, SimulatedFile, World};
 use crate::store::failure::errnos::ENOSPC;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::LogFile;
+use crate::store::format::SECTOR;
 
 impl LogFile for SimulatedFile {
     fn size(&self) -> io::Result<u64> {
@@ -33,7 +34,8 @@ impl LogFile for SimulatedFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let mut world = self.world.lock();
         let failed = world.call().err();
-        let is_short = bytes.len() > 1 && (failed.is_some() || world.chance.one_in(20));
+        // What stands in one sector is written whole or not at all.
+        let is_short = bytes.len() > SECTOR as usize && (failed.is_some() || world.chance.one_in(20));
         let count = if is_short { 1 + world.chance.below(bytes.len() as u64 - 1) as usize } else { bytes.len() };
         let at = at as usize;
         let grows = (at + count).saturating_sub(world.files[self.file].now.len()) as u64;
