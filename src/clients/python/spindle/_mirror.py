@@ -18,7 +18,7 @@ from ._follower import ASK_CHANGES, ASK_PAGE, Asked, Follower
 from ._kv import OK, Command, Entry, Frames, Key
 from ._link import LinkLost, Security, address_of, open_link
 from .codecs import Codec, as_bytes
-from .errors import Denied, Error, FeedOff, KeyNotFound, Malformed, Timeout, refusal
+from .errors import Closed, Denied, Error, FeedOff, KeyNotFound, Malformed, Timeout, refusal
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -339,6 +339,16 @@ class MirrorView(Mapping[K, V]):
                     listener(MirrorChange(self._keys.decode(key), decoded, version, name))
                 except Exception:
                     _log.exception("a listener of the mirror of %r has failed", self.table)
+
+    def _exact_position(self) -> Optional[_feed.Position]:
+        """The position of a copy that is exact. Raises what ends the hope for one."""
+        if self._pump.closed:
+            raise Closed("this mirror is closed, or was made before a fork")
+        if self.exact:
+            return self.at
+        if self._pump.problem is not None:
+            raise self._pump.problem
+        return None
 
     def _late(self, timeout: float) -> Error:
         """Why it is not exact in time."""

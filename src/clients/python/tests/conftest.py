@@ -67,8 +67,13 @@ def own_server(request):
 
 
 @pytest.fixture
-def client(shared_server):
-    ends = {kind: shared_server.endpoints[kind] for kind in ("feed", "tasks", "jobs")}
+def ends(shared_server):
+    """The endpoints of the other services, as arguments of a client."""
+    return {kind: shared_server.endpoints[kind] for kind in ("feed", "tasks", "jobs")}
+
+
+@pytest.fixture
+def client(shared_server, ends):
     with spindle.Client(shared_server.kv, timeout=PATIENCE, **ends) as client:
         yield client
 

@@ -1,7 +1,9 @@
 """The examples of the documentation run as they are printed."""
 
+import ast
 import asyncio
 import doctest
+import functools
 import importlib
 import pathlib
 import pkgutil
@@ -10,28 +12,73 @@ import re
 import subprocess
 import sys
 
+import pytest
+from conftest import PATIENCE
+
 import spindle
+from spindle import aio
 
 
-def test_the_examples_of_the_docstrings(client, shared_server):
-    names = [module.name for module in pkgutil.walk_packages(spindle.__path__, "spindle.")]
+class AwaitingParser(doctest.DocTestParser):
+    """Examples are run by ``run_in_loop``, as lines of ``python -m asyncio`` are."""
+
+    def get_examples(self, *arguments):
+        examples = super().get_examples(*arguments)
+        for example in examples:
+            if "asyncio.run" not in example.source:
+                example.source = f"run_in_loop({example.source!r}, globals())\n"
+        return examples
+
+
+def run_in_loop(loop, source, known):
+    async def evaluate():
+        result = eval(compile(source, "<example>", "single", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), known)
+        if result is not None:
+            await result
+
+    loop.run_until_complete(evaluate())
+
+
+def run_examples(client, names, parser, known):
+    """Runs the examples of these modules. Returns their number."""
     attempted = 0
-    for name in ["spindle", *names]:
-        module = importlib.import_module(name)
+    for name in names:
         for table in client.tables():
             client.delete_table(table)
-        known = {
-            "spindle": spindle,
-            "asyncio": asyncio,
-            "client": client,
-            "queue": queue,
-            "endpoint": shared_server.kv,
-            **{kind: shared_server.endpoints[kind] for kind in ("feed", "tasks", "jobs")},
-        }
-        result = doctest.testmod(module, extraglobs=known)
-        assert result.failed == 0, name
-        attempted += result.attempted
-    assert attempted > 40
+        for task in ("page-1", "page-2"):
+            client.tasks.remove(task)
+        runner = doctest.DocTestRunner()
+        for test in doctest.DocTestFinder(parser=parser).find(importlib.import_module(name), extraglobs=known):
+            assert runner.run(test).failed == 0, test.name
+        attempted += runner.tries
+    return attempted
+
+
+@pytest.fixture
+def known(client, ends):
+    """What the examples know."""
+    modules = {"spindle": spindle, "asyncio": asyncio, "queue": queue}
+    return {"client": client, "endpoint": client.endpoint, **modules, **ends}
+
+
+NAMES = ["spindle", *(module.name for module in pkgutil.walk_packages(spindle.__path__, "spindle."))]
+
+
+def test_the_examples_of_the_docstrings(client, known):
+    names = [name for name in NAMES if not name.startswith("spindle.aio")]
+    assert run_examples(client, names, doctest.DocTestParser(), known) > 40
+
+
+def test_the_examples_of_the_docstrings_for_asyncio(client, ends, known):
+    names = [name for name in NAMES if name.startswith("spindle.aio")]
+    loop = asyncio.new_event_loop()
+    own = aio.Client(client.endpoint, timeout=PATIENCE, **ends)
+    known.update(client=own, run_in_loop=functools.partial(run_in_loop, loop))
+    try:
+        assert run_examples(client, names, AwaitingParser(), known) > 40
+    finally:
+        loop.run_until_complete(own.close())
+        loop.close()
 
 
 def test_the_programs_of_the_readme(client, shared_server):

@@ -15,7 +15,7 @@ from ._watch import Watch
 _EMPTY = b""
 
 
-class AsyncDriver:
+class Driver:
     """A connection that the tasks of one event loop share."""
 
     def __init__(self, endpoint: str, security: Security) -> None:

@@ -1,8 +1,7 @@
-"""The client for the tasks of asyncio. It has the methods of :class:`spindle.Client`, with ``await``."""
+"""The client, for tasks of asyncio."""
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
@@ -11,32 +10,46 @@ from .. import _kv
 from .._flows import Flow, Pause, make_table
 from .._jobs import Place, Tls, context_of
 from .._kv import Command, Key, TableCommands
-from .._link import Curve, Security
+from .._link import Curve, Security, abandon_in_child
 from .._mirror import MirrorPump, feed_command
-from ..client import WINDOW
 from ..codecs import BYTES, Codec
 from ..errors import Error
-from ..tasks import endpoint_of
-from ._driver import AsyncDriver
+from ._concurrency import Mutex, sleep
+from ._driver import Driver
 from .jobs import Jobs
 from .mirror import Mirror
 from .table import Table
-from .tasks import Tasks
+from .tasks import Tasks, endpoint_of
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
+# Requests that are sent before the first reply is waited for: enough to keep the server busy, and far less than it
+# holds for one client.
+WINDOW = 8
+
 
 class Client:
-    """A connection to a server, for the tasks of one event loop. See :class:`spindle.Client` for the arguments.
+    """A connection to a server. Tasks of asyncio may share it: their requests go over one connection, without waiting
+    for each other.
 
-    >>> async def main():
-    ...     async with spindle.aio.Client(endpoint) as client:
-    ...         hits = await client.table("visits", create=True)
-    ...         return sorted(await asyncio.gather(*(hits.incr("page") for _ in range(3))))
-    >>> asyncio.run(main())
-    [1, 2, 3]
+    ``endpoint`` is that of the server's ``--kv``. The connection is made when it is used, and again when it is lost.
+    Each request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays
+    usable. A request that is on its way when the connection is lost raises :class:`spindle.Disconnected` at once.
+    ``tasks``, ``jobs`` and ``feed`` are the endpoints of the other services, if they are used.
+
+    A server with ``--users`` wants ``user`` and ``password``, or ``curve`` with the keys of a user, which encrypts
+    too. Jobs have no CURVE. They take ``user`` and ``password``, encrypted with ``tls``, which is an
+    ``ssl.SSLContext`` or the path of the certificates to trust.
+
+    >>> async with spindle.aio.Client(endpoint) as client:
+    ...     birds = await client.table("birds", create=True)
+    ...     await birds.set("heron", "grey")
+    ...     await birds.get("heron")
+    b'grey'
+
+    Make it after a fork, not before. A client of the parent process raises :class:`spindle.Closed` in the child.
     """
 
     def __init__(
@@ -61,13 +74,21 @@ class Client:
         self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._tasks: Optional[Tasks[bytes]] = None
-        self._driver = AsyncDriver(endpoint, self._security)
+        self._lock = Mutex()
+        self._driver = Driver(endpoint, self._security)
+        abandon_in_child(self)
+
+    def _abandon(self, reason: str) -> None:
+        """After a fork, in the child: nobody has the lock."""
+        self._lock = Mutex()
 
     async def close(self) -> None:
-        """Ends the connection and the mirrors. Calls of other tasks that wait raise :class:`spindle.Closed`."""
+        """Ends the connection and the mirrors. Calls that wait raise :class:`spindle.Closed`."""
         self._driver.close()
-        if self._tasks is not None:
-            self._tasks._driver.close()
+        with self._lock:
+            tasks = self._tasks
+        if tasks is not None:
+            tasks._driver.close()
         for mirror in list(self._mirrors.values()):
             await mirror.close()
 
@@ -92,7 +113,11 @@ class Client:
     async def table(
         self, name: Key, *, create: bool = False, codec: Codec[Any] = BYTES, keys: Codec[Any] = BYTES
     ) -> Table[Any, Any]:
-        """A table. With ``create`` it is made if it does not exist. ``codec`` decodes its values, ``keys`` its keys."""
+        """A table. With ``create`` it is made if it does not exist. ``codec`` decodes its values, ``keys`` its keys.
+
+        >>> ducks = await client.table("ducks", create=True, codec=spindle.JSON)
+        >>> await ducks.set("mallard", {"legs": 2})
+        """
         if create:
             await self._flow(make_table(name))
         return Table(self, TableCommands(name, codec, keys))
@@ -128,10 +153,11 @@ class Client:
         """The tasks of the server (``--tasks``). Their endpoint is the client's ``tasks``, or the usual port of the
         same host.
         """
-        if self._tasks is None:
-            self._check()
-            self._tasks = Tasks(self, AsyncDriver(self._tasks_address(), self._security), BYTES)
-        return self._tasks
+        with self._lock:
+            if self._tasks is None:
+                self._check()
+                self._tasks = Tasks(self, Driver(self._tasks_address(), self._security), BYTES)
+            return self._tasks
 
     @overload
     def jobs(self, name: str) -> Jobs[bytes]: ...
@@ -164,7 +190,14 @@ class Client:
         await self._run(_kv.delete_table(name))
 
     async def tables(self) -> Dict[str, int]:
-        """The name of each table, and how many elements it has."""
+        """The name of each table, and how many elements it has.
+
+        >>> nests = await client.table("nests", create=True)
+        >>> await nests.set("oak", "")
+        >>> tables = await client.tables()
+        >>> tables["nests"]
+        1
+        """
         return await self._run(_kv.tables())
 
     async def stats(self) -> Dict[str, Any]:
@@ -200,7 +233,7 @@ class Client:
                 return value
             result, error = None, None
             if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
+                await sleep(step.seconds)
                 continue
             try:
                 result = await self._run(step)

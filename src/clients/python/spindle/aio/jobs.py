@@ -1,8 +1,7 @@
-"""A queue of jobs, for the tasks of asyncio. See :class:`spindle.Jobs`."""
+"""A queue of jobs, for tasks of asyncio."""
 
 from __future__ import annotations
 
-import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar
 
@@ -10,7 +9,8 @@ from .. import _jobs
 from .._flows import pauses_of
 from ..codecs import Codec
 from ..errors import Error, LeaseLost, Timeout
-from ..jobs import POLL_PAUSES, JobItem
+from ._concurrency import Event, sleep
+from ._exchange import LATE, exchange
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -18,14 +18,28 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-class Job(JobItem[V]):
+# The pauses between two looks at an empty queue: at first, and at most.
+POLL_PAUSES = (0.005, 0.25)
+
+
+class Job(Generic[V]):
     """A job that was handed out. It is handed out again, in its place, when the server's ``--lease`` ends before it is
     acknowledged. The protocol has no extension.
     """
 
     def __init__(self, jobs: "Jobs[V]", raw: _jobs.RawJob) -> None:
-        super().__init__(raw, jobs._codec)
         self._jobs = jobs
+        self._codec = jobs._codec
+        self._data = raw.data
+        self.id = raw.id
+
+    @property
+    def data(self) -> V:
+        """The data."""
+        return self._codec.decode(self._data)
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
 
     async def done(self) -> None:
         """The job is done and gone. Raises :class:`spindle.LeaseLost` if its lease has ended. The protocol has no
@@ -36,18 +50,25 @@ class Job(JobItem[V]):
 
 
 class Jobs(Generic[V]):
-    """A first-in-first-out queue of jobs (``--jobs``). Make it with :meth:`spindle.aio.Client.jobs`. See
-    :class:`spindle.Jobs`.
+    """A first-in-first-out queue of jobs (``--jobs``). Make it with :meth:`spindle.aio.Client.jobs`.
 
-    >>> async def main():
-    ...     async with spindle.aio.Client(endpoint, jobs=jobs) as client:
-    ...         letters = client.jobs("letters")
-    ...         await letters.add("to ada")
-    ...         job = await letters.lend()
-    ...         await job.done()
-    ...         return job.data
-    >>> asyncio.run(main())
-    b'to ada'
+    >>> mail = client.jobs("mail", codec=spindle.JSON)
+    >>> number = await mail.add({"to": "ada"})
+    >>> job = await mail.lend()
+    >>> job.id == number, job.data
+    (True, {'to': 'ada'})
+    >>> await job.done()
+    >>> await mail.lend() is None, await mail.has(number)
+    (True, False)
+
+    >>> sent = asyncio.Queue()
+    >>> @mail.worker(slots=4)
+    ... async def send(job):
+    ...     sent.put_nowait(job.data["to"])
+    >>> _ = await mail.add({"to": "bob"})
+    >>> async with send:                            # await send.run() works until SIGTERM
+    ...     await sent.get()
+    'bob'
     """
 
     def __init__(self, client: "Client", name: str, codec: Codec[V]) -> None:
@@ -62,27 +83,13 @@ class Jobs(Generic[V]):
         self._client._check()
         timeout, place = self._client.timeout, self._place
         try:
-            return place.check(await asyncio.wait_for(self._exchange(request), timeout))
-        except asyncio.TimeoutError:
+            return place.check(await exchange(place, request, timeout))
+        except LATE:
             raise Timeout(f"no answer of {place} within {timeout:g} s") from None
         except Error:
             raise
         except OSError as error:
             raise place.fault(error) from None
-
-    async def _exchange(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection(*self._place[:2], ssl=self._place.tls)
-        try:
-            writer.write(self._place.login + request)
-            answer = bytearray()
-            while len(answer) <= _jobs.ANSWER_BYTES_MAX:
-                part = await reader.read(1 << 16)
-                if not part:
-                    break
-                answer += part
-            return bytes(answer)
-        finally:
-            writer.close()
 
     async def add(self, data: Any) -> str:
         """Adds a job, which is on disk then. Returns its id."""
@@ -98,7 +105,7 @@ class Jobs(Generic[V]):
             left = deadline - monotonic()
             if left <= 0:
                 return None
-            await asyncio.sleep(min(pause, left))
+            await sleep(min(pause, left))
         raise AssertionError("pauses do not end")
 
     async def ack(self, job: str) -> bool:
@@ -128,7 +135,7 @@ class JobSource(Generic[V]):
     def __init__(self, jobs: Jobs[V]) -> None:
         self.name = f"jobs {jobs.name}"
         self._jobs = jobs
-        self._is_ended = False
+        self._ended = Event()
 
     def begin(self) -> None:
         """There is nothing to begin."""
@@ -136,12 +143,12 @@ class JobSource(Generic[V]):
     async def take(self) -> Optional[Job[V]]:
         """Looks for a job, until there is one or the worker ends."""
         for pause in pauses_of(*POLL_PAUSES):
-            if self._is_ended:
+            if self._ended.is_set():
                 return None
             job = await self._jobs.lend()
             if job is not None:
                 return job
-            await asyncio.sleep(pause)
+            await self._ended.wait(pause)
         raise AssertionError("pauses do not end")
 
     async def extend(self, item: Job[V]) -> None:
@@ -157,7 +164,7 @@ class JobSource(Generic[V]):
 
     def end(self) -> None:
         """Ends the waiting."""
-        self._is_ended = True
+        self._ended.set()
 
 
 __all__ = ["Job", "Jobs"]

@@ -1,70 +1,57 @@
-"""A mirror, for the tasks of asyncio: an exact copy of a table. See :class:`spindle.Mirror`."""
+"""A mirror, for tasks of asyncio: an exact copy of a table."""
 
 from __future__ import annotations
 
-import asyncio
 from types import TracebackType
-from typing import Optional, Set, Type, TypeVar
+from typing import Optional, Type, TypeVar
 
 from .._feed import Position
-from .._mirror import MirrorPump, MirrorView
-from ..codecs import Codec
-from ..errors import Closed
-from ._watch import Watch
+from .._mirror import MirrorChange
+from ._polled import PolledView
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Mirror(MirrorView[K, V]):
-    """An exact copy of a table, that follows the server's feed. It is a mapping: reading costs no request and is not
-    awaited. Make it with :meth:`spindle.aio.Client.mirror`. Listeners are called in the event loop.
+class Mirror(PolledView[K, V]):
+    """An exact copy of a table in this process, that follows the server's feed (``--feed``). It is a mapping: reading
+    costs no request. Make it with :meth:`spindle.aio.Client.mirror`.
 
-    >>> async def main():
-    ...     async with spindle.aio.Client(endpoint) as client:
-    ...         birds = await client.table("finches", create=True)
-    ...         await birds.set("siskin", "green")
-    ...         async with await client.mirror("finches", codec=spindle.TEXT) as mirror:
-    ...             await mirror.wait_exact(timeout=10)
-    ...             return mirror["siskin"]
-    >>> asyncio.run(main())
-    'green'
+    The copy is *exact* at a position of the feed if it has all that was told before. Gaps, lost connections, another
+    start of the server, and the deletion and re-creation of its table end with an exact copy again. Until then the old
+    copy stays readable, and ``exact`` is False. Digests of the server check the copy.
+
+    >>> birds = await client.table("birds", create=True, codec=spindle.TEXT)
+    >>> await birds.set("heron", "grey")
+    >>> mirror = await client.mirror("birds", codec=spindle.TEXT, keys=spindle.TEXT)
+    >>> position = await mirror.wait_exact(timeout=10)
+    >>> position.sequence, dict(mirror)
+    (2, {'heron': 'grey'})
+
+    A live dashboard: a function is called with each change, in the event loop of the mirror.
+
+    >>> shown = asyncio.Queue()
+    >>> @mirror.on_change
+    ... def show(change):
+    ...     shown.put_nowait(f"{change.key} is {change.value} ({change.cause})")
+    >>> await birds.set("stork", "white")
+    >>> await shown.get()
+    'stork is white (set)'
+    >>> await mirror.close()
     """
 
-    def __init__(self, pump: MirrorPump, keys: Codec[K], values: Codec[V]) -> None:
-        super().__init__(pump, keys, values)
-        self._waiting: "Set[asyncio.Future[None]]" = set()
-        self._watch = Watch(asyncio.get_running_loop(), pump.links, self._turn)
-        self._turn()
-
     async def wait_exact(self, timeout: float) -> Position:
-        """Waits until the copy is exact, and returns its position. See :meth:`spindle.Mirror.wait_exact`."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        while True:
-            if self._pump.closed:
-                raise Closed("this mirror is closed, or was made before a fork")
-            position = self.at
-            if self.exact and position is not None:
-                return position
-            if self._pump.problem is not None:
-                raise self._pump.problem
-            left = deadline - loop.time()
-            if left <= 0:
-                raise self._late(timeout)
-            future: "asyncio.Future[None]" = loop.create_future()
-            self._waiting.add(future)
-            try:
-                await asyncio.wait([future], timeout=left)
-            finally:
-                self._waiting.discard(future)
+        """Waits until the copy is exact, and returns its position. Raises :class:`spindle.Timeout` if it is not in
+        time, :class:`spindle.FeedOff` if the server has no feed, and :class:`spindle.Denied` if it does not let us in.
+        """
+        position = await self._until_exact(timeout)
+        if position is None:
+            raise self._late(timeout)
+        return position
 
     async def close(self) -> None:
         """Stops following. The copy stays readable, and is not exact."""
-        if not self._pump.closed:
-            self._watch.close()
-            self._pump.close()
-            self._end_waiting()
+        await self._stop()
 
     async def __aenter__(self) -> "Mirror[K, V]":
         return self
@@ -74,17 +61,5 @@ class Mirror(MirrorView[K, V]):
     ) -> None:
         await self.close()
 
-    def _end_waiting(self) -> None:
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
 
-    def _turn(self) -> None:
-        if self._pump.closed:
-            return
-        changes = self._step()
-        if self.exact or self._pump.problem is not None:
-            self._end_waiting()
-        self._watch.update(self._pump.due())
-        if changes:
-            self._tell(changes)
+__all__ = ["Mirror", "MirrorChange"]

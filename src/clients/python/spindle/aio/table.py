@@ -1,17 +1,18 @@
-"""A table, for the tasks of asyncio. It has the methods of :class:`spindle.Table`, with ``await``."""
+"""A table, for tasks of asyncio."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict, Generic, Iterable, Mapping, Optional
-from typing import Tuple, Type, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Type, TypeVar, Union, overload
 
 from .._flows import EXTENSIONS, Cached, LockState, key_of_call
 from .._kv import Entry, Key, TableCommands, Ttl
 from ..errors import Error, LockLost, Timeout
+from ._concurrency import Event, Routine
+from ._elements import Elements
 
 if TYPE_CHECKING:
     from .client import Client
@@ -21,21 +22,17 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 
-class Table(Generic[K, V]):
-    """A table of the server. Make it with :meth:`spindle.aio.Client.table`. Tasks may share it.
+class Table(Elements[K, V]):
+    """A table of the server. Make it with :meth:`spindle.aio.Client.table`. Tasks of asyncio may share it.
 
-    >>> async def main():
-    ...     async with spindle.aio.Client(endpoint) as client:
-    ...         birds = await client.table("birds", create=True, codec=spindle.TEXT)
-    ...         await birds.set("heron", "grey", ttl=60)
-    ...         return await birds.get("heron"), await birds.get("stork", "white")
-    >>> asyncio.run(main())
-    ('grey', 'white')
+    Keys are bytes or text (UTF-8), of 64 bytes at most unless the server has a larger ``--max-key``. Values go through
+    the table's codec.
+
+    >>> birds = await client.table("birds", create=True, codec=spindle.TEXT)
+    >>> await birds.set("heron", "grey", ttl=60)
+    >>> await birds.get("heron"), await birds.get("stork"), await birds.get("stork", "white")
+    ('grey', None, 'white')
     """
-
-    def __init__(self, client: "Client", commands: "TableCommands[K, V]") -> None:
-        self._client = client
-        self._commands = commands
 
     @property
     def name(self) -> bytes:
@@ -52,10 +49,6 @@ class Table(Generic[K, V]):
         """The value, or ``default`` if there is none."""
         return await self._client._run(self._commands.get(key, default))
 
-    async def item(self, key: Key) -> V:
-        """The value, or :class:`spindle.KeyNotFound`. For threads this is ``table[key]``."""
-        return await self._client._run(self._commands.item(key))
-
     async def set(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> None:
         """Adds or replaces an element. Without a TTL an element that exists keeps its deadline, and a new one has
         none. ``ttl=0`` takes the deadline away. A TTL is in seconds, such as ``1.5``, or a ``timedelta``.
@@ -70,17 +63,28 @@ class Table(Generic[K, V]):
         """Deletes an element, and returns its value. One of many clients that pop a key gets it."""
         return await self._client._run(self._commands.remove(key))
 
-    async def has(self, key: Key) -> bool:
-        """Whether there is such an element. For threads this is ``key in table``."""
-        return await self._client._run(self._commands.has(key))
-
     async def entry(self, key: Key) -> Entry[V]:
-        """The value with its version and its remaining seconds."""
+        """The value with its version and its remaining seconds.
+
+        >>> birds = await client.table("birds", create=True)
+        >>> await birds.set("wren", "brown")
+        >>> entry = await birds.entry("wren")
+        >>> entry.ttl is None
+        True
+        """
         return await self._client._run(self._commands.entry(key))
 
     async def cas(self, key: Key, version: int, value: Any, ttl: Optional[Ttl] = None) -> int:
         """Replaces the value if the element has this version, and returns the new version. Version 0: only if the
         element is absent. Raises :class:`spindle.VersionMismatch`, whose ``current`` is the version that it has.
+
+        >>> birds = await client.table("birds", create=True)
+        >>> await birds.set("tit", "blue")
+        >>> entry = await birds.entry("tit")
+        >>> version = await birds.cas("tit", entry.version, "great")
+        >>> await birds.cas("tit", version - 1, "coal")
+        Traceback (most recent call last):
+        spindle.errors.VersionMismatch: VERSION MISMATCH (table b'birds', key b'tit')
         """
         return await self._client._run(self._commands.cas(key, version, value, ttl))
 
@@ -92,6 +96,13 @@ class Table(Generic[K, V]):
         """Stores an element with the version that it had elsewhere, in a new table that is filled in this way alone.
         False: the key keeps its value, since its version is not lower. Raises :class:`spindle.OutOfRange` for a version
         that was perhaps given out before, or that no server can have given.
+
+        >>> birds = await client.table("birds", create=True)
+        >>> copy = await client.table("birds-copy", create=True)
+        >>> await birds.set("rook", "black")
+        >>> entry = await birds.entry("rook")
+        >>> await copy.restore("rook", entry.value, entry.version, entry.ttl), await copy.entry("rook") == entry
+        (True, True)
         """
         return await self._client._run(self._commands.restore(key, value, version, ttl))
 
@@ -110,19 +121,34 @@ class Table(Generic[K, V]):
     async def incr(self, key: Key, delta: int = 1, ttl: Optional[Ttl] = None) -> int:
         """Adds to a number, and returns the sum. An absent element counts as 0 and gets the TTL. An element that
         exists keeps its deadline.
+
+        >>> hits = await client.table("hits", create=True)
+        >>> await hits.incr("page"), await hits.incr("page", 10), await hits.incr("page", -1)
+        (1, 11, 10)
         """
         return await self._client._run(self._commands.incr(key, delta, ttl))
 
     async def rate_limit(self, key: Key, n: int, seconds: Ttl) -> bool:
         """Counts a use, and says whether it is one of the first ``n`` of its window. The window begins with the first
         use and lasts so many seconds.
+
+        >>> calls = await client.table("calls", create=True)
+        >>> [await calls.rate_limit("ada", 2, 60) for _ in range(3)]
+        [True, True, False]
         """
         return await self.incr(key, 1, seconds) <= n
 
     # -------------------------------------------------------------------------------------------------- many elements
 
     async def get_many(self, keys: Iterable[Key]) -> Dict[Key, V]:
-        """The elements that are there, 1,024 in a request."""
+        """The elements that are there, 1,024 in a request.
+
+        >>> birds = await client.table("birds", create=True)
+        >>> await birds.set_many({"owl": "brown", "crow": "black"})
+        >>> found = await birds.get_many(["owl", "crow", "dodo"])
+        >>> sorted(found.items())
+        [('crow', b'black'), ('owl', b'brown')]
+        """
         found: Dict[Key, V] = {}
         for part in await self._client._run_many(self._commands.get_many(list(keys))):
             found.update(part)
@@ -158,11 +184,8 @@ class Table(Generic[K, V]):
             if not cursor:
                 return
 
-    async def size(self) -> int:
-        """The number of elements. The server lists all its tables for it: do not ask all the time. For threads this is
-        ``len(table)``.
-        """
-        return await self._client._run(self._commands.size())
+    def __aiter__(self) -> AsyncIterator[K]:
+        return self.scan()
 
     async def drop(self) -> None:
         """Deletes the table with its elements."""
@@ -172,7 +195,13 @@ class Table(Generic[K, V]):
 
     def lock(self, name: Key, ttl: Ttl = 10, timeout: Optional[float] = None) -> "Lock":
         """A lock that all clients share, for ``async with``. It ends with its TTL if its holder dies, and is extended
-        in the background while the holder lives. ``timeout`` bounds the wait for it.
+        in the background while the holder lives. ``timeout`` bounds the wait for it, and then
+        :class:`spindle.Timeout` is raised.
+
+        >>> locks = await client.table("locks", create=True)
+        >>> async with locks.lock("printer", ttl=10) as lock:
+        ...     lock.version > 0
+        True
         """
         return Lock(self._client, LockState(self._commands, name, ttl), timeout)
 
@@ -181,6 +210,15 @@ class Table(Generic[K, V]):
     ) -> Callable[[Callable[..., Awaitable[V]]], Callable[..., Awaitable[V]]]:
         """A decorator that keeps results of a coroutine function in the table. While one client computes a value, all
         others wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments.
+
+        >>> cache = await client.table("cache", create=True, codec=spindle.JSON)
+        >>> @cache.cached(ttl=60)
+        ... async def square(number):
+        ...     print("computing")
+        ...     return number * number
+        >>> await square(3), await square(3)
+        computing
+        (9, 9)
         """
 
         def decorate(function: Callable[..., Awaitable[V]]) -> Callable[..., Awaitable[V]]:
@@ -208,14 +246,19 @@ class Table(Generic[K, V]):
 
 
 class Lock:
-    """A lock that is held, or not yet. See :meth:`Table.lock`, and :class:`spindle.Lock` for the fencing token."""
+    """A lock that is held, or not yet. See :meth:`Table.lock`.
+
+    ``version`` is a fencing token: it is larger than that of each earlier holder. What the lock protects can refuse a
+    holder with a smaller one than it has seen.
+    """
 
     def __init__(self, client: "Client", state: LockState, timeout: Optional[float]) -> None:
         self._client = client
         self._state = state
         self._timeout = timeout
+        self._released = Event()
         self._lost: Optional[Error] = None
-        self._task: Optional["asyncio.Task[None]"] = None
+        self._extender: Optional[Routine] = None
 
     @property
     def version(self) -> int:
@@ -230,13 +273,13 @@ class Lock:
     async def __aenter__(self) -> "Lock":
         if not await self._client._flow(self._state.acquire(monotonic, self._timeout)):
             raise Timeout(f"another client holds the lock {self._state.name!r}")
-        self._task = asyncio.ensure_future(self._extend())
+        self._extender = Routine("spindle-lock", self._extend)
+        self._extender.start()
         return self
 
     async def _extend(self) -> None:
         held_until = monotonic() + self._state.ttl_seconds
-        while True:
-            await asyncio.sleep(self._state.ttl_seconds / EXTENSIONS)
+        while not await self._released.wait(self._state.ttl_seconds / EXTENSIONS):
             begun = monotonic()
             try:
                 await self._client._flow(self._state.extend())
@@ -253,10 +296,9 @@ class Lock:
     async def __aexit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        if self._task is not None:
-            # An extension whose reply is not waited for may be executed. The token tells.
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        self._released.set()
+        if self._extender is not None:
+            await self._extender.stop()
         try:
             if self._lost is not None:
                 raise self._lost

@@ -1,19 +1,18 @@
-"""The tasks of a server, for the tasks of asyncio. See :class:`spindle.Tasks`."""
+"""The tasks of a server, for tasks of asyncio."""
 
 from __future__ import annotations
 
-import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Generic, Optional, TypeVar, Union
 
 from .. import _spiderq
 from .._flows import pauses_of
 from .._kv import Command
-from .._spiderq import DROP, PENALTY, Lent
+from .._spiderq import DROP, FRONT, PENALTY, REWARD, Lent
 from ..codecs import Codec, as_bytes
 from ..errors import LeaseLost
-from ..tasks import FOREVER, POLL_PAUSES, TaskItem
-from ._driver import AsyncDriver
+from ._concurrency import sleep
+from ._driver import Driver
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -22,12 +21,53 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 V = TypeVar("V")
 
-class Task(TaskItem[V]):
+DEFAULT_PORT = 5557
+# The pauses between two looks at an empty queue: at first, and at most.
+POLL_PAUSES = (0.005, 0.25)
+# A request that waits for a task has no time-out of its own.
+FOREVER = 1e9
+
+
+def endpoint_of(endpoint: str) -> str:
+    """Where tasks are served, unless told: at the usual port of the same host.
+
+    >>> endpoint_of("tcp://spindle.example:5555")
+    'tcp://spindle.example:5557'
+    """
+    host = endpoint.rpartition(":")[0] if endpoint.startswith("tcp://") else "tcp://127.0.0.1"
+    return f"{host}:{DEFAULT_PORT}"
+
+
+class Task(Generic[V]):
     """A task under a lease. Another worker gets it when the lease ends before it is repaid."""
 
     def __init__(self, tasks: "Tasks[V]", lent: Lent, lease: float) -> None:
-        super().__init__(lent, tasks._codec, lease)
         self._tasks = tasks
+        self._lent = lent
+        self._codec = tasks._codec
+        self.lease = lease
+        self.is_lost = False
+
+    @property
+    def key(self) -> bytes:
+        """The key."""
+        return self._lent.key
+
+    @property
+    def value(self) -> V:
+        """The value that was lent."""
+        return self._codec.decode(self._lent.value)
+
+    @property
+    def lend_key(self) -> int:
+        """The fencing token: larger than that of each earlier lease of any task."""
+        return self._lent.lend_key
+
+    def __repr__(self) -> str:
+        return f"<task {self.key!r}, lend key {self.lend_key}>"
+
+    def _repayment(self, status: str, value: Any) -> Command[bool]:
+        return _spiderq.repay(self._lent, self._lent.value if value is None else self._codec.encode(value), status)
 
     async def heartbeat(self, seconds: Optional[float] = None) -> None:
         """The lease ends so many seconds from now. Without a number: as many as it had at first. Raises
@@ -52,19 +92,34 @@ class Task(TaskItem[V]):
 
 
 class Tasks(Generic[V]):
-    """The tasks of a server (``--tasks``). It is ``client.tasks``. See :class:`spindle.Tasks`.
+    """The tasks of a server (``--tasks``): keys with values, and one queue with priorities from which each is lent
+    under a lease. It is ``client.tasks``; ``client.tasks.using(codec)`` has other values than bytes.
 
-    >>> async def main():
-    ...     async with spindle.aio.Client(endpoint, tasks=tasks) as client:
-    ...         await client.tasks.add("page-3", "https://example.net")
-    ...         task = await client.tasks.lend(lease=60)
-    ...         await task.done()
-    ...         return task.key
-    >>> asyncio.run(main())
-    b'page-3'
+    >>> tasks = client.tasks.using(spindle.JSON)
+    >>> await tasks.add("page-1", {"url": "https://example.com"}), await tasks.add("page-1", "twice")
+    (True, False)
+    >>> task = await tasks.lend(lease=60)
+    >>> task.key, task.value
+    (b'page-1', {'url': 'https://example.com'})
+    >>> await task.done()
+    >>> await tasks.lend() is None
+    True
+
+    A work queue. Four slots of each process take tasks. A lease is extended while its function runs. A task is dropped
+    when the function returns, and goes back to the tail of the queue when it raises:
+
+    >>> seen = asyncio.Queue()
+    >>> @client.tasks.worker(slots=4, lease=30)
+    ... async def fetch(task):
+    ...     seen.put_nowait(task.value)
+    >>> async with fetch:                           # await fetch.run() works until SIGTERM
+    ...     await client.tasks.add("page-2", "https://example.org")
+    ...     await seen.get()
+    True
+    b'https://example.org'
     """
 
-    def __init__(self, client: "Client", driver: AsyncDriver, codec: Codec[V]) -> None:
+    def __init__(self, client: "Client", driver: Driver, codec: Codec[V]) -> None:
         self._client = client
         self._driver = driver
         self._codec = codec
@@ -112,7 +167,7 @@ class Tasks(Generic[V]):
             left = deadline - monotonic()
             if left <= 0:
                 return None
-            await asyncio.sleep(min(pause, left))
+            await sleep(min(pause, left))
         raise AssertionError("pauses do not end")
 
     def worker(
@@ -145,11 +200,11 @@ class TaskSource(Generic[V]):
         self._seconds = lease
         self._tasks = tasks
         self._failed = failed
-        self._driver: Optional[AsyncDriver] = None
+        self._driver: Optional[Driver] = None
 
     def begin(self) -> None:
         """Makes the connection."""
-        self._driver = AsyncDriver(self._tasks._client._tasks_address(), self._tasks._client._security)
+        self._driver = Driver(self._tasks._client._tasks_address(), self._tasks._client._security)
 
     async def take(self) -> Optional[Task[V]]:
         """Waits for a task."""
@@ -158,7 +213,7 @@ class TaskSource(Generic[V]):
         lent = decode(await self._driver.call(request, FOREVER))
         if lent is None:
             # The server ends, or too many wait.
-            await asyncio.sleep(POLL_PAUSES[1])
+            await sleep(POLL_PAUSES[1])
             return None
         return Task(self._tasks, lent, self._seconds)
 
@@ -180,4 +235,4 @@ class TaskSource(Generic[V]):
             self._driver.close()
 
 
-__all__ = ["Task", "Tasks"]
+__all__ = ["DROP", "FRONT", "PENALTY", "REWARD", "Task", "Tasks"]

@@ -1,36 +1,56 @@
-"""Workers, for the tasks of asyncio. See :class:`spindle.Worker`."""
+"""Workers, for tasks of asyncio: functions that are called with each task or job.
+
+```text
+slot      take ──► function ──► done: acknowledged            raised: given back ──► take …
+beat      every third of a lease: the leases of all that run are extended
+stop      no more is taken; what runs ends; run() returns
+```
+"""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-import signal
 from time import monotonic
 from types import TracebackType
-from typing import Any, Awaitable, Callable, Generic, List, Optional, Protocol, Set, Type, TypeVar
+from typing import Any, Awaitable, Callable, Generic, List, Optional, Protocol, Type, TypeVar
 
 from .._flows import pauses_of
 from ..errors import Closed, Disconnected, Error, Timeout
-from ..worker import AWAY_PAUSES, BEATS
+from ._concurrency import CANCELLED, FAILED, Event, Mutex, Routine, check_function, signals_set, sleep
 
 T = TypeVar("T")
 
 _log = logging.getLogger("spindle")
+# The pauses of a worker whose server is away: at first, and at most.
+AWAY_PAUSES = (0.05, 2.0)
+# Extensions within a lease.
+BEATS = 3
 
 
 class Source(Protocol[T]):
-    """Where a worker's items come from. See :class:`spindle.worker.Source`."""
+    """Where a worker's items come from. All methods may be called by any of the worker's tasks of asyncio."""
 
     name: str
     lease: Optional[float]
+    """The seconds of a lease that is extended. None: it is not."""
 
-    def begin(self) -> None: ...
-    async def take(self) -> Optional[T]: ...
-    async def extend(self, item: T) -> None: ...
-    async def done(self, item: T) -> bool: ...
-    async def give_back(self, item: T) -> bool: ...
-    def end(self) -> None: ...
+    def begin(self) -> None:
+        """The worker begins."""
+
+    async def take(self) -> Optional[T]:
+        """Waits for the next item. None: there was none for a while."""
+
+    async def extend(self, item: T) -> None:
+        """Extends the lease of an item."""
+
+    async def done(self, item: T) -> bool:
+        """Acknowledges. False: the lease had ended."""
+
+    async def give_back(self, item: T) -> bool:
+        """The function has raised. False: the lease had ended."""
+
+    def end(self) -> None:
+        """Ends all waiting in :meth:`take`."""
 
 
 class Worker(Generic[T]):
@@ -44,64 +64,54 @@ class Worker(Generic[T]):
     def __init__(self, function: Callable[[T], Awaitable[Any]], source: Source[T], slots: int) -> None:
         if slots < 1:
             raise ValueError("a worker has at least one slot")
-        if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
-            raise TypeError("a worker of spindle.aio awaits a coroutine function: make it with async def")
+        check_function(function)
         self.function = function
         self._source = source
-        self._slots = slots
-        self._is_stopped = False
-        self._tasks: "List[asyncio.Task[None]]" = []
-        self._beater: "Optional[asyncio.Task[None]]" = None
+        self._count = slots
+        # No more is taken, and nothing runs any more.
+        self._stopped, self._ended = Event(), Event()
+        self._slots: List[Routine] = []
+        # Slots that have not ended. Guarded by the lock.
+        self._left = slots
+        self._beater: Optional[Routine] = None
+        # What runs. Guarded by the lock.
         self._running: List[T] = []
-        # Slots that wait for an item.
-        self._waiting: "Set[asyncio.Task[None]]" = set()
+        self._lock = Mutex()
 
     def __call__(self, item: T) -> Awaitable[Any]:
         return self.function(item)
 
     async def run(self) -> None:
-        """Works until :meth:`stop`, SIGTERM or SIGINT. The event loop's handlers of these signals are taken away."""
-        loop = asyncio.get_running_loop()
-        ends: List[signal.Signals] = []
-        try:
-            for end in (signal.SIGTERM, signal.SIGINT):
-                try:
-                    loop.add_signal_handler(end, self._end_taking)
-                    ends.append(end)
-                except (ValueError, RuntimeError, NotImplementedError):
-                    # Not the main thread.
-                    pass
-            self.start()
-            await asyncio.wait(self._tasks)
-        finally:
-            await self.stop()
-            for end in ends:
-                loop.remove_signal_handler(end)
+        """Works until :meth:`stop`. In the main thread also until SIGTERM or SIGINT, which it handles meanwhile."""
+        with signals_set(self._stopped):
+            try:
+                self.start()
+                await self._stopped.wait()
+            finally:
+                await self.stop()
 
     def start(self) -> None:
         """Begins to work in the background."""
-        if self._tasks:
+        if self._slots:
             raise Error("a worker works once: make another one")
         self._source.begin()
-        self._tasks = [asyncio.ensure_future(self._slot()) for _ in range(self._slots)]
+        self._slots = [Routine(f"spindle-slot-{number}", self._slot) for number in range(self._count)]
         if self._source.lease is not None:
-            self._beater = asyncio.ensure_future(self._beat(self._source.lease))
-
-    def _end_taking(self) -> None:
-        self._is_stopped = True
-        self._source.end()
-        for task in self._waiting:
-            task.cancel()
+            self._beater = Routine("spindle-beat", self._beat)
+            self._beater.start()
+        for slot in self._slots:
+            slot.start()
 
     async def stop(self) -> None:
         """Takes no more, and waits until what runs has ended. A function that a slot runs may call it too."""
-        self._end_taking()
-        if asyncio.current_task() not in self._tasks:
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+        self._stopped.set()
+        self._source.end()
+        if not any(slot.is_current() for slot in self._slots):
+            for slot in self._slots:
+                await slot.join()
+            self._ended.set()
             if self._beater is not None:
-                self._beater.cancel()
-                await asyncio.wait([self._beater])
+                await self._beater.stop()
 
     async def __aenter__(self) -> "Worker[T]":
         self.start()
@@ -112,40 +122,46 @@ class Worker(Generic[T]):
     ) -> None:
         await self.stop()
 
-    # --------------------------------------------------------------------------------------------------------- tasks
+    # ------------------------------------------------------------------------------------------------------ routines
 
     async def _slot(self) -> None:
-        own = asyncio.current_task()
-        assert own is not None
+        try:
+            await self._take_and_work()
+        finally:
+            with self._lock:
+                self._left -= 1
+                if not self._left:
+                    # They may have ended without a call of stop().
+                    self._stopped.set()
+
+    async def _take_and_work(self) -> None:
         away = pauses_of(*AWAY_PAUSES)
-        while not self._is_stopped:
-            self._waiting.add(own)
+        while not self._stopped.is_set():
             try:
                 item = await self._source.take()
                 away = pauses_of(*AWAY_PAUSES)
             except Closed:
-                if not self._is_stopped:
+                if not self._stopped.is_set():
                     _log.error("the worker of %s ends: its client was closed", self._source.name)
-                    self._end_taking()
+                    self._stopped.set()
                 return
             except Error as error:
                 _log.warning("the worker of %s gets nothing: %s", self._source.name, error)
-                await asyncio.sleep(next(away))
+                await self._stopped.wait(next(away))
                 continue
-            finally:
-                self._waiting.discard(own)
             if item is not None:
                 await self._work(item)
 
     async def _work(self, item: T) -> None:
-        self._running.append(item)
+        with self._lock:
+            self._running.append(item)
         try:
             await self.function(item)
             settle = self._source.done
-        except asyncio.CancelledError:
+        except CANCELLED:
             await self._source.give_back(item)
             raise
-        except Exception:
+        except FAILED:
             _log.exception("%r of %s is given back", item, self._source.name)
             settle = self._source.give_back
         try:
@@ -153,7 +169,8 @@ class Worker(Generic[T]):
         except Error as error:
             _log.error("%r of %s is left to the end of its lease: %s", item, self._source.name, error)
         finally:
-            self._running.remove(item)
+            with self._lock:
+                self._running.remove(item)
 
     async def _settle(self, item: T, settle: Callable[[T], Awaitable[bool]]) -> None:
         """Settles, and tries again while the server is away: the lease is extended meanwhile, as far as that goes."""
@@ -169,12 +186,14 @@ class Worker(Generic[T]):
                 is_again = True
                 if monotonic() >= until:
                     raise
-            await asyncio.sleep(pause)
+            await sleep(pause)
 
-    async def _beat(self, lease: float) -> None:
-        while True:
-            await asyncio.sleep(lease / BEATS)
-            for item in list(self._running):
+    async def _beat(self) -> None:
+        assert self._source.lease is not None
+        while not await self._ended.wait(self._source.lease / BEATS):
+            with self._lock:
+                running = list(self._running)
+            for item in running:
                 try:
                     await self._source.extend(item)
                 except Error as error:
