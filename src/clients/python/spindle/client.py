@@ -1,15 +1,13 @@
-"""The client for threads. :class:`spindle.aio.Client` has the same methods for tasks."""
+# Generated from aio/client.py by "python unasync.py". Change that file, not this one.
+"""The client, for threads."""
 
 from __future__ import annotations
 
-import threading
 import weakref
-from time import sleep
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
 
 from . import _kv
-from ._driver import Driver
 from ._flows import Flow, Pause, make_table
 from ._jobs import Place, Tls, context_of
 from ._kv import Command, Key, TableCommands
@@ -17,6 +15,8 @@ from ._link import Curve, Security, abandon_in_child
 from ._mirror import MirrorPump, feed_command
 from .codecs import BYTES, Codec
 from .errors import Error
+from ._concurrency import Mutex, sleep
+from ._driver import Driver
 from .jobs import Jobs
 from .mirror import Mirror
 from .table import Table
@@ -32,8 +32,8 @@ WINDOW = 8
 
 
 class Client:
-    """A connection to a server. Threads may share it: their requests go over one connection, without waiting for each
-    other.
+    """A connection to a server. Threads may share it: their requests go over one connection, without waiting
+    for each other.
 
     ``endpoint`` is that of the server's ``--kv``. The connection is made when it is used, and again when it is lost.
     Each request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays
@@ -75,16 +75,16 @@ class Client:
         self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._tasks: Optional[Tasks[bytes]] = None
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._driver = Driver(endpoint, self._security)
         abandon_in_child(self)
 
     def _abandon(self, reason: str) -> None:
-        """After a fork, in the child: no thread has the lock."""
-        self._lock = threading.Lock()
+        """After a fork, in the child: nobody has the lock."""
+        self._lock = Mutex()
 
     def close(self) -> None:
-        """Ends the connection and the mirrors. Calls of other threads that wait raise :class:`spindle.Closed`."""
+        """Ends the connection and the mirrors. Calls that wait raise :class:`spindle.Closed`."""
         self._driver.close()
         with self._lock:
             tasks = self._tasks
@@ -116,7 +116,8 @@ class Client:
     ) -> Table[Any, Any]:
         """A table. With ``create`` it is made if it does not exist. ``codec`` decodes its values, ``keys`` its keys.
 
-        >>> client.table("birds", create=True, codec=spindle.JSON).set("stork", {"legs": 2})
+        >>> ducks = client.table("ducks", create=True, codec=spindle.JSON)
+        >>> ducks.set("mallard", {"legs": 2})
         """
         if create:
             self._flow(make_table(name))
@@ -179,10 +180,6 @@ class Client:
         """Raises :class:`spindle.Closed` if the client was closed."""
         self._driver.check()
 
-    @staticmethod
-    def _sleep(seconds: float) -> None:
-        sleep(seconds)
-
     # ------------------------------------------------------------------------------------------------------- commands
 
     def create_table(self, name: Key) -> None:
@@ -196,8 +193,10 @@ class Client:
     def tables(self) -> Dict[str, int]:
         """The name of each table, and how many elements it has.
 
-        >>> client.table("nests", create=True).set("oak", "")
-        >>> client.tables()["nests"]
+        >>> nests = client.table("nests", create=True)
+        >>> nests.set("oak", "")
+        >>> tables = client.tables()
+        >>> tables["nests"]
         1
         """
         return self._run(_kv.tables())

@@ -1,9 +1,8 @@
-"""A queue of jobs, for threads. :class:`spindle.aio.Jobs` has the same methods for tasks of asyncio."""
+# Generated from aio/jobs.py by "python unasync.py". Change that file, not this one.
+"""A queue of jobs, for threads."""
 
 from __future__ import annotations
 
-import socket
-from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar
 
@@ -11,6 +10,8 @@ from . import _jobs
 from ._flows import pauses_of
 from .codecs import Codec
 from .errors import Error, LeaseLost, Timeout
+from ._concurrency import Event, sleep
+from ._exchange import LATE, exchange
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -18,41 +19,18 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-
-def _exchange(place: _jobs.Place, request: bytes, deadline: float) -> bytes:
-    """The answer to one request."""
-
-    def bound(connection: socket.socket) -> socket.socket:
-        left = deadline - monotonic()
-        if left <= 0:
-            raise socket.timeout()
-        connection.settimeout(left)
-        return connection
-
-    answer = bytearray()
-    with socket.create_connection(place[:2], timeout=max(0.0, deadline - monotonic())) as plain:
-        connection = plain
-        if place.tls is not None:
-            connection = place.tls.wrap_socket(bound(plain), server_hostname=place.host, suppress_ragged_eofs=False)
-        with connection:
-            bound(connection).sendall(place.login + request)
-            while len(answer) <= _jobs.ANSWER_BYTES_MAX:
-                part = bound(connection).recv(1 << 16)
-                if not part:
-                    break
-                answer += part
-    return bytes(answer)
-
-
 # The pauses between two looks at an empty queue: at first, and at most.
 POLL_PAUSES = (0.005, 0.25)
 
 
-class JobItem(Generic[V]):
-    """What the jobs of both kinds of clients have."""
+class Job(Generic[V]):
+    """A job that was handed out. It is handed out again, in its place, when the server's ``--lease`` ends before it is
+    acknowledged. The protocol has no extension.
+    """
 
-    def __init__(self, raw: _jobs.RawJob, codec: Codec[V]) -> None:
-        self._codec = codec
+    def __init__(self, jobs: "Jobs[V]", raw: _jobs.RawJob) -> None:
+        self._jobs = jobs
+        self._codec = jobs._codec
         self._data = raw.data
         self.id = raw.id
 
@@ -63,16 +41,6 @@ class JobItem(Generic[V]):
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
-
-
-class Job(JobItem[V]):
-    """A job that was handed out. It is handed out again, in its place, when the server's ``--lease`` ends before it is
-    acknowledged. The protocol has no extension.
-    """
-
-    def __init__(self, jobs: "Jobs[V]", raw: _jobs.RawJob) -> None:
-        super().__init__(raw, jobs._codec)
-        self._jobs = jobs
 
     def done(self) -> None:
         """The job is done and gone. Raises :class:`spindle.LeaseLost` if its lease has ended. The protocol has no
@@ -97,10 +65,10 @@ class Jobs(Generic[V]):
     >>> sent = queue.Queue()
     >>> @mail.worker(slots=4)
     ... def send(job):
-    ...     sent.put(job.data["to"])
+    ...     sent.put_nowait(job.data["to"])
     >>> _ = mail.add({"to": "bob"})
-    >>> with send:                                  # send.run() works until SIGTERM
-    ...     sent.get(timeout=10)
+    >>> with send:                            # send.run() works until SIGTERM
+    ...     sent.get()
     'bob'
     """
 
@@ -116,8 +84,8 @@ class Jobs(Generic[V]):
         self._client._check()
         timeout, place = self._client.timeout, self._place
         try:
-            return place.check(_exchange(place, request, monotonic() + timeout))
-        except socket.timeout:
+            return place.check(exchange(place, request, timeout))
+        except LATE:
             raise Timeout(f"no answer of {place} within {timeout:g} s") from None
         except Error:
             raise
@@ -138,7 +106,7 @@ class Jobs(Generic[V]):
             left = deadline - monotonic()
             if left <= 0:
                 return None
-            self._client._sleep(min(pause, left))
+            sleep(min(pause, left))
         raise AssertionError("pauses do not end")
 
     def ack(self, job: str) -> bool:
@@ -150,8 +118,8 @@ class Jobs(Generic[V]):
         return _jobs.is_yes(self._ask(_jobs.has(self._queue, job)))
 
     def worker(self, slots: int = 1) -> Callable[[Callable[[Job[V]], Any]], Worker[Job[V]]]:
-        """A decorator that makes a :class:`spindle.Worker` of a function of a job. ``slots`` of it run at a time. The
-        job is acknowledged when the function returns. When it raises, the job's lease is left to end.
+        """A decorator that makes a :class:`spindle.Worker` of a function of a job. ``slots`` of it run at
+        a time. The job is acknowledged when the function returns. When it raises, the job's lease is left to end.
         """
 
         def decorate(function: Callable[[Job[V]], Any]) -> Worker[Job[V]]:

@@ -1,17 +1,19 @@
-"""A table, for threads. :class:`spindle.aio.Table` has the same methods for tasks."""
+# Generated from aio/table.py by "python unasync.py". Change that file, not this one.
+"""A table, for threads."""
 
 from __future__ import annotations
 
 import functools
-import threading
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Iterator, Mapping, Optional, Tuple, Type
-from typing import TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Type, TypeVar, Union, overload
 
 from ._flows import EXTENSIONS, Cached, LockState, key_of_call
 from ._kv import Entry, Key, TableCommands, Ttl
 from .errors import Error, LockLost, Timeout
+from ._concurrency import Event, Routine
+from ._elements import Elements
 
 if TYPE_CHECKING:
     from .client import Client
@@ -21,7 +23,7 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 
-class Table(Generic[K, V]):
+class Table(Elements[K, V]):
     """A table of the server. Make it with :meth:`spindle.Client.table`. Threads may share it.
 
     Keys are bytes or text (UTF-8), of 64 bytes at most unless the server has a larger ``--max-key``. Values go through
@@ -29,16 +31,9 @@ class Table(Generic[K, V]):
 
     >>> birds = client.table("birds", create=True, codec=spindle.TEXT)
     >>> birds.set("heron", "grey", ttl=60)
-    >>> birds["heron"], birds.get("stork"), birds.get("stork", "white")
+    >>> birds.get("heron"), birds.get("stork"), birds.get("stork", "white")
     ('grey', None, 'white')
-    >>> birds["stork"]
-    Traceback (most recent call last):
-    spindle.errors.KeyNotFound: KEY NOT FOUND (table b'birds', key b'stork')
     """
-
-    def __init__(self, client: "Client", commands: "TableCommands[K, V]") -> None:
-        self._client = client
-        self._commands = commands
 
     @property
     def name(self) -> bytes:
@@ -55,49 +50,39 @@ class Table(Generic[K, V]):
         """The value, or ``default`` if there is none."""
         return self._client._run(self._commands.get(key, default))
 
-    def __getitem__(self, key: Key) -> V:
-        return self._client._run(self._commands.item(key))
-
     def set(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> None:
         """Adds or replaces an element. Without a TTL an element that exists keeps its deadline, and a new one has
         none. ``ttl=0`` takes the deadline away. A TTL is in seconds, such as ``1.5``, or a ``timedelta``.
         """
         self._client._run(self._commands.set(key, value, ttl))
 
-    def __setitem__(self, key: Key, value: Any) -> None:
-        self.set(key, value)
-
     def delete(self, key: Key) -> bool:
         """Deletes an element. False: there was none."""
         return self._client._run(self._commands.delete(key))
 
-    def __delitem__(self, key: Key) -> None:
-        self._client._run(self._commands.remove(key))
-
     def pop(self, key: Key) -> V:
         """Deletes an element, and returns its value. One of many clients that pop a key gets it."""
         return self._client._run(self._commands.remove(key))
-
-    def __contains__(self, key: Key) -> bool:
-        return self._client._run(self._commands.has(key))
 
     def entry(self, key: Key) -> Entry[V]:
         """The value with its version and its remaining seconds.
 
         >>> birds = client.table("birds", create=True)
         >>> birds.set("wren", "brown")
-        >>> birds.entry("wren").ttl is None
+        >>> entry = birds.entry("wren")
+        >>> entry.ttl is None
         True
         """
         return self._client._run(self._commands.entry(key))
 
     def cas(self, key: Key, version: int, value: Any, ttl: Optional[Ttl] = None) -> int:
         """Replaces the value if the element has this version, and returns the new version. Version 0: only if the
-        element is absent. Raises :class:`VersionMismatch`, whose ``current`` is the version that it has.
+        element is absent. Raises :class:`spindle.VersionMismatch`, whose ``current`` is the version that it has.
 
         >>> birds = client.table("birds", create=True)
         >>> birds.set("tit", "blue")
-        >>> version = birds.cas("tit", birds.entry("tit").version, "great")
+        >>> entry = birds.entry("tit")
+        >>> version = birds.cas("tit", entry.version, "great")
         >>> birds.cas("tit", version - 1, "coal")
         Traceback (most recent call last):
         spindle.errors.VersionMismatch: VERSION MISMATCH (table b'birds', key b'tit')
@@ -110,10 +95,11 @@ class Table(Generic[K, V]):
 
     def restore(self, key: Key, value: Any, version: int, ttl: Optional[Ttl] = None) -> bool:
         """Stores an element with the version that it had elsewhere, in a new table that is filled in this way alone.
-        False: the key keeps its value, since its version is not lower. Raises :class:`OutOfRange` for a version
+        False: the key keeps its value, since its version is not lower. Raises :class:`spindle.OutOfRange` for a version
         that was perhaps given out before, or that no server can have given.
 
-        >>> birds, copy = client.table("birds", create=True), client.table("birds-copy", create=True)
+        >>> birds = client.table("birds", create=True)
+        >>> copy = client.table("birds-copy", create=True)
         >>> birds.set("rook", "black")
         >>> entry = birds.entry("rook")
         >>> copy.restore("rook", entry.value, entry.version, entry.ttl), copy.entry("rook") == entry
@@ -160,7 +146,8 @@ class Table(Generic[K, V]):
 
         >>> birds = client.table("birds", create=True)
         >>> birds.set_many({"owl": "brown", "crow": "black"})
-        >>> sorted(birds.get_many(["owl", "crow", "dodo"]).items())
+        >>> found = birds.get_many(["owl", "crow", "dodo"])
+        >>> sorted(found.items())
         [('crow', b'black'), ('owl', b'brown')]
         """
         found: Dict[Key, V] = {}
@@ -183,7 +170,8 @@ class Table(Generic[K, V]):
         cursor = b""
         while True:
             cursor, keys = self._client._run(self._commands.page_of_keys(cursor, prefix))
-            yield from keys
+            for key in keys:
+                yield key
             if not cursor:
                 return
 
@@ -192,19 +180,13 @@ class Table(Generic[K, V]):
         cursor = b""
         while True:
             cursor, elements = self._client._run(self._commands.page_of_items(cursor, prefix))
-            yield from elements
+            for element in elements:
+                yield element
             if not cursor:
                 return
 
     def __iter__(self) -> Iterator[K]:
         return self.scan()
-
-    def __len__(self) -> int:
-        """The number of elements. The server lists all its tables for it: do not ask all the time."""
-        return self._client._run(self._commands.size())
-
-    def __bool__(self) -> bool:
-        return True
 
     def drop(self) -> None:
         """Deletes the table with its elements."""
@@ -213,8 +195,9 @@ class Table(Generic[K, V]):
     # -------------------------------------------------------------------------------------------------------- recipes
 
     def lock(self, name: Key, ttl: Ttl = 10, timeout: Optional[float] = None) -> "Lock":
-        """A lock that all clients share, for ``with``. It ends with its TTL if its holder dies, and is extended in the
-        background while the holder lives. ``timeout`` bounds the wait for it, and then :class:`Timeout` is raised.
+        """A lock that all clients share, for ``with``. It ends with its TTL if its holder dies, and is extended
+        in the background while the holder lives. ``timeout`` bounds the wait for it, and then
+        :class:`spindle.Timeout` is raised.
 
         >>> locks = client.table("locks", create=True)
         >>> with locks.lock("printer", ttl=10) as lock:
@@ -226,8 +209,8 @@ class Table(Generic[K, V]):
     def cached(
         self, ttl: Ttl, key: Optional[Callable[..., Key]] = None, wait: Ttl = 10
     ) -> Callable[[Callable[..., V]], Callable[..., V]]:
-        """A decorator that keeps results of a function in the table. While one client computes a value, all others
-        wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments.
+        """A decorator that keeps results of a function in the table. While one client computes a value, all
+        others wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments.
 
         >>> cache = client.table("cache", create=True, codec=spindle.JSON)
         >>> @cache.cached(ttl=60)
@@ -274,9 +257,9 @@ class Lock:
         self._client = client
         self._state = state
         self._timeout = timeout
-        self._released = threading.Event()
+        self._released = Event()
         self._lost: Optional[Error] = None
-        self._thread: Optional[threading.Thread] = None
+        self._extender: Optional[Routine] = None
 
     @property
     def version(self) -> int:
@@ -291,8 +274,8 @@ class Lock:
     def __enter__(self) -> "Lock":
         if not self._client._flow(self._state.acquire(monotonic, self._timeout)):
             raise Timeout(f"another client holds the lock {self._state.name!r}")
-        self._thread = threading.Thread(target=self._extend, name="spindle-lock", daemon=True)
-        self._thread.start()
+        self._extender = Routine("spindle-lock", self._extend)
+        self._extender.start()
         return self
 
     def _extend(self) -> None:
@@ -315,8 +298,8 @@ class Lock:
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         self._released.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._extender is not None:
+            self._extender.stop()
         try:
             if self._lost is not None:
                 raise self._lost

@@ -1,4 +1,5 @@
-"""The tasks of a server, for threads. :class:`spindle.aio.Tasks` has the same methods for tasks of asyncio."""
+# Generated from aio/tasks.py by "python unasync.py". Change that file, not this one.
+"""The tasks of a server, for threads."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, TypeVar, Union
 
 from . import _spiderq
-from ._driver import Driver
 from ._flows import pauses_of
 from ._kv import Command
 from ._spiderq import DROP, FRONT, PENALTY, REWARD, Lent
 from .codecs import Codec, as_bytes
 from .errors import LeaseLost
+from ._concurrency import sleep
+from ._driver import Driver
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -37,12 +39,13 @@ def endpoint_of(endpoint: str) -> str:
     return f"{host}:{DEFAULT_PORT}"
 
 
-class TaskItem(Generic[V]):
-    """What the tasks of both kinds of clients have."""
+class Task(Generic[V]):
+    """A task under a lease. Another worker gets it when the lease ends before it is repaid."""
 
-    def __init__(self, lent: Lent, codec: Codec[V], lease: float) -> None:
+    def __init__(self, tasks: "Tasks[V]", lent: Lent, lease: float) -> None:
+        self._tasks = tasks
         self._lent = lent
-        self._codec = codec
+        self._codec = tasks._codec
         self.lease = lease
         self.is_lost = False
 
@@ -66,14 +69,6 @@ class TaskItem(Generic[V]):
 
     def _repayment(self, status: str, value: Any) -> Command[bool]:
         return _spiderq.repay(self._lent, self._lent.value if value is None else self._codec.encode(value), status)
-
-
-class Task(TaskItem[V]):
-    """A task under a lease. Another worker gets it when the lease ends before it is repaid."""
-
-    def __init__(self, tasks: "Tasks[V]", lent: Lent, lease: float) -> None:
-        super().__init__(lent, tasks._codec, lease)
-        self._tasks = tasks
 
     def heartbeat(self, seconds: Optional[float] = None) -> None:
         """The lease ends so many seconds from now. Without a number: as many as it had at first. Raises
@@ -117,10 +112,10 @@ class Tasks(Generic[V]):
     >>> seen = queue.Queue()
     >>> @client.tasks.worker(slots=4, lease=30)
     ... def fetch(task):
-    ...     seen.put(task.value)
-    >>> with fetch:                                 # fetch.run() works until SIGTERM
+    ...     seen.put_nowait(task.value)
+    >>> with fetch:                           # fetch.run() works until SIGTERM
     ...     client.tasks.add("page-2", "https://example.org")
-    ...     seen.get(timeout=10)
+    ...     seen.get()
     True
     b'https://example.org'
     """
@@ -173,15 +168,15 @@ class Tasks(Generic[V]):
             left = deadline - monotonic()
             if left <= 0:
                 return None
-            self._client._sleep(min(pause, left))
+            sleep(min(pause, left))
         raise AssertionError("pauses do not end")
 
     def worker(
         self, slots: int = 1, lease: float = 60, failed: str = PENALTY
     ) -> Callable[[Callable[[Task[V]], Any]], Worker[Task[V]]]:
-        """A decorator that makes a :class:`spindle.Worker` of a function of a task. ``slots`` of it run at a time. A
-        lease is extended while its function runs. The task is dropped when the function returns, and repaid with
-        ``failed`` when it raises.
+        """A decorator that makes a :class:`spindle.Worker` of a function of a task. ``slots`` of it run
+        at a time. A lease is extended while its function runs. The task is dropped when the function returns, and
+        repaid with ``failed`` when it raises.
         """
         if failed not in _spiderq.STATUSES:
             raise ValueError(f"a task is repaid with {', '.join(_spiderq.STATUSES)}, not {failed!r}")
@@ -219,7 +214,7 @@ class TaskSource(Generic[V]):
         lent = decode(self._driver.call(request, FOREVER))
         if lent is None:
             # The server ends, or too many wait.
-            self._tasks._client._sleep(POLL_PAUSES[1])
+            sleep(POLL_PAUSES[1])
             return None
         return Task(self._tasks, lent, self._seconds)
 

@@ -1,5 +1,5 @@
-"""Workers, for threads: functions that are called with each task or job. :class:`spindle.aio.Worker` is for tasks of
-asyncio.
+# Generated from aio/worker.py by "python unasync.py". Change that file, not this one.
+"""Workers, for threads: functions that are called with each task or job.
 
 ```text
 slot      take ──► function ──► done: acknowledged            raised: given back ──► take …
@@ -10,16 +10,14 @@ stop      no more is taken; what runs ends; run() returns
 
 from __future__ import annotations
 
-import inspect
 import logging
-import signal
-import threading
 from time import monotonic
 from types import TracebackType
-from typing import Any, Callable, Dict, Generic, List, Optional, Protocol, Type, TypeVar
+from typing import Any, Callable, Generic, List, Optional, Protocol, Type, TypeVar
 
 from ._flows import pauses_of
 from .errors import Closed, Disconnected, Error, Timeout
+from ._concurrency import CANCELLED, FAILED, Event, Mutex, Routine, check_function, signals_set, sleep
 
 T = TypeVar("T")
 
@@ -31,7 +29,7 @@ BEATS = 3
 
 
 class Source(Protocol[T]):
-    """Where a worker's items come from. All methods may be called by any thread."""
+    """Where a worker's items come from. All methods may be called by any of the worker's threads."""
 
     name: str
     lease: Optional[float]
@@ -57,69 +55,64 @@ class Source(Protocol[T]):
 
 
 class Worker(Generic[T]):
-    """A function with slots that call it. Make it with :meth:`spindle.Tasks.worker` or :meth:`spindle.Jobs.worker`.
+    """A function with slots that call it. Make it with :meth:`spindle.Tasks.worker` or
+    :meth:`spindle.Jobs.worker`.
 
-    ``run`` works until SIGTERM, SIGINT or :meth:`stop`. ``with worker:`` works in the background. In both cases what
-    runs ends first. The function itself stays callable: ``worker(item)``.
+    ``worker.run()`` works until SIGTERM, SIGINT or :meth:`stop`. ``with worker:`` works in the background.
+    In both cases what runs ends first. The function itself stays callable: ``worker(item)``.
     """
 
     def __init__(self, function: Callable[[T], Any], source: Source[T], slots: int) -> None:
         if slots < 1:
             raise ValueError("a worker has at least one slot")
-        if inspect.iscoroutinefunction(function):
-            raise TypeError("a worker of threads calls a plain function: coroutine functions are for spindle.aio")
+        check_function(function)
         self.function = function
         self._source = source
-        self._slots = slots
-        # No more is taken, and no slot runs.
-        self._stopped, self._ended = threading.Event(), threading.Event()
-        self._beater: Optional[threading.Thread] = None
-        self._threads: List[threading.Thread] = []
-        self._running: Dict[int, T] = {}
-        self._lock = threading.Lock()
+        self._count = slots
+        # No more is taken, and nothing runs any more.
+        self._stopped, self._ended = Event(), Event()
+        self._slots: List[Routine] = []
+        # Slots that have not ended. Guarded by the lock.
+        self._left = slots
+        self._beater: Optional[Routine] = None
+        # What runs. Guarded by the lock.
+        self._running: List[T] = []
+        self._lock = Mutex()
 
     def __call__(self, item: T) -> Any:
         return self.function(item)
 
     def run(self) -> None:
-        """Works until :meth:`stop`. In the main thread also until SIGTERM or SIGINT, whose handlers are put back."""
-        is_main = threading.current_thread() is threading.main_thread()
-        ends = (signal.SIGTERM, signal.SIGINT) if is_main else ()
-        before = {end: signal.signal(end, lambda *_: self._stopped.set()) for end in ends}
-        try:
-            self.start()
-            while not self._stopped.wait(3600):
-                pass
-        finally:
-            self.stop()
-            for end, handler in before.items():
-                signal.signal(end, handler)
+        """Works until :meth:`stop`. In the main thread also until SIGTERM or SIGINT, which it handles meanwhile."""
+        with signals_set(self._stopped):
+            try:
+                self.start()
+                self._stopped.wait()
+            finally:
+                self.stop()
 
     def start(self) -> None:
         """Begins to work in the background."""
-        if self._threads:
+        if self._slots:
             raise Error("a worker works once: make another one")
         self._source.begin()
-        self._threads = [
-            threading.Thread(target=self._slot, name=f"spindle-slot-{number}", daemon=True)
-            for number in range(self._slots)
-        ]
+        self._slots = [Routine(f"spindle-slot-{number}", self._slot) for number in range(self._count)]
         if self._source.lease is not None:
-            self._beater = threading.Thread(target=self._beat, name="spindle-beat", daemon=True)
+            self._beater = Routine("spindle-beat", self._beat)
             self._beater.start()
-        for thread in self._threads:
-            thread.start()
+        for slot in self._slots:
+            slot.start()
 
     def stop(self) -> None:
         """Takes no more, and waits until what runs has ended. A function that a slot runs may call it too."""
         self._stopped.set()
         self._source.end()
-        if threading.current_thread() not in self._threads:
-            for thread in self._threads:
-                thread.join()
+        if not any(slot.is_current() for slot in self._slots):
+            for slot in self._slots:
+                slot.join()
             self._ended.set()
             if self._beater is not None:
-                self._beater.join()
+                self._beater.stop()
 
     def __enter__(self) -> "Worker[T]":
         self.start()
@@ -130,9 +123,19 @@ class Worker(Generic[T]):
     ) -> None:
         self.stop()
 
-    # ------------------------------------------------------------------------------------------------------- threads
+    # ------------------------------------------------------------------------------------------------------ routines
 
     def _slot(self) -> None:
+        try:
+            self._take_and_work()
+        finally:
+            with self._lock:
+                self._left -= 1
+                if not self._left:
+                    # They may have ended without a call of stop().
+                    self._stopped.set()
+
+    def _take_and_work(self) -> None:
         away = pauses_of(*AWAY_PAUSES)
         while not self._stopped.is_set():
             try:
@@ -151,13 +154,15 @@ class Worker(Generic[T]):
                 self._work(item)
 
     def _work(self, item: T) -> None:
-        own = threading.get_ident()
         with self._lock:
-            self._running[own] = item
+            self._running.append(item)
         try:
             self.function(item)
             settle = self._source.done
-        except BaseException:
+        except CANCELLED:
+            self._source.give_back(item)
+            raise
+        except FAILED:
             _log.exception("%r of %s is given back", item, self._source.name)
             settle = self._source.give_back
         try:
@@ -166,7 +171,7 @@ class Worker(Generic[T]):
             _log.error("%r of %s is left to the end of its lease: %s", item, self._source.name, error)
         finally:
             with self._lock:
-                del self._running[own]
+                self._running.remove(item)
 
     def _settle(self, item: T, settle: Callable[[T], bool]) -> None:
         """Settles, and tries again while the server is away: the lease is extended meanwhile, as far as that goes."""
@@ -182,13 +187,13 @@ class Worker(Generic[T]):
                 is_again = True
                 if monotonic() >= until:
                     raise
-            threading.Event().wait(pause)
+            sleep(pause)
 
     def _beat(self) -> None:
         assert self._source.lease is not None
         while not self._ended.wait(self._source.lease / BEATS):
             with self._lock:
-                running = list(self._running.values())
+                running = list(self._running)
             for item in running:
                 try:
                     self._source.extend(item)

@@ -1,0 +1,52 @@
+"""What threads need besides a driver. ``spindle/aio/_concurrency.py`` has the same names for tasks of asyncio."""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import threading
+from contextlib import contextmanager
+from threading import Event, Lock as Mutex
+from time import sleep
+from typing import Any, Callable, Iterator, Tuple, Type
+
+# A function of a worker was cancelled, which no thread is, or has failed.
+CANCELLED: Tuple[Type[BaseException], ...] = ()
+FAILED = BaseException
+
+
+class Routine(threading.Thread):
+    """A function that runs in the background, once it is started."""
+
+    def __init__(self, name: str, run: Callable[[], None]) -> None:
+        super().__init__(target=run, name=name, daemon=True)
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in it."""
+        return threading.current_thread() is self
+
+    def stop(self) -> None:
+        """Waits for its end. It has an event that says so."""
+        self.join()
+
+
+@contextmanager
+def signals_set(event: Event) -> Iterator[None]:
+    """In the main thread, SIGTERM and SIGINT set the event. The handlers are put back afterwards."""
+    is_main = threading.current_thread() is threading.main_thread()
+    ends = (signal.SIGTERM, signal.SIGINT) if is_main else ()
+    before = {end: signal.signal(end, lambda *_: event.set()) for end in ends}
+    try:
+        yield
+    finally:
+        for end, handler in before.items():
+            signal.signal(end, handler)
+
+
+def check_function(function: Callable[..., Any]) -> None:
+    """Raises TypeError if a worker cannot call the function."""
+    if inspect.iscoroutinefunction(function):
+        raise TypeError("a worker of threads calls a plain function: coroutine functions are for spindle.aio")
+
+
+__all__ = ["CANCELLED", "FAILED", "Event", "Mutex", "Routine", "check_function", "signals_set", "sleep"]
