@@ -55,7 +55,7 @@ impl ExitStatus {
             Self::Usage => "bad usage",
             Self::NotFound => "not found: the table, the key or the task, or an empty queue",
             Self::VersionMismatch => "the element has another version",
-            Self::Denied => "refused for who you are",
+            Self::Denied => "permission denied",
         }
     }
 

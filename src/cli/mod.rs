@@ -54,7 +54,7 @@ const ADMIN_ADDRESS: &str = "127.0.0.1:8082";
 /// The directory of tasks, jobs and events, unless a flag names another (`OPERATION.md`).
 const DATA_FOLDER: &str = "./spindle-data";
 
-/// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.
+/// One server for tables in memory and for durable tasks, jobs and events, and its commands.
 #[derive(Debug, Parser)]
 #[command(name = "spindle", version, arg_required_else_help = false, after_help = ExitStatus::help())]
 struct Arguments {
@@ -64,7 +64,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the server: prints its endpoints, then "ready"; ends cleanly on SIGINT and SIGTERM
+    /// Run the server of tables, tasks, jobs and events: prints its endpoints, then "ready"; ends on SIGINT and SIGTERM
     Serve(Box<commands::serve::ServeFlags>),
     #[command(flatten)]
     Client(commands::client::TableCommand),
@@ -288,6 +288,15 @@ mod tests {
         }
         let told = complaint(&["spindle", "task", "lend", "--timeout", "soon"]);
         assert!(told.contains("milliseconds"), "{told}");
+    }
+
+    #[test]
+    fn every_flag_of_the_server_is_under_a_heading() {
+        let arguments = Arguments::command();
+        let serve = arguments.find_subcommand("serve").unwrap();
+        for flag in serve.get_arguments() {
+            assert!(flag.get_help_heading().is_some(), "{}", flag.get_id());
+        }
     }
 
     #[test]

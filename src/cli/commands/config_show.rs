@@ -27,11 +27,12 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
-    #[command(flatten)]
-    flags: ServeFlags,
+    // Before the flags of the server, whose last heading would hold it otherwise.
     /// Print one line of JSON: an object with the value and the source of each flag
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    flags: ServeFlags,
 }
 
 /// Prints the settings.

@@ -38,76 +38,84 @@ enum ProtocolName {
     Memcached,
 }
 
+/// The headings of the flags in the help.
+mod heading {
+    pub(super) const SERVER: &str = "Server";
+    pub(super) const LOAD: &str = "Load";
+    pub(super) const REQUESTS: &str = "Requests";
+    pub(super) const OUTPUT: &str = "Output";
+}
+
 /// The flags of the load generator, as typed.
 #[derive(Debug, Args)]
 pub(crate) struct LoadFlags {
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::SERVER)]
     server: Connect,
     /// Protocol of the server
-    #[arg(long, value_enum, default_value_t = ProtocolName::Kv)]
+    #[arg(long, help_heading = heading::SERVER, value_enum, default_value_t = ProtocolName::Kv)]
     protocol: ProtocolName,
-    /// Table that the requests use; created if it is missing
-    #[arg(long, value_name = "TABLE", default_value = "load", value_parser = table())]
-    table: TableOperand,
-    #[command(flatten)]
-    hex: Hex,
     /// Connections of all threads together
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
+    #[arg(long, help_heading = heading::LOAD, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
     connections: usize,
     /// Threads of the generator
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = counts(1, 256))]
+    #[arg(long, help_heading = heading::LOAD, value_name = "N", default_value_t = 1, value_parser = counts(1, 256))]
     threads: usize,
     /// Requests that each connection keeps outstanding, 1 by default; with --rate at most this many, 1024 by default
-    #[arg(long, value_name = "N", value_parser = counts(1, 1 << 20))]
+    #[arg(long, help_heading = heading::LOAD, value_name = "N", value_parser = counts(1, 1 << 20))]
     depth: Option<usize>,
     /// Requests a second of all connections together: an open loop, whose latencies count from the time a request was
     /// due; several rates, separated by commas, are measured one after the other
-    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
+    #[arg(long, help_heading = heading::LOAD, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
-    /// Verbs and their shares: get, set, delete, cas, many, incr, scan
-    #[arg(long, value_name = "VERB=SHARE,…", default_value = "get=90,set=10")]
-    mix: Mix,
-    /// Number of keys
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
-    keys: u32,
-    /// Bytes of a key
-    #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_MAX))]
-    key_size: usize,
-    /// Distribution of the keys: uniform, zipf or zipf:EXPONENT
-    #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
-    distribution: Distribution,
-    /// Bytes of a value, or a range such as 10-1000
-    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = sizes)]
-    value_size: Sizes,
-    /// Time to live of the writes that have one: seconds, or a number with a unit such as 1500ms or 12h
-    #[arg(long, value_name = "TIME", default_value = "60", value_parser = some_time_to_live())]
-    ttl: Ttl,
-    /// Share of the writes that have a time to live, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
-    ttl_share: u32,
-    /// Keys in one `many`, and elements that a page of `scan` looks at
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = counts(1, MANY_MAX))]
-    many: usize,
     /// Store every key before the first measurement
-    #[arg(long)]
+    #[arg(long, help_heading = heading::LOAD)]
     prefill: bool,
     /// Seconds at the beginning of each phase that are not measured
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds_or_none)]
+    #[arg(long, help_heading = heading::LOAD, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds_or_none)]
     warm_up: f64,
     /// Seconds of each phase that are measured
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    #[arg(long, help_heading = heading::LOAD, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
+    /// Table that the requests use; created if it is missing
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "TABLE", default_value = "load", value_parser = table())]
+    table: TableOperand,
+    /// Verbs and their shares: get, set, delete, cas, many, incr, scan
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "VERB=SHARE,…", default_value = "get=90,set=10")]
+    mix: Mix,
+    /// Number of keys
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
+    keys: u32,
+    /// Bytes of a key
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_MAX))]
+    key_size: usize,
+    /// Distribution of the keys: uniform, zipf or zipf:EXPONENT
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "DISTRIBUTION", default_value = "uniform")]
+    distribution: Distribution,
+    /// Bytes of a value, or a range such as 10-1000
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "BYTES", default_value = "64", value_parser = sizes)]
+    value_size: Sizes,
+    /// Time to live of the writes that have one: seconds, or a number with a unit such as 1500ms or 12h
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "TIME", default_value = "60", value_parser = some_time_to_live())]
+    ttl: Ttl,
+    /// Share of the writes that have a time to live, in percent
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    ttl_share: u32,
+    /// Keys in one `many`, and elements that a page of `scan` looks at
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "N", default_value_t = 16, value_parser = counts(1, MANY_MAX))]
+    many: usize,
     /// Seed of the random numbers: the same seed makes the same requests
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, help_heading = heading::REQUESTS, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten, next_help_heading = heading::OUTPUT)]
+    hex: Hex,
     /// Write an interval log in HdrHistogram's format
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = heading::OUTPUT, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Draw the percentiles, and the latency over time
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, help_heading = heading::OUTPUT, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print only one JSON document, at the end
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT)]
     json: bool,
 }
 

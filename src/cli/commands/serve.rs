@@ -15,6 +15,7 @@ use crate::cli::flags::endpoint::{Listening, OFF, endpoint, endpoint_or_off, lis
 use crate::cli::flags::endpoint_conflicts;
 use crate::cli::flags::events_store::EventsStoreFlags;
 use crate::cli::flags::feed::FeedFlags;
+use crate::cli::flags::heading;
 use crate::cli::flags::lockstep::LockstepFlags;
 use crate::cli::flags::pin::pin;
 use crate::cli::flags::security::SecurityFlags;
@@ -53,123 +54,123 @@ and in the file of --config (max-memory = \"2G\"). A flag is over the environmen
 #[derive(Debug, clap::Args)]
 #[command(after_help = SETTINGS_HELP)]
 pub(crate) struct ServeFlags {
-    /// File of settings, in TOML: the keys are the flags without their dashes
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    #[command(flatten)]
-    log: LogFlags,
-
     /// Endpoint for requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
-    #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
+    #[arg(long, help_heading = heading::TABLES, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
     kv: Vec<String>,
 
-    /// Who reads connections: queue for a thread with the workers behind its queue, native for the workers themselves
-    #[arg(long, value_name = "queue|native", default_value = "queue", value_parser = frontend)]
-    frontend: FrontendWord,
-
     /// Endpoint for changes; off for none
-    #[arg(long, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
+    #[arg(long, help_heading = heading::TABLES, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
     publish: String,
 
-    /// How many messages a subscriber may fall behind before it loses changes; costs memory while it does
-    #[arg(long, value_name = "MESSAGES", default_value_t = PUBLISH_HWM_DEFAULT, value_parser = clap::value_parser!(i32).range(1..))]
-    publish_hwm: i32,
-
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::TABLES)]
     feed: FeedFlags,
 
-    #[command(flatten)]
-    lockstep: LockstepFlags,
-
     /// Longest key, in bytes (K), from 64 to 4K
-    #[arg(long, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = key_bytes())]
+    #[arg(long, help_heading = heading::TABLES, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = key_bytes())]
     max_key: usize,
 
     /// Longest value, in bytes (K, M, G), up to 16M
-    #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
+    #[arg(long, help_heading = heading::TABLES, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
     max_value: usize,
 
     /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
-    #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
+    #[arg(long, help_heading = heading::TABLES, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
     max_memory: Amount,
 
     /// Most tables at once
-    #[arg(long, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
+    #[arg(long, help_heading = heading::TABLES, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
     max_tables: usize,
 
-    /// Most bytes (K, M, G) of requests and replies that a client may have outstanding; above, it is cut off
-    #[arg(long, value_name = "BYTES", default_value_t = CLIENT_BYTES_DEFAULT, value_parser = bytes_within(1, u64::MAX))]
-    client_bytes_max: u64,
-
-    /// How many elements a new table has room for before it must grow; takes memory for each table
-    #[arg(long, value_name = "ELEMENTS", default_value_t = 0)]
-    expected_keys: usize,
-
-    /// Threads that answer requests
-    #[arg(long, value_name = "THREADS", default_value_t = server::workers_default(), value_parser = threads())]
-    workers: usize,
-
-    /// Cores for the workers: auto for those that this process may use, off for no pinning, or a list as 0,2,4-7
-    #[arg(long, value_name = "auto|off|LIST", default_value = "auto", value_parser = pin)]
-    pin: Pin,
-
-    /// Without effect: libzmq has no thread that reads or writes any more
-    #[arg(long, value_name = "THREADS", hide = true, value_parser = threads())]
-    io_threads: Option<usize>,
-
     /// Serve durable tasks, at this endpoint if one is given; off for no tasks
-    #[arg(long, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = TASKS_ENDPOINT, value_parser = endpoint_or_off)]
+    #[arg(long, help_heading = heading::TASKS, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = TASKS_ENDPOINT, value_parser = endpoint_or_off)]
     tasks: String,
 
     /// Version of the protocol in which the Stats of tasks are answered
-    #[arg(long, value_name = "1.3|1.4", default_value = "1.3", value_parser = version)]
+    #[arg(long, help_heading = heading::TASKS, value_name = "1.3|1.4", default_value = "1.3", value_parser = version)]
     spiderq_version: Version,
 
     /// Whether clients of the tasks may end the server; local: those of an endpoint that only this host can reach
-    #[arg(long, value_name = "local|allow|deny", default_value = "local", value_parser = terminate)]
+    #[arg(long, help_heading = heading::TASKS, value_name = "local|allow|deny", default_value = "local", value_parser = terminate)]
     terminate: Terminate,
 
     /// Serve durable jobs over TCP, at this address or port if one is given; off for no jobs
-    #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = JOBS_ADDRESS, value_parser = listening)]
+    #[arg(long, help_heading = heading::JOBS, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = JOBS_ADDRESS, value_parser = listening)]
     jobs: Listening,
 
     /// How long a job is leased, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = JOB_LEASE_SECONDS, value_parser = clap::value_parser!(u64).range(1..=LEASE_SECONDS_MAX))]
+    #[arg(long, help_heading = heading::JOBS, value_name = "SECONDS", default_value_t = JOB_LEASE_SECONDS, value_parser = clap::value_parser!(u64).range(1..=LEASE_SECONDS_MAX))]
     lease: u64,
 
     /// Words of the replies to ACK of a job: OK and NO, or YES and NO
-    #[arg(long, value_name = "ok|yes-no", default_value = "ok", value_parser = ack_words)]
+    #[arg(long, help_heading = heading::JOBS, value_name = "ok|yes-no", default_value = "ok", value_parser = ack_words)]
     jobs_ack: AckWording,
 
     /// Serve events over HTTP, at this address or port if one is given; off for no events
-    #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = EVENTS_ADDRESS, value_parser = listening)]
+    #[arg(long, help_heading = heading::EVENTS, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = EVENTS_ADDRESS, value_parser = listening)]
     events: Listening,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::EVENTS)]
     events_store: EventsStoreFlags,
 
     /// Name by which requests for events may call the server, beside addresses and names without a dot; may be given
     /// several times [default: on loopback none, elsewhere any]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = heading::EVENTS, value_name = "NAME")]
     events_host: Vec<String>,
 
     /// Endpoint at which workers lease pending events, with --events-store embedded
-    #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
+    #[arg(long, help_heading = heading::EVENTS, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
     events_queue: String,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::STORE)]
     store: StoreFlags,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::SECURITY)]
     security: SecurityFlags,
 
-    #[command(flatten)]
+    /// File of settings, in TOML: the keys are the flags without their dashes
+    #[arg(long, help_heading = heading::OPERATION, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(flatten, next_help_heading = heading::OPERATION)]
+    log: LogFlags,
+
+    #[command(flatten, next_help_heading = heading::OPERATION)]
     admin: AdminFlags,
 
+    /// Most bytes (K, M, G) of requests and replies that a client may have outstanding; above, it is cut off
+    #[arg(long, help_heading = heading::OPERATION, value_name = "BYTES", default_value_t = CLIENT_BYTES_DEFAULT, value_parser = bytes_within(1, u64::MAX))]
+    client_bytes_max: u64,
+
+    /// Who reads connections: queue for a thread with the workers behind its queue, native for the workers themselves
+    #[arg(long, help_heading = heading::TUNING, value_name = "queue|native", default_value = "queue", value_parser = frontend)]
+    frontend: FrontendWord,
+
+    /// Threads that answer requests
+    #[arg(long, help_heading = heading::TUNING, value_name = "THREADS", default_value_t = server::workers_default(), value_parser = threads())]
+    workers: usize,
+
+    /// Cores for the workers: auto for those that this process may use, off for no pinning, or a list as 0,2,4-7
+    #[arg(long, help_heading = heading::TUNING, value_name = "auto|off|LIST", default_value = "auto", value_parser = pin)]
+    pin: Pin,
+
+    /// How many elements a new table has room for before it must grow; takes memory for each table
+    #[arg(long, help_heading = heading::TUNING, value_name = "ELEMENTS", default_value_t = 0)]
+    expected_keys: usize,
+
+    /// How many messages a subscriber may fall behind before it loses changes; costs memory while it does
+    #[arg(long, help_heading = heading::TUNING, value_name = "MESSAGES", default_value_t = PUBLISH_HWM_DEFAULT, value_parser = clap::value_parser!(i32).range(1..))]
+    publish_hwm: i32,
+
     /// Allocator of the process: mimalloc, jemalloc or system [default: mimalloc]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = heading::TUNING, value_name = "NAME")]
     allocator: Option<Choice>,
+
+    /// Without effect: libzmq has no thread that reads or writes any more
+    #[arg(long, help_heading = heading::TUNING, value_name = "THREADS", hide = true, value_parser = threads())]
+    io_threads: Option<usize>,
+
+    #[command(flatten, next_help_heading = heading::LOCKSTEP)]
+    lockstep: LockstepFlags,
 }
 
 fn threads() -> impl TypedValueParser<Value = usize> {

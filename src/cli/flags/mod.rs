@@ -10,6 +10,7 @@ pub(super) mod endpoint;
 pub(super) mod endpoint_conflicts;
 pub(super) mod events_store;
 pub(super) mod feed;
+pub(super) mod heading;
 pub(super) mod lockstep;
 pub(super) mod login;
 pub(super) mod number;
