@@ -62,9 +62,9 @@
 //!    `find_live` finds the slot, at its place (`Table::at`) or by its hash (`Table::find`), and loads its word
 //!    (`SlotRef::load`). The value is borrowed from the entry, and the guard keeps it.
 //!
-//!    Below `Table::find` a flurry map owns the segments of buckets of a table with more than some 5,000 elements: it
-//!    decides which thread makes one, and lists them when the table goes. Look-ups read the cells that show them. Through
-//!    the map they took more than the 3 % that were allowed: see `tables/index.rs`.
+//!    Below `Table::find` a flurry map owns the segments of buckets of a table with more than some 5,000 elements. It
+//!    decides which thread makes a segment, and lists the segments when the table goes. Look-ups read the cells that
+//!    show them. Through the map they took more than the 3 % that were allowed: see `tables/index.rs`.
 //! 7. `Reply::encode` hands each frame to `ReplyBuffer::push`. `WorkerEnd::send` sends the batch back.
 //! 8. `kv-queue`: `Connections::take_back` gives each connection its replies (`ReplyBuffer::take_over` swaps the two
 //!    buffers), and `Connections::flush` writes them.
@@ -175,9 +175,9 @@
 //! 2. `FeedTap::tell` reads the state that the slot has by now. `FeedLog::tell` (`feed/log.rs`) drops the change if a
 //!    state at least as new was told. Otherwise it gives that state the next sequence of the table's life, updates the
 //!    digest, and encodes it into the life's open message. Only then is the change marked as announced.
-//! 3. `FeedTap::publish` has `FeedLog::seal` end the open messages and keep them in the `History`. It unlocks, and hands
-//!    them to `FeedPublisher::tell` (`services/tables/publish/feed.rs`), which publishes them to the feed's own
-//!    `Subscribers`.
+//! 3. `FeedTap::publish` has `FeedLog::seal` end the open messages and keep them in the `History`. It unlocks, and
+//!    hands the messages to `FeedPublisher::tell` (`services/tables/publish/feed.rs`). This function publishes the
+//!    messages to the feed's own `Subscribers`.
 //! 4. `FeedPublisher::send` adds the bookmarks whose times have come (`BookmarkSchedule::next`). `Subscribers::send`
 //!    gives each follower its messages, as in step 8 above.
 //! 5. `kv-worker-N`: `Batch::feed_state`, `Batch::changes` and a SCAN for mirrors lock the feed for a moment. They see
@@ -189,9 +189,9 @@
 //!
 //! 1. `Mirror::connect` opens two links: the feed, with the table's topic, and the requests (`mirror/link.rs`). A link
 //!    that is lost opens again after a pause, without waiting.
-//! 2. `Mirror::step` takes one message of each link, and gives them to the `Follower` (`mirror/follower.rs`), which
-//!    does no I/O: `Follower::hear` takes a message of the feed, `Follower::answer` a reply, and `Follower::ask` says
-//!    what to ask next.
+//! 2. `Mirror::step` takes one message of each link for the `Follower` (`mirror/follower.rs`), which does no I/O.
+//!    `Follower::hear` takes a message of the feed, `Follower::answer` a reply, and `Follower::ask` returns the next
+//!    request.
 //! 3. The first message makes it ask FEED_STATE. `Follower::begin` takes the sequence to begin with, and the pages of a
 //!    scan follow. `TableCopy::merge_row` and `TableCopy::merge_change` (`mirror/copy.rs`) let the highest version win.
 //! 4. After the last page `TableCopy::sweep` removes what is left of earlier rounds, and FEED_STATE says where the feed
@@ -214,12 +214,12 @@
 //!
 //! # One job, one event
 //!
-//! `TcpFrontend::run` accepts a connection for jobs and gives it to a conversation (`TcpProtocol::converse`), which
-//! reads it until its `wire` says that the request is whole. A GET, ACK or IN need not end with a newline: where `wire`
-//! answers `Decoded::Pausing` (`jobs/wire/request.rs`), the conversation waits [`limits::JOB_PAUSE`] (1 ms) for further
-//! bytes (`Conversation::read_request`). The committer applies the request, as for tasks, or `jobs-io` itself while the
-//! committer is idle. The queue is found by its name. It exists as long as it has a task. The conversation sends the
-//! answer, closes its end, and waits for the client to close the other.
+//! `TcpFrontend::run` accepts a connection for jobs and gives it to a conversation (`TcpProtocol::converse`). The
+//! conversation reads until its `wire` says that the request is whole. A GET, ACK or IN need not end with a newline:
+//! where `wire` answers `Decoded::Pausing` (`jobs/wire/request.rs`), the conversation waits [`limits::JOB_PAUSE`] (1
+//! ms) for further bytes (`Conversation::read_request`). The committer applies the request, as for tasks, or `jobs-io`
+//! itself while the committer is idle. The queue is found by its name. It exists as long as it has a task. The
+//! conversation sends the answer, closes its end, and waits for the client to close the other.
 //!
 //! A request for an event comes in over HTTP, on the same skeleton. The routes of `services::events::handle` ask one
 //! of two stores: a database, or the server's own, which is a queue of [`tasks`]. Workers lease pending events from
@@ -308,7 +308,7 @@
 //! | routing id | the bytes by which a ROUTER addresses a connection; here it addresses workers alone |
 //! | frontend | the code that reads the connections of one protocol and sends the replies |
 //! | queue | the frontend whose thread owns the connections, with a ROUTER to the DEALERs of the workers |
-//! | turn, out | messages of one connection that are answered one after the other; while another thread has them |
+//! | turn, out | messages of one connection, answered in order; while another thread has the turn |
 //! | element, entry | a key with its value in a table; the value, version and deadline that a slot points to |
 //! | slot | the place of one key in a table, changed by a compare-and-swap of one word |
 //! | version | the number of a change of a key: it grows by one within a slot, and by one or more into a new slot |

@@ -63,8 +63,8 @@ pub const EXPIRY_BUDGET: usize = 1024;
 /// Slots that the reaper seals or frees before it looks at its queue again.
 pub const REAPER_CHUNK: usize = 512;
 
-/// Objects that a thread retires before it has retired ones freed: with one that counts them, two bags of
-/// crossbeam-epoch, which frees eight at a time.
+/// Objects that a thread retires before it has retired ones freed. With the object that counts them, these are two bags
+/// of crossbeam-epoch, which frees eight at a time.
 pub const RETIRED_OBJECTS_MAX: usize = 127;
 /// Bytes of retired values after which a thread has them freed earlier.
 pub const RETIRED_BYTES_MAX: usize = 32 << 10;
@@ -80,8 +80,8 @@ pub const SCAN_COUNT_MAX: u32 = 10_000;
 pub const CURSOR_BYTES_MAX: usize = 32;
 /// Bytes of the rows of a page, about (`tables/PROTOCOL.md`). A single row may be longer.
 pub const SCAN_BYTES_MAX: usize = 1 << 20;
-/// Buckets that a page of a scan may read, or one for each four elements that it may look at if that is more. After most
-/// of a table's elements are deleted, most buckets are empty.
+/// Buckets that a page of a scan may read. A page may read one bucket for each four elements of its limit if that is
+/// more. After most of a table's elements are deleted, most buckets are empty.
 pub const SCAN_BUCKETS_MIN: usize = 250;
 
 /// Requests whose elements are prefetched together, before the worker handles the first of them. Their cache misses
@@ -120,7 +120,7 @@ pub const CLIENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Above it, a frontend does not read connections that hold much.
 pub const HELD_BYTES_MAX: u64 = 1 << 30;
 
-/// Batches that a worker behind the queue may have: one to work on, and one behind it.
+/// Batches of a worker behind the queue: the batch at work, and the next.
 pub const BATCHES_OF_A_WORKER: usize = 2;
 /// Turns of a batch. Those of a round of the epoll, if a single worker has room.
 pub const BATCH_TURNS: usize = READY_EVENTS;
@@ -241,8 +241,8 @@ pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
 /// connection may have as many of them as there are places left.
 pub const WAITERS_MAX: usize = 100_000;
 
-/// Bursts of requests in the committer's inbox above which a frontend takes no more requests. It never waits with those
-/// that it has: the inbox itself has no end, and each frontend bounds the bytes of its unanswered requests.
+/// Bursts of requests in the committer's inbox above which a frontend takes no more requests. It never waits with the
+/// requests that it has: the inbox itself has no end, and each frontend bounds the bytes of its unanswered requests.
 pub const INBOX_MAX: usize = 1 << 9;
 /// Requests that a frontend submits to the committer at once.
 pub const SUBMIT_MAX: usize = 256;
@@ -432,7 +432,8 @@ pub const LOCK_WAIT_SECONDS: u64 = 2;
 pub const STATEMENT_SECONDS: RangeInclusive<u64> = LOCK_WAIT_SECONDS + 1..=86_400;
 const _: () = assert!(LOCK_WAIT_SECONDS < STORE_ANSWER_MAX.as_secs());
 
-/// Events that a worker claims in one transaction, at most: the statement that stores them has two places for each.
+/// Events that a worker claims in one transaction, at most: the statement that stores their values has two places for
+/// each.
 pub const CLAIM_MAX: usize = 1_000;
 /// How long a worker waits when no event is pending in a database (`events/PROTOCOL.md`).
 pub const CLAIM_PAUSE: Duration = Duration::from_secs(1);

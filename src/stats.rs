@@ -106,8 +106,8 @@ impl Gauge {
 }
 
 /// Returns the bytes that a frontend holds now for its clients, approximately. Any thread may call it. The compactor
-/// takes them off the memory of the process. So bytes that may have gone long ago are not among them, but for
-/// those of clients over `ipc://` that always have some to read: the system does not say how many they have read.
+/// takes them off the memory of the process. So bytes that may have gone long ago are not counted. An exception are
+/// clients over `ipc://` that always have some bytes to read: the system does not report how many they have read.
 pub type HeldBytes = Box<dyn Fn() -> u64 + Send>;
 
 /// Picks about one of `every` events, at uneven distances, so that it does not fall into step with a repeating pattern.

@@ -13,8 +13,9 @@
 //!   `cleaning` gives space back
 //! - `opening/`: from the files to the last record of each key; also `repair`, and `check` for a folder without a server
 //! - `backup`: a copy of a log that is open; `notes`: small files beside the segments
-//! - `interface`: what an engine asks of a store; `keyed/`: the owner of a log, which knows the place of each record, in
-//!   `places`; `keyed/views`: the part of it that its readers have; `readers`: threads that read values
+//! - `interface`: the demands of an engine on a store; `keyed/`: the owner of a log, which knows the place of each
+//!   record, in `places`; `keyed/views`: the part of the owner that its readers have; `readers`: threads that read
+//!   values
 //! - `tests/`: a simulated disk with power failures, histories on it, and the store of other rooms' tests (`fake_disk`)
 //!
 //! One thread owns a [`Log`]. Values are read by any thread. This module does not interpret records, and does not

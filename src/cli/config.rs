@@ -240,7 +240,7 @@ fn shape(arg: &Arg) -> String {
     format!("{names} as a string{further}")
 }
 
-/// The flag that a wrong name may stand for: clap's own guess.
+/// The flag that a mistyped name resembles most: clap's own guess.
 fn guess(command: &Command, name: &str) -> Option<String> {
     use clap::error::{ContextKind, ContextValue};
     let known = settings_of(command).map(|(_, arg)| arg.clone());

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Stands for a number that there is none of.
+/// Shown in place of a missing number.
 pub(super) const NONE: &str = "–";
 /// Seconds in an hour.
 const HOUR: u64 = 3_600;

@@ -53,7 +53,7 @@ pub(super) fn in_plain_words(text: &str) -> String {
     WORDS.into_iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
-/// What the user may have meant, with a space at its end. Empty: clap has no guess.
+/// What the user may have intended, with a space at its end. Empty: clap has no guess.
 pub(super) fn advice(error: &Error) -> String {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     match kinds.into_iter().find_map(|kind| error.get(kind)) {

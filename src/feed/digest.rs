@@ -3,7 +3,7 @@
 //! ```text
 //! digest = Σ XXH3-64(key, seed = version)   over the elements that were told as live, wrapping at 2^64
 //! ```
-//! A server and a mirror that have the same keys with the same versions have the same digest. A version stands for the
+//! A server and a mirror that have the same keys with the same versions have the same digest. A version represents the
 //! value and the deadline, because it never comes twice for a key. The digest finds faults. It is no proof against a
 //! peer that wants to deceive.
 //!

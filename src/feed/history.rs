@@ -127,8 +127,8 @@ impl KeptMessages {
         self.0.front().map(|message| message.first)
     }
 
-    /// The messages from the one with this sequence on, which is kept: one at least, and no further ones after
-    /// `bytes_max` bytes, with what a frame costs beside its bytes.
+    /// The kept messages from this sequence on: at least one, and none after `bytes_max` bytes, which include the cost
+    /// of each frame.
     pub(super) fn from(&self, sequence: u64, bytes_max: usize) -> Vec<Arc<[u8]>> {
         let place = self.0.partition_point(|message| message.first <= sequence).saturating_sub(1);
         let mut bytes = 0;

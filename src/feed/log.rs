@@ -17,9 +17,10 @@
 //!
 //! # Digest
 //!
-//! A change says whether its predecessor had a value, and of which version. When a change is told, its predecessor's
-//! version is the one that was told last: either the predecessor was told itself, or it was the end of the changes that were told early. So the
-//! digest loses that version if it had a value, and gains the told one if it has one.
+//! A change says whether its predecessor had a value, and of which version. When a change is published, its
+//! predecessor's version was published last: either by the predecessor itself, or at the end of the changes that were
+//! published early. So the digest loses the predecessor's version if it had a value, and gains the published version if
+//! it has a value.
 //!
 //! # Lives
 //!
@@ -305,8 +306,8 @@ impl FeedLog {
     /// Ends the open messages. Older lives come first: the last change of a key in an older life is told before the
     /// first in a younger one, and so it is published before it.
     ///
-    /// [`FeedLog::seal`] does the rest, later. It counts references, and such an instruction waits for all stores before
-    /// it: here for those of a long copy to memory that no cache has.
+    /// [`FeedLog::seal`] does the rest, later. It counts references, and such an instruction waits for all earlier
+    /// stores: here for the stores of a long copy to memory that no cache has.
     fn end_messages(&mut self) {
         let mut open = std::mem::take(&mut self.open);
         open.sort_unstable();
@@ -331,7 +332,7 @@ impl FeedLog {
     }
 
     /// Evicts some messages if the history has more than its bound. Returns false when it is within it. A caller that
-    /// shares the feed gives others their turn between two calls: one long message may stand for very many short ones.
+    /// shares the feed gives others their turn between two calls: one long message may represent very many short ones.
     pub fn evict_some(&mut self) -> bool {
         for _ in 0..EVICTED_AT_ONCE {
             let Some(incarnation) = self.history.next_to_evict() else { break };

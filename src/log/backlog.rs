@@ -1,4 +1,4 @@
-//! WaitingLines that wait to be written: bounded, with one thread that writes them.
+//! Lines that wait for the thread that writes them: a bounded number.
 //!
 //! Only that thread waits for a slow reader. This module does not know the content of a line, or its destination.
 

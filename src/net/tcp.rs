@@ -123,8 +123,8 @@ pub(crate) async fn read_value(
 /// A listening socket that pauses while there is no descriptor for a connection.
 ///
 /// Threads that wait in an epoll of their own accept with `native::Listeners`. Such a listener could join the runtime
-/// only by a registration that is `unsafe`, and its connections would have to be converted one by one. So the two share
-/// the budget of descriptors and the pause, and each has the wait of its thread.
+/// only by an `unsafe` registration, and each of its connections would have to be converted. So the two share the
+/// budget of descriptors and the pause, and each has the wait of its thread.
 pub(crate) struct PausableAcceptor {
     socket: TcpListener,
     /// With the port that the system chose.

@@ -13,9 +13,9 @@
 //! **Who is braked by what.** An address pauses for each of its tries that was not right: wrong, refused as busy, or
 //! given up. So a guesser is slow whatever names it tries, and however many tries it sends at once. A name pauses for
 //! each wrong try from an address that never was right with it. So guesses from many addresses are slow together. An
-//! address that was right with a name has a brake of its own for both, in place of the other two: neither guesses at the
-//! name from elsewhere, nor guesses of a neighbour at other names keep that user out. Wrong tries there still count for
-//! the address. No brake is released by a right password, or a guesser with a user of its own would release it.
+//! address that was right with a name has a brake of its own for both, in place of the other two. Neither guesses at
+//! the name from elsewhere nor a neighbour's guesses at other names keep the user out. Wrong tries there still count
+//! for the address. No brake is released by a right password, or a guesser with a user of its own would release it.
 //!
 //! **What is known at once.** A password that was right before is known by its digest. The digest answers without the
 //! checker's thread only at an address where the name was right, while their brake is free, and no other try of both
@@ -30,10 +30,10 @@
 //! **What an attacker can do.** From one address: a guess in 8 s, and one more in 8 s for each name that was right from
 //! there. From n addresses: at a name, a guess in a second altogether, and n in 8 s at the names of others; with fewer
 //! than some hundred fresh addresses a minute, a right password from a fresh address is still among the next that are
-//! checked. It cannot make the checker work more than half of the time, and it cannot keep a user from an address at
-//! which the user is known, unless it guesses at that name from that address: then the latest try is checked after each
-//! pause. It can keep a user away who comes to an address for the first time: by more fresh addresses than that, or
-//! by tries at ever new names from that address.
+//! checked. It cannot make the checker work more than half of the time. It cannot keep a user from an address that was
+//! right with the name, unless it guesses at this name from this address. Then the latest try is checked after each
+//! pause. It can keep a user away from an address that is new to the user. For this it needs more than some hundred
+//! fresh addresses a minute, or tries at ever new names from the user's address.
 //!
 //! All that is kept is bounded: see [`super::limits`]. This module checks no password and reads no clock.
 

@@ -35,7 +35,8 @@ pub const WRONG_PASSWORD_PAUSE: Duration = Duration::from_millis(250);
 /// The longest such pause of an address: shorter than a handshake may take, so that a right password still comes
 /// through. A client that is told that the server is busy is told to wait so long.
 pub const WRONG_PASSWORD_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// The longest such pause of a name, at addresses that do not know it: short, since strangers cause it for its user.
+/// The longest pause of a name at addresses that were never right with the name. It is short, since strangers cause it
+/// for the user.
 pub const NAME_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time after which wrong passwords of an address or at a name are forgotten.
 pub const WRONG_PASSWORD_MEMORY: Duration = Duration::from_secs(60);

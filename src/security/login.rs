@@ -17,7 +17,7 @@ use super::{Denied, Identity, PeerAddress, User, Users, reload};
 use crate::lock::Mutex;
 
 /// An attempt to log in, checked by the thread `users`. It is a future, and can be polled from any loop that has a
-/// waker. Dropping it gives the attempt up, which counts as one that was not right.
+/// waker. Dropping it gives the attempt up, which counts as a failed attempt.
 #[derive(Debug)]
 pub struct Login {
     state: Arc<Mutex<LoginState>>,

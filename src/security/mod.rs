@@ -10,8 +10,9 @@
 //! - A frontend asks for the [`Identity`] of a peer once, at its handshake, and keeps it. A request is checked against
 //!   the permissions in it, without a lock.
 //! - When the file has changed, the thread `users` replaces the list and raises the generation. Each frontend compares
-//!   the generation with the last that it has seen ([`UsersWatch`]: one load), and only if it has moved asks for each
-//!   connection whether its identity [is current](Users::is_current). It cuts those that are not.
+//!   the generation with the last that it has seen ([`UsersWatch`]: one load). If the generation has moved, the
+//!   frontend asks for each connection whether its identity [is current](Users::is_current). It cuts those that are
+//!   not.
 //! - A file that cannot be read, or is broken, is logged and an [error](Users::fault) of the server. The list before
 //!   stays, and the file is tried again each second.
 //! - An unknown name takes as long as a known one: it is checked against a hash of its own.
@@ -112,7 +113,8 @@ impl Identity {
 /// The work of the thread `users`.
 struct Work {
     attempts: Attempts<Attempt>,
-    /// When the thread wakes by itself, if it sleeps. It writes it, and who adds an attempt reads it.
+    /// When the thread wakes by itself, if it sleeps. The thread writes it, and the caller that adds an attempt reads
+    /// it.
     wakes_at: Now,
     /// The file is to be read again, whether or not it has changed.
     reread: bool,
@@ -157,7 +159,7 @@ impl Users {
     /// Reads the file. Passwords are checked once a thread calls [`Users::run`].
     ///
     /// # Errors
-    /// One line that names the file, the line in it, and what is wrong.
+    /// One line that names the file, the line in the file, and the mistake.
     pub fn open(file: &Path, clock: Clock) -> Result<Self, String> {
         Ok(Self::of(UserList::read(file)?, file, clock))
     }

@@ -18,7 +18,7 @@ use super::limits::{HASH_KIBIBYTES_MAX, HASH_PASSES_MAX, PASSWORD_BYTES_MAX};
 /// Bytes of a digest.
 const DIGEST_BYTES: usize = 32;
 
-/// The hash of a password, of which it can be told whether a password is that one.
+/// The hash of a password. It verifies a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HashedPassword(String);
 

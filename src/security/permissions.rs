@@ -1,4 +1,4 @@
-//! What a user may do, and the one function that decides it.
+//! The permissions of a user, and the one function that decides on them.
 //!
 //! ```text
 //! Access     Read < Write < Admin                      the higher includes the lower
@@ -61,11 +61,11 @@ pub enum Resource<'n> {
 pub struct Prefixes {
     /// For each access, the prefixes that grant exactly it. Indexed by [`Access`].
     exact: [Vec<Box<[u8]>>; 3],
-    /// For each access, the prefixes that grant it or a higher one: a request looks at one list.
+    /// For each access, the prefixes that grant this access or a higher one: a request looks at one list.
     sufficient: [Vec<Box<[u8]>>; 3],
 }
 
-/// Equal are those with the same grants: the other lists follow from them, in the order in which they were granted.
+/// Prefixes with the same grants are equal: the other lists follow from the grants, in the order of granting.
 impl PartialEq for Prefixes {
     fn eq(&self, other: &Self) -> bool {
         self.exact == other.exact

@@ -25,7 +25,7 @@ const READ_BY_GROUP: u32 = 0o040;
 /// The bit that lets all others read.
 const READ_BY_ALL: u32 = 0o004;
 
-/// What a change of the file has done beside what was asked for: who may not be able to read it.
+/// A warning beside the result of a change: it names who may not be able to read the file.
 pub type Warning = Option<String>;
 
 /// Adds a user to the file, which is made if there is none.

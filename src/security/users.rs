@@ -35,7 +35,7 @@ const KEYS: [&str; 10] =
     ["password", "curve", "admin", "read", "write", "own", "tasks", "jobs-read", "jobs-write", "events"];
 /// The bit of a file's mode that lets others than its owner and its group read it.
 const READ_BY_OTHERS: u32 = 0o004;
-/// Letters that two names may differ in, for the one to be meant by the other.
+/// Letters in which a typed name may differ from the name that is suggested for it.
 const SLIPS_MAX: usize = 2;
 
 /// A user: how it is known, and what it may do.
@@ -121,7 +121,7 @@ impl UserList {
     /// Reads the file.
     ///
     /// # Errors
-    /// One line that names the file, the line in it, and what is wrong. It shows no hash.
+    /// One line that names the file, the line in the file, and the mistake. It shows no hash.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = text(path).map_err(|why| format!("{}: {why}", path.display()))?;
         Self::parse(&text).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))

@@ -50,8 +50,8 @@ pub(super) fn of_queue(workers: &[Option<usize>], usable: &[usize]) -> Option<us
     }
 }
 
-/// The cores beside those that workers are pinned to, for a thread that would otherwise take turns with one of them.
-/// None of them may be left.
+/// The cores without a pinned worker, for a thread that would otherwise take turns with a worker. None of them may be
+/// left.
 pub(super) fn beside(workers: &[Option<usize>], usable: &[usize]) -> Vec<usize> {
     usable.iter().copied().filter(|core| !workers.contains(&Some(*core))).collect()
 }

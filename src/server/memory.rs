@@ -22,9 +22,8 @@ pub(super) fn of_buffers(held: u64) -> u64 {
 }
 
 /// Turns transparent huge pages off. The system clears a huge page when it is first touched, and in a virtual machine
-/// the host may first have to find the memory. That takes 5 ms, during which a commit and all clients that wait for it
-/// stand still. Small pages spread that time. Tables are faster with huge pages, so only a server with tasks calls
-/// this.
+/// the host may first have to find the memory. That takes 5 ms, while a commit and all clients of the commit wait.
+/// Small pages spread that time. Tables are faster with huge pages, so only a server with tasks calls this.
 pub(super) fn avoid_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::warn!("huge pages stay in use ({error}): now and then an answer about tasks may take some ms longer");

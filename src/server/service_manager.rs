@@ -40,7 +40,7 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Starts the thread `watchdog` if the service manager wants to hear from this process. It ends with the process.
+/// Starts the thread `watchdog` if the service manager wants notifications of this process. It ends with the process.
 ///
 /// # Errors
 /// If the system makes no more threads.

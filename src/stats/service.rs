@@ -19,7 +19,7 @@ pub struct VerbMetrics {
     pub whole: Latencies,
 }
 
-/// Stands for a connection that is counted. Dropping it counts its end.
+/// Represents a connection that is counted. Dropping it counts its end.
 #[derive(Debug)]
 pub struct Present(Arc<ServiceMetrics>);
 

@@ -1,4 +1,4 @@
-//! Faults that the proof plants, to show that it finds them.
+//! Faults that the proof plants, to show that it finds each.
 
 /// A fault of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Fault {
     BackupNoteRemovedEarly,
     /// A repair leaves no note of the files that it has replaced.
     RepairUnnoted,
-    /// An opening removes the head that tells that all batches before it are synced, before it writes another one.
+    /// Before an opening writes another head, it removes the head that records that all earlier batches are synced.
     TellingHeadRemoved,
     /// A first start notes that the log has a segment before it has one.
     BegunNotedEarly,

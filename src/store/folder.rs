@@ -86,7 +86,7 @@ pub trait Folder: Send + Sync + Debug {
     /// The system's error.
     fn sync(&self) -> io::Result<()>;
 
-    /// Checks that this is still the folder at its path, that it has a file with this name, and that it takes changes.
+    /// Checks that this is still the folder at its path, has a file with this name, and takes changes.
     ///
     /// # Errors
     /// The system's error, [`ErrorKind::NotFound`] if another folder is at the path.

@@ -17,12 +17,12 @@
 //! record    kind:u4 bodies:u4 space:u8 key:u16, of each body: length:u32 checksum:u64; then the key
 //! kind      0 bytes, 1 removed, 2 set aside: its bytes are lost
 //! ```
-//! `first` is the number of the segment's first batch. It is known before that batch is written, so the segment before
-//! ends in front of it even if that batch is damaged.
-//! `synced` is the number of the last batch that was known to be on disk when this one was written. `oldest` is the
-//! oldest segment that is still in use. A batch belongs to its segment only if store, nonce, segment number and offset
-//! match: bytes of another file, or of an earlier use of the same blocks, never do. A segment's head that is damaged is
-//! made anew from them; see `opening/heads.rs`. A head costs nothing while the other one of its batch is right.
+//! `first` is the number of the segment's first batch. It is known before the first batch is written, so the segment
+//! before ends in front of this batch even if the batch is damaged. `synced` is the number of the last batch that was
+//! known to be on disk when this one was written. `oldest` is the oldest segment that is still in use. A batch belongs
+//! to its segment only if store, nonce, segment number and offset match: bytes of another file, or of an earlier use of
+//! the same blocks, never do. A segment's head that is damaged is made anew from them; see `opening/heads.rs`. A head
+//! costs nothing while the other one of its batch is right.
 //!
 //! # What a later version may write
 //!
@@ -30,8 +30,8 @@
 //! spaces. A second body of a task is the reason beside its value. A durable table has a space of its own, in which the
 //! first body of a record holds incarnation, cause, version and deadline: of an effect before the value, of a removal
 //! alone, and of a touch, which is a kind, alone. The creation of a table is a record in another space, and its drop
-//! removes that record. None of this changes the layout, so the version stays. A server that finds a record that it does
-//! not know refuses the folder with a sentence of its own, and never counts it as damage.
+//! removes that record. None of this changes the layout, so the version stays. A server that finds a record of an
+//! unknown kind refuses the folder with a sentence of its own, and never counts the record as damage.
 //!
 //! This module reads and writes no file.
 

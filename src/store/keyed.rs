@@ -128,7 +128,7 @@ impl KeyedStore {
         Ok(store)
     }
 
-    /// What the opening has to tell the operator: the parts that a repair has lost, damage that costs nothing, and that
+    /// The reports of the opening for the operator: the parts that a repair has lost, damage without cost, and whether
     /// the folder was a backup.
     #[must_use]
     pub fn notes(&self) -> &[String] {

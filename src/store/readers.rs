@@ -5,7 +5,7 @@
 //!                  └─ they are not: Readers::read ═► of the oldest requests, a reader takes the next on its way ─► done
 //! ```
 //! Each frontend bounds the bytes that it asks for, client by client. So what waits is bounded, and no client's requests
-//! wait behind all of another's. A reader takes one request at a time: a place that is slow holds up no other one.
+//! wait behind all of another's. A reader takes one request at a time, so a slow place holds up no other request.
 //!
 //! The threads begin with the first request, and end with the last handle.
 //!
@@ -25,7 +25,7 @@ use crate::threads::spawn;
 
 /// The number of threads. A disk serves several reads at once, and one that fails may hold each for half a minute.
 const READERS: usize = 4;
-/// The oldest requests, among which a reader takes the one that stands next behind its last one.
+/// The oldest requests, among which a reader takes the next one behind its last place.
 const SORTED: usize = 16;
 
 /// What a reader has for the one who asked.

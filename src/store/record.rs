@@ -78,7 +78,7 @@ impl Record {
 /// How far copies go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// The segments of which all that counts is in batches that were written before, or in this one.
+    /// The segments that need no more copies: everything that counts is in earlier batches, or in this batch.
     pub(super) finished: Vec<u32>,
     /// The place in the next one, if one is begun.
     pub(super) at: Option<CleanedUpTo>,

@@ -183,7 +183,7 @@ pub(super) fn lay_out_again(folder: &dyn Folder, name: &str, size: u64) -> io::R
     fill(folder, name, folder.open(name), size)
 }
 
-/// A file that can be a segment of this size as it is: it has all blocks, and no other name.
+/// A file that can be a segment of this size as it is: with all blocks, and under a single name.
 pub(super) fn whole(file: io::Result<Arc<dyn LogFile>>, size: u64) -> Option<Arc<dyn LogFile>> {
     let is_whole =
         |file: &dyn LogFile| io::Result::Ok(file.size()? == size && file.allocated()? >= size && file.names()? == 1);

@@ -17,8 +17,8 @@
 //!
 //! # The audience
 //!
-//! While nobody can hear of them, changes that store values are not pushed, and those that end elements are not put in
-//! order: see `announce/audience.rs`.
+//! While nobody can receive them, changes that store values are not pushed, and changes that end elements are not put
+//! in order: see `announce/audience.rs`.
 //!
 //! # The feed
 //!
@@ -61,8 +61,8 @@ pub(super) use holds::AudienceHolds;
 /// Changes that are taken together from a ring: so many slots, and the entries of as many others, are on their way at a
 /// time. The processor fetches as many lines at once, and so many changes take longer than a fetch.
 const LOOK_AHEAD: usize = 16;
-/// Changes of one run, whose messages of the feed are kept and counted together: an instruction that counts references
-/// waits for all stores before it, and a message is copied to memory that no cache has.
+/// Changes of one run, whose messages of the feed are kept and counted together. An instruction that counts references
+/// waits for all earlier stores, and a message is copied to memory that no cache has.
 const RUN_CHANGES: usize = 4 * FEED_CHANGES_MAX;
 
 /// Sends one notification: the table's name as it was created, the kind of the change, the key.
@@ -138,8 +138,8 @@ pub struct Changes {
     held: AHashMap<(usize, u32), HeldChange>,
     /// Changes that wait for the last change of a slot of an older table, by the address of that slot.
     blocked: AHashMap<usize, Vec<HeldChange>>,
-    /// Changes of the ring that is drained, from the oldest on: those whose memory has come, those whose slots have come
-    /// and whose entries are on their way, and those whose slots are on their way. Empty between two rings.
+    /// Changes of the ring that is drained, from the oldest on. Of the first the memory has come, of the next the
+    /// slots, while their entries are on their way. Of the last the slots are on their way. Empty between two rings.
     ahead: VecDeque<HeldChange>,
     /// How many changes at the front of `ahead` have their memory here, so that their turn may have come.
     ready: usize,
@@ -191,8 +191,8 @@ impl Changes {
     }
 
     /// Takes about `limit` waiting changes at most, and calls `announce(table, kind, key)` for each that subscribers
-    /// hear of, in each key's commit order, and for each end that a holder of ends alone hears of. Credits are given back
-    /// before it returns.
+    /// receive, in each key's commit order, and for each end that a holder of ends alone receives. Credits are given
+    /// back before it returns.
     ///
     /// `table` is the name exactly as it was created. `announce` is called under a guard, so it must not wait.
     pub fn drain(&mut self, limit: usize, announce: &mut Announce<'_>) -> Drained {

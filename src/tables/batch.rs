@@ -343,8 +343,7 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.restore(table, (key, value), version, deadline))
     }
 
-    /// Sets the deadline. The value stays, and the element gets a new version. Subscribers do
-    /// not hear of it.
+    /// Sets the deadline. The value stays, and the element gets a new version. Subscribers do not receive it.
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`, `Busy`. `OutOfMemory` if an element without a deadline gets one, and the wheel

@@ -60,7 +60,7 @@ pub(super) struct Catalog {
     generation: AtomicU64,
     /// Whether a new table has an audience. Written under `admission`.
     expects_audience: AtomicBool,
-    /// Whether somebody hears of the ends of a new table. Written under `admission`.
+    /// Whether somebody receives the ends of a new table. Written under `admission`.
     expects_ends: AtomicBool,
     registry: Arc<Registry>,
     hasher: RandomState,
@@ -342,7 +342,8 @@ impl Catalog {
         self.expects_audience.load(Ordering::Relaxed)
     }
 
-    /// Publisher: whether tables that are created from now on have an audience, and whether somebody hears of their ends.
+    /// Publisher: whether tables that are created from now on have an audience, and whether somebody receives their
+    /// ends.
     pub(super) fn expect_audience(&self, has_audience: bool, hears_ends: bool) {
         let _admission = self.admission();
         // Relaxed, both: see `expects_audience`.

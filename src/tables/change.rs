@@ -18,7 +18,7 @@
 //! dealt with the change. So rings and held-back changes together are bounded, and a push always finds room. A writer never
 //! waits between CAS and push: the publisher could then wait for that change for ever.
 //!
-//! **Audience.** While nobody can hear of a stored value, its change is not pushed: see `announce/audience.rs`.
+//! **Audience.** While nobody can receive a stored value, its change is not pushed: see `announce/audience.rs`.
 //!
 //! **Settling.** If an older table of the same name still has the key, the publisher announces the new table's changes
 //! of the key after the last change of the older slot.

@@ -13,8 +13,9 @@
 //!   └► calls once: every thread collects               └── moving, 1/n of them ── no more to move, little room:
 //!                                                                                 exhausted, until that has changed
 //! ```
-//! **Collecting.** If one thread frees memory of another, an allocator gives it back only in that other thread. So
-//! every session hears the call, between two batches or where its thread waits for work, and collects its own part.
+//! **Collecting.** If one thread frees memory of another, an allocator gives the memory back only in the thread that
+//! owns it. So every session receives the call, between two batches or where its thread waits for work, and collects
+//! its own part.
 //!
 //! **Moving.** Where few elements are left on each page, the compactor copies entries into new memory, with the same
 //! version, value and deadline, and swaps them in by the CAS of their slot. A move is no change and is not announced. A
@@ -63,8 +64,8 @@ use crate::clock::Now;
 use crate::limits::{COMPACTOR_HURRY, COMPACTOR_LOOK};
 pub(super) use shared::CompactorShared;
 
-/// Looks after which the compactor no longer waits for sessions that have not heard a call. Sessions sleep shorter than
-/// that.
+/// Looks after which the compactor no longer waits for sessions that have not received a call. Sessions sleep shorter
+/// than that.
 const HEARD_LOOKS_MAX: u32 = 30;
 /// Looks after which writes go on although garbage waits: the thread that holds it back may take long. Each look frees
 /// what can be freed.

@@ -124,7 +124,8 @@ impl ExpirySender {
         Ok(())
     }
 
-    /// If the queue is full, the sender that filled it has woken the thread, which makes room before it sleeps again.
+    /// If the queue is full, the sender that filled it has woken the thread. The thread makes room before it sleeps
+    /// again.
     fn send(&self, due: ExpiryMessage, deadline: u64) {
         // An error means that the thread has ended.
         let _ended = self.dues.send(due);

@@ -1,5 +1,5 @@
 //! The tables' side of the feed: the log that the publisher writes and other threads read, and the deleted tables that
-//! it is to tell.
+//! the feed has yet to report.
 //!
 //! ```text
 //! publisher   lock ─► tell each change, mark it announced ─► seal ─► unlock ─► send the messages
@@ -7,8 +7,8 @@
 //! reaper      a deleted table is settled ─► the list of dropped tables ─► publisher: DROPPED
 //! ```
 //! The publisher holds the lock for one batch of changes, and neither waits nor sends meanwhile: it makes room for the
-//! notifications of a batch before it locks. No writer takes the lock. So a thread that locks sees whole batches. That is what a scan needs: a row that it calls told is in the sequence that
-//! any later request reads.
+//! notifications of a batch before it locks. No writer takes the lock. So a thread that locks sees whole batches. A
+//! scan needs this: a row that it calls told is in the sequence that any later request reads.
 //!
 //! This module orders no changes: see `announce.rs`. It sends nothing.
 
@@ -138,8 +138,8 @@ impl FeedTap {
         (deadline != NEVER).then(|| self.start_wall_millis + deadline)
     }
 
-    /// Publisher: ends the batch, and unlocks before it hands the messages on. It evicts a few messages at a time, so
-    /// that no other thread waits for the lock as long as very many of them take.
+    /// Publisher: ends the batch, and unlocks before it hands the messages on. It evicts a few messages at a time: no
+    /// thread waits for the lock as long as the eviction of very many messages takes.
     pub(super) fn publish(&self, mut log: MutexGuard<'_, FeedLog>, sink: &mut dyn ChangeSink) {
         log.seal();
         let published = log.take_published();
@@ -192,8 +192,8 @@ impl Batch<'_> {
 
     /// Reads the feed of a table that is there.
     ///
-    /// A life that is over may have left the log, which would then take it for a new one. A table that is open after the
-    /// reading was not over before it.
+    /// A life that is over may have left the log. The log would then take it for a new life. A table that is open after
+    /// the reading was not over before it.
     fn on_feed<R>(
         &mut self,
         table: &[u8],

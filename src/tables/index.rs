@@ -4,16 +4,16 @@
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
 //! elements but **segments** of up to 128 **buckets** of up to 56 slots. It has one entry for about 5,000 elements, and
-//! grows in little time. A bucket has its slots on up to seven **lines** of eight cells, which it takes when it needs
-//! them (`lines.rs`, `bucket.rs`). That is about 10 bytes of index for each element of a table that grows. An empty
+//! grows in little time. A bucket has its slots on up to seven **lines** of eight cells. It takes a line when it needs
+//! it (`lines.rs`, `bucket.rs`). That is about 10 bytes of index for each element of a table that grows. An empty
 //! flurry map costs a collector with room for each core, 33 KB on 64 of them, and its guard costs two locked
 //! instructions for each look-up. So the first segments stand in a directory, and the index makes the map when the
 //! table outgrows the directory.
 //!
 //! **What flurry does, and what cells do.** The map decides which of two threads makes a segment, owns the segments, and
-//! lists them when the table goes. A cell beside it shows each of them to look-ups, which read it under the tables' guard
-//! (`segments.rs`). Look-ups through the map, with one guard of its own for all keys of a batch and one call for each key,
-//! took 7 % of a GET's rate and 4 % of a SET's at depth 64 (`perf/tables.md`). The bound was 3 %.
+//! lists them when the table goes. A cell beside the map shows each segment to look-ups, which read it under the
+//! tables' guard (`segments.rs`). Look-ups through the map, with one guard of its own for all keys of a batch and one
+//! call for each key, took 7 % of a GET's rate and 4 % of a SET's at depth 64 (`perf/tables.md`). The bound was 3 %.
 //!
 //! Buckets grow by extendible hashing:
 //!
@@ -236,9 +236,9 @@ impl Index {
         self.count.load(Ordering::Relaxed) < NEAR
     }
 
-    /// Asks the processor to fetch the memory that look-ups of these hashes read, one level for all of them before the
-    /// next, so that their cache misses overlap. Notes where the slots are. A hint: an element that moves in the
-    /// meantime is still found.
+    /// Asks the processor to fetch the memory that look-ups of these hashes read. It fetches one level for all hashes
+    /// before the next level, so that their cache misses overlap. Notes where the slots are. A hint: an element that
+    /// moves in the meantime is still found.
     pub(super) fn prefetch(&self, hashes: &[u64], places: &mut [Place], guard: &Guard) {
         let view = self.segments.view(guard);
         let depth = self.likely_depth();
@@ -439,7 +439,7 @@ impl Index {
         self.cells(bucket, guard).filter(|cell| !cell.is_empty()).for_each(|cell| cell.clear(guard));
     }
 
-    /// The large parts of an index that no other thread uses any more: they can be taken out one by one.
+    /// The large parts of an index that no other thread uses any more. Each part can be taken out by itself.
     pub(super) fn removable(&self) -> Vec<IndexPart> {
         let segments = self.segments.removable().into_iter().map(IndexPart::Segment);
         segments.chain(self.lines.removable().map(IndexPart::Lines)).collect()

@@ -20,8 +20,8 @@
 //!   absent at one moment of the look. The slot's memory stays, because the index releases its reference only after the
 //!   epoch.
 //! - **A reader and a move.** The compactor makes the word Moved and then shows the other slot in the index, both under
-//!   the bucket's lock. A reader that finds Moved takes that lock, so it waits until the index shows the other slot.
-//!   That one may be Moved as well by then, so the reader looks at its word anew.
+//!   the bucket's lock. A reader that finds Moved takes this lock, so it waits until the index shows the new slot. That
+//!   one may be Moved as well by then, so the reader looks at its word anew.
 //! - **A reader and a passed deadline.** Readings of the clock differ between threads. A reader that is the first to
 //!   see a deadline pass marks the word before it answers "absent". If the mark comes before a writer's CAS, the writer
 //!   finds Expired and commits the expiry first. If the CAS comes before the mark, the mark fails, and the reader

@@ -121,8 +121,8 @@ struct TimersHeld {
 struct LastLook {
     /// Bytes that the process had beyond those in use. Negative if there was slack left.
     excess: AtomicI64,
-    /// The same, less all bytes that were retired until then. With those that are retired now it is the excess, as far
-    /// as it can be known before the next look. [`BLIND`]: there are no looks.
+    /// The same, less all bytes that were retired until then. The sum with the bytes that are retired now is the
+    /// excess, as far as it can be known before the next look. [`BLIND`]: there are no looks.
     excess_base: AtomicI64,
 }
 
@@ -259,8 +259,8 @@ impl MemoryBudget {
 pub(super) enum MemoryRoom {
     /// It fits.
     Enough,
-    /// It fits if memory that was retired since the last look is free now, or that of tables which are being taken down. The
-    /// next look shows that.
+    /// It fits if memory that was retired since the last look is free now, or the memory of tables which are being
+    /// taken down. The next look shows that.
     Unknown,
     /// It would fit if the process had no more memory than the budget says.
     Blocked,

@@ -1,9 +1,9 @@
 //! The operations on elements: store, delete and expire here; in the files below, increment, touch, and the
 //! sealing of a deleted table's slots.
 //!
-//! Each operation that changes an element emits its change, its due message and its costs in the same place, so no caller
-//! can forget them. A store that nobody hears of emits no change (`announce/audience.rs`). No operation waits: without
-//! credits a write returns `Busy` and changes no element.
+//! Each operation that changes an element emits its change, its due message and its costs in the same place, so no
+//! caller can forget them. A store that nobody receives emits no change (`announce/audience.rs`). No operation waits:
+//! without credits a write returns `Busy` and changes no element.
 //!
 //! # A write
 //!
@@ -31,11 +31,11 @@
 //! | a write and the expiry thread | `SlotRef::arm`, `expiry.rs` |
 //! | a commit and the publisher | [`Ops::committed`], `announce.rs` |
 //!
-//! One is everywhere. **An absence and DELETE_TABLE**: a table that is being taken down loses its elements one by one,
-//! which no client may see. So an operation that finds no element then reads whether the table is open. If it is open,
-//! the element was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may have sealed
-//! the slot, and the reply is `TableNotFound`. If another life of the table has taken its place, the element was absent
-//! there when that began, and a write is tried again, in that life.
+//! One is everywhere. **An absence and DELETE_TABLE**: a table that is being taken down loses its elements one after
+//! another, and no client may see this. So an operation that finds no element then reads whether the table is open. If
+//! it is open, the element was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may
+//! have sealed the slot, and the reply is `TableNotFound`. If another life of the table has taken its place, the
+//! element was absent there when that began, and a write is tried again, in that life.
 
 mod checks;
 mod increment;
@@ -65,7 +65,7 @@ use crate::feed::Cause;
 use checks::check;
 use restore::first_version;
 
-/// Credits that one write may use: one for an expired entry that it finds, and one for itself.
+/// Credits of one write, at most: a credit for an expired entry that it finds, and a credit for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
 
 /// In `wanted`: the write waits for memory, not for credits.
@@ -117,7 +117,7 @@ fn timer_bytes(deadline: u64, old: Option<EntryRef<'_>>) -> i64 {
     if deadline == NEVER || old.is_some_and(|old| old.deadline() != NEVER) { 0 } else { TIMER_BYTES }
 }
 
-/// Stamps an entry that is about to be stored. Returns whether it is quiet: nobody hears of it, so no change of it will
+/// Stamps an entry that is about to be stored. Returns whether it is quiet: nobody receives it, so no change of it will
 /// be pushed.
 fn stamp(table: &Table, entry: &mut EntryBox, version: u64, deadline: u64) -> bool {
     let is_quiet = !table.has_audience();
@@ -182,8 +182,8 @@ impl<'h> Ops<'h> {
     /// - **The compactor** moves the entry or the slot. If it comes first, this thread finds the same version in
     ///   another entry or slot. If the store comes first, the element stays where it is.
     ///
-    /// A CAS that succeeds has met the very state that was seen: the guard keeps the entry that was seen from being
-    /// freed, so no later entry has its address, and a word without an entry has a version, which never comes again.
+    /// A CAS that succeeds has met the very state that was seen. The guard keeps the seen entry from being freed, so no
+    /// later entry has its address. A word without an entry has a version, which never comes again.
     fn overwrite(
         &mut self,
         table: &Table,

@@ -11,7 +11,7 @@ use crate::lock::{Mutex, MutexGuard};
 /// Wakes a thread. Called from any thread.
 pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
 
-/// Wakes one thread: that of a session, or one that has enlisted.
+/// Wakes one thread: the thread of a session, or a thread that has enlisted.
 #[derive(Default)]
 pub(super) struct Sleeper {
     /// Set once, by the owner of the session.

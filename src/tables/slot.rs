@@ -40,7 +40,8 @@
 //!
 //! # Races
 //!
-//! Each transition is one CAS on the word, so of two threads that saw the same word one wins and the other looks again.
+//! Each transition is one CAS on the word. So of two threads that saw the same word the first wins, and the second
+//! looks again.
 //!
 //! - **A retirement and a new value.** The publisher retires an Absent slot while a writer stores in it. If the
 //!   retirement comes first, the writer finds Dead and lets a new slot in. If the store comes first, the retirement

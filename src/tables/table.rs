@@ -1,7 +1,7 @@
 //! A table: its index, whether it is open, and the totals of its elements.
 //!
 //! A table commits no change by itself: the operations are in `ops.rs`. It knows the older tables of its name that are
-//! still being taken down, so that a key is settled there before any change of it happens here.
+//! still being taken down. So a key is settled there before any change of the key happens here.
 //!
 //! ```text
 //!  open ── close (DELETE_TABLE) ──► closed ── the reaper seals every slot, the publisher announces ──► settled
@@ -35,7 +35,7 @@ use super::slot::{SlotHandle, SlotRef, SlotState};
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};
 
-/// What somebody wants to hear of a table.
+/// The changes of a table that somebody wants to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hearing {
     /// Only that elements end: deletions and expiries. Stored values stay quiet beside it, and cost no push. The ends of a
@@ -60,13 +60,13 @@ pub(super) struct Table {
     closed: AtomicBool,
     /// Whether another life of the table has taken its place. Set before it is closed, by the session that closes it.
     replaced: AtomicBool,
-    /// Whether somebody may hear of its changes. Written by the publisher's thread, read by each write.
+    /// Whether somebody may receive its changes. Written by the publisher's thread, read by each write.
     audience: AtomicBool,
     /// Whether an element has come that was not restored. Set once, by any session.
     has_own: AtomicBool,
     /// The highest version of a slot that has left the index, as long as all elements are restored. Written by the reaper.
     floor: AtomicU64,
-    /// Whether somebody hears of ends alone. Written and read by the publisher's thread.
+    /// Whether somebody receives ends alone. Written and read by the publisher's thread.
     tells_ends: AtomicBool,
     /// The holds: raised and lowered by the functions that the page of this file lists.
     unsettled: CachePadded<AtomicU64>,
@@ -225,14 +225,14 @@ impl Table {
         &self.index
     }
 
-    /// Whether somebody may hear of its changes. Asked under the guard under which a change is committed and pushed.
+    /// Whether somebody may receive its changes. Asked under the guard under which a change is committed and pushed.
     #[inline]
     pub(super) fn has_audience(&self) -> bool {
         // Relaxed: the guard was pinned before, and `announce/audience.rs` waits for the guards that may see the old state.
         self.audience.load(Ordering::Relaxed)
     }
 
-    /// Publisher: whether somebody may hear of its changes from now on. It waits for the guards of before afterwards.
+    /// Publisher: whether somebody may receive its changes from now on. It waits for the guards of before afterwards.
     /// Returns whether that is new.
     pub(super) fn set_audience(&self, has_audience: bool) -> bool {
         // SeqCst, and the fence of the pin behind it: a guard that is pinned later sees the store. A store is avoided,
@@ -279,13 +279,13 @@ impl Table {
         self.index.exchange(self.hash(slot.key()), slot, guard, || !self.is_closed(), make)
     }
 
-    /// Publisher: whether somebody hears of ends alone.
+    /// Publisher: whether somebody receives ends alone.
     pub(super) fn tells_ends(&self) -> bool {
         // Relaxed: the publisher's thread alone writes it, but for a new table.
         self.tells_ends.load(Ordering::Relaxed)
     }
 
-    /// Publisher: whether somebody hears of ends alone from now on.
+    /// Publisher: whether somebody receives ends alone from now on.
     pub(super) fn tell_ends(&self, tells: bool) {
         // Relaxed: see `tells_ends`.
         self.tells_ends.store(tells, Ordering::Relaxed);

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! - **Rate.** Versions would overtake the ticks if one grew 62.5 million times a second, kept up for the whole life of
-//!   a server. Each step follows the one before: it is a CAS on the word that the step before has written, by a thread
-//!   that has found that word and has allocated and filled an entry. That takes 50 ns at least, even in one thread that
+//!   a server. Each step follows the step before: it is a CAS on the word that the step before has written. Its thread
+//!   has found this word, and has allocated and filled an entry. That takes 50 ns at least, even in one thread that
 //!   does nothing else, and more where threads take turns. So a version grows at most 20 million times a second.
 //! - **Range.** A version has 59 bits in a slot: ticks for 292 years. The base of a clock after 2280 is that of 2280,
 //!   and versions come again after a restart. At that base a server has 2^56 versions left, at 20 million a second for

@@ -11,8 +11,8 @@
 //! When too much is waiting a frontend submits nothing more. The committer tells it when to check again
 //! ([`super::ReplySink::go_on`]).
 //!
-//! The requests of one frontend are committed in the order in which it submits them or commits them itself: it commits
-//! only when all requests that it submitted are committed and their answers are delivered.
+//! The requests of one frontend are committed in its order, whether it submits or commits them itself. It commits only
+//! when all its submitted requests are committed and their answers are delivered.
 //!
 //! A backup and a probe take the same lock, for one sync.
 //!

@@ -277,8 +277,8 @@ impl Request {
 pub enum Outcome {
     /// The request is carried out, and has no result.
     Done,
-    /// The task is in the queue, under this number: the one in the key of [`Request::Push`], and otherwise its number
-    /// in the queue, which is one more than that of the task that was added before it.
+    /// The task is in the queue, under this number: the number in the key of [`Request::Push`], and otherwise its
+    /// number in the queue. The latter is higher by 1 than the number of the task that was added before.
     Added(u64),
     /// The next task.
     Leased {

@@ -3,8 +3,9 @@
 //!
 //! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
 //! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, `server.rs` the
-//! committer as a server runs it, `store.rs` what it asks of the store beside commits, `clock.rs` clocks that are set,
-//! `engine.rs` the engine without a store, `batches.rs` the bounds of a batch, and this file the other named cases.
+//! committer as a server runs it, `store.rs` the demands on the store beside commits, and `clock.rs` clocks that are
+//! set. `engine.rs` holds the engine without a store, `batches.rs` the bounds of a batch, and this file the other named
+//! cases.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 

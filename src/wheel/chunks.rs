@@ -17,7 +17,7 @@ use super::pool::{Piece, Pool};
 /// Entries of a chunk. With payloads of 8 bytes, they and their header fill two cache lines.
 pub(super) const CHUNK_ENTRIES: u32 = 6;
 
-/// Stands for "no chunk".
+/// The value for "no chunk".
 pub(super) const NO_CHUNK: u32 = u32::MAX;
 
 /// Bits of a `ChunkPosition`. The bit that is left over marks ids that are free.

@@ -3,9 +3,9 @@
 //! ```text
 //! number ─► segment │ index      a segment: its pieces, how many are used, and its free ones in a list
 //! ```
-//! Pieces are taken from the segment that last had one freed, and that one first: while it is in the cache. A segment
-//! without a used piece goes back to the allocator, but for one that is kept for the next pieces. Its number is used
-//! again.
+//! Pieces are taken from the segment that last had a piece freed, and this piece first: while it is in the cache. A
+//! segment without a used piece goes back to the allocator, but for one that is kept for the next pieces. Its number is
+//! used again.
 //!
 //! This module does not know what its pieces are for.
 

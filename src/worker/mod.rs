@@ -6,8 +6,8 @@
 //! value:  a word, or the first line that a command prints (command.rs)
 //! ```
 //! A slot is a thread with a connection of its own. When the server or the database goes away, the slot retries until
-//! it is back. When the worker is stopped, each slot finishes the command that it runs, stores its value, gives back
-//! the other events that it holds, and ends.
+//! it is back. When the worker is stopped, each slot finishes its command, stores its value, gives back its other
+//! events, and ends.
 //!
 //! This module handles no signals or flags (see `cli`) and does not define events (see `services::events`).
 

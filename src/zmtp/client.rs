@@ -6,8 +6,8 @@
 //! CURVE   greeting ─► (greeting) ─► HELLO ─► (WELCOME) ─► INITIATE: public key ─► (READY), sealed from then on
 //!         in place of each answer: ERROR
 //! ```
-//! It tells nothing of the user before the server has greeted with the same mechanism. With CURVE it tells its name, a
-//! public key, only to a server that has the secret key of the public one that the client was given.
+//! It tells nothing of the user before the server has greeted with the same mechanism. With CURVE it reveals its name,
+//! a public key, only to the right server: the server has the secret key of the public key that the client was given.
 
 use std::fmt;
 

@@ -151,9 +151,9 @@ impl MessageCutter {
         self.has_pings
     }
 
-    /// Answers the PINGs among bytes that cannot be cut yet, which are those that the last [`MessageCutter::cut`] left and
-    /// what came behind them, and removes them: commands belong to no message. The caller passes what the call before
-    /// has returned, or 0 after a cut.
+    /// Answers the PINGs among bytes that cannot be cut yet: the bytes that the last [`MessageCutter::cut`] left, and
+    /// the bytes behind. Removes these PINGs: commands belong to no message. The caller passes what the call before has
+    /// returned, or 0 after a cut.
     #[must_use]
     pub fn answer_pings(&self, bytes: &mut Vec<u8>, scanned: usize, out: &mut Vec<u8>) -> usize {
         let mut at = scanned.max(self.kept);

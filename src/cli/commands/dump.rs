@@ -114,8 +114,8 @@ fn dumped<'b>(row: &EntryRow<'b>, now: u64) -> DumpRow<'b> {
     DumpRow { key, value, version, deadline_millis: remaining_millis.map(|millis| now.saturating_add(millis)) }
 }
 
-/// Reads a dump from standard input into a table. If it cannot load all of it, it deletes the table again that it has
-/// made: a part of a table could be taken for the whole.
+/// Reads a dump from standard input into a table. If it cannot load the whole dump, it deletes its new table: a part of
+/// a table could be taken for the whole.
 ///
 /// # Errors
 /// [`CommandError::Failed`] if the server does not answer or refuses, or the input is no whole dump. The line says how

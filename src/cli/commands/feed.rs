@@ -101,8 +101,8 @@ impl ShownChange<'_> {
 /// How long a topic with a server may be silent: its idle bookmarks come more often.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// Whether a topic has been silent for so long that its endpoint may be the wrong one, where another publisher accepts
-/// the connection and never sends a message of it, or that the server may be out of reach.
+/// Whether a topic has been silent for so long that its endpoint may be wrong, or the server out of reach. At a wrong
+/// endpoint another publisher accepts the connection and never sends a message of the topic.
 #[derive(Debug)]
 pub(crate) struct Silence {
     /// The last message, or the beginning.

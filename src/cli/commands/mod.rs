@@ -1,4 +1,4 @@
-//! The commands: the arguments of each as typed, what it does with them, and what it prints.
+//! The commands: the arguments of each as typed, its work, and its output.
 //!
 //! A command returns a [`CommandError`](super::CommandError), or nothing. It does not end the process, and names no
 //! socket.

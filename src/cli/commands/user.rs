@@ -27,7 +27,8 @@ pub(crate) enum UserCommand {
     List(UserListing),
     /// Give a user another password, which is asked for; the server cuts its connections within a second
     Passwd(UserPasswd),
-    /// Change what a user may do, or its key: each flag replaces what it names, and a list without a prefix takes it away
+    /// Change the rights or the key of a user: each flag replaces the right that it names, and a list without a prefix
+    /// takes it away
     Edit(Box<UserEdit>),
     /// Remove a user; the server cuts its connections within a second
     Remove(UserRemove),

@@ -244,8 +244,8 @@ impl Client {
     }
 
     /// Why a well-formed request was answered with ERROR. The protocol has no other word, so the client asks for a job
-    /// that cannot be: an ACK of it, or an IN, needs the same permission, changes nothing, and is answered NO to a user
-    /// who has the permission. The first question names no user, so that it cannot be slowed down.
+    /// that cannot be. An ACK of this job, or an IN, needs the same permission and changes nothing. A user who has the
+    /// permission gets NO. The first question names no user, so that it cannot be slowed down.
     fn refusal(&self, refused: &Request<'_>) -> Error {
         let (queue, id) = (refused.queue(), NO_JOB);
         let question = match refused.verb() {
@@ -316,8 +316,8 @@ mod tests {
 
     use super::*;
 
-    /// The reply to an ADD and to the questions behind it: none is a connection that is closed without one. Returns what
-    /// the client makes of it, and the last lines that it has sent.
+    /// The reply to an ADD and to the questions behind it: none is a connection that is closed without one. Returns the
+    /// client's result, and the last lines that the client has sent.
     fn added(user: Option<&str>, replies: &'static [&str]) -> (Error, Vec<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = Client::new(&listener.local_addr().unwrap().to_string());

@@ -93,7 +93,7 @@ impl ClientTimeouts {
 pub(super) struct ConnectTarget {
     endpoint: String,
     socket_type: SocketType,
-    /// Tables whose names begin so are the ones a subscriber hears of. For the feed: topics.
+    /// Tables whose names begin so are the ones a subscriber receives. For the feed: topics.
     prefixes: Vec<Vec<u8>>,
     /// Bytes of the longest frame that is received.
     frame_bytes: u64,

@@ -406,8 +406,8 @@ impl Client {
         }
     }
 
-    /// RESTORE: stores an element with the version that it had elsewhere, such as in a dump, unless the key has a version
-    /// that is not lower. It is for a new table that is filled in this way alone.
+    /// RESTORE: stores an element with the version that it had elsewhere, such as in a dump. It is refused if the key
+    /// has the same version or a higher one. It is for a new table that is filled in this way alone.
     ///
     /// # Errors
     /// TABLE NOT FOUND, OUT OF RANGE (the version may have been given out before, or no server can have given it), KEY

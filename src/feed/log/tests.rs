@@ -1,4 +1,4 @@
-//! The log against a plain model of a server that commits changes, and of a follower that checks all that it is told.
+//! The log against two plain models: a server that commits changes, and a follower that checks all published messages.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 

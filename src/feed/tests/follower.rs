@@ -1,4 +1,4 @@
-//! A follower of one table, for tests: it checks all that it is told, and has a copy of each life.
+//! A follower of one table, for tests. It checks all messages of the feed, and has a copy of each life.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) struct Followed {
     pub(crate) is_dropped: bool,
 }
 
-/// A follower that has heard all messages of the table.
+/// A follower that has received all messages of the table.
 #[derive(Debug)]
 pub(crate) struct Follower {
     epoch: u64,

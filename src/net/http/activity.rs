@@ -100,7 +100,7 @@ impl Working {
 }
 
 /// Ready when the task has taken up no other request in its turn of the runtime. So a client that does not wait for
-/// replies has one request taken up, then those of all other clients.
+/// replies has one request taken up, then all other clients have their turn.
 pub(super) async fn own_turn(Working(request): &Working) {
     while request.0.0.has_taken.swap(true, Ordering::Relaxed) {
         yield_now().await;

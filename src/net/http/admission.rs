@@ -1,4 +1,4 @@
-//! Which requests the server takes up: those that name it, and that no page of another site has sent.
+//! Which requests the server takes up: requests that name the server, and that no page of another site has sent.
 //!
 //! ```text
 //! HTTP/1.1 ─► one Host? ─► a name of this server? ─► POST from a browser: of this origin? ─► the request is taken up
@@ -6,8 +6,8 @@
 //! ```
 //! A browser sends a POST to any server that a page names, this one included. It says so in `Origin` and
 //! `Sec-Fetch-Site`. With DNS rebinding, a page has its own name point to this server, so `Origin` and `Host` agree.
-//! Then only the name gives it away: a loopback server goes by addresses, by names without a dot, which nobody can
-//! register, and by the names that it was told.
+//! Then only the name gives it away. A loopback server goes by addresses, by names without a dot, which nobody can
+//! register, and by the configured names.
 //!
 //! This module reads heads alone. It sends no reply.
 

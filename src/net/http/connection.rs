@@ -252,8 +252,8 @@ mod tests {
         assert!(idle.starts_with("HTTP/1.1 404") && !idle.contains("408"), "{idle}");
     }
 
-    /// What a client gets that sends these bytes, when another one waits for its connection as soon as it rests. The
-    /// server answers a request when it is told to.
+    /// The bytes that a client receives after it has sent these bytes, when another client waits for its connection as
+    /// soon as the connection rests. The server answers a request when it is told to.
     fn heard_when_another_waits(bytes: &'static [u8]) -> String {
         let client = |mut peer: Peer| {
             let mut heard = Vec::new();

@@ -7,9 +7,9 @@
 //! request is judged. `admission` says which requests are taken up, and `users` which of them a user may send. `own_errors` gives a body to the errors that hyper
 //! answers by itself, and `write_timeout` ends a connection whose client does not read.
 //!
-//! **Nobody is kept out.** `activity` says which connections are idle, and the one that is idle longest makes place for
-//! a client that waits. Beyond those that are at work there is a reserve of connections and descriptors for requests
-//! about health (`layers`): each of these connections has one such request, and other requests are refused there.
+//! **Nobody is kept out.** `activity` knows which connections are idle. The longest idle connection makes place for a
+//! client that waits. Beyond the connections at work there is a reserve of connections and descriptors for requests
+//! about health (`layers`). Each reserved connection has one request about health. Other requests are refused there.
 //!
 //! This module has no routes.
 

@@ -1,6 +1,6 @@
 //! A queue to a thread that sleeps on its sockets or in a runtime: each message wakes that thread.
 //!
-//! The queue has no bound of its own. The thread bounds it: it takes a message for each request that it has made.
+//! The queue has no bound of its own. The thread bounds the queue: it takes one message for each of its requests.
 
 use std::task::Waker;
 

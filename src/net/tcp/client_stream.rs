@@ -4,8 +4,8 @@
 //! accept ─► Accepted ─► open: the handshake, if there is a certificate ─► ClientStream ─► a conversation
 //!                        └─ wrong, not done within HANDSHAKE_TIMEOUT, or slow while others wait: closed
 //! ```
-//! A handshake takes place in the task of its connection. A client that does not finish it costs its own connection, of
-//! which the frontend has a bounded number, and which it loses first to others (`idle`).
+//! A handshake takes place in the task of its connection. A client that does not finish its handshake costs its own
+//! connection. The frontend has a bounded number of connections, and closes this one first when others wait (`idle`).
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) struct Accepted {
     pub(super) certificate: Option<Certificate>,
     /// Rests during the handshake.
     pub(super) idle: IdleEntry,
-    /// Its place is one of those that the protocol keeps for requests that are always answered.
+    /// Its place belongs to the reserve of the protocol for requests that are always answered.
     pub(crate) is_reserved: bool,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// Nobody is let in yet. A thread that waits for the bell hears of the checks.
+    /// Nobody is let in yet. A thread that waits for the bell learns of the checks.
     pub(crate) fn new(Admission { users, mechanisms }: &Admission, bell: &WakeSignal) -> Self {
         Self { watch: users.watch(), mechanisms: Arc::clone(mechanisms), waker: bell.into(), checking: Vec::new() }
     }

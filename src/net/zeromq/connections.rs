@@ -447,8 +447,8 @@ impl<S: ConnectionState> Connections<S> {
         came.into_iter().for_each(|descriptor| self.insert(descriptor, now));
     }
 
-    /// Counts the memory of a connection, by which it may be throttled, and asks the system for the events that matter
-    /// to it now.
+    /// Counts the memory of a connection, which may throttle the connection, and asks the system for the events that
+    /// matter now.
     fn renew_interest(&mut self, id: ConnectionId) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         let kept = connection.kept();

@@ -39,7 +39,8 @@ pub(crate) fn note_fault(descriptor: &OwnedFd, fault: &ProtocolError, authentica
     }
 }
 
-/// The address of a peer. `counted` is the one that its pace goes by, which may be that of a whole network.
+/// The address of a peer. `counted` is the address by which its pace is counted. This may be the address of a whole
+/// network.
 fn peer_of(descriptor: &impl AsFd, counted: PeerAddress) -> String {
     let address = getpeername(descriptor).ok().flatten().and_then(|address| SocketAddr::try_from(address).ok());
     address.map_or_else(|| counted.to_string(), |address| address.ip().to_canonical().to_string())

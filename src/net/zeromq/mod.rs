@@ -16,8 +16,8 @@
 //!   then hands the state of that connection back to the frontend as [`Closed`].
 //! - The number of connections is bounded, and so is the time for a handshake. When a client waits for room, an idle
 //!   connection makes place, and never one with work under way (`connections::idle`). If the host of a silent connection
-//!   vanishes, keepalive finds it soon after [`KEEPALIVE_IDLE`]. If bytes were on their way to that host, the system
-//!   finds it when it gives up sending them.
+//!   vanishes, keepalive finds it soon after [`KEEPALIVE_IDLE`]. If bytes were on their way to this host, the system
+//!   notices when it gives up sending.
 //!
 //! [`publish`] has the connections of subscribers. No peer reaches libzmq. It is the queue between threads, within the
 //! process alone ([`inproc`]).

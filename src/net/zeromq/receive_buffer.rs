@@ -1,8 +1,8 @@
 //! Bytes that a client has sent and the thread has not used yet.
 //!
-//! Most of the input is whole messages. The thread uses them where it has received them, in one of the few buffers
-//! that its connections share. Only the unused rest is copied to the connection's own buffer, and the next bytes are
-//! received behind it.
+//! Most of the input is whole messages. The thread uses whole messages in the buffer in which it has received them. Its
+//! connections share a few such buffers. Only the unused rest is copied to the connection's own buffer, and the next
+//! bytes are received behind it.
 
 use std::os::fd::OwnedFd;
 

@@ -1,5 +1,6 @@
-//! Encoded replies of one connection, with the times of some of them. Any thread may fill a buffer: the one that owns
-//! the connection fills the connection's own, and a worker fills one that the connection takes over whole.
+//! Encoded replies of one connection, with the times of some of them. Any thread may fill a buffer. The thread that
+//! owns the connection fills the connection's own buffer. A worker fills another buffer, which the connection takes
+//! over whole.
 //!
 //! ```text
 //! bytes[taken..] ◄── large: a reply that several clients may share, and that is not copied
@@ -166,8 +167,8 @@ impl ReplyBuffer {
         self.timed.push_back((self.end(), reply));
     }
 
-    /// Adds a sample for the histogram: the reply that was appended last. One that follows another of its verb and turn
-    /// closely is taken by the system together with it, so one time is kept for both.
+    /// Adds a sample for the histogram: the reply that was appended last. If a reply follows another reply of its verb
+    /// and turn closely, the system takes both together. So one time is kept for both.
     pub fn sample(&mut self, verb: usize, arrived: Now) {
         let end = self.end();
         match self.timed.back_mut() {

@@ -7,7 +7,7 @@
 //!                  look ─► yield the core ─► look ─► … ─► work has come     │ another thread has the core
 //! ```
 //! To wake a thread that sleeps costs the client's system call some microseconds, and the request tens of them on a
-//! virtual machine. A client that sends its next request as soon as it has the reply sends it within that time.
+//! virtual machine. A client without pauses sends its next request within this time after the reply.
 //!
 //! The thread keeps a score: it rises when work came while the thread looked for it, and falls when none came. At zero
 //! the thread sleeps at once, and only tries again now and then. So a thread looks for work only where it finds some in

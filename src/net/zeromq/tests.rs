@@ -104,7 +104,7 @@ impl Echo {
         }
     }
 
-    /// Runs passes until `count` messages were heard.
+    /// Runs passes until `count` messages were received.
     fn hear(&mut self, count: usize) {
         while self.heard.len() < count {
             self.pass();

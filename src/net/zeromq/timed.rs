@@ -25,7 +25,7 @@ pub struct TimedReply {
     pub answered: Now,
     /// The number of its verb, for the frontend.
     pub verb: usize,
-    /// Samples of the histogram that it stands for.
+    /// Samples of the histogram that it represents.
     pub samples: u64,
     /// Bytes of the request.
     pub request_bytes: usize,

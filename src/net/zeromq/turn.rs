@@ -1,4 +1,4 @@
-//! A turn: messages of one connection that are answered one after the other.
+//! A turn: messages of one connection, answered in order.
 //!
 //! This module does not know where turns are answered; see `connections` and `turn_batch`.
 

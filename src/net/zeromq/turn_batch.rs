@@ -5,11 +5,12 @@
 //!                            received bytes ┘   └ id, state, positions of messages ─► replies, outcome
 //! ```
 //! A batch owns all that its turns need, so nothing of a connection is shared between threads. The messages of a turn
-//! lie in the bytes that the batch has received for several connections, or in a buffer of the turn's own: the one in
-//! which its connection has collected a message that came in pieces, or one that was left by an earlier turn.
+//! lie in the bytes that the batch has received for several connections, or in a buffer of the turn's own. This is the
+//! buffer in which its connection has collected a message that came in pieces, or a buffer that an earlier turn has
+//! left.
 //!
-//! The rest of a turn that has to wait stays with the other thread ([`TurnBatch::answer`]), which brings it back in a
-//! later batch ([`TurnBatch::answer_late`]).
+//! The rest of a waiting turn stays with the other thread ([`TurnBatch::answer`]), which brings it back in a later
+//! batch ([`TurnBatch::answer_late`]).
 //!
 //! This module does not decide how many turns go into a batch, and does not answer messages.
 

@@ -7,8 +7,8 @@
 //!
 //! request ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► hear ─► the request that waits
 //! ```
-//! All requests that come in one round of the runtime are one burst, and so one batch and one sync. A client that
-//! disconnects takes nothing back: the committer executes its request, and the answer is dropped.
+//! All requests of a round of the runtime are one burst, and so one batch and one sync. A client that disconnects takes
+//! nothing back: the committer executes its request, and the answer is dropped.
 //!
 //! This module does not work pending events off, and does not commit the queue (`tasks`).
 

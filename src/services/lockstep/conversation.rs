@@ -38,7 +38,7 @@ pub(super) struct Bounds {
     pub(super) room: usize,
 }
 
-/// The outcome of a request that was carried out: the value that it returns, if it returns one.
+/// The outcome of a request that was carried out: the value that it returns, if any.
 pub(super) type Outcome = Result<Option<Box<[u8]>>, Reason>;
 
 /// What a client may ask for after the reply.

@@ -34,7 +34,7 @@ pub struct HandlerContext<'c> {
     pub may_read: Option<&'c TableFilter<'c>>,
 }
 
-/// Says of the name of a table whether it is meant.
+/// Returns true for each table that the reply may list.
 pub type TableFilter<'c> = dyn Fn(&[u8]) -> bool + 'c;
 
 /// The request must be tried again in another batch.

@@ -6,11 +6,11 @@
 //!                           └──────────── written once ◄───────────────────────────────────────────────┘
 //! ```
 //! Where several connections have sent a short request each, the worker receives from up to [`LOOK_AHEAD`] of them
-//! before it answers the first, and fetches what requests for elements of one table read: the cache misses of a single
-//! look-up would overlap with no others.
+//! before it answers the first. It prefetches the memory of requests for elements of one table: the cache misses of a
+//! single look-up would overlap with no others.
 //!
 //! There is no proxy and no hand-over to another thread. One thread answers all requests of a connection, so their
-//! order is kept. The worker reads the clock after it has received the requests that it answers by that reading. It
+//! order is kept. The worker reads the clock after it has received the requests that are answered by this reading. It
 //! releases the guard before the thread waits.
 //!
 //! A connection whose turn has to wait is parked, and the worker serves the others; see [`turn`](super::turn).

@@ -39,7 +39,7 @@ use crate::zmtp::encode_frame;
 /// The sleep between two checks while there is no subscriber: a new subscriber is noticed within this.
 const LAZY_SLEEP: Duration = Duration::from_millis(10);
 
-/// Changes of one drain from which on they come so fast that the publisher lets more of them gather.
+/// Changes of one drain above which they come so fast that the publisher lets more changes gather.
 const GATHER_CHANGES_MIN: usize = 32;
 /// How long it lets them gather. A message for many changes costs the system, and the subscriber, little more than one
 /// for a few. Without it SETs beside a feed had 0.86 of their rate (`perf/feed.md`).
@@ -51,7 +51,7 @@ const GIVE_WAY_TIME: Duration = Duration::from_micros(20);
 /// Changes left in the rings above which it does not give way. It tells as many within a millisecond. Without this bound:
 /// 0.91 beside a feed, 1.05 beside a subscriber.
 const LEFT_MANY: usize = 8_192;
-/// Time between two looks for tables that nobody hears any more.
+/// Time between two looks for tables that nobody listens to any more.
 const REVIEW_TIME: Duration = Duration::from_millis(100);
 /// Full bursts that are sent together: each time, a subscriber wakes up and takes the core from somebody. With one: 0.98
 /// beside a feed, 0.91 beside a subscriber.
@@ -118,8 +118,8 @@ impl Publisher {
     }
 
     /// The loop of the thread. Returns when the tables are closed, all committed changes are announced, and either the
-    /// subscribers that read have received them or [`LINGER`] has passed since the close. Changes that are announced
-    /// after that time are not sent, and count as lost: subscribers that do not read cost no more than that.
+    /// subscribers that read have received them or [`LINGER`] has passed since the close. Later changes are not sent,
+    /// and count as lost: subscribers that do not read cost no more than this.
     pub fn run(mut self) {
         let clock = self.clock;
         let mut found = true;
@@ -180,7 +180,7 @@ impl Publisher {
         )
     }
 
-    /// Ends the audience of some tables that nobody hears, if it is time to look for them.
+    /// Ends the audience of some tables that nobody listens to, if it is time to look for them.
     fn review(&mut self) {
         if self.review_in() != Some(Duration::ZERO) {
             return;
@@ -198,8 +198,8 @@ impl Publisher {
         self.review.next = self.clock.now().after(if self.changes.reviews() { Duration::ZERO } else { REVIEW_TIME });
     }
 
-    /// In how much time it looks for tables that nobody hears, if it has a reason. Without a subscription it looks at
-    /// once: what nobody hears costs the writers most then.
+    /// In how much time it looks for tables that nobody listens to, if it has a reason. Without a subscription it looks
+    /// at once: what nobody listens to costs the writers most then.
     fn review_in(&self) -> Option<Duration> {
         let is_wanted = self.review.ended != self.topics_ended() || self.changes.wants_review();
         let time = if self.has_listeners() { self.clock.now().time_until(self.review.next) } else { Duration::ZERO };
@@ -281,7 +281,7 @@ impl Publisher {
     }
 }
 
-/// When the publisher looks for tables that nobody hears.
+/// When the publisher looks for tables that nobody listens to.
 struct ReviewTimes {
     /// How many topics had lost their last subscriber when it did so last. At first none of its counts.
     ended: u64,

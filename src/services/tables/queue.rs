@@ -66,7 +66,7 @@ pub struct TablesQueue {
     stop_workers: Arc<AtomicBool>,
     metrics: Arc<ClientMetrics>,
     times: ReplyTimes,
-    /// Hears when memory is wanted: the buffers of the connections are this thread's.
+    /// Is woken when memory is wanted: the buffers of the connections are this thread's.
     session: Session,
 }
 

@@ -7,8 +7,8 @@
 //! ```
 //! A connection orders one report at a time, and its later requests wait for that report. So the number of connections
 //! bounds the orders, and answers stay in order. The reporter makes a report after it was ordered, so the report shows
-//! every change that its client knows of. Requests that wait for the same report share it,
-//! but a list of the tables that a user may read is made for that request alone.
+//! every change that its client knows of. Requests that wait for the same report share it. But a list of the tables
+//! that a user may read is made for each request alone.
 //!
 //! This module does not define the contents of a report; see `report`. It does not park connections; see
 //! `net/zeromq`.

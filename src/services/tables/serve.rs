@@ -72,7 +72,7 @@ pub struct KvConfig {
     pub held_bytes_max: u64,
     /// For each worker the core to which it will be tied. At least one worker.
     pub worker_cores: Vec<Option<usize>>,
-    /// The users that send requests, if a client has to prove that it is one.
+    /// The users that may send requests, if the server checks users.
     pub admission: Option<Admission>,
 }
 

@@ -4,7 +4,7 @@ use super::wire::Command;
 
 /// The name of the protocol.
 pub(super) const PROTOCOL: &str = "kv";
-/// Stands for no command.
+/// The value for no command.
 pub(super) const NO_VERB: usize = Command::COUNT;
 
 /// The name of the verb with this number.

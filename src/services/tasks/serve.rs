@@ -295,8 +295,8 @@ impl SpiderqFrontend {
         self.settle();
     }
 
-    /// Runs one turn: of a connection that has waited for the window, or else of one that has sent requests. Sets
-    /// `refused` if one of its messages is too large. `None`: no connection has a turn.
+    /// Runs one turn: of a connection that has waited for the window, or else of a connection that has sent requests.
+    /// Sets `refused` if one of its messages is too large. `None`: no connection has a turn.
     fn take_turn(&mut self, refused: &mut Option<ConnectionId>) -> Option<()> {
         let Self { connections, responder, clock, .. } = self;
         let next = responder.window().next();

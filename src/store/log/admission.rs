@@ -16,16 +16,16 @@
 //! - A segment is worth its copies if half of its file comes back, or a quarter of it was written and is dead. So states
 //!   and removals take 4/3 R in segments that are full, and 2 R at most.
 //! - Values are copied only from segments that are worth it. Copies of them take no more of a file than they had.
-//! - The file of a segment without all its blocks, one that others read, and one that a backup has linked give nothing
-//!   back. Nothing is copied from them, and the states in them are a part of R.
+//! - Some files give nothing back: the file of a segment without all its blocks, a file with readers, and a file with
+//!   links from a backup. Nothing is copied from them, and the states in them are a part of R.
 //!
-//! Segments are cleaned before the last three are taken, see `cleaning/choice.rs`, and the next opening has one of these.
-//! So when adds are refused all else is meant to find room, as often as it may be done. A backup holds what dies after
-//! it: the reserve bears one, if all of it is laid out when the backup begins. One that begins later links nothing, and
-//! ends when the log needs what it holds. A spare that is on its way counts as laid out, though others may take its
-//! space.
-//! The state ends when there is room again. The log asks the file system when it begins a segment, when it has removed
-//! one, and while it refuses adds with each sync and each second.
+//! Segments are cleaned before the last three are taken, see `cleaning/choice.rs`, and the next opening has one of
+//! these. So when adds are refused all else should find room, as often as it may be done. A backup holds what dies
+//! after its start. The reserve bears one backup, if all of the reserve is laid out when the backup begins. A later
+//! backup links nothing, and ends when the log needs the space that the backup holds. A spare that is on its way counts
+//! as laid out, though others may take its space. The state ends when there is room again. The log asks the file system
+//! when it begins a segment and when it has removed a segment. While it refuses adds, it also asks with each sync and
+//! each second.
 //!
 //! While adds are refused, a value that replaces one of the same length takes no more room in the end, and yet needs a
 //! place for its batch before the old one is given back. [`Log::prepare`] lays that out, or says that it cannot.
@@ -47,10 +47,10 @@ use crate::store::record::{record_bytes, removal_bytes};
 const LIVE_QUARTERS: u64 = 3;
 /// The share of the file system that the log may have, in percent. File systems slow down when they are full.
 const FILE_SYSTEM_PERCENT: u64 = 95;
-/// The least bound of the folder, in segments: those beside those in use, the one that is being written, and one for
+/// The least bound of the folder, in segments: the segments beside those in use, the segment under way, and one for
 /// what is alive.
 pub const SEGMENTS_MIN: u64 = SEGMENTS_BESIDE + 2;
-/// Segments that the folder has beside those in use: two that are laid out, and one that waits for its removal.
+/// Segments of the folder beside those in use: two that are laid out, and a segment that waits for its removal.
 const SEGMENTS_BESIDE: u64 = 3;
 
 /// Segments that the file system has to have room for beside those that are laid out. An add may fill one before the

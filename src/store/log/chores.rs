@@ -3,8 +3,8 @@
 //! ```text
 //! writer ─► chore ─► thread "store": lay out, summarise, remove ─► spare ─► writer
 //! ```
-//! Where spares are lacking, a segment that is no longer in use becomes one, and keeps its blocks: what is given back to
-//! a file system that is nearly full may be taken by others.
+//! Where spares are lacking, a segment that is no longer in use becomes a spare, and keeps its blocks: on a nearly full
+//! file system, others may take blocks that are given back.
 //!
 //! With a thread of its own, the writer seldom waits for it. Without one, the work is done at once.
 //!
@@ -73,7 +73,7 @@ pub(in crate::store) struct Chores {
     odd: Option<SpareFile>,
     /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
     prepared: Option<SpareFile>,
-    /// Files that were asked for and have not come, and those of them that have their blocks already.
+    /// Files that were asked for and have not come, and among these the files with their blocks.
     coming: usize,
     coming_again: usize,
     /// The failure of the last lay-out that has failed.
@@ -341,8 +341,8 @@ impl Chores {
         self.target.saturating_sub(self.spares.len() + self.coming)
     }
 
-    /// Whether a file that has its blocks is to become a spare. A new one that is on its way does not count: it may find
-    /// no space, and others may take what is given back.
+    /// Whether a file that has its blocks is to become a spare. A new file on its way does not count: it may find no
+    /// space, and others may take blocks that are given back.
     pub(in crate::store) fn wants_blocks(&self) -> bool {
         self.spares.len() + self.coming_again < self.target
     }

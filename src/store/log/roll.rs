@@ -17,8 +17,8 @@ use crate::store::summary::summary_name;
 
 impl Log {
     /// Syncs the newest segment and begins another one that has room for a batch of this length. A batch that gives a
-    /// segment back may have the last spare: when it is there, nothing counts in that segment, and otherwise the next
-    /// opening begins this one again.
+    /// segment back may have the last spare. When the batch is on disk, nothing counts in the segment that it gives
+    /// back. Otherwise the next opening begins the new segment again.
     pub(super) fn roll(&mut self, length: u64, gives_back: bool) -> Result<(), Error> {
         match planted(Fault::RotationUnsynced) {
             true => self.synced = self.written(),

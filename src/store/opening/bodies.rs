@@ -3,7 +3,7 @@
 //! ```text
 //! blocks   body body body … │ body … │        found   key, block, offset, length, in the order of the keys
 //! ```
-//! They stand one behind the other in large blocks, which go back to the system one by one while they are taken.
+//! They stand side by side in large blocks. Each block goes back to the system as soon as its bodies are taken.
 //!
 //! This module does not interpret them.
 

@@ -8,8 +8,9 @@
 //! A log has at least one segment from the end of its first start on. So a folder with the note, or with a summary, has
 //! lost its segments if it has none. A folder without both is one whose first start was interrupted, or an empty one.
 //!
-//! A segment gets its summary when the name of the next one is durable, and that one stays until a later one is durable.
-//! A segment that is missing between two others is found in `history.rs`, unless the head of a later one names it as gone.
+//! A segment gets its summary when the name of the next segment is durable. The next segment stays until a later
+//! segment is durable. A segment that is missing between two others is found in `history.rs`, unless the head of a
+//! later one names it as gone.
 //!
 //! This module does not read segments.
 

@@ -40,8 +40,8 @@ pub(in crate::store) fn write(log: &mut Log, batch: RecordBatch, winners: &mut W
     Ok(())
 }
 
-/// Segments that a repair needs beside its copies: the one that is not full, and three that are laid out when the last
-/// one is begun.
+/// Segments of a repair beside its copies: the segment that is not full, and three that are laid out when the last
+/// segment is begun.
 const SEGMENTS_BESIDE: u64 = 4;
 
 /// The bytes of all records that a repair writes: the last of each key, and those behind the last known sync.

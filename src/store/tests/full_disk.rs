@@ -170,7 +170,8 @@ fn a_segment_that_a_backup_has_linked_never_becomes_a_spare() {
     super::model::find_planted(&[Fault::LinksIgnored], 1, run);
 }
 
-/// A backup on the same file system keeps the space of all that it has, and readers keep that of what they read.
+/// A backup on the same file system keeps the space of all its files, and readers keep the space of the files that they
+/// read.
 fn beside_a_backup() {
     let folder = SimulatedFolder::new(13);
     folder.limit(1 << 30);
@@ -221,7 +222,7 @@ fn an_add_that_is_larger_than_the_reserve_needs_room_of_its_own() {
     assert!(added > 0);
 }
 
-/// Batches that replace values on a device that others have filled: each one that is prepared is written.
+/// Batches that replace values on a device that others have filled: each prepared batch is written.
 #[test]
 fn on_a_full_device_a_batch_that_is_prepared_finds_its_segment() {
     for (bytes, left) in [(100_000, 40_000), (100_000, 300_000), (100_000, 0), (1_000, 0), (30_000, 0)] {

@@ -239,7 +239,7 @@ impl History {
         Ok(())
     }
 
-    /// A reader takes a value, or one that holds a value reads it and perhaps lets it go.
+    /// A reader takes a value, or a holder reads its value and perhaps releases it.
     fn read_values(&mut self, owner: &mut Owner) -> Result<(), Error> {
         if owner.held.is_empty() || self.chance.one_in(2) {
             let index = self.chance.below(owner.places.len().max(1) as u64) as usize;

@@ -1,5 +1,5 @@
-//! The audience of a table: whether anybody can hear of its changes. Without one a stored value costs no push and no work
-//! of the publisher.
+//! The audience of a table: whether anybody can receive its changes. Without one a stored value costs no push and no
+//! work of the publisher.
 //!
 //! What is committed without an audience is *quiet*: the entry or the absence that it leaves says so. A value that is
 //! stored quietly is not pushed. Deletions, expiries and seals are pushed in any case, since the publisher retires slots
@@ -17,9 +17,9 @@
 //!
 //! A change says whether the one before it, of the same slot, was quiet. Then it is the next of its slot by itself. Any
 //! other follows a change that is announced, or comes. The version that a slot keeps as announced counts only while no
-//! quiet change has come behind it: the writer of the first quiet one says so in the slot (`SlotRef::replace`), and the
-//! publisher makes it count again with the next change that it announces. So a version that is left from before a
-//! silence is never taken for one of now, however many quiet changes came between.
+//! quiet change has come later. The writer of the first quiet change says so in the slot (`SlotRef::replace`), and the
+//! publisher makes the version count again with the next change that it announces. So a version that is left from
+//! before a silence is never taken for one of now, however many quiet changes came between.
 //!
 //! - **The audience of a table begins.** The publisher sets its state, and waits until all guards of before are gone
 //!   ([`wait_for_guards`]). From then on every change is pushed and announced. A quiet one that still is in a ring comes
@@ -59,8 +59,8 @@ const REVIEWED_NAMES: usize = 1_024;
 /// the old states of tables, and commit under the new ones. Guards are short: a thread that holds one waits for nothing.
 /// The caller, the publisher's thread, holds none.
 ///
-/// The reason is that of every epoch: the deferred call runs after each guard is gone that may not have seen the new
-/// state, as memory is freed after each guard is gone that may have seen it linked.
+/// The reason is the same as for every epoch. The deferred call runs after each guard is gone that may not have seen
+/// the new state, as memory is freed after each guard is gone that may have seen its link.
 fn wait_for_guards() {
     let (are_gone, sleeper) = (Arc::new(AtomicBool::new(false)), Arc::new(Sleeper::default()));
     let guard = epoch::pin();
@@ -78,15 +78,15 @@ fn wait_for_guards() {
     });
 }
 
-/// Tells the tables that somebody will hear of changes.
+/// Notifies the tables that somebody will receive changes.
 #[derive(Clone)]
 pub struct Audience(Arc<TablesShared>);
 
 impl Audience {
-    /// Each table that one of these topics touches has an audience from now on, those too that are created later: each of
-    /// their changes that is committed after this call returns is announced. A topic touches a table if one of the topic
-    /// and the table's name, with a NUL behind it, begins with the other. It waits for the batches of all sessions, as a
-    /// rule for less than a millisecond.
+    /// Each table that one of these topics touches has an audience from now on, also a table that is created later.
+    /// Each change of such a table is announced if it is committed after this call returns. A topic touches a table if
+    /// one of the topic and the table's name, with a NUL behind it, begins with the other. It waits for the batches of
+    /// all sessions, as a rule for less than a millisecond.
     ///
     /// The publisher's thread calls it, and holds no batch.
     pub fn begin<'t>(&self, topics: impl IntoIterator<Item = &'t [u8]>) {
@@ -111,7 +111,7 @@ pub(super) struct Review {
     generation: u64,
 }
 
-/// Tables with an audience whose changes nobody hears. [`Changes::silence`] ends their audience.
+/// Tables with an audience whose changes nobody listens to. [`Changes::silence`] ends their audience.
 #[must_use]
 pub struct Unheard(Vec<Arc<Table>>);
 
@@ -185,7 +185,7 @@ impl Changes {
         Unheard(some.tables.into_iter().filter(is_unheard).collect())
     }
 
-    /// Nobody hears of these tables from now on, until [`Audience::begin`]. It waits as that does. Their changes on the
+    /// Nobody listens to these tables from now on, until [`Audience::begin`]. It waits as that does. Their changes on the
     /// way are announced to nobody, those of other tables to `sink`.
     pub fn silence(&mut self, Unheard(mut tables): Unheard, sink: &mut dyn ChangeSink) {
         // One that has settled emits nothing more. The hold keeps the number of any other from being used again.
@@ -229,9 +229,9 @@ impl Changes {
         self.give_back();
     }
 
-    /// Deals with a change that nobody hears of: a quiet one, or one that was on its way when the audience ended. Those
-    /// of a slot may come in any order. Of an end those are told who hear of ends alone. To others it would seem to follow
-    /// what was announced to them before, if their audience has just begun.
+    /// Deals with a change without an audience: a quiet change, or a change that was on its way when the audience
+    /// ended. Those of a slot may come in any order. Of an end those are told who receive ends alone. To others it
+    /// would seem to follow what was announced to them before, if their audience has just begun.
     pub(super) fn settle(&mut self, held: HeldChange, sink: &mut dyn ChangeSink, guard: &Guard) {
         let HeldChange { change, ring } = held;
         self.telling -= usize::from(change.committed().is_telling());

@@ -5,8 +5,8 @@
 //!                  └─► refused: nothing was changed       └── ManyProgress: how far it has come
 //! ```
 //! Between two calls nothing is held but the progress: no guard, no reading of the clock. A call ends when its values
-//! together have [`PORTION_BYTES`], and a change also when it is out of credits. A request goes on with the life of the
-//! table that it has begun with, or with one that took its place.
+//! together have [`PORTION_BYTES`], and a change also when it is out of credits. A request continues with the life of
+//! the table that it has begun with, or with a life that took its place.
 
 use std::fmt;
 use std::sync::Arc;

@@ -39,7 +39,7 @@ impl<'c> AnnouncedChange<'c> {
         Some(Self { table, key: slot.key(), cause, is_in_order: true, slot, low_version: change.version, guard })
     }
 
-    /// The same, for those who hear of ends alone.
+    /// The same, for those who receive ends alone.
     pub(in crate::tables) fn out_of_order(self) -> Self {
         Self { is_in_order: false, ..self }
     }

@@ -18,7 +18,7 @@ use crate::stats::SharedCounter;
 pub(in crate::tables) struct CompactorShared {
     /// The number of calls to collect. Written by the compactor; read by sessions.
     calls: AtomicU64,
-    /// Sessions that have heard the last call. Added to by sessions; set to 0 and read by the compactor.
+    /// Sessions that have received the last call. Added to by sessions; set to 0 and read by the compactor.
     heard: AtomicUsize,
     /// Wakes the sessions' threads at each call.
     sessions: Mutex<Vec<Arc<Sleeper>>>,
@@ -62,7 +62,7 @@ impl CompactorShared {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// The number of the last call. A session that has heard an older one calls [`CompactorShared::collect`].
+    /// The number of the last call. A session that has received an older one calls [`CompactorShared::collect`].
     #[inline]
     pub(in crate::tables) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)

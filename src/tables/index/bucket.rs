@@ -14,9 +14,9 @@
 //! # A reader and a slot that moves between lines
 //!
 //! The slot is shown in its new cell, then the shape is changed, then it is no longer shown in its old cell. A reader
-//! that looks into the one cell too early and into the other too late misses the slot, and then it sees the changed
-//! shape and looks again. It sees it even if the old line has gone to another bucket in the meantime: what that bucket
-//! shows there was stored after the change.
+//! that looks into the new cell too early and into the old cell too late misses the slot. Then it sees the changed
+//! shape and looks again. It sees the shape even if the old line has gone to another bucket in the meantime: this
+//! bucket stored its slots there after the change.
 //!
 //! The lines of a shape stay in their order. A line more stands behind them, and one that is given back was the last.
 //!
@@ -44,7 +44,7 @@ const COUNT_BITS: u32 = 3;
 const _: () = assert!(size_of::<Bucket>() == 32 && LINES < 1 << COUNT_BITS);
 
 /// By the count of lines, and by the first eight bits of a hash: the home. Of two counts it is the same line, or the
-/// greater count's home is one that the other does not have.
+/// greater count's home is a line that the smaller count does not have.
 static HOMES: [[u8; 256]; LINES + 1] = homes();
 
 #[expect(clippy::indexing_slicing, reason = "a constant: the compiler runs it, and refuses a wrong index")]

@@ -164,7 +164,7 @@ impl Lines {
         Some(bytes)
     }
 
-    /// The groups that can be freed one by one, of an index that no other thread uses any more.
+    /// The groups of an index that no other thread uses any more. Each group can be freed by itself.
     pub(super) fn removable(&self) -> std::ops::Range<u32> {
         0..self.free.lock().next.saturating_sub(NEAR).div_ceil(GROUP_LEN)
     }

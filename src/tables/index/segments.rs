@@ -5,8 +5,8 @@
 //! look up ─► cell ─► segment ─► bucket
 //! remove  ─► out of the map and out of the cell
 //! ```
-//! A segment of the directory has its buckets side by side. One in the map makes them by 16 when the first is split off:
-//! when a table begins to double, few of the buckets that it will have are there, and they are everywhere.
+//! A segment of the directory has its buckets side by side. A segment in the map makes its buckets by 16 when the first
+//! is split off. When a table begins to double, it has few of its later buckets, and they are everywhere.
 //!
 //! A look-up asks the cells and not the map. The map's own guard costs two locked instructions, and each load under it
 //! looks for the thread's place in the collector: a third of the instructions of a GET. The tables' guard, which each

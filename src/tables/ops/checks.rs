@@ -64,7 +64,7 @@ impl Ops<'_> {
         if table.is_replaced() { self.again() } else { Refusal::TableNotFound }
     }
 
-    /// The refusal of a write that is to be tried again at once: it waits for one credit, which is there as a rule.
+    /// The refusal of a write that is to be tried again at once: it waits for one credit, as a rule without delay.
     #[cold]
     pub(super) fn again(&mut self) -> Refusal {
         (*self.wanted, *self.wanted_credits) = (1, 1);

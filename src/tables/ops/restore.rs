@@ -2,10 +2,10 @@
 //!
 //! # A jump
 //!
-//! The publisher puts the changes of a slot in order by their versions, which grow by one there. So a version that does not
-//! follow begins a new slot of the key, which takes the place of the old one in one step, as when the compactor moves an
-//! element. It does so only when all changes of the old slot are announced. Then no change is ever compared with one of
-//! before a jump, however far that goes.
+//! The publisher puts the changes of a slot in order by their versions, which grow by one there. So a version that does
+//! not follow begins a new slot of the key. The new slot takes the place of the old slot in one step, as when the
+//! compactor moves an element. It does so only when all changes of the old slot are announced. Then no change is ever
+//! compared with one of before a jump, however far that goes.
 //!
 //! Two kinds of change jump: a restored one, and the first ordinary one of an element that was restored with a version from
 //! before its table was made. That element's next versions may have been given out already, by the server that had it.

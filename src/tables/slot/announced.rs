@@ -31,9 +31,9 @@ impl Announced {
 }
 
 impl<'g> SlotRef<'g> {
-    /// After the CAS of a quiet change behind one that was not: the announced version counts no more. The caller's guard
-    /// is the one under which it has asked for the audience. So this is done before the next audience has begun, and
-    /// before a change is committed that is heard of.
+    /// After the CAS of a quiet change behind one that was not: the announced version counts no more. The caller's
+    /// guard is the one under which it has asked for the audience. So this is done before the next audience has begun,
+    /// and before a change is committed that is received.
     pub(super) fn fall_silent(&self) {
         // SeqCst: pairs with the fence in `catch_up`. Either that call sees the quiet word, or this one comes behind it.
         fence(Ordering::SeqCst);
@@ -64,8 +64,8 @@ impl<'g> SlotRef<'g> {
         }
     }
 
-    /// Publisher, when the audience has ended, and all changes of this slot that were heard of are taken from the rings:
-    /// the last of them counts as announced, unless quiet ones came behind it.
+    /// Publisher, when the audience has ended, and all changes of this slot that were received are taken from the
+    /// rings: the last of them counts as announced, unless quiet ones came behind it.
     ///
     /// **A quiet change comes meanwhile.** Its writer stores the word, then clears the flag. This call sets the flag, then
     /// reads the word again. There is a fence between the two on each side. So either this call sees the quiet word, and

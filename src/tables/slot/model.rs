@@ -87,7 +87,7 @@ fn a_retirement_and_a_re_creation_exclude_each_other() {
     });
 }
 
-/// The audience has ended: a writer stores quietly, and the publisher lets the last change that was heard of count as
+/// The audience has ended: a writer stores quietly, and the publisher lets the last change that was received count as
 /// announced.
 #[test]
 fn behind_a_quiet_change_no_version_counts_as_announced() {
@@ -401,7 +401,7 @@ fn the_model_finds_out_a_writer_that_writes_into_a_slot_that_has_moved() {
     a_writer_a_reader_and_a_mover(false);
 }
 
-/// Loom's cells report a message that is read while it is written, and its `Arc`s one that is never dropped.
+/// Loom's cells report a message that is read during its write, and its `Arc`s a message that is never dropped.
 #[test]
 fn messages_pass_the_ring_whole_and_in_their_order() {
     loom::model(|| {

@@ -44,7 +44,7 @@ impl<'g> SlotRef<'g> {
         if self.leave(seen, numbered(seen.version(), MOVED), guard) { Ok(next) } else { Err(next.into_entry()) }
     }
 
-    /// Whether no change of the slot that is heard of is on its way to the publisher.
+    /// Whether no change of the slot that is received is on its way to the publisher.
     pub(in crate::tables) fn may_move(&self, seen: SeenWord<'g>) -> bool {
         seen.is_quiet() || self.announced().is(seen.version())
     }

@@ -1,5 +1,5 @@
-//! Without an audience stores cost the publisher nothing, and with one it hears of every change, whatever was on its way
-//! when the audience came or went.
+//! Without an audience stores cost the publisher nothing, and with one it receives every change, whatever was on its
+//! way when the audience came or went.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -70,8 +70,8 @@ pub(super) fn keep_audience(changes: &mut Changes, name: Option<&str>, heard: &m
     }
 }
 
-/// All notifications, as the table's name and the key, the last one of each of them, and of which two deletions came
-/// without a store between them.
+/// All notifications, as the table's name and the key, the last notification of each key, and the keys with two
+/// deletions without a store in between.
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) told: Vec<Vec<u8>>,
@@ -170,7 +170,7 @@ fn when_the_audience_of_one_table_ends_the_others_are_heard_as_ever() {
     }
 }
 
-/// A table that is forgotten while its audience ends would leave its number to one that is heard.
+/// A table that is forgotten while its audience ends would leave its number to a table with an audience.
 #[test]
 fn a_table_that_is_being_taken_down_is_silenced_to_its_end() {
     let rig = TablesRig::new();

@@ -121,8 +121,8 @@ impl Stage<'_> {
         });
     }
 
-    /// Drains until each key that was heard of is as it was heard last, and no change is on the way. Elements expire and
-    /// tables are sealed meanwhile.
+    /// Drains until each key that was received is as it was received last, and no change is on the way. Elements expire
+    /// and tables are sealed meanwhile.
     fn agrees(&self, changes: &mut Changes, heard: &mut Heard) -> bool {
         let mut session = self.tables.session();
         (0..10_000).any(|_| {
@@ -140,8 +140,8 @@ impl Stage<'_> {
 }
 
 /// Writers, the expiry thread, the reaper and the compactor work all the time while the audience comes and goes. Each
-/// round ends with an audience: when all is announced, the last notification of a key that was heard of tells its state,
-/// and no change is held back. In every other round one of the two tables is heard all the time.
+/// round ends with an audience: when all is announced, the last notification of a key that was received tells its
+/// state, and no change is held back. In every other round one of the two tables has an audience all the time.
 #[test]
 fn an_audience_that_comes_and_goes_hears_the_state_of_every_key_it_hears_of() {
     let (tables, background) = with_table(TablesConfig { changes_per_writer: 64, ..settings() });

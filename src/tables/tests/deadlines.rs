@@ -189,7 +189,7 @@ fn the_longest_ttl_and_the_last_deadline_hold_to_their_millisecond() {
     }
 }
 
-/// What the last deadline costs is charged like that of any other, though it is one before "none".
+/// The cost of the last deadline is charged like the cost of any other, though its value is one before "none".
 #[test]
 fn the_last_deadline_is_one() {
     let rig = TablesRig::new();

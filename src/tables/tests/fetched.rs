@@ -1,4 +1,4 @@
-//! Places that a prefetch has noted: a look-up may begin there, and finds what it finds without them.
+//! Places that a prefetch has noted: a look-up may begin there, and returns the same as without the place.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 

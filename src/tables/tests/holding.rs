@@ -218,8 +218,8 @@ impl ChangeSink for Orders {
     fn tell(&mut self, _message: &PublishedMessage) {}
 }
 
-/// A subscriber heard DELETED last of an element that was there: one from before it had subscribed, which was meant for
-/// those who hear of ends alone.
+/// A subscriber received DELETED last, though the element was there. The deletion was older than the subscription, and
+/// was only for subscribers of ends alone.
 #[test]
 fn an_end_from_before_an_audience_does_not_come_in_order_and_says_so() {
     let rig = TablesRig::new();

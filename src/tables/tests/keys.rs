@@ -40,7 +40,7 @@ impl Copying {
     }
 }
 
-/// The keys that stay, and those that expire: none of them is the beginning of another one by chance alone.
+/// The keys that stay, and the keys that expire: none is the beginning of another by chance alone.
 fn keys() -> (Vec<String>, Vec<String>) {
     let of = |letter: &str| LENGTHS.map(|length| letter.repeat(length)).to_vec();
     (of("s"), of("e").split_off(1))

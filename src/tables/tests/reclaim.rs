@@ -17,8 +17,8 @@ use crate::limits::{BATCH_MAX, MANY_MAX, REST_AFTER, RETIRED_OBJECTS_MAX};
 
 const VALUE_BYTES: [usize; 4] = [0, 8, 64, 1024];
 const KEYS: usize = 1_000;
-/// Entries, beyond those of the table, that one thread may keep: those that it retires in three epochs, and those that
-/// it is about to publish.
+/// Entries of a thread beyond those of the table: the entries that it retires in three epochs, and the entries for its
+/// next changes.
 const KEPT_MAX: i64 = 4 * RETIRED_OBJECTS_MAX as i64;
 
 fn key(number: usize) -> [u8; 8] {

@@ -1,5 +1,6 @@
 //! Everything at once, in threads of their own: clients with all verbs on few keys of few tables, tables that come and
-//! go, a feed, audiences that come and go, timers, a compactor that moves all it can, too little memory and few credits.
+//! go, a feed, audiences that come and go, timers, a compactor that moves all elements, too little memory and few
+//! credits.
 //!
 //! ```text
 //! clients ─┐                      ┌─ publisher: Comings, then All
@@ -7,9 +8,9 @@
 //!          │                      └─ compactor: moves all the time, or is told that memory is short
 //!          └─ end of the round ─► all is announced ─► the last notification and the copy are the state
 //! ```
-//! A storm has rounds of two phases. In the first one audiences come and go. In the second one all tables have one, so
-//! that what is announced by its end must tell the state of each key. After the last round all tables are deleted, and
-//! nothing may be left: no byte, timer or change. Each thread must end within [`PATIENCE`].
+//! A storm has rounds of two phases. In the first one audiences come and go. In the second phase all tables have an
+//! audience, so the announcements by its end must give the state of each key. After the last round all tables are
+//! deleted, and nothing may be left: no byte, timer or change. Each thread must end within [`PATIENCE`].
 //!
 //! `perf/storm` runs long ones, under AddressSanitizer. `SPINDLE_STORM_SECONDS` says how long, and `SPINDLE_SEED` is the
 //! first seed.

@@ -20,7 +20,7 @@ use crate::tasks::{NameKind, Outcome, QueueName, Request};
 /// The most bytes that a request writes beside its value and its key: its records, and one of its queue.
 const RECORDS_BYTES: u64 = 512;
 
-/// A value that a request replaces, and the one that it brings, in bytes.
+/// The value that a request replaces, and its new value, in bytes.
 struct ReplacedValue {
     before: u64,
     after: u64,
@@ -81,8 +81,8 @@ impl Engine {
 }
 
 impl Request {
-    /// The bytes of key and value that the request adds, or of the value that it replaces another one by. `None`: it
-    /// does neither.
+    /// The bytes of key and value that the request adds, or the bytes of its value if it replaces another value.
+    /// `None`: it does neither.
     fn written_bytes(&self) -> Option<u64> {
         let bytes = match self {
             Self::Add { key, value, .. } => key.len() + value.len(),

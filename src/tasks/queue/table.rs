@@ -4,8 +4,8 @@
 //! index   chunk 0: 0 … 1023        chunk 1: 1024 … 2047        chunk 2: no task, no memory
 //!         a new task takes a place in the lowest chunk with room
 //! ```
-//! So tasks that come and go gather in the lower chunks, and a queue that was long keeps a chunk only as long as it has
-//! a task in it. Indices never move.
+//! So tasks that come and go gather in the lower chunks. A queue that was long keeps a chunk only while the chunk has a
+//! task. Indices never move.
 //!
 //! This module knows neither keys nor states.
 

@@ -13,8 +13,8 @@ use crate::zmtp::{Handshake, HandshakeStep, MessageBounds, MessageCutter, Messag
 
 const BYTES_MAX: u64 = 64;
 
-/// Runs a handshake over bytes that come in pieces of this size. Returns the bytes that it took, its outcome, and the
-/// bytes that it sent.
+/// Runs a handshake over bytes that come in pieces of this size. Returns the number of bytes that it took, its outcome,
+/// and its output.
 fn shake(bytes: &[u8], size: usize) -> (usize, Result<HandshakeStep, ProtocolError>, Vec<u8>) {
     let mut out = Vec::new();
     let mut handshake = Handshake::open(SocketType::Router, &mut out);

@@ -56,8 +56,8 @@ struct AwaitedReply {
 /// A copy of a table that follows the server's feed (`--feed`), and knows when it is exact.
 ///
 /// It reads the table by SCAN, merges the changes of the feed, and fills gaps by CHANGES. The writers do not wait for
-/// it. When it is exact at a sequence, it has the same keys, values, versions and deadlines that the feed has told
-/// before that sequence. It checks this with each digest that the server publishes.
+/// it. A mirror that is exact at a sequence has the same keys, values, versions and deadlines that the feed has
+/// published before this sequence. It checks this with each digest that the server publishes.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -211,7 +211,7 @@ impl Mirror {
         self.follower.is_exact()
     }
 
-    /// The position of the change that the copy needs next. `None`: the mirror has heard nothing yet. Incarnation 0:
+    /// The position of the change that the copy needs next. `None`: the mirror has received nothing yet. Incarnation 0:
     /// there is no such table.
     #[must_use]
     pub fn at(&self) -> Option<FeedPosition> {

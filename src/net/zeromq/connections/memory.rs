@@ -106,8 +106,8 @@ impl<S: ConnectionState> Connections<S> {
         }
     }
 
-    /// While memory is tight: takes the turns from a connection that holds much, and gives them back to one that no
-    /// longer does.
+    /// While memory is tight: takes the turns from a connection that holds much, and gives them back when it holds
+    /// little.
     pub(super) fn throttle(&mut self, id: ConnectionId) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         let holds_much =

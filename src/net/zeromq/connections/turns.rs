@@ -15,7 +15,7 @@ use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
 use crate::zmtp::{Messages, ProtocolError, Unconsumed};
 
-/// The bytes that a turn has received beyond those that its connection keeps, and the messages cut out of all of them.
+/// The bytes that a turn has received beyond the bytes of its connection, and the messages cut out of both.
 #[derive(Debug, Default)]
 pub(super) struct TurnInput {
     shared: Vec<u8>,
@@ -113,9 +113,9 @@ impl<S: ConnectionState> Connections<S> {
         })
     }
 
-    /// Runs one turn of a connection: hands at most `most` of its messages (those of [`Connections::gather`] if it has
-    /// begun the turn), and at least one, to `handle`, with the bytes that they lie in. Returns `None` if no connection
-    /// has a turn before the next wait.
+    /// Runs one turn of a connection. Hands at most `most` of its messages, and at least one, to `handle`, with the
+    /// bytes in which they lie. If [`Connections::gather`] has begun the turn, these are the gathered messages. Returns
+    /// `None` if no connection has a turn before the next wait.
     ///
     /// A connection whose send buffer is too full has no turn, nor has one whose messages are parked.
     pub fn receive(

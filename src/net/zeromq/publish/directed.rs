@@ -8,8 +8,8 @@ use super::subscribers::{OTHERS, Subscribers};
 use crate::net::zeromq::ConnectionId;
 
 impl Subscribers {
-    /// From now on `call` is called with the topics that come where there was none that they begin with: before the
-    /// subscriber gets an answer to what it has sent behind its subscription. The publisher waits for it.
+    /// From now on calls `call` with each new topic, unless an existing topic is a prefix of the new one. The call
+    /// precedes the answers to what the subscriber has sent behind its subscription. The publisher waits for it.
     pub fn before_first_subscription(&mut self, call: impl Fn(&[Box<[u8]>]) + Send + 'static) {
         self.before_first = Some(Box::new(call));
         self.topics.note_first();

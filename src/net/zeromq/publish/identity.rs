@@ -16,7 +16,7 @@ use crate::security::{Denied, Identity};
 use crate::zmtp::{Claim, ProtocolError};
 
 impl Subscribers {
-    /// From now on a subscriber has to prove that it is a user, and gets the topics that it may read.
+    /// From now on a subscriber has to prove that it is a user, and receives only topics that its user may read.
     pub fn admit_only(&mut self, admission: &Admission, form: TopicForm) {
         self.readers = Readers::new(form);
         self.authentication = Some(Authentication::new(admission, &self.bell));

@@ -273,8 +273,8 @@ impl SubscriberQueue {
         Ok(())
     }
 
-    /// Offers the first frames to `take`, which returns how many bytes of them it takes, until it takes none. Returns
-    /// the bytes taken. They are then gone from the queue.
+    /// Offers the first frames to `take`, until it takes none. `take` returns the bytes that it has taken. Returns the
+    /// bytes taken. They are then gone from the queue.
     pub(super) fn hand_over(&mut self, mut take: impl FnMut(&[u8]) -> usize) -> usize {
         let before = self.bytes;
         while let Some(first) = self.pieces.front() {

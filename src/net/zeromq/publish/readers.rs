@@ -8,7 +8,8 @@
 //! So a subscriber that may read all that it wants costs a message nothing. The others cost a comparison for each topic
 //! of a burst, however many messages have that topic one after the other.
 //!
-//! A subscription stays one subscription, however little of it may be read: it is counted and cancelled as it came.
+//! A subscription stays a single subscription, however few topics the user may read. It is counted once, and cancelled
+//! by its own text.
 
 use ahash::AHashMap;
 
@@ -63,7 +64,7 @@ impl Readers {
         self.partial.is_empty()
     }
 
-    /// Whether a subscriber may have this subscription. It then gets what it may read of it.
+    /// Whether a subscriber may have this subscription. It then receives the topics that the user may read.
     pub(super) fn admit(&mut self, member: Member, user: &Identity, topic: &[u8]) -> bool {
         match self.form.coverage(user.permissions(), topic) {
             Coverage::All => true,

@@ -5,8 +5,8 @@
 //!     │        └─ "e"   {0, 2}
 //!     └─ "birds" {1}              matching "users2" visits "", "us" and "users"
 //! ```
-//! As in libzmq, a subscriber has a topic once, however often it asks for it, and one CANCEL ends that: a SUB socket
-//! sends each of its subscriptions to a topic, but only the last of its cancellations.
+//! As in libzmq, a subscriber has a topic once, however often it subscribes, and one CANCEL ends it. A SUB socket sends
+//! each of its subscriptions to a topic, but only the last of its cancellations.
 //!
 //! A node keeps its id as long as its topic has a subscriber. A node without subscribers that does not branch is
 //! removed.

@@ -13,7 +13,7 @@ fn served(echo: &mut Echo) -> (TcpStream, ConnectionId) {
     (stream, id)
 }
 
-/// All that the system took was sent in one turn, megabytes of it, while other clients waited.
+/// Everything that the system took was sent in one turn, megabytes at once, while other clients waited.
 #[test]
 fn a_large_reply_is_sent_in_turns() {
     let mut echo = Echo::start();

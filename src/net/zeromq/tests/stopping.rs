@@ -1,4 +1,4 @@
-//! What a thread does before it ends, and what it tells its caller.
+//! The last actions of a thread before it ends, and the messages to its caller.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;

@@ -45,7 +45,7 @@ fn once<'b>(
     handle(request, batch, context, &mut ManyProgress::default())
 }
 
-/// The replies to requests that are handled one after the other in one batch, as text.
+/// The replies to requests of one batch, in order, as text.
 fn replies(requests: &[Request<'_>]) -> Vec<String> {
     let mut session = session(64);
     let mut batch = session.batch(NOW);

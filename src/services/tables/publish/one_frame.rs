@@ -1,7 +1,7 @@
 //! The publisher's part for another protocol, which has each change in one frame of its own.
 //!
-//! A subscription matches the beginning of that frame, so the frame is encoded before it is known who wants it. Without
-//! a subscriber nothing is encoded.
+//! A subscription matches the beginning of this frame, so the frame is encoded before its subscribers are known.
+//! Without a subscriber nothing is encoded.
 //!
 //! This module does not know the frame; see `lockstep/wire.rs`.
 

@@ -146,7 +146,7 @@ fn envelope_frames(message: &[Vec<u8>]) -> Option<usize> {
     if bare { Some(0) } else { delimiter.map(|place| place + 1) }
 }
 
-/// One frame from one byte of the fuzzer: at a limit, past it, or within it.
+/// A frame from one byte of the fuzzer: at a limit, past it, or below.
 fn frame(choice: u8) -> Vec<u8> {
     match choice {
         0..=63 => vec![choice % 16],

@@ -1,4 +1,4 @@
-//! The rows of a SCAN: the server encodes a page of them, and the client decodes it by the fields that it asked for.
+//! The rows of a SCAN: the server encodes a page of rows, and the client decodes the page by the requested fields.
 //!
 //! ```text
 //! SCAN │ table │ cursor │ count (8) │ fields (1) │ [prefix]          1 │ next cursor │ row…

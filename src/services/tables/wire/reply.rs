@@ -1,4 +1,4 @@
-//! The body of a reply: the server encodes it, and the client decodes it by the command that it sent.
+//! The body of a reply: the server encodes it, and the client decodes it by the command of its request.
 //!
 //! ```text
 //! CREATE_TABLE, DELETE_TABLE, UPDATE, PING, TOUCH, UPDATE_MANY    1

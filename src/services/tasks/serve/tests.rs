@@ -25,7 +25,7 @@ use crate::zmtp::SocketType;
 const PASSES: usize = 100_000;
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(20));
 
-/// Hears nothing of its answers.
+/// Receives no answers.
 struct Silent;
 
 impl ReplySink for Silent {

@@ -24,12 +24,12 @@ use crate::store::record::CleanedUpTo;
 
 /// The least share of a segment that is worth its copies, see `admission.rs`.
 const LEAST_GAIN: u64 = 4;
-/// One segment for the next opening, one for the copies, and one for what is written meanwhile.
+/// A segment for the next opening, a segment for the copies, and a segment for what is written meanwhile.
 const TIGHT: usize = 3;
 
 impl Log {
-    /// Where the cleaner goes on in a segment that it has begun. Where space is short it leaves one that others have
-    /// begun to read: that would give nothing back.
+    /// Where the cleaner goes on in a segment that it has begun. Where space is short it leaves a segment that others
+    /// have begun to read: this segment would give nothing back.
     pub(in crate::store) fn resumed(&self) -> Option<CleanedUpTo> {
         let goes_on = |used: &UsedSegment| self.is_open(used) && (!self.is_space_short() || self.is_given(used));
         self.cleaner.at.filter(|at| self.used(at.segment).is_some_and(goes_on))

@@ -169,8 +169,8 @@ impl Log {
         segments > 1 && (is_split || is_pressed || is_idle_work(used, live, self.slack()))
     }
 
-    /// The bytes of copies that leave room in a segment: a larger batch would need a larger segment, and that one as
-    /// much room when it is cleaned.
+    /// The bytes of copies that leave room in a segment. A larger batch would need a larger segment, and this segment
+    /// as much room when it is cleaned.
     fn copies_in_a_segment(&self) -> u64 {
         self.config.segment_bytes / 4
     }
@@ -180,8 +180,8 @@ impl Log {
         self.config.segment_bytes * 2
     }
 
-    /// The room for copies beside records of these bytes. Without space no segment is left before it is full: copies fill
-    /// it before a batch that needs the next one.
+    /// The room for copies beside records of these bytes. Without space no segment is left before it is full: copies
+    /// fill its rest before a batch for the next segment.
     fn copy_room(&self, own: u64) -> CopyRoom {
         let segment = self.config.segment_bytes;
         let (most, room) = match self.is_space_short() {

@@ -100,8 +100,8 @@ fn every_key_is_found_and_walked_over_at_each_step_of_a_move() {
     }
 }
 
-/// A reader has read one line, and then others come: slots move to the line that it has read from those that it reads
-/// next.
+/// A reader has read one line, and then more slots come. They move slots to the line that the reader has read, from the
+/// lines that the reader reads next.
 #[test]
 fn a_reader_between_two_lines_misses_no_key() {
     let mut interrupted = 0;

@@ -1,5 +1,5 @@
-//! A client of a storm: random verbs on few keys of few tables. It checks that no value is torn, and that the versions
-//! that it sees of a key grow.
+//! A client of a storm: random verbs on few keys of few tables. It checks that no value is torn, and that the observed
+//! versions of a key grow.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Target<'k> {
     key: &'k [u8],
 }
 
-/// What a client has seen of a key: the version, and what tells its value, if it has seen that.
+/// What a client has seen of a key: the version, and the number of its value, if it has seen the value.
 type Seen = (u64, Option<u64>);
 
 /// A thread that asks.
@@ -243,7 +243,7 @@ impl Mind {
         value_of(number, self.write, length)
     }
 
-    /// One that has passed, one that passes now or soon, one far ahead, none, or that of the element.
+    /// A deadline that has passed, that passes now or soon, or that is far ahead, none, or the deadline of the element.
     fn deadline(&mut self, now: Now) -> Deadline {
         match self.random.below(10) {
             0 => Deadline::at(now.millis().saturating_sub(self.random.below(1_000))),

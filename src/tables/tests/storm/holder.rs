@@ -1,4 +1,4 @@
-//! A client of a storm that holds audiences for a while, and finds that they hear.
+//! A client of a storm that holds audiences for a while, and finds that they receive changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ impl Holder {
         Self { stage: Arc::clone(stage), session, random: Random::new(seed), probes: number << 32 }
     }
 
-    /// Holds audiences until the round is over. Returns how many probes were heard.
+    /// Holds audiences until the round is over. Returns how many probes were received.
     pub(super) fn run(mut self) -> u64 {
         let mut heard = 0;
         while !self.stage.is_over() {
@@ -36,7 +36,7 @@ impl Holder {
         heard
     }
 
-    /// Holds an audience of a table, and returns whether a change was made and heard.
+    /// Holds an audience of a table, and returns whether a change was made and received.
     fn hold(&mut self, table: &'static [u8], hearing: Hearing) -> bool {
         let begun = Arc::new(AtomicBool::new(false));
         let (flag, waiter) = (Arc::clone(&begun), thread::current());

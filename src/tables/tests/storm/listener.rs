@@ -12,7 +12,7 @@ use crate::feed::tests::follower::Follower;
 use crate::feed::{FeedMessage, PublishedMessage, table_of_topic};
 use crate::tables::{AnnouncedChange, ChangeKind, ChangeSink, Changes};
 
-/// Keys that begin like this tell whether an audience hears.
+/// Keys that begin like this tell whether an audience receives changes.
 pub(super) const PROBE: &[u8] = b"probe ";
 
 /// A table's name and a key.

@@ -7,7 +7,7 @@ use crate::feed::Digest;
 /// Keys of a table. The last [`COUNTERS`] of them have decimal numbers as values.
 pub(super) const KEYS: usize = 12;
 const COUNTERS: usize = 2;
-/// The lengths of keys: of none, of one that fits into the slot's own bits and of those that do not, the longest.
+/// The lengths of keys: the empty key, a key that fits into the slot's own bits, longer keys, and the longest.
 const KEY_BYTES: [usize; KEYS - COUNTERS] = [0, 1, 2, 8, 16, 64, 126, 127, 300, 4_096];
 /// Bytes of the checksum of a long value, and of the number of its write.
 const SUM_BYTES: usize = 8;

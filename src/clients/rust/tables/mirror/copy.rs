@@ -91,7 +91,7 @@ impl TableCopy {
         self.ahead
     }
 
-    /// Whether all that is known is trusted. Otherwise an equal digest proves nothing, because a version stands for a
+    /// Whether all that is known is trusted. Otherwise an equal digest proves nothing, because a version represents a
     /// value only within one epoch.
     pub(super) fn is_trusted(&self) -> bool {
         self.untrusted == 0

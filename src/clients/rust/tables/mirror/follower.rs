@@ -16,16 +16,16 @@
 //! # Why a copy is exact
 //!
 //! The scan begins after the server has given `next`, so each of its rows is at least as new as what was told before
-//! `next`. What is told from `next` on is taken. So when `next` has reached `end`, which was asked for after the scan,
-//! a key has the version that was told last, or it has a row that is ahead. A row that is not ahead was told before
-//! `end`. A deletion that was told is no row, and its key is swept away unless a change of it came. A copy that was
-//! exact stays so with each change that follows without a gap. Each digest of the server at `next` checks all this.
+//! `next`. What is told from `next` on is taken. `end` was asked for after the scan. So when `next` has reached `end`,
+//! a key has the version that was published last, or its row is ahead. A row that is not ahead was told before `end`. A
+//! deletion that was told is no row, and its key is swept away unless a change of it came. A copy that was exact stays
+//! so with each change that follows without a gap. Each digest of the server at `next` checks all this.
 //!
 //! # Bounds
 //!
-//! One request is outstanding at most. The events are those of one message, one page or one sweep: the caller takes
-//! them before it gives more. The bytes of the copy have a bound. A server that contradicts itself makes the machine begin
-//! again, after longer and longer pauses.
+//! One request is outstanding at most. The events are the result of a single message, page or sweep. The caller takes
+//! them before it passes the next input. The bytes of the copy have a bound. A server that contradicts itself makes the
+//! machine begin again, after longer and longer pauses.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -41,7 +41,7 @@ use crate::services::tables::wire::{FeedState, MirrorRow};
 const DIFFERING_MAX: u32 = 64;
 /// Requests in a row that may bring nothing before the machine begins anew.
 const FRUITLESS_MAX: u32 = 8;
-/// The first pause before a request after one that brought nothing, and before a scan after one that was in vain.
+/// The first pause before the next request after a request without effect, and before the next scan after a vain scan.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Doublings of the pause: at most 5 s.
 const PAUSE_DOUBLINGS_MAX: u32 = 9;

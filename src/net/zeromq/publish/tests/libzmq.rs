@@ -13,7 +13,7 @@ use crate::zmtp::SocketType;
 const TOPICS: [&[u8]; 6] = [b"", b"a", b"ab", b"abc", b"b", b"ba"];
 const MARK: &[u8] = b"~the end";
 
-/// One command of a subscriber: whether it subscribes, to which of the topics, and in which form.
+/// One command of a subscriber: whether it subscribes, its topic, and its form.
 type Word = (bool, usize, u8);
 
 fn said(words: &[Word]) -> Vec<u8> {

@@ -8,8 +8,8 @@
 //! The pending changes of different keys have their turns in any order, those of a key in their own. It remembers the
 //! told state before each sequence, which is the truth about a mirror that is exact there.
 //!
-//! Without a planted fault the server's own [`FeedLog`] hears the same changes. Its messages must be those of the model,
-//! byte for byte, and the mirror gets them, its bookmarks and its replays.
+//! Without a planted fault the server's own [`FeedLog`] receives the same changes. Its messages must be those of the
+//! model, byte for byte, and the mirror gets them, its bookmarks and its replays.
 
 #![allow(
     clippy::unwrap_used,
@@ -93,7 +93,7 @@ pub(crate) struct Server {
     pub(crate) out: Vec<Vec<u8>>,
     /// The told state before each sequence of each life.
     pub(crate) truth: BTreeMap<(u64, u64, u64), State>,
-    /// The told state that each bookmark stands for.
+    /// The told state that each bookmark represents.
     pub(crate) bookmarks: BTreeMap<Vec<u8>, State>,
     /// Messages that a life keeps.
     pub(crate) history_max: usize,
