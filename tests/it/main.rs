@@ -136,6 +136,8 @@ mod real_peers;
 mod restore;
 /// Scans beside writers: an element that stays is in one of the pages.
 mod scanning;
+/// Sentences of pages and doc comments chain few pronouns, and use the words of the field.
+mod sentences;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.
 mod service_manager;
 /// Order under pipelining, and clients that disturb no other: by not reading, vanishing, or being two thousand.
