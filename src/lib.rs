@@ -288,7 +288,7 @@
 //! | | its log names: `TARGETS` in `cli/log.rs`; its errors: each variant of `store::Error` names a folder |
 //! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |
 //! | a store of events | a variant of `EventStore` in `services/events/store.rs`: there is no trait |
-//! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/commands/serve.rs` |
+//! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `start_with` in `server/mod.rs`; `cli/commands/serve.rs` |
 //! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/commands/worker.rs` |
 //! | a security mechanism of ZMTP | `zmtp/mod.rs` |
 //! | | for the clients nothing else: `clients/rust/socket/shaking.rs` takes what `zmtp` has |

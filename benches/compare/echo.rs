@@ -37,7 +37,7 @@ impl ConnectionState for Client {}
 pub(crate) fn run(workers: usize) {
     let (bell, budget) = (WakeSignal::new().unwrap(), BufferBudget::new(HELD_BYTES_MAX));
     let bounds = MessageBounds { frame_bytes: 1 << 24, frames: 16, bytes: 1 << 24 };
-    let mut connections: Connections<Client> = Connections::new(&bell, bounds, &budget).unwrap();
+    let mut connections: Connections<Client> = Connections::new(&bell, bounds, &budget, None).unwrap();
     let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
     println!("kv {}\nready", listener.endpoint());
     std::io::stdout().flush().unwrap();

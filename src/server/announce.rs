@@ -2,7 +2,6 @@
 //!
 //! They are logged when everything listens. A start that fails says only why.
 
-use super::endpoints::listening;
 use super::{RunningServer, ServerConfig};
 use crate::allocator;
 use crate::descriptors::DescriptorBudget;
@@ -36,7 +35,7 @@ impl StartLimits {
 pub(super) fn announce(running: &RunningServer, limits: StartLimits) {
     let (version, allocator) = (env!("CARGO_PKG_VERSION"), allocator::in_use());
     tracing::info!(version, %allocator, process = std::process::id(), "started");
-    for (service, endpoint) in listening(running).lines().filter_map(|line| line.split_once(' ')) {
+    for (service, endpoint) in running.listening() {
         tracing::info!(service, endpoint, "listens");
     }
     let StartLimits { workers, memory_bytes, tables, key_bytes, value_bytes, client_bytes } = limits;

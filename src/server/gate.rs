@@ -15,15 +15,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::ServerConfig;
-use super::tasks::TasksListeners;
 use crate::clock::Clock;
 use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Admission, is_local};
 use crate::security::Users;
-use crate::services::events::serve::EventsListener;
-use crate::services::lockstep::serve::Lockstep;
-use crate::services::operator::admin::serve::AdminListener;
-use crate::services::tables::serve::{Kv, PublishAdmissions};
 use crate::zmtp::{Mechanisms, SecretKey};
 
 /// The settings of users and reachable endpoints.
@@ -50,15 +45,12 @@ impl SecurityConfig {
     }
 }
 
-/// The users and mechanisms of each service over ZeroMQ that checks users.
+/// The users, and how clients of each service prove that they are one.
 pub(super) struct Admissions {
     pub(super) users: Option<Users>,
-    kv: Option<Admission>,
-    lockstep: Option<Admission>,
-    tasks: Option<Admission>,
-    events_queue: Option<Admission>,
-    notifications: PublishAdmissions,
     pub(super) certificate: Option<Certificate>,
+    security: SecurityConfig,
+    services: Vec<Service>,
 }
 
 impl Admissions {
@@ -84,51 +76,16 @@ impl Admissions {
 
     /// Those of a server with these users.
     fn of(config: &ServerConfig, users: Option<Users>) -> Self {
-        let admission = |flag: &str| {
-            let users = users.clone()?;
-            // A frontend of several endpoints takes passwords if each of them is local.
-            let mut endpoints = services(config).into_iter().filter(|service| service.flag == flag);
-            let mechanisms = config.security.mechanisms(endpoints.all(|service| service.is_local))?;
-            Some(Admission { users, mechanisms: Arc::new(mechanisms) })
-        };
-        let (kv, lockstep) = (admission("--kv"), admission("--lockstep"));
-        let (tasks, events_queue) = (admission("--tasks"), admission("--events-queue"));
-        let notifications = PublishAdmissions {
-            publish: admission("--publish"),
-            feed: admission("--feed"),
-            one_frame: admission("--lockstep-publish"),
-        };
-        Self { users, kv, lockstep, tasks, events_queue, notifications, certificate: None }
+        Self { users, certificate: None, security: config.security.clone(), services: services(config) }
     }
 
-    /// The users that send requests about tables.
-    pub(super) fn requests(&self) -> Option<Admission> {
-        self.kv.clone()
-    }
-
-    /// Tells the frontends, before they serve their first client.
-    pub(super) fn hand_out(&self, kv: &mut Kv, lockstep: Option<&mut Lockstep>, tasks: Option<&mut TasksListeners>) {
-        kv.admit_only(&self.notifications);
-        self.users.iter().for_each(|users| drop(kv.report.users.set(users.clone())));
-        if let (Some(lockstep), Some(admission)) = (lockstep, &self.lockstep) {
-            lockstep.front.admit_only(admission);
-        }
-        if let Some(tasks) = tasks {
-            tasks.admit_only(self.tasks.as_ref(), self.events_queue.as_ref(), self.users.as_ref());
-            self.certificate.iter().for_each(|certificate| tasks.encrypt_jobs(certificate));
-        }
-    }
-
-    /// Tells the services over HTTP, before they serve their first client.
-    pub(super) fn hand_out_http(&self, events: Option<&mut EventsListener>, admin: Option<&mut AdminListener>) {
-        if let Some(events) = events {
-            self.users.iter().for_each(|users| events.admit_only(users));
-            self.certificate.iter().for_each(|certificate| events.encrypt(certificate));
-        }
-        if let Some(admin) = admin {
-            self.users.iter().for_each(|users| admin.admit_only(users));
-            self.certificate.iter().for_each(|certificate| admin.encrypt(certificate));
-        }
+    /// Those of the service with this flag. None: it serves every peer. A service of several endpoints takes passwords
+    /// if each of them is local. Over plain TCP a password is the only proof, and the gate has looked at the endpoint.
+    pub(super) fn of_flag(&self, flag: &str) -> Option<Admission> {
+        let users = self.users.clone()?;
+        let mut endpoints = self.services.iter().filter(|service| service.flag == flag);
+        let mechanisms = self.security.mechanisms(endpoints.all(|service| service.is_local || !service.has_curve))?;
+        Some(Admission { users, mechanisms: Arc::new(mechanisms) })
     }
 }
 
@@ -187,6 +144,13 @@ struct Service {
 #[must_use]
 pub fn listening(config: &ServerConfig) -> Vec<(&'static str, String)> {
     services(config).into_iter().map(|service| (service.flag, service.endpoint)).collect()
+}
+
+/// How many services over ZeroMQ are on.
+pub(super) fn zeromq_services(config: &ServerConfig) -> u64 {
+    let mut flags: Vec<_> = services(config).into_iter().filter(|own| own.has_curve).map(|own| own.flag).collect();
+    flags.dedup();
+    flags.len() as u64
 }
 
 /// Checks all endpoints.
@@ -348,7 +312,7 @@ mod tests {
             let security = SecurityConfig { curve_key: Some(SecretKey::generate()), ..SecurityConfig::default() };
             let config = ServerConfig { kv: kv.map(str::to_owned).into(), security, ..local(FrontendKind::Native) };
             let (users, _) = Users::invented(Permissions::default());
-            let admission = Admissions::of(&config, Some(users)).requests();
+            let admission = Admissions::of(&config, Some(users)).of_flag("--kv");
             admission.map(|admission| matches!(*admission.mechanisms, Mechanisms::Users { plain: true, .. }))
         };
         assert_eq!(plain(["tcp://127.0.0.1:1", "ipc://@a"]), Some(true));

@@ -22,14 +22,13 @@
 #![doc = include_str!("../OPERATION.md")]
 #![doc = include_str!("../TUNING.md")]
 
-mod admin;
 mod announce;
 mod cores;
-mod endpoints;
 mod gate;
 mod lockstep_part;
 mod memory;
 mod service_manager;
+mod services;
 mod settings;
 mod signals;
 mod tasks;
@@ -47,30 +46,32 @@ use thiserror::Error;
 pub use crate::descriptors::raise as raise_descriptor_limit;
 use announce::{StartLimits, announce};
 pub use cores::{Pin, workers_default};
-use endpoints::print_ready;
 use gate::Admissions;
 pub use gate::{GateError, SecurityConfig, listening};
 use lockstep_part::bind_lockstep;
 pub use memory::available_bytes;
+use services::{BoundService, RunningService, Work, or_give_up, print_ready, work_of_tables};
 use settings::{feed_settings, kv_settings};
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
-use tasks::TasksListeners;
+use tasks::{OpenedTasks, TasksListeners};
 
 use crate::allocator;
 use crate::clock::{Clock, TimeLimit, wall_nanos};
 use crate::descriptors;
 use crate::limits::{LOG_LAST_WORDS, STOP_MAX};
+use crate::net::service::ServiceParts;
 use crate::net::sockets::{ServeError, Stopper};
 use crate::security::Users;
-use crate::services::events::mysql::Address;
-use crate::services::events::serve::{self as events, EventsListener};
-use crate::services::lockstep::serve::{Lockstep, LockstepConfig};
-use crate::services::operator::admin::serve::{AdminConfig, AdminListener};
-use crate::services::tables::serve::{self, Frontend, FrontendKind, Kv, ReportSources};
+use crate::services::events::mysql::{Address, DatabaseProbe};
+use crate::services::events::serve::{self as events, Events, EventsFrontend, EventsListener};
+use crate::services::lockstep::serve::LockstepConfig;
+use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminParts};
+use crate::services::tables::serve::{self, FrontendKind, Kv, Neighbours, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
 use crate::store;
 use crate::tables::{BackgroundThreads, Tables, TablesConfig, changes_per_writer, version_base};
+use crate::tasks::Committer;
 use crate::threads;
 
 /// The settings of a server.
@@ -218,18 +219,8 @@ const JOIN_LOOK: Duration = Duration::from_millis(1);
 
 /// A server that runs in threads of this process. Dropping it stops it.
 pub struct RunningServer {
-    kv: Vec<String>,
-    publish: Option<String>,
-    feed: Option<String>,
-    lockstep: Option<String>,
-    lockstep_publish: Option<String>,
-    tasks: Option<String>,
-    jobs: Option<SocketAddr>,
-    events: Option<SocketAddr>,
-    events_queue: Option<String>,
-    admin: Option<SocketAddr>,
-    /// For all frontends, the native workers among them.
-    stoppers: Vec<Stopper>,
+    /// Those whose threads were started, in that order.
+    services: Vec<RunningService>,
     tables: Tables,
     /// For the watchdog.
     report: Arc<ReportSources>,
@@ -273,29 +264,43 @@ fn start_with(
     };
     let feed = feed_settings(&config, clock, wall_nanos);
     let (tables, background) = Tables::with_feed(settings, feed);
-    let settings = kv_settings(&config, worker_cores, admissions.requests());
+    let settings = kv_settings(&config, worker_cores, &admissions);
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.slow));
     let slack = memory::slack(config.max_memory);
     let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
+    let parts = |flag: &str| ServiceParts {
+        admission: admissions.of_flag(flag),
+        certificate: admissions.certificate.clone(),
+        held_bytes_max: settings.held_bytes_max,
+        slow: Arc::clone(&slow),
+    };
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
-    let (mut lockstep, lockstep_held, part) = bind_lockstep(&config, &settings, (&tables, clock), &slow)?;
-    let mut tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
-    let mut events =
-        config.events.as_ref().map(|config| EventsListener::bind(config.address, &config.hosts)).transpose()?;
-    let mut admin = config.admin.as_ref().map(AdminListener::bind).transpose()?;
-    let metrics = admin::neighbours(tasks.as_mut(), events.as_mut(), part, slow);
-    let mut kv = serve::bind(&settings, clock, (&tables, changes), metrics)?;
-    admissions.hand_out(&mut kv, lockstep.as_mut(), tasks.as_mut());
-    admissions.hand_out_http(events.as_mut(), admin.as_mut());
+    let (lockstep, part) = bind_lockstep(&config, (&tables, clock), parts("--lockstep"))?;
+    let tasks = config.tasks.map(|config| TasksListeners::bind(config, parts)).transpose()?;
+    let bind_events = |config: &EventsConfig| EventsListener::bind(config.address, &config.hosts, parts("--events"));
+    let events = config.events.as_ref().map(bind_events).transpose()?;
+    let admin = config.admin.as_ref().map(|config| AdminListener::bind(config, parts("--admin"))).transpose()?;
+    let of_events = events.iter().map(|events| Arc::clone(&events.metrics));
+    let neighbours = Neighbours {
+        tasks: tasks.as_ref().map(|tasks| Arc::clone(&tasks.metrics)),
+        lockstep: part,
+        services: tasks.iter().flat_map(TasksListeners::of_services).chain(of_events).collect(),
+        slow: Arc::clone(&slow),
+        users: admissions.users.clone(),
+    };
+    let kv = serve::bind(&settings, clock, (&tables, changes), neighbours)?;
     let database = config.events.and_then(|config| config.database);
-    let (mut tasks, events) =
-        open_stores((tasks, events), database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
-    let admin = admin.map(|admin| admin.serve(admin::parts(&kv, (tasks.as_ref(), events.as_ref()), database.as_ref())));
-    let mut held = std::mem::take(&mut kv.held);
-    held.extend(lockstep_held);
-    held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
+    let (tasks, events) = open_stores((tasks, events), database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
+    let admin = admin.map(|admin| {
+        let metrics = events.as_ref().and_then(|events| events.database.clone());
+        let database = database.as_ref().map(DatabaseProbe::new).zip(metrics);
+        let tasks = tasks.as_ref().map(|tasks| tasks.tasks.clone());
+        BoundService::of_admin(admin.serve(AdminParts { report: Arc::clone(&kv.report), tasks, database }))
+    });
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
+    let mut bound = Bound::of(kv, &settings.worker_cores, lockstep, (tasks, events), admin);
+    let held: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.held)).collect();
     descriptors::share_out();
     serving();
     running.start_users(admissions.users)?;
@@ -304,17 +309,8 @@ fn start_with(
     // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
     let of_clients = move || memory::of_buffers(held.iter().map(|held| held()).sum());
     let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(of_clients()));
-    let compact = move || compactor.run(slack, || clock.now(), resident);
-    running.start_background("compactor", compact)?;
-    running.start_frontend(kv, &settings.worker_cores)?;
-    running.start_lockstep(lockstep)?;
-    if let Some(admin) = admin {
-        running.start_admin(admin)?;
-    }
-    // Events start first. They hold a `Tasks` handle, and the committer ends when the last handle is gone, also if a
-    // later start fails.
-    events.map_or(Ok(()), |events| running.start_events(events))?;
-    tasks.map_or(Ok(()), |tasks| running.start_tasks(tasks))?;
+    running.start_background("compactor", move || compactor.run(slack, || clock.now(), resident))?;
+    running.start(bound, &settings.worker_cores)?;
     Ok(running)
 }
 
@@ -322,8 +318,8 @@ fn start_with(
 fn open_stores(
     (tasks, events): (Option<TasksListeners>, Option<EventsListener>),
     database: Option<&Address>,
-    open: impl FnOnce(TasksListeners) -> Result<tasks::OpenedTasks, Error>,
-) -> Result<(Option<tasks::OpenedTasks>, Option<events::Events>), Error> {
+    open: impl FnOnce(TasksListeners) -> Result<OpenedTasks, Error>,
+) -> Result<(Option<OpenedTasks>, Option<Events>), Error> {
     match (events, database) {
         (Some(events), Some(database)) => {
             let events = events.serve(events::EventsSource::MySql(database))?;
@@ -331,34 +327,54 @@ fn open_stores(
         }
         (events, _) => {
             let mut tasks = tasks.map(open).transpose()?;
-            let source = tasks.as_mut().and_then(tasks::OpenedTasks::source);
+            let source = tasks.as_mut().and_then(OpenedTasks::source);
             let events = events.zip(source).map(|(events, source)| events.serve(source)).transpose()?;
             Ok((tasks, events))
         }
     }
 }
 
+/// What is bound and opened, ready to run.
+struct Bound {
+    publisher: Publisher,
+    committer: Option<Committer>,
+    /// In the order of the ready lines.
+    services: Vec<BoundService>,
+}
+
+impl Bound {
+    fn of(
+        kv: Kv,
+        cores: &[Option<usize>],
+        lockstep: Option<BoundService>,
+        (tasks, events): (Option<OpenedTasks>, Option<Events>),
+        admin: Option<BoundService>,
+    ) -> Self {
+        let Kv { frontend, publisher, stoppers, endpoints, publish, feed, lockstep_publish, held, .. } = kv;
+        let listening = RunningService { name: "kv", endpoints, stoppers };
+        let kv = BoundService { listening, held, work: work_of_tables(frontend, cores) };
+        let publish = BoundService::of_publisher("publish", publish);
+        let mut services = vec![kv, publish, BoundService::of_publisher("feed", feed)];
+        services.extend(lockstep);
+        services.push(BoundService::of_publisher("lockstep-publish", lockstep_publish));
+        let mut events_queue = None;
+        let committer = tasks.map(|OpenedTasks { committer, services: of_tasks, events, .. }| {
+            services.extend(of_tasks);
+            events_queue = events.map(|(_, service)| service);
+            committer
+        });
+        let events =
+            events.map(|Events { service, .. }| BoundService::new("events", "events-io", service, EventsFrontend::run));
+        services.extend(events.into_iter().chain(events_queue).chain(admin));
+        Self { publisher, committer, services }
+    }
+}
+
 impl RunningServer {
     /// A server none of whose threads runs.
     fn of(kv: &Kv, tables: Tables, users: Option<Users>) -> Self {
-        Self {
-            kv: kv.endpoints.clone(),
-            publish: kv.publish.clone(),
-            feed: kv.feed.clone(),
-            lockstep: None,
-            lockstep_publish: kv.lockstep_publish.clone(),
-            tasks: None,
-            jobs: None,
-            stoppers: kv.stoppers.clone(),
-            events: None,
-            events_queue: None,
-            admin: None,
-            tables,
-            frontend: Vec::new(),
-            background: Vec::new(),
-            report: Arc::clone(&kv.report),
-            users,
-        }
+        let report = Arc::clone(&kv.report);
+        Self { services: Vec::new(), tables, report, frontend: Vec::new(), background: Vec::new(), users }
     }
 
     /// Takes no more requests, answers those it took, publishes the committed changes, and returns when all threads
@@ -377,82 +393,31 @@ impl RunningServer {
         users.map_or(Ok(()), |users| self.start_background("users", move || users.run()))
     }
 
-    fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
-        let usable = threads::cores();
+    /// Starts what is bound. The committer is there before its clients.
+    fn start(&mut self, bound: Bound, cores: &[Option<usize>]) -> Result<(), Error> {
+        let Bound { publisher, committer, services } = bound;
         // A publisher that takes turns with a worker costs it a fifth of its time.
-        let own = cores::beside(cores, &usable);
+        let own = cores::beside(cores, &threads::cores());
         self.start_background("publisher", move || {
             threads::stay_on(&own);
-            kv.publisher.run();
+            publisher.run();
         })?;
-        let number = |number: usize| format!("kv-worker-{number}");
-        match kv.frontend {
-            Frontend::Queue { queue, workers, reporter } => {
-                self.start_one("kv-report", None, || reporter.run())?;
-                // The queue starts first. It ends the workers, also when only some of them could be started.
-                self.start_one("kv-queue", cores::of_queue(cores, &usable), || queue.run())?;
-                for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
-                    self.start_one(&number(index), *core, || worker.run())?;
-                }
-            }
-            Frontend::Native { acceptor, workers, reporter } => {
-                self.start_one("kv-report", None, || reporter.run())?;
-                for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
-                    self.start_one(&number(index), *core, || worker.run())?;
-                }
-                self.start_one("kv-accept", None, || acceptor.run())?;
+        if let Some(committer) = committer {
+            let clock = Clock::start();
+            self.start_background("committer", move || or_give_up(committer.run(|| clock.reading())))?;
+        }
+        self.start_services(services)
+    }
+
+    /// Starts the services, in their order. Those that do not start end here, and with them their `Tasks` handles: the
+    /// committer ends when the last of these is gone.
+    fn start_services(&mut self, services: Vec<BoundService>) -> Result<(), Error> {
+        for BoundService { listening, work, .. } in services {
+            self.services.push(listening);
+            for Work { thread, core, run } in work {
+                self.frontend.push(threads::spawn(&thread, core, run).map_err(Error::Thread)?);
             }
         }
-        Ok(())
-    }
-
-    fn start_lockstep(&mut self, lockstep: Option<Lockstep>) -> Result<(), Error> {
-        let Some(lockstep) = lockstep else { return Ok(()) };
-        self.lockstep = Some(lockstep.endpoint);
-        self.stoppers.push(lockstep.stopper);
-        self.start_one("lockstep", None, || lockstep.front.run())
-    }
-
-    fn start_tasks(&mut self, tasks: tasks::OpenedTasks) -> Result<(), Error> {
-        let tasks::OpenedTasks { committer, spiderq, jobs, events, control, .. } = tasks;
-        let clock = Clock::start();
-        self.start_background("committer", move || tasks::or_give_up(committer.run(|| clock.reading())))?;
-        if let Some(control) = control {
-            self.stoppers.push(control.stopper);
-            self.start_one("control", None, || tasks::or_give_up(control.front.run()))?;
-        }
-        if let Some(spiderq) = spiderq {
-            self.tasks = Some(spiderq.endpoint);
-            self.stoppers.push(spiderq.stopper);
-            self.start_one("spiderq", None, || tasks::or_give_up(spiderq.front.run()))?;
-        }
-        if let Some(jobs) = jobs {
-            self.jobs = Some(jobs.address);
-            self.stoppers.push(jobs.stopper);
-            self.start_one("jobs-io", None, || tasks::or_give_up(jobs.front.run()))?;
-        }
-        if let Some(tasks::OpenedEvents { spiderq, .. }) = events {
-            self.events_queue = Some(spiderq.endpoint);
-            self.stoppers.push(spiderq.stopper);
-            self.start_one("events-queue", None, || tasks::or_give_up(spiderq.front.run()))?;
-        }
-        Ok(())
-    }
-
-    fn start_events(&mut self, events: events::Events) -> Result<(), Error> {
-        self.events = Some(events.address);
-        self.stoppers.push(events.stopper);
-        self.start_one("events-io", None, || tasks::or_give_up(events.front.run()))
-    }
-
-    fn start_one(
-        &mut self,
-        name: &str,
-        core: Option<usize>,
-        work: impl FnOnce() + Send + 'static,
-    ) -> Result<(), Error> {
-        let thread = threads::spawn(name, core, work).map_err(Error::Thread)?;
-        self.frontend.push(thread);
         Ok(())
     }
 }
@@ -462,7 +427,7 @@ impl Drop for RunningServer {
         let clock = Clock::start();
         let limit = TimeLimit::begin(clock.now(), STOP_MAX.saturating_sub(LOG_LAST_WORDS));
         let is_over = || limit.is_over(clock.now());
-        self.stoppers.iter().for_each(Stopper::stop);
+        self.services.iter().flat_map(|service| &service.stoppers).for_each(Stopper::stop);
         join_in_reverse(&mut self.frontend, is_over);
         // The workers' sessions ended with their threads.
         self.tables.close();

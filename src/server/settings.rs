@@ -1,10 +1,10 @@
 //! The settings of the tables' frontend and of their feed, made of those of the server.
 
+use super::gate::{self, Admissions};
 use super::{ServerConfig, available_bytes, memory};
 use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
-use crate::net::zeromq::Admission;
-use crate::services::tables::serve;
+use crate::services::tables::serve::{self, TablesAdmissions};
 use crate::tables;
 
 /// The settings of the tables' feed, whose epoch is the time of the start.
@@ -20,19 +20,9 @@ pub(super) fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64
 pub(super) fn kv_settings(
     config: &ServerConfig,
     worker_cores: Vec<Option<usize>>,
-    admission: Option<Admission>,
+    admissions: &Admissions,
 ) -> serve::KvConfig {
-    let tasks = config.tasks.as_ref();
-    let frontends = [
-        !config.kv.is_empty(),
-        config.publish.is_some(),
-        config.feed.is_some(),
-        config.lockstep.is_some(),
-        config.lockstep_publish.is_some(),
-        tasks.is_some_and(|tasks| tasks.spiderq.is_some()),
-        tasks.is_some_and(|tasks| tasks.events.is_some()),
-    ];
-    let frontends = frontends.into_iter().filter(|is_on| *is_on).count() as u64;
+    let frontends = gate::zeromq_services(config);
     let held_bytes_max =
         memory::held_bytes_max(available_bytes(), config.max_memory, frontends, config.client_bytes_max);
     let client_bytes_max = config.client_bytes_max.min(held_bytes_max / 2);
@@ -54,6 +44,11 @@ pub(super) fn kv_settings(
         client_bytes_max,
         held_bytes_max,
         worker_cores,
-        admission,
+        admissions: TablesAdmissions {
+            requests: admissions.of_flag("--kv"),
+            publish: admissions.of_flag("--publish"),
+            feed: admissions.of_flag("--feed"),
+            one_frame: admissions.of_flag("--lockstep-publish"),
+        },
     }
 }

@@ -10,20 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Error;
+use super::services::{BoundService, RunningService, Work, or_give_up};
 use crate::clock::Clock;
-use crate::net::tcp::Certificate;
-use crate::net::zeromq::Admission;
-use crate::security::Users;
+use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
-use crate::services::jobs::serve::{self as jobs, Jobs, JobsListener};
-use crate::services::operator::control::serve::{Control, ControlListener};
-use crate::services::tasks::serve::{Spiderq, SpiderqConfig, SpiderqListener};
-use crate::stats::HeldBytes;
+use crate::services::jobs::serve::{self as jobs, JobsFrontend, JobsListener};
+use crate::services::operator::control::serve::ControlListener;
+use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
 use crate::stats::service::ServiceMetrics;
-use crate::stats::slow_log::SlowLog;
-use crate::store::{self, KeyedStore, StoreConfig};
+use crate::store::{KeyedStore, StoreConfig};
 use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
-use crate::threads::give_up;
 
 /// The name of the queue that `--tasks` serves.
 const QUEUE: &[u8] = b"spiderq";
@@ -31,8 +27,6 @@ const QUEUE: &[u8] = b"spiderq";
 const JOBS: &[u8] = b"jobs/";
 /// The name of the queue whose tasks are the events of `--events`.
 const EVENTS: &[u8] = b"events";
-/// The exit status when the store has failed.
-const STORE_FAILED: i32 = 1;
 
 /// The settings of durable tasks, jobs and events. At least one of the three is on.
 #[derive(Clone, Debug)]
@@ -56,27 +50,17 @@ pub(super) struct OpenedTasks {
     pub(super) committer: Committer,
     /// For who tries whether the store can store.
     pub(super) tasks: Tasks,
-    pub(super) spiderq: Option<Spiderq>,
-    pub(super) jobs: Option<Jobs>,
-    pub(super) events: Option<OpenedEvents>,
-    /// Requests of the operator, unless the folder takes no socket.
-    pub(super) control: Option<Control>,
-    /// Readers of the bytes that the frontends hold for their clients.
-    pub(super) held: Vec<HeldBytes>,
-}
-
-/// The queue of the events and its frontend.
-pub(super) struct OpenedEvents {
-    pub(super) tasks: Tasks,
-    pub(super) queue: QueueName,
-    pub(super) spiderq: Spiderq,
+    /// Requests of the operator, unless the folder takes no socket, tasks, and jobs.
+    pub(super) services: Vec<BoundService>,
+    /// The queue of the events, and its frontend.
+    pub(super) events: Option<(QueueName, BoundService)>,
 }
 
 impl OpenedTasks {
     /// The source of events that are in this store.
     pub(super) fn source(&mut self) -> Option<events::EventsSource<'_>> {
-        let events = self.events.as_ref()?;
-        Some(events::EventsSource::Embedded(&mut self.committer, events.tasks.clone(), events.queue.clone()))
+        let (queue, _) = self.events.as_ref()?;
+        Some(events::EventsSource::Embedded(&mut self.committer, self.tasks.clone(), queue.clone()))
     }
 }
 
@@ -88,53 +72,26 @@ pub(super) struct TasksListeners {
     data: PathBuf,
     sync: Policy,
     store: StoreConfig,
-    metrics: Arc<TaskMetrics>,
+    /// They count nothing before the store is open.
+    pub(super) metrics: Arc<TaskMetrics>,
 }
 
 impl TasksListeners {
-    /// Binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients.
-    pub(super) fn bind(config: TasksConfig, held_bytes_max: u64) -> Result<Self, Error> {
+    /// Binds the frontends. `parts` makes those of the service with a flag.
+    pub(super) fn bind(config: TasksConfig, parts: impl Fn(&str) -> ServiceParts) -> Result<Self, Error> {
         let TasksConfig { spiderq, jobs, events, data, sync, store } = config;
-        let queue = |settings: Option<SpiderqConfig>| {
-            settings.map(|settings| SpiderqListener::bind(&settings, held_bytes_max)).transpose()
+        let queue = |settings: Option<SpiderqConfig>, flag| {
+            settings.map(|settings| SpiderqListener::bind(&settings, parts(flag))).transpose()
         };
-        let jobs = jobs.map(|settings| JobsListener::bind(&settings)).transpose()?;
-        Ok(Self { jobs, events: queue(events)?, spiderq: queue(spiderq)?, data, sync, store, metrics: Arc::default() })
+        let jobs = jobs.map(|settings| JobsListener::bind(&settings, parts("--jobs"))).transpose()?;
+        let (events, spiderq) = (queue(events, "--events-queue")?, queue(spiderq, "--tasks")?);
+        Ok(Self { jobs, events, spiderq, data, sync, store, metrics: Arc::default() })
     }
 
-    /// From now on the clients of these queues, and of jobs, have to prove that they are users.
-    pub(super) fn admit_only(&mut self, tasks: Option<&Admission>, events: Option<&Admission>, jobs: Option<&Users>) {
-        if let (Some(listener), Some(users)) = (&mut self.jobs, jobs) {
-            listener.admit_only(users);
-        }
-        let queues = [(self.spiderq.as_mut(), tasks), (self.events.as_mut(), events)];
-        for (listener, admission) in queues.into_iter().filter_map(|(listener, admission)| listener.zip(admission)) {
-            listener.admit_only(admission);
-        }
-    }
-
-    /// From now on connections for jobs are encrypted.
-    pub(super) fn encrypt_jobs(&mut self, certificate: &Certificate) {
-        self.jobs.iter_mut().for_each(|jobs| jobs.encrypt(certificate));
-    }
-
-    /// The metrics of the tasks, which count nothing before the store is open.
-    pub(super) fn metrics(&self) -> &Arc<TaskMetrics> {
-        &self.metrics
-    }
-
-    /// Sends the slow requests of the frontends to this log. Returns the metrics of the frontends.
-    pub(super) fn observe(&mut self, slow: &Arc<SlowLog>) -> Vec<Arc<ServiceMetrics>> {
-        let queues = [self.spiderq.as_mut(), self.events.as_mut()].into_iter().flatten();
-        let queues = queues.map(|listener| {
-            listener.log_slow(slow);
-            Arc::clone(listener.metrics())
-        });
-        let jobs = self.jobs.as_mut().map(|jobs| {
-            jobs.log_slow(slow);
-            Arc::clone(jobs.metrics())
-        });
-        queues.chain(jobs).collect()
+    /// The metrics of the frontends.
+    pub(super) fn of_services(&self) -> impl Iterator<Item = Arc<ServiceMetrics>> {
+        let queues = self.spiderq.iter().chain(&self.events).map(|listener| &listener.metrics);
+        queues.chain(self.jobs.iter().map(|listener| &listener.metrics)).cloned()
     }
 
     /// Opens the store. Larger requests for jobs take at most `job_room` bytes together.
@@ -143,41 +100,40 @@ impl TasksListeners {
         for note in store.notes() {
             tracing::warn!("{}: {note}", self.data.display());
         }
-        let (tasks, committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
-        let control = control(&self.data, &tasks);
-        let own = tasks.clone();
-        let mut opened =
-            OpenedTasks { committer, tasks: own, spiderq: None, jobs: None, events: None, control, held: Vec::new() };
-        if let Some(listener) = self.jobs {
-            let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
-            opened.jobs = Some(listener.serve(job_room, (&mut opened.committer, tasks.clone(), family)));
-        }
-        if let Some(listener) = self.events {
-            let queue = opened.committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
-            let parts = (&mut opened.committer, tasks.clone(), queue.clone());
-            let (spiderq, held) = listener.serve(parts, Box::new(|| {}));
-            opened.held.push(held);
-            opened.events = Some(OpenedEvents { tasks: tasks.clone(), queue, spiderq });
-        }
+        let (tasks, mut committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
+        let mut services: Vec<_> = control(&self.data, &tasks).into_iter().collect();
+        let jobs = match self.jobs {
+            None => None,
+            Some(listener) => {
+                let family = committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
+                let service = listener.serve(job_room, (&mut committer, tasks.clone(), family));
+                Some(BoundService::new("jobs", "jobs-io", service, JobsFrontend::run))
+            }
+        };
+        let events = match self.events {
+            None => None,
+            Some(listener) => {
+                let queue = committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
+                let service = listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
+                Some((queue, BoundService::new("events-queue", "events-queue", service, SpiderqFrontend::run)))
+            }
+        };
         if let Some(listener) = self.spiderq {
-            let queue = opened.committer.queue(QUEUE, LeaseOrder::Priority, self.sync)?;
-            let (spiderq, held) = listener.serve((&mut opened.committer, tasks, queue), terminated);
-            opened.held.push(held);
-            opened.spiderq = Some(spiderq);
+            let queue = committer.queue(QUEUE, LeaseOrder::Priority, self.sync)?;
+            let service = listener.serve((&mut committer, tasks.clone(), queue), terminated);
+            services.push(BoundService::new("tasks", "spiderq", service, SpiderqFrontend::run));
         }
-        Ok(opened)
+        services.extend(jobs);
+        Ok(OpenedTasks { committer, tasks, services, events })
     }
 }
 
 /// The socket for requests of the operator. A server without it serves all the same.
-fn control(data: &Path, tasks: &Tasks) -> Option<Control> {
+fn control(data: &Path, tasks: &Tasks) -> Option<BoundService> {
     let control = ControlListener::bind(data).and_then(|listener| listener.serve(tasks.clone()));
-    control.inspect_err(|error| tracing::warn!("{}: no backup can be asked for: {error}", data.display())).ok()
-}
-
-/// Ends the process after an error of the store, because no request may be acknowledged any more.
-pub(super) fn or_give_up(ended: Result<(), store::Error>) {
-    if let Err(error) = ended {
-        give_up(&error.to_string(), STORE_FAILED);
-    }
+    let control =
+        control.inspect_err(|error| tracing::warn!("{}: no backup can be asked for: {error}", data.display())).ok()?;
+    let listening = RunningService { name: "control", endpoints: Vec::new(), stoppers: vec![control.stopper] };
+    let work = vec![Work::new("control", None, || or_give_up(control.front.run()))];
+    Some(BoundService { listening, held: Vec::new(), work })
 }

@@ -54,7 +54,7 @@ fn settles_at(expected: i64) -> bool {
 
 fn load_then_rest(frontend: FrontendKind) {
     let running = start(config(frontend)).unwrap();
-    let endpoint = running.kv().first().unwrap().clone();
+    let endpoint = running.endpoints("kv").first().unwrap().clone();
     let mut clients = [(); 2].map(|()| Client::connect(&endpoint).unwrap());
     clients[0].create_table(b"t").unwrap();
     for number in 0..20 * KEYS {

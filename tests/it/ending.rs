@@ -7,7 +7,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
 use spindle::server::{self, Pin, SecurityConfig, ServerConfig};
-use spindle::services::tables::serve::{Frontend, FrontendKind, KvConfig, Neighbours, bind};
+use spindle::services::tables::serve::{Frontend, FrontendKind, KvConfig, Neighbours, TablesAdmissions, bind};
 use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
@@ -154,13 +154,13 @@ fn a_server_within_the_process_gives_its_endpoints_back() {
     let context = zmq::Context::new();
     let begin_again = || {
         let first = server::start(config()).unwrap();
-        let (kv, publish) = (first.kv().to_vec(), first.publish().map(str::to_owned));
+        let (kv, publish) = (first.endpoints("kv").to_vec(), first.endpoints("publish").first().cloned());
         let peer = Peer::connect(&context, &kv[0]);
         assert_eq!(peer.call(&[&[5]]), [[1]]);
         drop(peer);
         first.stop();
         let second = server::start(ServerConfig { kv: kv.clone(), publish, ..config() }).ok()?;
-        assert_eq!(second.kv(), kv);
+        assert_eq!(second.endpoints("kv"), kv);
         let peer = Peer::connect(&context, &kv[0]);
         assert_eq!(peer.call(&[&[5]]), [[1]]);
         Some(())
@@ -172,7 +172,7 @@ fn a_server_within_the_process_gives_its_endpoints_back() {
 #[test]
 fn a_server_that_cannot_start_leaves_nothing_running() {
     let running = server::start(config()).unwrap();
-    let taken = running.publish().map(str::to_owned);
+    let taken = running.endpoints("publish").first().cloned();
     for _ in 0..50 {
         let error = server::start(ServerConfig { publish: taken.clone(), ..config() }).err().unwrap();
         assert!(error.to_string().contains(taken.as_deref().unwrap()), "{error}");
@@ -201,7 +201,7 @@ fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
         worker_cores: vec![None; workers],
-        admission: None,
+        admissions: TablesAdmissions::default(),
     };
     let kv = bind(&settings, Clock::start(), (&tables, backstage.changes), Neighbours::default()).unwrap();
     (kv, tables)

@@ -8,10 +8,11 @@ use spindle::clients::rust::jobs::Client as JobsClient;
 use spindle::clients::rust::tasks::Client;
 use spindle::clock::ClockReading;
 use spindle::limits::JOB_ROOM_BYTES;
-use spindle::services::jobs::serve::{self as jobs, Jobs};
+use spindle::net::service::{Service, ServiceParts};
+use spindle::services::jobs::serve as jobs;
 use spindle::services::jobs::wire::{AckWording, JobId};
 use spindle::services::tasks::handle::Access;
-use spindle::services::tasks::serve::{self as spiderq, Spiderq};
+use spindle::services::tasks::serve as spiderq;
 use spindle::services::tasks::wire::{AddMode, LendMode, Reply, Request};
 use spindle::store::{KeyedStore, StoreConfig};
 use spindle::tasks::{self, Delivery, LeaseOrder, Policy, ReplySink, RoomWait, Submission, Ticket, open};
@@ -275,11 +276,12 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let settings = settings();
     let address = "127.0.0.1:0".parse().unwrap();
     let jobs_settings = jobs::JobsConfig { address, lease: LONG, words: AckWording::OkNo };
-    let listener = spiderq::SpiderqListener::bind(&settings, 1 << 30).unwrap();
-    let jobs_listener = jobs::JobsListener::bind(&jobs_settings).unwrap();
-    let (Spiderq { front, stopper, endpoint }, _held) =
+    let parts = ServiceParts { held_bytes_max: 1 << 30, ..ServiceParts::default() };
+    let listener = spiderq::SpiderqListener::bind(&settings, parts.clone()).unwrap();
+    let jobs_listener = jobs::JobsListener::bind(&jobs_settings, parts).unwrap();
+    let Service { front, stopper, endpoint, .. } =
         listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
-    let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
+    let Service { front: jobs_front, stopper: jobs_stopper, endpoint: address, .. } =
         jobs_listener.serve(JOB_ROOM_BYTES, (&mut committer, tasks.clone(), family));
     let sink = committer.sink(Box::new(Silent));
     // The committer does not run yet, and its inbox is as full as it may be.
@@ -295,7 +297,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
         scope.spawn(move || front.run().unwrap());
         scope.spawn(move || jobs_front.run().unwrap());
         let adding = scope.spawn(move || Client::connect(&endpoint).unwrap().add(b"key", b"value", AddMode::Tail));
-        let id = scope.spawn(move || JobsClient::new(&address.to_string()).add(b"queue", b"data"));
+        let id = scope.spawn(move || JobsClient::new(&address).add(b"queue", b"data"));
         // Of the two frontends and of the sink here.
         while figures.waits() < 3 {
             thread::yield_now();

@@ -46,6 +46,7 @@ const ROOMS: &[Room] = &[
     room("net::tcp", 4, 1),
     room("net::zeromq", 4, 1),
     room("net::http", 4, 2),
+    room("net::service", 4, 2),
     room("services::tables", 5, 0),
     room("services::tasks", 5, 0),
     room("services::jobs", 5, 0),

@@ -5,7 +5,7 @@ use std::thread;
 
 use spindle::clock::Clock;
 use spindle::net::sockets::Stopper;
-use spindle::services::tables::serve::{self, Frontend, FrontendKind, Kv};
+use spindle::services::tables::serve::{self, Frontend, FrontendKind, Kv, TablesAdmissions};
 use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
 use crate::chance::Chance;
@@ -48,7 +48,7 @@ pub(crate) fn serve_parts(
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
         worker_cores: vec![None],
-        admission: None,
+        admissions: TablesAdmissions::default(),
     };
     tell(&mut settings);
     let feed = settings.feed.as_ref().map(|_| FeedConfig { epoch: 1, history_bytes: 256 << 20, start_wall_millis: 0 });

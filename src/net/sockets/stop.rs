@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 use super::BindError;
@@ -18,6 +19,12 @@ pub enum ServeError {
     /// The system gives no more sockets.
     #[error("the system gives no more sockets: {0}")]
     Socket(#[from] io::Error),
+}
+
+impl From<Errno> for ServeError {
+    fn from(error: Errno) -> Self {
+        Self::Socket(error.into())
+    }
 }
 
 /// Tells the receiving thread to take no more requests, answer those that were taken, and end.

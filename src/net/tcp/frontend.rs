@@ -166,19 +166,18 @@ pub(crate) struct TcpFrontend {
 }
 
 impl TcpFrontend {
-    /// Listens. Serves as many connections at once as the bounds say.
-    pub(crate) fn bind(address: SocketAddr, bounds: TcpBounds) -> Result<Self, ServeError> {
+    /// Listens. Serves as many connections at once as the bounds say, and encrypts them if there is a certificate.
+    pub(crate) fn bind(
+        address: SocketAddr,
+        bounds: TcpBounds,
+        certificate: Option<Certificate>,
+    ) -> Result<Self, ServeError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let acceptor = PausableAcceptor::bind(&runtime, address, bounds.backlog, bounds.reserved > 0)?;
         let bell = Arc::<TaskBell>::default();
         let stopper = Stopper::new(Arc::clone(&bell));
         let (failed, failures) = unbounded_channel();
-        Ok(Self { runtime, acceptor, certificate: None, bounds, stopper, bell, failed, failures })
-    }
-
-    /// From now on connections are encrypted.
-    pub(crate) fn encrypt(&mut self, certificate: &Certificate) {
-        self.certificate = Some(certificate.clone());
+        Ok(Self { runtime, acceptor, certificate, bounds, stopper, bell, failed, failures })
     }
 
     /// The acceptor of the connections.

@@ -26,7 +26,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::authentication::Authentication;
+use super::authentication::{Admission, Authentication};
 use super::budget::{BufferBudget, ThreadShare};
 use super::connection::Connection;
 use super::id::ConnectionId;
@@ -134,11 +134,16 @@ pub struct Connections<S> {
 
 impl<S: ConnectionState> Connections<S> {
     /// No connections yet. A wait ends when `bell` rings. Messages have these bounds. Threads with the same budget
-    /// share its memory.
+    /// share its memory. A peer has to prove that it is a user, if there is an admission.
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn new(bell: &WakeSignal, bounds: MessageBounds, budget: &Arc<BufferBudget>) -> Result<Self, Errno> {
+    pub fn new(
+        bell: &WakeSignal,
+        bounds: MessageBounds,
+        budget: &Arc<BufferBudget>,
+        admission: Option<&Admission>,
+    ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self {
@@ -177,7 +182,7 @@ impl<S: ConnectionState> Connections<S> {
             spare_inputs: Vec::new(),
             spare_replies: Vec::new(),
             turns_out: 0,
-            authentication: None,
+            authentication: admission.map(|admission| Authentication::new(admission, bell)),
         })
     }
 

@@ -51,7 +51,7 @@ impl Echo {
 
     fn start_within(budget: &Arc<BufferBudget>) -> Self {
         let bell = WakeSignal::new().unwrap();
-        let mut connections = Connections::new(&bell, BOUNDS, budget).unwrap();
+        let mut connections = Connections::new(&bell, BOUNDS, budget, None).unwrap();
         let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
         let address = listener.endpoint().strip_prefix("tcp://").unwrap().to_owned();
         connections.listen(listener).unwrap();

@@ -22,12 +22,12 @@ use crate::clock::Clock;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
 use crate::net::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::net::http::{Guard, HostRule, HttpService, HttpUsers};
-use crate::net::sockets::{ServeError, Stopper};
+use crate::net::service::{Service, ServiceParts};
+use crate::net::sockets::ServeError;
 use crate::net::tcp::{
-    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend,
-    TcpProtocol, watch_store,
+    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend, TcpProtocol,
+    watch_store,
 };
-use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store;
@@ -61,14 +61,10 @@ pub enum EventsSource<'c> {
     MySql(&'c Address),
 }
 
-/// The frontend, its stopper and its address.
+/// What is to run.
 pub struct Events {
-    /// To be run in the thread `events-io`.
-    pub front: EventsFrontend,
-    /// Tells the frontend to take no more requests.
-    pub stopper: Stopper,
-    /// The address that the frontend listens at, with the port that the system chose.
-    pub address: SocketAddr,
+    /// The frontend.
+    pub service: Service<EventsFrontend>,
     /// The metrics of the writers, if the events are in a database.
     pub database: Option<WritersMetrics>,
 }
@@ -76,42 +72,24 @@ pub struct Events {
 /// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
 pub struct EventsListener {
     tcp: TcpFrontend,
-    hosts: Vec<String>,
-    metrics: Arc<ServiceMetrics>,
+    guard: Guard,
+    /// For STATS.
+    pub metrics: Arc<ServiceMetrics>,
     slow: Arc<SlowLog>,
-    users: Option<HttpUsers>,
 }
 
 impl EventsListener {
-    /// Listens at `address`. Requests may name the server by one of `hosts` (see [`HostRule`]).
+    /// Listens at `address`. Requests may name the server by one of `hosts` (see [`HostRule`]). If users are checked, a
+    /// client has to name one, but for the health of the store.
     ///
     /// # Errors
     /// [`Error`] if the address is not available, or the system has no descriptor left.
-    pub fn bind(address: SocketAddr, hosts: &[String]) -> Result<Self, Error> {
-        let tcp = TcpFrontend::bind(address, BOUNDS)?;
-        let (metrics, slow) = (timing::metrics(), Arc::default());
-        Ok(Self { tcp, hosts: hosts.to_vec(), metrics, slow, users: None })
-    }
-
-    /// The metrics of the frontend, for STATS.
-    #[must_use]
-    pub fn metrics(&self) -> &Arc<ServiceMetrics> {
-        &self.metrics
-    }
-
-    /// Slow requests go to this log.
-    pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
-        self.slow = Arc::clone(slow);
-    }
-
-    /// From now on connections are encrypted.
-    pub fn encrypt(&mut self, certificate: &Certificate) {
-        self.tcp.encrypt(certificate);
-    }
-
-    /// From now on a client has to name one of these users, but for the health of the store.
-    pub fn admit_only(&mut self, users: &Users) {
-        self.users = Some(HttpUsers::new(users.clone(), needed));
+    pub fn bind(address: SocketAddr, hosts: &[String], parts: ServiceParts) -> Result<Self, Error> {
+        let users = parts.users().map(|users| HttpUsers::new(users, needed));
+        let tcp = TcpFrontend::bind(address, BOUNDS, parts.certificate)?;
+        let hosts = HostRule::new(address.ip().is_loopback(), hosts.to_vec(), "--events-host");
+        let guard = Guard { hosts, users, health: is_health };
+        Ok(Self { tcp, guard, metrics: timing::metrics(), slow: parts.slow })
     }
 
     /// Prepares the store.
@@ -119,8 +97,8 @@ impl EventsListener {
     /// # Errors
     /// [`Error`] if the database is not suitable.
     pub fn serve(self, source: EventsSource<'_>) -> Result<Events, Error> {
-        let Self { tcp, hosts, metrics, slow, users } = self;
-        let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
+        let Self { tcp, guard, metrics, slow } = self;
+        let (stopper, endpoint) = (tcp.stopper(), tcp.acceptor().address.to_string());
         let backend = match source {
             EventsSource::Embedded(committer, tasks, queue) => {
                 let answers = TcpFrontend::answers(committer);
@@ -138,10 +116,9 @@ impl EventsListener {
             EventsBackend::MySql(_, writers) => Some(writers.metrics()),
             EventsBackend::Embedded(..) => None,
         };
-        let hosts = HostRule::new(address.ip().is_loopback(), hosts, "--events-host");
         let timer = EventTimer { clock: Clock::start(), metrics, slow };
-        let guard = Guard { hosts, users, health: is_health };
-        Ok(Events { front: EventsFrontend { tcp, backend, guard, timer }, stopper, address, database })
+        let front = EventsFrontend { tcp, backend, guard, timer };
+        Ok(Events { service: Service { front, stopper, endpoint, held: None }, database })
     }
 }
 
@@ -151,7 +128,7 @@ enum EventsBackend {
     MySql(Database, Writers),
 }
 
-/// The frontend, ready to run.
+/// The frontend, to be run in the thread `events-io`.
 pub struct EventsFrontend {
     tcp: TcpFrontend,
     backend: EventsBackend,

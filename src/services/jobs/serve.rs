@@ -24,10 +24,10 @@ use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
-use crate::net::sockets::{ServeError, Stopper};
+use crate::net::service::{Service, ServiceParts};
+use crate::net::sockets::ServeError;
 use crate::net::tcp::{
-    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
-    watch_store,
+    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol, watch_store,
 };
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
@@ -52,86 +52,55 @@ pub struct JobsConfig {
     pub words: AckWording,
 }
 
-/// The frontend, its stopper and its address.
-pub struct Jobs {
-    /// To be run in the thread `jobs-io`.
-    pub front: JobsFrontend,
-    /// Tells the frontend to take no more requests.
-    pub stopper: Stopper,
-    /// The address that the frontend listens at, with the port that the system chose.
-    pub address: SocketAddr,
-}
-
 /// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
 pub struct JobsListener {
     tcp: TcpFrontend,
     settings: JobsConfig,
-    metrics: Arc<ServiceMetrics>,
+    /// For STATS.
+    pub metrics: Arc<ServiceMetrics>,
     slow: Arc<SlowLog>,
     users: Option<Users>,
 }
 
 impl JobsListener {
-    /// Listens.
+    /// Listens. If users are checked, a client has to name one.
     ///
     /// # Errors
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
-    pub fn bind(settings: &JobsConfig) -> Result<Self, ServeError> {
-        let tcp = TcpFrontend::bind(settings.address, BOUNDS)?;
-        let (metrics, slow) = (timing::metrics(), Arc::default());
-        Ok(Self { tcp, settings: settings.clone(), metrics, slow, users: None })
-    }
-
-    /// The metrics of the frontend, for STATS.
-    #[must_use]
-    pub fn metrics(&self) -> &Arc<ServiceMetrics> {
-        &self.metrics
-    }
-
-    /// Slow requests go to this log.
-    pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
-        self.slow = Arc::clone(slow);
-    }
-
-    /// From now on connections are encrypted.
-    pub fn encrypt(&mut self, certificate: &Certificate) {
-        self.tcp.encrypt(certificate);
-    }
-
-    /// From now on a client has to name one of these users.
-    pub fn admit_only(&mut self, users: &Users) {
-        self.users = Some(users.clone());
+    pub fn bind(settings: &JobsConfig, parts: ServiceParts) -> Result<Self, ServeError> {
+        let users = parts.users();
+        let tcp = TcpFrontend::bind(settings.address, BOUNDS, parts.certificate)?;
+        Ok(Self { tcp, settings: settings.clone(), metrics: timing::metrics(), slow: parts.slow, users })
     }
 
     /// Registers a sink with the committer for the answers about the queues of `family`. Larger requests take at most
     /// `room_bytes` together, and answers as much again (see [`crate::limits::JOB_ROOM_BYTES`]).
-    pub fn serve(self, room_bytes: usize, (committer, tasks, family): (&mut Committer, Tasks, Family)) -> Jobs {
-        let Self { tcp, settings, metrics, slow, users } = self;
-        let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
+    pub fn serve(
+        self,
+        room_bytes: usize,
+        (committer, tasks, family): (&mut Committer, Tasks, Family),
+    ) -> Service<JobsFrontend> {
+        let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.acceptor().address.to_string());
         let answers = TcpFrontend::answers(committer);
-        let front = JobsFrontend { tcp, answers, tasks, family, settings, users, room_bytes, metrics, slow };
-        Jobs { front, stopper, address }
+        let front = JobsFrontend { listener: self, answers, tasks, family, room_bytes };
+        Service { front, stopper, endpoint, held: None }
     }
 }
 
-/// The frontend, ready to run.
+/// The frontend, to be run in the thread `jobs-io`.
 pub struct JobsFrontend {
-    tcp: TcpFrontend,
+    listener: JobsListener,
     answers: AnswerReceiver,
     tasks: Tasks,
     family: Family,
-    settings: JobsConfig,
-    users: Option<Users>,
     room_bytes: usize,
-    metrics: Arc<ServiceMetrics>,
-    slow: Arc<SlowLog>,
 }
 
 impl JobsFrontend {
     /// The acceptor of the connections.
     #[cfg(test)]
     pub(super) fn listener(&self) -> &crate::net::tcp::PausableAcceptor {
-        self.tcp.acceptor()
+        self.listener.tcp.acceptor()
     }
 
     /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
@@ -139,7 +108,8 @@ impl JobsFrontend {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, answers, tasks, family, settings, users, room_bytes, metrics, slow } = self;
+        let Self { listener, answers, tasks, family, room_bytes } = self;
+        let JobsListener { tcp, settings, metrics, slow, users } = listener;
         let (failed, clock) = (tcp.failed(), Clock::start());
         let context = Rc::new(JobsContext {
             responder: JobResponder::new(tasks, answers.sink, answers.room.clone(), clock),

@@ -20,12 +20,13 @@ use tokio::task::spawn_local;
 
 use super::conversation::{JobsContext, converse};
 use super::responder::JobResponder;
-use super::serve::{Jobs, JobsConfig, JobsListener};
+use super::serve::{JobsConfig, JobsFrontend, JobsListener};
 use super::stream::JobStream;
 use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, TASKS_WINDOW_BYTES};
+use crate::net::service::{Service, ServiceParts};
 use crate::net::tcp::{ClientStream, RoomSignal};
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
@@ -55,7 +56,7 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     let (tasks, mut committer, family) = open();
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
     let [ending, staying] = [(); 2].map(|()| {
-        let listener = JobsListener::bind(&settings).unwrap();
+        let listener = JobsListener::bind(&settings, ServiceParts::default()).unwrap();
         listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family.clone()))
     });
     drop(tasks);
@@ -63,7 +64,9 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     set_socket_send_buffer_size(ending.front.listener(), 4_096).unwrap();
     std::thread::scope(|scope| {
         let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));
-        let run = |Jobs { front, stopper, address }: Jobs| (scope.spawn(|| front.run()), stopper, address);
+        let run = |Service { front, stopper, endpoint, .. }: Service<JobsFrontend>| {
+            (scope.spawn(|| front.run()), stopper, endpoint.parse().unwrap())
+        };
         let ((ending, stop, first), (staying, stop_staying, second)) = (run(ending), run(staying));
         let add = [format!("ADD q {BYTES} ").as_bytes(), &[b'x'; BYTES]].concat();
         let ids = [0, 1].map(|_| ask(second, &add));
@@ -212,8 +215,9 @@ fn a_large_job_waits_for_the_room_of_those_that_came_before() {
     const DATA: usize = 1_000_000;
     let (tasks, mut committer, family) = open();
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
-    let listener = JobsListener::bind(&settings).unwrap();
-    let Jobs { front, stopper, address } = listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks, family));
+    let listener = JobsListener::bind(&settings, ServiceParts::default()).unwrap();
+    let Service { front, stopper, endpoint, .. } = listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks, family));
+    let address = endpoint.parse().unwrap();
     std::thread::scope(|scope| {
         let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));
         let front = scope.spawn(|| front.run());
@@ -240,8 +244,10 @@ fn a_large_answer_waits_for_the_room_of_those_that_nobody_reads() {
     const DATA: usize = 1_000_000;
     let (tasks, mut committer, family) = open();
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
-    let listener = JobsListener::bind(&settings).unwrap();
-    let Jobs { front, stopper, address } = listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family));
+    let listener = JobsListener::bind(&settings, ServiceParts::default()).unwrap();
+    let Service { front, stopper, endpoint, .. } =
+        listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family));
+    let address = endpoint.parse().unwrap();
     set_socket_send_buffer_size(front.listener(), 4_096).unwrap();
     std::thread::scope(|scope| {
         let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));

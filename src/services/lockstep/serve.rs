@@ -25,17 +25,16 @@ use crate::limits::{
     BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_DEFAULT, LARGE_REPLIES_BYTES, LINGER,
     TABLE_NAME_BYTES_MAX,
 };
-use crate::net::sockets::{ServeError, Stopper, WakeSignal};
-use crate::net::zeromq::{
-    Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome,
-};
+use crate::net::service::{BoundConnections, Service, ServiceParts};
+use crate::net::sockets::{ServeError, Stopper};
+use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome};
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::responder::TIMED_ONE_OF;
 use crate::services::tables::serve::LockstepTally;
 use crate::services::tables::waiting::WaitingClients;
 use crate::services::tables::wire::{Command, Request, TableName};
+use crate::stats::Sampler;
 use crate::stats::slow_log::SlowLog;
-use crate::stats::{HeldBytes, Sampler};
 use crate::tables::Session;
 use crate::zmtp::{Message, Messages};
 
@@ -51,46 +50,32 @@ pub struct LockstepConfig {
     pub nul: bool,
 }
 
-/// The frontend, its stopper and its endpoint.
-pub struct Lockstep {
-    /// To be run in the thread `lockstep`.
-    pub front: LockstepFrontend,
-    /// Tells the frontend to take no more requests.
-    pub stopper: Stopper,
-    /// The endpoint that the frontend listens at, with the port that the system chose.
-    pub endpoint: String,
-}
-
-/// Listens at the endpoint. Values may have `value_max` bytes, and the frontend holds at most `held_bytes_max` for its
-/// clients. Also returns a function that reads the bytes held for clients.
+/// Listens at the endpoint. Values may have `value_max` bytes.
 ///
 /// # Errors
 /// [`ServeError`] if the endpoint is not available, or the system has no descriptor left.
 pub fn bind(
     settings: &LockstepConfig,
-    (value_max, held_bytes_max): (usize, u64),
+    value_max: usize,
     (mut session, clock): (Session, Clock),
-    (tally, slow): (Arc<LockstepTally>, Arc<SlowLog>),
-) -> Result<(Lockstep, HeldBytes), ServeError> {
-    let listener = BoundListener::bind(&settings.endpoint)?;
-    let endpoint = listener.endpoint().to_owned();
-    let bell = WakeSignal::new()?;
+    tally: Arc<LockstepTally>,
+    parts: ServiceParts,
+) -> Result<Service<LockstepFrontend>, ServeError> {
+    let BoundConnections { connections, bell, budget, endpoint } =
+        parts.listen(&settings.endpoint, message_bounds(value_max))?;
     let stopper = Stopper::new(&bell);
-    let budget = BufferBudget::new(held_bytes_max / 2);
-    let mut connections = Connections::new(&bell, message_bounds(value_max), &budget).map_err(std::io::Error::from)?;
-    connections.listen(listener).map_err(std::io::Error::from)?;
     let longest = TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_DEFAULT + value_max;
-    let memory = ConversationMemory::new(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX), longest);
+    let memory = ConversationMemory::new(usize::try_from(parts.held_bytes_max / 2).unwrap_or(usize::MAX), longest);
     let kept = memory.figure();
     let waiting = WaitingClients::new(&mut session, &bell);
     let (picker, table) = (Sampler::new(TIMED_ONE_OF), Vec::new());
-    let nul = settings.nul;
+    let (nul, slow) = (settings.nul, parts.slow);
     let answering = Answering { session, clock, waiting, memory, tally, slow, picker, table, value_max, nul };
     let front = LockstepFrontend { connections, stopper: stopper.clone(), answering };
-    Ok((Lockstep { front, stopper, endpoint }, Box::new(move || budget.held() + kept.get())))
+    Ok(Service { front, stopper, endpoint, held: Some(Box::new(move || budget.held() + kept.get())) })
 }
 
-/// The frontend, ready to run.
+/// The frontend, to be run in the thread `lockstep`.
 pub struct LockstepFrontend {
     connections: Connections<Conversation>,
     stopper: Stopper,
@@ -98,11 +83,6 @@ pub struct LockstepFrontend {
 }
 
 impl LockstepFrontend {
-    /// From now on a peer has to prove that it is a user.
-    pub fn admit_only(&mut self, admission: &Admission) {
-        self.connections.admit_only(admission);
-    }
-
     /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
     pub fn run(mut self) {
         let clock = self.answering.clock;

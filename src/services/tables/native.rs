@@ -26,7 +26,7 @@ use super::waiting::WaitingClients;
 use crate::clock::{Clock, TimeLimit};
 use crate::limits::{BATCH_MAX, LINGER};
 use crate::net::sockets::{Stopper, WakeSignal};
-use crate::net::zeromq::{Admission, ConnectionId, Connections, HandoffReceiver};
+use crate::net::zeromq::{ConnectionId, Connections, HandoffReceiver};
 
 /// A worker that owns its connections, ready to run.
 pub struct NativeWorker {
@@ -51,11 +51,6 @@ impl NativeWorker {
         let waiting = WaitingClients::new(&mut state.session, bell);
         let times = state.reply_times();
         Self { connections, handoff, stopper, state, times, waiting }
-    }
-
-    /// From now on a peer has to prove that it is a user.
-    pub(super) fn admit_only(&mut self, admission: &Admission) {
-        self.connections.admit_only(admission);
     }
 
     /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.

@@ -31,8 +31,7 @@ use crate::clock::{Clock, Now};
 use crate::feed::PublishedMessage;
 use crate::limits::{LINGER, PUBLISH_BURST};
 use crate::net::sockets::WakeSignal;
-use crate::net::zeromq::Admission;
-use crate::net::zeromq::publish::{Subscribers, TopicForm};
+use crate::net::zeromq::publish::Subscribers;
 use crate::tables::{AnnouncedChange, Audience, ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
 
@@ -60,17 +59,6 @@ const BURSTS_SENT: usize = 4;
 pub(super) use feed::FeedPublisher;
 pub use one_frame::NotificationEncoder;
 pub(super) use one_frame::OneFramePublisher;
-
-/// The users that the endpoints of the publisher let in. None: any client.
-#[derive(Clone, Debug, Default)]
-pub struct PublishAdmissions {
-    /// Of the notifications.
-    pub publish: Option<Admission>,
-    /// Of the feed.
-    pub feed: Option<Admission>,
-    /// Of another protocol's notifications.
-    pub one_frame: Option<Admission>,
-}
 
 /// The publisher, ready to run.
 pub struct Publisher {
@@ -103,18 +91,6 @@ impl Publisher {
         }
         let review = ReviewTimes { ended: u64::MAX, next: clock.now() };
         Self { subscribers, feed, one_frame, changes, clock, metrics, unsent: 0, review, end: None }
-    }
-
-    /// From now on subscribers have to prove that they are users, at each endpoint with an admission.
-    pub(super) fn admit_only(&mut self, admissions: &PublishAdmissions) {
-        let PublishAdmissions { publish, feed, one_frame } = admissions;
-        publish.iter().for_each(|admission| self.subscribers.admit_only(admission, TopicForm::Name));
-        if let (Some(publisher), Some(admission)) = (&mut self.feed, feed) {
-            publisher.admit_only(admission);
-        }
-        if let (Some(publisher), Some(admission)) = (&mut self.one_frame, one_frame) {
-            publisher.admit_only(admission);
-        }
     }
 
     /// The loop of the thread. Returns when the tables are closed, all committed changes are announced, and either the

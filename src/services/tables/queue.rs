@@ -32,7 +32,7 @@ use crate::clock::TimeLimit;
 use crate::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, LINGER};
 use crate::net::sockets::{Stopper, WakeSignal, timespec};
 use crate::net::zeromq::inproc::{Message, QueueEnd};
-use crate::net::zeromq::{Admission, BoundListener, Connections, TurnBatch};
+use crate::net::zeromq::{BoundListener, Connections, TurnBatch};
 use crate::tables::Session;
 pub(super) use worker::{QueueWorker, WorkerParts};
 
@@ -92,11 +92,6 @@ impl TablesQueue {
     /// Accepts the clients that connect to this listener.
     pub(super) fn listen(&mut self, listener: BoundListener) -> io::Result<()> {
         Ok(self.connections.listen(listener)?)
-    }
-
-    /// From now on a peer has to prove that it is a user.
-    pub(super) fn admit_only(&mut self, admission: &Admission) {
-        self.connections.admit_only(admission);
     }
 
     /// The loop of the thread. Returns when it was told to stop, the requests that were taken are answered, and the

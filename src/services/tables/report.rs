@@ -51,7 +51,7 @@ mod store_line;
 mod tasks_section;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use changes::ChangesLine;
@@ -213,8 +213,8 @@ pub struct ReportSources {
     pub(super) services: Vec<Arc<ServiceMetrics>>,
     /// The slow requests of all threads.
     pub(crate) slow: Arc<SlowLog>,
-    /// Set once, before the server runs, where users are named.
-    pub(crate) users: OnceLock<Users>,
+    /// Where users are named.
+    pub(crate) users: Option<Users>,
     /// Bytes of the values or names in one reply.
     pub(super) reply_bytes_max: usize,
 }
@@ -252,7 +252,7 @@ impl ReportSources {
             memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
-            users: self.users.get().map(UsersLine::of),
+            users: self.users.as_ref().map(UsersLine::of),
             tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
             services: self.services.iter().map(|service| ServiceLine::of(service)).collect(),
             slow: SlowLine::of(&self.slow),

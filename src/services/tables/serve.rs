@@ -10,13 +10,12 @@
 //!
 //! This module does not start threads or choose cores, and does not make the two other threads behind the tables.
 
-use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
 use super::native::NativeWorker;
-use super::publish::{FeedPublisher, OneFramePublisher, Publisher};
-pub use super::publish::{NotificationEncoder, PublishAdmissions};
+use super::publish::{FeedPublisher, OneFramePublisher};
+pub use super::publish::{NotificationEncoder, Publisher};
 use super::queue::{QueueWorker, TablesQueue, WorkerParts};
 use super::report::{ClientMetrics, FeedTally, PublishTally, WorkerMetrics};
 pub use super::report::{LockstepTally, ReportSources};
@@ -29,8 +28,9 @@ use crate::limits::{
     ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX, TABLE_NAME_BYTES_MAX,
 };
 use crate::net::sockets::{ServeError, Stopper, WakeSignal};
-use crate::net::zeromq::publish::{PublishLimits, Subscribers};
+use crate::net::zeromq::publish::{PublishLimits, Subscribers, TopicForm};
 use crate::net::zeromq::{Acceptor, Admission, BoundListener, BufferBudget, Connections, inproc};
+use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{HeldBytes, Sampler};
@@ -72,8 +72,21 @@ pub struct KvConfig {
     pub held_bytes_max: u64,
     /// For each worker the core to which it will be tied. At least one worker.
     pub worker_cores: Vec<Option<usize>>,
-    /// The users that may send requests, if the server checks users.
-    pub admission: Option<Admission>,
+    /// The users of each endpoint.
+    pub admissions: TablesAdmissions,
+}
+
+/// The users that the endpoints of the tables serve. None: every peer.
+#[derive(Clone, Debug, Default)]
+pub struct TablesAdmissions {
+    /// Of the requests.
+    pub requests: Option<Admission>,
+    /// Of the notifications.
+    pub publish: Option<Admission>,
+    /// Of the feed.
+    pub feed: Option<Admission>,
+    /// Of another protocol's notifications.
+    pub one_frame: Option<Admission>,
 }
 
 impl KvConfig {
@@ -93,6 +106,8 @@ pub struct Neighbours {
     pub services: Vec<Arc<ServiceMetrics>>,
     /// The slow requests of all of them.
     pub slow: Arc<SlowLog>,
+    /// The users of all of them, for STATS.
+    pub users: Option<Users>,
 }
 
 /// The part of the lock-step dialect that runs here.
@@ -150,13 +165,6 @@ pub struct Kv {
     pub report: Arc<ReportSources>,
 }
 
-impl Kv {
-    /// From now on a subscriber of each endpoint with an admission has to prove that it is a user.
-    pub fn admit_only(&mut self, notifications: &PublishAdmissions) {
-        self.publisher.admit_only(notifications);
-    }
-}
-
 /// Listens at all endpoints. STATS also reports the `neighbours`. Requests wait in the sockets until the parts run.
 ///
 /// # Errors
@@ -170,15 +178,22 @@ pub fn bind(
     let bell = WakeSignal::new()?;
     let publisher_stopper = Stopper::new(&bell);
     let hwm = usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX);
-    let (subscribers, publish) = subscribers(&bell, settings, settings.publish.as_deref(), hwm)?;
+    let admissions = &settings.admissions;
+    let subscribers = |endpoint: Option<&str>, messages, form, admission: &Option<Admission>| {
+        let held_bytes = usize::try_from(settings.held_bytes_max).unwrap_or(usize::MAX);
+        let limits = PublishLimits::new(messages).within(held_bytes);
+        listening(Subscribers::new(&bell, limits, form, admission.as_ref())?, endpoint)
+    };
+    let (own, publish) = subscribers(settings.publish.as_deref(), hwm, TopicForm::Name, &admissions.publish)?;
     let report = Arc::new(report(settings, clock, tables, &neighbours));
     let metrics = Arc::clone(&report.publish);
-    let mut held = vec![subscribers.held_bytes()];
+    let mut held = vec![own.held_bytes()];
     let (feed, feed_endpoint) = match &settings.feed {
         None => (None, None),
         Some(endpoint) => {
-            let (followers, bound) = self::subscribers(&bell, settings, Some(endpoint), usize::MAX)?;
-            subscribers.wake_for(&followers).map_err(io::Error::from)?;
+            let form = TopicForm::LengthAndName;
+            let (followers, bound) = subscribers(Some(endpoint), usize::MAX, form, &admissions.feed)?;
+            own.wake_for(&followers)?;
             held.push(followers.held_bytes());
             held.push(history_bytes(tables));
             if let Some(endpoint) = &bound {
@@ -189,14 +204,15 @@ pub fn bind(
     };
     let (one_frame, lockstep_publish) = match neighbours.lockstep {
         Some(LockstepPart { publish: Some(endpoint), encode, tally }) => {
-            let (others, bound) = self::subscribers(&bell, settings, Some(&endpoint), hwm)?;
-            subscribers.wake_for(&others).map_err(io::Error::from)?;
+            // A frame begins with the name of its table.
+            let (others, bound) = subscribers(Some(&endpoint), hwm, TopicForm::Name, &admissions.one_frame)?;
+            own.wake_for(&others)?;
             held.push(others.held_bytes());
             (Some(OneFramePublisher::new(others, encode, tally)), bound)
         }
         _ => (None, None),
     };
-    let publisher = Publisher::new((subscribers, feed, one_frame), changes, bell, clock, metrics);
+    let publisher = Publisher::new((own, feed, one_frame), changes, bell, clock, metrics);
     let (frontend, mut stoppers, endpoints, clients_held) = match settings.frontend {
         FrontendKind::Queue => queue(settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
@@ -229,12 +245,12 @@ fn queue(
         let parts = WorkerParts { end, state, bell, budget: Arc::clone(&budget), stop: Arc::clone(&stop) };
         workers.push(QueueWorker::new(parts));
     }
-    let connections = Connections::new(&bell, message_bounds(settings), &budget).map_err(io::Error::from)?;
+    let admission = settings.admissions.requests.as_ref();
+    let connections = Connections::new(&bell, message_bounds(settings), &budget, admission)?;
     let times = ReplyTimes { clock, metrics: Arc::clone(&report.queue), slow: Arc::clone(&report.slow) };
     let wakes = (stopper.clone(), bell);
     let outcome = (Arc::clone(queue_metrics), times);
     let mut queue = TablesQueue::new(connections, (end, workers.len()), wakes, stop, outcome, tables.session())?;
-    settings.admission.iter().for_each(|admission| queue.admit_only(admission));
     let mut endpoints = Vec::new();
     for endpoint in &settings.endpoints {
         let listener = BoundListener::bind(endpoint)?;
@@ -293,24 +309,23 @@ fn native(
     let budget = BufferBudget::new(settings.held_bytes_max);
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
-    let mut acceptor = Acceptor::new(stopper.clone(), &bell, clock).map_err(io::Error::from)?;
+    let mut acceptor = Acceptor::new(stopper.clone(), &bell, clock)?;
     let reporter = Reporter::new(Arc::clone(report));
     let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
     for endpoint in &settings.endpoints {
         let listener = BoundListener::bind(endpoint)?;
         endpoints.push(listener.endpoint().to_owned());
-        acceptor.listen(listener).map_err(io::Error::from)?;
+        acceptor.listen(listener)?;
     }
     for (metrics, clients) in report.workers.iter().zip(&report.queues) {
         let bell = WakeSignal::new()?;
         let stopper = Stopper::new(&bell);
         let state = worker_state((settings, clock, tables), report, (metrics, clients), reporter.client(&bell));
-        let connections = Connections::new(&bell, message_bounds(settings), &budget).map_err(io::Error::from)?;
+        let admission = settings.admissions.requests.as_ref();
+        let connections = Connections::new(&bell, message_bounds(settings), &budget, admission)?;
         let handoff = acceptor.handoff(&bell);
         stoppers.push(stopper.clone());
-        let mut worker = NativeWorker::new(connections, handoff, (stopper, &bell), state);
-        settings.admission.iter().for_each(|admission| worker.admit_only(admission));
-        workers.push(worker);
+        workers.push(NativeWorker::new(connections, handoff, (stopper, &bell), state));
     }
     Ok((
         Frontend::Native { acceptor: Box::new(acceptor), workers, reporter },
@@ -326,20 +341,15 @@ fn history_bytes(tables: &Tables) -> HeldBytes {
     Box::new(move || tables.feed_metrics().map_or(0, |feed| feed.history_bytes))
 }
 
-/// The subscribers of an endpoint, if there is one, each of which may fall behind by so many messages, and the endpoint.
-fn subscribers(
-    bell: &WakeSignal,
-    settings: &KvConfig,
+/// Subscribers that come to an endpoint, if there is one, and the endpoint.
+fn listening(
+    mut subscribers: Subscribers,
     endpoint: Option<&str>,
-    messages: usize,
 ) -> Result<(Subscribers, Option<String>), ServeError> {
-    let held_bytes = usize::try_from(settings.held_bytes_max).unwrap_or(usize::MAX);
-    let limits = PublishLimits::new(messages).within(held_bytes);
-    let mut subscribers = Subscribers::new(bell, limits).map_err(io::Error::from)?;
     let Some(endpoint) = endpoint else { return Ok((subscribers, None)) };
     let listener = BoundListener::bind(endpoint)?;
     let bound = listener.endpoint().to_owned();
-    subscribers.listen(listener).map_err(io::Error::from)?;
+    subscribers.listen(listener)?;
     Ok((subscribers, Some(bound)))
 }
 
@@ -363,7 +373,7 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neigh
         tasks: neighbours.tasks.clone(),
         services: neighbours.services.clone(),
         slow: Arc::clone(&neighbours.slow),
-        users: OnceLock::new(),
+        users: neighbours.users.clone(),
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

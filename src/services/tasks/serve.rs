@@ -31,9 +31,9 @@ use super::responder::{ReplyPolicy, Taken, Taking, TaskResponder};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX, TASK_FRAME_BYTES_MAX};
 use crate::log::WarningPace;
-use crate::net::sockets::{Mailbox, ServeError, Stopper, WakeSignal};
-use crate::net::zeromq::{Admission, BoundListener, BufferBudget, ConnectionId, Connections, ReplyBuffer, TurnOutcome};
-use crate::stats::HeldBytes;
+use crate::net::service::{BoundConnections, Service, ServiceParts};
+use crate::net::sockets::{Mailbox, ServeError, Stopper};
+use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, TurnOutcome};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store::{self, Value};
@@ -50,68 +50,36 @@ const BOUNDS: MessageBounds = MessageBounds {
     bytes: ENVELOPE_BYTES_MAX + TASK_FRAME_BYTES_MAX,
 };
 
-/// The frontend, its stopper and its endpoint.
-pub struct Spiderq {
-    /// To be run in the thread `spiderq`.
-    pub front: SpiderqFrontend,
-    /// Tells the frontend to take no more requests.
-    pub stopper: Stopper,
-    /// The endpoint that the frontend listens at, with the port that the system chose.
-    pub endpoint: String,
-}
-
 /// A frontend that listens, before there is a store. Clients wait for their handshakes.
 pub struct SpiderqListener {
-    connections: Connections<ClientState>,
-    bell: WakeSignal,
-    budget: Arc<BufferBudget>,
+    bound: BoundConnections<ClientState>,
     held_bytes_max: u64,
-    endpoint: String,
     settings: SpiderqConfig,
-    metrics: Arc<ServiceMetrics>,
+    /// For STATS.
+    pub metrics: Arc<ServiceMetrics>,
     slow: Arc<SlowLog>,
 }
 
 impl SpiderqListener {
-    /// Listens. The frontend will hold at most `held_bytes_max` for its clients.
+    /// Listens.
     ///
     /// # Errors
     /// [`ServeError`] if the endpoint is not available, or the system has no descriptor left.
-    pub fn bind(settings: &SpiderqConfig, held_bytes_max: u64) -> Result<Self, ServeError> {
-        let listener = BoundListener::bind(&settings.endpoint)?;
-        let endpoint = listener.endpoint().to_owned();
-        let bell = WakeSignal::new()?;
-        let budget = BufferBudget::new(held_bytes_max / 2);
-        let mut connections = Connections::new(&bell, BOUNDS, &budget).map_err(std::io::Error::from)?;
-        connections.listen(listener).map_err(std::io::Error::from)?;
-        let (settings, metrics, slow) = (settings.clone(), metrics::metrics(settings.access), Arc::default());
-        Ok(Self { connections, bell, budget, held_bytes_max, endpoint, settings, metrics, slow })
-    }
-
-    /// The metrics of the frontend, for STATS.
-    #[must_use]
-    pub fn metrics(&self) -> &Arc<ServiceMetrics> {
-        &self.metrics
-    }
-
-    /// Slow requests go to this log.
-    pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
-        self.slow = Arc::clone(slow);
-    }
-
-    /// From now on a peer has to prove that it is a user.
-    pub fn admit_only(&mut self, admission: &Admission) {
-        self.connections.admit_only(admission);
+    pub fn bind(settings: &SpiderqConfig, parts: ServiceParts) -> Result<Self, ServeError> {
+        let bound = parts.listen(&settings.endpoint, BOUNDS)?;
+        let (settings, metrics) = (settings.clone(), metrics::metrics(settings.access));
+        Ok(Self { bound, held_bytes_max: parts.held_bytes_max, settings, metrics, slow: parts.slow })
     }
 
     /// Registers a sink with the committer for the answers about `queue`. Calls `terminated` when a client ends the
-    /// server. Also returns a function that reads the bytes held for clients.
+    /// server.
     pub fn serve(
         self,
         (committer, tasks, queue): (&mut Committer, Tasks, QueueName),
         terminated: Box<dyn Fn() + Send>,
-    ) -> (Spiderq, HeldBytes) {
-        let Self { connections, bell, budget, held_bytes_max, endpoint, settings, metrics, slow } = self;
+    ) -> Service<SpiderqFrontend> {
+        let Self { bound, held_bytes_max, settings, metrics, slow } = self;
+        let BoundConnections { connections, bell, budget, endpoint } = bound;
         let stopper = Stopper::new(&bell);
         let (mailbox, deliveries) = Mailbox::new(&bell);
         let clock = Clock::start();
@@ -135,8 +103,7 @@ impl SpiderqListener {
             slow,
         };
         let replies = front.replies.figure();
-        let held = Box::new(move || budget.held() + replies.get());
-        (Spiderq { front, stopper, endpoint }, held)
+        Service { front, stopper, endpoint, held: Some(Box::new(move || budget.held() + replies.get())) }
     }
 }
 
@@ -147,7 +114,7 @@ struct ReadReply {
     read: Result<Value, store::Error>,
 }
 
-/// The frontend, ready to run.
+/// The frontend, to be run in the thread `spiderq` or `events-queue`.
 pub struct SpiderqFrontend {
     connections: Connections<ClientState>,
     responder: TaskResponder,

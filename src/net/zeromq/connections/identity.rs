@@ -7,7 +7,7 @@
 //! ```
 
 use super::{ConnectionId, Connections, get, touch};
-use crate::net::zeromq::authentication::{Admission, Authentication, address_of_peer};
+use crate::net::zeromq::authentication::address_of_peer;
 use crate::security::{Denied, Identity};
 use crate::zmtp::Claim;
 
@@ -23,11 +23,6 @@ pub trait ConnectionState: Default {
 }
 
 impl<S: ConnectionState> Connections<S> {
-    /// From now on a peer has to prove that it is a user.
-    pub fn admit_only(&mut self, admission: &Admission) {
-        self.authentication = Some(Authentication::new(admission, &self.bell));
-    }
-
     /// Begins to check what a peer claims.
     pub(super) fn identify(&mut self, id: ConnectionId, claim: Claim) {
         let Some(authentication) = &mut self.authentication else { return };

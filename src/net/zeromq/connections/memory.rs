@@ -252,7 +252,7 @@ mod tests {
         /// This many connections that hold no bytes.
         fn new(count: u32) -> Self {
             let bell = WakeSignal::new().unwrap();
-            let mut connections = Connections::new(&bell, BOUNDS, &BufferBudget::new(1)).unwrap();
+            let mut connections = Connections::new(&bell, BOUNDS, &BufferBudget::new(1), None).unwrap();
             connections.now = START;
             let mut clients = Vec::new();
             for _ in 0..count {

@@ -7,21 +7,14 @@
 //! ```
 //! This module does not decide which topics a user may read; see `readers`.
 
-use super::readers::{Readers, TopicForm};
 use super::subscriber::SubscriberConnection;
 use super::subscribers::{Subscribers, get, member_at};
 use super::topics::Member;
-use crate::net::zeromq::{Admission, Authentication, ConnectionId, address_of_peer, note_fault};
+use crate::net::zeromq::{ConnectionId, address_of_peer, note_fault};
 use crate::security::{Denied, Identity};
 use crate::zmtp::{Claim, ProtocolError};
 
 impl Subscribers {
-    /// From now on a subscriber has to prove that it is a user, and receives only topics that its user may read.
-    pub fn admit_only(&mut self, admission: &Admission, form: TopicForm) {
-        self.readers = Readers::new(form);
-        self.authentication = Some(Authentication::new(admission, &self.bell));
-    }
-
     /// Begins to check what a subscriber claims.
     pub(super) fn identify(&mut self, id: ConnectionId, claim: Claim) {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };

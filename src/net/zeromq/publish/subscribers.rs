@@ -34,7 +34,7 @@ use crate::limits::{
 };
 use crate::log::WarningPace;
 use crate::net::sockets::WakeSignal;
-use crate::net::zeromq::{Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
+use crate::net::zeromq::{Admission, Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
 use crate::security::limits::USERS_LOOK;
 use crate::stats::HeldBytes;
 
@@ -89,11 +89,17 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
-    /// No subscribers and no listeners yet. A wait ends when `bell` rings.
+    /// No subscribers and no listeners yet. A wait ends when `bell` rings. With an admission, a subscriber has to prove
+    /// that it is a user, and receives only topics that its user may read.
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn new(bell: &WakeSignal, limits: PublishLimits) -> Result<Self, Errno> {
+    pub fn new(
+        bell: &WakeSignal,
+        limits: PublishLimits,
+        form: TopicForm,
+        admission: Option<&Admission>,
+    ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self {
@@ -105,8 +111,8 @@ impl Subscribers {
             connections: Slab::new(),
             generation: 0,
             topics: Topics::new(),
-            readers: Readers::new(TopicForm::Name),
-            authentication: None,
+            readers: Readers::new(form),
+            authentication: admission.map(|admission| Authentication::new(admission, bell)),
             burst: Burst::default(),
             portion: BurstPortion::default(),
             touched: Vec::new(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 mod libzmq;
 
-use super::{PublishLimits, PublisherMetrics, Subscribers};
+use super::{PublishLimits, PublisherMetrics, Subscribers, TopicForm};
 use crate::clock::{Clock, Now};
 use crate::limits::{
     BURST_BYTES_MAX, CONTROL_BYTES_MAX, HANDSHAKE_TIMEOUT, PLACE_HANDSHAKE_TIME, PLACE_SILENT_TIME,
@@ -37,7 +37,7 @@ impl PublisherRig {
     }
 
     fn listen_at(endpoint: &str, limits: PublishLimits) -> Self {
-        let mut subscribers = Subscribers::new(&WakeSignal::new().unwrap(), limits).unwrap();
+        let mut subscribers = Subscribers::new(&WakeSignal::new().unwrap(), limits, TopicForm::Name, None).unwrap();
         let listener = BoundListener::bind(endpoint).unwrap();
         let address = listener.endpoint().split_once("://").unwrap().1.to_owned();
         subscribers.listen(listener).unwrap();

@@ -8,8 +8,8 @@ use std::net::TcpStream;
 use super::*;
 use crate::limits::{CONVERSATION_BYTES_MIN, HELD_BYTES_MAX, OUTBOX_BYTES_MAX, STALLED_MAX};
 use crate::net::zeromq::tests::{introduction, message};
-use crate::stats::Percentiles;
 use crate::stats::slow_log::SlowRequest;
+use crate::stats::{HeldBytes, Percentiles};
 use crate::tables::{BackgroundThreads, Tables, TablesConfig};
 use crate::zmtp::SocketType;
 
@@ -41,12 +41,12 @@ impl Rig {
         let settings = LockstepConfig { endpoint: "tcp://127.0.0.1:*".to_owned(), nul: false };
         let clock = Clock::start();
         let tally = Arc::new(LockstepTally::new(clock.now()));
-        let limits = (VALUE_MAX, HELD_BYTES_MAX);
         // Every command is slow.
         let slow = Arc::new(SlowLog::new(Duration::ZERO));
-        let (Lockstep { front, endpoint, .. }, held) =
-            bind(&settings, limits, (tables.session(), clock), (Arc::clone(&tally), slow)).unwrap();
-        Self { front, background, tally, endpoint, held, context: zmq::Context::new() }
+        let parts = ServiceParts { held_bytes_max: HELD_BYTES_MAX, slow, ..ServiceParts::default() };
+        let Service { front, endpoint, held, .. } =
+            bind(&settings, VALUE_MAX, (tables.session(), clock), Arc::clone(&tally), parts).unwrap();
+        Self { front, background, tally, endpoint, held: held.unwrap(), context: zmq::Context::new() }
     }
 
     fn client(&self) -> Client {

@@ -18,8 +18,9 @@ use super::sources::AdminSources;
 use crate::clock::Clock;
 use crate::net::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::net::http::{Guard, HostRule, HttpService, HttpUsers};
-use crate::net::sockets::{ServeError, Stopper};
-use crate::net::tcp::{Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol};
+use crate::net::service::{Service, ServiceParts};
+use crate::net::sockets::ServeError;
+use crate::net::tcp::{Accepted, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol};
 use crate::security::Users;
 use crate::services::events::mysql::{DatabaseProbe, WritersMetrics};
 use crate::services::tables::report::ReportSources;
@@ -55,53 +56,41 @@ pub struct AdminParts {
     pub database: Option<(DatabaseProbe, WritersMetrics)>,
 }
 
-/// The service, its stopper and its address.
+/// What is to run.
 pub struct Admin {
-    /// To be run in the thread `admin`.
-    pub front: AdminFrontend,
+    /// The service.
+    pub service: Service<AdminFrontend>,
     /// To be run in the thread `admin-probe`, if there is a store.
     pub prober: Option<StoreProber>,
-    /// Tells the service to take no more requests.
-    pub stopper: Stopper,
-    /// The address that the service listens at, with the port that the system chose.
-    pub address: SocketAddr,
 }
 
 impl AdminListener {
-    /// Listens.
+    /// Listens. If users are checked, a client has to name one, but for its health.
     ///
     /// # Errors
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
-    pub fn bind(config: &AdminConfig) -> Result<Self, ServeError> {
-        let tcp = TcpFrontend::bind(config.address, BOUNDS)?;
+    pub fn bind(config: &AdminConfig, parts: ServiceParts) -> Result<Self, ServeError> {
+        let users = parts.users();
+        let tcp = TcpFrontend::bind(config.address, BOUNDS, parts.certificate)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
-        Ok(Self { tcp, guard: Guard { hosts, users: None, health: is_health }, users: None })
-    }
-
-    /// From now on connections are encrypted.
-    pub fn encrypt(&mut self, certificate: &Certificate) {
-        self.tcp.encrypt(certificate);
-    }
-
-    /// From now on a client has to name one of these users, but for its health.
-    pub fn admit_only(&mut self, users: &Users) {
-        self.guard.users = Some(HttpUsers::new(users.clone(), needed));
-        self.users = Some(users.clone());
+        let http_users = users.clone().map(|users| HttpUsers::new(users, needed));
+        Ok(Self { tcp, guard: Guard { hosts, users: http_users, health: is_health }, users })
     }
 
     /// Prepares the service.
     #[must_use]
     pub fn serve(self, parts: AdminParts) -> Admin {
         let Self { tcp, guard, users } = self;
-        let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
+        let (stopper, endpoint) = (tcp.stopper(), tcp.acceptor().address.to_string());
         let (probe, database) = parts.database.unzip();
         let (stores, prober) = ProbedStores::new(parts.tasks, probe);
         let sources = AdminSources { report: parts.report, database };
-        Admin { front: AdminFrontend { tcp, guard, users, sources, stores }, prober, stopper, address }
+        let front = AdminFrontend { tcp, guard, users, sources, stores };
+        Admin { service: Service { front, stopper, endpoint, held: None }, prober }
     }
 }
 
-/// The service, ready to run.
+/// The service, to be run in the thread `admin`.
 pub struct AdminFrontend {
     tcp: TcpFrontend,
     guard: Guard,

@@ -15,8 +15,7 @@ use std::time::Duration;
 
 use crate::clock::Now;
 use crate::feed::{BookmarkSchedule, DueBookmark, PublishedMessage, table_of_topic};
-use crate::net::zeromq::Admission;
-use crate::net::zeromq::publish::{Subscribers, TopicForm};
+use crate::net::zeromq::publish::Subscribers;
 use crate::services::tables::report::FeedTally;
 use crate::tables::Changes;
 use crate::zmtp::encode_frame;
@@ -44,11 +43,6 @@ impl FeedPublisher {
     pub(in crate::services::tables) fn new(mut subscribers: Subscribers, metrics: Arc<FeedTally>) -> Self {
         subscribers.note_subscriptions();
         Self { subscribers, schedule: BookmarkSchedule::new(), metrics, now: Now::from_nanos(0) }
-    }
-
-    /// From now on subscribers have to prove that they are users.
-    pub(super) fn admit_only(&mut self, admission: &Admission) {
-        self.subscribers.admit_only(admission, TopicForm::LengthAndName);
     }
 
     /// As [`Subscribers::hear_users`].

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Now;
-use crate::net::zeromq::Admission;
-use crate::net::zeromq::publish::{Subscribers, TopicForm};
+use crate::net::zeromq::publish::Subscribers;
 use crate::services::tables::report::LockstepTally;
 use crate::services::tables::wire::Notification;
 use crate::tables::Audience;
@@ -36,11 +35,6 @@ impl OneFramePublisher {
         tally: Arc<LockstepTally>,
     ) -> Self {
         Self { subscribers, encode, frame: Vec::new(), tally }
-    }
-
-    /// From now on subscribers have to prove that they are users. A frame begins with the name of its table.
-    pub(super) fn admit_only(&mut self, admission: &Admission) {
-        self.subscribers.admit_only(admission, TopicForm::Name);
     }
 
     /// As [`Subscribers::hear_users`].

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::feed::topic_of_table;
 use crate::net::zeromq::BoundListener;
-use crate::net::zeromq::publish::PublishLimits;
+use crate::net::zeromq::publish::{PublishLimits, TopicForm};
 use crate::net::zeromq::tests::introduction;
 use crate::services::tables::report::FeedTally;
 use crate::tables::{BackgroundThreads, Deadline, FeedConfig, Tables, TablesConfig};
@@ -24,7 +24,7 @@ fn settings() -> TablesConfig {
 
 /// Subscribers at an endpoint of this host, with one that has this topic and does not read.
 fn with_one(bell: &WakeSignal, topic: &[u8]) -> (Subscribers, TcpStream) {
-    let mut subscribers = Subscribers::new(bell, PublishLimits::new(10)).unwrap();
+    let mut subscribers = Subscribers::new(bell, PublishLimits::new(10), TopicForm::Name, None).unwrap();
     let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
     let address = listener.endpoint().split_once("://").unwrap().1.to_owned();
     subscribers.listen(listener).unwrap();

@@ -53,8 +53,9 @@ impl Rig {
         let endpoint = "tcp://127.0.0.1:*".to_owned();
         let (version, access) = (Version::V1_3, Access::Full);
         let settings = SpiderqConfig { endpoint, version, terminate: false, access };
-        let listener = SpiderqListener::bind(&settings, HELD_BYTES_MAX).unwrap();
-        let (Spiderq { front, endpoint, .. }, _held) =
+        let parts = ServiceParts { held_bytes_max: HELD_BYTES_MAX, ..ServiceParts::default() };
+        let listener = SpiderqListener::bind(&settings, parts).unwrap();
+        let Service { front, endpoint, .. } =
             listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
         let address = endpoint.strip_prefix("tcp://").unwrap().to_owned();
         Self { front, committer, tasks, queue, address }

@@ -1,0 +1,136 @@
+//! The services of a server as one list: where each listens, how it stops, and what its threads do.
+//!
+//! ```text
+//! BoundService: it listens ─► its threads start ─► RunningService ─► stopped together, joined in reverse order
+//! ```
+//! This module starts no thread and stops none.
+
+use std::io::{self, Write};
+
+use super::{RunningServer, cores};
+use crate::net::service::Service;
+use crate::net::sockets::Stopper;
+use crate::services::operator::admin::serve::{Admin, AdminFrontend};
+use crate::services::tables::serve::Frontend;
+use crate::stats::HeldBytes;
+use crate::store;
+use crate::threads::{self, give_up};
+
+/// The exit status when the store has failed.
+const STORE_FAILED: i32 = 1;
+
+/// What a thread does.
+pub(super) struct Work {
+    pub(super) thread: String,
+    pub(super) core: Option<usize>,
+    pub(super) run: Box<dyn FnOnce() + Send>,
+}
+
+impl Work {
+    pub(super) fn new(thread: impl Into<String>, core: Option<usize>, run: impl FnOnce() + Send + 'static) -> Self {
+        Self { thread: thread.into(), core, run: Box::new(run) }
+    }
+}
+
+/// A service that listens, and whose threads have not started.
+pub(super) struct BoundService {
+    pub(super) listening: RunningService,
+    /// Readers of the bytes that it holds for its clients.
+    pub(super) held: Vec<HeldBytes>,
+    /// In the order in which the threads start.
+    pub(super) work: Vec<Work>,
+}
+
+/// A service whose threads run.
+pub(super) struct RunningService {
+    /// Its name, as the ready lines have it.
+    pub(super) name: &'static str,
+    /// With the ports that the system chose.
+    pub(super) endpoints: Vec<String>,
+    /// Tell its threads to take no more requests.
+    pub(super) stoppers: Vec<Stopper>,
+}
+
+impl BoundService {
+    /// A service of one thread, which runs its front.
+    pub(super) fn new<F: Send + 'static>(
+        name: &'static str,
+        thread: &str,
+        service: Service<F>,
+        run: impl FnOnce(F) -> Result<(), store::Error> + Send + 'static,
+    ) -> Self {
+        let Service { front, stopper, endpoint, held } = service;
+        let listening = RunningService { name, endpoints: vec![endpoint], stoppers: vec![stopper] };
+        let work = vec![Work::new(thread, None, || or_give_up(run(front)))];
+        Self { listening, held: held.into_iter().collect(), work }
+    }
+
+    /// An endpoint at which another service publishes, if there is one.
+    pub(super) fn of_publisher(name: &'static str, endpoint: Option<String>) -> Self {
+        let endpoints = endpoint.into_iter().collect();
+        let listening = RunningService { name, endpoints, stoppers: Vec::new() };
+        Self { listening, held: Vec::new(), work: Vec::new() }
+    }
+
+    /// What an operator sees. The prober starts first, and so it is joined after the service, whose end it waits for.
+    pub(super) fn of_admin(Admin { service, prober }: Admin) -> Self {
+        let mut bound = Self::new("admin", "admin", service, AdminFrontend::run);
+        let prober = prober.map(|prober| Work::new("admin-probe", None, || or_give_up(prober.run())));
+        bound.work.splice(0..0, prober);
+        bound
+    }
+}
+
+/// What the threads between the clients and the tables do.
+pub(super) fn work_of_tables(frontend: Frontend, cores: &[Option<usize>]) -> Vec<Work> {
+    let name = |number: usize| format!("kv-worker-{number}");
+    let mut work = Vec::new();
+    match frontend {
+        Frontend::Queue { queue, workers, reporter } => {
+            work.push(Work::new("kv-report", None, || reporter.run()));
+            // The queue starts first. It ends the workers, also when only some of them could be started.
+            work.push(Work::new("kv-queue", cores::of_queue(cores, &threads::cores()), || queue.run()));
+            let workers = workers.into_iter().zip(cores).enumerate();
+            work.extend(workers.map(|(number, (worker, core))| Work::new(name(number), *core, || worker.run())));
+        }
+        Frontend::Native { acceptor, workers, reporter } => {
+            work.push(Work::new("kv-report", None, || reporter.run()));
+            let workers = workers.into_iter().zip(cores).enumerate();
+            work.extend(workers.map(|(number, (worker, core))| Work::new(name(number), *core, || worker.run())));
+            work.push(Work::new("kv-accept", None, || acceptor.run()));
+        }
+    }
+    work
+}
+
+impl RunningServer {
+    /// The endpoints of the service that the ready lines call so, with the ports that the system chose. Empty: it is
+    /// off.
+    #[must_use]
+    pub fn endpoints(&self, service: &str) -> &[String] {
+        self.services.iter().find(|running| running.name == service).map_or(&[], |running| &running.endpoints)
+    }
+
+    /// Each bound endpoint, after the name of what is served there.
+    pub(super) fn listening(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.services
+            .iter()
+            .flat_map(|service| service.endpoints.iter().map(|endpoint| (service.name, endpoint.as_str())))
+    }
+}
+
+/// Ends the process after an error of the store, because no request may be acknowledged any more.
+pub(super) fn or_give_up(ended: Result<(), store::Error>) {
+    if let Err(error) = ended {
+        give_up(&error.to_string(), STORE_FAILED);
+    }
+}
+
+/// Prints each bound endpoint on a line of standard output, then `ready`.
+pub(super) fn print_ready(running: &RunningServer) {
+    let lines = running.listening().map(|(name, endpoint)| format!("{name} {endpoint}\n"));
+    let text = lines.collect::<String>() + "ready\n";
+    let mut out = io::stdout().lock();
+    // The server also runs without a reader of its standard output.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
