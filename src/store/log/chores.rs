@@ -296,12 +296,17 @@ impl Chores {
     /// From now on so many segments are to be laid out. Gives back the space of those that are too many.
     pub(in crate::store) fn aim(&mut self, spares: usize) {
         self.target = spares;
+        self.give_back();
+        self.refill();
+    }
+
+    /// Gives back the space of spares that are too many.
+    fn give_back(&mut self) {
         while self.spares.len() > self.target + 1 {
             let Some(spare) = self.spares.pop_back() else { break };
             // Opening removes what stays.
             let _stays = self.folder.remove(&spare.name);
         }
-        self.refill();
     }
 
     /// Has segments laid out until there are enough, or no space is left for one.
@@ -318,6 +323,8 @@ impl Chores {
     /// A sync has ended, and the file system has this many free bytes. Tries again to lay out what could not be.
     pub(in crate::store) fn retry(&mut self, free: u64) {
         self.gather(false);
+        // New ones may have come beside segments that are used again.
+        self.give_back();
         if let Some(lack) = &mut self.lack {
             *lack += 1;
             // Where a quota is used up, free bytes are no room. A change of them may come with a change of the quota.
