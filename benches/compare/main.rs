@@ -4,9 +4,9 @@
 //! cargo bench --bench compare -- --out DIR
 //! cargo bench --bench compare -- --out DIR --only echo,queue,best,rivals,native,memory,growth,tails,lag,expiry,notify,feed --rounds 3 --seconds 1
 //! ```
-//! Every side is a process of its own, and the load is another: `spindle load`, the same for all. Sides of a comparison
-//! take turns within each round, so that drift of the machine affects all alike. A number is the median of the rounds,
-//! and every round is in the raw data. Keys have 16 bytes.
+//! Every side is a process of its own, and the load is another: that of `--bench load`, the same for all. Sides of a
+//! comparison take turns within each round, so that drift of the machine affects all alike. A number is the median of
+//! the rounds, and every round is in the raw data. Keys have 16 bytes.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,6 +26,8 @@ mod feed;
 mod growth;
 mod lag;
 mod listen;
+#[path = "../loading/mod.rs"]
+mod loading;
 mod meet;
 mod naive;
 mod native;
@@ -39,8 +41,14 @@ mod tails;
 mod write;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use report::Report;
+use spindle::allocator::Switch;
+
+/// As in `spindle load`, so that the load costs the same.
+#[global_allocator]
+static ALLOCATOR: Switch = Switch;
 
 /// Connections of the load.
 const CONNECTIONS: usize = 8;
@@ -108,6 +116,10 @@ fn main() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["echo", workers] = arguments[..] {
         return if workers == "naive" { naive::run() } else { echo::run(workers.parse().unwrap()) };
+    }
+    if let ["load", ..] = arguments[..] {
+        let load = loading::run(std::env::args().skip(1), &Arc::default(), &mut std::io::stdout());
+        return load.unwrap();
     }
     let Some(plan) = Plan::from(&arguments) else {
         let sections = SECTIONS.map(|(name, _)| name).join(",");

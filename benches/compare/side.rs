@@ -19,7 +19,7 @@ const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 /// A process that answers requests. It is killed when this is dropped.
 pub(crate) struct Side {
     pub(crate) name: &'static str,
-    /// The protocol that `spindle load` uses for it.
+    /// The protocol that the load uses for it.
     pub(crate) protocol: &'static str,
     child: Child,
     pub(crate) endpoint: String,
@@ -136,9 +136,9 @@ impl Side {
         line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
     }
 
-    /// Runs `spindle load` against it, and returns the output.
+    /// Runs the load of this bench against it, and returns the output.
     pub(crate) fn load(&self, flags: &[String]) -> Value {
-        let mut command = Command::new(SPINDLE);
+        let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["load", "--json", "--protocol", self.protocol, "--connect", &self.endpoint]);
         // Thousands of connections at once wait for the system's queue: a host sends them again after a second or three.
         command.args(["--timeout", "30"]);

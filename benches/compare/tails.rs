@@ -3,9 +3,8 @@
 //! Single rounds here are the host's noise: in some of them no thread of the load runs for milliseconds. A round in
 //! which the load itself was late is measured again, and counted. A percentile is the median of the rounds' percentiles.
 
-use spindle::load::chart::{Curve, HorizontalAxis, Panel, draw, human_nanos, nines};
-
 use crate::Plan;
+use crate::loading::chart::{Curve, HorizontalAxis, Panel, draw, human_nanos, nines};
 use crate::report::{Report, median};
 use crate::side::{Side, Turns, words};
 

@@ -74,7 +74,7 @@ impl From<ExitStatus> for ExitCode {
 
 /// Why a command has failed.
 #[derive(Debug)]
-pub(crate) enum CommandError {
+pub enum CommandError {
     /// The arguments are wrong.
     Usage(String),
     /// The command could not be carried out.
@@ -113,7 +113,8 @@ impl CommandError {
     }
 
     /// One line that names the error and the remedy.
-    pub(super) fn sentence(&self) -> String {
+    #[must_use]
+    pub fn sentence(&self) -> String {
         let text = match self {
             Self::Usage(what)
             | Self::Failed(what)

@@ -24,8 +24,10 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use commands::load::{LoadFlags, measure};
 use config::{Refusal, Settings};
-use error::{CommandError, ExitStatus};
+pub use error::CommandError;
+use error::ExitStatus;
 
 /// The flag for answers and errors in JSON.
 const JSON: &str = "--json";
@@ -94,7 +96,7 @@ enum Command {
     /// Make a key of CURVE: the secret key goes into a file, the public key is printed
     Keygen(commands::keygen::KeygenArguments),
     /// Put load on a server, and print its throughput and latencies
-    Load(Box<commands::load::LoadFlags>),
+    Load(Box<LoadFlags>),
     /// Delete all tables with all their elements, after a confirmation
     Flush(commands::flush::FlushArguments),
     /// Print the statistics of the server

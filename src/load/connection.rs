@@ -47,7 +47,7 @@ impl LoadConnection {
         let dialled = addresses.and_then(|addresses| Dialing::start(addresses, plan.connect_timeout).wait());
         let descriptor = dialled.map_err(|error| Error::Unreachable { address: address.clone(), error })?;
         let stream = match plan.protocol {
-            Protocol::Redis | Protocol::Memcached => ByteStream::new(descriptor),
+            Protocol::Other(_) => ByteStream::new(descriptor),
             Protocol::Kv => {
                 let frame_bytes = FRAME_BYTES_MAX as u64;
                 let shaking = Shaking::begin(descriptor, SocketType::Dealer, credentials.clone(), frame_bytes);

@@ -2,10 +2,10 @@
 //!
 //! Each connection has one. It keeps no queue: replies come in the order of the requests, and the caller knows the next
 //! one.
+//!
+//! This module has Spindle's own protocol. Those of the servers that it is compared with are in `benches/loading`.
 
 mod kv;
-mod memcached;
-mod resp;
 
 pub(super) use kv::create_table;
 
@@ -14,39 +14,36 @@ use super::{Error, Workload};
 use crate::limits::KEY_BYTES_DEFAULT;
 
 /// A protocol of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Protocol {
     /// Spindle's own, over ZMTP.
     Kv,
-    /// RESP, of Redis.
-    Redis,
-    /// The text protocol of memcached.
-    Memcached,
+    /// The protocol of another server, for a comparison.
+    Other(&'static OtherProtocol),
+}
+
+/// The protocol of another server. Its connections have no handshake, and it answers in the order of the requests.
+#[derive(Debug)]
+pub struct OtherProtocol {
+    /// The name of the protocol.
+    pub name: &'static str,
+    /// The verbs that it has.
+    pub verbs: &'static [RequestKind],
+    /// Encodes a request.
+    pub encode: fn(LoadRequest, &Workload, &mut Payloads, &mut Vec<u8>),
+    /// Decodes the reply to a request of this kind.
+    pub decode: fn(RequestKind, &[u8]) -> DecodedReply<'_>,
 }
 
 impl Protocol {
-    /// The name of the protocol.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kv => "kv",
-            Self::Redis => "redis",
-            Self::Memcached => "memcached",
-        }
-    }
-
     /// Checks that the protocol has these verbs.
     ///
     /// # Errors
     /// [`Error::NoSuchVerb`].
     pub(super) fn knows(self, mut verbs: impl Iterator<Item = RequestKind>) -> Result<(), Error> {
-        let has = |verb: &RequestKind| match verb {
-            RequestKind::Cas | RequestKind::Scan => self == Self::Kv,
-            RequestKind::Incr => self != Self::Memcached,
-            RequestKind::Get | RequestKind::Set | RequestKind::Delete | RequestKind::Many => true,
-        };
-        match verbs.find(|verb| !has(verb)) {
-            Some(verb) => Err(Error::NoSuchVerb { protocol: self.name(), verb: verb.name() }),
+        let Self::Other(other) = self else { return Ok(()) };
+        match verbs.find(|verb| !other.verbs.contains(verb)) {
+            Some(verb) => Err(Error::NoSuchVerb { protocol: other.name, verb: verb.name() }),
             None => Ok(()),
         }
     }
@@ -54,7 +51,7 @@ impl Protocol {
 
 /// The kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReplyKind<'b> {
+pub enum ReplyKind<'b> {
     /// The request was executed, or the key was found.
     Done,
     /// The request was executed, and the element has this version now.
@@ -66,13 +63,15 @@ pub(super) enum ReplyKind<'b> {
 }
 
 /// Why the bytes of a server violate its protocol.
-pub(super) type ProtocolViolation = String;
+pub type ProtocolViolation = String;
+
+/// The number of bytes of a reply and its kind, or `None` if the reply is not complete.
+pub type DecodedReply<'b> = Result<Option<(usize, ReplyKind<'b>)>, ProtocolViolation>;
 
 /// The protocol of one connection.
 pub(super) enum Dialect {
     Kv(kv::KvDialect),
-    Redis,
-    Memcached,
+    Other(&'static OtherProtocol),
 }
 
 impl Dialect {
@@ -80,8 +79,7 @@ impl Dialect {
     pub(super) fn new(protocol: Protocol, table: &[u8]) -> Self {
         match protocol {
             Protocol::Kv => Self::Kv(kv::KvDialect::new(table)),
-            Protocol::Redis => Self::Redis,
-            Protocol::Memcached => Self::Memcached,
+            Protocol::Other(other) => Self::Other(other),
         }
     }
 
@@ -96,32 +94,24 @@ impl Dialect {
     ) {
         match self {
             Self::Kv(kv) => kv.encode(ask, work, words, expected, out),
-            Self::Redis => resp::encode(ask, work, words, out),
-            Self::Memcached => memcached::encode(ask, work, words, out),
+            Self::Other(other) => (other.encode)(ask, work, words, out),
         }
     }
 
-    /// Decodes the reply to the oldest outstanding request. Returns the number of its bytes and its kind, or `None` if
-    /// the reply is not complete.
+    /// Decodes the reply to the oldest outstanding request.
     ///
     /// # Errors
     /// The violation of the protocol.
-    pub(super) fn decode<'b>(
-        &mut self,
-        verb: RequestKind,
-        bytes: &'b [u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<(usize, ReplyKind<'b>)>, ProtocolViolation> {
+    pub(super) fn decode<'b>(&mut self, verb: RequestKind, bytes: &'b [u8], out: &mut Vec<u8>) -> DecodedReply<'b> {
         match self {
             Self::Kv(kv) => kv.decode(verb, bytes, out),
-            Self::Redis => resp::decode(bytes),
-            Self::Memcached => memcached::decode(verb, bytes),
+            Self::Other(other) => (other.decode)(verb, bytes),
         }
     }
 }
 
 /// The bytes of keys and values, without an allocation for each request.
-pub(super) struct Payloads {
+pub struct Payloads {
     key: Vec<u8>,
     /// The key of a counter: a letter before the key of the same number.
     counter: Vec<u8>,
@@ -129,7 +119,9 @@ pub(super) struct Payloads {
 }
 
 impl Payloads {
-    pub(super) fn new(work: &Workload) -> Self {
+    /// The payloads of this work.
+    #[must_use]
+    pub fn new(work: &Workload) -> Self {
         // The letters change, so that compression or comparison on the way gains little.
         let letters = (0..*work.value_bytes.end()).map(|at| b'a' + u8::try_from(at % 26).unwrap_or(0));
         let digits = work.keys.saturating_sub(1).to_string().len();
@@ -137,7 +129,7 @@ impl Payloads {
     }
 
     /// The key of this number: decimal, padded with zeros in front.
-    pub(super) fn key(&mut self, number: u32) -> &[u8] {
+    pub fn key(&mut self, number: u32) -> &[u8] {
         const DIGITS_MAX: usize = 10;
         let mut rest = number;
         for digit in self.key.iter_mut().rev().take(DIGITS_MAX) {
@@ -148,7 +140,7 @@ impl Payloads {
     }
 
     /// The key of the counter of this number.
-    pub(super) fn counter(&mut self, number: u32) -> &[u8] {
+    pub fn counter(&mut self, number: u32) -> &[u8] {
         self.key(number);
         self.counter.clear();
         self.counter.push(b'c');
@@ -158,34 +150,19 @@ impl Payloads {
         &self.counter
     }
 
-    pub(super) fn value(&self, bytes: usize) -> &[u8] {
+    /// A value of this many bytes.
+    #[must_use]
+    pub fn value(&self, bytes: usize) -> &[u8] {
         self.value.get(..bytes).unwrap_or(&self.value)
     }
 
     /// Hands each key of a GET_MANY to `each`.
-    pub(super) fn keys(&mut self, first: u32, work: &Workload, mut each: impl FnMut(&[u8])) {
+    pub fn keys(&mut self, first: u32, work: &Workload, mut each: impl FnMut(&[u8])) {
         for number in 0..work.many {
             let number = u32::try_from(number).unwrap_or(0);
             each(self.key((first + number) % work.keys));
         }
     }
-}
-
-/// The bytes before the first line end, and the offset of the next line.
-fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
-    Some((bytes.get(..end)?, end + 2))
-}
-
-/// Parses a number in ASCII.
-fn number(digits: &[u8]) -> Option<i64> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// Writes a number in ASCII.
-fn push_number(out: &mut Vec<u8>, number: usize) {
-    use std::io::Write as _;
-    write!(out, "{number}").expect("a vector takes every byte");
 }
 
 #[cfg(test)]
@@ -239,12 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_spindle_has_all_verbs() {
+    fn spindle_has_all_verbs() {
         assert!(Protocol::Kv.knows(RequestKind::ALL.into_iter()).is_ok());
-        for verb in [RequestKind::Cas, RequestKind::Scan] {
-            assert!(Protocol::Redis.knows([RequestKind::Get, verb].into_iter()).is_err());
-        }
-        assert!(Protocol::Redis.knows([RequestKind::Incr].into_iter()).is_ok());
-        assert!(Protocol::Memcached.knows([RequestKind::Incr].into_iter()).is_err(), "a missing one is no zero");
     }
 }

@@ -17,25 +17,23 @@
 //! time. A stall counts for every request that was due in it.
 //!
 //! This module does not parse arguments (`cli`), and does not contain the protocols (`zmtp`, `services::tables::wire`).
-//! It connects, sends and receives as the clients do (`clients/rust/socket`). It speaks RESP and the text protocol of
-//! memcached as far as a comparison needs them.
+//! It connects, sends and receives as the clients do (`clients/rust/socket`). `benches/loading` adds the protocols of
+//! other servers, and draws the reports.
 
-pub mod chart;
 mod connection;
 mod dialect;
 mod driver;
 mod log;
 mod phase;
-mod plot;
 mod record;
 mod source;
 
 use std::time::Duration;
 
-pub use dialect::Protocol;
+pub use dialect::{DecodedReply, OtherProtocol, Payloads, Protocol, ProtocolViolation, ReplyKind};
 pub use phase::{Observer, run};
-pub use record::{PhaseReport, Second, VerbReport};
-pub use source::{Distribution, Mix, RequestKind};
+pub use record::{LatencyHistogram, PhaseReport, Second, VerbReport};
+pub use source::{Distribution, LoadRequest, Mix, RequestKind};
 
 use crate::clock::Ttl;
 use crate::zmtp::Credentials;
@@ -71,8 +69,6 @@ pub struct Plan {
     pub duration: Duration,
     /// The file of the interval log.
     pub hdr: Option<std::path::PathBuf>,
-    /// The file of the plot.
-    pub plot: Option<std::path::PathBuf>,
 }
 
 /// The requests of a run.

@@ -13,7 +13,6 @@ use super::connection::LoadConnection;
 use super::dialect::Protocol;
 use super::driver::{Driver, DriverConfig, Pacing, Time};
 use super::log::Log;
-use super::plot::{PlottedPhase, draw};
 use super::record::{IntervalCounts, PhaseReport, Recorder, Second};
 use super::source::RequestSource;
 use super::{Error, Plan};
@@ -53,7 +52,6 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Arc<AtomicBool>) -> 
     let rates: Vec<Option<f64>> =
         if plan.rates.is_empty() { vec![None] } else { plan.rates.iter().copied().map(Some).collect() };
     let mut reports = Vec::new();
-    let mut courses = Vec::new();
     for rate in rates {
         // Relaxed, here and below: the flag stands for itself.
         if stop.load(Ordering::Relaxed) {
@@ -62,13 +60,10 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Arc<AtomicBool>) -> 
         let (log, measured, total) = (log.as_mut(), plan.duration, IntervalCounts::new());
         let mut phase = Phase { plan, clock, rate, log, seconds: Vec::new(), total, stop, measured };
         crew = phase.run(crew, observer)?;
-        let report = PhaseReport::of(&phase.total, rate, phase.measured.as_secs_f64());
+        let course = phase.seconds;
+        let report = PhaseReport { course, ..PhaseReport::of(&phase.total, rate, phase.measured.as_secs_f64()) };
         observer.ends(&report);
         reports.push(report);
-        courses.push(PlottedPhase { rate, seconds: phase.seconds, latencies: phase.total.together() });
-    }
-    if let Some(path) = plan.plot.as_ref().filter(|_| !courses.is_empty()) {
-        draw(path, plan, &courses)?;
     }
     Ok(reports)
 }

@@ -16,7 +16,7 @@ const DIGITS: u8 = 3;
 const NANOS_MAX: u64 = 600_000_000_000;
 
 /// Latencies in nanoseconds.
-pub(super) type LatencyHistogram = Histogram<u64>;
+pub type LatencyHistogram = Histogram<u64>;
 
 fn empty() -> LatencyHistogram {
     Histogram::new_with_max(NANOS_MAX, DIGITS).expect("three digits of ten minutes are within what it can do")
@@ -204,6 +204,10 @@ pub struct PhaseReport {
     /// The longest time by which a request was sent after it was due, in nanoseconds. If it is near the latencies, the
     /// generator or `depth` was the limit.
     pub behind: u64,
+    /// The latencies of all verbs.
+    pub latencies: LatencyHistogram,
+    /// Each second of the phase.
+    pub course: Vec<Second>,
 }
 
 impl PhaseReport {
@@ -218,7 +222,15 @@ impl PhaseReport {
         };
         let mut verbs: Vec<_> = tally.verbs().map(one).collect();
         verbs.push(VerbReport::of("all", &all, tally.late, seconds));
-        Self { asked, seconds, verbs, refused: tally.reasons(), behind: tally.behind }
+        Self {
+            asked,
+            seconds,
+            verbs,
+            refused: tally.reasons(),
+            behind: tally.behind,
+            latencies: all,
+            course: Vec::new(),
+        }
     }
 }
 

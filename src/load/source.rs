@@ -159,14 +159,15 @@ impl fmt::Display for Distribution {
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LoadRequest {
-    pub(super) verb: RequestKind,
+pub struct LoadRequest {
+    /// What it does.
+    pub verb: RequestKind,
     /// Number of the key. For a GET_MANY it is the first key, and the numbers of the others follow.
-    pub(super) key: u32,
+    pub key: u32,
     /// Bytes of the value of a write.
-    pub(super) value_bytes: usize,
+    pub value_bytes: usize,
     /// Time to live of a write, if it has one.
-    pub(super) ttl: Option<Ttl>,
+    pub ttl: Option<Ttl>,
 }
 
 /// The source of requests: endless, or each key once.

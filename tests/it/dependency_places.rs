@@ -44,7 +44,6 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("loom", &["src/tables/", "src/tasks/room.rs"]),
     ("mimalloc", &["src/allocator.rs"]),
     ("parking_lot", &["src/lock.rs"]),
-    ("plotters", &["src/load/chart.rs"]),
     ("prometheus_client", &["src/services/operator/admin/metrics"]),
     ("rand", &["src/load/source.rs"]),
     ("rand_distr", &["src/load/source.rs"]),

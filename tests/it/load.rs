@@ -3,17 +3,24 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use spindle::clients::rust::tables::Client;
 
 use crate::harness::{Guarded, Server, real_peer, spindle};
+use crate::loading;
+
+/// The arguments of a short load with these further flags.
+fn short<'a>(endpoint: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
+    let fixed = ["load", "--connect", endpoint, "--json", "--warm-up", "0", "--seconds", "0.3", "--keys", "500"];
+    [&fixed[..], flags].concat()
+}
 
 /// Runs a short load with these further flags, and returns its JSON.
 fn load(endpoint: &str, flags: &[&str]) -> Value {
-    let fixed = ["load", "--connect", endpoint, "--json", "--warm-up", "0", "--seconds", "0.3", "--keys", "500"];
-    let output = spindle(&[&fixed[..], flags].concat());
+    let output = spindle(&short(endpoint, flags));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{flags:?}: {said}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -83,17 +90,35 @@ fn every_verb_is_understood_by_the_server() {
 }
 
 #[test]
-fn people_get_lines_a_table_a_log_and_a_plot() {
+fn people_get_lines_a_table_and_a_log() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (hdr, plot) = (path("load.hdr"), path("load.svg"));
-    let flags = ["--warm-up", "0", "--seconds", "1.2", "--hdr", &hdr, "--plot", &plot];
+    let hdr = folder.path().join("load.hdr").display().to_string();
+    let flags = ["--warm-up", "0", "--seconds", "1.2", "--hdr", &hdr];
     let output = spindle(&[&["load", "--connect", server.kv()], &flags[..]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("p99.99") && text.contains("/s  p50"), "{text}");
     let log = std::fs::read_to_string(hdr).unwrap();
     assert!(log.contains("#[StartTime: ") && log.contains("Tag=get,") && log.contains("HISTFAA"), "{log}");
+    server.stop();
+}
+
+/// Runs the load of comparisons, and returns its JSON.
+fn load_to_compare(arguments: &[&str]) -> Result<Value, String> {
+    let mut out = Vec::new();
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+    let done = loading::run(arguments, &Arc::default(), &mut out);
+    done.map_err(|error| error.sentence()).map(|()| serde_json::from_slice(&out).unwrap())
+}
+
+#[test]
+fn a_comparison_has_a_plot() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("load.svg").display().to_string();
+    let flags = ["--warm-up", "0", "--seconds", "1.2", "--json", "--plot", &plot];
+    let told = load_to_compare(&[&["load", "--connect", server.kv()], &flags[..]].concat()).unwrap();
+    assert!(answers(&told["phases"][0], "all") > 0, "{told}");
     assert!(std::fs::read_to_string(plot).unwrap().starts_with("<svg"));
     server.stop();
 }
@@ -108,7 +133,8 @@ fn what_goes_wrong_is_one_line_and_status_1() {
     };
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     fails(&["--connect", &format!("tcp://{free}")], "is the server running there?");
-    fails(&["--connect", "tcp://127.0.0.1:1", "--protocol", "redis", "--mix", "cas=1"], "redis has no cas");
+    let refused = load_to_compare(&short("tcp://127.0.0.1:1", &["--protocol", "redis", "--mix", "cas=1"]));
+    assert!(refused.is_err_and(|said| said.contains("redis has no cas")));
     let server = Server::start(&[]);
     fails(&["--connect", server.kv(), "--hdr", "/nonexistent/load.hdr"], "/nonexistent/load.hdr");
     fails(&["--connect", server.publish()], "XPUB");
@@ -171,13 +197,14 @@ fn start(program: &str, flags: &[&str]) -> Option<(Guarded, String)> {
 }
 
 fn compare(protocol: &str, endpoint: &str) {
-    let told = load(endpoint, &["--protocol", protocol, "--prefill", "--depth", "8", "--mix", "get=4,set=4,many=1"]);
+    let load = |flags: &[&str]| load_to_compare(&[&short(endpoint, &["--protocol", protocol])[..], flags].concat());
+    let told = load(&["--prefill", "--depth", "8", "--mix", "get=4,set=4,many=1"]).unwrap();
     let phase = &told["phases"][0];
     for verb in ["get", "set", "many"] {
         assert!(answers(phase, verb) > 0, "{verb}: {told}");
     }
     assert_eq!(phase["refused"], serde_json::json!({}), "every key was stored before");
-    let told = load(endpoint, &["--protocol", protocol, "--mix", "get=1,delete=1,set=1", "--ttl-share", "100"]);
+    let told = load(&["--mix", "get=1,delete=1,set=1", "--ttl-share", "100"]).unwrap();
     let refused = told["phases"][0]["refused"].as_object().unwrap();
     assert!(refused.keys().eq(["KEY NOT FOUND"]), "{told}");
 }

@@ -92,6 +92,9 @@ mod lifecycle;
 mod linearizability;
 /// The load generator: its counts, its output, and its message when it cannot work.
 mod load;
+/// The load generator of comparisons, with its protocols of other servers and its charts.
+#[path = "../../benches/loading/mod.rs"]
+mod loading;
 /// The lock of the tests.
 mod lock;
 /// The lock-step dialect of the first client, over pyzmq and beside a client of `kv`.

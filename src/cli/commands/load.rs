@@ -4,10 +4,11 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -20,23 +21,11 @@ use crate::clock::Ttl;
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
-use crate::zmtp::Credentials;
 
 /// Most keys: the generator keeps the version of each key in memory for the verb cas.
 const KEYS_MAX: u32 = 1_000_000_000;
 /// Most connections: as many as one address has ports.
 const CONNECTIONS_MAX: usize = 60_000;
-
-/// The protocol of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ProtocolName {
-    /// Spindle's own
-    Kv,
-    /// RESP, for comparison
-    Redis,
-    /// The text protocol, for comparison
-    Memcached,
-}
 
 /// The headings of the flags in the help.
 mod heading {
@@ -48,12 +37,9 @@ mod heading {
 
 /// The flags of the load generator, as typed.
 #[derive(Debug, Args)]
-pub(crate) struct LoadFlags {
+pub struct LoadFlags {
     #[command(flatten, next_help_heading = heading::SERVER)]
     server: Connect,
-    /// Protocol of the server
-    #[arg(long, help_heading = heading::SERVER, value_enum, default_value_t = ProtocolName::Kv)]
-    protocol: ProtocolName,
     /// Connections of all threads together
     #[arg(long, help_heading = heading::LOAD, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
     connections: usize,
@@ -111,12 +97,9 @@ pub(crate) struct LoadFlags {
     /// Write an interval log in HdrHistogram's format
     #[arg(long, help_heading = heading::OUTPUT, value_name = "FILE")]
     hdr: Option<PathBuf>,
-    /// Draw the percentiles, and the latency over time
-    #[arg(long, help_heading = heading::OUTPUT, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
     /// Print only one JSON document, at the end
     #[arg(long, help_heading = heading::OUTPUT)]
-    json: bool,
+    pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -158,25 +141,19 @@ fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
 }
 
 impl LoadFlags {
-    fn into_plan(self) -> Result<Plan, CommandError> {
+    /// The plan that the flags describe, for a server of Spindle.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn into_plan(self) -> Result<Plan, CommandError> {
         let credentials = self.server.login.credentials()?;
-        if self.protocol != ProtocolName::Kv && !matches!(credentials, Credentials::None) {
-            return Err(CommandError::Usage("--user and --curve-key are for Spindle's own protocol alone".to_owned()));
-        }
-        if self.protocol == ProtocolName::Memcached && self.ttl.whole_secs().is_none() {
-            return Err(CommandError::Usage("memcached has times to live of whole seconds alone".to_owned()));
-        }
         let address = self.server.connect.strip_prefix("tcp://").map(str::to_owned);
         let address =
             address.ok_or_else(|| CommandError::Usage("load goes over tcp:// only; see --help".to_owned()))?;
         Ok(Plan {
             address,
             connect_timeout: self.server.patience.timeouts().connect,
-            protocol: match self.protocol {
-                ProtocolName::Kv => Protocol::Kv,
-                ProtocolName::Redis => Protocol::Redis,
-                ProtocolName::Memcached => Protocol::Memcached,
-            },
+            protocol: Protocol::Kv,
             credentials,
             table: self.hex.table(&self.table)?,
             connections: self.connections,
@@ -198,7 +175,6 @@ impl LoadFlags {
             warm_up: Duration::from_secs_f64(self.warm_up),
             duration: Duration::from_secs_f64(self.seconds),
             hdr: self.hdr,
-            plot: self.plot,
         })
     }
 }
@@ -210,10 +186,24 @@ impl LoadFlags {
 pub(crate) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandError> {
     let json = flags.json;
     let plan = flags.into_plan()?;
+    let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
+    measure(&plan, json, &stop, out)?;
+    Ok(())
+}
+
+/// Carries the plan out until `stop` is set, and prints the measurements.
+///
+/// # Errors
+/// [`CommandError`].
+pub fn measure(
+    plan: &Plan,
+    json: bool,
+    stop: &Arc<AtomicBool>,
+    out: &mut dyn Write,
+) -> Result<Vec<PhaseReport>, CommandError> {
     raise_descriptor_limit();
     let mut screen = ProgressOutput { out, json, bar: ProgressBar::hidden(), broken: None };
-    let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
-    let reports = load::run(&plan, &mut screen, &stop).map_err(|error| match error {
+    let reports = load::run(plan, &mut screen, stop).map_err(|error| match error {
         load::Error::Denied { .. } => CommandError::Denied(error.to_string()),
         _ => CommandError::Failed(error.to_string()),
     })?;
@@ -239,7 +229,7 @@ pub(crate) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandEr
             })
         )?;
     }
-    Ok(())
+    Ok(reports)
 }
 
 /// Prints the progress of a run.
@@ -390,8 +380,6 @@ mod tests {
         ] {
             assert!(LoadArguments::try_parse_from([&["load"][..], &arguments].concat()).is_err(), "{arguments:?}");
         }
-        let brief = LoadArguments::try_parse_from(["load", "--protocol", "memcached", "--ttl", "1500ms"]).unwrap();
-        assert!(matches!(brief.flags.into_plan(), Err(CommandError::Usage(_))));
         let over_ipc = LoadArguments::try_parse_from(["load", "--connect", "ipc:///tmp/x"]).unwrap();
         assert!(matches!(over_ipc.flags.into_plan(), Err(CommandError::Usage(_))));
     }

@@ -2,7 +2,7 @@
 
 use super::super::Workload;
 use super::super::source::{LoadRequest, RequestKind};
-use super::{Payloads, ProtocolViolation, ReplyKind};
+use super::{DecodedReply, Payloads, ProtocolViolation, ReplyKind};
 use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::services::tables::wire::{Command as Code, Request, ScanFields, TableName, TtlField};
@@ -76,12 +76,7 @@ impl KvDialect {
         }
     }
 
-    pub(super) fn decode<'b>(
-        &mut self,
-        verb: RequestKind,
-        bytes: &'b [u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<(usize, ReplyKind<'b>)>, ProtocolViolation> {
+    pub(super) fn decode<'b>(&mut self, verb: RequestKind, bytes: &'b [u8], out: &mut Vec<u8>) -> DecodedReply<'b> {
         let mut reply = ReplyFrames::default();
         let mut taken = 0;
         loop {

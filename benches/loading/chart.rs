@@ -42,7 +42,7 @@ const NINES_MAX: f64 = 5.0;
 
 /// The horizontal axis of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HorizontalAxis {
+pub(crate) enum HorizontalAxis {
     /// Percentiles as nines: 1 is 90 %, 2 is 99 %. See [`nines`].
     Percentile,
     /// Seconds from the beginning.
@@ -51,40 +51,39 @@ pub enum HorizontalAxis {
 
 /// One side of a comparison.
 #[derive(Clone, Debug)]
-pub struct Curve {
+pub(crate) struct Curve {
     /// Its name, which stands at its end.
-    pub name: String,
+    pub(crate) name: String,
     /// Places on the horizontal axis, and latencies in nanoseconds.
-    pub points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
     /// The number of its style. Curves of one side have the same number in all panels.
-    pub style: usize,
+    pub(crate) style: usize,
     /// Width of the line, in points.
-    pub width: u32,
+    pub(crate) width: u32,
 }
 
 /// One set of axes.
 #[derive(Clone, Debug)]
-pub struct Panel {
+pub(crate) struct Panel {
     /// The heading.
-    pub title: String,
+    pub(crate) title: String,
     /// The horizontal axis.
-    pub axis: HorizontalAxis,
+    pub(crate) axis: HorizontalAxis,
     /// The curves.
-    pub curves: Vec<Curve>,
+    pub(crate) curves: Vec<Curve>,
 }
 
 /// A failure of the drawing library.
-pub type ChartError = Box<dyn std::error::Error>;
+pub(crate) type ChartError = Box<dyn std::error::Error>;
 
 /// The place of a percentile on its axis: 90 is 1, 99 is 2, 99.9 is 3.
-#[must_use]
-pub fn nines(percentile: f64) -> f64 {
+#[allow(dead_code, reason = "for the bench `compare`, which has percentiles and no histogram")]
+pub(crate) fn nines(percentile: f64) -> f64 {
     -(1.0 - percentile / 100.0).log10()
 }
 
 /// A time in nanoseconds for people, with at most three digits: `850 ns`, `10 ms`, `1.5 s`.
-#[must_use]
-pub fn human_nanos(nanos: f64) -> String {
+pub(crate) fn human_nanos(nanos: f64) -> String {
     let (amount, unit) = match nanos {
         ..1e3 => (nanos, "ns"),
         ..1e6 => (nanos / 1e3, "µs"),
@@ -100,7 +99,7 @@ pub fn human_nanos(nanos: f64) -> String {
 ///
 /// # Errors
 /// The failure of the drawing library.
-pub fn draw(panels: &[Panel], columns: usize) -> Result<String, ChartError> {
+pub(crate) fn draw(panels: &[Panel], columns: usize) -> Result<String, ChartError> {
     let columns = columns.clamp(1, panels.len().max(1));
     let rows = panels.len().div_ceil(columns);
     let size = |panels: usize, points: u32| u32::try_from(panels).unwrap_or(u32::MAX).saturating_mul(points);
@@ -259,9 +258,8 @@ fn spread(heights: &mut [i32], bottom: i32) {
 }
 
 #[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "a bench has no harness: `tests/it` runs these tests")]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
-
     use super::*;
 
     #[test]

@@ -6,14 +6,18 @@
 //! answer    +text\r\n │ -reason\r\n │ :number\r\n │ $LENGTH\r\n BYTES \r\n │ $-1\r\n │ *N\r\n answers
 //! ```
 
-use super::super::Workload;
-use super::super::source::{LoadRequest, RequestKind};
-use super::{Payloads, ProtocolViolation, ReplyKind, line, number, push_number};
+use spindle::load::{DecodedReply, LoadRequest, OtherProtocol, Payloads, ReplyKind, RequestKind, Workload};
 
-/// The reason for a missing key. Redis sends none: it answers nil or zero.
-const ABSENT: &[u8] = b"KEY NOT FOUND";
+use super::{ABSENT, line, number, push_number};
 
-pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
+pub(super) static REDIS: OtherProtocol = OtherProtocol {
+    name: "redis",
+    verbs: &[RequestKind::Get, RequestKind::Set, RequestKind::Delete, RequestKind::Many, RequestKind::Incr],
+    encode,
+    decode: |_, bytes| decode(bytes),
+};
+
+fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
     let LoadRequest { verb, key, value_bytes, ttl } = ask;
     match verb {
         RequestKind::Get => {
@@ -60,7 +64,8 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Option<(usize, ReplyKind<'_>)>, ProtocolViolation> {
+/// A missing key has the answer nil or zero.
+fn decode(bytes: &[u8]) -> DecodedReply<'_> {
     let Some((first, start)) = line(bytes) else { return Ok(None) };
     let (kind, rest) = first.split_first().ok_or("an empty line")?;
     let count = || number(rest).ok_or_else(|| "a length that is no number".to_owned());
@@ -88,15 +93,16 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<(usize, ReplyKind<'_>)>, Pro
 }
 
 #[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "a bench has no harness: `tests/it` runs these tests")]
 mod tests {
-    use super::super::Dialect;
+    use spindle::clock::Ttl;
+
     use super::super::tests::written;
     use super::*;
-    use crate::clock::Ttl;
 
     #[test]
     fn requests_are_arrays_of_bulk_strings() {
-        let wrote = |verb, ttl| written(&mut Dialect::Redis, verb, ttl);
+        let wrote = |verb, ttl| written(&REDIS, verb, ttl);
         assert_eq!(wrote(RequestKind::Get, None), r"*2\r\n$3\r\nGET\r\n$3\r\n099\r\n");
         assert_eq!(wrote(RequestKind::Delete, None), r"*2\r\n$3\r\nDEL\r\n$3\r\n099\r\n");
         assert_eq!(wrote(RequestKind::Set, None), r"*3\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n");

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use spindle::load::{LatencyHistogram, PhaseReport, Plan, Second};
+
 use super::chart::{Curve, HorizontalAxis, Panel, draw as draw_chart};
-use super::record::{LatencyHistogram, Second};
-use super::{Error, Plan};
 
 /// The end of the percentile curve, in nines: 99.999 %.
 const NINES_MAX: f64 = 5.0;
@@ -14,33 +14,25 @@ const POINTS: u32 = 250;
 const WIDTH: u32 = 2;
 const WIDTH_OF_P50: u32 = 1;
 
-/// The measurements of a phase that are drawn.
-pub(super) struct PlottedPhase {
-    pub(super) rate: Option<f64>,
-    pub(super) seconds: Vec<Second>,
-    pub(super) latencies: LatencyHistogram,
+/// The name of a phase.
+fn name(plan: &Plan, phase: &PhaseReport) -> String {
+    phase.asked.map_or_else(|| format!("depth {}", plan.depth), human_rate)
 }
 
-impl PlottedPhase {
-    fn name(&self, plan: &Plan) -> String {
-        self.rate.map_or_else(|| format!("depth {}", plan.depth), human_rate)
-    }
-
-    /// Nines and nanoseconds, as far as the number of replies reaches.
-    fn percentiles(&self) -> Vec<(f64, f64)> {
-        #[expect(clippy::cast_precision_loss, reason = "a logarithm for the eye")]
-        let most = (self.latencies.len().max(1) as f64).log10().min(NINES_MAX);
-        let nines = (0..=POINTS).map(|point| most * f64::from(point) / f64::from(POINTS));
-        nines.map(|nines| (nines, length(self.latencies.value_at_quantile(1.0 - 10_f64.powf(-nines))))).collect()
-    }
-
-    /// Seconds and nanoseconds.
-    fn course(&self, of: fn(&Second) -> u64) -> Vec<(f64, f64)> {
-        self.seconds.iter().map(|second| (second.at, length(of(second)))).collect()
-    }
+/// Nines and nanoseconds, as far as the number of replies reaches.
+fn percentiles(latencies: &LatencyHistogram) -> Vec<(f64, f64)> {
+    #[allow(clippy::cast_precision_loss, reason = "a logarithm for the eye")]
+    let most = (latencies.len().max(1) as f64).log10().min(NINES_MAX);
+    let nines = (0..=POINTS).map(|point| most * f64::from(point) / f64::from(POINTS));
+    nines.map(|nines| (nines, length(latencies.value_at_quantile(1.0 - 10_f64.powf(-nines))))).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a length for the eye")]
+/// Seconds and nanoseconds.
+fn course(phase: &PhaseReport, of: fn(&Second) -> u64) -> Vec<(f64, f64)> {
+    phase.course.iter().map(|second| (second.at, length(of(second)))).collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a length for the eye")]
 fn length(nanos: u64) -> f64 {
     nanos.max(1) as f64
 }
@@ -57,25 +49,25 @@ fn human_rate(rate: f64) -> String {
 /// Draws the phases into a file.
 ///
 /// # Errors
-/// [`Error::File`].
-pub(super) fn draw(path: &Path, plan: &Plan, phases: &[PlottedPhase]) -> Result<(), Error> {
-    let failed = |why: String| Error::File { path: path.display().to_string(), why };
+/// The file cannot be written.
+pub(super) fn draw(path: &Path, plan: &Plan, phases: &[PhaseReport]) -> Result<(), String> {
+    let failed = |why: String| format!("cannot write {}: {why}", path.display());
     let text = draw_chart(&panels(plan, phases), 1).map_err(|error| failed(error.to_string()))?;
     std::fs::write(path, text).map_err(|error| failed(error.to_string()))
 }
 
-fn panels(plan: &Plan, phases: &[PlottedPhase]) -> [Panel; 2] {
+fn panels(plan: &Plan, phases: &[PhaseReport]) -> [Panel; 2] {
     let numbered = || phases.iter().enumerate();
     let percentiles = numbered().map(|(style, phase)| Curve {
-        name: phase.name(plan),
-        points: phase.percentiles(),
+        name: name(plan, phase),
+        points: percentiles(&phase.latencies),
         style,
         width: WIDTH,
     });
     let course = numbered().flat_map(|(style, phase)| {
-        let curve = |name: &str, of, width| Curve {
-            name: format!("{} {name}", phase.name(plan)),
-            points: phase.course(of),
+        let curve = |percentile: &str, of, width| Curve {
+            name: format!("{} {percentile}", name(plan, phase)),
+            points: course(phase, of),
             style,
             width,
         };
@@ -96,6 +88,7 @@ fn panels(plan: &Plan, phases: &[PlottedPhase]) -> [Panel; 2] {
 }
 
 #[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "a bench has no harness: `tests/it` runs these tests")]
 mod tests {
     use super::*;
 

@@ -6,14 +6,19 @@
 //! delete KEY\r\n                          DELETED\r\n │ NOT_FOUND\r\n
 //! ```
 
-use super::super::Workload;
-use super::super::source::{LoadRequest, RequestKind};
-use super::{Payloads, ProtocolViolation, ReplyKind, line, number, push_number};
-use crate::clock::Ttl;
+use spindle::clock::Ttl;
+use spindle::load::{DecodedReply, LoadRequest, OtherProtocol, Payloads, ReplyKind, RequestKind, Workload};
 
-const ABSENT: &[u8] = b"KEY NOT FOUND";
+use super::{ABSENT, line, number, push_number};
 
-pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
+pub(super) static MEMCACHED: OtherProtocol = OtherProtocol {
+    name: "memcached",
+    verbs: &[RequestKind::Get, RequestKind::Set, RequestKind::Delete, RequestKind::Many],
+    encode,
+    decode,
+};
+
+fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
     let LoadRequest { verb, key, value_bytes, ttl } = ask;
     match verb {
         RequestKind::Get => {
@@ -45,7 +50,7 @@ pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, ou
     out.extend_from_slice(b"\r\n");
 }
 
-pub(super) fn decode(verb: RequestKind, bytes: &[u8]) -> Result<Option<(usize, ReplyKind<'_>)>, ProtocolViolation> {
+fn decode(verb: RequestKind, bytes: &[u8]) -> DecodedReply<'_> {
     let mut start = 0;
     let mut found = false;
     loop {
@@ -67,14 +72,14 @@ pub(super) fn decode(verb: RequestKind, bytes: &[u8]) -> Result<Option<(usize, R
 }
 
 #[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "a bench has no harness: `tests/it` runs these tests")]
 mod tests {
-    use super::super::Dialect;
     use super::super::tests::written;
     use super::*;
 
     #[test]
     fn requests_are_lines() {
-        let wrote = |verb, ttl| written(&mut Dialect::Memcached, verb, ttl);
+        let wrote = |verb, ttl| written(&MEMCACHED, verb, ttl);
         assert_eq!(wrote(RequestKind::Get, None), r"get 099\r\n");
         assert_eq!(wrote(RequestKind::Delete, None), r"delete 099\r\n");
         assert_eq!(wrote(RequestKind::Set, Some(Ttl::from_secs(9))), r"set 099 0 9 4\r\nabcd\r\n");
