@@ -38,6 +38,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("base64", &["src/net/http/users.rs"]),
     ("hyper", &["src/net/http/", "src/services/operator/admin/live.rs"]),
     ("hyper_util", &["src/net/http/connection.rs"]),
+    ("if_addrs", &["src/net/zeromq/interface.rs"]),
     ("indicatif", &["src/cli/commands/load.rs"]),
     ("itoa", &["src/tables/ops/increment.rs", "src/services/tables/wire/reply.rs"]),
     ("libc", &["src/allocator.rs", "src/threads", "src/net/sockets", "src/net/zeromq/inproc.rs"]),
