@@ -354,6 +354,8 @@
 
 pub mod allocator;
 mod byte_reader;
+#[cfg(test)]
+mod chance;
 mod chunked_map;
 pub mod cli;
 pub mod clients;

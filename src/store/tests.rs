@@ -2,7 +2,6 @@
 
 mod backups;
 mod bounds;
-mod choices;
 mod damaged_parts;
 pub(crate) mod fake_disk;
 mod flipped_bits;

@@ -32,11 +32,11 @@ pub(crate) fn rounds() -> usize {
 
 /// Runs clients until the server is killed, at a random moment. Each client is to end when its server does.
 pub(crate) fn kill_under_load(server: Server, chance: &mut Chance, work: impl Fn(usize, Chance) + Sync) {
-    let life = Duration::from_millis(chance.below(LIFE_MILLIS) as u64);
+    let life = Duration::from_millis(chance.index(LIFE_MILLIS) as u64);
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let (work, seed) = (&work, chance.next());
-            scope.spawn(move || work(client, Chance::new(seed)));
+            scope.spawn(move || work(client, Chance(seed)));
         }
         let end = Instant::now() + life;
         while let Some(left) = end.checked_duration_since(Instant::now()) {

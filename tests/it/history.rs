@@ -183,7 +183,7 @@ impl<'p> Client<'p> {
     fn new(plan: &'p Plan, seed: u64, number: usize) -> Self {
         Self {
             plan,
-            chance: Chance::new(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
+            chance: Chance(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
             next_value: number as u64 * 1_000_000,
             versions: HashMap::new(),
         }
@@ -200,7 +200,7 @@ impl<'p> Client<'p> {
                 of_this.iter().for_each(|(ask, operation)| self.learn(ask, operation.answer));
                 records.extend(of_this);
             }
-            let count = 1 + self.chance.below(self.plan.batch_max);
+            let count = 1 + self.chance.index(self.plan.batch_max);
             asks = (0..count).map(|_| self.next_ask()).collect();
         }
         records
@@ -211,8 +211,8 @@ impl<'p> Client<'p> {
     }
 
     fn next_ask(&mut self) -> Ask {
-        let table = self.chance.below(self.plan.tables);
-        if self.chance.below(self.plan.table_request_every) == 0 {
+        let table = self.chance.index(self.plan.tables);
+        if self.chance.index(self.plan.table_request_every) == 0 {
             let request = self.chance.pick(&[
                 Request::CreateTable,
                 Request::CreateTable,
@@ -221,9 +221,9 @@ impl<'p> Client<'p> {
             ]);
             return self.about(table, request);
         }
-        let key = self.chance.below(self.plan.keys);
-        if self.chance.below(MANY_EVERY) == 0 {
-            let many = 1 + self.chance.below(self.plan.keys - key);
+        let key = self.chance.index(self.plan.keys);
+        if self.chance.index(MANY_EVERY) == 0 {
+            let many = 1 + self.chance.index(self.plan.keys - key);
             let request = self.next_request_of_many(many);
             return Ask { table, key, request, many: Some(many) };
         }
@@ -232,7 +232,7 @@ impl<'p> Client<'p> {
     }
 
     fn next_request_of_many(&mut self, many: usize) -> Request {
-        match self.chance.below(5) {
+        match self.chance.index(5) {
             0 | 1 => return Request::Get,
             2 => return Request::Delete,
             _ => {}
@@ -247,7 +247,7 @@ impl<'p> Client<'p> {
         let seen = self.versions.get(&element).copied().unwrap_or(0);
         // Mostly the version seen last, at times one that is long gone or was never given.
         let expected = self.chance.pick(&[seen, seen, seen, 0, seen.saturating_sub(1)]);
-        match self.chance.below(100) {
+        match self.chance.index(100) {
             0..16 => Request::Update(self.new_value(), ttl),
             16..25 => Request::Increment(ttl),
             25..29 => Request::GetAndTouch(ttl.unwrap_or(Ttl::NONE)),

@@ -62,7 +62,7 @@ fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     let rounds = rounds();
     let folder = tempfile::tempdir().unwrap();
     let book = Mutex::<Book>::default();
-    let mut chance = Chance::new(std::process::id().into());
+    let mut chance = Chance(std::process::id().into());
     for round in 0..rounds {
         let (server, client) = start(&folder);
         check(&client, &mut book.lock(), &mut chance);
@@ -85,7 +85,7 @@ fn work(client: &Client, book: &Mutex<Book>, number: usize, mut chance: Chance) 
     let mut held: Vec<(Vec<u8>, &'static [u8], JobId)> = Vec::new();
     for step in 0.. {
         let queue = chance.pick(&QUEUES);
-        let done = match chance.below(10) {
+        let done = match chance.index(10) {
             0..4 => add(client, book, queue, format!("{number}-{step}").into_bytes()),
             4..7 => get(client, book, queue).map(|job| held.extend(job)),
             7..9 => acknowledge(client, book, held.pop()),
@@ -167,7 +167,7 @@ fn check(client: &Client, book: &mut Book, chance: &mut Chance) {
     for known in jobs.values_mut() {
         let Some(id) = known.id else { continue };
         // They grow many: each check looks for some of them, and the end hands out all that came back.
-        if known.place == Place::Gone && chance.below(20) > 0 {
+        if known.place == Place::Gone && chance.index(20) > 0 {
             continue;
         }
         let there = client.is_in(known.queue, id).unwrap();
@@ -187,7 +187,7 @@ fn check(client: &Client, book: &mut Book, chance: &mut Chance) {
                 known.place = Place::Done;
             }
             // Not all of them, so that some are held for many rounds.
-            Place::Held if chance.below(4) == 0 => {
+            Place::Held if chance.one_in(4) => {
                 faults.wrongly_leased += usize::from(!client.ack(known.queue, id).unwrap());
                 known.place = Place::Done;
             }

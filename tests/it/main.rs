@@ -13,6 +13,7 @@ mod backup_damaged;
 /// A real Chromium, driven by tests.
 mod browser;
 /// Random choices from a seed, so that a failure can be repeated.
+#[path = "../../src/chance.rs"]
 mod chance;
 /// Decides whether a history of one element is possible as one operation after the other.
 mod checker;

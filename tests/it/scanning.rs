@@ -90,7 +90,7 @@ fn insist<R>(world: &World, session: &mut Session, mut operation: impl FnMut(&mu
 }
 
 fn churn_in_process(world: &World, tables: &Tables, writer: usize, churn: &Churn) {
-    let (mut session, mut chance, mut rounds) = (tables.session(), Chance::new(writer as u64), 0);
+    let (mut session, mut chance, mut rounds) = (tables.session(), Chance(writer as u64), 0);
     while churn.goes_on() {
         for number in 0..PASSING {
             let key = format!("{writer} passes {number} {rounds}");
@@ -113,14 +113,14 @@ fn churn_in_process(world: &World, tables: &Tables, writer: usize, churn: &Churn
 }
 
 fn scan_in_process(world: &World, tables: &Tables, seed: u64, churn: &Churn) {
-    let (mut session, mut chance, stable) = (tables.session(), Chance::new(seed), stable_keys());
+    let (mut session, mut chance, stable) = (tables.session(), Chance(seed), stable_keys());
     for scans in 0.. {
         if !churn.wants_scan(scans) {
             break;
         }
         let (mut shown, mut cursor) = (BTreeSet::new(), Vec::new());
         loop {
-            let count = 1 + chance.below(700);
+            let count = 1 + chance.index(700);
             let bytes_max = chance.pick(&[500, 5_000, 1 << 20]);
             let content = ScanContent::WithValues;
             let page = ScanPage { cursor: &cursor, count, bytes_max, prefix: b"", content };
@@ -175,14 +175,14 @@ fn connect(server: &Server) -> Client {
 }
 
 fn churn_over_sockets(server: &Server, writer: usize, churn: &Churn) {
-    let (mut client, mut chance, mut round) = (connect(server), Chance::new(writer as u64), 0_u64);
+    let (mut client, mut chance, mut round) = (connect(server), Chance(writer as u64), 0_u64);
     while churn.goes_on() {
         let keys: Vec<Vec<u8>> =
             (0..500).map(|number| format!("{writer} passes {number} {}", round % 9).into_bytes()).collect();
         let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [&key[..], b"value"]).collect();
         client.update_many(TABLE, chance.pick(&[None, Some(Ttl::NONE), Some(Ttl::from_secs(1))]), &pairs).unwrap();
         let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        if chance.below(2) == 0 {
+        if chance.one_in(2) {
             assert_eq!(client.delete_many(TABLE, &names).unwrap().len(), 500);
         }
         client.increment(TABLE, b"rounds", 1, None).unwrap();
@@ -203,7 +203,7 @@ fn pairs(rows: &ScanRows<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn scan_over_sockets(server: &Server, seed: u64, churn: &Churn) {
-    let (mut client, mut chance, stable) = (connect(server), Chance::new(seed), stable_keys());
+    let (mut client, mut chance, stable) = (connect(server), Chance(seed), stable_keys());
     for round in 0.. {
         if !churn.wants_scan(round) {
             break;
@@ -212,7 +212,7 @@ fn scan_over_sockets(server: &Server, seed: u64, churn: &Churn) {
         let prefix = chance.pick(&[&b""[..], b"stable"]);
         let (mut shown, mut cursor) = (BTreeSet::new(), Vec::new());
         loop {
-            let count = 1 + u32::try_from(chance.below(2_000)).unwrap();
+            let count = 1 + u32::try_from(chance.index(2_000)).unwrap();
             let page = client.scan(TABLE, &cursor, count, fields, prefix).unwrap();
             assert!(page.rows.len() <= count as usize);
             for (key, value) in pairs(&page.rows) {

@@ -41,7 +41,7 @@ impl Sequential {
         };
         let not_found = || vec![ERROR.to_vec(), b"KEY NOT FOUND".to_vec()];
         let found = |value: Vec<u8>| vec![OK.to_vec(), value];
-        match chance.below(6) {
+        match chance.index(6) {
             0 | 1 => {
                 self.0.insert(key.clone(), value.clone());
                 (request(2, &[&value]), vec![OK.to_vec()])
@@ -68,7 +68,7 @@ impl Sequential {
 #[test]
 fn pipelined_requests_of_one_client_are_executed_and_answered_in_order() {
     let (server, _context, peer) = serve(&["--workers", "4"]);
-    let mut chance = Chance::new(7);
+    let mut chance = Chance(7);
     let mut sequential = Sequential::default();
     let steps: Vec<_> = (0..20_000).map(|number| sequential.step(&mut chance, number)).collect();
     for (request, _) in &steps {

@@ -39,7 +39,7 @@ fn each_input(what: &str, count: u64, mut run: impl FnMut(Chance) -> bool) {
     let first = number_of("SPINDLE_SEED").unwrap_or(0);
     let mut taken = 0;
     for seed in first..first + count {
-        taken += u64::from(run(Chance::new(seed)));
+        taken += u64::from(run(Chance(seed)));
     }
     println!("{what}: {count} inputs, {taken} let in, read or answered, 0 wrong");
 }
@@ -60,8 +60,8 @@ struct Link {
 
 impl Link {
     fn new(chance: &mut Chance, changes: bool) -> Self {
-        let until = chance.below(320);
-        let chance = Chance::new(chance.next());
+        let until = chance.index(320);
+        let chance = Chance(chance.next());
         Self { chance, changes, until, passed: 0, differs_at: None, arrived: Vec::new(), all: Vec::new() }
     }
 
@@ -101,7 +101,7 @@ struct Met {
 
 /// A client and a server whose bytes are changed between them. The server admits `right` alone.
 fn meet(mut chance: Chance, credentials: Credentials, mechanisms: &Arc<Mechanisms>, right: &Claim) -> Met {
-    let which = chance.below(3);
+    let which = chance.index(3);
     let (mut near, mut far) = (Vec::new(), Vec::new());
     let mut client = Some(ClientHandshake::begin(SocketType::Dealer, credentials, &mut near));
     let mut server = Some(Handshake::serve(SocketType::Router, mechanisms, &mut far));
@@ -226,8 +226,8 @@ fn changed_first_words_are_refused_over_a_socket() {
         first_words(Credentials::None, &Arc::new(Mechanisms::Open)),
     ];
     each_input("first words", 300, |mut chance| {
-        let mut bytes = words[chance.below(words.len())].clone();
-        let other = &words[chance.below(words.len())];
+        let mut bytes = words[chance.index(words.len())].clone();
+        let other = &words[chance.index(words.len())];
         mutate(&mut chance, &mut bytes, other);
         let reply = exchange(address, &bytes);
         let says = |what: &[u8]| reply.windows(what.len()).any(|window| window == what);

@@ -296,13 +296,13 @@ impl Plain {
 #[test]
 fn order_and_boosts_are_those_of_the_formulas_also_after_kill_9() {
     let folder = folder();
-    let mut chance = Chance::new(11);
+    let mut chance = Chance(11);
     let mut plain = Plain { serial: 1, ready: Vec::new() };
     for round in 0..6 {
         let server = Server::start_tasks(folder.path(), &[]);
         let mut client = client(&server);
         for number in 0..10 {
-            let (key, head) = (format!("{round}-{number}"), chance.below(5) == 0);
+            let (key, head) = (format!("{round}-{number}"), chance.one_in(5));
             let mode = if head { AddMode::Head } else { AddMode::Tail };
             assert!(client.add(key.as_bytes(), b"", mode).unwrap());
             plain.add(key, head);

@@ -56,7 +56,7 @@ fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     let rounds = rounds();
     let folder = tempfile::tempdir().unwrap();
     let book = Shared::default();
-    let mut chance = Chance::new(std::process::id().into());
+    let mut chance = Chance(std::process::id().into());
     for round in 0..rounds {
         let server = Server::start_tasks(folder.path(), &["--segment-size", SMALL_SEGMENT]);
         check(&server, &book);
@@ -81,7 +81,7 @@ fn work(endpoint: &str, book: &Shared, number: usize, mut chance: Chance) {
     let Ok(mut client) = Client::connect(endpoint) else { return };
     let mut held: Vec<(u64, Vec<u8>)> = Vec::new();
     for step in 0.. {
-        let done = match chance.below(10) {
+        let done = match chance.index(10) {
             0..4 => add(&mut client, book, format!("{number}-{step}").as_bytes()),
             4..7 => lend(&mut client, book, &mut held),
             7 => extend(&mut client, book, &held),

@@ -216,7 +216,7 @@ impl Stormy {
     fn ask(&mut self, chance: &mut Chance, number: u32) {
         let value = number.to_be_bytes();
         let pair: [&[u8]; 2] = [&[self.key], &value];
-        match chance.below(3) {
+        match chance.index(3) {
             0 => self.peer.ask(&[&[2], b"t", pair[0], pair[1]]),
             1 => self.peer.ask(&[&[&[11], &b"t"[..], b""], &pair.repeat(20)[..]].concat()),
             _ => {
@@ -239,7 +239,7 @@ fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost()
             let control = Peer::connect(&context, &endpoint);
             assert_eq!(control.call(&[&[0], b"t"]), [OK]);
             release();
-            let mut chance = Chance::new(13);
+            let mut chance = Chance(13);
             let stormy = |key| {
                 let peer = Peer::connect(&context, &endpoint);
                 assert_eq!(peer.call(&[&[2], b"t", &[key], b""]), [OK]);

@@ -18,9 +18,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::choices::Chance;
 use super::model::{History, RecordKey, find_planted, histories, open_in, read_all};
 use super::simulated_disk::SimulatedFolder;
+use crate::chance::Chance;
 use crate::store::fault::{Fault, plant};
 use crate::store::folder::write_all;
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, SegmentHead, index};

@@ -147,7 +147,7 @@ fn on_a_full_device_tasks_can_be_finished_in_any_order() {
     let mut store = open_in(&folder, false).unwrap();
     let tasks = full(&folder, &mut store, 50, 1_000);
     let mut left: Vec<u64> = (0..tasks).collect();
-    let mut chance = super::choices::Chance(5);
+    let mut chance = crate::chance::Chance(5);
     while !left.is_empty() {
         let number = left.swap_remove(usize::try_from(chance.below(left.len() as u64)).unwrap());
         finish(&mut store, number)

@@ -126,7 +126,7 @@ fn on_a_full_device_a_server_starts_any_number_of_times() {
 fn on_a_full_device_a_server_that_is_killed_before_its_spares_are_there_starts_again() {
     for seed in 0..3 {
         let mut device = FullDevice::new(300, 10, 500, ChoreMode::Queue);
-        let mut chance = super::choices::Chance(seed);
+        let mut chance = crate::chance::Chance(seed);
         let segments = |device: &FullDevice| {
             device.folder.list().unwrap().iter().filter(|name| name.ends_with(".log") || name.ends_with(".new")).count()
         };
@@ -241,7 +241,7 @@ fn on_a_full_device_large_values_are_not_copied_for_others() {
 fn on_a_full_device_work_that_is_late_holds_no_segment() {
     for seed in 0..4 {
         let mut device = FullDevice::new(400, 10, 300, ChoreMode::Queue);
-        let mut chance = super::choices::Chance(seed);
+        let mut chance = crate::chance::Chance(seed);
         for _ in 0..1_000 {
             device.states([chance.below(400)]);
             if chance.one_in(5) {

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::choices::Chance;
 use super::simulated_disk::{Failures, SimulatedFolder};
+use crate::chance::Chance;
 use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOMEM, EROFS};
 use crate::store::folder::Folder;
 use crate::store::keyed::split_off;

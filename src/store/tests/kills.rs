@@ -19,8 +19,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use super::choices::Chance;
 use super::model::{Owner, State, number_of_env, read_all};
+use crate::chance::Chance;
 use crate::store::*;
 
 /// The child's folder.

@@ -12,9 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::choices::Chance;
 pub(in crate::store) use super::owner::Owner;
 use super::simulated_disk::{Failures, SimulatedFolder};
+use crate::chance::Chance;
 use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOMEM, ENOSPC};
 use crate::store::fault::Fault;
 use crate::store::segment::name_of;

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use super::choices::Chance;
 use super::model::{Found, History, State, find_planted, histories, read_all};
 use super::simulated_disk::{Failures, SimulatedFolder};
+use crate::chance::Chance;
 use crate::store::failure::errnos::{EACCES, EIO, EMFILE};
 use crate::store::fault::Fault;
 use crate::store::format::SECTOR;

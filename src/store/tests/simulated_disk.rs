@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use crate::lock::Mutex;
 
-use super::choices::Chance;
 use super::simulated_pages::FileState;
+use crate::chance::Chance;
 use crate::store::failure::errnos::ENOSPC;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::{DiskSpace, FileIdentity, Folder, LogFile};

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::choices::Chance;
+use crate::chance::Chance;
 use crate::store::failure::errnos::EIO;
 
 #[derive(Debug, Default)]

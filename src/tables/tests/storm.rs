@@ -32,12 +32,13 @@ use super::super::{
 };
 use super::BASE;
 use super::alone::alone;
+use crate::chance::Chance;
 use crate::clock::{Clock, Now};
 use crate::lock::Mutex;
 use client::{Client, Counts};
 use holder::Holder;
 use listener::{Heard, Listener};
-use values::{KEYS, Random, key_of, seed_of_now};
+use values::{KEYS, key_of, seed_of_now};
 
 /// The table that has an audience all the time.
 const KEPT: &[u8] = b"kept";
@@ -69,14 +70,14 @@ struct Plan {
 
 impl Plan {
     fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Chance(seed);
         Self {
             seed,
-            has_feed: random.once_in(2),
-            restores: random.once_in(2),
-            is_kept_by_hold: random.once_in(2),
-            hears_ends: random.once_in(2),
-            is_short_of_memory: random.once_in(2),
+            has_feed: random.one_in(2),
+            restores: random.one_in(2),
+            is_kept_by_hold: random.one_in(2),
+            hears_ends: random.one_in(2),
+            is_short_of_memory: random.one_in(2),
             memory_max: random.pick(&[2 << 20, 8 << 20, 64 << 20]),
             credits: random.pick(&[56, 64, 256]),
         }

@@ -59,7 +59,7 @@ impl Line {
 
     /// Sends all of it, in pieces of random length.
     pub(super) fn write_in_pieces(&self, bytes: &[u8], chance: &mut Chance) -> bool {
-        let cut = if chance.below(4) == 0 { chance.below(bytes.len() + 1) } else { bytes.len() };
+        let cut = if chance.one_in(4) { chance.index(bytes.len() + 1) } else { bytes.len() };
         let (first, rest) = bytes.split_at(cut);
         self.write(first) == Some(first.len()) && self.write(rest) == Some(rest.len())
     }
@@ -115,14 +115,14 @@ pub(super) fn storm(target: &Target, siege: &Siege, mut chance: Chance) {
         let Some(line) = Line::open(target.address) else { continue };
         siege.count(1);
         let talk = target.talk(&mut chance);
-        let some = chance.below(talk.len());
+        let some = chance.index(talk.len());
         let cut = chance.pick(&[0, talk.len(), some]);
         let _gone = line.write(&talk[..cut]);
-        if chance.below(4) == 0 {
+        if chance.one_in(4) {
             line.wait_to_read();
         }
         // Resets leave no trace. A connection closed at this end keeps its port for a minute.
-        line.leave(chance.below(8) != 0);
+        line.leave(chance.index(8) != 0);
     }
     siege.rest(PATIENCE);
 }
@@ -134,7 +134,7 @@ pub(super) fn half_open(target: &Target, siege: &Siege, mut chance: Chance) {
         let Some(line) = Line::open(target.address) else { continue };
         siege.count(1);
         let talk = target.talk(&mut chance);
-        let _gone = line.write(&talk[..chance.below(talk.len())]);
+        let _gone = line.write(&talk[..chance.index(talk.len())]);
         held.push(line);
     }
     while !siege.rest(LOOK) {}

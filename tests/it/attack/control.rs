@@ -103,11 +103,11 @@ impl Tables {
     /// A question and its answer. Adds the notifications that subscribers will receive to `told`, in the order of one
     /// writer.
     fn question(&mut self, told: &mut Vec<Heard>) -> (Frames, Frames) {
-        let key = vec![b'a' + u8::try_from(self.chance.below(8)).unwrap()];
-        let value = [&self.number.to_be_bytes()[..], &vec![b'v'; self.chance.below(100)]].concat();
+        let key = vec![b'a' + u8::try_from(self.chance.index(8)).unwrap()];
+        let value = [&self.number.to_be_bytes()[..], &vec![b'v'; self.chance.index(100)]].concat();
         let head = |code: u8| vec![vec![code], TABLE.to_vec(), key.clone()];
         let not_found = || vec![vec![0], b"KEY NOT FOUND".to_vec()];
-        match self.chance.below(6) {
+        match self.chance.index(6) {
             0 | 1 => {
                 let request = [head(2), vec![value.clone()]].concat();
                 self.elements.insert(key.clone(), value);

@@ -39,7 +39,7 @@ pub(super) fn pings(target: &Target, siege: &Siege, mut chance: Chance) {
         let full = chance.pick(&[1, PIPE, PIPE * 3]);
         let bytes = [target.hello(&mut chance), message(&[b"\x05"]).repeat(full), ping.clone()].concat();
         let _gone = line.write(&bytes);
-        if chance.below(2) == 0 {
+        if chance.one_in(2) {
             line.wait_to_read();
         }
         line.leave(true);
@@ -57,7 +57,7 @@ pub(super) fn heartbeats(target: &Target, siege: &Siege, mut chance: Chance) {
         // It has connected, or is gone.
         let _begun = std::io::Read::read(client.0.stdout.as_mut().unwrap(), &mut [0]);
         siege.count(1);
-        siege.rest(Duration::from_millis(chance.below(FLOODING_MS_MAX) as u64));
+        siege.rest(Duration::from_millis(chance.index(FLOODING_MS_MAX) as u64));
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn gone(target: &Target, siege: &Siege, mut chance: Chance) {
             let _gone = line.write(&greed);
             lines.push(line);
         }
-        siege.rest(Duration::from_millis(chance.below(100) as u64));
+        siege.rest(Duration::from_millis(chance.index(100) as u64));
         lines.into_iter().for_each(|line| line.leave(true));
     }
 }

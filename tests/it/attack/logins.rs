@@ -60,7 +60,7 @@ pub(super) fn guess(doors: &Doors, from_many: bool, siege: &Siege, mut chance: C
     let mut parked: Vec<(TcpStream, usize)> = Vec::new();
     while !siege.is_over() {
         if parked.len() == OUTSTANDING {
-            let (stream, door) = parked.swap_remove(chance.below(OUTSTANDING));
+            let (stream, door) = parked.swap_remove(chance.index(OUTSTANDING));
             settle(stream, door, siege);
         }
         let Ok(guess) = guess_once(doors, from_many, &mut chance) else { continue };
@@ -72,10 +72,10 @@ pub(super) fn guess(doors: &Doors, from_many: bool, siege: &Siege, mut chance: C
 
 fn guess_once(doors: &Doors, from_many: bool, chance: &mut Chance) -> io::Result<(TcpStream, usize)> {
     let here = Ipv4Addr::new(127, 0, 2, 1);
-    let source = if from_many { Ipv4Addr::new(127, 0, 1, u8::try_from(1 + chance.below(254)).unwrap()) } else { here };
+    let source = if from_many { Ipv4Addr::new(127, 0, 1, u8::try_from(1 + chance.index(254)).unwrap()) } else { here };
     let name = chance.pick(&[USER, USER, "mallory", "nobody"]);
     let password = format!("guess{}", chance.next());
-    let door = chance.below(3);
+    let door = chance.index(3);
     let (address, bytes) = match door {
         0 => (&doors.kv, plain(name, &password)),
         1 => (&doors.jobs, format!("AUTH {name} {password}\nGET ada\n").into_bytes()),

@@ -12,24 +12,24 @@ const ADDED_MAX: usize = 300;
 
 /// Changes the bytes in one to four places. `other` may be spliced in.
 pub(crate) fn mutate(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
-    for _ in 0..=chance.below(4) {
+    for _ in 0..=chance.index(4) {
         mutate_once(chance, bytes, other);
     }
 }
 
 fn mutate_once(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
-    let at = chance.below(bytes.len() + 1);
-    let some = (1 + chance.below(16)).min(bytes.len() - at);
-    match chance.below(9) {
-        0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << chance.below(8)),
+    let at = chance.index(bytes.len() + 1);
+    let some = (1 + chance.index(16)).min(bytes.len() - at);
+    match chance.index(9) {
+        0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << chance.index(8)),
         1 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = chance.pick(EDGES)),
         2 => drop(bytes.drain(at..at + some)),
         3 => {
-            let copy = bytes[at..at + some].repeat(1 + chance.below(4));
+            let copy = bytes[at..at + some].repeat(1 + chance.index(4));
             bytes.splice(at..at, copy);
         }
         4 => {
-            let added = vec![chance.pick(EDGES); chance.below(ADDED_MAX)];
+            let added = vec![chance.pick(EDGES); chance.index(ADDED_MAX)];
             bytes.splice(at..at, added);
         }
         5 => bytes.truncate(at),
@@ -39,12 +39,12 @@ fn mutate_once(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
             bytes[at..at + width].copy_from_slice(&number[8 - width..]);
         }
         7 if !other.is_empty() => {
-            let from = chance.below(other.len());
+            let from = chance.index(other.len());
             bytes.truncate(at);
             bytes.extend_from_slice(&other[from..]);
         }
         _ => {
-            let random: Vec<u8> = (0..chance.below(32)).map(|_| chance.next().to_le_bytes()[0]).collect();
+            let random: Vec<u8> = (0..chance.index(32)).map(|_| chance.next().to_le_bytes()[0]).collect();
             bytes.splice(at..at, random);
         }
     }
@@ -54,7 +54,7 @@ fn mutate_once(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
 fn a_seed_gives_the_same_mutations_again_and_few_that_change_nothing() {
     let sample = b"ADD queue 5 hello";
     let mutants = |seed| -> Vec<Vec<u8>> {
-        let mut chance = Chance::new(seed);
+        let mut chance = Chance(seed);
         (0..1_000)
             .map(|_| {
                 let mut bytes = sample.to_vec();

@@ -41,15 +41,15 @@ pub(super) fn greetings(target: &Target, siege: &Siege, mut chance: Chance) {
         let own = identity(&mut chance);
         let mut bytes = [greeting(), ready(socket_type, Some(&own))].concat();
         let other = target.frames(&mut chance);
-        if chance.below(4) > 0 {
+        if chance.index(4) > 0 {
             mutate(&mut chance, &mut bytes, &other);
         }
         bytes.extend(target.request(&mut chance));
         line.write_in_pieces(&bytes, &mut chance);
-        if chance.below(8) == 0 {
+        if chance.one_in(8) {
             line.wait_to_read();
         }
-        line.leave(chance.below(8) != 0);
+        line.leave(chance.index(8) != 0);
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn frames(target: &Target, siege: &Siege, mut chance: Chance) {
         if siege.is_over() {
             return;
         }
-        if chance.below(8) == 0 {
+        if chance.one_in(8) {
             probe_ping(target, siege);
         }
         let Some(line) = Line::open(target.address) else { continue };
@@ -67,7 +67,7 @@ pub(super) fn frames(target: &Target, siege: &Siege, mut chance: Chance) {
         for _ in 0..MESSAGES {
             let mut bytes = target.frames(&mut chance);
             let other = target.frames(&mut chance);
-            if chance.below(2) == 0 {
+            if chance.one_in(2) {
                 mutate(&mut chance, &mut bytes, &other);
             }
             siege.count(1);
@@ -75,7 +75,7 @@ pub(super) fn frames(target: &Target, siege: &Siege, mut chance: Chance) {
                 break;
             }
         }
-        line.leave(chance.below(8) != 0);
+        line.leave(chance.index(8) != 0);
     }
 }
 
@@ -117,7 +117,7 @@ fn answered_in_turn(target: &Target, siege: &Siege, chance: &mut Chance) -> io::
     for _ in 0..MESSAGES {
         let first = number;
         let mut bytes = Vec::new();
-        for _ in 0..=chance.below(PIPELINE) {
+        for _ in 0..=chance.index(PIPELINE) {
             let body = mutated_request(target.face, chance);
             let cookie = number.to_be_bytes();
             let frames: Vec<&[u8]> = [&cookie[..], b""].into_iter().chain(body.iter().map(Vec::as_slice)).collect();
@@ -161,8 +161,8 @@ fn mutated_request(face: Face, chance: &mut Chance) -> Vec<Vec<u8>> {
         return mutated_argument(chance);
     }
     let (mut frames, other) = (kv_frames(chance), kv_frames(chance));
-    let at = chance.below(frames.len());
-    match chance.below(6) {
+    let at = chance.index(frames.len());
+    match chance.index(6) {
         0 => drop(frames.remove(at)),
         1 => frames.insert(at, chance.pick(&other.iter().map(Vec::as_slice).collect::<Vec<_>>()).to_vec()),
         2 => frames.extend(vec![Vec::new(); chance.pick(&[1, 3, 2_200])]),
@@ -175,9 +175,9 @@ fn mutated_request(face: Face, chance: &mut Chance) -> Vec<Vec<u8>> {
 /// An argument of some command, wherever the conversation stands: the positions of most are wrong.
 fn mutated_argument(chance: &mut Chance) -> Vec<Vec<u8>> {
     let arguments = lockstep_arguments(chance);
-    let at = chance.below(arguments.len());
+    let at = chance.index(arguments.len());
     let mut argument = arguments[at].clone();
-    match chance.below(8) {
+    match chance.index(8) {
         0 => mutate(chance, &mut argument, &arguments.concat()),
         1 => return arguments,
         2 => return vec![argument; chance.pick(&[2, 3, 2_200])],
@@ -194,7 +194,7 @@ fn plain_requests(target: &Target, siege: &Siege, chance: &mut Chance) {
         }
         let Some(line) = Line::open(target.address) else { continue };
         let (mut answer, mut open) = (Vec::new(), true);
-        for _ in 0..=chance.below(4) {
+        for _ in 0..=chance.index(4) {
             let (mut bytes, other) = (target.request(chance), target.request(chance));
             mutate(chance, &mut bytes, &other);
             siege.count(1);
@@ -209,7 +209,7 @@ fn plain_requests(target: &Target, siege: &Siege, chance: &mut Chance) {
         if !is_answer(target.face, &answer) {
             siege.fault("mutated requests", format!("an answer is {:?}", String::from_utf8_lossy(&answer)));
         }
-        line.leave(chance.below(8) != 0);
+        line.leave(chance.index(8) != 0);
     }
 }
 

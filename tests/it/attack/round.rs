@@ -81,7 +81,7 @@ impl Round {
         };
         let server = start(self.face, folder.path(), &flags);
         let books = Books::default();
-        let mut chance = Chance::new(self.seed);
+        let mut chance = Chance(self.seed);
         let siege = Siege::lasting(self.lasting);
         let (peak_mib, status, ending) = self.besiege(server, &mut chance, (&siege, &books));
         let server = start(self.face, folder.path(), &[]);
@@ -123,7 +123,7 @@ impl Round {
             } else {
                 lay_out(&server);
                 let kv = address(server.kv()).to_string();
-                let tables = Tables::begin(&kv, server.publish(), Chance::new(chance.next()));
+                let tables = Tables::begin(&kv, server.publish(), Chance(chance.next()));
                 control(scope, &server, tables, siege, books);
             }
             scope.spawn(move || siege.keep_asking("health", || health(&admin, siege)));
@@ -148,7 +148,7 @@ impl Round {
         for way in &self.ways {
             for _ in 0..if self.ways.len() == 1 { THREADS } else { 1 } {
                 let (way, target, doors) = (*way, self.target(server), Doors::of(server));
-                let chance = Chance::new(chance.next());
+                let chance = Chance(chance.next());
                 scope.spawn(move || attack(way, (&target, &doors), siege, chance));
             }
         }

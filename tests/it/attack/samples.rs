@@ -32,7 +32,7 @@ impl Target {
         match self.face {
             Face::Events | Face::Jobs | Face::Admin => Vec::new(),
             Face::Publish => hello(chance.pick(&[&b"SUB"[..], b"XSUB"])),
-            _ if chance.below(2) == 0 => hello(chance.pick(&[&b"REQ"[..], b"DEALER"])),
+            _ if chance.one_in(2) => hello(chance.pick(&[&b"REQ"[..], b"DEALER"])),
             _ => [greeting(), ready(b"DEALER", Some(&identity(chance)))].concat(),
         }
     }
@@ -81,7 +81,7 @@ impl Target {
     /// Frames and commands behind a handshake, of every kind.
     pub(super) fn frames(&self, chance: &mut Chance) -> Vec<u8> {
         let context = vec![b'c'; chance.pick(&[0, 1, 16, 17, 200])];
-        match chance.below(12) {
+        match chance.index(12) {
             0 => command(b"PING", &[&[0, 10], &context[..]].concat()),
             1 => command(b"PING", &context[..context.len().min(1)]),
             2 => command(b"PONG", &context),
@@ -101,7 +101,7 @@ impl Target {
 /// Names that clients may give themselves. No client should use some of them.
 pub(super) fn identity(chance: &mut Chance) -> Vec<u8> {
     let [a, b, c, d, ..] = chance.next().to_be_bytes();
-    match chance.below(7) {
+    match chance.index(7) {
         0 => Vec::new(),
         1 => b"the same".to_vec(),
         2 => vec![0, a, b, c, d],
@@ -115,13 +115,13 @@ pub(super) fn identity(chance: &mut Chance) -> Vec<u8> {
 /// A request to the tables: mostly of frames that a command has.
 pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
     let table = || TABLE.to_vec();
-    let key = vec![b'a' + u8::try_from(chance.below(20)).unwrap()];
+    let key = vec![b'a' + u8::try_from(chance.index(20)).unwrap()];
     let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024])];
     let ttl = chance.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
     let version = chance.next().to_be_bytes().to_vec();
-    match chance.below(23) {
-        0 => vec![vec![0], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
-        1 => vec![vec![1], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
+    match chance.index(23) {
+        0 => vec![vec![0], format!("{}{}", "attacked", chance.index(30)).into_bytes()],
+        1 => vec![vec![1], format!("{}{}", "attacked", chance.index(30)).into_bytes()],
         2 | 3 => vec![vec![2], table(), key, value],
         4 => vec![vec![2], table(), key, value, ttl],
         5 => vec![vec![3], table(), key],
@@ -130,18 +130,18 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
         8 => vec![vec![7], table(), key, chance.pick(&[vec![0; 8].as_slice(), &version]).to_vec(), value, ttl],
         9 => vec![vec![8], table(), key, version],
         10 => vec![vec![9], table(), key, ttl],
-        11 => [vec![vec![10], table()], vec![key; 1 + chance.below(40)]].concat(),
-        12 => [vec![vec![11], table(), ttl], vec![[key, value]; 1 + chance.below(40)].concat()].concat(),
+        11 => [vec![vec![10], table()], vec![key; 1 + chance.index(40)]].concat(),
+        12 => [vec![vec![11], table(), ttl], vec![[key, value]; 1 + chance.index(40)].concat()].concat(),
         13 => vec![vec![chance.pick(&[12, 13])]],
         14 => vec![vec![chance.next().to_be_bytes()[0]], table(), key, value],
         15 => {
             let cursor = vec![7; chance.pick(&[0, 0, 0, 1, 32, 33])];
             let count = chance.pick(&[0_u64, 1, 100, 10_000, 10_001]).to_be_bytes().to_vec();
-            vec![vec![14], table(), cursor, count, vec![u8::try_from(chance.below(5)).unwrap()], key]
+            vec![vec![14], table(), cursor, count, vec![u8::try_from(chance.index(5)).unwrap()], key]
         }
         16 => vec![vec![15], table(), key, version, ttl],
         17 => vec![vec![16], table(), key, ttl],
-        18 => [vec![vec![17], table()], vec![key; 1 + chance.below(40)]].concat(),
+        18 => [vec![vec![17], table()], vec![key; 1 + chance.index(40)]].concat(),
         19 => vec![vec![18], table()],
         20 => {
             let sequence = chance.pick(&[0_u64, 1, u64::MAX]).to_be_bytes().to_vec();
@@ -157,12 +157,12 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
 
 /// The arguments of a command in lock-step, and mostly the question for its second part.
 pub(super) fn lockstep_arguments(chance: &mut Chance) -> Vec<Vec<u8>> {
-    let name = format!("attacked{}", chance.below(30)).into_bytes();
-    let key = vec![b'a' + u8::try_from(chance.below(20)).unwrap()];
+    let name = format!("attacked{}", chance.index(30)).into_bytes();
+    let key = vec![b'a' + u8::try_from(chance.index(20)).unwrap()];
     let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024, 100_000])];
     let ttl = chance.pick(&[&b"a"[..], b"0", b"1", b"4294967296", b"soon"]).to_vec();
     let (table, code) = (TABLE.to_vec(), |code: &[u8]| code.to_vec());
-    let mut arguments = match chance.below(7) {
+    let mut arguments = match chance.index(7) {
         0 => vec![code(b"0"), name],
         1 => vec![code(b"1"), name],
         2 | 3 => vec![code(b"2"), table, key, value, ttl],
@@ -170,10 +170,10 @@ pub(super) fn lockstep_arguments(chance: &mut Chance) -> Vec<Vec<u8>> {
         5 => vec![code(b"4"), table, key],
         _ => vec![code(b"7")],
     };
-    if chance.below(4) > 0 {
+    if chance.index(4) > 0 {
         arguments.push(code(b"6"));
     }
-    if chance.below(2) == 0 {
+    if chance.one_in(2) {
         arguments.iter_mut().for_each(|argument| argument.push(0));
     }
     arguments
@@ -192,11 +192,11 @@ fn encoded(request: &Request<'_>) -> Vec<u8> {
 
 /// A request to the tasks. None of them waits.
 pub(super) fn task_bytes(chance: &mut Chance) -> Vec<u8> {
-    let name = format!("attacked {}", chance.below(50));
+    let name = format!("attacked {}", chance.index(50));
     let (key, lend_key) = (name.as_bytes(), chance.next() % 100);
-    let value = vec![b'v'; chance.below(300)];
+    let value = vec![b'v'; chance.index(300)];
     let timeout_ms = chance.pick(&[0, 1, 1_000, u64::MAX]);
-    encoded(&match chance.below(12) {
+    encoded(&match chance.index(12) {
         0 => Request::Count,
         1 | 2 => Request::Add { key, value: &value, mode: chance.pick(&[AddMode::Head, AddMode::Tail]) },
         3 => Request::Update { key, value: &value },
@@ -214,8 +214,8 @@ pub(super) fn task_bytes(chance: &mut Chance) -> Vec<u8> {
 /// A subscription or its end, in both of their forms.
 fn subscription(chance: &mut Chance) -> Vec<u8> {
     let topic = chance.next().to_be_bytes();
-    let topic = &topic[..chance.below(9)];
-    match chance.below(4) {
+    let topic = &topic[..chance.index(9)];
+    match chance.index(4) {
         0 => command(b"SUBSCRIBE", topic),
         1 => command(b"CANCEL", topic),
         2 => message(&[&[&[1], topic].concat()]),

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread;
 
-use super::values::{KEYS, Random, checked, is_counter, key_of, random_length, value_of};
+use super::values::{KEYS, checked, is_counter, key_of, random_length, value_of};
 use super::{KEPT, NAMES, OLD, Stage};
+use crate::chance::Chance;
 use crate::clock::Now;
 use crate::feed::{FeedMessage, FeedPosition};
 use crate::tables::slot::ANNOUNCED_ROUND;
@@ -37,7 +38,7 @@ pub(super) struct Client {
 /// What a client remembers.
 struct Mind {
     stage: Arc<Stage>,
-    random: Random,
+    random: Chance,
     keys: Arc<Vec<Vec<u8>>>,
     /// The number of its last write, which no other client's write has.
     write: u64,
@@ -53,7 +54,7 @@ impl Client {
     pub(super) fn new(stage: &Arc<Stage>, number: u64, seed: u64) -> Self {
         let mind = Mind {
             stage: Arc::clone(stage),
-            random: Random::new(seed),
+            random: Chance(seed),
             keys: Arc::new((0..KEYS).map(key_of).collect()),
             write: number << 40,
             seen: HashMap::new(),
@@ -121,7 +122,7 @@ impl Client {
         let keys: Vec<Vec<u8>> = numbers.iter().map(|number| mind.keys[*number].clone()).collect();
         let values: Vec<Vec<u8>> = numbers.iter().map(|number| mind.value(*number)).collect();
         let pairs = keys.iter().zip(&values).map(|(key, value)| (&key[..], &value[..]));
-        let (mut progress, is_given_up) = (ManyProgress::default(), mind.random.once_in(10));
+        let (mut progress, is_given_up) = (ManyProgress::default(), mind.random.one_in(10));
         loop {
             let mut batch = session.batch(mind.stage.now());
             let deadline = mind.deadline(batch.now());
@@ -278,7 +279,7 @@ impl Mind {
 
     fn compare_and_swap(&mut self, batch: &mut Batch<'_>, target: Target<'_>) -> Result<(), Refusal> {
         let (value, deadline) = (self.value(target.number), self.deadline(batch.now()));
-        let expected = if self.random.once_in(4) { 0 } else { self.last_version(target) };
+        let expected = if self.random.one_in(4) { 0 } else { self.last_version(target) };
         match batch.compare_and_swap(target.table, target.key, expected, &value, deadline) {
             Ok(version) => {
                 assert!(version > expected);
@@ -319,7 +320,7 @@ impl Mind {
     fn get(&mut self, batch: &mut Batch<'_>, target: Target<'_>) -> Result<(), Refusal> {
         let value = batch.get(target.table, target.key)?;
         let told = checked(target.number, value);
-        if self.random.once_in(16) {
+        if self.random.one_in(16) {
             thread::yield_now();
             assert_eq!(checked(target.number, value), told);
         }
@@ -348,7 +349,7 @@ impl Mind {
         };
         let mut rows = Vec::new();
         let next = batch.scan(table, &page, |row| rows.push(row))?;
-        if self.random.once_in(8) {
+        if self.random.one_in(8) {
             thread::yield_now();
         }
         for row in rows {
@@ -370,7 +371,7 @@ impl Mind {
         }
         let (value, deadline) = (self.value(target.number), self.deadline(batch.now()));
         let jump = 1 + self.random.below(3) + self.random.pick(&[0, 0, 0, 1 << 12, 1 << 13, 1 << 25]);
-        let version = if is_old && self.random.once_in(2) { self.random.below(1 << 20) } else { 0 };
+        let version = if is_old && self.random.one_in(2) { self.random.below(1 << 20) } else { 0 };
         let version = if version == 0 { self.last_version(target) + jump } else { version };
         if batch.restore(target.table, target.key, &value, version, deadline)? == Restored::AsItWas {
             self.note(target, version, Some(checked(target.number, &value)));
@@ -392,7 +393,7 @@ impl Mind {
 
     /// Makes, deletes or replaces a table.
     fn change_tables(&mut self, batch: &mut Batch<'_>, choice: u64) -> (&'static str, Result<(), Refusal>) {
-        let is_kept = self.random.once_in(10);
+        let is_kept = self.random.one_in(10);
         let table = match self.random.below(20) {
             // Its elements are restored, so that they would begin anew with another life.
             0 if is_kept && self.stage.plan.restores => OLD,

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::listener::PROBE;
-use super::values::Random;
 use super::{KEPT, NAMES, OLD, PATIENCE, Stage, until};
+use crate::chance::Chance;
 use crate::tables::{Batch, ChangeKind, Deadline, Hearing, Refusal, Session};
 
 /// A thread that holds audiences.
 pub(super) struct Holder {
     stage: Arc<Stage>,
     session: Session,
-    random: Random,
+    random: Chance,
     /// The number of its last probe, which no other holder's has.
     probes: u64,
 }
@@ -21,16 +21,16 @@ pub(super) struct Holder {
 impl Holder {
     pub(super) fn new(stage: &Arc<Stage>, seed: u64, number: u64) -> Self {
         let session = stage.tables.session();
-        Self { stage: Arc::clone(stage), session, random: Random::new(seed), probes: number << 32 }
+        Self { stage: Arc::clone(stage), session, random: Chance(seed), probes: number << 32 }
     }
 
     /// Holds audiences until the round is over. Returns how many probes were received.
     pub(super) fn run(mut self) -> u64 {
         let mut heard = 0;
         while !self.stage.is_over() {
-            let table = if self.random.once_in(3) { KEPT } else { self.random.pick(NAMES) };
-            let table = if self.random.once_in(5) { OLD } else { table };
-            let hears_ends = self.stage.plan.hears_ends && self.random.once_in(2);
+            let table = if self.random.one_in(3) { KEPT } else { self.random.pick(NAMES) };
+            let table = if self.random.one_in(5) { OLD } else { table };
+            let hears_ends = self.stage.plan.hears_ends && self.random.one_in(2);
             heard += u64::from(self.hold(table, if hears_ends { Hearing::Ends } else { Hearing::Changes }));
         }
         heard
@@ -44,9 +44,9 @@ impl Holder {
             flag.store(true, Ordering::Release);
             waiter.unpark();
         });
-        let topic = if self.random.once_in(2) { [table, b"\0"].concat() } else { table.to_vec() };
+        let topic = if self.random.one_in(2) { [table, b"\0"].concat() } else { table.to_vec() };
         let _hold = self.session.hold_audience(&topic, hearing, told);
-        if self.random.once_in(4) {
+        if self.random.one_in(4) {
             return false;
         }
         assert!(until(PATIENCE, || begun.load(Ordering::Acquire)), "the audience of {topic:?} does not begin");

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use super::values::Random;
 use super::{EPOCH, KEPT, NAMES, OLD, Phase, Stage};
+use crate::chance::Chance;
 use crate::feed::tests::follower::Follower;
 use crate::feed::{FeedMessage, PublishedMessage, table_of_topic};
 use crate::tables::{AnnouncedChange, ChangeKind, ChangeSink, Changes};
@@ -83,7 +83,7 @@ impl ChangeSink for Heard {
 pub(super) struct Listener {
     stage: Arc<Stage>,
     changes: Changes,
-    random: Random,
+    random: Chance,
     /// Tables that somebody has subscribed to, by their topics.
     topics: Vec<Vec<u8>>,
 }
@@ -93,7 +93,7 @@ impl Listener {
         let publisher = thread::current();
         changes.set_waker(Box::new(move || publisher.unpark()));
         changes.audience().begin([KEPT]);
-        Self { stage: Arc::clone(stage), changes, random: Random::new(stage.plan.seed), topics: Vec::new() }
+        Self { stage: Arc::clone(stage), changes, random: Chance(stage.plan.seed), topics: Vec::new() }
     }
 
     /// Returns when the tables are closed.
@@ -119,7 +119,7 @@ impl Listener {
 
     /// Sleeps until a change has come. Without a time-out, so that a wake-up that is lost is found.
     fn rest(&mut self) {
-        let lazily = self.random.once_in(4);
+        let lazily = self.random.one_in(4);
         if !self.changes.prepare_sleep(lazily) {
             return;
         }
@@ -141,7 +141,7 @@ impl Listener {
         match self.random.below(40) {
             0 => {
                 let mut topic = self.random.pick(NAMES).to_vec();
-                if self.random.once_in(2) {
+                if self.random.one_in(2) {
                     topic.push(0);
                 }
                 self.changes.audience().begin([&topic[..]]);

@@ -1,7 +1,8 @@
-//! Keys, values and random choices of a storm. A value says which key and which write it is of.
+//! Keys and values of a storm, and its seed. A value says which key and which write it is of.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::chance::Chance;
 use crate::feed::Digest;
 
 /// Keys of a table. The last [`COUNTERS`] of them have decimal numbers as values.
@@ -13,41 +14,6 @@ const KEY_BYTES: [usize; KEYS - COUNTERS] = [0, 1, 2, 8, 16, 64, 126, 127, 300, 
 const SUM_BYTES: usize = 8;
 /// The longest value.
 const VALUE_BYTES_MAX: usize = 1 << 20;
-
-/// The generator SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
-#[derive(Clone)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(super) fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).unwrap()
-    }
-
-    /// True once in so many times.
-    pub(super) fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.index(choices.len())]
-    }
-}
 
 /// A seed that differs from run to run.
 pub(super) fn seed_of_now() -> u64 {
@@ -68,7 +34,7 @@ pub(super) fn is_counter(number: usize) -> bool {
 }
 
 /// The length of a value: most are short, few are very long.
-pub(super) fn random_length(random: &mut Random) -> usize {
+pub(super) fn random_length(random: &mut Chance) -> usize {
     match random.below(1_000) {
         0..150 => 0,
         150..400 => random.index(2 * SUM_BYTES),

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::planted::Planted;
 use super::simulated::{KEYS, OwnedRow, PageJob, Replied, Server};
 use super::simulated_life::State;
+use crate::chance::Chance;
 use crate::clients::rust::tables::mirror::ask::{Answer, Ask};
 use crate::clients::rust::tables::mirror::event::MirrorEvent;
 use crate::clients::rust::tables::mirror::follower::Follower;
@@ -27,27 +28,6 @@ use crate::services::tables::wire::MirrorRow;
 
 /// Steps of a history before its faults end.
 const STEPS: u32 = 600;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        n > 0 && self.below(n) == 0
-    }
-}
 
 /// How the history goes: one in so many, and 0 for never.
 struct Rates {
