@@ -8,6 +8,8 @@
 pub(super) enum Failpoint {
     /// A write has loaded the word of a slot, and is about to CAS it.
     BeforeCas,
+    /// A write has seen that a slot may be left, and is about to take the lock of its bucket.
+    BeforeJump,
     /// A thread has seen that a deadline has passed, and is about to mark the word.
     BeforeMark,
     /// A write has found no slot, and is about to let one in.

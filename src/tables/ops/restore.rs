@@ -12,6 +12,7 @@
 
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;
+use crate::tables::failpoint::{Failpoint, reach};
 use crate::tables::memory_budget::{settle, slot_bytes, unsigned};
 use crate::tables::slot::{EntryBox, NEVER, SeenWord, SlotRef};
 use crate::tables::table::Table;
@@ -96,6 +97,8 @@ impl<'h> Ops<'h> {
     ///   once. The publisher waits for nothing that this thread has.
     /// - **The publisher retires an absent slot that was announced.** If it comes first, this CAS fails, and the next look
     ///   finds the slot dead. If this CAS comes first, the retirement fails.
+    /// - **A quiet change of the old slot** comes after it was seen. What was announced counts no more then, and this
+    ///   CAS fails.
     /// - **A seal of a closed table** comes under the same lock. The table is asked whether it is open there.
     #[cold]
     pub(super) fn jump(
@@ -108,6 +111,7 @@ impl<'h> Ops<'h> {
         if !slot.may_move(seen) {
             return Err(self.again().into());
         }
+        reach(Failpoint::BeforeJump);
         let has_deadline = entry.deadline() != NEVER;
         let (mut entry, guard) = (Some(entry), self.guard);
         let next = table.exchange(slot, guard, || match slot.supersede(seen, table.number(), entry.take()?, guard) {

@@ -185,6 +185,23 @@ fn a_write_that_saw_the_old_slot_of_a_jump_is_made_in_the_new_one() {
 }
 
 #[test]
+fn a_quiet_change_before_a_jump_leaves_the_slot_is_not_lost() {
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    rig.publish();
+    rig.end_audience();
+    let (now, version) = (rig.now(), rig.version("a"));
+    let (mut other, mut first) = (rig.another(), rig.another());
+    hooks::at(Failpoint::BeforeJump, move || {
+        assert_eq!(set(&mut other, now, "a", "2", None), Ok(()));
+        assert_eq!(other.batch(now).get_entry(b"t", b"a", || now).unwrap().version, version + 1);
+    });
+    assert_eq!(restore(&mut first, now, "a", "3", version + 1_000), Ok(Restored::AsItWas));
+    assert!(!hooks::is_waiting());
+    assert_eq!((rig.get("a").unwrap(), rig.version("a")), ("3".to_owned(), version + 1_000));
+}
+
+#[test]
 fn a_jump_into_a_table_that_was_deleted_is_refused() {
     let rig = TablesRig::new();
     rig.restore("a", "1", 7).unwrap();
