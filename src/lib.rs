@@ -40,8 +40,8 @@
 //!    chunked_map              an ordered map for keys that come in their order
 //!    limits, clock, lock, stats, log, allocator, byte_reader
 //! ```
-//! Imports go down only. A test of the source text (`tests/it/tidy.rs`) checks this, and which files may name a
-//! dependency.
+//! Imports go down only, and rooms of one floor do not import each other. `tests/it/tidy.rs` checks this, and names the
+//! steps within a floor by which some do. `tests/it/dependency_places.rs` says which files may name a dependency.
 //!
 //! # A GET through the queue
 //!
@@ -118,7 +118,7 @@
 //!    submitted request is answered, no other thread commits, and no commit of this frontend was slow in the last
 //!    second. Otherwise it sends the burst to the inbox (`Tasks::submit`), and the thread `committer` drains the inbox
 //!    (`Committer::step`). Steps 4 to 6 are the same in both cases.
-//! 4. First `CommitterState::expire` ends the leases whose deadline has passed. Then `CommitterState::apply` calls
+//! 4. First `CommitterState::begin` ends the leases whose deadline has passed. Then `CommitterState::apply` calls
 //!    `Engine::apply` for each request. That finds the queue by its [`tasks::QueueName`] and calls `TaskQueue::add`:
 //!    the task is in its queue, in memory. The outcome is `Added`, or `Refused` if the key exists.
 //! 5. `CommitterState::commit` collects the effects of all requests as one batch (`Engine::drain`), and `Store::commit`
@@ -127,14 +127,14 @@
 //!    `CommitterState::answer` returns the answers, or hands them to the frontend with `ReplySink::deliver`, which
 //!    wakes it.
 //! 7. `spiderq`: `SpiderqFrontend::hear` finds the pending request by its ticket (`TaskResponder::answered`).
-//!    `ClientState::send` makes the reply from the verb of the request and the outcome (`handle::reply`) and encodes it
+//!    `ClientState::write` makes the reply from the verb of the request and the outcome (`handle::reply`) and encodes it
 //!    into the send buffer, and `Connections::flush` writes it.
 //!
 //! # The end of a lease
 //!
 //! 1. `committer`: `Committer::wait` sleeps until the first deadline of a lease or of a delayed sync
 //!    (`CommitterState::wake`). If the commit of a frontend brings an earlier one, it wakes the committer.
-//! 2. The thread that commits next, the committer or a frontend, first calls `CommitterState::expire`
+//! 2. The thread that commits next, the committer or a frontend, first calls `CommitterState::begin`
 //!    (`tasks/state.rs`). `Engine::expire` takes the due leases out of the engine's [`wheel`].
 //! 3. `TaskQueue::expire` puts each task back at the position that `tasks/order.rs` gives (`LeaseOrder::expired`).
 //!    `Engine::grant` lends ready tasks to the requests that wait. Then the batch is stored and answered, as in steps 5
@@ -160,7 +160,7 @@
 //! 5. `publisher`: `Publisher::run` calls `announce`, and `Changes::drain` takes the changes from all rings.
 //!    `Changes::run` holds a change back until the version before it is announced.
 //!    With `--feed` `FeedTap::tell` first tells the change to the feed: see the walk below.
-//! 6. `Changes::announce` hands the change to `Subscribers::publish`, which encodes it once if a topic matches
+//! 6. `Changes::announce` hands the change to `Subscribers::collect`, which encodes it once if a topic matches
 //!    (`Burst::add`). Then it marks the version as announced (`SlotRef::set_announced`).
 //! 7. `Changes::give_back` returns the credits to the writers.
 //! 8. `Subscribers::send` gives each subscriber its messages. `Subscribers::deliver` (`publish/subscribers.rs`) offers
@@ -171,7 +171,7 @@
 //!
 //! # A change to its follower
 //!
-//! 1. `publisher`: `Changes::run` locks the feed (`FeedTap::log`, `tables/feed.rs`) for a batch of up to 64 changes.
+//! 1. `publisher`: `Changes::run` locks the feed (`FeedTap::log`, `tables/feed.rs`) for a run of up to 256 changes.
 //! 2. `FeedTap::tell` reads the state that the slot has by now. `FeedLog::tell` (`feed/log.rs`) drops the change if a
 //!    state at least as new was told. Otherwise it gives that state the next sequence of the table's life, updates the
 //!    digest, and encodes it into the life's open message. Only then is the change marked as announced.
@@ -249,10 +249,11 @@
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //! | `admin`, `admin-probe` | 1 each, if on | the requests of an operator; tries whether the store can store |
+//! | `watchdog` | 1, if systemd asks for it | notifies systemd that the threads of the tables go on |
 //!
 //! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
-//! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`), `store` (`store/log/chores.rs`) and
-//! `readers-N` (`store/readers.rs`).
+//! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `watchdog` (`server/service_manager.rs`), `log`
+//! (`cli/log.rs`), `store` (`store/log/chores.rs`) and `readers-N` (`store/readers.rs`).
 //!
 //! Libraries add threads of their own. libzmq has `ZMQbg/Reaper` with `--frontend queue`, which is idle. With
 //! `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.
@@ -282,8 +283,11 @@
 //! | to add | begin at |
 //! |---|---|
 //! | a command of the tables | `services/tables/mod.rs`, which lists the files in order |
+//! | a figure of STATS and OpenMetrics | a field of a line in `services/tables/report`, with its metric: `report/metric.rs` |
+//! | | the counter where it happens; the sketch in `report.rs`; `OPERATION.md`, `ADMIN.md`; `tests/it/metrics_names.txt` |
+//! | a default of a flag | `limits.rs`, whose heading names the pages; `cli/commands/serve.rs` and `configuration.rs` test it |
 //! | a store under tasks and jobs | the three traits in `store/interface.rs`; `store/keyed.rs` implements them |
-//! | | `server/tasks.rs` opens the store; `tests/it/tidy.rs` says which file may name its crate |
+//! | | `server/tasks.rs` opens the store; `tests/it/dependency_places.rs` says which file may name its crate |
 //! | | a choice between stores: `TasksConfig` there; its flags: `cli/flags/store.rs` |
 //! | | its log names: `TARGETS` in `cli/log.rs`; its errors: each variant of `store::Error` names a folder |
 //! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |

@@ -2,7 +2,7 @@
 //! bound that a single file needs may stand there instead, with its reason.
 //!
 //! A page in parentheses promises the number to clients. `tables/PROTOCOL.md` and its like are in `src/services`,
-//! `OPERATION.md` is in `src`. The headings: tables, kv, native, publish, tasks, spiderq, jobs, events, control,
+//! `OPERATION.md` is in `src`. The headings: tables, kv, zeromq, publish, tasks, spiderq, jobs, events, control,
 //! sockets, log, start and end.
 
 use std::ops::RangeInclusive;
@@ -129,7 +129,7 @@ pub const BATCH_BYTES: usize = 256 << 10;
 /// Requests that a worker handles under one guard and one reading of the clock.
 pub const BATCH_MAX: usize = 64;
 
-// ------------------------------------------------------------------------------------------------------------- native
+// ------------------------------------------------------------------------------------------------------------- zeromq
 
 /// Longest routing id that a peer may choose, in bytes (RFC 37).
 pub const IDENTITY_BYTES_MAX: usize = 255;

@@ -122,7 +122,7 @@ pub(crate) async fn read_value(
 
 /// A listening socket that pauses while there is no descriptor for a connection.
 ///
-/// Threads that wait in an epoll of their own accept with `native::Listeners`. Such a listener could join the runtime
+/// Threads that wait in an epoll of their own accept with `net::zeromq::Listeners`. Such a listener could join the runtime
 /// only by an `unsafe` registration, and each of its connections would have to be converted. So the two share the
 /// budget of descriptors and the pause, and each has the wait of its thread.
 pub(crate) struct PausableAcceptor {
@@ -169,7 +169,7 @@ impl PausableAcceptor {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
             if address.is_ipv6() {
-                // As `native::BoundListener`: `[::]` is all of IPv4 too, whatever the system's default is.
+                // As `net::zeromq::BoundListener`: `[::]` is all of IPv4 too, whatever the system's default is.
                 set_ipv6_v6only(&socket, false)?;
             }
             socket.bind(address)?;

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
-//!                              │ clock, tables, kv::serve::bind                                  │
+//!                              │ clock, tables, services::tables::serve::bind                    │
 //!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
 //!                              │ kv-worker-i, and kv-queue, or kv-accept (native)                │
 //!                              │ lockstep, if it is on                                           │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ control, spiderq, jobs-io, events-io and events-queue           │
-//!     lockstep, spiderq, jobs-io, events answer, control ends; the committer has all on disk ◄───┤
-//!     kv-queue answers its requests and ends the workers, or these answer theirs and end ◄───────┤
+//!     all frontends are told at once, answer what they have taken and end: admin, events-queue, ◄┤
+//!     events-io, jobs-io, spiderq, control, lockstep, the workers, kv-queue, kv-report           │
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
+//!     the committer has all on disk and ends ◄───────────────────────────────────────────────────┤
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
 //! ```
 //! All frontends have the same `LINGER` for their answers. After them the publisher has one for its notifications. With

@@ -112,6 +112,8 @@ mod memory;
 mod metrics_names;
 /// A subscriber that only listens knows the content of the tables.
 mod mirror;
+/// A function that a text names with its type is there.
+mod named_functions;
 /// Native workers serve a client as those behind the queue do.
 mod native;
 /// Nonsense on the command line, to every command.

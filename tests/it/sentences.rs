@@ -155,7 +155,7 @@ fn avoided_words(path: &str, text: &str) -> Vec<String> {
 }
 
 /// The files below the root with texts: the pages, and the source of the crate.
-fn texts() -> Vec<(String, String)> {
+pub(crate) fn texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     let mut open: Vec<PathBuf> = ["README.md", "src", "perf"].iter().map(|name| root.join(name)).collect();

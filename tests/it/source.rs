@@ -139,7 +139,7 @@ fn builds_only_for_tests(attribute: &str) -> bool {
 }
 
 /// Bytes from an opening brace to the brace that closes it.
-fn braces(code: &str) -> usize {
+pub(crate) fn braces(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, character) in code.char_indices() {
         match character {

@@ -193,7 +193,7 @@ fn dependencies(manifest: &str, sources: &[Source]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (line, name) in dependencies_of(manifest) {
         if PLACES.iter().all(|(known, _)| *known != name) {
-            let what = format!("{name} has no place: give it one in tests/it/tidy.rs");
+            let what = format!("{name} has no place: give it one in tests/it/dependency_places.rs");
             faults.push(fault("Cargo.toml", line, what));
         }
         if !named.contains(&name) {

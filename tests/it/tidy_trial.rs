@@ -68,11 +68,11 @@ fn a_dependency_without_a_place_or_a_use_is_found() {
     let source = |text: &str| [("src/x.rs".to_owned(), text.to_owned())];
     assert_eq!(
         shown(dependencies(manifest, &source("use zmq; left_pad::pad();"))),
-        ["3: left_pad has no place: give it one in tests/it/tidy.rs"]
+        ["3: left_pad has no place: give it one in tests/it/dependency_places.rs"]
     );
     assert_eq!(
         shown(dependencies(manifest, &source("left_pad::pad(); // zmq::poll"))),
-        ["2: nobody names zmq", "3: left_pad has no place: give it one in tests/it/tidy.rs"]
+        ["2: nobody names zmq", "3: left_pad has no place: give it one in tests/it/dependency_places.rs"]
     );
 }
 

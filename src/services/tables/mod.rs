@@ -39,26 +39,30 @@
 //!   (`queue`).
 //! - **native**: the workers own their connections.
 //!
-//! Both frontends answer by the same function (`turn`, which calls the `responder`), and both have the publisher (`publish`), which sends a notification
-//! for each change to the subscribers of `net/zeromq/publish`. With `--feed` it also sends the messages of
-//! [`crate::feed`] (`publish/feed.rs`). Another protocol may have the changes sent in a frame of its own
-//! (`publish/one_frame.rs`). A thread of its own, the `reporter`, makes STATS and
-//! LIST_TABLES. `report` renders STATS.
+//! Both frontends answer by the same function (`turn`, which calls the `responder`). Both have the publisher (`publish`),
+//! which sends a notification for each change to the subscribers of `net/zeromq/publish`. With `--feed` it also sends the
+//! messages of [`crate::feed`] (`publish/feed.rs`). Another protocol may have the changes sent in a frame of its own
+//! (`publish/one_frame.rs`). A thread of its own, the `reporter`, makes STATS and LIST_TABLES. `report` renders STATS.
 //!
 //! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
 //!
 //! # A new command
 //!
-//! It starts in `wire.rs`: the code, the name, `Command::ALL` and `Command::COUNT`, and `Command::may_change_elements`.
-//! The compiler does not ask for the last three. The other places, in order:
+//! It starts in `wire.rs`: the code, the name, `Command::may_change_elements`, and `Command::ALL` and `Command::COUNT`,
+//! for which the compiler does not ask. The other places, in order:
 //!
 //! - **The request and its reply**: `wire/request.rs` (the request, its `element`, its encoding), `wire/decode.rs`,
 //!   `wire/reply.rs` (`wire/page.rs` for rows), `wire/fuzz.rs`.
 //! - **Its effect**: `handle.rs`, `Batch` in `tables/batch.rs`, `Ops` in `tables/ops.rs`, and the files below these.
+//! - **Who may make it**: `Command::access` in `permission.rs`.
+//! - **A change with a value in its reply**: `value_to_return` in `responder.rs`. The compiler does not ask for that arm.
+//!   A value that the server computes is held to `--max-value`, as that of INCREMENT.
+//! - **What the feed says of it**: `Cause` in `feed/message.rs`. 10 is reserved for APPEND.
 //! - **A new reason**: `Reason` in `wire.rs`, with `Reason::ALL` and `Reason::COUNT`, for which the compiler does not
 //!   ask, and its advice in `cli/commands/client.rs`. If the tables give it, also `Refusal` in `tables/mod.rs` and
 //!   `refused` in `handle.rs`.
-//! - **Clients**: `clients/rust/tables.rs` and `cli/commands/client.rs`, for which the compiler does not ask either.
+//! - **Clients**: `clients/rust/tables.rs` and `cli/commands/client.rs`, and in `clients/python/spindle` `_kv.py` and
+//!   `aio/table.py`, of which `unasync.py` makes `table.py`. The compiler does not ask for these either.
 //! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
 //!   `CHANGELOG.md`.
 //! - **Tests that name codes or commands**: `wire.rs` (`by_code(21)`), `wire/decode.rs` (`&[21]`, `\x15`),

@@ -9,7 +9,7 @@
 //! A value that is not larger than the one before takes no more room in the end: the cleaner gives the old one back.
 //! Until then both are there. Where room is short, the store is asked for a place before the value is taken.
 //!
-//! This module does not know the bounds; see `store::admission`.
+//! This module does not know the bounds; see `store/log/admission.rs`.
 
 use super::Engine;
 use crate::store::Store;
