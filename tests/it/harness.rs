@@ -299,10 +299,10 @@ pub(crate) fn spindle_reads(arguments: &[&str], input: &[u8]) -> Output {
 }
 
 /// Runs a script of this directory under the Python that has pyzmq, and expects it to end well. Without such a Python
-/// it prints a notice and does nothing, unless real peers are demanded.
-pub(crate) fn run_python(script: &str, arguments: &[&str]) {
+/// it prints a notice and does nothing, unless real peers are demanded. Returns whether it has run.
+pub(crate) fn run_python(script: &str, arguments: &[&str]) -> bool {
     let Some(python) = python_with_pyzmq() else {
-        return;
+        return false;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(script);
     let output =
@@ -310,6 +310,7 @@ pub(crate) fn run_python(script: &str, arguments: &[&str]) {
     println!("{}", String::from_utf8_lossy(&output.stdout));
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{} {arguments:?}: {}", script.display(), output.status);
+    true
 }
 
 /// The Python that has pyzmq. Without it this prints a notice, unless real peers are demanded.

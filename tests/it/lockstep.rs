@@ -96,9 +96,9 @@ fn what_does_not_fit_into_memory_is_refused() {
 fn the_two_dialects_see_the_same_tables_and_subscribers_of_both_the_same_changes() {
     let server = Server::start(&ON);
     let endpoints = [server.lockstep(), server.lockstep_publish(), server.kv(), server.publish()];
-    run_python("lockstep.py", &[&["beside_kv"], &endpoints[..]].concat());
+    let has_run = run_python("lockstep.py", &[&["beside_kv"], &endpoints[..]].concat());
     let lockstep = &server.stats()["lockstep"];
-    assert!(lockstep["requests"].as_u64() > lockstep["commands"].as_u64());
+    assert!(!has_run || lockstep["requests"].as_u64() > lockstep["commands"].as_u64());
     server.stop();
 }
 
