@@ -200,12 +200,14 @@ fn leave_begun(folder: &dyn Folder) -> io::Result<()> {
 /// keep theirs, if a segment has it: what is given back may be taken by others.
 fn size_with_room(folder: &dyn Folder, leftovers: &[String], beginning: &Beginning, wanted: u64) -> u64 {
     let needed = (spares_for(beginning.reserved, wanted) as u64 + RESERVE_SEGMENTS) * wanted;
-    let has_room = folder.space().is_ok_and(|space| space.free >= needed);
+    if folder.space().is_ok_and(|space| space.free >= needed) {
+        return wanted;
+    }
     let spares = || leftovers.iter().filter(|name| name.ends_with(NEW));
     let count = |size: u64| spares().filter(|name| whole(folder.open(name), size).is_some()).count();
     let sizes: BTreeSet<u64> = beginning.segments.iter().map(|at| at.segment.head.size).collect();
     match sizes.into_iter().max_by_key(|size| count(*size)) {
-        Some(size) if !has_room && count(size) > 0 && count(wanted) == 0 => size,
+        Some(size) if count(size) > 0 && count(wanted) == 0 => size,
         _ => wanted,
     }
 }
