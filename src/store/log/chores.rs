@@ -351,12 +351,17 @@ impl Chores {
     /// Whether a file that has its blocks is to become a spare. A new file on its way does not count: it may find no
     /// space, and others may take blocks that are given back.
     pub(in crate::store) fn wants_blocks(&self) -> bool {
-        self.spares.len() + self.coming_again < self.target
+        self.with_blocks() < self.target
     }
 
     /// Whether no more files with their blocks are left than have to be.
     pub(in crate::store) fn is_nearly_used_up(&self) -> bool {
-        self.spares.len() + self.coming_again <= SPARES
+        self.with_blocks() <= SPARES
+    }
+
+    /// The number of spares, those on their way among them if they have their blocks.
+    fn with_blocks(&self) -> usize {
+        self.spares.len() + self.coming_again
     }
 
     /// Whether a segment could not be laid out for want of space.
