@@ -83,24 +83,27 @@ impl BoundService {
 
 /// What the threads between the clients and the tables do.
 pub(super) fn work_of_tables(frontend: Frontend, cores: &[Option<usize>]) -> Vec<Work> {
-    let name = |number: usize| format!("kv-worker-{number}");
     let mut work = Vec::new();
     match frontend {
         Frontend::Queue { queue, workers, reporter } => {
             work.push(Work::new("kv-report", None, || reporter.run()));
             // The queue starts first. It ends the workers, also when only some of them could be started.
             work.push(Work::new("kv-queue", cores::of_queue(cores, &threads::cores()), || queue.run()));
-            let workers = workers.into_iter().zip(cores).enumerate();
-            work.extend(workers.map(|(number, (worker, core))| Work::new(name(number), *core, || worker.run())));
+            work.extend(of_workers(workers, cores, |worker| worker.run()));
         }
         Frontend::Native { acceptor, workers, reporter } => {
             work.push(Work::new("kv-report", None, || reporter.run()));
-            let workers = workers.into_iter().zip(cores).enumerate();
-            work.extend(workers.map(|(number, (worker, core))| Work::new(name(number), *core, || worker.run())));
+            work.extend(of_workers(workers, cores, |worker| worker.run()));
             work.push(Work::new("kv-accept", None, || acceptor.run()));
         }
     }
     work
+}
+
+/// The threads of the workers, each on its core.
+fn of_workers<W: Send + 'static>(workers: Vec<W>, cores: &[Option<usize>], run: fn(W)) -> impl Iterator<Item = Work> {
+    let workers = workers.into_iter().zip(cores).enumerate();
+    workers.map(move |(number, (worker, core))| Work::new(format!("kv-worker-{number}"), *core, move || run(worker)))
 }
 
 impl RunningServer {
