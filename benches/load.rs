@@ -1,4 +1,4 @@
-//! `spindle load` for comparisons, which speaks the protocols of other servers too, and draws what it has measured.
+//! `spindle load` for comparisons: it also speaks the protocols of other servers, and draws its measurements.
 //!
 //! ```text
 //! cargo bench --bench load -- --protocol redis --connect tcp://127.0.0.1:6379 --rate 50000,100000 --plot load.svg

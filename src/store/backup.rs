@@ -100,8 +100,9 @@ impl Backup {
     /// this returns. `turn` is asked before each piece of the work.
     ///
     /// # Errors
-    /// [`Error`] of either folder. [`Error::BackupGaveWay`] if the log needs the segments. [`Error::NotEmpty`] if the folder has other files. [`Error::Cancelled`] or
-    /// [`Error::Left`] if `turn` says so. The folder has the note `backup.unfinished` then, unless nothing was written.
+    /// [`Error`] of either folder. [`Error::BackupGaveWay`] if the log needs the segments. [`Error::NotEmpty`] if the
+    /// folder has other files. [`Error::Cancelled`] or [`Error::Left`] if `turn` says so. The folder has the note
+    /// `backup.unfinished` then, unless nothing was written.
     pub fn copy_to(&self, to: &Arc<dyn Folder>, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
         let explain = |error: io::Error| Error::of(to.path(), &error);
         empty(&**to)?;
