@@ -55,6 +55,7 @@ use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::feed::{Cause, PublishedMessage, table_of_topic};
 use audience::Review;
 pub use audience::{Audience, Unheard};
+use ending::LeavingTables;
 pub use holds::AudienceHold;
 pub(super) use holds::AudienceHolds;
 
@@ -150,6 +151,8 @@ pub struct Changes {
     /// How many of the changes that are taken and not announced say more than that the element has a value or none.
     telling: usize,
     ended: Vec<Retired>,
+    /// Settled tables, if somebody has ever held an audience of ends alone.
+    leaving: Option<LeavingTables>,
     /// While the audience of some tables ends: their numbers.
     silenced: AHashSet<u32>,
     review: Review,
@@ -176,6 +179,7 @@ impl Changes {
             work: VecDeque::with_capacity(FEED_CHANGES_MAX),
             telling: 0,
             ended: Vec::new(),
+            leaving: None,
             silenced: AHashSet::new(),
             review: Review::default(),
             registry,
@@ -203,12 +207,13 @@ impl Changes {
     /// together, and all of a key's changes are told in its commit order.
     pub fn drain_to(&mut self, limit: usize, sink: &mut dyn ChangeSink) -> Drained {
         self.change_queue.sleep_state.end();
-        self.begin_asked();
+        self.begin_asked(sink);
         // SeqCst: pairs with the store in `close`. Read before the list of rings: no ring comes after the close, so an
         // empty list is final. A ring leaves the list when its writer is gone and all its changes are announced.
         let closing = self.change_queue.closed.load(Ordering::SeqCst);
         self.refresh();
         let taken = self.drain_rings(limit, sink);
+        self.let_go(taken == 0, sink);
         if let Some(feed) = &self.retire.0.feed {
             feed.tell_dropped(sink);
         }
@@ -389,6 +394,16 @@ impl Changes {
         }
     }
 
+    /// Takes all that is in a ring now, and no more: writers go on pushing.
+    fn drain_present(&mut self, sink: &mut dyn ChangeSink) {
+        self.refresh();
+        let present: Vec<_> =
+            self.order.iter().filter_map(|number| Some((*number, self.rings.get(number)?.ring.queue.len()))).collect();
+        for (number, count) in present {
+            self.drain_ring(number, count, sink);
+        }
+    }
+
     /// Gives back the credits of the changes announced in this drain, and wakes the writers whose portion of credits is
     /// complete.
     fn give_back(&mut self) {
@@ -460,7 +475,9 @@ impl Changes {
             // SeqCst: pairs with the store in `close`. As long as there are writers, the last one to go wakes the
             // publisher.
             let is_over = change_queue.closed.load(Ordering::SeqCst) && self.rings.is_empty();
-            is_over || self.rings.values().any(|state| wants(&state.ring))
+            is_over
+                || self.leaving.as_ref().is_some_and(LeavingTables::are_left)
+                || self.rings.values().any(|state| wants(&state.ring))
         })
     }
 }

@@ -22,7 +22,7 @@
 //! before a silence is never taken for one of now, however many quiet changes came between.
 //!
 //! - **The audience of a table begins.** The publisher sets its state, and waits until all guards of before are gone
-//!   ([`wait_for_guards`]). From then on every change is pushed and announced. A quiet one that still is in a ring comes
+//!   ([`Guards`]). From then on every change is pushed and announced. A quiet one that still is in a ring comes
 //!   before or after its successor, which does not matter: see below.
 //! - **It ends.** The publisher sets the state, and waits as before. All changes of the table that are to be announced are
 //!   in the rings then. It takes all that is there, tells nobody of them, and lets the last version of each slot count as
@@ -37,6 +37,10 @@
 //! They are dealt with as they come, in any order. Only the deletion that the slot still shows retires it. Until then its
 //! table is registered: the slot is not dead, so the table is not settled. A seal holds its table until its own change
 //! has come.
+//!
+//! An end that is told to who receives ends alone needs more, the name of its table. Its slot may be sealed before the
+//! end itself has come, so its table may settle. A settled table stays registered until all is taken that was committed
+//! before ([`Changes::let_go`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +48,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::{Changes, HeldChange, RUN_CHANGES, Source};
+use super::{Changes, HeldChange, LeavingTables, RUN_CHANGES, Source};
 use crate::tables::TablesShared;
 use crate::tables::change::{AnnouncedChange, ChangeSink};
 use crate::tables::sleeper::Sleeper;
@@ -55,27 +59,41 @@ const GUARDS_RECHECK: Duration = Duration::from_micros(20);
 /// Names of tables in one step of a review.
 const REVIEWED_NAMES: usize = 1_024;
 
-/// Waits until all guards are gone that were there before. So all writers have pushed by then what they committed under
-/// the old states of tables, and commit under the new ones. Guards are short: a thread that holds one waits for nothing.
-/// The caller, the publisher's thread, holds none.
+/// The guards of one moment. When they are gone, all writers have pushed what they committed before, under the old
+/// states of tables, and commit under the new ones. Guards are short: a thread that holds one waits for nothing.
 ///
 /// The reason is the same as for every epoch. The deferred call runs after each guard is gone that may not have seen
 /// the new state, as memory is freed after each guard is gone that may have seen its link.
-fn wait_for_guards() {
-    let (are_gone, sleeper) = (Arc::new(AtomicBool::new(false)), Arc::new(Sleeper::default()));
-    let guard = epoch::pin();
-    let (gone, awake) = (Arc::clone(&are_gone), Arc::clone(&sleeper));
-    guard.defer(move || {
-        // Release: pairs with the Acquire below. All pushes under the guards that are gone are visible.
-        gone.store(true, Ordering::Release);
-        awake.wake();
-    });
-    guard.flush();
-    drop(guard);
-    sleeper.park(GUARDS_RECHECK, || {
+#[derive(Default)]
+pub(super) struct Guards {
+    are_gone: AtomicBool,
+    sleeper: Sleeper,
+}
+
+impl Guards {
+    /// Those of now. The caller, the publisher's thread, holds none.
+    pub(super) fn of_now() -> Arc<Self> {
+        let guards = Arc::new(Self::default());
+        let gone = Arc::clone(&guards);
+        let guard = epoch::pin();
+        guard.defer(move || {
+            // Release: pairs with the Acquire below. All pushes under the guards that are gone are visible.
+            gone.are_gone.store(true, Ordering::Release);
+            gone.sleeper.wake();
+        });
+        guard.flush();
+        guards
+    }
+
+    pub(super) fn are_gone(&self) -> bool {
         epoch::pin().flush();
-        are_gone.load(Ordering::Acquire)
-    });
+        self.are_gone.load(Ordering::Acquire)
+    }
+
+    /// Waits until they are gone, as a rule for less than a millisecond.
+    pub(super) fn wait(&self) {
+        self.sleeper.park(GUARDS_RECHECK, || self.are_gone());
+    }
 }
 
 /// Notifies the tables that somebody will receive changes.
@@ -98,7 +116,7 @@ impl Audience {
 fn begin<'t>(shared: &TablesShared, topics: impl IntoIterator<Item = &'t [u8]>, hearing: Hearing) {
     let is_new = shared.catalog.begin_audience(topics, hearing, &epoch::pin());
     if is_new && hearing == Hearing::Changes {
-        wait_for_guards();
+        Guards::of_now().wait();
     }
 }
 
@@ -144,14 +162,20 @@ impl Changes {
     }
 
     /// Begins the audiences that other threads have asked for, and tells them.
-    pub(super) fn begin_asked(&self) {
-        let shared = &self.retire.0;
+    pub(super) fn begin_asked(&mut self, sink: &mut dyn ChangeSink) {
+        let shared = Arc::clone(&self.retire.0);
         let asked = shared.audience_holds.take_asked();
+        if self.leaving.is_none() && asked.iter().any(|asked| asked.hearing == Hearing::Ends) {
+            self.leaving = Some(LeavingTables::default());
+            // Ends of tables that are forgotten already. Their numbers may name others by now.
+            Guards::of_now().wait();
+            self.drain_present(sink);
+        }
         for hearing in [Hearing::Ends, Hearing::Changes] {
             let mut topics =
                 asked.iter().filter(|asked| asked.hearing == hearing).map(|asked| &*asked.topic).peekable();
             if topics.peek().is_some() {
-                begin(shared, topics, hearing);
+                begin(&shared, topics, hearing);
             }
         }
         asked.into_iter().for_each(|asked| (asked.begun)());
@@ -197,7 +221,7 @@ impl Changes {
             table.set_audience(false);
             self.silenced.insert(table.number());
         }
-        wait_for_guards();
+        Guards::of_now().wait();
         debug_assert!(self.ahead.is_empty() && self.work.is_empty(), "a drain leaves nothing there");
         let silenced = &self.silenced;
         let is_silenced = |held: &HeldChange| silenced.contains(&held.change.table());
@@ -214,13 +238,7 @@ impl Changes {
             drop(guard);
             self.hand_on();
         }
-        self.refresh();
-        // All that is in a ring now, and no more: writers go on pushing.
-        let now: Vec<_> =
-            self.order.iter().filter_map(|number| Some((*number, self.rings.get(number)?.ring.queue.len()))).collect();
-        for (number, count) in now {
-            self.drain_ring(number, count, sink);
-        }
+        self.drain_present(sink);
         // What the changes above have put to work, if no ring had any.
         while self.run(&mut Source { ring: u64::MAX, left: 0, is_dry: true }, sink) {}
         self.silenced.clear();

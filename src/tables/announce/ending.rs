@@ -2,10 +2,13 @@
 //!
 //! This module announces nothing.
 
+use std::sync::Arc;
+
 use crossbeam::epoch::Guard;
 
+use super::audience::Guards;
 use super::{Changes, Retired};
-use crate::tables::change::Change;
+use crate::tables::change::{Change, ChangeSink};
 use crate::tables::slot::{SlotRef, SlotState};
 use crate::tables::table::Table;
 
@@ -61,8 +64,42 @@ impl Changes {
         for ended in self.ended.drain(..) {
             match ended {
                 Retired::Slot(slot, number) => self.retire.retire_slot(slot, number),
-                Retired::Table(number) => self.retire.settle_table(number),
+                Retired::Table(number) => match &mut self.leaving {
+                    Some(leaving) => leaving.settled.push(number),
+                    None => self.retire.settle_table(number),
+                },
             }
         }
+    }
+
+    /// Lets the reaper forget settled tables when their quiet ends have come. Nothing is committed in a settled table,
+    /// so these ends were committed before. It waits for the guards of then only if there is nothing else to do.
+    pub(super) fn let_go(&mut self, is_idle: bool, sink: &mut dyn ChangeSink) {
+        let Some(leaving) = self.leaving.as_mut().filter(|leaving| leaving.are_left()) else { return };
+        let settled = &mut leaving.settled;
+        let (guards, _) = leaving.first.get_or_insert_with(|| (Guards::of_now(), std::mem::take(settled)));
+        if is_idle {
+            guards.wait();
+        }
+        if !guards.are_gone() {
+            return;
+        }
+        let first = leaving.first.take();
+        self.drain_present(sink);
+        first.into_iter().flat_map(|(_, numbers)| numbers).for_each(|number| self.retire.settle_table(number));
+    }
+}
+
+/// Settled tables that stay registered until their quiet ends have come.
+#[derive(Default)]
+pub(super) struct LeavingTables {
+    settled: Vec<u32>,
+    /// Those that had settled first, and the guards of then.
+    first: Option<(Arc<Guards>, Vec<u32>)>,
+}
+
+impl LeavingTables {
+    pub(super) fn are_left(&self) -> bool {
+        !self.settled.is_empty() || self.first.is_some()
     }
 }

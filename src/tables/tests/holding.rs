@@ -2,16 +2,23 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use super::super::{AnnouncedChange, AudienceHold, ChangeKind, ChangeSink, Deadline, Hearing, Refusal};
+use super::super::failpoint::{Failpoint, hooks};
+use super::super::{
+    AnnouncedChange, AudienceHold, BackgroundThreads, ChangeKind, ChangeSink, Deadline, Hearing, Refusal,
+};
 use super::alone::alone;
 use super::audience::{Heard, keep_audience};
+use super::storm::{PATIENCE, until};
 use super::{TablesRig, settings, with_table};
 use crate::clock::Now;
 use crate::feed::{Cause, PublishedMessage};
+use crate::lock::Mutex;
 
 impl TablesRig {
     /// Holds an audience. The flag tells whether it has begun.
@@ -299,4 +306,82 @@ fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_mea
             });
         },
     );
+}
+
+/// The ends that are announced when a table goes between the deletion of an element and the push of that change: what
+/// seals the element comes first. `is_first`: they are held before all that. If not, they are held when the table is
+/// gone and another has its number.
+fn ends_of_a_table_that_goes(is_first: bool) -> Vec<String> {
+    let (tables, BackgroundThreads { mut changes, reaper, .. }) = with_table(settings());
+    keep_audience(&mut changes, None, &mut Heard::default());
+    let (told, hold) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+    let (publisher, session) = (Arc::clone(&told), RefCell::new(tables.session()));
+    let publisher = thread::spawn(move || {
+        let mut tell = |table: &[u8], _, key: &[u8]| {
+            publisher.lock().push([table, b" ", key].map(String::from_utf8_lossy).concat());
+        };
+        while !changes.drain(1_000, &mut tell).closed {
+            thread::yield_now();
+        }
+    });
+    let reaper = thread::spawn(move || reaper.run(|| Now::from_millis(1)));
+    let begun = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&begun);
+    let store = |table: &[u8], key: &[u8]| {
+        session.borrow_mut().batch(Now::from_millis(1)).update(table, key, b"1", Deadline::NONE).unwrap();
+    };
+    let delete = |table: &[u8], key: &[u8]| {
+        session.borrow_mut().batch(Now::from_millis(1)).delete(table, key).map(drop).unwrap();
+    };
+    store(b"t", b"gone");
+    let hold_ends = {
+        let (session, hold) = (tables.session(), Arc::clone(&hold));
+        move || {
+            let told = Box::new(move || flag.store(true, Ordering::Release));
+            *hold.lock() = Some(session.hold_audience(b"", Hearing::Ends, told));
+        }
+    };
+    let is_begun = || begun.load(Ordering::Acquire);
+    let shared = Arc::clone(&tables.0);
+    let mut other = tables.session();
+    let mut go = move |hold_ends: Option<Box<dyn FnOnce()>>| {
+        other.batch(Now::from_millis(1)).delete_table(b"t").unwrap();
+        // While ends are held the table stays until this thread has pushed its change.
+        let is_forgotten = until(Duration::from_millis(200), || shared.catalog.histories() == 0);
+        assert_eq!(is_forgotten, hold_ends.is_some());
+        other.batch(Now::from_millis(1)).create_table(b"u", b"u").unwrap();
+        hold_ends.into_iter().for_each(|hold_ends| hold_ends());
+    };
+    if is_first {
+        hold_ends();
+        assert!(until(PATIENCE, is_begun));
+        hooks::at(Failpoint::Committed, move || go(None));
+    } else {
+        hooks::at(Failpoint::Committed, move || go(Some(Box::new(hold_ends))));
+    }
+    delete(b"t", b"gone");
+    assert!(!hooks::is_waiting() && until(PATIENCE, is_begun));
+    store(b"u", b"later");
+    delete(b"u", b"later");
+    assert!(until(PATIENCE, || told.lock().iter().any(|end| end == "u later")));
+    drop((session, hold.lock().take()));
+    tables.close();
+    [publisher, reaper].into_iter().for_each(|thread| thread.join().unwrap());
+    told.lock().drain(..).collect()
+}
+
+/// In a process of its own: a guard of a trial beside it would keep the table.
+#[test]
+fn an_end_is_told_also_when_its_table_goes_before_it_has_come() {
+    alone("tables::tests::holding::an_end_is_told_also_when_its_table_goes_before_it_has_come", || {
+        assert_eq!(ends_of_a_table_that_goes(true), ["t gone", "u later"]);
+    });
+}
+
+/// In a process of its own, as the one above.
+#[test]
+fn an_end_is_not_told_of_another_table_that_has_the_number_of_its_own_by_now() {
+    alone("tables::tests::holding::an_end_is_not_told_of_another_table_that_has_the_number_of_its_own_by_now", || {
+        assert_eq!(ends_of_a_table_that_goes(false), ["u later"]);
+    });
 }

@@ -48,7 +48,7 @@ const OLD: &[u8] = b"old";
 const NAMES: &[&[u8]] = &[b"a", b"ab", b"abc", b"b", b"kept by chance"];
 const EPOCH: u64 = 5;
 /// The longest time that anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const CLIENTS: u64 = 4;
 const HOLDERS: u64 = 2;
 
@@ -123,7 +123,7 @@ impl Stage {
 }
 
 /// Waits until it is so. Returns false if it is not in time.
-fn until(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+pub(super) fn until(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
         if is_so() {
