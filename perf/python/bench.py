@@ -1,7 +1,7 @@
 """Compares the Python package with redis-py and pymemcache, each against its own server, and measures a mirror.
 
     target/venv/bin/pip install redis hiredis pymemcache      # for the comparison, beside what tests/run installs
-    cargo build --release
+    cargo build --profile dist
     target/venv/bin/python perf/python/bench.py [--rounds 60] [--seconds 0.05]
 
 All servers run all the time. In each round every client has its turn, in an order of chance, so that a slow moment of
@@ -65,7 +65,7 @@ class Servers:
 
     def spindle(self, frontend, *flags):
         """The endpoints of requests and of the feed of a server with this frontend."""
-        program = [os.environ.get("SPINDLE_BIN", ROOT / "target/release/spindle"), "serve", "--kv", "tcp://127.0.0.1:*", "--publish", "off"]
+        program = [os.environ.get("SPINDLE_BIN", ROOT / "target/dist/spindle"), "serve", "--kv", "tcp://127.0.0.1:*", "--publish", "off"]
         process = self.start([*program, "--frontend", frontend, "--feed", "tcp://127.0.0.1:*", *flags])
         for line in process.stdout:
             name, _, rest = line.decode().strip().partition(" ")
