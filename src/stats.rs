@@ -105,11 +105,6 @@ impl Gauge {
     }
 }
 
-/// Returns the bytes that a frontend holds now for its clients, approximately. Any thread may call it. The compactor
-/// takes them off the memory of the process. So bytes that may have gone long ago are not counted. An exception are
-/// clients over `ipc://` that always have some bytes to read: the system does not report how many they have read.
-pub type HeldBytes = Box<dyn Fn() -> u64 + Send>;
-
 /// Picks about one of `every` events, at uneven distances, so that it does not fall into step with a repeating pattern.
 ///
 /// One thread owns it.

@@ -13,11 +13,10 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use spindle::clock::Clock;
 use spindle::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, HELD_BYTES_MAX};
+use spindle::net::budget::Budget;
 use spindle::net::sockets::WakeSignal;
 use spindle::net::zeromq::inproc::{Message, QueueEnd, WorkerEnd, queue};
-use spindle::net::zeromq::{
-    BoundListener, BufferBudget, ConnectionState, Connections, TurnBatch, TurnOutcome, TurnParts,
-};
+use spindle::net::zeromq::{BoundListener, ConnectionState, Connections, TurnBatch, TurnOutcome, TurnParts};
 use spindle::threads::stay_on;
 use spindle::zmtp::MessageBounds;
 
@@ -35,7 +34,7 @@ impl ConnectionState for Client {}
 
 /// Answers at a port that the system chooses, until the process is killed. Prints the same lines as the server.
 pub(crate) fn run(workers: usize) {
-    let (bell, budget) = (WakeSignal::new().unwrap(), BufferBudget::new(HELD_BYTES_MAX));
+    let (bell, budget) = (WakeSignal::new().unwrap(), Budget::new(HELD_BYTES_MAX));
     let bounds = MessageBounds { frame_bytes: 1 << 24, frames: 16, bytes: 1 << 24 };
     let mut connections: Connections<Client> = Connections::new(&bell, bounds, &budget, None).unwrap();
     let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
@@ -95,7 +94,7 @@ fn round(
 }
 
 /// Answers each message with a reply of the same shape as the server's.
-fn answer(mut end: WorkerEnd<TurnBatch<Client>>, budget: &BufferBudget) {
+fn answer(mut end: WorkerEnd<TurnBatch<Client>>, budget: &Budget) {
     stay_on(&[0]);
     let value = [7_u8; VALUE_BYTES];
     loop {

@@ -9,11 +9,11 @@
 
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::sockets::{ServeError, Stopper, WakeSignal};
 use super::tcp::Certificate;
-use super::zeromq::{Admission, BoundListener, BufferBudget, ConnectionState, Connections};
+use super::zeromq::{Admission, BoundListener, ConnectionState, Connections};
 use crate::security::Users;
-use crate::stats::HeldBytes;
 use crate::stats::slow_log::SlowLog;
 use crate::zmtp::MessageBounds;
 
@@ -45,7 +45,7 @@ impl ServiceParts {
         let listener = BoundListener::bind(endpoint)?;
         let endpoint = listener.endpoint().to_owned();
         let bell = WakeSignal::new()?;
-        let budget = BufferBudget::new(self.held_bytes_max / 2);
+        let budget = Budget::new(self.held_bytes_max / 2);
         let mut connections = Connections::new(&bell, bounds, &budget, self.admission.as_ref())?;
         connections.listen(listener)?;
         Ok(BoundConnections { connections, bell, budget, endpoint })
@@ -57,7 +57,7 @@ pub(crate) struct BoundConnections<S> {
     pub(crate) connections: Connections<S>,
     /// Wakes the thread.
     pub(crate) bell: WakeSignal,
-    pub(crate) budget: Arc<BufferBudget>,
+    pub(crate) budget: Arc<Budget>,
     /// With the port that the system chose.
     pub(crate) endpoint: String,
 }
@@ -70,6 +70,6 @@ pub struct Service<F> {
     pub stopper: Stopper,
     /// Where it listens, with the port that the system chose.
     pub endpoint: String,
-    /// Bytes that it holds for its clients. None: so few that they do not count.
-    pub held: Option<HeldBytes>,
+    /// The bytes that it holds for its clients. None: so few that they do not count.
+    pub budgets: Vec<Arc<Budget>>,
 }

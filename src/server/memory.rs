@@ -6,8 +6,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::limits::{HELD_BYTES_MAX, JOB_ROOM_BYTES, JOB_ROOM_BYTES_MIN, MEMORY_SLACK_BYTES, REPLY_BYTES_MAX};
+use crate::net::budget::{Budget, held_by};
+use crate::tables::Tables;
 
 /// Divisor of the memory that the tables leave. The rest of the process may grow by the quotient before it counts
 /// against the tables' limit.
@@ -15,9 +18,19 @@ const SLACK_SHARE: u64 = 8;
 /// At least this part of all memory counts as left by the tables, as a divisor.
 const LEAST_LEFT: u64 = 16;
 
+/// Returns a closure that says how much memory the clients take, and the history of the feed. The compactor takes it off
+/// the memory of the process. So bytes that may have gone long ago are not counted. An exception are clients over
+/// `ipc://` that always have some bytes to read: the system does not report how many they have read.
+pub(super) fn of_clients(budgets: Vec<Arc<Budget>>, tables: Tables) -> impl Fn() -> u64 {
+    move || {
+        let history = tables.feed_metrics().map_or(0, |feed| feed.history_bytes);
+        of_buffers(held_by(&budgets) + history)
+    }
+}
+
 /// The memory of buffers that hold so many bytes. An allocator rounds a buffer up to its size class, and a page of it
 /// holds a whole number of them: three of a mebibyte and a little more take 4 MiB.
-pub(super) fn of_buffers(held: u64) -> u64 {
+fn of_buffers(held: u64) -> u64 {
     held.saturating_add(held / 3)
 }
 

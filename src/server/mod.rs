@@ -301,14 +301,14 @@ fn start_with(
     });
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
     let mut bound = Bound::of(kv, &settings.worker_cores, lockstep, (tasks, events), admin);
-    let held: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.held)).collect();
+    let budgets: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.budgets)).collect();
     descriptors::share_out();
     serving();
     running.start_users(admissions.users)?;
     running.start_background("expiry", move || expiry.run(|| clock.now()))?;
     running.start_background("reaper", move || reaper.run(|| clock.now()))?;
     // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
-    let of_clients = move || memory::of_buffers(held.iter().map(|held| held()).sum());
+    let of_clients = memory::of_clients(budgets, running.tables.clone());
     let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(of_clients()));
     running.start_background("compactor", move || compactor.run(slack, || clock.now(), resident))?;
     running.start(bound, &settings.worker_cores)?;
@@ -351,9 +351,9 @@ impl Bound {
         (tasks, events): (Option<OpenedTasks>, Option<Events>),
         admin: Option<BoundService>,
     ) -> Self {
-        let Kv { frontend, publisher, stoppers, endpoints, publish, feed, lockstep_publish, held, .. } = kv;
+        let Kv { frontend, publisher, stoppers, endpoints, publish, feed, lockstep_publish, budgets, .. } = kv;
         let listening = RunningService { name: "kv", endpoints, stoppers };
-        let kv = BoundService { listening, held, work: work_of_tables(frontend, cores) };
+        let kv = BoundService { listening, budgets, work: work_of_tables(frontend, cores) };
         let publish = BoundService::of_publisher("publish", publish);
         let mut services = vec![kv, publish, BoundService::of_publisher("feed", feed)];
         services.extend(lockstep);

@@ -6,13 +6,14 @@
 //! This module starts no thread and stops none.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use super::{RunningServer, cores};
+use crate::net::budget::Budget;
 use crate::net::service::Service;
 use crate::net::sockets::Stopper;
 use crate::services::operator::admin::serve::{Admin, AdminFrontend};
 use crate::services::tables::serve::Frontend;
-use crate::stats::HeldBytes;
 use crate::store;
 use crate::threads::{self, give_up};
 
@@ -35,8 +36,8 @@ impl Work {
 /// A service that listens, and whose threads have not started.
 pub(super) struct BoundService {
     pub(super) listening: RunningService,
-    /// Readers of the bytes that it holds for its clients.
-    pub(super) held: Vec<HeldBytes>,
+    /// The bytes that it holds for its clients.
+    pub(super) budgets: Vec<Arc<Budget>>,
     /// In the order in which the threads start.
     pub(super) work: Vec<Work>,
 }
@@ -59,17 +60,17 @@ impl BoundService {
         service: Service<F>,
         run: impl FnOnce(F) -> Result<(), store::Error> + Send + 'static,
     ) -> Self {
-        let Service { front, stopper, endpoint, held } = service;
+        let Service { front, stopper, endpoint, budgets } = service;
         let listening = RunningService { name, endpoints: vec![endpoint], stoppers: vec![stopper] };
         let work = vec![Work::new(thread, None, || or_give_up(run(front)))];
-        Self { listening, held: held.into_iter().collect(), work }
+        Self { listening, budgets, work }
     }
 
     /// An endpoint at which another service publishes, if there is one.
     pub(super) fn of_publisher(name: &'static str, endpoint: Option<String>) -> Self {
         let endpoints = endpoint.into_iter().collect();
         let listening = RunningService { name, endpoints, stoppers: Vec::new() };
-        Self { listening, held: Vec::new(), work: Vec::new() }
+        Self { listening, budgets: Vec::new(), work: Vec::new() }
     }
 
     /// What an operator sees. The prober starts first, and so it is joined after the service, whose end it waits for.

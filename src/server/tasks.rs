@@ -135,5 +135,5 @@ fn control(data: &Path, tasks: &Tasks) -> Option<BoundService> {
         control.inspect_err(|error| tracing::warn!("{}: no backup can be asked for: {error}", data.display())).ok()?;
     let listening = RunningService { name: "control", endpoints: Vec::new(), stoppers: vec![control.stopper] };
     let work = vec![Work::new("control", None, || or_give_up(control.front.run()))];
-    Some(BoundService { listening, held: Vec::new(), work })
+    Some(BoundService { listening, budgets: Vec::new(), work })
 }

@@ -27,7 +27,6 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::authentication::{Admission, Authentication};
-use super::budget::{BufferBudget, ThreadShare};
 use super::connection::Connection;
 use super::id::ConnectionId;
 use super::listen::BoundListener;
@@ -39,6 +38,7 @@ use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS};
 use crate::log::WarningPace;
+use crate::net::budget::{Budget, ThreadShare};
 use crate::net::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
 use crate::zmtp::MessageBounds;
@@ -141,7 +141,7 @@ impl<S: ConnectionState> Connections<S> {
     pub fn new(
         bell: &WakeSignal,
         bounds: MessageBounds,
-        budget: &Arc<BufferBudget>,
+        budget: &Arc<Budget>,
         admission: Option<&Admission>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;

@@ -10,7 +10,7 @@
 //!   id that the client has chosen.
 //! - **No message is dropped.** While more than [`OUTBOX_BYTES_MAX`] bytes lie in a client's send buffer, the thread
 //!   takes no further requests from it, and they wait in the client. While all connections of a frontend together hold
-//!   more than its [`BufferBudget`], the connections that hold much get no turns, in every thread, and large replies
+//!   more than its [`Budget`](super::budget::Budget), the connections that hold much get no turns, in every thread, and large replies
 //!   wait. The thread closes a connection for memory only if it stands still for [`STALLED_MAX`].
 //! - When a client closes its connection, the thread learns of it as soon as it has taken all that the client sent. It
 //!   then hands the state of that connection back to the frontend as [`Closed`].
@@ -30,7 +30,6 @@
 
 mod acceptor;
 mod authentication;
-mod budget;
 mod connection;
 mod connections;
 mod fault;
@@ -54,7 +53,6 @@ mod turn_batch;
 pub use acceptor::{Acceptor, HandoffReceiver};
 pub use authentication::Admission;
 pub(crate) use authentication::{Authentication, address_of_peer};
-pub use budget::BufferBudget;
 pub use connections::{Closed, ConnectionState, Connections, Traffic};
 pub(crate) use fault::note_fault;
 pub use id::ConnectionId;

@@ -18,9 +18,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BoundListener, BufferBudget, Closed, ConnectionId, ConnectionState, Connections, TurnOutcome};
+use super::{BoundListener, Closed, ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
+use crate::net::budget::Budget;
 use crate::net::sockets::WakeSignal;
 use crate::zmtp::{Handshake, MessageBounds, Part, SocketType, ZmtpCommand, encode_error, encode_frame};
 
@@ -46,10 +47,10 @@ struct Echo {
 
 impl Echo {
     fn start() -> Self {
-        Self::start_within(&BufferBudget::new(HELD_BYTES_MAX))
+        Self::start_within(&Budget::new(HELD_BYTES_MAX))
     }
 
-    fn start_within(budget: &Arc<BufferBudget>) -> Self {
+    fn start_within(budget: &Arc<Budget>) -> Self {
         let bell = WakeSignal::new().unwrap();
         let mut connections = Connections::new(&bell, BOUNDS, budget, None).unwrap();
         let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();

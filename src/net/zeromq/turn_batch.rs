@@ -15,11 +15,11 @@
 //! This module does not decide how many turns go into a batch, and does not answer messages.
 
 use super::ConnectionId;
-use super::budget::{BufferBudget, WorkerShare};
 use super::reply_buffer::ReplyBuffer;
 use super::turn::{TurnBytes, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::RECEIVE_BYTES;
+use crate::net::budget::{Budget, WorkerShare};
 use crate::zmtp::Messages;
 
 /// A turn of one connection.
@@ -74,7 +74,7 @@ impl<S: Default> TurnOut<S> {
     fn answer(
         &mut self,
         shared: &[u8],
-        (budget, share): (&BufferBudget, &mut WorkerShare),
+        (budget, share): (&Budget, &mut WorkerShare),
         answer: impl FnOnce(TurnParts<'_, S>) -> TurnOutcome,
     ) -> Option<Self> {
         let Self { id, state, messages, bytes, replies, is_exempt, .. } = self;
@@ -159,7 +159,7 @@ impl<S: Default> TurnBatch<S> {
     pub fn answer(
         &mut self,
         place: usize,
-        budget: &BufferBudget,
+        budget: &Budget,
         answer: impl FnOnce(TurnParts<'_, S>) -> TurnOutcome,
     ) -> Option<TurnOut<S>> {
         let Self { turns, bytes, share, .. } = self;
@@ -171,7 +171,7 @@ impl<S: Default> TurnBatch<S> {
     pub fn answer_late(
         &mut self,
         mut turn: TurnOut<S>,
-        budget: &BufferBudget,
+        budget: &Budget,
         answer: impl FnOnce(TurnParts<'_, S>) -> TurnOutcome,
     ) -> Option<TurnOut<S>> {
         let rest = turn.answer(&[], (budget, &mut self.share), answer);

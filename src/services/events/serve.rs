@@ -118,7 +118,7 @@ impl EventsListener {
         };
         let timer = EventTimer { clock: Clock::start(), metrics, slow };
         let front = EventsFrontend { tcp, backend, guard, timer };
-        Ok(Events { service: Service { front, stopper, endpoint, held: None }, database })
+        Ok(Events { service: Service { front, stopper, endpoint, budgets: Vec::new() }, database })
     }
 }
 

@@ -83,7 +83,7 @@ impl JobsListener {
         let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.acceptor().address.to_string());
         let answers = TcpFrontend::answers(committer);
         let front = JobsFrontend { listener: self, answers, tasks, family, room_bytes };
-        Service { front, stopper, endpoint, held: None }
+        Service { front, stopper, endpoint, budgets: Vec::new() }
     }
 }
 

@@ -21,8 +21,8 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::limits::{CONVERSATION_BYTES_MIN, STALLED_MAX};
 use crate::log::WarningPace;
+use crate::net::budget::Budget;
 use crate::net::zeromq::ConnectionId;
-use crate::stats::Gauge;
 
 /// Interval at which the frontend looks for conversations that stand still, while little is free.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,8 +54,7 @@ struct LargeConversation {
 /// Counts the bytes that conversations hold. The frontend's thread owns it.
 #[derive(Debug)]
 pub(super) struct ConversationMemory {
-    bytes: usize,
-    bytes_max: usize,
+    budget: Arc<Budget>,
     /// Bytes that a conversation should have room for.
     needed: usize,
     large: HashMap<ConnectionId, LargeConversation>,
@@ -64,33 +63,29 @@ pub(super) struct ConversationMemory {
     /// Conversations that were dropped, ever.
     dropped: u64,
     drops_told: WarningPace,
-    /// `bytes` for other threads. Written by the frontend, read by reports and by the function that `bind` returns.
-    figure: Arc<Gauge>,
 }
 
 impl ConversationMemory {
     /// All conversations together may hold `bytes_max` beside their floors. The longest one holds `longest`.
     pub(super) fn new(bytes_max: usize, longest: usize) -> Self {
         Self {
-            bytes: 0,
-            bytes_max,
+            budget: Budget::new(bytes_max as u64),
             needed: longest.min(bytes_max / 2).max(bytes_max / ROOM_SHARE),
             large: HashMap::new(),
             look_at: None,
             dropped: 0,
             drops_told: WarningPace::default(),
-            figure: Arc::default(),
         }
     }
 
     /// Bytes that a conversation may hold that holds `own` now.
     pub(super) fn room(&self, own: usize) -> usize {
-        (self.bytes_max.saturating_sub(self.bytes - own) / 2).max(CONVERSATION_BYTES_MIN)
+        (self.free_without(own) / 2).max(CONVERSATION_BYTES_MIN)
     }
 
     /// Notes a turn of a conversation.
     pub(super) fn change(&mut self, id: ConnectionId, change: Change, now: Now) {
-        self.count(change.before, change.after);
+        self.budget.change(change.before as u64, change.after as u64);
         if change.moved {
             self.large.remove(&id);
         }
@@ -106,18 +101,19 @@ impl ConversationMemory {
 
     /// Notes that a connection has closed whose conversation held `bytes`.
     pub(super) fn end(&mut self, id: ConnectionId, bytes: usize) {
-        self.count(bytes, 0);
+        self.budget.change(bytes as u64, 0);
         self.large.remove(&id);
     }
 
-    fn count(&mut self, before: usize, after: usize) {
-        self.bytes = self.bytes - before + after;
-        self.figure.set(self.bytes as u64);
+    /// Bytes that are free if a conversation gives `own` bytes back.
+    fn free_without(&self, own: usize) -> usize {
+        let most = usize::try_from(self.budget.most()).unwrap_or(usize::MAX);
+        most.saturating_sub(self.bytes() - own)
     }
 
     /// Whether less is free than a conversation should have room for.
     pub(super) fn is_tight(&self) -> bool {
-        self.bytes_max.saturating_sub(self.bytes) / 2 < self.needed
+        self.free_without(0) / 2 < self.needed
     }
 
     /// The conversations to drop now, if it is time to look: those that have stood still for [`STALLED_MAX`], the
@@ -138,7 +134,7 @@ impl ConversationMemory {
         still.sort_unstable_by_key(|(id, large)| (Reverse(large.bytes), **id));
         let (mut dropped, mut freed) = (Vec::new(), 0);
         for (id, large) in still {
-            if self.bytes_max.saturating_sub(self.bytes - freed) / 2 >= self.needed {
+            if self.free_without(freed) / 2 >= self.needed {
                 break;
             }
             dropped.push(*id);
@@ -166,7 +162,7 @@ impl ConversationMemory {
 
     /// Bytes that all conversations hold.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        usize::try_from(self.budget.held()).unwrap_or(usize::MAX)
     }
 
     /// Since when large conversations have not moved.
@@ -175,9 +171,8 @@ impl ConversationMemory {
         self.large.values().map(|large| large.since).collect()
     }
 
-    /// The gauge that other threads read.
-    pub(super) fn figure(&self) -> Arc<Gauge> {
-        Arc::clone(&self.figure)
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 }
 
@@ -212,7 +207,7 @@ mod tests {
         memory.change(id(2), Change { after: UNIT, ..Change::default() }, START);
         assert_eq!(memory.room(0), UNIT, "the floor of one more");
         memory.end(id(1), 50 * UNIT);
-        assert_eq!((memory.bytes(), memory.figure().get()), (51 * UNIT, 51 * UNIT as u64));
+        assert_eq!(memory.bytes(), 51 * UNIT);
     }
 
     #[test]

@@ -66,13 +66,13 @@ pub fn bind(
     let stopper = Stopper::new(&bell);
     let longest = TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_DEFAULT + value_max;
     let memory = ConversationMemory::new(usize::try_from(parts.held_bytes_max / 2).unwrap_or(usize::MAX), longest);
-    let kept = memory.figure();
+    let budgets = vec![budget, Arc::clone(memory.budget())];
     let waiting = WaitingClients::new(&mut session, &bell);
     let (picker, table) = (Sampler::new(TIMED_ONE_OF), Vec::new());
     let (nul, slow) = (settings.nul, parts.slow);
     let answering = Answering { session, clock, waiting, memory, tally, slow, picker, table, value_max, nul };
     let front = LockstepFrontend { connections, stopper: stopper.clone(), answering };
-    Ok(Service { front, stopper, endpoint, held: Some(Box::new(move || budget.held() + kept.get())) })
+    Ok(Service { front, stopper, endpoint, budgets })
 }
 
 /// The frontend, to be run in the thread `lockstep`.

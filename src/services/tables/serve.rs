@@ -27,13 +27,14 @@ use crate::clock::Clock;
 use crate::limits::{
     ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, MANY_MAX, MESSAGE_FRAMES_MAX, SCAN_BYTES_MAX, TABLE_NAME_BYTES_MAX,
 };
+use crate::net::budget::Budget;
 use crate::net::sockets::{ServeError, Stopper, WakeSignal};
 use crate::net::zeromq::publish::{PublishLimits, Subscribers, TopicForm};
-use crate::net::zeromq::{Acceptor, Admission, BoundListener, BufferBudget, Connections, inproc};
+use crate::net::zeromq::{Acceptor, Admission, BoundListener, Connections, inproc};
 use crate::security::Users;
+use crate::stats::Sampler;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
-use crate::stats::{HeldBytes, Sampler};
 use crate::tables::{Changes, Tables};
 use crate::tasks::TaskMetrics;
 use crate::zmtp::{FRAME_HEADER_BYTES_MAX, MessageBounds};
@@ -160,7 +161,7 @@ pub struct Kv {
     /// The endpoint of the notifications of the lock-step dialect.
     pub lockstep_publish: Option<String>,
     /// Bytes that clients and subscribers have not taken.
-    pub held: Vec<HeldBytes>,
+    pub budgets: Vec<Arc<Budget>>,
     /// The metrics that STATS gives, for others to read.
     pub report: Arc<ReportSources>,
 }
@@ -187,15 +188,14 @@ pub fn bind(
     let (own, publish) = subscribers(settings.publish.as_deref(), hwm, TopicForm::Name, &admissions.publish)?;
     let report = Arc::new(report(settings, clock, tables, &neighbours));
     let metrics = Arc::clone(&report.publish);
-    let mut held = vec![own.held_bytes()];
+    let mut budgets = vec![Arc::clone(own.budget())];
     let (feed, feed_endpoint) = match &settings.feed {
         None => (None, None),
         Some(endpoint) => {
             let form = TopicForm::LengthAndName;
             let (followers, bound) = subscribers(Some(endpoint), usize::MAX, form, &admissions.feed)?;
             own.wake_for(&followers)?;
-            held.push(followers.held_bytes());
-            held.push(history_bytes(tables));
+            budgets.push(Arc::clone(followers.budget()));
             if let Some(endpoint) = &bound {
                 report.feed.endpoint.get_or_init(|| endpoint.clone());
             }
@@ -207,23 +207,23 @@ pub fn bind(
             // A frame begins with the name of its table.
             let (others, bound) = subscribers(Some(&endpoint), hwm, TopicForm::Name, &admissions.one_frame)?;
             own.wake_for(&others)?;
-            held.push(others.held_bytes());
+            budgets.push(Arc::clone(others.budget()));
             (Some(OneFramePublisher::new(others, encode, tally)), bound)
         }
         _ => (None, None),
     };
     let publisher = Publisher::new((own, feed, one_frame), changes, bell, clock, metrics);
-    let (frontend, mut stoppers, endpoints, clients_held) = match settings.frontend {
+    let (frontend, mut stoppers, endpoints, of_clients) = match settings.frontend {
         FrontendKind::Queue => queue(settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
     };
     stoppers.push(publisher_stopper);
-    held.push(clients_held);
-    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, feed: feed_endpoint, lockstep_publish, held, report })
+    budgets.push(of_clients);
+    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, feed: feed_endpoint, lockstep_publish, budgets, report })
 }
 
-/// A frontend, its stoppers, its endpoints, and its held bytes.
-type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, HeldBytes);
+/// A frontend, its stoppers, its endpoints, and its budget.
+type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, Arc<Budget>);
 
 fn queue(
     settings: &KvConfig,
@@ -231,7 +231,7 @@ fn queue(
     tables: &Tables,
     report: &Arc<ReportSources>,
 ) -> Result<BoundFrontend, ServeError> {
-    let budget = BufferBudget::new(settings.held_bytes_max);
+    let budget = Budget::new(settings.held_bytes_max);
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
     let reporter = Reporter::new(Arc::clone(report));
@@ -258,7 +258,7 @@ fn queue(
         queue.listen(listener)?;
     }
     let frontend = Frontend::Queue { queue: Box::new(queue), workers, reporter };
-    Ok((frontend, vec![stopper], endpoints, Box::new(move || budget.held())))
+    Ok((frontend, vec![stopper], endpoints, budget))
 }
 
 /// Bytes of the longest message that any command takes: the longest UPDATE_MANY, and an envelope.
@@ -306,7 +306,7 @@ fn native(
     tables: &Tables,
     report: &Arc<ReportSources>,
 ) -> Result<BoundFrontend, ServeError> {
-    let budget = BufferBudget::new(settings.held_bytes_max);
+    let budget = Budget::new(settings.held_bytes_max);
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
     let mut acceptor = Acceptor::new(stopper.clone(), &bell, clock)?;
@@ -327,18 +327,7 @@ fn native(
         stoppers.push(stopper.clone());
         workers.push(NativeWorker::new(connections, handoff, (stopper, &bell), state));
     }
-    Ok((
-        Frontend::Native { acceptor: Box::new(acceptor), workers, reporter },
-        stoppers,
-        endpoints,
-        Box::new(move || budget.held()),
-    ))
-}
-
-/// Returns a closure that says how many bytes the history of the feed takes.
-fn history_bytes(tables: &Tables) -> HeldBytes {
-    let tables = tables.clone();
-    Box::new(move || tables.feed_metrics().map_or(0, |feed| feed.history_bytes))
+    Ok((Frontend::Native { acceptor: Box::new(acceptor), workers, reporter }, stoppers, endpoints, budget))
 }
 
 /// Subscribers that come to an endpoint, if there is one, and the endpoint.

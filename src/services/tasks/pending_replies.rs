@@ -3,46 +3,42 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::net::budget::Budget;
 use crate::net::zeromq::ConnectionId;
-use crate::stats::Gauge;
 
 /// Counts the bytes of pending replies by client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PendingReplies {
-    bytes: u64,
+    budget: Arc<Budget>,
     /// The clients with pending replies, ordered by the bytes of these.
     by_bytes: BTreeSet<(u64, ConnectionId)>,
-    /// `bytes` for other threads. Written by the frontend, read by the function that `bind` returns.
-    figure: Arc<Gauge>,
 }
 
 impl PendingReplies {
+    /// None yet, and at most so many bytes of them.
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self { budget: Budget::new(bytes_max), by_bytes: BTreeSet::new() }
+    }
+
     /// Notes that the pending replies of a client take `now` bytes, and took `before` bytes.
     pub(super) fn change(&mut self, peer: ConnectionId, before: u64, now: u64) {
         if before == now {
             return;
         }
-        self.bytes = self.bytes - before + now;
-        self.figure.set(self.bytes);
+        self.budget.change(before, now);
         self.by_bytes.remove(&(before, peer));
         if now > 0 {
             self.by_bytes.insert((now, peer));
         }
     }
 
-    /// The bytes of all pending replies.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     /// The client with the most bytes of pending replies, and these bytes.
     pub(super) fn largest(&self) -> Option<(ConnectionId, u64)> {
         self.by_bytes.last().map(|(bytes, peer)| (*peer, *bytes))
-    }
-
-    /// The gauge that other threads read.
-    pub(super) fn figure(&self) -> Arc<Gauge> {
-        Arc::clone(&self.figure)
     }
 }
 
@@ -54,16 +50,16 @@ mod tests {
     fn the_largest_is_known_whoever_changes() {
         let connections: Vec<ConnectionId> = (0..3).map(|slot| ConnectionId::new(slot, 1)).collect();
         let [one, two, three] = connections[..] else { unreachable!() };
-        let mut replies = PendingReplies::default();
+        let mut replies = PendingReplies::new(100);
         assert_eq!(replies.largest(), None);
         for (peer, before, now) in [(one, 0, 5), (two, 0, 9), (three, 0, 7), (two, 9, 6)] {
             replies.change(peer, before, now);
         }
-        assert_eq!((replies.bytes(), replies.largest()), (18, Some((three, 7))));
+        assert_eq!((replies.budget().held(), replies.largest()), (18, Some((three, 7))));
         replies.change(three, 7, 0);
-        assert_eq!((replies.figure().get(), replies.largest()), (11, Some((two, 6))));
+        assert_eq!((replies.budget().held(), replies.largest()), (11, Some((two, 6))));
         replies.change(two, 6, 0);
         replies.change(one, 5, 0);
-        assert_eq!((replies.bytes(), replies.largest()), (0, None));
+        assert_eq!((replies.budget().held(), replies.largest()), (0, None));
     }
 }

@@ -6,6 +6,7 @@
 //! This module does not know sockets, or the meaning of requests, see `handle`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use slab::Slab;
 
@@ -21,6 +22,7 @@ use crate::limits::{
     ENVELOPE_BYTES_MAX, INBOX_BYTES_MAX, REQUEST_OVERHEAD_BYTES, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
     TRY_COMMIT_MAX, UNDO_MAX,
 };
+use crate::net::budget::Budget;
 use crate::net::zeromq::ConnectionId;
 use crate::security::Identity;
 use crate::store;
@@ -137,7 +139,7 @@ pub(super) struct TaskResponder {
     /// By ticket number.
     pending: Slab<PendingRequest>,
     /// Memory of the envelopes in `pending`, in bytes (see `taken_by`).
-    pending_bytes: u64,
+    envelopes: Arc<Budget>,
     /// The places of the Lends in `pending` that may block.
     places: WaitingPlaces,
     /// The requests in `pending` that take a share.
@@ -161,7 +163,7 @@ impl TaskResponder {
             queue,
             sink,
             pending: Slab::new(),
-            pending_bytes: 0,
+            envelopes: Budget::new(INBOX_BYTES_MAX),
             places: WaitingPlaces::default(),
             window: SubmitWindow::default(),
             abandoned: VecDeque::new(),
@@ -193,11 +195,16 @@ impl TaskResponder {
         &mut self.window
     }
 
+    /// The budget of the envelopes.
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.envelopes
+    }
+
     /// Whether the frontend may take further requests. If not, an answer or the committer wakes the frontend when it
     /// may.
     pub(super) fn has_room(&mut self) -> bool {
         self.pending.len() < TASK_REQUESTS_MAX
-            && self.pending_bytes < INBOX_BYTES_MAX
+            && self.envelopes.left() > 0
             && self.tasks.has_room(self.sink, &mut self.room)
     }
 
@@ -231,7 +238,7 @@ impl TaskResponder {
         }
         let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
         let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
-        self.pending_bytes += taken_by(&envelope);
+        self.envelopes.change(0, taken_by(&envelope));
         let waits = self.may_wait(client, &mut request);
         if waits {
             self.window.give_back(std::mem::replace(&mut share, Share::Nothing));
@@ -269,7 +276,7 @@ impl TaskResponder {
         let PendingReply { envelope, verb, terms, outcome, times, .. } = reply;
         let Some((token, key)) = outcome.lease().map(|(token, key)| (token, key.into())) else { return };
         let RequestTimes { arrived, request_bytes, waits, .. } = times;
-        self.pending_bytes += taken_by(&envelope);
+        self.envelopes.change(0, taken_by(&envelope));
         let (share, again) = (Share::Nothing, true);
         let pending =
             PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
@@ -292,7 +299,7 @@ impl TaskResponder {
     /// waiting Lends of one client could leave no room for the others.
     fn may_wait(&self, client: &ClientState, request: &mut tasks::Request) -> bool {
         let tasks::Request::Lease { wait, .. } = request else { return false };
-        *wait &= self.places.is_open_to(client.waiting()) && self.pending_bytes < INBOX_BYTES_MAX / 2;
+        *wait &= self.places.is_open_to(client.waiting()) && self.envelopes.held() < INBOX_BYTES_MAX / 2;
         *wait
     }
 
@@ -344,7 +351,7 @@ impl TaskResponder {
         let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is an index of the slab"));
         match &pending {
             PendingRequest::Answer { envelope, waits, share, .. } => {
-                self.pending_bytes -= taken_by(envelope);
+                self.envelopes.change(taken_by(envelope), 0);
                 self.window.give_back(*share);
                 if *waits {
                     self.places.give_back();
@@ -419,8 +426,8 @@ mod tests {
         let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
         let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
         let mut responder = TaskResponder::new(tasks, queue, 0, ReplyPolicy::new(&config(false)));
-        let mut waits = |bytes, wait| {
-            responder.pending_bytes = bytes;
+        let waits = |bytes, wait| {
+            responder.envelopes.change(responder.envelopes.held(), bytes);
             let mut request = tasks::Request::Lease { timeout: 1, wait };
             let waits = responder.may_wait(&ClientState::default(), &mut request);
             assert!(
@@ -431,9 +438,9 @@ mod tests {
         };
         assert!(waits(0, true) && waits(INBOX_BYTES_MAX / 2 - 1, true) && !waits(0, false));
         assert!(!waits(INBOX_BYTES_MAX / 2, true) && !waits(INBOX_BYTES_MAX - 1, true));
-        responder.pending_bytes = INBOX_BYTES_MAX - 1;
+        responder.envelopes.change(responder.envelopes.held(), INBOX_BYTES_MAX - 1);
         assert!(responder.has_room(), "requests that do not wait have the other half");
-        responder.pending_bytes = INBOX_BYTES_MAX;
+        responder.envelopes.change(INBOX_BYTES_MAX - 1, INBOX_BYTES_MAX);
         assert!(!responder.has_room());
     }
 }

@@ -92,8 +92,7 @@ impl SpiderqListener {
             reads: Mailbox::new(&bell),
             terminated: Some(terminated),
             late: Vec::new(),
-            replies: PendingReplies::default(),
-            replies_bytes_max: held_bytes_max / 2,
+            replies: PendingReplies::new(held_bytes_max / 2),
             clock,
             sweep_at: clock.now().after(SWEEP),
             refused_ever: 0,
@@ -102,8 +101,8 @@ impl SpiderqListener {
             metrics,
             slow,
         };
-        let replies = front.replies.figure();
-        Service { front, stopper, endpoint, held: Some(Box::new(move || budget.held() + replies.get())) }
+        let budgets = vec![budget, Arc::clone(front.replies.budget()), Arc::clone(front.responder.budget())];
+        Service { front, stopper, endpoint, budgets }
     }
 }
 
@@ -128,8 +127,6 @@ pub struct SpiderqFrontend {
     late: Vec<ConnectionId>,
     /// The bytes of all pending replies.
     replies: PendingReplies,
-    /// Bound of the bytes of all pending replies.
-    replies_bytes_max: u64,
     clock: Clock,
     sweep_at: Now,
     /// Connections closed so far for an envelope above the limits.

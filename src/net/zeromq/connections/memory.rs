@@ -232,8 +232,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::net::budget::Budget;
     use crate::net::sockets::WakeSignal;
-    use crate::net::zeromq::BufferBudget;
     use crate::net::zeromq::connection::ReceivedMessages;
     use crate::net::zeromq::tests::introduction;
     use crate::zmtp::{MessageBounds, Messages, SocketType};
@@ -252,7 +252,7 @@ mod tests {
         /// This many connections that hold no bytes.
         fn new(count: u32) -> Self {
             let bell = WakeSignal::new().unwrap();
-            let mut connections = Connections::new(&bell, BOUNDS, &BufferBudget::new(1), None).unwrap();
+            let mut connections = Connections::new(&bell, BOUNDS, &Budget::new(1), None).unwrap();
             connections.now = START;
             let mut clients = Vec::new();
             for _ in 0..count {

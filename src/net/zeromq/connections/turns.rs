@@ -365,8 +365,8 @@ mod tests {
 
     use super::*;
     use crate::clock::Now;
+    use crate::net::budget::Budget;
     use crate::net::sockets::WakeSignal;
-    use crate::net::zeromq::BufferBudget;
     use crate::zmtp::MessageBounds;
 
     const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
@@ -374,8 +374,7 @@ mod tests {
     #[test]
     fn a_connection_whose_turn_was_long_has_the_next_one_after_all_others() {
         let bell = WakeSignal::new().unwrap();
-        let mut connections: Connections<()> =
-            Connections::new(&bell, BOUNDS, &BufferBudget::new(1 << 20), None).unwrap();
+        let mut connections: Connections<()> = Connections::new(&bell, BOUNDS, &Budget::new(1 << 20), None).unwrap();
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
         let mut clients = Vec::new();
         for (ours, theirs) in pairs {
@@ -399,8 +398,7 @@ mod tests {
     #[test]
     fn each_of_the_backlog_has_one_turn_and_then_those_with_events_have_theirs() {
         let bell = WakeSignal::new().unwrap();
-        let mut connections: Connections<()> =
-            Connections::new(&bell, BOUNDS, &BufferBudget::new(1 << 20), None).unwrap();
+        let mut connections: Connections<()> = Connections::new(&bell, BOUNDS, &Budget::new(1 << 20), None).unwrap();
         let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
         let mut clients = Vec::new();
         for (ours, theirs) in pairs {

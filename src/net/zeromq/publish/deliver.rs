@@ -16,17 +16,16 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::burst::{Burst, ByteRun};
-use super::queue::{QueuedBytes, SharedBuffer, SubscriberQueue, send};
+use super::queue::{SharedBuffer, SubscriberQueue, send};
 use super::subscriber::SubscriberConnection;
 use crate::limits::SHARED_BYTES_MIN;
+use crate::net::budget::Budget;
 
 /// Bounds of the messages that wait for a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueBounds {
     pub(super) messages: usize,
     pub(super) bytes: usize,
-    /// For all subscribers together.
-    pub(super) held_bytes: usize,
 }
 
 /// Messages of a burst for one subscriber, and for all others with the same runs.
@@ -71,7 +70,7 @@ impl BurstPortion {
         }
     }
 
-    fn buffer(&mut self, burst: &Burst, held: &QueuedBytes) -> Arc<SharedBuffer> {
+    fn buffer(&mut self, burst: &Burst, held: &Arc<Budget>) -> Arc<SharedBuffer> {
         let buffer = self.buffer.take().unwrap_or_else(|| Arc::new(SharedBuffer::new(self.bytes(burst), held)));
         Arc::clone(self.buffer.insert(buffer))
     }
@@ -111,10 +110,9 @@ pub(super) fn offer(
 pub(super) fn lacks_room(
     queue: &mut SubscriberQueue,
     (burst, portion): (&Burst, &BurstPortion),
-    room: QueueBounds,
-    held: &QueuedBytes,
+    held: &Budget,
 ) -> bool {
-    held.bytes() + portion.cost(burst, queue) > room.held_bytes
+    !held.has_room_for(portion.cost(burst, queue))
 }
 
 /// Appends the delivery, of which the system has taken `sent` bytes, to a subscriber's queue. Returns how many messages
@@ -127,7 +125,7 @@ pub(super) fn keep(
     (burst, portion): (&Burst, &mut BurstPortion),
     sent: usize,
     room: QueueBounds,
-    held: &QueuedBytes,
+    held: &Arc<Budget>,
 ) -> usize {
     let is_full = |queue: &mut SubscriberQueue| {
         queue.bytes() >= room.bytes || (queue.messages_at_most() >= room.messages && queue.messages() >= room.messages)
@@ -136,8 +134,8 @@ pub(super) fn keep(
         return portion.messages;
     }
     let mut lost = 0;
-    if lacks_room(queue, (burst, portion), room, held) {
-        let left = room.held_bytes.saturating_sub(held.bytes());
+    if lacks_room(queue, (burst, portion), held) {
+        let left = usize::try_from(held.left()).unwrap_or(usize::MAX);
         lost = portion.messages - queue.push_fitting(portion.bytes(burst), sent, left, held);
     } else {
         if portion.bytes(burst).len() < SHARED_BYTES_MIN {

@@ -14,46 +14,28 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::limits::SHARED_BYTES_MIN;
+use crate::net::budget::Budget;
 use crate::zmtp::Part;
 
 /// Pieces sent in one call: their list takes 512 bytes of the stack. More pieces take another call.
 const PIECES_AT_ONCE: usize = 32;
-
-/// Bytes in all buffers of all queues. Clones are the same count. Written by the publisher, read by it and by the
-/// closure of `Subscribers::held_bytes`, which any thread may call.
-#[derive(Clone, Debug, Default)]
-pub(super) struct QueuedBytes(Arc<AtomicUsize>);
-
-impl QueuedBytes {
-    pub(super) fn bytes(&self) -> usize {
-        // Relaxed: only the publisher writes the count, and it reads its own writes. Other threads read it for a sum
-        // that may be a little old.
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn change(&self, before: usize, after: usize) {
-        // Relaxed: as in `bytes`. A load and a store are enough, since there is one writer.
-        self.0.store(self.bytes() - before + after, Ordering::Relaxed);
-    }
-}
 
 /// Bytes on the wire, counted as long as a queue has a piece of them.
 #[derive(Debug)]
 pub(super) struct SharedBuffer {
     bytes: Vec<u8>,
     counted: usize,
-    held: QueuedBytes,
+    held: Arc<Budget>,
 }
 
 impl SharedBuffer {
-    pub(super) fn new(bytes: &[u8], held: &QueuedBytes) -> Self {
-        let mut buffer = Self { bytes: Vec::new(), counted: 0, held: held.clone() };
+    pub(super) fn new(bytes: &[u8], held: &Arc<Budget>) -> Self {
+        let mut buffer = Self { bytes: Vec::new(), counted: 0, held: Arc::clone(held) };
         buffer.append(bytes);
         buffer
     }
@@ -69,14 +51,14 @@ impl SharedBuffer {
         self.bytes.reserve_exact(Self::grown(self.bytes.capacity(), length) - self.bytes.len());
         self.bytes.extend_from_slice(bytes);
         let now = self.bytes.capacity();
-        self.held.change(self.counted, now);
+        self.held.change(self.counted as u64, now as u64);
         self.counted = now;
     }
 }
 
 impl Drop for SharedBuffer {
     fn drop(&mut self) {
-        self.held.change(self.counted, 0);
+        self.held.change(self.counted as u64, 0);
     }
 }
 
@@ -178,7 +160,7 @@ impl SubscriberQueue {
     }
 
     /// Appends a copy of messages, or of ZMTP's own bytes if `messages` is 0.
-    pub(super) fn push_copy(&mut self, bytes: &[u8], messages: usize, held: &QueuedBytes) {
+    pub(super) fn push_copy(&mut self, bytes: &[u8], messages: usize, held: &Arc<Budget>) {
         if bytes.is_empty() {
             return;
         }
@@ -212,7 +194,7 @@ impl SubscriberQueue {
     /// Appends the unsent messages, as long as all buffers together grow by at most `most` bytes. It appends in any
     /// case a message of which the system has taken a part. Returns how many messages the system has taken or the queue
     /// now holds. If the system has taken any, the queue is empty before.
-    pub(super) fn push_fitting(&mut self, bytes: &[u8], sent: usize, most: usize, held: &QueuedBytes) -> usize {
+    pub(super) fn push_fitting(&mut self, bytes: &[u8], sent: usize, most: usize, held: &Arc<Budget>) -> usize {
         let (mut begin, mut end, mut messages) = (0, 0, 0);
         while end < sent {
             (begin, end, messages) = (end, message_end(bytes, end), messages + 1);
@@ -370,7 +352,7 @@ impl SubscriberQueue {
     }
 
     /// Frees the memory of sent and removed bytes, if no other queue needs the buffer and they are at least half of it.
-    pub(super) fn tighten(&mut self, held: &QueuedBytes) {
+    pub(super) fn tighten(&mut self, held: &Arc<Budget>) {
         let mut walked = self.walked;
         for piece in &mut self.pieces {
             let (start, gone) = std::mem::take(&mut walked);

@@ -9,10 +9,13 @@
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
-use super::queue::{QueuedBytes, send};
+use super::queue::send;
 use crate::limits::BUFFER_KEPT_BYTES;
+use crate::net::budget::Budget;
 use crate::zmtp::Sealer;
 
 /// Bytes that are sealed at once, beside one frame: some system calls' worth.
@@ -27,13 +30,13 @@ pub(super) struct SealedOutput {
     taken: usize,
     /// Bytes that are counted in `held`.
     counted: usize,
-    held: QueuedBytes,
+    held: Arc<Budget>,
 }
 
 impl SealedOutput {
     /// Seals everything behind these bytes, which are sent as they are.
-    pub(super) fn new(sealer: Sealer, clear: Vec<u8>, held: &QueuedBytes) -> Self {
-        let mut output = Self { sealer, bytes: clear, taken: 0, counted: 0, held: held.clone() };
+    pub(super) fn new(sealer: Sealer, clear: Vec<u8>, held: &Arc<Budget>) -> Self {
+        let mut output = Self { sealer, bytes: clear, taken: 0, counted: 0, held: Arc::clone(held) };
         output.count();
         output
     }
@@ -86,13 +89,13 @@ impl SealedOutput {
 
     fn count(&mut self) {
         let now = self.bytes.capacity();
-        self.held.change(self.counted, now);
+        self.held.change(self.counted as u64, now as u64);
         self.counted = now;
     }
 }
 
 impl Drop for SealedOutput {
     fn drop(&mut self) {
-        self.held.change(self.counted, 0);
+        self.held.change(self.counted as u64, 0);
     }
 }

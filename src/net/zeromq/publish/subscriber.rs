@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use super::PublishLimits;
 use super::burst::ByteRun;
-use super::queue::{QueuedBytes, SubscriberQueue};
+use super::queue::SubscriberQueue;
 use super::readers::Readers;
 use super::sealed::SealedOutput;
 use super::subscriber_command::SubscriberCommand;
@@ -25,6 +25,7 @@ use super::topics::{Member, NodeId, Topics};
 use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
+use crate::net::budget::Budget;
 use crate::security::{Identity, Login};
 use crate::zmtp::{
     Claim, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, Opener, ProtocolError, SocketType, encode_error,
@@ -116,7 +117,7 @@ impl SubscriberConnection {
         descriptor: ConnectionDescriptor,
         generation: u32,
         deadline: Now,
-        (mechanisms, held): (Option<&Arc<Mechanisms>>, &QueuedBytes),
+        (mechanisms, held): (Option<&Arc<Mechanisms>>, &Arc<Budget>),
     ) -> Self {
         let (mut greeting, mut queue) = (Vec::new(), SubscriberQueue::default());
         let handshake = match mechanisms {
@@ -189,7 +190,7 @@ impl SubscriberConnection {
         &mut self,
         bytes: &[u8],
         subscriptions: Subscriptions<'_>,
-        bounds: (&PublishLimits, &QueuedBytes),
+        bounds: (&PublishLimits, &Arc<Budget>),
     ) -> Result<(), CloseReason> {
         let mut taken = self.shake(bytes, bounds.1)?;
         let rest = bytes.get(taken..).unwrap_or_default();
@@ -212,7 +213,7 @@ impl SubscriberConnection {
         &mut self,
         bytes: &[u8],
         (member, topics, readers): Subscriptions<'_>,
-        (limits, held): (&PublishLimits, &QueuedBytes),
+        (limits, held): (&PublishLimits, &Arc<Budget>),
     ) -> Result<usize, CloseReason> {
         let mut taken = 0;
         while let Some((said, length)) = SubscriberCommand::decode(bytes.get(taken..).unwrap_or_default())? {
@@ -228,7 +229,7 @@ impl SubscriberConnection {
     }
 
     /// Continues the handshake, if it is not over. Returns the number of bytes used.
-    fn shake(&mut self, bytes: &[u8], held: &QueuedBytes) -> Result<usize, CloseReason> {
+    fn shake(&mut self, bytes: &[u8], held: &Arc<Budget>) -> Result<usize, CloseReason> {
         let SubscriberStage::Shaking(handshake) = &mut self.stage else { return Ok(0) };
         let mut out = Vec::new();
         let went_on = handshake.advance(bytes, &mut out);
@@ -243,7 +244,7 @@ impl SubscriberConnection {
     }
 
     /// Lets the peer in after its claim. False: the handshake has failed.
-    pub(super) fn admit(&mut self, identity: Identity, held: &QueuedBytes) -> bool {
+    pub(super) fn admit(&mut self, identity: Identity, held: &Arc<Budget>) -> bool {
         let SubscriberStage::Shaking(handshake) = &mut self.stage else { return false };
         let mut out = Vec::new();
         let admitted = handshake.admit(&mut out);
@@ -262,7 +263,7 @@ impl SubscriberConnection {
     }
 
     /// Refuses the peer after its claim.
-    pub(super) fn deny(&mut self, why: ClaimRefusal, held: &QueuedBytes) {
+    pub(super) fn deny(&mut self, why: ClaimRefusal, held: &Arc<Budget>) {
         if let SubscriberStage::Shaking(handshake) = &mut self.stage {
             let mut out = Vec::new();
             handshake.refuse(why, &mut out);
@@ -298,7 +299,7 @@ impl SubscriberConnection {
         }
     }
 
-    fn answer(&mut self, context: &[u8], held: &QueuedBytes) -> Result<(), CloseReason> {
+    fn answer(&mut self, context: &[u8], held: &Arc<Budget>) -> Result<(), CloseReason> {
         let mut pong = Vec::new();
         encode_pong(&mut pong, context);
         self.queue.push_copy(&pong, 0, held);
@@ -343,7 +344,7 @@ impl SubscriberConnection {
     }
 
     /// Ends its service. A refused subscriber gets no further messages, but an ERROR with the reason.
-    pub(super) fn part(&mut self, refusal: Option<&CloseReason>, held: &QueuedBytes) {
+    pub(super) fn part(&mut self, refusal: Option<&CloseReason>, held: &Arc<Budget>) {
         if let Some(refusal) = refusal {
             let mut error = Vec::new();
             // The handshake itself reports its faults, in a form that the client can read.

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -21,7 +22,6 @@ use slab::Slab;
 
 use super::burst::Burst;
 use super::deliver::{BurstPortion, QueueBounds, keep, lacks_room, offer};
-use super::queue::QueuedBytes;
 use super::readers::{Readers, TopicForm};
 use super::subscriber::{CloseReason, SubscriberConnection};
 use super::topics::{Member, NodeId, Topics};
@@ -33,10 +33,10 @@ use crate::limits::{
     SUBSCRIBERS_RECEIVE_BYTES,
 };
 use crate::log::WarningPace;
+use crate::net::budget::Budget;
 use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::{Admission, Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
 use crate::security::limits::USERS_LOOK;
-use crate::stats::HeldBytes;
 
 /// Names another set of subscribers to epoll: see [`Subscribers::wake_for`].
 pub(super) const OTHERS: u64 = u64::MAX - 2;
@@ -64,7 +64,7 @@ pub struct Subscribers {
     pub(super) touched: Vec<Member>,
     /// Deliveries to subscribers since the last pass of receiving.
     pub(super) deliveries: usize,
-    pub(super) held: QueuedBytes,
+    pub(super) held: Arc<Budget>,
     /// Whether this burst has already cut the queues down to their shares.
     pub(super) made_room: bool,
     /// Subscribers that must finish their handshake or their parting, with the deadline.
@@ -102,6 +102,7 @@ impl Subscribers {
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let held = Budget::new(limits.held_bytes as u64);
         Ok(Self {
             epoll,
             bell: bell.clone(),
@@ -117,7 +118,7 @@ impl Subscribers {
             portion: BurstPortion::default(),
             touched: Vec::new(),
             deliveries: 0,
-            held: QueuedBytes::default(),
+            held,
             made_room: false,
             deadlines: VecDeque::new(),
             turns: VecDeque::new(),
@@ -135,10 +136,9 @@ impl Subscribers {
         })
     }
 
-    /// Returns a closure that says how many bytes wait for all of them.
-    pub fn held_bytes(&self) -> HeldBytes {
-        let held = self.held.clone();
-        Box::new(move || held.bytes() as u64)
+    /// The budget of the bytes that wait for all of them.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.held
     }
 
     /// Accepts the clients that connect to this listener.
@@ -238,7 +238,7 @@ impl Subscribers {
         let (room, share) = (self.room(), self.share());
         let Self { connections, burst, portion, held, made_room, .. } = self;
         let Some(SubscriberConnection { queue, .. }) = connections.get_mut(member as usize) else { return };
-        if !*made_room && queue.bytes() < share && lacks_room(queue, (burst, portion), room, held) {
+        if !*made_room && queue.bytes() < share && lacks_room(queue, (burst, portion), held) {
             *made_room = true;
             self.cut_to_shares(share);
         }
@@ -250,8 +250,8 @@ impl Subscribers {
 
     /// Bounds of the messages that wait for a subscriber.
     fn room(&self) -> QueueBounds {
-        let PublishLimits { messages, bytes, held_bytes, .. } = self.limits;
-        QueueBounds { messages, bytes, held_bytes }
+        let PublishLimits { messages, bytes, .. } = self.limits;
+        QueueBounds { messages, bytes }
     }
 
     /// Bytes that each subscriber may always have waiting, however much the others have. It is half of the subscriber's

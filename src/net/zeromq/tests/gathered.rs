@@ -116,7 +116,7 @@ fn what_was_gathered_of_a_connection_that_ends_meanwhile_is_not_handled() {
 
 #[test]
 fn memory_is_looked_at_between_gathered_turns() {
-    let mut echo = Echo::start_within(&BufferBudget::new(1 << 20));
+    let mut echo = Echo::start_within(&Budget::new(1 << 20));
     let _clients = clients_with_a_message_each(&mut echo, 3);
     assert!(gather(&mut echo));
     let mut were_tight = Vec::new();

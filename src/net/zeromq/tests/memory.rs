@@ -39,7 +39,7 @@ fn let_time_pass(echo: &mut Echo, mut meanwhile: impl FnMut()) {
 
 #[test]
 fn of_those_that_do_not_read_the_largest_is_closed_and_nobody_else() {
-    let mut echo = Echo::start_within(&BufferBudget::new(150 * MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&Budget::new(150 * MEBIBYTE as u64));
     let (_small, small) = deaf(&mut echo, 30 * MEBIBYTE);
     let (_large, large) = deaf(&mut echo, 100 * MEBIBYTE);
     // It reads slowly, and holds more than the first.
@@ -54,7 +54,7 @@ fn of_those_that_do_not_read_the_largest_is_closed_and_nobody_else() {
 
 #[test]
 fn nobody_is_closed_while_there_is_enough_for_all() {
-    let mut echo = Echo::start_within(&BufferBudget::new(100 * MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&Budget::new(100 * MEBIBYTE as u64));
     let (_deaf, id) = deaf(&mut echo, 90 * MEBIBYTE);
     let_time_pass(&mut echo, || {});
     assert!(echo.gone.is_empty() && echo.connections.connection(id).is_some());
@@ -62,7 +62,7 @@ fn nobody_is_closed_while_there_is_enough_for_all() {
 
 #[test]
 fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
-    let budget = BufferBudget::new(20 * MEBIBYTE as u64);
+    let budget = Budget::new(20 * MEBIBYTE as u64);
     let (mut echo, mut other) = (Echo::start_within(&budget), Echo::start_within(&budget));
     let (mut asking, _) = deaf(&mut other, 0);
     let (mut reading, _) = deaf(&mut echo, 40 * MEBIBYTE);
@@ -95,7 +95,7 @@ fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
 
 #[test]
 fn messages_that_are_too_large_together_come_one_after_the_other() {
-    let mut echo = Echo::start_within(&BufferBudget::new(MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));
     let large = message(&[&vec![1; 900_000], &vec![2; 900_000]]);
     let mut streams: Vec<TcpStream> = (0..4).map(|_| echo.connect()).collect();
     for stream in &mut streams {
@@ -167,7 +167,7 @@ fn room_that_has_become_empty_counts_until_it_is_given_back() {
 /// An exempt client that went on with its message was closed when the thread was kept from receiving for long.
 #[test]
 fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
-    let mut echo = Echo::start_within(&BufferBudget::new(MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));
     let large = message(&[&vec![1; 900_000], &vec![2; 900_000]]);
     let mut streams: Vec<TcpStream> = (0..2).map(|_| echo.connect()).collect();
     for stream in &mut streams {

@@ -6,9 +6,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
-use super::super::{BufferBudget, TurnBatch, TurnOut, TurnOutcome, TurnParts};
+use super::super::{TurnBatch, TurnOut, TurnOutcome, TurnParts};
 use super::{Echo, PATIENCE, expect, introduced, introduction, message};
 use crate::limits::{BUFFER_KEPT_BYTES, HELD_BYTES_MAX, RECEIVE_BYTES};
+use crate::net::budget::Budget;
 use crate::zmtp::SocketType;
 
 /// Messages of a turn, at most.
@@ -19,7 +20,7 @@ const PONG: &[u8] = b"\x04\x08\x04PONGabc";
 /// A server whose turns are answered elsewhere: here, when the test says so.
 struct Away {
     echo: Echo,
-    budget: Arc<BufferBudget>,
+    budget: Arc<Budget>,
     batch: TurnBatch<u32>,
     /// Turns that wait for more than a batch.
     parked: Vec<TurnOut<u32>>,
@@ -27,10 +28,10 @@ struct Away {
 
 impl Away {
     fn start() -> Self {
-        Self::start_within(&BufferBudget::new(HELD_BYTES_MAX))
+        Self::start_within(&Budget::new(HELD_BYTES_MAX))
     }
 
-    fn start_within(budget: &Arc<BufferBudget>) -> Self {
+    fn start_within(budget: &Arc<Budget>) -> Self {
         let echo = Echo::start_within(budget);
         Self { echo, budget: Arc::clone(budget), batch: TurnBatch::default(), parked: Vec::new() }
     }
@@ -327,7 +328,7 @@ fn messages_that_are_out_stay_in_the_budget() {
 fn replies_of_one_batch_stay_within_the_budget_and_those_that_have_to_wait_come_later() {
     const CLIENTS: usize = 8;
     const LARGE: usize = 1 << 20;
-    let budget = BufferBudget::new(3 << 20);
+    let budget = Budget::new(3 << 20);
     let mut server = Away::start_within(&budget);
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| server.client()).collect();
     clients.iter_mut().for_each(|client| client.write_all(&message(&[b"give"])).unwrap());

@@ -7,9 +7,10 @@ use std::net::TcpStream;
 
 use super::*;
 use crate::limits::{CONVERSATION_BYTES_MIN, HELD_BYTES_MAX, OUTBOX_BYTES_MAX, STALLED_MAX};
+use crate::net::budget::{Budget, held_by};
 use crate::net::zeromq::tests::{introduction, message};
+use crate::stats::Percentiles;
 use crate::stats::slow_log::SlowRequest;
-use crate::stats::{HeldBytes, Percentiles};
 use crate::tables::{BackgroundThreads, Tables, TablesConfig};
 use crate::zmtp::SocketType;
 
@@ -25,7 +26,7 @@ struct Rig {
     background: BackgroundThreads,
     tally: Arc<LockstepTally>,
     endpoint: String,
-    held: HeldBytes,
+    budgets: Vec<Arc<Budget>>,
     context: zmq::Context,
 }
 
@@ -44,9 +45,9 @@ impl Rig {
         // Every command is slow.
         let slow = Arc::new(SlowLog::new(Duration::ZERO));
         let parts = ServiceParts { held_bytes_max: HELD_BYTES_MAX, slow, ..ServiceParts::default() };
-        let Service { front, endpoint, held, .. } =
+        let Service { front, endpoint, budgets, .. } =
             bind(&settings, VALUE_MAX, (tables.session(), clock), Arc::clone(&tally), parts).unwrap();
-        Self { front, background, tally, endpoint, held: held.unwrap(), context: zmq::Context::new() }
+        Self { front, background, tally, endpoint, budgets, context: zmq::Context::new() }
     }
 
     fn client(&self) -> Client {
@@ -153,7 +154,7 @@ fn a_half_command_dies_with_its_connection() {
     let client = rig.client();
     assert_eq!(rig.call(&client, &[b"0", b"t", b"2", b"t", b"k", &[b'v'; VALUE_MAX]]), ["ok"; 6]);
     assert!(rig.front.answering.memory.bytes() > VALUE_MAX);
-    assert!((rig.held)() > VALUE_MAX as u64);
+    assert!(held_by(&rig.budgets) > VALUE_MAX as u64);
     drop(client);
     rig.pass_until(|rig| rig.front.answering.memory.bytes() == 0);
     assert_eq!(rig.front.connections.len(), 0);
@@ -200,7 +201,7 @@ fn a_client_that_never_reads_is_bounded_and_others_go_on() {
         sent += written;
         still = if written == 0 { still + 1 } else { 0 };
         rig.pass();
-        assert!((rig.held)() < 2 * OUTBOX_BYTES_MAX as u64, "{} bytes are held", (rig.held)());
+        assert!(held_by(&rig.budgets) < 2 * OUTBOX_BYTES_MAX as u64, "{} bytes are held", held_by(&rig.budgets));
     }
     rig.pass_until(|rig| rig.front.connections.bytes() > OUTBOX_BYTES_MAX as u64);
     assert_eq!(rig.call(&other, &[b"4", b"t", b"k"]), ["ok"; 3]);

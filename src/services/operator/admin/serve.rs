@@ -86,7 +86,7 @@ impl AdminListener {
         let (stores, prober) = ProbedStores::new(parts.tasks, probe);
         let sources = AdminSources { report: parts.report, database };
         let front = AdminFrontend { tcp, guard, users, sources, stores };
-        Admin { service: Service { front, stopper, endpoint, held: None }, prober }
+        Admin { service: Service { front, stopper, endpoint, budgets: Vec::new() }, prober }
     }
 }
 

@@ -17,9 +17,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Work;
 use crate::limits::{BATCH_MAX, LOOK_AHEAD};
+use crate::net::budget::Budget;
 use crate::net::sockets::{WakeSignal, timespec};
 use crate::net::zeromq::inproc::{Message, WorkerEnd};
-use crate::net::zeromq::{BufferBudget, ConnectionId, TurnBatch, TurnOut, TurnParts};
+use crate::net::zeromq::{ConnectionId, TurnBatch, TurnOut, TurnParts};
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::turn::{ConnectionTurn, TableClient, WorkerState};
 use crate::services::tables::waiting::WaitingClients;
@@ -31,7 +32,7 @@ pub(in super::super) struct WorkerParts {
     /// Rung when the tables have room again, and when a report is made.
     pub(in super::super) bell: WakeSignal,
     /// The memory of the clients.
-    pub(in super::super) budget: Arc<BufferBudget>,
+    pub(in super::super) budget: Arc<Budget>,
     /// Set by the queue before its last message.
     pub(in super::super) stop: Arc<AtomicBool>,
 }

@@ -148,7 +148,7 @@ impl SpiderqFrontend {
         if after > CLIENT_BYTES_DEFAULT {
             self.close(peer, after);
         }
-        while self.replies.bytes() > self.replies_bytes_max
+        while self.replies.budget().is_over()
             && let Some((largest, bytes)) = self.replies.largest()
         {
             self.close(largest, bytes);

@@ -291,7 +291,7 @@ fn a_value_that_takes_long_to_read_holds_up_its_own_client_alone_and_in_order() 
     (0..5).for_each(|_| pass(&mut rig.front));
     disk.hold_reads(false);
     assert_eq!(tags(&slow.take(&mut rig.front, 4)), [VALUE_FOUND, PONG, VALUE_FOUND, PONG]);
-    assert_eq!(rig.front.replies.bytes(), 0);
+    assert_eq!(rig.front.replies.budget().held(), 0);
 }
 
 /// Three reads that failed within a millisecond took a task for ever.

@@ -34,25 +34,29 @@ fn drained(queue: &mut SubscriberQueue) -> Vec<u8> {
     out
 }
 
+fn counted(held: &Budget) -> usize {
+    usize::try_from(held.held()).unwrap()
+}
+
 #[test]
 fn small_messages_are_copied_together_and_buffers_are_counted_until_nobody_has_them() {
-    let held = QueuedBytes::default();
+    let held = Budget::new(u64::MAX);
     let mut queues = [SubscriberQueue::default(), SubscriberQueue::default()];
     let shared = Arc::new(SharedBuffer::new(&vec![0; 10_000], &held));
-    assert_eq!(held.bytes(), 10_000);
+    assert_eq!(counted(&held), 10_000);
     queues.iter_mut().for_each(|queue| queue.push_shared(&shared, 1));
     drop(shared);
-    assert_eq!(held.bytes(), 10_000, "once, not twice");
+    assert_eq!(counted(&held), 10_000, "once, not twice");
     (0..10).for_each(|number| queues[0].push_copy(&message(number, 3), 1, &held));
     assert_eq!(queues[0].pieces.len(), 2);
     queues.iter_mut().for_each(|queue| queue.advance(queue.bytes()));
     assert!(queues.iter().all(SubscriberQueue::is_empty));
-    assert_eq!(held.bytes(), 0);
+    assert_eq!(counted(&held), 0);
 }
 
 #[test]
 fn what_zmtp_says_stays_between_messages() {
-    let held = QueuedBytes::default();
+    let held = Budget::new(u64::MAX);
     let mut queue = SubscriberQueue::default();
     queue.push_copy(&message(1, 5), 1, &held);
     queue.push_copy(b"\x04\x05\x04PONG", 0, &held);
@@ -95,7 +99,7 @@ proptest! {
         is_tightened in any::<bool>(),
         keep_bytes in prop_oneof![Just(usize::MAX), 0_usize..20_000],
     ) {
-        let held = QueuedBytes::default();
+        let held = Budget::new(u64::MAX);
         let (mut queue, mut model, mut count) = (SubscriberQueue::default(), Model::new(), 0);
         for (messages, length, is_shared) in pieces {
             let numbers = count..count + u32::try_from(messages).unwrap();
@@ -105,9 +109,9 @@ proptest! {
             if is_shared && messages > 0 {
                 queue.push_shared(&Arc::new(SharedBuffer::new(&bytes, &held)), messages);
             } else {
-                let (before, cost) = (held.bytes(), queue.cost_of_copy(bytes.len()));
+                let (before, cost) = (counted(&held), queue.cost_of_copy(bytes.len()));
                 queue.push_copy(&bytes, messages, &held);
-                prop_assert!(messages == 0 || held.bytes() == before + cost);
+                prop_assert!(messages == 0 || counted(&held) == before + cost);
             }
             model.extend(if messages == 0 { vec![bytes] } else { some }.into_iter().map(|part| (part, messages > 0)));
         }
@@ -123,7 +127,7 @@ proptest! {
         prop_assert_eq!(queue.shorten(keep, keep_bytes), lost);
         if is_tightened {
             queue.tighten(&held);
-            prop_assert!(held.bytes() <= 2 * queue.bytes() + 2 * 404 + queue.control_bytes());
+            prop_assert!(counted(&held) <= 2 * queue.bytes() + 2 * 404 + queue.control_bytes());
         }
         prop_assert_eq!(queue.messages(), expected.iter().filter(|(_, is_message)| *is_message).count());
         // A partly sent piece counts until all of it is sent.
@@ -132,7 +136,7 @@ proptest! {
         let expected: Vec<u8> = expected.into_iter().flat_map(|(part, _)| part).skip(begun).collect();
         prop_assert_eq!(queue.bytes(), expected.len());
         prop_assert_eq!(drained(&mut queue), expected);
-        prop_assert_eq!((held.bytes(), queue.bytes(), queue.messages(), queue.control_bytes()), (0, 0, 0, 0));
+        prop_assert_eq!((counted(&held), queue.bytes(), queue.messages(), queue.control_bytes()), (0, 0, 0, 0));
     }
 
     /// If messages lack room, the queue keeps those that fit, and the begun one.
@@ -142,7 +146,7 @@ proptest! {
         sent in 0_usize..1_500,
         most in 0_usize..1_500,
     ) {
-        let held = QueuedBytes::default();
+        let held = Budget::new(u64::MAX);
         let messages: Vec<_> = (0_u32..).zip(lengths).map(|(number, length)| message(number, length)).collect();
         let bytes = messages.concat();
         let sent = sent.min(bytes.len() - 1);
@@ -154,7 +158,7 @@ proptest! {
         let kept = (first..=messages.len()).take_while(fits).last().unwrap_or(first);
         let mut queue = SubscriberQueue::default();
         prop_assert_eq!(queue.push_fitting(&bytes, sent, most, &held), kept);
-        prop_assert_eq!((queue.messages(), held.bytes()), (kept - first, begins[kept] - begins[first]));
+        prop_assert_eq!((queue.messages(), counted(&held)), (kept - first, begins[kept] - begins[first]));
         let more = message(9, 7);
         queue.push_copy(&more, 1, &held);
         prop_assert_eq!(queue.shorten(kept - first, usize::MAX), 1, "what follows is a message of its own");

@@ -1,15 +1,28 @@
-//! Counts the memory that the connections of a frontend hold, over all its threads.
+//! Bytes that the server holds for its clients: one [`Budget`] for each kind of them in a service.
 //!
 //! ```text
 //! Connections of thread 0: ThreadShare ─┐ in portions                  > most: all threads are woken, and tight
-//! Connections of thread 1: ThreadShare ─┼────────────► BufferBudget ──┤
+//! Connections of thread 1: ThreadShare ─┼────────────► Budget ────────┤
 //! Connections of thread 2: ThreadShare ─┘                              ≤ ¾ of most: all threads are woken
+//! owned by one thread: queues of subscribers, replies of tasks, conversations ─► Budget, counted at once
 //! ```
-//! A thread adds to the common count only when its own count has changed by a portion. The cache line of the common
-//! count is therefore written once for thousands of requests, and otherwise only read. The common count is exact but
-//! for one portion of each thread.
+//! A thread adds to a common count only when its own count has changed by a portion. The cache line of the common count
+//! is therefore written once for thousands of requests, and otherwise only read. The common count is exact but for one
+//! portion of each thread. Each connection knows its own bytes.
 //!
-//! This module does not decide how a thread acts while memory is tight; see `connections::memory`.
+//! The composition root adds up all budgets, for the memory limit of the tables. What a service does when a budget is
+//! used up is its own decision:
+//!
+//! | budget | used up |
+//! |---|---|
+//! | buffers of requests and replies: tables, tasks, lock-step | large connections wait; a connection that stands still is closed (`zeromq/connections/memory.rs`) |
+//! | queues of subscribers: notifications, feed, lock-step | a subscriber above its share loses its newest messages (`zeromq/publish`) |
+//! | values of lock-step conversations | a conversation gets half of the rest; large ones that stand still are closed (`services/lockstep/memory.rs`) |
+//! | unsent replies of tasks | the client with the most is closed (`services/tasks/serve/answers.rs`) |
+//! | envelopes of unanswered requests of tasks | no request is taken; from half on a Lend does not wait (`services/tasks/responder.rs`) |
+//!
+//! Jobs wait for room (`services/jobs/pace.rs`). HTTP keeps a head and a body of bounded size for each connection, and
+//! the number of connections bounds the sum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +33,9 @@ use crate::limits::HELD_PORTION_BYTES;
 use crate::lock::Mutex;
 use crate::net::sockets::WakeSignal;
 
-/// The common count of a frontend.
+/// The bytes of one kind that a service holds for its clients, and the most of them.
 #[derive(Debug)]
-pub struct BufferBudget {
+pub struct Budget {
     /// Bytes that all threads have counted. Written by each thread, read by each thread at each turn.
     held: CachePadded<AtomicU64>,
     /// Above this many bytes, everything that can wait waits.
@@ -33,7 +46,7 @@ pub struct BufferBudget {
     bells: Mutex<Vec<WakeSignal>>,
 }
 
-impl BufferBudget {
+impl Budget {
     /// A budget of `most` bytes.
     #[must_use]
     pub fn new(most: u64) -> Arc<Self> {
@@ -42,7 +55,7 @@ impl BufferBudget {
     }
 
     /// The share of a thread that this bell wakes.
-    pub(super) fn share(self: &Arc<Self>, bell: &WakeSignal) -> ThreadShare {
+    pub(crate) fn share(self: &Arc<Self>, bell: &WakeSignal) -> ThreadShare {
         self.bells.lock().push(bell.clone());
         ThreadShare { budget: Arc::clone(self), own: 0, counted: 0 }
     }
@@ -61,10 +74,34 @@ impl BufferBudget {
         self.held.load(Ordering::SeqCst)
     }
 
+    /// The most bytes.
+    pub(crate) fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Whether so many bytes more are within it.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        self.held() + bytes as u64 <= self.most
+    }
+
+    /// Bytes that may still come.
+    pub(crate) fn left(&self) -> u64 {
+        self.most.saturating_sub(self.held())
+    }
+
     /// Whether all threads together hold too much.
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.held() > self.most
+    }
+
+    /// Something takes `now` bytes that took `before`. It is counted at once.
+    pub(crate) fn change(&self, before: u64, now: u64) {
+        if now >= before {
+            self.add(now - before);
+        } else {
+            self.subtract(before - now);
+        }
     }
 
     fn add(&self, bytes: u64) {
@@ -88,10 +125,16 @@ impl BufferBudget {
     }
 }
 
+/// Bytes of all these budgets.
+#[must_use]
+pub fn held_by(budgets: &[Arc<Budget>]) -> u64 {
+    budgets.iter().map(|budget| budget.held()).sum()
+}
+
 /// The bytes that one thread holds.
 #[derive(Debug)]
-pub(super) struct ThreadShare {
-    budget: Arc<BufferBudget>,
+pub(crate) struct ThreadShare {
+    budget: Arc<Budget>,
     own: u64,
     /// Part of `own` that is in the common count.
     counted: u64,
@@ -99,13 +142,13 @@ pub(super) struct ThreadShare {
 
 impl ThreadShare {
     /// Bytes that the thread holds.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.own
     }
 
     /// Counts `more` bytes as held by the thread and `less` bytes as released.
     #[inline]
-    pub(super) fn change(&mut self, more: usize, less: usize) {
+    pub(crate) fn change(&mut self, more: usize, less: usize) {
         self.own = self.own + more as u64 - less as u64;
         if self.own.abs_diff(self.counted) >= self.budget.portion {
             self.count();
@@ -123,12 +166,12 @@ impl ThreadShare {
 
     /// Whether all threads together hold too much.
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.budget.is_over()
     }
 
     /// Counts what a worker has counted, and hands over, as held by this thread.
-    pub(super) fn absorb(&mut self, share: &mut WorkerShare) {
+    pub(crate) fn absorb(&mut self, share: &mut WorkerShare) {
         let WorkerShare { own, counted } = std::mem::take(share);
         self.own += own;
         self.counted += counted;
@@ -136,14 +179,14 @@ impl ThreadShare {
     }
 
     /// Whether they hold so little that waiting connections go on.
-    pub(super) fn is_enough(&self) -> bool {
+    pub(crate) fn is_enough(&self) -> bool {
         self.budget.held() <= self.budget.enough()
     }
 }
 
 /// The bytes of replies that a worker has made for the connections of another thread. It goes there with the replies.
 #[derive(Debug, Default)]
-pub(super) struct WorkerShare {
+pub(crate) struct WorkerShare {
     own: u64,
     /// Part of `own` that is in the common count.
     counted: u64,
@@ -152,7 +195,7 @@ pub(super) struct WorkerShare {
 impl WorkerShare {
     /// Counts bytes in the common count, in portions.
     #[inline]
-    pub(super) fn add(&mut self, budget: &BufferBudget, bytes: usize) {
+    pub(crate) fn add(&mut self, budget: &Budget, bytes: usize) {
         self.own += bytes as u64;
         if self.own - self.counted >= budget.portion {
             budget.add(self.own - self.counted);
@@ -161,7 +204,7 @@ impl WorkerShare {
     }
 
     /// Bytes that it has counted.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         usize::try_from(self.own).unwrap_or(usize::MAX)
     }
 }
@@ -186,7 +229,7 @@ mod tests {
 
     #[test]
     fn threads_share_a_count_to_which_they_add_in_portions() {
-        let budget = BufferBudget::new(64_000);
+        let budget = Budget::new(64_000);
         let bell = WakeSignal::new().unwrap();
         let (mut one, mut other) = (budget.share(&bell), budget.share(&bell));
         one.change(999, 0);
@@ -215,7 +258,7 @@ mod tests {
 
     #[test]
     fn threads_are_woken_when_the_count_crosses_an_edge_and_only_then() {
-        let budget = BufferBudget::new(64_000);
+        let budget = Budget::new(64_000);
         let bells = [WakeSignal::new().unwrap(), WakeSignal::new().unwrap()];
         let mut shares = bells.each_ref().map(|bell| budget.share(bell));
         let mut rung = |more, less| {
