@@ -87,19 +87,6 @@ impl TimedReply {
 }
 
 impl<S: ConnectionState> Connections<S> {
-    /// The next timed reply that the system has taken, and its connection.
-    #[inline]
-    pub fn timed(&mut self) -> Option<(ConnectionId, TimedReply)> {
-        self.timed.pop()
-    }
-
-    /// Whether [`Connections::timed`] has something to give.
-    #[inline]
-    #[must_use]
-    pub fn has_timed(&self) -> bool {
-        !self.timed.is_empty()
-    }
-
     /// The address of the peer, as people write it. `gone` after its connection has closed, and `local` if it is on
     /// this host and has no address.
     pub fn peer(&mut self, id: ConnectionId) -> String {

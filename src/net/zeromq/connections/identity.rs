@@ -6,7 +6,7 @@
 //! users have changed ─► connections of those that are gone, or are another now, close
 //! ```
 
-use super::{ConnectionId, Connections, get, touch};
+use super::{ConnectionId, Connections, touch};
 use crate::net::zeromq::authentication::address_of_peer;
 use crate::security::{Denied, Identity};
 use crate::zmtp::Claim;
@@ -26,7 +26,7 @@ impl<S: ConnectionState> Connections<S> {
     /// Begins to check what a peer claims.
     pub(super) fn identify(&mut self, id: ConnectionId, claim: Claim) {
         let Some(authentication) = &mut self.authentication else { return };
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         let (users, address) = (authentication.users(), address_of_peer(connection.descriptor()));
         match claim {
             Claim::Curve(key) => {
@@ -52,14 +52,14 @@ impl<S: ConnectionState> Connections<S> {
 
     fn hear_logins(&mut self) {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
-        let done = authentication.heard(|id, waker| Some(get(connections, id)?.login.as_ref()?.result(waker)));
+        let done = authentication.heard(|id, waker| Some(connections.get_mut(id)?.login.as_ref()?.result(waker)));
         done.into_iter().for_each(|(id, result)| self.decide(id, result));
     }
 
     /// Lets a peer in, or refuses it.
     fn decide(&mut self, id: ConnectionId, result: Result<Identity, Denied>) {
         let frame_bytes = self.bounds.frame_bytes;
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.login = None;
         let is_in = match result {
             Ok(identity) => {
@@ -73,7 +73,7 @@ impl<S: ConnectionState> Connections<S> {
             }
         };
         let has_input = is_in && connection.holds_input();
-        touch(&mut self.touched, connection, id);
+        touch(&mut self.sending.touched, connection, id);
         if !is_in {
             self.disconnect(id);
         } else if has_input {
@@ -91,7 +91,7 @@ impl<S: ConnectionState> Connections<S> {
             .connections
             .iter()
             .filter(|(_, connection)| connection.identity.as_ref().is_some_and(is_outdated))
-            .map(|(slot, connection)| ConnectionId::new(slot, connection.generation))
+            .map(|(id, _)| id)
             .collect();
         if !outdated.is_empty() {
             tracing::info!("{} connections of users that have changed are closed", outdated.len());

@@ -35,14 +35,14 @@ impl<S: ConnectionState> Connections<S> {
     pub(super) fn accept(&mut self) {
         self.admit();
         for _ in 0..LOOKS {
-            if self.listeners.again_at().is_none() {
+            if self.port.listeners.again_at().is_none() {
                 return;
             }
             for id in self.idle(PLACES_AT_ONCE) {
                 self.make_place_of(id);
-                self.listeners.resume(&self.epoll);
+                self.port.listeners.resume(&self.port.epoll);
                 self.admit();
-                if self.listeners.again_at().is_none() {
+                if self.port.listeners.again_at().is_none() {
                     return;
                 }
             }
@@ -76,8 +76,7 @@ impl<S: ConnectionState> Connections<S> {
     fn oldest(&self, most: usize, may_go: impl Fn(&Connection<S>) -> bool, time: Duration) -> Vec<ConnectionId> {
         let has_had_its_time = |connection: &Connection<S>| connection.active.after(time) <= self.now;
         let all = self.connections.iter().filter(|(_, connection)| has_had_its_time(connection) && may_go(connection));
-        let mut old: Vec<_> =
-            all.map(|(slot, connection)| (connection.active, ConnectionId::new(slot, connection.generation))).collect();
+        let mut old: Vec<_> = all.map(|(id, connection)| (connection.active, id)).collect();
         if old.len() > most {
             old.select_nth_unstable_by_key(most, |(active, _)| *active);
             old.truncate(most);
@@ -88,6 +87,6 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     fn has_unreceived(&self, id: ConnectionId) -> bool {
-        self.connections.get(id.slot() as usize).is_some_and(Connection::has_unreceived)
+        self.connections.get(id).is_some_and(Connection::has_unreceived)
     }
 }

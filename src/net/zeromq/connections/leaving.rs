@@ -1,40 +1,64 @@
 //! The ends of connections: closed at once, or when their clients have read what is on its way.
 
-use super::{Closed, ConnectionId, ConnectionState, Connections, get};
+use std::collections::VecDeque;
+
+use super::super::connection::Connection;
+use super::{Closed, ConnectionId, ConnectionState, Connections};
+use crate::clock::Now;
 use crate::limits::HANDSHAKE_TIMEOUT;
+
+/// Connections that end, or have ended.
+pub(super) struct Endings<S> {
+    /// Connections that must finish their handshake or their parting, with the deadline.
+    pub(super) deadlines: VecDeque<(Now, ConnectionId)>,
+    /// Those that have closed, for the frontend.
+    pub(super) gone: Vec<Closed<S>>,
+    /// Connections closed since the last call of [`Connections::closed`].
+    pub(super) closed: usize,
+}
+
+impl<S> Default for Endings<S> {
+    fn default() -> Self {
+        Self { deadlines: VecDeque::new(), gone: Vec::new(), closed: 0 }
+    }
+}
 
 impl<S: ConnectionState> Connections<S> {
     /// A connection that has closed, with its state.
     pub fn gone(&mut self) -> Option<Closed<S>> {
-        self.gone.pop()
+        self.endings.gone.pop()
     }
 
     /// Closes a connection at once, or when its messages that are out have come back.
     pub fn close(&mut self, id: ConnectionId) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.out.is_some() {
             connection.closing = true;
             return self.deregister(id);
         }
-        let connection = self.connections.remove(id.slot() as usize);
-        self.share.change(0, connection.counted);
-        self.closed += 1;
+        let connection = self.connections.remove(id);
+        self.memory.share.change(0, connection.counted);
+        self.endings.closed += 1;
         let (is_disconnecting, sent) = (connection.is_disconnecting(), connection.outbox.sent());
         let state = connection.end();
         if !is_disconnecting {
-            self.gone.push(Closed { id, state, sent });
+            self.endings.gone.push(Closed { id, state, sent });
         }
     }
 
     /// Takes no more requests from a client, and closes the connection when it has read the earlier replies.
     pub fn disconnect(&mut self, id: ConnectionId) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if !connection.is_disconnecting() {
             connection.disconnect();
             connection.deadline = self.now.after(HANDSHAKE_TIMEOUT);
-            self.deadlines.push_back((connection.deadline, id));
+            self.endings.deadlines.push_back((connection.deadline, id));
             // The bytes in the send buffer are still sent.
-            self.gone.push(Closed { id, state: std::mem::take(&mut connection.state), sent: connection.outbox.end() });
+            self.endings.gone.push(Closed {
+                id,
+                state: std::mem::take(&mut connection.state),
+                sent: connection.outbox.end(),
+            });
         }
         self.touch(id);
     }
@@ -43,10 +67,8 @@ impl<S: ConnectionState> Connections<S> {
     /// replies, and at once if no bytes are on their way in either direction. Gathered turns are not handled any more.
     pub fn disconnect_all(&mut self) {
         self.stop_accepting();
-        let all: Vec<ConnectionId> =
-            self.connections.iter().map(|(slot, connection)| ConnectionId::new(slot, connection.generation)).collect();
-        for id in all {
-            if get(&mut self.connections, id).is_some_and(|connection| connection.is_settled()) {
+        for id in self.connections.ids() {
+            if self.connections.get_mut(id).is_some_and(|connection| connection.is_settled()) {
                 self.close(id);
             } else {
                 self.disconnect(id);
@@ -56,27 +78,27 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Stops listening. Connected clients are still served.
     pub fn stop_accepting(&mut self) {
-        self.listeners.close();
+        self.port.listeners.close();
     }
 
     /// Drops all bytes that the system has not taken.
     pub fn discard_all(&mut self) {
-        self.connections.iter_mut().for_each(|(_, connection)| connection.discard());
+        self.connections.iter_mut().for_each(Connection::discard);
     }
 
     /// Receives no more. Input received before still has its turns.
     pub fn stop_receiving(&mut self) {
-        self.deaf = true;
+        self.gate.deaf = true;
     }
 
     /// Whether input was received and not handled, not counting parked messages.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty() || !self.long.is_empty() || !self.gathered.is_empty()
+        self.schedule.has_backlog() || !self.begun.gathered.is_empty()
     }
 
     /// How many connections have closed since the last call.
     pub fn closed(&mut self) -> usize {
-        std::mem::take(&mut self.closed)
+        std::mem::take(&mut self.endings.closed)
     }
 }

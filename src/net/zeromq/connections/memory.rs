@@ -18,9 +18,11 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::super::connection::Connection;
-use super::{ConnectionId, ConnectionState, Connections, get};
+use super::{ConnectionId, ConnectionState, Connections};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, STALLED_BYTES, STALLED_MAX};
+use crate::log::WarningPace;
+use crate::net::budget::ThreadShare;
 
 /// Interval at which the thread checks which connections have moved.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,7 +39,21 @@ pub(super) struct MemoryWatch {
     /// After this time a large reply no longer keeps the connection exempt. An unfinished message does.
     until: Option<Now>,
     /// Slot of the last exempt connection. Exemption goes round by slots.
-    last: usize,
+    last: u32,
+}
+
+/// The memory of all connections of a thread.
+pub(super) struct ConnectionMemory {
+    /// Memory that all of them hold.
+    pub(super) share: ThreadShare,
+    pub(super) watch: MemoryWatch,
+    cuts_told: WarningPace,
+}
+
+impl ConnectionMemory {
+    pub(super) fn new(share: ThreadShare) -> Self {
+        Self { share, watch: MemoryWatch::default(), cuts_told: WarningPace::default() }
+    }
 }
 
 impl MemoryWatch {
@@ -70,38 +86,38 @@ impl<S: ConnectionState> Connections<S> {
     /// Detects, at each turn, that the frontend holds too much.
     #[inline]
     pub(super) fn notice(&mut self) {
-        if !self.memory.is_tight() && self.share.is_over() {
+        if !self.memory.watch.is_tight() && self.memory.share.is_over() {
             self.tighten();
         }
     }
 
     /// Begins the tight phase. It ends when enough is free.
     pub(super) fn tighten(&mut self) {
-        self.memory.look_at = Some(self.now.after(LOOK_EVERY));
-        for (_, connection) in &mut self.connections {
+        self.memory.watch.look_at = Some(self.now.after(LOOK_EVERY));
+        for connection in self.connections.iter_mut() {
             connection.progress = (connection.moved(), self.now);
         }
-        self.all().into_iter().for_each(|id| self.renew_interest(id));
+        self.connections.ids().into_iter().for_each(|id| self.renew_interest(id));
     }
 
     /// Whether memory is tight and one connection is exempt.
     #[cfg(test)]
     pub(in super::super) fn memory_is_tight_for_one(&self) -> bool {
-        self.memory.exempt.is_some()
+        self.memory.watch.exempt.is_some()
     }
 
     /// Before each sleep: lets waiting connections go on if memory allows, and closes those that stand still.
     pub(super) fn ease(&mut self) {
         self.notice();
-        let Some(look_at) = self.memory.look_at else { return };
+        let Some(look_at) = self.memory.watch.look_at else { return };
         let is_time = look_at <= self.now;
         if is_time {
-            self.memory.look_at = Some(self.now.after(LOOK_EVERY));
+            self.memory.watch.look_at = Some(self.now.after(LOOK_EVERY));
             self.look();
         }
-        if self.share.is_enough() {
+        if self.memory.share.is_enough() {
             self.loosen();
-        } else if is_time || self.memory.exempt.is_some() {
+        } else if is_time || self.memory.watch.exempt.is_some() {
             self.exempt_one();
         }
     }
@@ -109,11 +125,12 @@ impl<S: ConnectionState> Connections<S> {
     /// While memory is tight: takes the turns from a connection that holds much, and gives them back when it holds
     /// little.
     pub(super) fn throttle(&mut self, id: ConnectionId) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
-        let holds_much =
-            connection.bytes() > BUFFER_KEPT_BYTES && self.memory.exempt != Some(id) && !connection.is_disconnecting();
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let holds_much = connection.bytes() > BUFFER_KEPT_BYTES
+            && self.memory.watch.exempt != Some(id)
+            && !connection.is_disconnecting();
         let was_throttled = std::mem::replace(&mut connection.throttled, holds_much || connection.starved);
-        self.held_back += u64::from(connection.throttled && !was_throttled);
+        self.counts.held_back += u64::from(connection.throttled && !was_throttled);
         if was_throttled && connection.is_served() && connection.may_have_input() {
             self.queue(id);
         }
@@ -121,9 +138,9 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Ends the tight phase: all connections go on.
     fn loosen(&mut self) {
-        self.memory = MemoryWatch::default();
-        for id in self.all() {
-            let Some(connection) = get(&mut self.connections, id) else { continue };
+        self.memory.watch = MemoryWatch::default();
+        for id in self.connections.ids() {
+            let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.starved = false;
             if std::mem::take(&mut connection.throttled) && connection.is_served() && connection.may_have_input() {
                 self.queue(id);
@@ -142,14 +159,14 @@ impl<S: ConnectionState> Connections<S> {
             connection.throttled && holds_much && !connection.is_paused() && !connection.is_busy()
         };
         let waiting = || self.connections.iter().filter(|(_, connection)| waits(connection));
-        let next = waiting().find(|(slot, _)| *slot > self.memory.last).or_else(|| waiting().next());
-        let next = next.map(|(slot, connection)| ConnectionId::new(slot, connection.generation));
-        let last = std::mem::replace(&mut self.memory.exempt, next);
+        let next = waiting().find(|(id, _)| id.slot() > self.memory.watch.last).or_else(|| waiting().next());
+        let next = next.map(|(id, _)| id);
+        let last = std::mem::replace(&mut self.memory.watch.exempt, next);
         if let Some(id) = next {
-            self.memory.may_answer = true;
-            self.memory.last = id.slot() as usize;
-            self.memory.until = Some(self.now.after(STALLED_MAX));
-            if let Some(connection) = get(&mut self.connections, id) {
+            self.memory.watch.may_answer = true;
+            self.memory.watch.last = id.slot();
+            self.memory.watch.until = Some(self.now.after(STALLED_MAX));
+            if let Some(connection) = self.connections.get_mut(id) {
                 connection.starved = false;
                 connection.progress = (connection.moved(), self.now);
             }
@@ -159,8 +176,8 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Whether the exempt connection still has an unfinished message, or a large reply and time left for it.
     fn is_exempt_going_on(&mut self) -> bool {
-        let MemoryWatch { exempt, may_answer, until, .. } = self.memory;
-        let Some(connection) = exempt.and_then(|id| get(&mut self.connections, id)) else { return false };
+        let MemoryWatch { exempt, may_answer, until, .. } = self.memory.watch;
+        let Some(connection) = exempt.and_then(|id| self.connections.get_mut(id)) else { return false };
         let has_time = until.is_some_and(|until| self.now < until);
         connection.unfinished() > BUFFER_KEPT_BYTES
             || has_time && (connection.outbox.held() > BUFFER_KEPT_BYTES || may_answer && connection.has_messages())
@@ -169,42 +186,38 @@ impl<S: ConnectionState> Connections<S> {
     /// Notes which connections have moved. Closes large connections that have stood still too long, the largest first,
     /// until memory is enough.
     fn look(&mut self) {
-        for (_, connection) in &mut self.connections {
+        for connection in self.connections.iter_mut() {
             let moved = connection.moved();
             if connection.bytes() <= BUFFER_KEPT_BYTES || connection.progress.0.abs_diff(moved) >= STALLED_BYTES {
                 connection.progress = (moved, self.now);
             }
         }
-        if self.share.is_enough() {
+        if self.memory.share.is_enough() {
             return;
         }
-        let (before, mut bytes) = (self.cut, 0);
+        let (before, mut bytes) = (self.counts.cut, 0);
         for (id, held) in self.those_that_stand_still() {
-            if self.share.is_enough() {
+            if self.memory.share.is_enough() {
                 break;
             }
-            self.cut += 1;
+            self.counts.cut += 1;
             bytes += held;
             self.close(id);
         }
-        let count = self.cut - before;
-        if count > 0 && self.cuts_told.is_time(self.now) {
+        let count = self.counts.cut - before;
+        if count > 0 && self.memory.cuts_told.is_time(self.now) {
             tracing::warn!(
                 "the connections of a frontend hold too much: {count} with {bytes} bytes, of peers that do not read or do not \
                  finish a message, are closed; {} by now",
-                self.cut
+                self.counts.cut
             );
         }
     }
 
     /// Large connections that have stood still for [`STALLED_MAX`], the largest first.
     fn those_that_stand_still(&self) -> Vec<(ConnectionId, usize)> {
-        let (now, exempt) = (self.now, self.memory.exempt);
-        let all = self
-            .connections
-            .iter()
-            .map(|(slot, connection)| (ConnectionId::new(slot, connection.generation), connection));
-        let still = all.filter(|(id, connection)| {
+        let (now, exempt) = (self.now, self.memory.watch.exempt);
+        let still = self.connections.iter().filter(|(id, connection)| {
             // Only the client can move this connection: it must read, or send the rest of its message. All other
             // connections wait for this server, even if their clients have sent more.
             let may_move = !connection.outbox.is_empty() || exempt == Some(*id) && !connection.has_unreceived();
@@ -216,10 +229,6 @@ impl<S: ConnectionState> Connections<S> {
         let mut still: Vec<_> = still.map(|(id, connection)| (id, connection.bytes())).collect();
         still.sort_unstable_by_key(|(_, bytes)| Reverse(*bytes));
         still
-    }
-
-    pub(super) fn all(&self) -> Vec<ConnectionId> {
-        self.connections.iter().map(|(slot, connection)| ConnectionId::new(slot, connection.generation)).collect()
     }
 }
 
@@ -260,13 +269,14 @@ mod tests {
                 connections.insert(OwnedFd::from(ours).into(), START);
                 clients.push(theirs);
             }
-            let ids = connections.all();
-            connections.connections.iter_mut().for_each(|(_, connection)| connection.outbox.discard());
+            let ids = connections.connections.ids();
+            connections.connections.iter_mut().for_each(|connection| connection.outbox.discard());
             Self { connections, ids, clients }
         }
 
         fn at(&mut self, slot: usize) -> &mut Connection<()> {
-            self.connections.connections.get_mut(slot).unwrap()
+            let id = self.ids[slot];
+            self.connections.connections.get_mut(id).unwrap()
         }
 
         /// The send buffer of a connection holds this many bytes, all unsent.
@@ -286,7 +296,7 @@ mod tests {
             self.clients[slot].write_all(bytes).unwrap();
             let Connections { connections, bounds, .. } = &mut self.connections;
             let (mut shared, mut messages) = (Vec::new(), Messages::default());
-            let connection = connections.get_mut(slot).unwrap();
+            let connection = connections.get_mut(self.ids[slot]).unwrap();
             let left = connection.take(true, (bounds, 8), &mut shared, &mut messages).unwrap();
             connection.keep(&left, &shared);
         }
@@ -303,7 +313,7 @@ mod tests {
         /// The exempt connection, after exempting one if the last is done.
         fn exempt(&mut self) -> Option<ConnectionId> {
             self.connections.exempt_one();
-            self.connections.memory.exempt
+            self.connections.memory.watch.exempt
         }
     }
 
@@ -322,12 +332,13 @@ mod tests {
     #[test]
     fn a_connection_stays_exempt_for_its_message_and_for_a_time_for_its_reply() {
         let mut fixture = Fixture::new(1);
-        fixture.connections.memory.exempt = Some(fixture.ids[0]);
+        fixture.connections.memory.watch.exempt = Some(fixture.ids[0]);
         let goes_on = |fixture: &mut Fixture, outbox, (held, may_answer), has_time| {
             fixture.fill(0, outbox);
             fixture.hold(0, held);
             let until = if has_time { START.after(STALLED_MAX) } else { START };
-            (fixture.connections.memory.until, fixture.connections.memory.may_answer) = (Some(until), may_answer);
+            (fixture.connections.memory.watch.until, fixture.connections.memory.watch.may_answer) =
+                (Some(until), may_answer);
             fixture.connections.is_exempt_going_on()
         };
         assert!(!goes_on(&mut fixture, 0, (false, true), true));
@@ -347,7 +358,7 @@ mod tests {
     #[test]
     fn exemption_goes_round_by_slots() {
         let mut fixture = Fixture::new(3);
-        fixture.connections.memory.last = 1;
+        fixture.connections.memory.watch.last = 1;
         for slot in 0..3 {
             (fixture.at(slot).throttled, fixture.at(slot).starved) = (true, true);
         }
@@ -377,7 +388,9 @@ mod tests {
         fixture.at(2).throttled = true;
         fixture.hold(2, true);
         fixture.connections.loosen();
-        assert_eq!(fixture.connections.backlog, [fixture.ids[2]]);
+        fixture.connections.schedule.begin_wait();
+        let turns: Vec<_> = std::iter::from_fn(|| fixture.connections.next_turn()).collect();
+        assert_eq!(turns, [(fixture.ids[2], false)]);
     }
 
     #[test]
@@ -390,7 +403,7 @@ mod tests {
         }
         fixture.ids.clone().into_iter().for_each(|id| fixture.connections.renew_interest(id));
         let is_warned = |fixture: &Fixture| {
-            let mut pace = fixture.connections.cuts_told;
+            let mut pace = fixture.connections.memory.cuts_told;
             !pace.is_time(fixture.connections.now)
         };
         fixture.connections.now = START.after(STALLED_MAX / 2);
@@ -406,11 +419,11 @@ mod tests {
     #[test]
     fn memory_that_is_tight_is_looked_at_again_soon() {
         let mut fixture = Fixture::new(1);
-        assert_eq!(fixture.connections.memory.look_at(), None);
+        assert_eq!(fixture.connections.memory.watch.look_at(), None);
         fixture.fill(0, BUFFER_KEPT_BYTES);
         fixture.ids.clone().into_iter().for_each(|id| fixture.connections.renew_interest(id));
         fixture.connections.notice();
-        assert_eq!(fixture.connections.memory.look_at(), Some(START.after(LOOK_EVERY)));
+        assert_eq!(fixture.connections.memory.watch.look_at(), Some(START.after(LOOK_EVERY)));
     }
 
     /// Of two clients that send a large message, one goes on. The other one waits for this server.
@@ -426,7 +439,7 @@ mod tests {
             fixture.connections.those_that_stand_still().into_iter().map(|(id, _)| id).collect()
         };
         assert_eq!(still(&fixture), []);
-        fixture.connections.memory.exempt = Some(fixture.ids[1]);
+        fixture.connections.memory.watch.exempt = Some(fixture.ids[1]);
         assert_eq!(still(&fixture), [fixture.ids[1]]);
     }
 

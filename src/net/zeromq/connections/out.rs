@@ -12,7 +12,7 @@
 use super::super::connection::{InputEnd, ReceivedMessages};
 use super::super::turn::TurnBytes;
 use super::super::turn_batch::{TurnBatch, TurnOut};
-use super::{ConnectionId, ConnectionState, Connections, TurnOutcome, get};
+use super::{ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::zmtp::Unconsumed;
 
 impl<S: ConnectionState> Connections<S> {
@@ -21,7 +21,7 @@ impl<S: ConnectionState> Connections<S> {
     pub fn send_out(&mut self, most: usize, batch: &mut TurnBatch<S>) -> Option<()> {
         self.notice();
         let (id, readable) = self.next_turn()?;
-        let Some(connection) = get(&mut self.connections, id) else { return Some(()) };
+        let Some(connection) = self.connections.get_mut(id) else { return Some(()) };
         if connection.waits() {
             self.receive_ahead(id);
         } else if connection.is_served() {
@@ -35,7 +35,7 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     fn send_out_held(&mut self, id: ConnectionId, batch: &mut TurnBatch<S>) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(held) = connection.held.take() else { return };
         let ReceivedMessages { messages, bytes } = *held;
         let (turn, _) = batch.next_place(id);
@@ -45,15 +45,15 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     fn send_out_received(&mut self, id: ConnectionId, (readable, most): (bool, usize), batch: &mut TurnBatch<S>) {
-        let Self { connections, bounds, traffic, .. } = self;
-        let Some(connection) = get(connections, id) else { return };
+        let Self { connections, bounds, counts, .. } = self;
+        let Some(connection) = connections.get_mut(id) else { return };
         let (turn, shared) = batch.next_place(id);
         let (from, before) = (shared.len(), connection.received());
         // Input received before comes first, even before an end.
         let readable = readable && !connection.uncut;
         connection.uncut = false;
         let left = connection.take(readable, (bounds, most), shared, &mut turn.messages);
-        traffic.received += connection.received() - before;
+        counts.traffic.received += connection.received() - before;
         let received = shared.get(from..).unwrap_or_default();
         if turn.messages.is_empty() {
             // The system reports its input again.
@@ -82,15 +82,15 @@ impl<S: ConnectionState> Connections<S> {
 
     /// The turn goes out with the state of its connection.
     fn begin_out(&mut self, id: ConnectionId, turn: &mut TurnOut<S>, bytes: TurnBytes) {
-        let Self { connections, memory, spare_replies, turns_out, now, .. } = self;
-        let Some(connection) = get(connections, id) else { return };
+        let Self { connections, memory, sending, begun, now, .. } = self;
+        let Some(connection) = connections.get_mut(id) else { return };
         connection.out = Some(bytes.memory());
         connection.active = *now;
-        *turns_out += 1;
-        turn.is_exempt = memory.is_exempt(id);
-        let (tight, unread) = (memory.is_tight_for(id), connection.is_broken());
+        begun.out += 1;
+        turn.is_exempt = memory.watch.is_exempt(id);
+        let (tight, unread) = (memory.watch.is_tight_for(id), connection.is_broken());
         if turn.replies.lacks_memory() {
-            turn.replies.lend(spare_replies.pop());
+            turn.replies.lend(sending.spare_replies.pop());
         }
         let arrived = connection.outbox.arrived(*now);
         turn.begin(std::mem::take(&mut connection.state), bytes, (arrived, tight, unread));
@@ -100,23 +100,23 @@ impl<S: ConnectionState> Connections<S> {
     /// Takes the turns of a batch back, with their replies, and empties the batch.
     pub fn take_back(&mut self, batch: &mut TurnBatch<S>) {
         let counted = batch.share.bytes();
-        self.share.absorb(&mut batch.share);
+        self.memory.share.absorb(&mut batch.share);
         let (turns, shared) = batch.turns_mut();
         for turn in turns {
             self.take_turn_back(turn, shared);
         }
-        self.share.change(0, counted);
+        self.memory.share.change(0, counted);
         batch.clear();
     }
 
     fn take_turn_back(&mut self, turn: &mut TurnOut<S>, shared: &[u8]) {
         let id = turn.id();
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         let replies = turn.replies.end();
         connection.outbox.take_over(&mut turn.replies);
         if !matches!(turn.outcome, TurnOutcome::Parked(_)) {
             connection.out = None;
-            self.turns_out -= 1;
+            self.begun.out -= 1;
             connection.state = std::mem::take(&mut turn.state);
             if let Some(count) = turn.outcome.count() {
                 connection.hold_rest(turn.rest(count, shared));
@@ -127,8 +127,8 @@ impl<S: ConnectionState> Connections<S> {
         }
         connection.active = self.now;
         connection.wait_for(turn.outcome, replies);
-        self.memory.note_answer(id, connection.outbox.len());
-        if matches!(turn.outcome, TurnOutcome::Starved(_)) && !self.memory.is_tight() {
+        self.memory.watch.note_answer(id, connection.outbox.len());
+        if matches!(turn.outcome, TurnOutcome::Starved(_)) && !self.memory.watch.is_tight() {
             self.tighten();
         }
         self.touch(id);
@@ -137,8 +137,8 @@ impl<S: ConnectionState> Connections<S> {
 
     /// What follows when a turn is back: an end that has waited for it, or the next turn.
     fn after_turn(&mut self, id: ConnectionId) {
-        let deaf = self.deaf;
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let deaf = self.gate.deaf;
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.out.is_some() {
             return self.renew_interest(id);
         }
@@ -151,7 +151,9 @@ impl<S: ConnectionState> Connections<S> {
         } else if is_next {
             let comes_next = !connection.is_long;
             // Its turn comes before the next wait, unless the last one was long.
-            self.backlog_turns += usize::from(self.queue(id) && comes_next);
+            if self.queue(id) && comes_next {
+                self.schedule.hasten();
+            }
         }
         self.renew_interest(id);
     }
@@ -159,14 +161,14 @@ impl<S: ConnectionState> Connections<S> {
     /// Input has come from a connection whose messages wait. Its PINGs are answered if they have to be, and otherwise
     /// the system reports no more of its input for now.
     pub(super) fn receive_ahead(&mut self, id: ConnectionId) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.is_read_ahead() {
             let before = connection.received();
             connection.receive_ahead();
-            self.traffic.received += connection.received() - before;
+            self.counts.traffic.received += connection.received() - before;
             self.touch(id);
         }
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.hot = connection.out.is_some();
         self.renew_interest(id);
     }
@@ -174,6 +176,6 @@ impl<S: ConnectionState> Connections<S> {
     /// How many connections have a turn out.
     #[must_use]
     pub fn turns_out(&self) -> usize {
-        self.turns_out
+        self.begun.out
     }
 }

@@ -1,47 +1,75 @@
 //! Replies on their way: buffers that were filled are flushed, in the order in which they were filled.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use super::super::reply_buffer::ReplyBuffer;
-use super::{ConnectionId, ConnectionState, Connections, get, touch};
+use super::super::timed::TimedReply;
+use super::{ConnectionId, ConnectionState, Connections, touch};
 use crate::limits::READY_EVENTS;
+
+/// What is on its way to clients.
+#[derive(Default)]
+pub(super) struct Sending {
+    /// Connections with new bytes to flush.
+    pub(super) touched: VecDeque<ConnectionId>,
+    /// Connections whose send buffer was too full and has room again.
+    pub(super) drained: Vec<ConnectionId>,
+    /// Timed replies that the system has taken since the frontend asked.
+    timed: Vec<(ConnectionId, TimedReply)>,
+    /// Memory for replies, which no idle connection keeps.
+    pub(super) spare_replies: Vec<Vec<u8>>,
+}
 
 impl<S: ConnectionState> Connections<S> {
     /// The state of a connection and the send buffer for replies to it. The next flush sends them. None if it has
     /// closed.
     pub fn connection(&mut self, id: ConnectionId) -> Option<(&mut S, &mut ReplyBuffer)> {
-        let connection = get(&mut self.connections, id).filter(|connection| connection.is_open())?;
-        touch(&mut self.touched, connection, id);
+        let connection = self.connections.get_mut(id).filter(|connection| connection.is_open())?;
+        touch(&mut self.sending.touched, connection, id);
         Some((&mut connection.state, &mut connection.outbox))
     }
 
     pub(in super::super) fn descriptor(&mut self, id: ConnectionId) -> Option<&OwnedFd> {
-        get(&mut self.connections, id).map(|connection| connection.descriptor())
+        self.connections.get_mut(id).map(|connection| connection.descriptor())
+    }
+
+    /// The next timed reply that the system has taken, and its connection.
+    #[inline]
+    pub fn timed(&mut self) -> Option<(ConnectionId, TimedReply)> {
+        self.sending.timed.pop()
+    }
+
+    /// Whether [`Connections::timed`] has something to give.
+    #[inline]
+    #[must_use]
+    pub fn has_timed(&self) -> bool {
+        !self.sending.timed.is_empty()
     }
 
     /// A connection whose send buffer was too full and has room again.
     pub fn drained(&mut self) -> Option<ConnectionId> {
-        self.drained.pop()
+        self.sending.drained.pop()
     }
 
     /// Writes new bytes as far as the system takes them.
     pub fn flush(&mut self) {
         // In the order of touching: the client that was answered first gets its reply first.
-        while let Some(id) = self.touched.pop_front() {
-            let Some(connection) = get(&mut self.connections, id) else { continue };
+        while let Some(id) = self.sending.touched.pop_front() {
+            let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.touched = false;
             let (before, was_paused) = (connection.outbox.sent(), connection.is_paused());
             let has_room = connection.flush();
-            self.held_back += u64::from(connection.is_paused() && !was_paused);
-            if self.spare_replies.len() < READY_EVENTS {
-                self.spare_replies.extend(connection.outbox.spare());
+            self.counts.held_back += u64::from(connection.is_paused() && !was_paused);
+            if self.sending.spare_replies.len() < READY_EVENTS {
+                self.sending.spare_replies.extend(connection.outbox.spare());
             }
-            self.traffic.sent += connection.outbox.sent() - before;
+            self.counts.traffic.sent += connection.outbox.sent() - before;
             while let Some(reply) = connection.outbox.next_timed() {
-                self.timed.push((id, reply));
+                self.sending.timed.push((id, reply));
             }
             if has_room && connection.is_open() {
-                self.drained.push(id);
+                self.sending.drained.push(id);
                 // The client may have sent whole messages before the pause.
                 if connection.may_have_input() {
                     self.queue(id);
@@ -58,8 +86,8 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     pub(super) fn touch(&mut self, id: ConnectionId) {
-        if let Some(connection) = get(&mut self.connections, id) {
-            touch(&mut self.touched, connection, id);
+        if let Some(connection) = self.connections.get_mut(id) {
+            touch(&mut self.sending.touched, connection, id);
         }
     }
 }

@@ -7,10 +7,12 @@
 //!                 └─── none held ◄─────┴─► parked: the rest waits for `resume`, the client is not read from
 //! ```
 
+use std::collections::VecDeque;
+
 use super::super::connection::{Connection, InputEnd};
 use super::super::fault::note_fault;
 use super::super::reply_buffer::ReplyBuffer;
-use super::{ConnectionId, ConnectionState, Connections, TurnOutcome, get};
+use super::{ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
 use crate::zmtp::{Messages, ProtocolError, Unconsumed};
@@ -30,6 +32,17 @@ pub(super) struct BegunTurn {
     most: usize,
     input: TurnInput,
     left: Result<Unconsumed, InputEnd>,
+}
+
+/// Turns that have begun and not ended.
+#[derive(Default)]
+pub(super) struct BegunTurns {
+    /// Turns that have received and wait to be handled, in their order.
+    pub(super) gathered: VecDeque<BegunTurn>,
+    /// Memory for the input of turns.
+    spare_inputs: Vec<TurnInput>,
+    /// How many connections have a turn out.
+    pub(super) out: usize,
 }
 
 impl TurnInput {
@@ -66,27 +79,27 @@ impl<S: ConnectionState> Connections<S> {
     /// the last, a handshake keeps its turn for `receive`, and nothing is gathered while memory is tight. The thread
     /// reads `clock` when all have received. Returns whether there is more than one.
     pub fn gather(&mut self, most: usize, clock: impl Fn() -> Now) -> bool {
-        if !self.gathered.is_empty() || self.backlog_turns > 0 || self.turns.len() < 2 {
+        if !self.begun.gathered.is_empty() || !self.schedule.may_gather() {
             return false;
         }
         self.notice();
-        let mut goes_on = !self.memory.is_tight();
+        let mut goes_on = !self.memory.watch.is_tight();
         while goes_on
-            && self.gathered.len() < LOOK_AHEAD
+            && self.begun.gathered.len() < LOOK_AHEAD
             && let Some((id, readable)) = self.next_turn()
         {
-            let Some(connection) = get(&mut self.connections, id).filter(|connection| connection.is_served()) else {
+            let Some(connection) = self.connections.get_mut(id).filter(|connection| connection.is_served()) else {
                 continue;
             };
             if connection.held.is_some() || !connection.is_open() {
-                self.turns.push_front(id);
+                self.schedule.put_back(id);
                 break;
             }
             let turn = self.begin(id, (readable, most.max(1)));
             goes_on = turn.as_ref().is_some_and(BegunTurn::is_short);
-            self.gathered.extend(turn);
+            self.begun.gathered.extend(turn);
         }
-        let is_several = self.gathered.len() > 1;
+        let is_several = self.begun.gathered.len() > 1;
         if is_several {
             self.note_arrivals(clock());
         }
@@ -95,9 +108,9 @@ impl<S: ConnectionState> Connections<S> {
 
     /// The gathered turns have received their input now, and wait for each other.
     fn note_arrivals(&mut self, now: Now) {
-        let Self { gathered, connections, .. } = self;
-        for turn in gathered {
-            if let Some(connection) = get(connections, turn.id) {
+        let Self { begun, connections, .. } = self;
+        for turn in &begun.gathered {
+            if let Some(connection) = connections.get_mut(turn.id) {
                 connection.outbox.arrived(now);
             }
         }
@@ -106,10 +119,9 @@ impl<S: ConnectionState> Connections<S> {
     /// The connections' states and the messages of the turns that [`Connections::gather`] has begun, with the bytes that
     /// the messages lie in.
     pub fn gathered(&self) -> impl Iterator<Item = (&S, &Messages, &[u8])> {
-        self.gathered.iter().filter_map(|turn| {
-            let connection = self.connections.get(turn.id.slot() as usize)?;
-            let is_it = connection.generation == turn.id.generation();
-            is_it.then(|| (&connection.state, &turn.input.messages, connection.unused(&turn.input.shared)))
+        self.begun.gathered.iter().filter_map(|turn| {
+            let connection = self.connections.get(turn.id)?;
+            Some((&connection.state, &turn.input.messages, connection.unused(&turn.input.shared)))
         })
     }
 
@@ -124,12 +136,12 @@ impl<S: ConnectionState> Connections<S> {
         handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) -> Option<()> {
         self.notice();
-        if let Some(turn) = self.gathered.pop_front() {
+        if let Some(turn) = self.begun.gathered.pop_front() {
             self.finish(turn, handle);
             return Some(());
         }
         let (id, readable) = self.next_turn()?;
-        match get(&mut self.connections, id).filter(|connection| connection.is_served()) {
+        match self.connections.get_mut(id).filter(|connection| connection.is_served()) {
             Some(Connection { held: Some(_), .. }) => self.take_held(id, handle),
             Some(_) => {
                 if let Some(turn) = self.begin(id, (readable, most.max(1))) {
@@ -147,7 +159,7 @@ impl<S: ConnectionState> Connections<S> {
         id: ConnectionId,
         handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.parked = false;
         if connection.is_served() {
             self.take_held(id, handle);
@@ -159,12 +171,12 @@ impl<S: ConnectionState> Connections<S> {
         id: ConnectionId,
         handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(held) = connection.held.take() else { return };
         if connection.outbox.lacks_memory() {
-            connection.outbox.lend(self.spare_replies.pop());
+            connection.outbox.lend(self.sending.spare_replies.pop());
         }
-        connection.outbox.set_tight(self.memory.is_tight_for(id));
+        connection.outbox.set_tight(self.memory.watch.is_tight_for(id));
         let is_broken = connection.is_broken();
         connection.outbox.set_unread(is_broken);
         let before = connection.outbox.end();
@@ -175,7 +187,7 @@ impl<S: ConnectionState> Connections<S> {
             Some(count) => connection.hold(count, &held.messages, &held.bytes),
         }
         connection.wait_for(taken, connection.outbox.end() - before);
-        self.memory.note_answer(id, connection.outbox.len());
+        self.memory.watch.note_answer(id, connection.outbox.len());
         let (faulty, more) =
             (connection.faulty && connection.held.is_none(), connection.holds_input() && connection.is_served());
         self.touch(id);
@@ -189,12 +201,12 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Receives for a turn.
     fn begin(&mut self, id: ConnectionId, (readable, most): (bool, usize)) -> Option<BegunTurn> {
-        let connection = get(&mut self.connections, id)?;
-        let mut input = self.spare_inputs.pop().unwrap_or_default();
+        let connection = self.connections.get_mut(id)?;
+        let mut input = self.begun.spare_inputs.pop().unwrap_or_default();
         let before = connection.received();
         input.shared.clear();
         let left = connection.take(readable, (&self.bounds, most), &mut input.shared, &mut input.messages);
-        self.traffic.received += connection.received() - before;
+        self.counts.traffic.received += connection.received() - before;
         Some(BegunTurn { id, most, input, left })
     }
 
@@ -207,7 +219,7 @@ impl<S: ConnectionState> Connections<S> {
         let BegunTurn { id, most, input, left } = turn;
         self.handle(id, &input, handle);
         self.conclude(id, (most, left), &input.shared, &input.messages);
-        self.spare_inputs.extend(input.spared());
+        self.begun.spare_inputs.extend(input.spared());
     }
 
     fn handle(
@@ -216,8 +228,9 @@ impl<S: ConnectionState> Connections<S> {
         TurnInput { shared, messages }: &TurnInput,
         handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
-        let Self { connections, memory, spare_replies, now, .. } = self;
-        let Some(connection) = get(connections, id).filter(|connection| connection.is_open() && !messages.is_empty())
+        let Self { connections, memory, sending, now, .. } = self;
+        let Some(connection) =
+            connections.get_mut(id).filter(|connection| connection.is_open() && !messages.is_empty())
         else {
             return;
         };
@@ -225,9 +238,9 @@ impl<S: ConnectionState> Connections<S> {
         let is_broken = connection.is_broken();
         let (bytes, state, outbox) = connection.parts(shared);
         if outbox.lacks_memory() {
-            outbox.lend(spare_replies.pop());
+            outbox.lend(sending.spare_replies.pop());
         }
-        outbox.set_tight(memory.is_tight_for(id));
+        outbox.set_tight(memory.watch.is_tight_for(id));
         outbox.set_unread(is_broken);
         let before = outbox.end();
         let taken = handle(id, state, outbox, messages, bytes);
@@ -235,7 +248,7 @@ impl<S: ConnectionState> Connections<S> {
             connection.hold_of_shared(count, messages, shared);
         }
         connection.wait_for(taken, connection.outbox.end() - before);
-        memory.note_answer(id, connection.outbox.len());
+        memory.watch.note_answer(id, connection.outbox.len());
     }
 
     /// What follows a turn: its rest is kept, and an end or the next turn is noted.
@@ -246,7 +259,7 @@ impl<S: ConnectionState> Connections<S> {
         shared: &[u8],
         messages: &Messages,
     ) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         match left {
             Ok(left) => {
                 let unseen = connection.keep(&left, shared);
@@ -272,7 +285,7 @@ impl<S: ConnectionState> Connections<S> {
             Err(InputEnd::Gone) => self.close(id),
             Err(InputEnd::Fault(fault)) => {
                 self.note_fault(id, &fault);
-                let Some(connection) = get(&mut self.connections, id) else { return };
+                let Some(connection) = self.connections.get_mut(id) else { return };
                 if connection.held.is_none() {
                     self.disconnect(id);
                 } else if connection.is_served() {
@@ -287,49 +300,19 @@ impl<S: ConnectionState> Connections<S> {
     /// The client has broken the protocol.
     pub(super) fn note_fault(&mut self, id: ConnectionId, fault: &ProtocolError) {
         tracing::debug!("a connection ends: {fault}");
-        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.faulty = true;
         note_fault(connection.descriptor(), fault, self.authentication.as_ref());
     }
 
     /// The connection that has the next turn, and whether the thread receives for it.
     pub(super) fn next_turn(&mut self) -> Option<(ConnectionId, bool)> {
-        if self.backlog_turns > 0 {
-            self.backlog_turns -= 1;
-            let id = self.backlog.pop_front()?;
-            return Some((id, self.leaves_queue(id)));
-        }
-        while let Some(id) = self.turns.pop_front() {
-            // Input received before comes first, even before an end.
-            if get(&mut self.connections, id).is_some_and(|connection| !connection.queued) {
-                return Some((id, true));
-            }
-        }
-        self.long_turns = self.long_turns.checked_sub(1)?;
-        let (id, readable) = self.long.pop_front()?;
-        Some((id, self.leaves_queue(id) || readable))
-    }
-
-    /// Notes that a connection is queued no more. Returns whether the thread has to receive to know of its input.
-    fn leaves_queue(&mut self, id: ConnectionId) -> bool {
-        get(&mut self.connections, id).is_some_and(|connection| {
-            connection.queued = false;
-            connection.hot
-        })
+        self.schedule.next(&mut self.connections)
     }
 
     /// Queues a connection with input for a turn. Returns whether it was not queued before.
     pub(super) fn queue(&mut self, id: ConnectionId) -> bool {
-        let Some(connection) = get(&mut self.connections, id).filter(|connection| !connection.queued) else {
-            return false;
-        };
-        connection.queued = true;
-        if connection.is_long {
-            self.long.push_back((id, false));
-        } else {
-            self.backlog.push_back(id);
-        }
-        true
+        self.connections.get_mut(id).is_some_and(|connection| self.schedule.queue(id, connection))
     }
 }
 
@@ -337,17 +320,17 @@ impl<S: ConnectionState> Connections<S> {
 impl<S> Connections<S> {
     /// How many turns the last wait has noted.
     pub(in super::super) fn turns_noted(&self) -> usize {
-        self.turns.len()
+        self.schedule.turns_noted()
     }
 
     /// From now on there are at most so many connections.
     pub(in super::super) fn limit_to(&mut self, most: usize) {
-        self.connections_max = most;
+        self.connections.limit_to(most);
     }
 
     /// Whether a client waits for room.
     pub(in super::super) fn listeners_wait(&self) -> bool {
-        self.listeners.again_at().is_some()
+        self.port.listeners.again_at().is_some()
     }
 
     /// How many connections have their handshake behind them.
@@ -371,6 +354,14 @@ mod tests {
 
     const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
 
+    /// A wait that finds input of this connection.
+    fn note_input(connections: &mut Connections<()>, id: ConnectionId) {
+        let Connections { schedule, connections, .. } = connections;
+        schedule.begin_wait();
+        schedule.note_input(id, connections.get_mut(id).unwrap());
+        schedule.end_wait();
+    }
+
     #[test]
     fn a_connection_whose_turn_was_long_has_the_next_one_after_all_others() {
         let bell = WakeSignal::new().unwrap();
@@ -381,15 +372,14 @@ mod tests {
             connections.insert(OwnedFd::from(ours).into(), Now::from_millis(1));
             clients.push(theirs);
         }
-        let [long, longer, other, last] = connections.all()[..] else { panic!() };
+        let [long, longer, other, last] = connections.connections.ids()[..] else { panic!() };
         for id in [long, longer] {
-            get(&mut connections.connections, id).unwrap().wait_for(TurnOutcome::Some(1), 0);
+            connections.connections.get_mut(id).unwrap().wait_for(TurnOutcome::Some(1), 0);
             connections.queue(id);
         }
-        get(&mut connections.connections, other).unwrap().wait_for(TurnOutcome::All, LARGE_REPLIES_BYTES);
+        connections.connections.get_mut(other).unwrap().wait_for(TurnOutcome::All, LARGE_REPLIES_BYTES);
         connections.queue(other);
-        connections.turns.push_back(last);
-        (connections.backlog_turns, connections.long_turns) = (1, 1);
+        note_input(&mut connections, last);
         let turns: Vec<_> = std::iter::from_fn(|| connections.next_turn()).collect();
         assert_eq!(turns, [(other, false), (last, true), (long, false)], "and one of the long ones waits");
         assert!(connections.has_backlog());
@@ -405,17 +395,16 @@ mod tests {
             connections.insert(OwnedFd::from(ours).into(), Now::from_millis(1));
             clients.push(theirs);
         }
-        let [first, second, third] = connections.all()[..] else { panic!() };
+        let [first, second, third] = connections.connections.ids()[..] else { panic!() };
         connections.queue(first);
         connections.queue(second);
-        connections.backlog_turns = 2;
-        connections.turns.push_back(third);
+        note_input(&mut connections, third);
         assert_eq!(connections.next_turn(), Some((first, false)));
         // It has more input, and waits for the next round.
         connections.queue(first);
         let turns: Vec<_> = std::iter::from_fn(|| connections.next_turn()).collect();
         assert_eq!(turns, [(second, false), (third, true)]);
-        assert_eq!(connections.backlog, [first]);
+        assert!(connections.schedule.turns() == 0 && connections.has_backlog(), "in the next round");
     }
 
     #[test]
