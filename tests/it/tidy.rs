@@ -392,3 +392,7 @@ fn every_dependency_has_a_place_and_a_use() {
 /// Each rule finds the faults that it is for.
 #[path = "tidy_trial.rs"]
 mod trial;
+
+/// Structs are small, and no parameter is a tuple.
+#[path = "tidy_types.rs"]
+mod types;
