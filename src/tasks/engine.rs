@@ -18,6 +18,9 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use expiry::LeaseTimers;
+use room::BatchRoom;
+
 use super::metrics::TaskMetrics;
 use super::order::{LeaseOrder, QueueEnd};
 use super::queue::{LeaseTimer, LeasedTask, TaskCounts, TaskQueue};
@@ -40,13 +43,9 @@ const RESERVED: &str = "tokens are reserved before requests are applied";
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) queues: Queues,
-    wheel: Wheel<LeaseTimer>,
+    timers: LeaseTimers,
     /// Tokens that may be granted: their reservation is stored.
     tokens: Range<u64>,
-    now: u64,
-    /// Leases with a deadline up to this one are due, and some have not expired yet. 0: all have.
-    due_until: u64,
-    due: Vec<LeaseTimer>,
     /// Indices of the queues that may have changed since the last [`Engine::drain`].
     marked: Vec<usize>,
     /// Indices of the queues that were drained and are not yet reported as stored.
@@ -55,17 +54,11 @@ pub(super) struct Engine {
     sync_asked: bool,
     /// The server stops: no request waits any more.
     closing: bool,
-    /// The bytes that new and larger values of this batch may still have.
-    adds_room: u64,
-    /// An upper bound of the bytes that the requests of this batch write.
-    written: u64,
+    room: BatchRoom,
     /// New queues that are of no family begin above this number. 0, unless a repair or a backup has lost numbers.
     ids_floor: u64,
     answers: Vec<(Ticket, Outcome)>,
 }
-
-/// Bytes of the wheel that are kept while there is no lease: an empty wheel, and some.
-const WHEEL_KEPT: usize = 1 << 20;
 
 /// When a batch has to be on disk. A stricter deadline compares as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,17 +88,13 @@ impl Engine {
     pub(super) fn new(now: u64, tokens: u64, metrics: Arc<TaskMetrics>) -> Self {
         Self {
             queues: Queues::new(metrics),
-            wheel: Wheel::new(now),
+            timers: LeaseTimers::new(now),
             tokens: tokens..tokens,
-            now,
-            due_until: 0,
-            due: Vec::new(),
             marked: Vec::new(),
             drained: Vec::new(),
             sync_asked: false,
             closing: false,
-            adds_room: u64::MAX,
-            written: 0,
+            room: BatchRoom::default(),
             ids_floor: 0,
             answers: Vec::new(),
         }
@@ -125,10 +114,10 @@ impl Engine {
         let (queue, number) = task_of_key(key)?;
         let mut record = TaskRecord::decode(record)?;
         let entry = self.queues.get_mut(queue as usize).ok_or(Damaged { what: "list of the queues" })?;
-        if fits && number > entry.queue.first() {
+        if fits && number > entry.queue.counters().first {
             entry.queue.fit(number, &mut record);
         }
-        let restored = entry.queue.restore(number, &record, &mut self.wheel);
+        let restored = entry.queue.restore(number, &record, &mut self.timers.wheel);
         restored.then_some(()).ok_or(Damaged { what: "order of a queue" })
     }
 
@@ -218,11 +207,11 @@ impl Engine {
             },
             Request::Settle { token, key, value, how } => {
                 let (queue, wheel) = self.queue_and_wheel(queue_index);
-                done(queue.settle((&key, token), value, how, wheel))
+                done(queue.settle(&key, token, value, how, wheel))
             }
             Request::Extend { token, key, timeout } => self.extend(queue_index, &key, token, timeout),
             Request::LeaseNext { token, key, timeout, wait } => {
-                self.set_unread(queue_index, (&key, token));
+                self.set_unread(queue_index, &key, token);
                 match self.lease(queue_index, timeout) {
                     Some(leased) => leased,
                     None if wait && !self.closing => {
@@ -234,7 +223,7 @@ impl Engine {
             }
             Request::Undo { token, key } => {
                 let (queue, wheel) = self.queue_and_wheel(queue_index);
-                done(queue.undo((&key, token), wheel))
+                done(queue.undo(&key, token, wheel))
             }
             Request::Nothing => Outcome::Done,
             Request::Refuse => Outcome::Refused,
@@ -291,7 +280,7 @@ impl Engine {
             if step.batch.len() > before {
                 step.sync = step.sync.min(entry.policy.within());
             }
-            let last = entry.queue.last();
+            let last = entry.queue.counters().last;
             if entry.is_permanent() {
                 step.ids = step.ids.max(last);
             } else if entry.is_over() {
@@ -308,10 +297,7 @@ impl Engine {
         for queue_index in std::mem::take(&mut self.drained) {
             self.queues.stored(queue_index);
         }
-        // After many leases at once the memory of their timers goes back. No lease is left that names a timer.
-        if self.wheel.is_empty() && self.wheel.bytes() > WHEEL_KEPT {
-            self.wheel = Wheel::new(self.now);
-        }
+        self.timers.give_back();
     }
 
     // --------------------------------------------------------------------------------------------------------- tokens
@@ -347,9 +333,9 @@ impl Engine {
 
     /// Marks a queue as possibly changed, and tells it the time.
     fn mark(&mut self, queue_index: usize) {
-        let (now, due) = (self.now, self.due_until);
+        let LeaseTimers { now, due_until, .. } = self.timers;
         let entry = self.entry_mut(queue_index);
-        entry.queue.tell(now, due);
+        entry.queue.tell(now, due_until);
         if !std::mem::replace(&mut entry.marked, true) {
             self.marked.push(queue_index);
         }
@@ -357,7 +343,7 @@ impl Engine {
 
     fn queue_and_wheel(&mut self, queue_index: usize) -> (&mut TaskQueue, &mut Wheel<LeaseTimer>) {
         let entry = self.queues.get_mut(queue_index).expect(TAKEN);
-        (&mut entry.queue, &mut self.wheel)
+        (&mut entry.queue, &mut self.timers.wheel)
     }
 
     fn token(&mut self) -> u64 {
@@ -371,8 +357,8 @@ impl Engine {
             return None;
         }
         let token = self.tokens.next().expect(RESERVED);
-        let deadline = self.now.saturating_add(timeout);
-        let LeasedTask { number, key } = entry.queue.lease(token, deadline, &mut self.wheel)?;
+        let deadline = self.timers.now.saturating_add(timeout);
+        let LeasedTask { number, key } = entry.queue.lease(token, deadline, &mut self.timers.wheel)?;
         let key = key.into();
         Some(Outcome::Leased { token, key, payload: self.payload(queue_index, number) })
     }
@@ -397,11 +383,11 @@ impl Engine {
 
     /// Extends a lease. A timeout of 0 ends it at once.
     fn extend(&mut self, queue_index: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
-        let deadline = self.now.saturating_add(timeout);
+        let deadline = self.timers.now.saturating_add(timeout);
         let (queue, wheel) = self.queue_and_wheel(queue_index);
         done(match timeout {
-            0 => queue.cut_short((key, token), wheel),
-            _ => queue.extend((key, token), deadline, wheel),
+            0 => queue.cut_short(key, token, wheel),
+            _ => queue.extend(key, token, deadline, wheel),
         })
     }
 

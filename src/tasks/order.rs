@@ -77,7 +77,7 @@ impl LeaseOrder {
     /// Boost and position of a task at `old` that is settled and stays. `serial` is already increased for it. `front`
     /// is the priority of the next ready task, 0 if there is none.
     #[must_use]
-    pub fn settled(self, how: Settlement, (boost, old): (u8, Position), serial: u64, front: u64) -> (u8, Position) {
+    pub fn settled(self, how: Settlement, boost: u8, old: Position, serial: u64, front: u64) -> (u8, Position) {
         match self {
             Self::Priority => {
                 let region = serial - front;
@@ -110,7 +110,7 @@ mod tests {
     const OLD: Position = Position { priority: 7, entered: 3 };
 
     fn settled(how: Settlement, boost: u8, serial: u64, front: u64) -> (u8, u64) {
-        let (boost, position) = LeaseOrder::Priority.settled(how, (boost, OLD), serial, front);
+        let (boost, position) = LeaseOrder::Priority.settled(how, boost, OLD, serial, front);
         assert_eq!(position.entered, serial);
         (boost, position.priority)
     }
@@ -148,6 +148,6 @@ mod tests {
     fn in_a_fifo_queue_everybody_keeps_their_place() {
         assert_eq!(LeaseOrder::Fifo.added(QueueEnd::Tail, 9), Position { priority: 9, entered: 9 });
         assert_eq!(LeaseOrder::Fifo.expired(OLD, 18), OLD);
-        assert_eq!(LeaseOrder::Fifo.settled(Settlement::Reward, (0, OLD), 18, 2), (0, OLD));
+        assert_eq!(LeaseOrder::Fifo.settled(Settlement::Reward, 0, OLD, 18, 2), (0, OLD));
     }
 }

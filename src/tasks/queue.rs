@@ -15,19 +15,18 @@
 mod changes;
 mod keys;
 mod loss;
+mod ready;
 mod table;
 mod task;
 
-use std::collections::HashMap;
-
-use ahash::RandomState;
+use changes::{QueueChanges, RECORD_BYTES};
 use keys::{KeyHash, KeyTable};
+use ready::ReadyTasks;
 use table::TaskTable;
 use task::{Lease, Task, TaskState};
 
 use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
-use super::record::{LeaseRecord, StateRecord, TaskRecord};
-use crate::chunked_map::ChunkedMap;
+use super::record::{LeaseRecord, QueueCounters, StateRecord, TaskRecord};
 use crate::store::Value;
 use crate::wheel::Wheel;
 
@@ -78,71 +77,41 @@ pub struct TaskCounts {
 #[derive(Debug)]
 pub(super) struct TaskQueue {
     number: u32,
-    order: LeaseOrder,
-    /// Starts at `SERIAL_START` and grows with each entry. Stored with the queue.
-    serial: u64,
-    /// The numbers of its tasks are above this one. Stored with the queue.
-    first: u64,
-    /// The number of the task that was added last. Stored with the queue.
-    last: u64,
+    /// Stored with the queue.
+    counters: QueueCounters,
     tasks: TaskTable,
     keys: KeyTable,
-    ready: ChunkedMap<Position, TaskIndex>,
-    /// The ready tasks by entry. Used in priority order only: a fifo queue's `ready` has this order.
-    entries: ChunkedMap<u64, TaskIndex>,
+    ready: ReadyTasks,
     /// Milliseconds of the leases' clock. Written by [`TaskQueue::tell`].
     now: u64,
     /// Leases with a deadline up to this one are held by nobody, although some have not expired yet. 0: all have.
     due: u64,
     counts: TaskCounts,
-    /// Tasks whose records must be stored.
-    touched: Vec<TaskIndex>,
-    /// Numbers of tasks that the next batch removes from the store.
-    gone: Vec<u64>,
-    /// Values that the next batch stores, by the number of their task.
-    fresh: HashMap<u64, Value, RandomState>,
-    /// The bytes of all these changes, approximately. Grows with each change until the next [`TaskQueue::drain`].
-    changed_bytes: u64,
+    changes: QueueChanges,
 }
 
 impl TaskQueue {
-    /// A queue without tasks. `serial` and `last` are the stored ones, `SERIAL_START` and `first` for a new queue.
-    pub(super) fn new(number: u32, order: LeaseOrder, serial: u64, (first, last): (u64, u64)) -> Self {
+    /// A queue without tasks.
+    pub(super) fn new(number: u32, order: LeaseOrder, counters: QueueCounters) -> Self {
         Self {
             number,
-            order,
-            serial,
-            first,
-            last,
+            counters,
             tasks: TaskTable::default(),
             keys: KeyTable::default(),
-            ready: ChunkedMap::default(),
-            entries: ChunkedMap::default(),
+            ready: ReadyTasks::new(order),
             now: 0,
             due: 0,
             counts: TaskCounts::default(),
-            touched: Vec::new(),
-            gone: Vec::new(),
-            fresh: HashMap::default(),
-            changed_bytes: 0,
+            changes: QueueChanges::default(),
         }
     }
 
     pub(super) fn order(&self) -> LeaseOrder {
-        self.order
+        self.ready.order
     }
 
-    pub(super) fn serial(&self) -> u64 {
-        self.serial
-    }
-
-    /// The numbers of its tasks are above this one. 0 for a queue of no family.
-    pub(super) fn first(&self) -> u64 {
-        self.first
-    }
-
-    pub(super) fn last(&self) -> u64 {
-        self.last
+    pub(super) fn counters(&self) -> QueueCounters {
+        self.counters
     }
 
     pub(super) fn counts(&self) -> TaskCounts {
@@ -156,11 +125,8 @@ impl TaskQueue {
 
     /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
     pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let Position { priority, entered } = record.position;
-        let is_of_another = number <= self.first || number > self.last;
         let hash = self.keys.hash(record.key);
-        let is_known = self.find_hashed(hash, record.key).is_some();
-        if is_known || is_of_another || entered > self.serial || priority > self.serial {
+        if self.find_hashed(hash, record.key).is_some() || !self.counters.allow(number, record.position) {
             return false;
         }
         let task_index = self.put(
@@ -199,15 +165,16 @@ impl TaskQueue {
 
     /// Adds a task and returns its number. `None`: the key exists, and nothing changes.
     pub(super) fn add(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<u64> {
-        let (number, task_index, position) = self.create(key, value, end)?;
+        let task_index = self.create(key, value, end)?;
+        let &Task { number, position, .. } = self.task(task_index);
         self.make_ready_now(task_index, position);
         Some(number)
     }
 
     /// Adds a task at the tail with its number as its key, ready or dropped. `None`: the key exists.
     pub(super) fn append(&mut self, value: Value, dropped: bool) -> Option<u64> {
-        let (number, task_index, position) =
-            self.create((self.last + 1).to_string().as_bytes(), value, QueueEnd::Tail)?;
+        let task_index = self.create((self.counters.last + 1).to_string().as_bytes(), value, QueueEnd::Tail)?;
+        let &Task { number, position, .. } = self.task(task_index);
         match dropped {
             true => self.counts.dropped += 1,
             false => self.make_ready_now(task_index, position),
@@ -224,7 +191,7 @@ impl TaskQueue {
 
     /// Leases the first ready task, if there is one.
     pub(super) fn lease(&mut self, token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> Option<LeasedTask<'_>> {
-        let (&position, &task_index) = self.ready.first_key_value()?;
+        let (&position, &task_index) = self.ready.first()?;
         self.step_out(position);
         self.start_lease(task_index, token, deadline, wheel);
         self.touch(task_index);
@@ -236,7 +203,8 @@ impl TaskQueue {
     /// and nothing changes.
     pub(super) fn settle(
         &mut self,
-        (key, token): (&[u8], u64),
+        key: &[u8],
+        token: u64,
         value: Option<Value>,
         how: Settlement,
         wheel: &mut Wheel<LeaseTimer>,
@@ -250,10 +218,10 @@ impl TaskQueue {
             self.counts.dropped += 1;
             self.task_mut(task_index).state = TaskState::Dropped;
         } else {
-            let front = self.ready.first_key_value().map_or(0, |(position, _)| position.priority);
-            let serial = self.grow();
-            let task = self.task(task_index);
-            let (boost, position) = self.order.settled(how, (task.boost, task.position), serial, front);
+            let front = self.ready.first().map_or(0, |(position, _)| position.priority);
+            let serial = self.counters.next_serial();
+            let &Task { boost, position, .. } = self.task(task_index);
+            let (boost, position) = self.ready.order.settled(how, boost, position, serial, front);
             self.task_mut(task_index).boost = boost;
             self.make_ready_now(task_index, position);
         }
@@ -262,7 +230,7 @@ impl TaskQueue {
     }
 
     /// Gives a lease a new deadline. False: this lease is not held.
-    pub(super) fn extend(&mut self, (key, token): (&[u8], u64), deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
+    pub(super) fn extend(&mut self, key: &[u8], token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.task_mut(task_index).unread = 0;
         self.start_lease(task_index, token, deadline, wheel);
@@ -271,7 +239,7 @@ impl TaskQueue {
     }
 
     /// Ends a lease that its holder never received. The task keeps its position. False: this lease is not held.
-    pub(super) fn undo(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<LeaseTimer>) -> bool {
+    pub(super) fn undo(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         let position = self.task(task_index).position;
         self.make_ready(task_index, position);
@@ -285,8 +253,7 @@ impl TaskQueue {
         self.leave(task_index, wheel);
         self.keys.remove(self.keys.hash(key), task_index);
         let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
-        self.fresh.remove(&task.number);
-        self.has_gone(task.number);
+        self.changes.note_gone(task.number);
         true
     }
 
@@ -311,16 +278,22 @@ impl TaskQueue {
 
     /// The value of a task, if the next batch stores it.
     pub(super) fn fresh(&self, number: u64) -> Option<&Value> {
-        self.fresh.get(&number)
+        self.changes.value(number)
+    }
+
+    /// The bytes of the changes that the next drain hands over, approximately.
+    pub(super) fn changed_bytes(&self) -> u64 {
+        self.changes.bytes()
+    }
+
+    /// Hands over all changes to store, each task and value once, in its present state.
+    pub(super) fn drain(&mut self, each: impl FnMut(Effect<'_>)) {
+        self.changes.drain(&mut self.tasks, each);
     }
 
     /// The time at which the longest-ready task entered the queue, in milliseconds of the leases' clock.
     pub(super) fn oldest(&self) -> Option<u64> {
-        let first = match self.order {
-            LeaseOrder::Priority => self.entries.first_key_value().map(|(_, task_index)| task_index),
-            LeaseOrder::Fifo => self.ready.first_key_value().map(|(_, task_index)| task_index),
-        };
-        first.map(|&task_index| self.task(task_index).since)
+        self.ready.oldest().map(|task_index| self.task(task_index).since)
     }
 
     /// The deadline and the token of a leased task. Leases that end in the same pass expire in this order.
@@ -332,7 +305,7 @@ impl TaskQueue {
     }
 
     /// Ends a lease as if it had expired. False: this lease is not held.
-    pub(super) fn cut_short(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<LeaseTimer>) -> bool {
+    pub(super) fn cut_short(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.come_back(task_index);
         true
@@ -349,18 +322,13 @@ impl TaskQueue {
 
     fn come_back(&mut self, task_index: TaskIndex) {
         self.counts.ran_out += 1;
-        let serial = self.grow();
-        let position = self.order.expired(self.task(task_index).position, serial);
+        let serial = self.counters.next_serial();
+        let position = self.ready.order.expired(self.task(task_index).position, serial);
         self.make_ready_now(task_index, position);
         self.touch(task_index);
     }
 
     // --------------------------------------------------------------------------------------------------------- pieces
-
-    fn grow(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
-    }
 
     fn task(&self, task_index: TaskIndex) -> &Task {
         self.tasks.get(task_index).expect("an index is kept no longer than its task")
@@ -379,21 +347,20 @@ impl TaskQueue {
     }
 
     /// Creates a task, Dropped: in no structure. The caller counts it, or makes it ready. `None`: its key exists.
-    fn create(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<(u64, TaskIndex, Position)> {
+    fn create(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<TaskIndex> {
         let hash = self.keys.hash(key);
         if self.find_hashed(hash, key).is_some() {
             return None;
         }
-        self.last += 1;
-        let (number, serial) = (self.last, self.grow());
-        let position = self.order.added(end, serial);
+        let (number, serial) = (self.counters.next_number(), self.counters.next_serial());
+        let position = self.ready.order.added(end, serial);
         let (since, state, key) = (self.now, TaskState::Dropped, key.into());
         let (touched, is_lost, unread) = (false, false, 0);
         let task = Task { number, key, position, boost: 0, since, state, touched, is_lost, unread };
         let task_index = self.put(hash, task);
-        self.store_value(number, value);
+        self.changes.store_value(number, value);
         self.touch(task_index);
-        Some((number, task_index, position))
+        Some(task_index)
     }
 
     /// Keeps a task whose key is new.
@@ -401,6 +368,18 @@ impl TaskQueue {
         let task_index = self.tasks.insert(task);
         self.keys.insert(hash, task_index);
         task_index
+    }
+
+    /// The bytes of the record of a task, approximately.
+    pub(super) fn record_bytes(&self, task_index: TaskIndex) -> u64 {
+        RECORD_BYTES + self.task(task_index).key.len() as u64
+    }
+
+    /// Has the next batch store the record of a task.
+    fn touch(&mut self, task_index: TaskIndex) {
+        if !std::mem::replace(&mut self.task_mut(task_index).touched, true) {
+            self.changes.note_task(task_index, self.record_bytes(task_index));
+        }
     }
 
     /// Makes a task ready at `position`, and records the time of its entry.
@@ -421,17 +400,12 @@ impl TaskQueue {
         }
         task.state = TaskState::Ready;
         self.counts.ready += 1;
-        let mut alone = self.ready.insert(position, task_index).is_none();
-        if self.order == LeaseOrder::Priority {
-            alone &= self.entries.insert(position.entered, task_index).is_none();
-        }
-        alone
+        self.ready.insert(position, task_index)
     }
 
     /// The task at `position` is no longer ready.
     fn step_out(&mut self, position: Position) {
-        self.ready.remove(&position);
-        self.entries.remove(&position.entered);
+        self.ready.remove(position);
         self.counts.ready -= 1;
     }
 

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use super::metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
-use super::order::{LeaseOrder, SERIAL_START};
+use super::order::LeaseOrder;
 use super::queue::{Effect, TaskCounts, TaskQueue};
-use super::record::{QueueRecord, queue_key, task_key};
+use super::record::{QueueCounters, QueueRecord, queue_key, task_key};
 use super::{Policy, Ticket};
 use crate::limits::{QUEUES_LISTED, QUEUES_MAX};
 use crate::store::{Space, WriteBatch};
@@ -43,8 +43,8 @@ pub(super) struct QueueEntry {
     pub(super) policy: Policy,
     /// First come, first served. Empty while a task is ready.
     pub(super) waiters: VecDeque<WaitingLease>,
-    /// Serial and last number as they are stored. `None` if the queue is not stored.
-    stored: Option<(u64, u64)>,
+    /// Its counters as they are stored. `None` if the queue is not stored.
+    stored: Option<QueueCounters>,
     /// Whether it is among the queues that may have changed.
     pub(super) marked: bool,
     /// The index of its family, if it belongs to one.
@@ -89,8 +89,8 @@ impl Queues {
 
     /// The highest number of a task in any queue of no family.
     pub(super) fn last(&self) -> u64 {
-        let permanent = self.entries.iter().flatten().filter(|entry| entry.queue.first() == 0);
-        permanent.map(|entry| entry.queue.last()).max().unwrap_or(0)
+        let counters = self.entries.iter().flatten().map(|entry| entry.queue.counters());
+        counters.filter(|counters| counters.first == 0).map(|counters| counters.last).max().unwrap_or(0)
     }
 
     /// The number above which the tasks of later queues of a family have theirs.
@@ -131,8 +131,8 @@ impl Queues {
         }
         self.free.extend(self.entries.len()..queue_index);
         self.entries.resize_with(queue_index, || None);
-        let &QueueRecord { order, serial, first, last, name } = record;
-        self.put(queue_index, TaskQueue::new(number, order, serial, (first, last)), name, Some((serial, last)));
+        let &QueueRecord { order, counters, name } = record;
+        self.put(queue_index, TaskQueue::new(number, order, counters), name, Some(counters));
         true
     }
 
@@ -189,11 +189,12 @@ impl Queues {
             None if self.entries.len() < QUEUES_MAX => self.entries.len(),
             None => return None,
         };
-        self.put(queue_index, TaskQueue::new(number_of(queue_index), order, SERIAL_START, (first, first)), name, None);
+        let queue = TaskQueue::new(number_of(queue_index), order, QueueCounters::above(first));
+        self.put(queue_index, queue, name, None);
         Some(queue_index)
     }
 
-    fn put(&mut self, queue_index: usize, queue: TaskQueue, name: &[u8], stored: Option<(u64, u64)>) {
+    fn put(&mut self, queue_index: usize, queue: TaskQueue, name: &[u8], stored: Option<QueueCounters>) {
         let name: Arc<[u8]> = name.into();
         self.names.insert(Arc::clone(&name), queue_index);
         let entry = Box::new(QueueEntry {
@@ -294,12 +295,11 @@ impl QueueEntry {
     /// Moves all changes to store into the batch.
     pub(super) fn drain(&mut self, number: u32, batch: &mut WriteBatch) {
         self.marked = false;
-        let state = Some((self.queue.serial(), self.queue.last())).filter(|_| !self.is_over());
+        let state = Some(self.queue.counters()).filter(|_| !self.is_over());
         if self.stored != state {
             match state {
-                Some((serial, last)) => {
-                    let (order, first) = (self.queue.order(), self.queue.first());
-                    let record = QueueRecord { order, serial, first, last, name: &self.name };
+                Some(counters) => {
+                    let record = QueueRecord { order: self.queue.order(), counters, name: &self.name };
                     batch.put(Space::Meta, &queue_key(number), &record.encode());
                 }
                 None => batch.delete(Space::Meta, &queue_key(number)),

@@ -19,7 +19,7 @@
 
 use thiserror::Error;
 
-use super::order::{LeaseOrder, Position};
+use super::order::{LeaseOrder, Position, SERIAL_START};
 use crate::byte_reader::ByteReader;
 
 /// The version of the formats on this page.
@@ -70,14 +70,51 @@ pub(super) struct TaskRecord<'b> {
     pub(super) key: &'b [u8],
 }
 
+/// The counters of a queue, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueCounters {
+    /// Starts at `SERIAL_START` and grows with each entry.
+    pub(super) serial: u64,
+    /// The numbers of its tasks are above this one. 0 for a queue of no family.
+    pub(super) first: u64,
+    /// The number of the task that was added last.
+    pub(super) last: u64,
+}
+
+impl QueueCounters {
+    /// Those of a new queue whose tasks have numbers above `first`.
+    pub(super) fn above(first: u64) -> Self {
+        Self { serial: SERIAL_START, first, last: first }
+    }
+
+    /// The serial of a new entry.
+    pub(super) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// The number of a new task.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Goes on above this number: those up to it may have been given.
+    pub(super) fn raise_last(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
+    /// Whether a task of the queue may have this number and this position.
+    pub(super) fn allow(&self, number: u64, position: Position) -> bool {
+        number > self.first && number <= self.last && position.entered.max(position.priority) <= self.serial
+    }
+}
+
 /// A queue as stored, without its number and its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueRecord<'b> {
     pub(super) order: LeaseOrder,
-    pub(super) serial: u64,
-    /// The numbers of its tasks are above this one. 0 for a queue of no family.
-    pub(super) first: u64,
-    pub(super) last: u64,
+    pub(super) counters: QueueCounters,
     pub(super) name: &'b [u8],
 }
 
@@ -126,9 +163,8 @@ impl<'b> QueueRecord<'b> {
             LeaseOrder::Fifo => 1,
         };
         let mut bytes = vec![order];
-        bytes.extend(self.serial.to_be_bytes());
-        bytes.extend(self.first.to_be_bytes());
-        bytes.extend(self.last.to_be_bytes());
+        let QueueCounters { serial, first, last } = self.counters;
+        bytes.extend([serial, first, last].map(u64::to_be_bytes).concat());
         bytes.extend(self.name);
         bytes
     }
@@ -143,13 +179,8 @@ impl<'b> QueueRecord<'b> {
             [1] => LeaseOrder::Fifo,
             _ => return None,
         };
-        Some(Self {
-            order,
-            serial: fields.u64_be()?,
-            first: fields.u64_be()?,
-            last: fields.u64_be()?,
-            name: fields.rest(),
-        })
+        let counters = QueueCounters { serial: fields.u64_be()?, first: fields.u64_be()?, last: fields.u64_be()? };
+        Some(Self { order, counters, name: fields.rest() })
     }
 }
 
@@ -190,6 +221,7 @@ mod tests {
     use super::*;
 
     const POSITION: Position = Position { priority: 2, entered: 3 };
+    const COUNTERS: QueueCounters = QueueCounters { serial: 6, first: 5, last: 7 };
 
     #[test]
     fn a_task_is_stored_byte_by_byte_as_described() {
@@ -211,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_stored_byte_by_byte_as_described() {
-        let record = QueueRecord { order: LeaseOrder::Fifo, serial: 6, first: 5, last: 7, name: b"jobs" };
+        let record = QueueRecord { order: LeaseOrder::Fifo, counters: COUNTERS, name: b"jobs" };
         let bytes = record.encode();
         assert_eq!(bytes, [&[1], &[6_u64, 5, 7].map(u64::to_be_bytes).concat()[..], b"jobs"].concat());
         assert_eq!(QueueRecord::decode(&bytes), Ok(record));
@@ -232,7 +264,7 @@ mod tests {
             bytes[offset] = byte;
             assert!(TaskRecord::decode(&bytes).is_err(), "{offset}");
         }
-        let bytes = QueueRecord { order: LeaseOrder::Priority, serial: 6, first: 5, last: 7, name: b"" }.encode();
+        let bytes = QueueRecord { order: LeaseOrder::Priority, counters: COUNTERS, name: b"" }.encode();
         for length in 0..bytes.len() {
             assert!(QueueRecord::decode(&bytes[..length]).is_err(), "{length}");
         }

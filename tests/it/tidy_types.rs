@@ -36,8 +36,6 @@ const LARGE_STRUCTS: &[(&str, &str)] = &[
     ("src/tables/catalog.rs", "Catalog"),
     ("src/tables/mod.rs", "TablesMetrics"),
     ("src/tables/table.rs", "Table"),
-    ("src/tasks/engine.rs", "Engine"),
-    ("src/tasks/queue.rs", "TaskQueue"),
 ];
 
 /// Functions with a tuple as a parameter, each with its file.
@@ -105,15 +103,6 @@ const TUPLE_PARAMETERS: &[(&str, &str)] = &[
     ("src/tables/compactor.rs", "move_slots"),
     ("src/tables/index.rs", "candidate"),
     ("src/tables/ops/restore.rs", "restore"),
-    ("src/tasks/engine/loss.rs", "set_unread"),
-    ("src/tasks/engine/loss.rs", "lose_one"),
-    ("src/tasks/order.rs", "settled"),
-    ("src/tasks/queue.rs", "new"),
-    ("src/tasks/queue.rs", "settle"),
-    ("src/tasks/queue.rs", "extend"),
-    ("src/tasks/queue.rs", "undo"),
-    ("src/tasks/queue.rs", "cut_short"),
-    ("src/tasks/queue/loss.rs", "set_unread"),
 ];
 
 /// A function or type that breaks a rule: its line, its name, and how.

@@ -11,10 +11,48 @@
 use super::Engine;
 use crate::limits::{EXPIRE_BUDGET, TASKS_BATCH_BYTES};
 use crate::tasks::queue::LeaseTimer;
-use crate::wheel::Progress;
+use crate::wheel::{Progress, Wheel};
 
 /// Leases that are taken from the wheel before their bytes are looked at.
 const EXPIRE_STEP: usize = 1 << 8;
+/// Bytes of the wheel that are kept while there is no lease: an empty wheel, and some.
+const WHEEL_KEPT: usize = 1 << 20;
+
+/// The timers of all leases, and the time.
+#[derive(Debug)]
+pub(super) struct LeaseTimers {
+    pub(super) wheel: Wheel<LeaseTimer>,
+    /// Milliseconds of the leases' clock.
+    pub(super) now: u64,
+    /// Leases with a deadline up to this one are due, and some have not expired yet. 0: all have.
+    pub(super) due_until: u64,
+    /// The memory for the timers of one step.
+    due: Vec<LeaseTimer>,
+}
+
+impl LeaseTimers {
+    pub(super) fn new(now: u64) -> Self {
+        Self { wheel: Wheel::new(now), now, due_until: 0, due: Vec::new() }
+    }
+
+    fn is_due(&self) -> bool {
+        self.wheel.next_wake().is_some_and(|wake| wake <= self.now)
+    }
+
+    /// Notes whether leases are left that are due.
+    fn note_left(&mut self) -> Progress {
+        let is_behind = self.is_due();
+        self.due_until = if is_behind { self.now } else { 0 };
+        if is_behind { Progress::More } else { Progress::Done }
+    }
+
+    /// After many leases at once the memory of their timers goes back. No lease is left that names a timer.
+    pub(super) fn give_back(&mut self) {
+        if self.wheel.is_empty() && self.wheel.bytes() > WHEEL_KEPT {
+            self.wheel = Wheel::new(self.now);
+        }
+    }
+}
 
 impl Engine {
     /// Sets the time and expires leases whose deadline has passed. Each pass is sorted by deadline. One call expires at
@@ -22,26 +60,21 @@ impl Engine {
     /// are due, for the next call. Until then nobody holds them, and nobody is granted their tasks. Among them may be a
     /// lease of zero length that is granted in this call.
     pub(in super::super) fn expire(&mut self, now: u64) -> Progress {
-        self.now = self.now.max(now);
+        self.timers.now = self.timers.now.max(now);
         let mut left = EXPIRE_BUDGET;
-        while left > 0 && self.is_due() && self.batch_bytes() < TASKS_BATCH_BYTES {
+        while left > 0 && self.timers.is_due() && self.batch_bytes() < TASKS_BATCH_BYTES {
             left -= self.expire_some(left).clamp(1, left);
         }
-        let is_behind = self.is_due();
-        self.due_until = if is_behind { self.now } else { 0 };
-        if is_behind { Progress::More } else { Progress::Done }
-    }
-
-    fn is_due(&self) -> bool {
-        self.wheel.next_wake().is_some_and(|wake| wake <= self.now)
+        self.timers.note_left()
     }
 
     /// Takes at most `budget` leases that are due from the wheel, and no more when their records have [`TASKS_BATCH_BYTES`].
     fn take_due(&mut self, budget: usize) -> Vec<LeaseTimer> {
-        let (mut due, mut bytes) = (std::mem::take(&mut self.due), 0);
-        while due.len() < budget && bytes < TASKS_BATCH_BYTES && self.is_due() {
+        let (mut due, mut bytes) = (std::mem::take(&mut self.timers.due), 0);
+        while due.len() < budget && bytes < TASKS_BATCH_BYTES && self.timers.is_due() {
             let taken = due.len();
-            let _again = self.wheel.advance(self.now, EXPIRE_STEP.min(budget - taken), |_, _, lease| due.push(lease));
+            let LeaseTimers { wheel, now, .. } = &mut self.timers;
+            let _again = wheel.advance(*now, EXPIRE_STEP.min(budget - taken), |_, _, lease| due.push(lease));
             let records = due.iter().skip(taken).map(|lease| {
                 let queue = &self.entry(lease.queue as usize).queue;
                 queue.record_bytes(lease.task_index)
@@ -67,7 +100,7 @@ impl Engine {
             self.entry_mut(queue_index).queue.expire(task_index);
             self.grant(queue_index);
         }
-        self.due = due;
+        self.timers.due = due;
         count
     }
 
@@ -78,6 +111,6 @@ impl Engine {
 
     /// When the next lease may expire, in milliseconds of the leases' clock.
     pub(in super::super) fn next_wake(&self) -> Option<u64> {
-        self.wheel.next_wake()
+        self.timers.wheel.next_wake()
     }
 }

@@ -32,15 +32,15 @@ impl Engine {
         let index = |queue_index, number| *wanted.get(&queue_index)?.get(&number)?;
         let tell = |lost: &LostRecord| {
             let (queue_index, number) = named(lost)?;
-            self.lose_one(lost.space, queue_index, (number, index(queue_index, number)))
+            self.lose_one(lost.space, queue_index, number, index(queue_index, number))
         };
         lost.iter().filter_map(tell).collect()
     }
 
     /// Ends a lease whose value could not be read. If it has ended meanwhile, nothing changes.
-    pub(super) fn set_unread(&mut self, queue_index: usize, lease: (&[u8], u64)) {
+    pub(super) fn set_unread(&mut self, queue_index: usize, key: &[u8], token: u64) {
         let (queue, wheel) = self.queue_and_wheel(queue_index);
-        let _ended = queue.set_unread(lease, wheel);
+        let _ended = queue.set_unread(key, token, wheel);
     }
 
     /// Takes the pauses of tasks that could not be read out of what is due, and ends them.
@@ -59,7 +59,8 @@ impl Engine {
         &mut self,
         space: Space,
         queue_index: usize,
-        (number, task_index): (u64, Option<TaskIndex>),
+        number: u64,
+        task_index: Option<TaskIndex>,
     ) -> Option<String> {
         let name = Arc::clone(&self.queues.get(queue_index)?.name);
         self.mark(queue_index);

@@ -26,23 +26,46 @@ struct ReplacedValue {
     after: u64,
 }
 
+/// The room of the requests of one batch.
+#[derive(Debug)]
+pub(super) struct BatchRoom {
+    /// The bytes that new and larger values may still have.
+    adds: u64,
+    /// An upper bound of the bytes that the requests write.
+    written: u64,
+}
+
+impl Default for BatchRoom {
+    fn default() -> Self {
+        Self { adds: u64::MAX, written: 0 }
+    }
+}
+
+impl BatchRoom {
+    /// Takes the room of an add. False: there is too little. An add without bytes needs room too.
+    fn take_add(&mut self, bytes: u64) -> bool {
+        let left = self.adds.checked_sub(bytes).filter(|_| self.adds > 0);
+        self.adds = left.unwrap_or(self.adds);
+        left.is_some()
+    }
+}
+
 impl Engine {
     /// The new and larger values of the requests until the next call may have this many bytes together, with the keys
     /// of those that are added.
     pub(in crate::tasks) fn bound_adds(&mut self, bytes: u64) {
-        (self.adds_room, self.written) = (bytes, 0);
+        self.room = BatchRoom { adds: bytes, written: 0 };
     }
 
     /// Takes the room that a request needs. `Some`: there is none, and this is the answer.
     pub(super) fn take_room(&mut self, queue: &QueueName, request: &Request, store: &mut dyn Store) -> Option<Outcome> {
         let Some(bytes) = request.written_bytes() else {
-            self.written += RECORDS_BYTES;
+            self.room.written += RECORDS_BYTES;
             return None;
         };
-        let written = self.written + bytes + RECORDS_BYTES + request.key_bytes();
-        // An add without bytes needs room too.
-        if let Some(left) = self.adds_room.checked_sub(bytes).filter(|_| self.adds_room > 0) {
-            (self.adds_room, self.written) = (left, written);
+        let written = self.room.written + bytes + RECORDS_BYTES + request.key_bytes();
+        if self.room.take_add(bytes) {
+            self.room.written = written;
             return None;
         }
         // Only here the length of the value before is looked up: where room is short.
@@ -55,7 +78,7 @@ impl Engine {
         if !has_room {
             return Some(Outcome::NoRoom { bytes });
         }
-        self.written = written;
+        self.room.written = written;
         None
     }
 

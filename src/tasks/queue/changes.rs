@@ -1,38 +1,75 @@
 //! The changes of a queue that the next batch stores, and their bytes.
 //!
 //! ```text
-//! touch: a record ┐
-//! store_value     ├─► changed_bytes: enough for a batch? ─► drain: each task and value once
-//! has_gone        ┘
+//! note_task: a record ┐
+//! store_value         ├─► bytes: enough for a batch? ─► drain: each task and value once
+//! note_gone           ┘
 //! ```
 //! This module changes no task, and does not know the bound of a batch; see `engine/expiry.rs` and `state.rs`.
 
-use super::{Effect, TaskIndex, TaskQueue};
+use std::collections::HashMap;
+
+use ahash::RandomState;
+
+use super::table::TaskTable;
+use super::{Effect, TaskIndex};
 use crate::store::Value;
 
 /// The bytes of a task's record in the store beside its key, approximately.
-const RECORD_BYTES: u64 = 64;
+pub(super) const RECORD_BYTES: u64 = 64;
 
-impl TaskQueue {
-    /// The bytes of the changes that the next drain hands over, approximately.
-    pub(in super::super) fn changed_bytes(&self) -> u64 {
-        self.changed_bytes
+/// What the next batch stores.
+#[derive(Debug, Default)]
+pub(super) struct QueueChanges {
+    /// Tasks whose records must be stored.
+    touched: Vec<TaskIndex>,
+    /// Numbers of tasks that are removed from the store.
+    gone: Vec<u64>,
+    /// Values, by the number of their task.
+    fresh: HashMap<u64, Value, RandomState>,
+    /// The bytes of all these changes, approximately.
+    bytes: u64,
+}
+
+impl QueueChanges {
+    /// The bytes that the next drain hands over, approximately.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
-    /// The bytes of the record of a task, approximately.
-    pub(in super::super) fn record_bytes(&self, task_index: TaskIndex) -> u64 {
-        RECORD_BYTES + self.task(task_index).key.len() as u64
+    /// The value of a task, if the next batch stores it.
+    pub(super) fn value(&self, number: u64) -> Option<&Value> {
+        self.fresh.get(&number)
     }
 
-    /// Hands over all changes to store, each task and value once, in its present state.
-    pub(in super::super) fn drain(&mut self, mut each: impl FnMut(Effect<'_>)) {
-        self.changed_bytes = 0;
+    /// Has the next batch store a record of so many bytes. The task is noted once.
+    pub(super) fn note_task(&mut self, task_index: TaskIndex, bytes: u64) {
+        self.touched.push(task_index);
+        self.bytes += bytes;
+    }
+
+    /// Has the next batch store a value.
+    pub(super) fn store_value(&mut self, number: u64, value: Value) {
+        self.bytes += value.len() as u64;
+        self.fresh.insert(number, value);
+    }
+
+    /// Has the next batch remove a task and its value from the store.
+    pub(super) fn note_gone(&mut self, number: u64) {
+        self.fresh.remove(&number);
+        self.bytes += RECORD_BYTES;
+        self.gone.push(number);
+    }
+
+    /// Hands over all changes, each task and value once, in its present state.
+    pub(super) fn drain(&mut self, tasks: &mut TaskTable, mut each: impl FnMut(Effect<'_>)) {
+        self.bytes = 0;
         for number in self.gone.drain(..) {
             each(Effect::Gone(number));
         }
         for task_index in self.touched.drain(..) {
             // The index of a removed task may be empty, or reused for a task that was already handed over.
-            if let Some(task) = self.tasks.get_mut(task_index).filter(|task| task.touched) {
+            if let Some(task) = tasks.get_mut(task_index).filter(|task| task.touched) {
                 task.touched = false;
                 each(Effect::Task(task.number, task.record()));
             }
@@ -40,25 +77,5 @@ impl TaskQueue {
         for (number, value) in self.fresh.drain() {
             each(Effect::Value(number, value));
         }
-    }
-
-    /// Has the next batch store the record of a task.
-    pub(super) fn touch(&mut self, task_index: TaskIndex) {
-        if !std::mem::replace(&mut self.task_mut(task_index).touched, true) {
-            self.touched.push(task_index);
-            self.changed_bytes += self.record_bytes(task_index);
-        }
-    }
-
-    /// Has the next batch store a value.
-    pub(super) fn store_value(&mut self, number: u64, value: Value) {
-        self.changed_bytes += value.len() as u64;
-        self.fresh.insert(number, value);
-    }
-
-    /// Has the next batch remove a task and its value from the store.
-    pub(super) fn has_gone(&mut self, number: u64) {
-        self.changed_bytes += RECORD_BYTES;
-        self.gone.push(number);
     }
 }

@@ -29,12 +29,12 @@ impl TaskQueue {
         let task = self.task_mut(task_index);
         task.is_lost = false;
         let number = task.number;
-        self.store_value(number, value);
+        self.changes.store_value(number, value);
     }
 
     /// The value of a task is lost: drops it, now or when its lease ends. Returns its key. `None`: it has a new value.
     pub(in super::super) fn lose_value(&mut self, task_index: TaskIndex) -> Option<&[u8]> {
-        if self.fresh.contains_key(&self.task(task_index).number) {
+        if self.changes.value(self.task(task_index).number).is_some() {
             return None;
         }
         let task = self.task_mut(task_index);
@@ -51,7 +51,7 @@ impl TaskQueue {
 
     /// Ends a lease whose value could not be read, and keeps the task out of the order for a pause. If the value is lost,
     /// the task is dropped. False: this lease is not held.
-    pub(in super::super) fn set_unread(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<LeaseTimer>) -> bool {
+    pub(in super::super) fn set_unread(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         let (now, number) = (self.now, self.number);
         let task = self.task_mut(task_index);
@@ -107,17 +107,17 @@ impl TaskQueue {
 
     /// Goes on above this number: those up to it may have been given.
     pub(in super::super) fn raise_last(&mut self, last: u64) {
-        self.last = self.last.max(last);
+        self.counters.raise_last(last);
     }
 
     /// After a repair: makes the counts of the queue fit to a task that was found, and gives the task a place of its
     /// own if another one has it.
     pub(in super::super) fn fit(&mut self, number: u64, record: &mut TaskRecord<'_>) {
         let Position { priority, entered } = record.position;
-        self.last = self.last.max(number);
-        self.serial = self.serial.max(entered).max(priority);
-        if self.ready.contains_key(&record.position) || self.entries.contains_key(&entered) {
-            record.position.entered = self.grow();
+        self.counters.raise_last(number);
+        self.counters.serial = self.counters.serial.max(entered).max(priority);
+        if self.ready.is_taken(record.position) {
+            record.position.entered = self.counters.next_serial();
         }
     }
 }

@@ -8,9 +8,13 @@ use crate::tasks::engine::{Engine, SyncWithin};
 use crate::tasks::order::Position;
 use crate::tasks::queue::TaskQueue;
 use crate::tasks::queues::Queues;
-use crate::tasks::record::{QueueRecord, StateRecord, TaskRecord, queue_key, task_key};
+use crate::tasks::record::{QueueCounters, QueueRecord, StateRecord, TaskRecord, queue_key, task_key};
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, QueueName, Request, Submission, Ticket};
 use crate::wheel::{Progress, Wheel};
+
+fn counters(serial: u64, first: u64, last: u64) -> QueueCounters {
+    QueueCounters { serial, first, last }
+}
 
 fn engine(tokens: u64) -> (Engine, QueueName) {
     let mut engine = Engine::new(0, 1, std::sync::Arc::default());
@@ -70,7 +74,7 @@ fn queues_are_synced_as_the_strictest_changed_one_asks() {
 
 #[test]
 fn a_record_of_a_task_that_cannot_be_is_refused() {
-    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Priority, 10, (0, 10)), Wheel::new(0));
+    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Priority, counters(10, 0, 10)), Wheel::new(0));
     let mut restore = |number, key: &[u8], priority, entered| {
         let position = Position { priority, entered };
         let record = TaskRecord { position, boost: 0, since: 0, state: StateRecord::Ready, key };
@@ -90,7 +94,7 @@ fn a_record_of_a_task_that_cannot_be_is_refused() {
 #[test]
 fn a_repair_takes_no_task_of_an_earlier_queue() {
     let mut engine = Engine::new(0, 1, std::sync::Arc::default());
-    let queue = QueueRecord { order: LeaseOrder::Fifo, serial: 1, first: 5, last: 5, name: b"jobs/a" };
+    let queue = QueueRecord { order: LeaseOrder::Fifo, counters: counters(1, 5, 5), name: b"jobs/a" };
     engine.restore_queue(&queue_key(0), &queue.encode()).unwrap();
     let position = Position { priority: 1, entered: 9 };
     let record = TaskRecord { position, boost: 0, since: 0, state: StateRecord::Ready, key: b"k" }.encode();
@@ -103,7 +107,7 @@ fn a_repair_takes_no_task_of_an_earlier_queue() {
 fn a_record_of_a_queue_that_cannot_be_is_refused() {
     let mut queues = Queues::new(std::sync::Arc::default());
     let mut restore = |number, name: &[u8]| {
-        queues.restore(number, &QueueRecord { order: LeaseOrder::Fifo, serial: 0, first: 0, last: 0, name })
+        queues.restore(number, &QueueRecord { order: LeaseOrder::Fifo, counters: counters(0, 0, 0), name })
     };
     assert!(restore(1, b"a"));
     assert!(!restore(0, b"before"), "they come in their order");
@@ -175,13 +179,13 @@ fn a_request_whose_task_cannot_be_read_waits_before_those_that_came_later() {
 
 #[test]
 fn a_task_that_cannot_be_read_is_removed_updated_and_lost_as_any_other() {
-    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Fifo, 1, (0, 0)), Wheel::new(0));
+    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Fifo, counters(1, 0, 0)), Wheel::new(0));
     let value = || Value::from(&b"v"[..]);
     for key in [b"a", b"b", b"c"] {
         queue.add(key, value(), QueueEnd::Tail).unwrap();
         queue.lease(1, 1_000_000, &mut wheel).unwrap();
-        assert!(queue.set_unread((key, 1), &mut wheel), "{key:?}");
-        assert!(!queue.set_unread((key, 1), &mut wheel), "it is not leased");
+        assert!(queue.set_unread(key, 1, &mut wheel), "{key:?}");
+        assert!(!queue.set_unread(key, 1, &mut wheel), "it is not leased");
     }
     assert_eq!((queue.counts().unread, queue.counts().ready), (3, 0));
     assert!(queue.remove(b"a", &mut wheel));
