@@ -162,7 +162,7 @@
 //!    With `--feed` `FeedTap::tell` first tells the change to the feed: see the walk below.
 //! 6. `Changes::announce` hands the change to `Subscribers::collect`, which encodes it once if a topic matches
 //!    (`Burst::add`). Then it marks the version as announced (`SlotRef::set_announced`).
-//! 7. `Changes::give_back` returns the credits to the writers.
+//! 7. `Rings::give_back` returns the credits to the writers.
 //! 8. `Subscribers::send` gives each subscriber its messages. `Subscribers::deliver` (`publish/subscribers.rs`) offers
 //!    them to the system at once, and `keep` (`publish/deliver.rs`) queues the rest. A subscriber above its bound
 //!    (`PublishLimits`) loses its newest messages. So do those above their share (`Subscribers::cut_to_shares`) when

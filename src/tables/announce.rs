@@ -35,33 +35,33 @@
 mod audience;
 mod ending;
 mod holds;
+mod pending;
+mod rings;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashSet;
 use crossbeam::epoch::{self, Guard};
 
-use super::change::{AnnouncedChange, Change, ChangeQueue, ChangeRing, ChangeSink};
+use super::change::{AnnouncedChange, ChangeQueue, ChangeSink};
 use super::feed::TurnedChange;
 use super::reaper::RetireSender;
 use super::registry::Registry;
 use super::sleep_state::{WAKE_FOR_ANY, WAKE_FOR_URGENT};
-use super::slot::{RingReader, SlotHandle};
+use super::slot::SlotHandle;
 use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
-use crate::feed::{Cause, PublishedMessage, table_of_topic};
+use crate::feed::{PublishedMessage, table_of_topic};
 use audience::Review;
 pub use audience::{Audience, Unheard};
 use ending::LeavingTables;
 pub use holds::AudienceHold;
 pub(super) use holds::AudienceHolds;
+use pending::{HeldChange, PendingChanges};
+use rings::{Rings, Source};
 
-/// Changes that are taken together from a ring: so many slots, and the entries of as many others, are on their way at a
-/// time. The processor fetches as many lines at once, and so many changes take longer than a fetch.
-const LOOK_AHEAD: usize = 16;
 /// Changes of one run, whose messages of the feed are kept and counted together. An instruction that counts references
 /// waits for all earlier stores, and a message is copied to memory that no cache has.
 const RUN_CHANGES: usize = 4 * FEED_CHANGES_MAX;
@@ -82,37 +82,6 @@ impl ChangeSink for AnnounceOnly<'_, '_> {
     fn tell(&mut self, _message: &PublishedMessage) {}
 }
 
-/// The publisher's record of a ring.
-struct RingState {
-    ring: Arc<ChangeRing>,
-    changes: RingReader<Change>,
-    /// Changes of this ring whose credits have been given back after they were announced.
-    announced: u64,
-    /// Changes taken from the ring. Those not announced are held back.
-    taken: u64,
-}
-
-/// The ring that is drained.
-struct Source {
-    ring: u64,
-    /// Changes that may still be taken from it.
-    left: usize,
-    /// It was found empty.
-    is_dry: bool,
-}
-
-/// Announced changes whose credits have yet to be given back to a ring.
-struct OwedCredits {
-    ring: u64,
-    changes: u64,
-}
-
-/// A change, and the number of the ring that its credit goes back to.
-struct HeldChange {
-    change: Change,
-    ring: u64,
-}
-
 /// A slot or a table that has ended. The publisher hands it to the reaper without a guard, since that may wait.
 enum Retired {
     /// With the number of its table.
@@ -124,32 +93,8 @@ enum Retired {
 /// The publisher's end of the change queue. One thread owns it.
 pub struct Changes {
     change_queue: Arc<ChangeQueue>,
-    generation: usize,
-    rings: AHashMap<u64, RingState>,
-    /// The rings' numbers in the order in which they are served.
-    order: Vec<u64>,
-    /// During a drain, the rings that may have more changes to take. Empty otherwise.
-    turn: Vec<u64>,
-    next_ring: u64,
-    /// Credits that are given back at the end of the drain. Changes of one ring come in runs, so a ring may be there
-    /// more than once, and the list is short.
-    owed: Vec<OwedCredits>,
-    /// Changes that arrived before their predecessor, by slot address and version. The slot of such a change stays, so the
-    /// address is not reused.
-    held: AHashMap<(usize, u32), HeldChange>,
-    /// Changes that wait for the last change of a slot of an older table, by the address of that slot.
-    blocked: AHashMap<usize, Vec<HeldChange>>,
-    /// Changes of the ring that is drained, from the oldest on. Of the first the memory has come, of the next the
-    /// slots, while their entries are on their way. Of the last the slots are on their way. Empty between two rings.
-    ahead: VecDeque<HeldChange>,
-    /// How many changes at the front of `ahead` have their memory here, so that their turn may have come.
-    ready: usize,
-    /// How many changes behind them have their entries fetched.
-    entries_fetched: usize,
-    /// Changes that were held back and whose turn may have come. They go before `ahead`.
-    work: VecDeque<HeldChange>,
-    /// How many of the changes that are taken and not announced say more than that the element has a value or none.
-    telling: usize,
+    rings: Rings,
+    pending: PendingChanges,
     ended: Vec<Retired>,
     /// Settled tables, if somebody has ever held an audience of ends alone.
     leaving: Option<LeavingTables>,
@@ -164,20 +109,8 @@ impl Changes {
     pub(super) fn new(change_queue: Arc<ChangeQueue>, registry: Arc<Registry>, retire: RetireSender) -> Self {
         Self {
             change_queue,
-            generation: usize::MAX,
-            rings: AHashMap::new(),
-            order: Vec::new(),
-            turn: Vec::new(),
-            next_ring: 0,
-            owed: Vec::new(),
-            held: AHashMap::new(),
-            blocked: AHashMap::new(),
-            // Their lengths are bounded, and known before the first table.
-            ahead: VecDeque::with_capacity(3 * LOOK_AHEAD),
-            ready: 0,
-            entries_fetched: 0,
-            work: VecDeque::with_capacity(FEED_CHANGES_MAX),
-            telling: 0,
+            rings: Rings::default(),
+            pending: PendingChanges::new(retire.0.feed.is_some()),
             ended: Vec::new(),
             leaving: None,
             silenced: AHashSet::new(),
@@ -211,22 +144,20 @@ impl Changes {
         // SeqCst: pairs with the store in `close`. Read before the list of rings: no ring comes after the close, so an
         // empty list is final. A ring leaves the list when its writer is gone and all its changes are announced.
         let closing = self.change_queue.closed.load(Ordering::SeqCst);
-        self.refresh();
+        self.rings.refresh(&self.change_queue);
         let taken = self.drain_rings(limit, sink);
         self.let_go(taken == 0, sink);
         if let Some(feed) = &self.retire.0.feed {
             feed.tell_dropped(sink);
         }
-        self.give_back();
-        let left = self.rings.values().map(|state| state.ring.queue.len()).sum();
-        Drained { taken, left, closing, closed: closing && self.rings.is_empty() }
+        self.rings.give_back();
+        Drained { taken, left: self.rings.waiting(), closing, closed: closing && self.rings.is_empty() }
     }
 
     /// Takes equal shares of the rings, and gives the unused part of a share to the rings that have more. The cost is
     /// linear in the rings and the changes, since a ring that is visited again had a full share to give.
     fn drain_rings(&mut self, limit: usize, sink: &mut dyn ChangeSink) -> usize {
-        let mut numbers = std::mem::take(&mut self.turn);
-        numbers.extend_from_slice(&self.order);
+        let mut numbers = self.rings.begin_turns();
         let mut taken = 0;
         while taken < limit && !numbers.is_empty() {
             let share = ((limit - taken) / numbers.len()).max(1);
@@ -236,13 +167,12 @@ impl Changes {
                 count == share
             });
         }
-        numbers.clear();
-        self.turn = numbers;
+        self.rings.end_turns(numbers);
         taken
     }
 
     fn drain_ring(&mut self, number: u64, share: usize, sink: &mut dyn ChangeSink) -> usize {
-        if self.rings.get(&number).is_none_or(|state| state.ring.queue.is_empty()) {
+        if self.rings.waiting_in(number) == 0 {
             return 0;
         }
         let mut source = Source { ring: number, left: share, is_dry: false };
@@ -250,56 +180,7 @@ impl Changes {
         share - source.left
     }
 
-    /// Takes a few changes from a ring, and asks the processor to fetch their slots. With a feed it asks for the entries
-    /// of those that were taken before. A change is ready when its memory has had the time of the changes before it to
-    /// come. So the cache misses overlap with each other and with the work. Returns whether there may be more changes.
-    fn look_ahead(&mut self, source: &mut Source, guard: &Guard) -> bool {
-        debug_assert_eq!(self.ready, 0, "the ready ones have had their turns");
-        let slots_fetched = self.ahead.len();
-        self.take(source);
-        self.ready = slots_fetched;
-        if self.retire.0.feed.is_some() {
-            let fresh = self.ahead.range(self.entries_fetched..slots_fetched);
-            fresh.for_each(|held| held.change.slot.slot().prefetch_entry(guard));
-            let entries_fetched = slots_fetched - self.entries_fetched;
-            self.ready = std::mem::replace(&mut self.entries_fetched, entries_fetched);
-        }
-        !self.ahead.is_empty()
-    }
-
-    fn take(&mut self, source: &mut Source) {
-        let count = LOOK_AHEAD.min(source.left);
-        let Some(state) = self.rings.get_mut(&source.ring).filter(|_| count > 0 && !source.is_dry) else { return };
-        let mut taken = 0;
-        while taken < count
-            && let Some(change) = state.changes.pop()
-        {
-            change.slot.slot().prefetch();
-            self.telling += usize::from(change.committed().is_telling());
-            self.ahead.push_back(HeldChange { change, ring: source.ring });
-            taken += 1;
-        }
-        state.taken += taken as u64;
-        source.left -= taken;
-        // What comes meanwhile has its turn in the next drain.
-        source.is_dry = taken < count;
-    }
-
-    /// The next change whose turn may have come.
-    fn next(&mut self, source: &mut Source, guard: &Guard) -> Option<HeldChange> {
-        if let Some(held) = self.work.pop_front() {
-            return Some(held);
-        }
-        while self.ready == 0 {
-            if !self.look_ahead(source, guard) {
-                return None;
-            }
-        }
-        self.ready -= 1;
-        self.ahead.pop_front()
-    }
-
-    /// Announces some changes whose turn has come, of `work` and of the ring, and the held changes that follow them.
+    /// Announces some changes whose turn has come, and the held changes that follow them.
     /// Returns whether there may be more. A run is short, and with a feed it ends when the changes have many bytes:
     /// other threads wait for its guard and for the feed.
     fn run(&mut self, source: &mut Source, sink: &mut dyn ChangeSink) -> bool {
@@ -309,7 +190,7 @@ impl Changes {
         let mut feed = shared.feed.as_ref().map(|feed| (feed, feed.log()));
         let (mut count, mut is_over) = (0, false);
         while count < RUN_CHANGES && feed.as_ref().is_none_or(|(_, log)| !log.ends_batch()) {
-            let Some(held) = self.next(source, &guard) else {
+            let Some(held) = self.pending.next(&mut self.rings, source, &guard) else {
                 is_over = true;
                 break;
             };
@@ -324,7 +205,7 @@ impl Changes {
             // first. The predecessor's writer holds a credit and does not wait before its push, so the predecessor
             // comes.
             if !held.change.follows_quiet() && !slot.announced().is_followed_by(version) {
-                self.held.insert((address, version), held);
+                self.pending.hold_back(held);
                 continue;
             }
             let Some(table) = registry.get(held.change.table(), &guard) else {
@@ -335,17 +216,15 @@ impl Changes {
             // is announced later, `announce` puts this change back to work. This thread does both, so no change is
             // blocked behind one that it has just announced.
             match table.unsettled_predecessor(slot.key()) {
-                Some(predecessor) => self.blocked.entry(predecessor).or_default().push(held),
+                Some(predecessor) => self.pending.block(predecessor, held),
                 None => {
                     if let Some((feed, log)) = &mut feed {
                         let version = held.change.version;
                         let change = TurnedChange { table, slot, version, committed: held.change.committed() };
-                        feed.tell(log, &change, &guard, |version| self.cause_of(address, version));
+                        feed.tell(log, &change, &guard, |version| self.pending.cause_of(address, version));
                     }
                     self.announce(held, table, &guard, sink);
-                    if !self.held.is_empty() {
-                        self.work.extend(self.held.remove(&(address, version.wrapping_add(1))));
-                    }
+                    self.pending.follow(address, version);
                 }
             }
         }
@@ -357,28 +236,17 @@ impl Changes {
         !is_over
     }
 
-    /// The cause of a change of this slot that has come and whose turn has not, if it says more than that the element
-    /// has a value or none.
-    fn cause_of(&self, address: usize, version: u32) -> Option<Cause> {
-        if self.telling == 0 {
-            return None;
-        }
-        let is_it = |held: &&HeldChange| held.change.slot.slot().address() == address && held.change.version == version;
-        let found = self.held.get(&(address, version)).or_else(|| self.work.iter().chain(&self.ahead).find(is_it));
-        found.and_then(|held| held.change.committed().changes())
-    }
-
     fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, sink: &mut dyn ChangeSink) {
         let HeldChange { change, ring } = held;
         let slot = change.slot.slot();
         let committed = change.committed();
-        self.telling -= usize::from(committed.is_telling());
+        self.pending.note_done(committed);
         if let Some(announced) = AnnouncedChange::new(table.announced_name(), &change, guard) {
             sink.announce(&announced);
         }
         // After the message: the compactor takes the version that stands here as announced, and may move the slot.
         slot.set_announced(change.version);
-        self.owe(ring);
+        self.rings.owe(ring);
         if committed.vacates() {
             self.retire(table, change, guard);
         } else if committed.is_last() {
@@ -386,68 +254,11 @@ impl Changes {
         }
     }
 
-    /// Notes that a credit goes back to this ring.
-    fn owe(&mut self, ring: u64) {
-        match self.owed.last_mut().filter(|owed| owed.ring == ring) {
-            Some(owed) => owed.changes += 1,
-            None => self.owed.push(OwedCredits { ring, changes: 1 }),
-        }
-    }
-
     /// Takes all that is in a ring now, and no more: writers go on pushing.
     fn drain_present(&mut self, sink: &mut dyn ChangeSink) {
-        self.refresh();
-        let present: Vec<_> =
-            self.order.iter().filter_map(|number| Some((*number, self.rings.get(number)?.ring.queue.len()))).collect();
-        for (number, count) in present {
+        self.rings.refresh(&self.change_queue);
+        for (number, count) in self.rings.all_waiting() {
             self.drain_ring(number, count, sink);
-        }
-    }
-
-    /// Gives back the credits of the changes announced in this drain, and wakes the writers whose portion of credits is
-    /// complete.
-    fn give_back(&mut self) {
-        for OwedCredits { ring, changes } in self.owed.drain(..) {
-            let Some(state) = self.rings.get_mut(&ring) else { continue };
-            state.announced += changes;
-            if state.ring.credits.give_back(state.announced) {
-                state.ring.sleeper.wake();
-            }
-        }
-    }
-
-    /// Adds new rings and removes finished ones.
-    fn refresh(&mut self) {
-        // SeqCst: pairs with the additions in `ChangeQueue::writer` and in the drop of `ChangeWriter`.
-        let generation = self.change_queue.generation.load(Ordering::SeqCst);
-        if generation == self.generation {
-            return;
-        }
-        let mut rings = self.change_queue.rings.lock();
-        for ring in rings.iter() {
-            if let Some(changes) = ring.reader.lock().take() {
-                let ring = Arc::clone(ring);
-                self.rings.insert(self.next_ring, RingState { ring, changes, announced: 0, taken: 0 });
-                self.next_ring += 1;
-            }
-        }
-        let finished = |state: &RingState| {
-            // Acquire: pairs with the Release in the drop of `ChangeWriter`. Its pushes are visible, so an empty ring
-            // stays empty.
-            state.ring.abandoned.load(Ordering::Acquire)
-                && state.ring.queue.is_empty()
-                && state.taken == state.announced
-        };
-        rings.retain(|ring| !self.rings.values().any(|state| Arc::ptr_eq(&state.ring, ring) && finished(state)));
-        self.rings.retain(|_, state| !finished(state));
-        // While an abandoned ring still has changes, the generation is not noted, and the next drain looks again.
-        // Relaxed: a writer that goes later raises the generation, so a later drain looks again.
-        let all_alive = !rings.iter().any(|ring| ring.abandoned.load(Ordering::Relaxed));
-        drop(rings);
-        self.order = self.rings.keys().copied().collect();
-        self.order.sort_unstable();
-        if all_alive {
-            self.generation = generation;
         }
     }
 
@@ -470,14 +281,13 @@ impl Changes {
         let change_queue = Arc::clone(&self.change_queue);
         let level = if lazily { WAKE_FOR_URGENT } else { WAKE_FOR_ANY };
         change_queue.sleep_state.prepare(level, || {
-            self.refresh();
-            let wants = |ring: &ChangeRing| !ring.queue.is_empty() && ring.urgency(change_queue.capacity) < level;
+            self.rings.refresh(&change_queue);
             // SeqCst: pairs with the store in `close`. As long as there are writers, the last one to go wakes the
             // publisher.
             let is_over = change_queue.closed.load(Ordering::SeqCst) && self.rings.is_empty();
             is_over
                 || self.leaving.as_ref().is_some_and(LeavingTables::are_left)
-                || self.rings.values().any(|state| wants(&state.ring))
+                || self.rings.are_urgent(change_queue.capacity, level)
         })
     }
 }

@@ -233,7 +233,7 @@ impl ChangeQueue {
         rings.push(Arc::clone(&ring));
         assert!(rings.len() * self.capacity <= CHANGES_MAX, "a slot counts the changes that are on the way");
         drop(rings);
-        // Release: pairs with the SeqCst load in `Changes::refresh`, which then finds the ring in the list.
+        // Release: pairs with the SeqCst load in `Rings::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
         ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, told: 0, registered: None }
     }
@@ -393,9 +393,9 @@ impl ChangeWriter {
 impl Drop for ChangeWriter {
     fn drop(&mut self) {
         self.tell();
-        // Release: pairs with the Acquire in `Changes::refresh`. The pushes above are visible to the publisher.
+        // Release: pairs with the Acquire in `Rings::refresh`. The pushes above are visible to the publisher.
         self.ring.abandoned.store(true, Ordering::Release);
-        // SeqCst, both: pair with the store in `close` and the load in `Changes::refresh`. If the close comes first,
+        // SeqCst, both: pair with the store in `close` and the load in `Rings::refresh`. If the close comes first,
         // this thread sees it and wakes the publisher. If the load below comes first, `close` wakes the publisher,
         // which sees the new generation and finds this writer gone.
         self.change_queue.generation.fetch_add(1, Ordering::SeqCst);

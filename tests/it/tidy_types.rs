@@ -32,7 +32,6 @@ const LARGE_STRUCTS: &[(&str, &str)] = &[
     ("src/store/metrics.rs", "LogMetrics"),
     ("src/store/opening/check.rs", "CheckReport"),
     ("src/store/opening/history.rs", "ReadHistory"),
-    ("src/tables/announce.rs", "Changes"),
     ("src/tables/catalog.rs", "Catalog"),
     ("src/tables/mod.rs", "TablesMetrics"),
     ("src/tables/table.rs", "Table"),

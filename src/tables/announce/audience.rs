@@ -222,14 +222,7 @@ impl Changes {
             self.silenced.insert(table.number());
         }
         Guards::of_now().wait();
-        debug_assert!(self.ahead.is_empty() && self.work.is_empty(), "a drain leaves nothing there");
-        let silenced = &self.silenced;
-        let is_silenced = |held: &HeldChange| silenced.contains(&held.change.table());
-        let mut stuck: Vec<_> = self.held.extract_if(|_, held| is_silenced(held)).map(|(_, held)| held).collect();
-        for waiting in self.blocked.values_mut() {
-            stuck.extend(waiting.extract_if(.., |held| is_silenced(held)));
-        }
-        self.blocked.retain(|_, waiting| !waiting.is_empty());
+        let mut stuck = self.pending.extract(&self.silenced);
         while !stuck.is_empty() {
             // Other threads wait for the guard, and the slots that have ended are handed on without one.
             let guard = epoch::pin();
@@ -244,7 +237,7 @@ impl Changes {
         self.silenced.clear();
         tables.iter().for_each(|table| self.release(table));
         self.hand_on();
-        self.give_back();
+        self.rings.give_back();
     }
 
     /// Deals with a change without an audience: a quiet change, or a change that was on its way when the audience
@@ -252,8 +245,8 @@ impl Changes {
     /// would seem to follow what was announced to them before, if their audience has just begun.
     pub(super) fn settle(&mut self, held: HeldChange, sink: &mut dyn ChangeSink, guard: &Guard) {
         let HeldChange { change, ring } = held;
-        self.telling -= usize::from(change.committed().is_telling());
-        self.owe(ring);
+        self.pending.note_done(change.committed());
+        self.rings.owe(ring);
         let slot = change.slot.slot();
         if !change.is_quiet() {
             slot.catch_up(guard);

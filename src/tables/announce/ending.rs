@@ -48,7 +48,7 @@ impl Changes {
     /// The last change of a sealed slot is dealt with: changes of a younger table that wait for it go on.
     pub(super) fn end(&mut self, slot: SlotRef<'_>, table: &Table) {
         slot.set_ended();
-        self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
+        self.pending.unblock(slot.address());
         self.release(table);
     }
 
