@@ -122,9 +122,9 @@ fn table_bytes(count: usize) {
     let fixture = Fixture::filled(0);
     let mut session = fixture.session();
     let names: Vec<String> = (0..count - 1).map(|number| format!("table-{number:06}")).collect();
-    let mut before = (resident_bytes(), fixture.census().bytes);
+    let mut before = (resident_bytes(), fixture.census().memory.used);
     let mut report = |what: &str| {
-        let now = (resident_bytes(), fixture.census().bytes);
+        let now = (resident_bytes(), fixture.census().memory.used);
         let each = |bytes: f64| bytes / names.len() as f64;
         let (resident, account) = (each((now.0 - before.0) as f64), each(now.1 as f64 - before.1 as f64));
         println!("{what:<28} {resident:>8.0} bytes resident, {account:>8.0} by the account, each of {count}");

@@ -48,7 +48,7 @@ fn bytes_per_element() {
     let before = resident_bytes();
     let fixture = Fixture::filled(LARGE);
     let ours = (resident_bytes() - before) as f64 / LARGE as f64;
-    let account = fixture.census().bytes as f64 / LARGE as f64;
+    let account = fixture.census().memory.used as f64 / LARGE as f64;
     let payload = KEY_BYTES + VALUE_BYTES;
     println!("bytes per element, 1,000,000 of {KEY_BYTES} B keys and {VALUE_BYTES} B values ({payload} B of payload):");
     println!("  spindle  {ours:>6.1}   (the account of --max-memory says {account:.1})");

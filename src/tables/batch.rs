@@ -340,7 +340,7 @@ impl Batch<'_> {
         version: u64,
         deadline: Deadline,
     ) -> Result<Restored, Refusal> {
-        self.on(table, |ops, table| ops.restore(table, (key, value), version, deadline))
+        self.on(table, |ops, table| ops.restore(table, key, value, version, deadline))
     }
 
     /// Sets the deadline. The value stays, and the element gets a new version. Subscribers do not receive it.

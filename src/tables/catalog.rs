@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam::epoch::Guard;
@@ -14,29 +14,23 @@ use crossbeam::utils::CachePadded;
 
 use super::Refusal;
 use super::failpoint::{Failpoint, reach};
+use super::hearing::{Hearing, TableAudience};
 use super::index::{Index, Names, name_bytes};
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
-use super::table::{Hearing, NameHistory, NewTable, Table, canonical};
-use super::version::highest_version;
+use super::table::{NameHistory, NewTable, Table, canonical};
+use super::version::VersionFloor;
 use crate::allocator::size_class;
-use crate::clock::Now;
 use crate::lock::{Mutex, MutexGuard};
 
 /// With this many tables of one name on their way down, `create` answers `Busy` for a further one. A client that drops
 /// and creates a table in turn then waits for the reaper, and 64 tables of a few KB each are nothing to hold.
 const CLOSING_PER_NAME_MAX: usize = 64;
 
-/// As many tables of all names together, if each is small. See [`closing_max`].
+/// With this many tables of all names on their way down, until their memory is given back, `create` answers `Busy` too.
+/// They are fewer if their indexes may be large.
 const CLOSING_MAX: usize = 1_024;
 /// All of them together have no more bytes than that when they were created, unless they are few.
 const CLOSING_BYTES_MAX: usize = 64 << 20;
-
-/// With this many tables on their way down, until their memory is given back, `create` answers `Busy`: as many as their
-/// indexes may be laid out for.
-fn closing_max(expected_keys: usize) -> usize {
-    let each = Table::ALLOCATED_BYTES + usize::try_from(Index::new(expected_keys).bytes()).unwrap_or(usize::MAX / 2);
-    (CLOSING_BYTES_MAX / each).clamp(CLOSING_PER_NAME_MAX, CLOSING_MAX)
-}
 
 /// Bytes of a history in its map, without the name: key and value, and as much free room again in a node.
 const HISTORY_ENTRY_BYTES: usize = 2 * size_of::<(Box<[u8]>, Arc<NameHistory>)>();
@@ -58,22 +52,45 @@ pub(super) struct Catalog {
     admission: Mutex<Admission>,
     /// The life of the table that was created last. Written under `admission`.
     generation: AtomicU64,
-    /// Whether a new table has an audience. Written under `admission`.
-    expects_audience: AtomicBool,
-    /// Whether somebody receives the ends of a new table. Written under `admission`.
-    expects_ends: AtomicBool,
+    /// The audience of a new table. Written under `admission`.
+    expected: TableAudience,
     registry: Arc<Registry>,
     hasher: RandomState,
     tables_max: usize,
     expected_keys: usize,
-    closing_max: usize,
-    /// Tables that are deleted, and whose memory is not given back. Raised under `admission`.
-    closing: AtomicUsize,
-    /// The highest version of a slot that has left an index, at first the base of all versions. A new slot starts above
-    /// it. Written by the reaper before the slot leaves; read under the bucket's lock. So a thread that misses the slot
-    /// reads the raised floor.
-    floor: CachePadded<AtomicU64>,
-    version_base: u64,
+    pub(super) closing: ClosingTables,
+    pub(super) floor: VersionFloor,
+}
+
+/// The number of tables that are deleted, and whose memory is not given back.
+pub(super) struct ClosingTables {
+    /// Raised under `admission`.
+    count: AtomicUsize,
+    max: usize,
+}
+
+// Relaxed, all of them: the number only bounds how many they are. A session that is refused watches the reaper, which
+// counts them under a lock afterwards.
+impl ClosingTables {
+    /// As many as the indexes of tables for so many keys allow.
+    fn new(expected_keys: usize) -> Self {
+        let bytes = usize::try_from(Index::new(expected_keys).bytes()).unwrap_or(usize::MAX / 2);
+        let max = (CLOSING_BYTES_MAX / (Table::ALLOCATED_BYTES + bytes)).clamp(CLOSING_PER_NAME_MAX, CLOSING_MAX);
+        Self { count: AtomicUsize::new(0), max }
+    }
+
+    fn are_full(&self) -> bool {
+        self.count.load(Ordering::Relaxed) >= self.max
+    }
+
+    fn add(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Called by the reaper: the memory of a forgotten table is given back.
+    pub(super) fn note_freed(&self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -103,16 +120,13 @@ impl Catalog {
             edition: CachePadded::new(AtomicU64::new(0)),
             admission: Mutex::default(),
             generation: AtomicU64::new(0),
-            expects_audience: AtomicBool::new(true),
-            expects_ends: AtomicBool::new(false),
+            expected: TableAudience::new(true, false),
             registry: Arc::new(Registry::new()),
             hasher: RandomState::new(),
             tables_max,
             expected_keys,
-            closing_max: closing_max(expected_keys),
-            closing: AtomicUsize::new(0),
-            floor: CachePadded::new(AtomicU64::new(version_base)),
-            version_base,
+            closing: ClosingTables::new(expected_keys),
+            floor: VersionFloor::new(version_base),
         }
     }
 
@@ -256,9 +270,7 @@ impl Catalog {
         guard: &'g Guard,
     ) -> Result<&'g Table, Refusal> {
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
-        // Relaxed: it only bounds how many they are. A session that is refused watches the reaper, which counts them under
-        // a lock afterwards.
-        if history.len() >= CLOSING_PER_NAME_MAX || self.closing.load(Ordering::Relaxed) >= self.closing_max {
+        if history.len() >= CLOSING_PER_NAME_MAX || self.closing.are_full() {
             return Err(Refusal::Busy);
         }
         let number = self.registry.reserve().ok_or(Refusal::TooManyTables)?;
@@ -268,17 +280,18 @@ impl Catalog {
             number,
             generation,
             line: old.map(|old| old.line()),
-            base: self.version_floor(),
+            base: self.floor.get(),
             announced_name,
             history: Arc::clone(&history),
             hasher: self.hasher.clone(),
             index,
-            has_audience: self.expects_audience() || old.is_some_and(|old| old.has_audience()),
-            // Relaxed: the lock orders it.
-            tells_ends: self.expects_ends.load(Ordering::Relaxed),
+            audience: TableAudience::new(
+                self.expected.has_changes() || old.is_some_and(|old| old.audience.has_changes()),
+                self.expected.has_ends(),
+            ),
         }));
         if let Some(old) = old {
-            self.count_closing();
+            self.closing.add();
             old.give_place();
         }
         admission.histories.insert(name.into(), history);
@@ -296,13 +309,8 @@ impl Catalog {
         let table = self.registry.share(self.names.get(name)?, guard)?;
         self.change(|names| names.remove(name));
         table.close();
-        self.count_closing();
+        self.closing.add();
         Some(table)
-    }
-
-    fn count_closing(&self) {
-        // Relaxed: see `enter`.
-        self.closing.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Called by the reaper: a settled table no longer blocks younger tables of the name, and its number is free.
@@ -314,12 +322,6 @@ impl Catalog {
             admission.histories.remove(name);
         }
         self.registry.leave(table.number(), guard);
-    }
-
-    /// Called by the reaper: the memory of a forgotten table is given back.
-    pub(super) fn note_freed(&self) {
-        // Relaxed: see `enter`.
-        self.closing.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The number of names that have tables, settled or not.
@@ -338,17 +340,15 @@ impl Catalog {
 
     /// Whether a table that is created now has an audience.
     pub(super) fn expects_audience(&self) -> bool {
-        // Relaxed: the lock orders it for `enter`, and it is the publisher's own for others.
-        self.expects_audience.load(Ordering::Relaxed)
+        self.expected.has_changes()
     }
 
     /// Publisher: whether tables that are created from now on have an audience, and whether somebody receives their
     /// ends.
     pub(super) fn expect_audience(&self, has_audience: bool, hears_ends: bool) {
         let _admission = self.admission();
-        // Relaxed, both: see `expects_audience`.
-        self.expects_audience.store(has_audience, Ordering::Relaxed);
-        self.expects_ends.store(hears_ends, Ordering::Relaxed);
+        self.expected.set_changes(has_audience);
+        self.expected.set_ends(hears_ends);
     }
 
     /// Publisher: all tables that these topics touch have an audience of this kind from now on, and so have all that are
@@ -360,9 +360,7 @@ impl Catalog {
         guard: &Guard,
     ) -> bool {
         let admission = self.admission();
-        let expects = if hearing == Hearing::Ends { &self.expects_ends } else { &self.expects_audience };
-        // Relaxed: see `expects_audience`.
-        expects.store(true, Ordering::Relaxed);
+        self.expected.begin(hearing);
         let mut is_new = false;
         for topic in topics {
             // What is behind the name says no more of the table.
@@ -371,10 +369,7 @@ impl Catalog {
             let from = admission.histories.range::<[u8], _>((Bound::Included(name), Bound::Unbounded));
             let fits = |other: &[u8]| if is_whole { other == name } else { other.starts_with(name) };
             for (name, history) in from.take_while(|(other, _)| fits(other)) {
-                self.each_of_name(name, history, guard, |table| match hearing {
-                    Hearing::Ends => table.tell_ends(true),
-                    Hearing::Changes => is_new |= table.set_audience(true),
-                });
+                self.each_of_name(name, history, guard, |table| is_new |= table.audience.begin(hearing));
             }
         }
         is_new
@@ -399,29 +394,6 @@ impl Catalog {
         let open = self.names.get(name).and_then(|number| self.registry.get(number, guard));
         open.into_iter().for_each(&mut each);
         history.predecessors(u64::MAX).iter().for_each(|table| each(table));
-    }
-
-    // ----------------------------------------------------------------------------------------------- the version floor
-
-    /// Every new slot must start above this version.
-    pub(super) fn version_floor(&self) -> u64 {
-        // Acquire: pairs with the Release in `raise_version_floor`. The bucket's lock orders the two for one key.
-        self.floor.load(Ordering::Acquire)
-    }
-
-    /// The highest version that is restored.
-    pub(super) fn highest_version(&self, now: Now) -> u64 {
-        highest_version(self.version_base, now.nanos())
-    }
-
-    /// Called by the reaper: slots that ended at `version` or below are about to leave their indexes. The reaper calls
-    /// it once for many slots, because each insertion reads the floor.
-    pub(super) fn raise_version_floor(&self, version: u64) {
-        // Relaxed: only the reaper writes the floor, so it reads its own last value.
-        if self.floor.load(Ordering::Relaxed) < version {
-            // Release: pairs with the Acquire in `version_floor`.
-            self.floor.store(version, Ordering::Release);
-        }
     }
 }
 

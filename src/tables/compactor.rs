@@ -348,7 +348,7 @@ impl Compactor {
                 self.garbage.add(bytes, &guard, now);
             }
         }
-        let armed = self.move_slots(table, bucket, passes, (&guard, now));
+        let armed = self.move_slots(table, bucket, passes, &guard, now);
         drop(guard);
         armed.into_iter().for_each(|slot| self.shared.expiry.cancel(slot));
     }
@@ -368,13 +368,7 @@ impl Compactor {
     ///   thread comes first, the other one finds the new slot.
     /// - **The expiry thread** may get a due message of the old slot. A touch sets a deadline, a second one removes it,
     ///   the slot moves, and only then the first touch arms the old slot. `SlotRef::is_armed` has that race.
-    fn move_slots(
-        &mut self,
-        table: &Table,
-        bucket: u32,
-        passes: MovePass,
-        (guard, now): (&Guard, Now),
-    ) -> Vec<SlotHandle> {
+    fn move_slots(&mut self, table: &Table, bucket: u32, passes: MovePass, guard: &Guard, now: Now) -> Vec<SlotHandle> {
         let (mut armed, mut retired, mut gained) = (Vec::new(), 0, 0);
         table.index().renew(bucket, guard, |slot| {
             // Under the bucket's lock: a slot that is being sealed does not move.

@@ -130,7 +130,7 @@ pub(super) struct Index {
 
 /// A slot on this line whose hash agrees in the bits that a cell keeps, with its cell.
 #[inline]
-fn candidate<'g>((line, cells): (u32, &Line), hash: u64, guard: &'g Guard) -> Option<(Place, SlotRef<'g>)> {
+fn candidate<'g>(line: u32, cells: &Line, hash: u64, guard: &'g Guard) -> Option<(Place, SlotRef<'g>)> {
     cells.candidates(hash).find_map(|(cell, shown)| Some((Place { line, cell }, shown.candidate(hash, guard)?)))
 }
 
@@ -261,7 +261,7 @@ impl Index {
         }
         let mut found = [None; LOOK_AHEAD];
         for (((found, home), bucket), hash) in found.iter_mut().zip(homes).zip(buckets).zip(hashes) {
-            *found = home.and_then(|line| candidate(line, *hash, guard));
+            *found = home.and_then(|(line, cells)| candidate(line, cells, *hash, guard));
             match (&found, bucket) {
                 (Some((_, slot)), _) => slot.prefetch(),
                 (None, Some(bucket)) => bucket.others(*hash, &self.lines, guard).for_each(|(_, line)| prefetch(line)),
@@ -271,7 +271,7 @@ impl Index {
         for (((found, place), bucket), hash) in found.iter_mut().zip(places).zip(buckets).zip(hashes) {
             if let (None, Some(bucket)) = (&found, bucket) {
                 let mut others = bucket.others(*hash, &self.lines, guard);
-                *found = others.find_map(|line| candidate(line, *hash, guard));
+                *found = others.find_map(|(line, cells)| candidate(line, cells, *hash, guard));
                 found.iter().for_each(|(_, slot)| slot.prefetch());
             }
             *place = found.map_or(Place::NONE, |(place, _)| place);

@@ -135,6 +135,21 @@ pub(super) struct BudgetReading {
     retired: i64,
 }
 
+/// The memory budget, for STATS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryMetrics {
+    /// Bytes of all elements and tables.
+    pub used: u64,
+    /// The limit, in bytes.
+    pub max: u64,
+    /// Bytes that count against the limit beside these: memory that the process has for other reasons.
+    pub excess: u64,
+    /// Bytes of replaced and deleted entries and slots that are not freed yet. Each thread keeps back up to 32 KiB.
+    pub garbage_bytes: u64,
+    /// The number of these objects. Each thread keeps back up to 127.
+    pub garbage_objects: u64,
+}
+
 impl MemoryBudget {
     pub(super) fn new(limit: u64) -> Self {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -148,6 +163,13 @@ impl MemoryBudget {
             slack: (limit / SLACK_SHARE).min(SLACK_BYTES_MAX),
             allowance: (limit / ALLOWANCE_SHARE).min(ALLOWANCE_BYTES_MAX),
         }
+    }
+
+    pub(super) fn metrics(&self) -> MemoryMetrics {
+        let [used, max, excess, garbage_bytes, garbage_objects] =
+            [self.used(), self.limit, self.excess(), self.garbage.waiting(), self.garbage.waiting_objects()]
+                .map(|number| u64::try_from(number).unwrap_or(0));
+        MemoryMetrics { used, max, excess, garbage_bytes, garbage_objects }
     }
 
     /// Bytes in use.

@@ -34,6 +34,7 @@ mod expiry;
 mod failpoint;
 mod feed;
 mod garbage;
+mod hearing;
 mod index;
 mod limits;
 mod lookup;
@@ -67,11 +68,12 @@ pub use cursor::ScanCursor;
 pub use deadline::Deadline;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
+pub use hearing::Hearing;
 pub use limits::changes_per_writer;
+pub use memory_budget::MemoryMetrics;
 pub use prefetch::Fetched;
 pub use reaper::Reaper;
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
-pub use table::Hearing;
 pub use version::version_base;
 
 use crossbeam::epoch::{self, Guard};
@@ -239,16 +241,8 @@ pub struct Drained {
 pub struct TablesMetrics {
     /// All tables, in the order of their names.
     pub tables: Vec<TableSummary>,
-    /// Bytes of all elements and tables, as the memory budget counts them.
-    pub bytes: u64,
-    /// The limit of the memory budget, in bytes.
-    pub memory_max: u64,
-    /// Bytes that count against the limit beside the budget: memory that the process has for other reasons.
-    pub excess_bytes: u64,
-    /// Bytes of replaced and deleted entries and slots that are not freed yet. Each thread keeps back up to 32 KiB.
-    pub garbage_bytes: u64,
-    /// The number of these objects. Each thread keeps back up to 127.
-    pub garbage_objects: u64,
+    /// The memory budget.
+    pub memory: MemoryMetrics,
     /// Elements that were moved in memory to make room.
     pub moved: u64,
     /// Records of the wheel: one for each element with a deadline. The element of a record may be deleted already.
@@ -379,11 +373,7 @@ impl Tables {
         let shared = &self.0;
         TablesMetrics {
             tables: shared.summaries(&epoch::pin()),
-            bytes: u64::try_from(shared.memory_budget.used()).unwrap_or(0),
-            memory_max: u64::try_from(shared.memory_budget.limit()).unwrap_or(0),
-            excess_bytes: u64::try_from(shared.memory_budget.excess()).unwrap_or(0),
-            garbage_bytes: u64::try_from(shared.memory_budget.garbage().waiting()).unwrap_or(0),
-            garbage_objects: u64::try_from(shared.memory_budget.garbage().waiting_objects()).unwrap_or(0),
+            memory: shared.memory_budget.metrics(),
             moved: shared.compactor.moved(),
             timers: shared.memory_budget.timers(),
             expired: shared.expiry.expired(),

@@ -120,7 +120,7 @@ fn timer_bytes(deadline: u64, old: Option<EntryRef<'_>>) -> i64 {
 /// Stamps an entry that is about to be stored. Returns whether it is quiet: nobody receives it, so no change of it will
 /// be pushed.
 fn stamp(table: &Table, entry: &mut EntryBox, version: u64, deadline: u64) -> bool {
-    let is_quiet = !table.has_audience();
+    let is_quiet = !table.audience.has_changes();
     entry.stamp(version, deadline);
     if is_quiet {
         entry.make_quiet();
@@ -245,14 +245,14 @@ impl<'h> Ops<'h> {
         reach(Failpoint::BeforeEnter);
         let mut entry = Some(entry);
         let mut made: Option<(SlotHandle, u64)> = None;
-        let is_quiet = !table.has_audience();
+        let is_quiet = !table.audience.has_changes();
         let mut replaces = false;
         let mut refused = None;
         if write.version.is_none() {
-            table.note_own();
+            table.versions.note_own();
         }
         let entered = table.enter(hash, write.key, self.guard, &mut |dead| {
-            let above = self.shared.catalog.version_floor().max(predecessor_version);
+            let above = self.shared.catalog.floor.get().max(predecessor_version);
             let version = match first_version(table, write, above, dead.unwrap_or(0)) {
                 Ok(version) => version,
                 Err(refusal) => {
@@ -336,7 +336,7 @@ impl<'h> Ops<'h> {
         cause: Cause,
     ) -> bool {
         let version = old.version() + 1;
-        let is_quiet = !table.has_audience();
+        let is_quiet = !table.audience.has_changes();
         let won = slot.vacate(seen, version, is_quiet, self.guard);
         if won {
             self.count_replaced(Some(old));

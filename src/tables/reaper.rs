@@ -260,14 +260,14 @@ impl Reaper {
         let dead = std::mem::take(&mut self.dead);
         let mut batch = self.session.batch(self.now);
         let mut ops = batch.ops();
-        self.shared.catalog.raise_version_floor(highest_version(dead.iter().map(|(slot, _)| slot), ops.guard));
+        self.shared.catalog.floor.raise(highest_version(dead.iter().map(|(slot, _)| slot), ops.guard));
         let mut settled = Vec::new();
         for (handle, number) in &dead {
             let slot = handle.slot();
             let Some(table) = self.shared.catalog.registry().get(*number, ops.guard) else {
                 unreachable!("a slot on its way to the reaper holds its table unsettled, and so registered");
             };
-            table.note_left(slot.load(ops.guard).version());
+            table.versions.note_left(slot.load(ops.guard).version());
             table.leave(slot, ops.guard);
             let cost = settle(slot);
             table.count_bytes(-cost);
@@ -370,7 +370,7 @@ impl Reaper {
             walk.table.index().visit(number, ops.guard, &mut walk.buckets, |slot| slots.push(slot.handle()));
             buckets.push(number);
         }
-        self.shared.catalog.raise_version_floor(highest_version(slots.iter(), ops.guard));
+        self.shared.catalog.floor.raise(highest_version(slots.iter(), ops.guard));
         for number in &buckets {
             walk.table.index().clear(*number, ops.guard);
             reach(Failpoint::SlotLeft);
@@ -429,7 +429,7 @@ impl Reaper {
             match leaving.dismantle(&mut left) {
                 true => {
                     drop(leaving);
-                    self.shared.catalog.note_freed();
+                    self.shared.catalog.closing.note_freed();
                     self.shared.reaper.note_freed();
                 }
                 false => self.leaving.push_back(leaving),

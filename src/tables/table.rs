@@ -22,7 +22,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
@@ -30,44 +30,32 @@ use crossbeam::utils::CachePadded;
 
 use super::TableSummary;
 use super::failpoint::{Failpoint, reach};
+use super::hearing::TableAudience;
 use super::index::{Index, Inserted, Place};
 use super::slot::{SlotHandle, SlotRef, SlotState};
+use super::version::TableVersions;
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};
 
-/// The changes of a table that somebody wants to receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hearing {
-    /// Only that elements end: deletions and expiries. Stored values stay quiet beside it, and cost no push. The ends of a
-    /// key may be told in another order than they were committed.
-    Ends,
-    /// All changes, in the commit order of each key.
-    Changes,
-}
+/// The stages of a table.
+const OPEN: u8 = 0;
+const CLOSED: u8 = 1;
+/// It is closed, and another life of the table has taken its place.
+const REPLACED: u8 = 2;
 
 /// A table of the catalog, or one that is being taken down.
 pub(super) struct Table {
     number: u32,
     generation: u64,
     line: u64,
-    /// Versions up to this one may have been given out before the table was made.
-    base: u64,
+    pub(super) versions: TableVersions,
     announced_name: Box<[u8]>,
     history: Arc<NameHistory>,
     hasher: RandomState,
     index: Index,
-    /// Set once, by the session that deletes the table. Read by every operation that finds no element.
-    closed: AtomicBool,
-    /// Whether another life of the table has taken its place. Set before it is closed, by the session that closes it.
-    replaced: AtomicBool,
-    /// Whether somebody may receive its changes. Written by the publisher's thread, read by each write.
-    audience: AtomicBool,
-    /// Whether an element has come that was not restored. Set once, by any session.
-    has_own: AtomicBool,
-    /// The highest version of a slot that has left the index, as long as all elements are restored. Written by the reaper.
-    floor: AtomicU64,
-    /// Whether somebody receives ends alone. Written and read by the publisher's thread.
-    tells_ends: AtomicBool,
+    /// Left once, by the session that deletes or replaces the table. Read by every operation that finds no element.
+    stage: AtomicU8,
+    pub(super) audience: TableAudience,
     /// The holds: raised and lowered by the functions that the page of this file lists.
     unsettled: CachePadded<AtomicU64>,
     totals: CachePadded<TableTotals>,
@@ -162,8 +150,7 @@ pub(super) struct NewTable<'n> {
     pub(super) history: Arc<NameHistory>,
     pub(super) hasher: RandomState,
     pub(super) index: Index,
-    pub(super) has_audience: bool,
-    pub(super) tells_ends: bool,
+    pub(super) audience: TableAudience,
 }
 
 impl Table {
@@ -175,17 +162,13 @@ impl Table {
             number: new_table.number,
             generation: new_table.generation,
             line: new_table.line.unwrap_or(new_table.generation),
-            base: new_table.base,
+            versions: TableVersions::new(new_table.base),
             announced_name: new_table.announced_name.into(),
             history: new_table.history,
             hasher: new_table.hasher,
             index: new_table.index,
-            closed: AtomicBool::new(false),
-            replaced: AtomicBool::new(false),
-            audience: AtomicBool::new(new_table.has_audience),
-            tells_ends: AtomicBool::new(new_table.tells_ends),
-            has_own: AtomicBool::new(false),
-            floor: AtomicU64::new(0),
+            stage: AtomicU8::new(OPEN),
+            audience: new_table.audience,
             unsettled: CachePadded::new(AtomicU64::new(1)),
             totals: CachePadded::new(TableTotals::default()),
         }
@@ -225,50 +208,6 @@ impl Table {
         &self.index
     }
 
-    /// Whether somebody may receive its changes. Asked under the guard under which a change is committed and pushed.
-    #[inline]
-    pub(super) fn has_audience(&self) -> bool {
-        // Relaxed: the guard was pinned before, and `announce/audience.rs` waits for the guards that may see the old state.
-        self.audience.load(Ordering::Relaxed)
-    }
-
-    /// Publisher: whether somebody may receive its changes from now on. It waits for the guards of before afterwards.
-    /// Returns whether that is new.
-    pub(super) fn set_audience(&self, has_audience: bool) -> bool {
-        // SeqCst, and the fence of the pin behind it: a guard that is pinned later sees the store. A store is avoided,
-        // since all writers read the line.
-        self.has_audience() != has_audience && self.audience.swap(has_audience, Ordering::SeqCst) != has_audience
-    }
-
-    /// Versions up to this one may have been given out before the table was made. Only restored elements have such.
-    #[inline]
-    pub(super) fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// An element has come that was not restored.
-    pub(super) fn note_own(&self) {
-        // Relaxed: see `restore_floor`. It is read first, since all writers read the line.
-        if !self.has_own.load(Ordering::Relaxed) {
-            self.has_own.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// A slot of the table is about to leave the index, with this version. The reaper calls it before that.
-    pub(super) fn note_left(&self, version: u64) {
-        // Relaxed: see `restore_floor`. The reaper alone writes it.
-        if version > self.floor.load(Ordering::Relaxed) && !self.has_own.load(Ordering::Relaxed) {
-            self.floor.store(version, Ordering::Relaxed);
-        }
-    }
-
-    /// A key without a slot is not restored up to this version: it was perhaps given out before. `None`: as high as that
-    /// of the catalog, since elements have come that were not restored.
-    pub(super) fn restore_floor(&self) -> Option<u64> {
-        // Relaxed: the bucket's lock orders it for one key.
-        (!self.has_own.load(Ordering::Relaxed)).then(|| self.floor.load(Ordering::Relaxed))
-    }
-
     /// Shows the slot that `make` returns in the place of `slot`, unless the table is closed: see [`Index::exchange`].
     pub(super) fn exchange<'g>(
         &self,
@@ -279,46 +218,36 @@ impl Table {
         self.index.exchange(self.hash(slot.key()), slot, guard, || !self.is_closed(), make)
     }
 
-    /// Publisher: whether somebody receives ends alone.
-    pub(super) fn tells_ends(&self) -> bool {
-        // Relaxed: the publisher's thread alone writes it, but for a new table.
-        self.tells_ends.load(Ordering::Relaxed)
-    }
-
-    /// Publisher: whether somebody receives ends alone from now on.
-    pub(super) fn tell_ends(&self, tells: bool) {
-        // Relaxed: see `tells_ends`.
-        self.tells_ends.store(tells, Ordering::Relaxed);
-    }
-
     /// Whether the table was deleted. An operation that found no element asks afterwards: see `ops.rs`.
     ///
     /// The absence may be the reaper's work: it has sealed the slot, or taken it out of the index. The reaper began
     /// after `close`, and the operation has read what the reaper wrote (the word or the cell, both with Acquire). So
     /// this load then reads true. If it reads false, the element was absent before any of it was sealed.
     pub(super) fn is_closed(&self) -> bool {
-        // SeqCst: pairs with the store in `close`.
-        self.closed.load(Ordering::SeqCst)
+        // SeqCst: pairs with the store in `close_as`.
+        self.stage.load(Ordering::SeqCst) != OPEN
     }
 
     /// Whether another life has taken the place of a closed table. So there is no moment without a table of its name. The
     /// other life began empty: what is absent here was absent there at that moment.
     pub(super) fn is_replaced(&self) -> bool {
-        // Relaxed: who has seen the table closed sees what was stored before that.
-        self.replaced.load(Ordering::Relaxed)
+        // Relaxed: the stage is left once, so who has seen the table closed sees how.
+        self.stage.load(Ordering::Relaxed) == REPLACED
     }
 
     /// Closes the table for another life of it, which the caller shows afterwards.
     pub(super) fn give_place(self: &Arc<Self>) {
-        // Relaxed: `close` stores after it.
-        self.replaced.store(true, Ordering::Relaxed);
-        self.close();
+        self.close_as(REPLACED);
     }
 
     /// Closes the table: it lets no new slot in, and younger tables of the name settle its keys first.
     pub(super) fn close(self: &Arc<Self>) {
+        self.close_as(CLOSED);
+    }
+
+    fn close_as(self: &Arc<Self>, stage: u8) {
         // SeqCst: pairs with the load in `is_closed`.
-        self.closed.store(true, Ordering::SeqCst);
+        self.stage.store(stage, Ordering::SeqCst);
         self.history.enter(self);
     }
 

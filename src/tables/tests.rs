@@ -169,7 +169,7 @@ impl TablesRig {
     /// The process has `beyond` more bytes than the budget. The compactor looks as often as its work may take.
     fn look(&self, beyond: i64) {
         for _ in 0..1_000 {
-            let used = i64::try_from(self.tables_metrics().bytes).unwrap();
+            let used = i64::try_from(self.tables_metrics().memory.used).unwrap();
             self.0.compactor.borrow_mut().look(used + beyond, self.now());
             self.0.session.borrow_mut().rest(self.now());
         }

@@ -2,7 +2,7 @@
 //!
 //! A version is one number inside the server and outside. The first one of a server is the base and one. From there a
 //! version grows by one with each change of an element, and a key that comes back starts above the
-//! version floor (`Catalog::version_floor`), above what older tables of its name have, and above its dead slot:
+//! version floor (`VersionFloor::get`), above what older tables of its name have, and above its dead slot:
 //! `Ops::create` takes the largest.
 //!
 //! The base is the wall clock at the start, in ticks of 16 ns since the beginning of 2025:
@@ -24,7 +24,12 @@
 //!
 //! This module does not read the clock.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam::utils::CachePadded;
+
 use super::slot::VERSION_BITS;
+use crate::clock::Now;
 
 /// The beginning of 2025, UTC, in nanoseconds since 1970.
 const ORIGIN_NANOS: u64 = 1_735_689_600 * 1_000_000_000;
@@ -53,6 +58,80 @@ pub(super) const fn highest_version(base: u64, nanos: u64) -> u64 {
     let ahead = nanos.saturating_add(AHEAD_NANOS) / TICK_NANOS;
     let highest = base.saturating_add(ahead);
     if highest < BASE_MAX { highest } else { BASE_MAX }
+}
+
+/// The versions that new slots start above, in all tables.
+pub(super) struct VersionFloor {
+    /// The highest version of a slot that has left an index, at first the base. Written by the reaper before the slot
+    /// leaves; read under the bucket's lock. So a thread that misses the slot reads the raised floor.
+    floor: CachePadded<AtomicU64>,
+    base: u64,
+}
+
+impl VersionFloor {
+    pub(super) fn new(base: u64) -> Self {
+        Self { floor: CachePadded::new(AtomicU64::new(base)), base }
+    }
+
+    /// Every new slot must start above this version.
+    pub(super) fn get(&self) -> u64 {
+        // Acquire: pairs with the Release in `raise`. The bucket's lock orders the two for one key.
+        self.floor.load(Ordering::Acquire)
+    }
+
+    /// Called by the reaper: slots that ended at `version` or below are about to leave their indexes. The reaper calls
+    /// it once for many slots, because each insertion reads the floor.
+    pub(super) fn raise(&self, version: u64) {
+        // Relaxed: only the reaper writes the floor, so it reads its own last value.
+        if self.floor.load(Ordering::Relaxed) < version {
+            // Release: pairs with the Acquire in `get`.
+            self.floor.store(version, Ordering::Release);
+        }
+    }
+
+    /// The highest version that is restored.
+    pub(super) fn highest_restored(&self, now: Now) -> u64 {
+        highest_version(self.base, now.nanos())
+    }
+}
+
+/// The versions of one table. They tell which version a restored element may have.
+pub(super) struct TableVersions {
+    /// Versions up to this one may have been given out before the table was made. Only restored elements have such.
+    pub(super) base: u64,
+    /// The highest version of a slot that has left the index, as long as all elements are restored. Written by the reaper.
+    floor: AtomicU64,
+    /// Whether an element has come that was not restored. Set once, by any session.
+    has_own: AtomicBool,
+}
+
+impl TableVersions {
+    pub(super) fn new(base: u64) -> Self {
+        Self { base, floor: AtomicU64::new(0), has_own: AtomicBool::new(false) }
+    }
+
+    /// An element has come that was not restored.
+    pub(super) fn note_own(&self) {
+        // Relaxed: see `restore_floor`. It is read first, since all writers read the line.
+        if !self.has_own.load(Ordering::Relaxed) {
+            self.has_own.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A slot of the table is about to leave the index, with this version. The reaper calls it before that.
+    pub(super) fn note_left(&self, version: u64) {
+        // Relaxed: see `restore_floor`. The reaper alone writes it.
+        if version > self.floor.load(Ordering::Relaxed) && !self.has_own.load(Ordering::Relaxed) {
+            self.floor.store(version, Ordering::Relaxed);
+        }
+    }
+
+    /// A key without a slot is not restored up to this version: it was perhaps given out before. `None`: as high as that
+    /// of all tables, since elements have come that were not restored.
+    pub(super) fn restore_floor(&self) -> Option<u64> {
+        // Relaxed: the bucket's lock orders it for one key.
+        (!self.has_own.load(Ordering::Relaxed)).then(|| self.floor.load(Ordering::Relaxed))
+    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Ground {
 
     fn create(&self, session: &mut Session, number: usize) {
         let name = name(number);
-        assert_eq!(session.batch(NOW).create_table(&name, &name), Ok(()), "{}", self.tables.metrics().bytes);
+        assert_eq!(session.batch(NOW).create_table(&name, &name), Ok(()), "{}", self.tables.metrics().memory.used);
     }
 
     fn store(&mut self, session: &mut Session, table: usize, key: usize) {
@@ -106,14 +106,14 @@ fn alone(name: &str, measure: impl FnOnce()) {
 
 /// The growth by `work`, by the allocator's count and by the memory budget.
 fn growth(ground: &mut Ground, work: impl FnOnce(&mut Ground, &mut Session)) -> (i64, i64) {
-    let before = (HELD.get(), i64::try_from(ground.tables.metrics().bytes).unwrap());
+    let before = (HELD.get(), i64::try_from(ground.tables.metrics().memory.used).unwrap());
     let mut session = ground.tables.session();
     let ring = HELD.get() - before.0;
     work(ground, &mut session);
     ground.backstage.changes.drain(1_000, &mut |_, _, _| {});
     let held = HELD.get() - before.0 - ring;
     drop(session); // Its local part of the budget is in it now.
-    (held, i64::try_from(ground.tables.metrics().bytes).unwrap() - before.1)
+    (held, i64::try_from(ground.tables.metrics().memory.used).unwrap() - before.1)
 }
 
 /// The memory budget is right to a tenth.

@@ -51,8 +51,9 @@ use crossbeam::epoch::{self, Guard};
 use super::{Changes, HeldChange, LeavingTables, RUN_CHANGES, Source};
 use crate::tables::TablesShared;
 use crate::tables::change::{AnnouncedChange, ChangeSink};
+use crate::tables::hearing::Hearing;
 use crate::tables::sleeper::Sleeper;
-use crate::tables::table::{Hearing, Table};
+use crate::tables::table::Table;
 
 /// How often the publisher looks whether all guards of before are gone.
 const GUARDS_RECHECK: Duration = Duration::from_micros(20);
@@ -199,12 +200,12 @@ impl Changes {
         let some = shared.catalog.tables_behind(self.review.at.as_deref(), REVIEWED_NAMES, &epoch::pin());
         self.review.at = some.last;
         let is_held = |table: &Table, hearing| holds.touches(&table.topic(), hearing);
-        for table in some.tables.iter().filter(|table| table.tells_ends()) {
-            table.tell_ends(has_ends && is_held(table, Hearing::Ends));
+        for table in some.tables.iter().filter(|table| table.audience.has_ends()) {
+            table.audience.set_ends(has_ends && is_held(table, Hearing::Ends));
         }
         let is_unheard = |table: &Arc<Table>| {
             let is_heard = has_any && is_heard(&table.topic()) || has_changes && is_held(table, Hearing::Changes);
-            table.has_audience() && !is_heard
+            table.audience.has_changes() && !is_heard
         };
         Unheard(some.tables.into_iter().filter(is_unheard).collect())
     }
@@ -218,7 +219,7 @@ impl Changes {
             return;
         }
         for table in &tables {
-            table.set_audience(false);
+            table.audience.set_changes(false);
             self.silenced.insert(table.number());
         }
         Guards::of_now().wait();
@@ -257,7 +258,7 @@ impl Changes {
             debug_assert!(!committed.is_last(), "a seal holds its table until its change has come");
             return;
         };
-        if table.tells_ends()
+        if table.audience.has_ends()
             && let Some(announced) = AnnouncedChange::new(table.announced_name(), &change, guard)
         {
             sink.announce(&announced.out_of_order());

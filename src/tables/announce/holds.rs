@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::lock::Mutex;
 use crate::tables::TablesShared;
 use crate::tables::batch::Session;
-use crate::tables::table::Hearing;
+use crate::tables::hearing::Hearing;
 
 /// Called by the publisher's thread when an audience has begun. It must not block.
 type Begun = Box<dyn FnOnce() + Send>;

@@ -33,7 +33,7 @@ pub(super) fn first_version(table: &Table, write: &Write<'_>, floor: u64, dead: 
     if version <= dead {
         return Err(Refusal::VersionMismatch { current: dead });
     }
-    match table.restore_floor() {
+    match table.versions.restore_floor() {
         None if version <= floor => Err(Refusal::VersionRefused),
         Some(own) if version <= own => Ok(next),
         _ => Ok(version),
@@ -47,11 +47,12 @@ impl<'h> Ops<'h> {
     pub(in crate::tables) fn restore(
         &mut self,
         table: &Table,
-        (key, value): (&[u8], &[u8]),
+        key: &[u8],
+        value: &[u8],
         version: u64,
         deadline: Deadline,
     ) -> Result<Restored, Refusal> {
-        if version == 0 || version > self.shared.catalog.highest_version(self.now) {
+        if version == 0 || version > self.shared.catalog.floor.highest_restored(self.now) {
             return Err(Refusal::VersionRefused);
         }
         let write = Write { cause: Cause::Restore, version: Some(version), ..Write::update(key, value, deadline) };
@@ -71,7 +72,7 @@ impl<'h> Ops<'h> {
         seen: SeenWord<'_>,
     ) -> Result<u64, NotStored> {
         let version = seen.version();
-        if write.version.is_some() || version < table.base() {
+        if write.version.is_some() || version < table.versions.base {
             return self.version_after(table, write, version);
         }
         Ok(version + 1)
@@ -84,7 +85,7 @@ impl<'h> Ops<'h> {
             return if is_higher { Ok(restored) } else { Err(Refusal::VersionMismatch { current: version }.into()) };
         }
         let predecessor_version = self.settle_in_predecessors(table, write.key, table.hash(write.key))?;
-        Ok(self.shared.catalog.version_floor().max(predecessor_version).max(version) + 1)
+        Ok(self.shared.catalog.floor.get().max(predecessor_version).max(version) + 1)
     }
 
     /// Makes one attempt to store `entry`, whose version does not follow, in a new slot. Returns the slot.

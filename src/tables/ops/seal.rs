@@ -52,7 +52,7 @@ impl<'h> Ops<'h> {
                 continue; // settled meanwhile: the next look finds the slot dead
             }
             let version = seen.version() + 1;
-            let is_quiet = !table.has_audience();
+            let is_quiet = !table.audience.has_changes();
             if slot.kill(seen, version, self.guard) {
                 let committed = Committed { cause: Cause::DeleteWithTable, replaces_value: old.is_some() };
                 let commit = Commit { version, committed, is_quiet, follows_quiet: seen.is_quiet() };

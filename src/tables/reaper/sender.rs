@@ -122,7 +122,7 @@ impl ReaperSender {
     /// Whether more than `before` [`steps`](Self::steps) are done. If not, the next one wakes `sleeper`, once.
     ///
     /// The session read `before` before its attempt, and the reaper counts a table after `Catalog::forget` and
-    /// `Catalog::note_freed`. Both take the lock. If the count comes first, this call sees it, and the attempt is worth another try. If this call comes
+    /// `ClosingTables::note_freed`. Both take the lock. If the count comes first, this call sees it, and the attempt is worth another try. If this call comes
     /// first, the count finds `sleeper` and wakes it.
     pub(in crate::tables) fn watch(&self, before: u64, sleeper: &Arc<Sleeper>) -> bool {
         let mut progress = self.progress();

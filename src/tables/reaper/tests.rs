@@ -61,20 +61,20 @@ fn tables_that_are_taken_down_are_counted_and_their_memory_is_back() {
     for _ in 0..10 {
         reaper.step(NOW);
     }
-    let before = tables.metrics().bytes;
+    let before = tables.metrics().memory.used;
     let mut session = tables.session();
     session.batch(NOW).create_table(b"t", b"t").unwrap();
     for length in [1, KEY_BYTES_DEFAULT] {
         session.batch(NOW).update(b"t", &vec![7; length], b"value", Deadline::KEEP).unwrap();
     }
     drop(session);
-    assert!(tables.metrics().bytes > before);
+    assert!(tables.metrics().memory.used > before);
     delete(&tables);
     for _ in 0..10 {
         reaper.step(NOW);
         changes.drain(10, &mut |_, _, _| {});
     }
-    assert_eq!((tables.0.reaper.taken_down(), tables.metrics().bytes), (2, before));
+    assert_eq!((tables.0.reaper.taken_down(), tables.metrics().memory.used), (2, before));
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn the_floor_is_above_all_slots_that_have_arrived_before_the_first_of_them_leave
     }
     assert_eq!(changes.drain(10, &mut |_, _, _| {}).taken, 5);
     let shared = Arc::clone(&tables.0);
-    let highest = shared.catalog.version_floor() + 3;
-    hooks::at(Failpoint::SlotLeft, move || assert_eq!(shared.catalog.version_floor(), highest));
+    let highest = shared.catalog.floor.get() + 3;
+    hooks::at(Failpoint::SlotLeft, move || assert_eq!(shared.catalog.floor.get(), highest));
     reaper.step(NOW);
     assert!(!hooks::is_waiting());
     assert_eq!(tables.metrics().reaped, 2);
@@ -124,7 +124,7 @@ fn a_storm_of_new_names_is_bounded_and_holds_up_no_other_table() {
     let (tables, mut reaper, mut changes) = reaper_of(TablesConfig { tables_max: 4, ..settings() });
     fill(&tables, &mut changes, 100);
     while changes.drain(1_000, &mut |_, _, _| {}).taken > 0 {}
-    let before = tables.metrics().bytes;
+    let before = tables.metrics().memory.used;
     let mut session = tables.session();
     let mut storm = |number: usize| {
         let name = format!("storm{number}");
@@ -134,7 +134,7 @@ fn a_storm_of_new_names_is_bounded_and_holds_up_no_other_table() {
     let refused = (0..100_000).find(|number| storm(*number).is_err()).unwrap();
     assert_eq!(storm(refused), Err(Refusal::Busy));
     assert!((64..=1_024).contains(&refused), "{refused} tables are being taken down");
-    let most = tables.metrics().bytes;
+    let most = tables.metrics().memory.used;
     assert!(most - before < 64 << 20, "{most} bytes");
     delete(&tables);
     let mut heard = 0;
@@ -153,7 +153,7 @@ fn a_storm_of_new_names_is_bounded_and_holds_up_no_other_table() {
         std::thread::yield_now();
         reaper.is_rid_of_all()
     });
-    assert!(is_done && tables.metrics().bytes < before);
+    assert!(is_done && tables.metrics().memory.used < before);
     assert_eq!((storm(refused), tables.0.catalog.histories()), (Ok(()), 1), "there is room again");
 }
 

@@ -11,7 +11,6 @@ use std::thread;
 use crossbeam::epoch;
 
 use super::super::slot::ANNOUNCED_ROUND;
-use super::super::table::Table;
 use super::super::{AnnouncedChange, ChangeKind, ChangeSink, Changes, Deadline, FeedConfig, TablesConfig};
 use super::{TablesRig, settings};
 use crate::feed::PublishedMessage;
@@ -369,7 +368,7 @@ fn a_quiet_seal_of_an_earlier_silence_lets_its_successor_go_before_the_next_sile
         });
         scope.spawn(|| {
             let mut session = tables.session();
-            while tables.0.catalog.find(b"t", &epoch::pin()).is_some_and(Table::has_audience) {
+            while tables.0.catalog.find(b"t", &epoch::pin()).is_some_and(|table| table.audience.has_changes()) {
                 thread::yield_now();
             }
             session.batch(now).delete(b"t", b"k").unwrap();

@@ -107,7 +107,7 @@ fn a_table_takes_room_with_its_index() {
         tables.session().batch(Now::from_millis(1)).create_table(b"t", b"t").unwrap();
         let index = tables.0.catalog.find(b"t", &epoch::pin()).unwrap().index().bytes();
         assert_eq!(index > 0, expected_keys > 0);
-        assert_eq!(tables.metrics().bytes, (table_bytes(b"t") + index).cast_unsigned());
+        assert_eq!(tables.metrics().memory.used, (table_bytes(b"t") + index).cast_unsigned());
     }
 }
 
@@ -164,5 +164,5 @@ fn a_session_that_rests_keeps_no_bytes_back() {
         rig.0.session.borrow_mut().rest(rig.now());
         rig.0.reaper.borrow_mut().rest_session(rig.now());
     }
-    assert_eq!(rig.tables_metrics().bytes, 0);
+    assert_eq!(rig.tables_metrics().memory.used, 0);
 }

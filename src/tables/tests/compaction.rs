@@ -23,7 +23,7 @@ fn memory_that_the_account_does_not_know_counts_too() {
     let rig = small();
     rig.set("k", "value", None).unwrap();
     rig.look(LIMIT);
-    assert_eq!(rig.tables_metrics().excess_bytes, LIMIT.cast_unsigned());
+    assert_eq!(rig.tables_metrics().memory.excess, LIMIT.cast_unsigned());
     assert_eq!(rig.set("more", "value", None), Err(Refusal::Busy), "it may be given back");
     assert_eq!(rig.set("k", "other", None), Ok(()), "what takes no more needs no room");
     rig.look(LIMIT);
@@ -118,7 +118,7 @@ fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
     }
     rig.publish();
     // So few that one pass moves them. A later pass would move the copies that come to lie in its regions again.
-    assert!(rig.tables_metrics().bytes < LIMIT.cast_unsigned() / 32);
+    assert!(rig.tables_metrics().memory.used < LIMIT.cast_unsigned() / 32);
     let moved = move_all(&rig);
     assert_eq!(moved, 400, "the most that can be done was done, once");
     for _ in 0..3 {
@@ -162,7 +162,7 @@ fn an_entry_that_moves_keeps_value_version_and_deadline_and_nobody_hears_of_it()
         assert_eq!(rig.version(&key.to_string()), *version);
     }
     let after = rig.tables_metrics();
-    assert_eq!((before.bytes, before.timers), (after.bytes, after.timers));
+    assert_eq!((before.memory.used, before.timers), (after.memory.used, after.timers));
     rig.at(20_000).settle();
     assert_eq!((rig.tables_metrics().expired, rig.get("0").is_some(), rig.get("1")), (1_000, true, None));
     rig.look(0);
@@ -181,7 +181,7 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
         moving.look(0);
         moving.look(LIMIT);
         // The hook uses the session of the rig, because this thread's session is at work.
-        assert_eq!(moving.tables_metrics().excess_bytes, LIMIT.cast_unsigned());
+        assert_eq!(moving.tables_metrics().memory.excess, LIMIT.cast_unsigned());
         assert_eq!(moving.set("no room", "", None), Err(Refusal::Busy));
         let before = moving.tables_metrics().moved;
         moving.look(LIMIT);

@@ -83,7 +83,7 @@ fn deadlines_are_refused_at_the_limit_as_well() {
     assert_eq!(many(Deadline::KEEP), Ok(()));
     rig.settle();
     let tables_metrics = rig.tables_metrics();
-    assert!(tables_metrics.bytes <= (4 << 20) + (64 << 10), "{}", tables_metrics.bytes);
+    assert!(tables_metrics.memory.used <= (4 << 20) + (64 << 10), "{}", tables_metrics.memory.used);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn the_account_is_back_at_nothing_when_all_is_gone() {
     drop(rig.0.session.replace(rig.another()));
     let tables_metrics = rig.tables_metrics();
     assert_eq!((tables_metrics.timers, tables_metrics.reaped, tables_metrics.tables.len()), (0, 20_000, 0));
-    assert!(tables_metrics.bytes < 64 << 10, "what sessions keep back: {}", tables_metrics.bytes);
+    assert!(tables_metrics.memory.used < 64 << 10, "what sessions keep back: {}", tables_metrics.memory.used);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_table_that_outgrows_its_directory_is_whole_and_its_memory_goes_back_in_piec
     for _ in 0..10 {
         rig.settle();
     }
-    let before = rig.tables_metrics().bytes;
+    let before = rig.tables_metrics().memory.used;
     rig.drop_table("t").unwrap();
     for _ in 0..40 {
         rig.settle();
@@ -256,9 +256,9 @@ fn a_table_that_outgrows_its_directory_is_whole_and_its_memory_goes_back_in_piec
     let catalog = &rig.0.tables.0.catalog;
     assert!(catalog.find(b"t", &epoch::pin()).is_none());
     assert!(
-        before > 40_000 * 56 && rig.tables_metrics().bytes < 70_000,
+        before > 40_000 * 56 && rig.tables_metrics().memory.used < 70_000,
         "{before}, then {}",
-        rig.tables_metrics().bytes
+        rig.tables_metrics().memory.used
     );
     for _ in 0..1_000_000 {
         if rig.0.reaper.borrow().is_rid_of_all() {

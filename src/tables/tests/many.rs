@@ -152,7 +152,7 @@ fn long_values_are_stored_in_portions_and_their_memory_is_kept_for_them() {
     let pairs = long_values();
     let (mut least, mut greatest) = (u64::MAX, 0);
     let stored = portions(&rig, &pairs, || {
-        let bytes = rig.tables_metrics().bytes;
+        let bytes = rig.tables_metrics().memory.used;
         (least, greatest) = (least.min(bytes), greatest.max(bytes));
         let mut other = rig.another();
         let more = other.batch(rig.now()).update(b"t", b"other", &vec![7; 3 * PORTION_BYTES / 2], Deadline::KEEP);
@@ -160,7 +160,7 @@ fn long_values_are_stored_in_portions_and_their_memory_is_kept_for_them() {
         assert_eq!(other.batch(rig.now()).update(b"t", b"other", b"short", Deadline::KEEP), Ok(()));
     });
     assert_eq!(stored, (vec![0, 1, 2, 3, 4], Ok(())));
-    let most = rig.tables_metrics().bytes;
+    let most = rig.tables_metrics().memory.used;
     assert!(least + 4_096 > 5 * (PORTION_BYTES as u64 / 2) && most < least + 4_096, "{least} to {most} bytes");
     assert!(greatest < most + 4_096, "up to {greatest} bytes: what is stored is kept no more");
     pairs.iter().for_each(|(key, value)| assert_eq!(rig.get(key).map(String::into_bytes).as_ref(), Some(value)));
@@ -168,12 +168,12 @@ fn long_values_are_stored_in_portions_and_their_memory_is_kept_for_them() {
     let mut progress = ManyProgress::default();
     let again = pairs.iter().map(|(key, value)| (key.as_bytes(), &value[..]));
     rig.delete("k4").unwrap();
-    let before = rig.tables_metrics().bytes;
+    let before = rig.tables_metrics().memory.used;
     let stored = rig.another().batch(rig.now()).update_many(b"t", Deadline::KEEP, again, &mut progress);
     assert_eq!((stored, progress.done()), (Err(Refusal::Unfinished), 1));
-    assert!(rig.tables_metrics().bytes > before);
+    assert!(rig.tables_metrics().memory.used > before);
     drop(progress);
-    assert_eq!(rig.tables_metrics().bytes, before);
+    assert_eq!(rig.tables_metrics().memory.used, before);
 }
 
 #[test]

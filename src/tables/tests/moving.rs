@@ -47,7 +47,7 @@ fn slots_without_a_deadline_move_and_keep_everything() {
         rig.settle();
         assert!(rig.heard().is_empty(), "a move is no change");
         let after = rig.tables_metrics();
-        assert_eq!((tables_metrics.bytes, tables_metrics.timers), (after.bytes, after.timers));
+        assert_eq!((tables_metrics.memory.used, tables_metrics.timers), (after.memory.used, after.timers));
         // A moved element can be changed, expire and be deleted as before.
         rig.set(&key(0), "again", Some(10)).unwrap();
         rig.delete(&key(2)).unwrap();

@@ -235,7 +235,7 @@ fn garbage_is_counted_until_it_is_freed() {
     alone("tables::tests::reclaim::garbage_is_counted_until_it_is_freed", || {
         let rig = large();
         let mut session = rig.another();
-        let garbage = || (rig.tables_metrics().garbage_bytes, rig.tables_metrics().garbage_objects);
+        let garbage = || (rig.tables_metrics().memory.garbage_bytes, rig.tables_metrics().memory.garbage_objects);
         let reader = epoch::pin();
         for _ in 0..=4 * RETIRED_OBJECTS_MAX {
             session.batch(rig.now()).update(b"t", b"k", b"value", Deadline::KEEP).unwrap();

@@ -112,7 +112,7 @@ fn a_table_that_was_deleted_is_not_replaced_and_one_that_was_replaced_is_deleted
     rig.drop_table("t").unwrap();
     assert_eq!(rig.replace("t"), Err(Refusal::TableNotFound));
     rig.settle();
-    assert_eq!(rig.tables_metrics().bytes, 0);
+    assert_eq!(rig.tables_metrics().memory.used, 0);
 }
 
 #[test]

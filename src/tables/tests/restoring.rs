@@ -230,7 +230,7 @@ fn jumps_leave_no_memory_and_no_timer_behind() {
     rig.drop_table("t").unwrap();
     rig.settle();
     rig.expire();
-    assert_eq!((rig.tables_metrics().bytes, rig.tables_metrics().timers), (0, 0));
+    assert_eq!((rig.tables_metrics().memory.used, rig.tables_metrics().timers), (0, 0));
 }
 
 proptest! {

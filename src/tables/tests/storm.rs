@@ -175,7 +175,7 @@ fn compact(stage: &Stage, mut compactor: Compactor) {
         return compactor.run(0, || stage.now(), resident);
     }
     while !stage.is_closed.load(Ordering::Relaxed) {
-        compactor.look(stage.tables.metrics().bytes.cast_signed(), stage.now());
+        compactor.look(stage.tables.metrics().memory.used.cast_signed(), stage.now());
         compactor.move_all(stage.now());
         thread::yield_now();
     }
@@ -328,7 +328,7 @@ fn clear(stage: &Stage, session: &mut Session) {
     let is_clear = until(PATIENCE, || {
         session.rest(stage.now());
         let metrics = stage.tables.metrics();
-        let counts = [metrics.tables.len() as u64, metrics.bytes, metrics.timers, metrics.changes_waiting];
+        let counts = [metrics.tables.len() as u64, metrics.memory.used, metrics.timers, metrics.changes_waiting];
         let shared = &stage.tables.0;
         let more = (shared.memory_budget.is_table_leaving(), shared.catalog.histories());
         left = format!("{counts:?} tables, bytes, timers and changes are left, {more:?}");

@@ -20,7 +20,7 @@ use crate::allocator;
 use crate::clock::Now;
 use crate::descriptors::{DescriptorBudget, pauses, places_made, shared};
 use crate::security::{Denied, Users};
-use crate::tables::{TableSummary, TablesMetrics};
+use crate::tables::{MemoryMetrics, TableSummary, TablesMetrics};
 
 /// The report in its JSON form.
 #[derive(Serialize)]
@@ -199,13 +199,14 @@ line! {
 
 impl MemoryLine {
     pub(super) fn of(tables_metrics: &TablesMetrics) -> Self {
+        let &MemoryMetrics { used, max, excess, garbage_bytes, garbage_objects } = &tables_metrics.memory;
         Self {
             allocator: allocator::in_use().name(),
-            tables_bytes: tables_metrics.bytes,
-            tables_bytes_max: tables_metrics.memory_max,
-            excess_bytes: tables_metrics.excess_bytes,
-            garbage_bytes: tables_metrics.garbage_bytes,
-            garbage_objects: tables_metrics.garbage_objects,
+            tables_bytes: used,
+            tables_bytes_max: max,
+            excess_bytes: excess,
+            garbage_bytes,
+            garbage_objects,
             moved_elements: tables_metrics.moved,
             resident_bytes: resident_bytes(),
         }
