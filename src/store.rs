@@ -51,8 +51,8 @@ pub use errors::Error;
 pub use folder::{DiskSpace, FileIdentity, Folder, LogFile};
 pub use format::{Marks, Space};
 pub use interface::{
-    BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, NUMBERS_MARK, Store, StoreBackup, StoreSnapshot,
-    StoreWatch, TOKENS_MARK, TaskKey, WriteBatch,
+    BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, NUMBERS_MARK, ReadOrder, Store, StoreBackup,
+    StoreSnapshot, StoreWatch, TOKENS_MARK, TaskKey, WriteBatch,
 };
 pub use keyed::{KeyedStore, StoreConfig};
 pub use log::admission::{AddsRefused, SEGMENTS_MIN};
@@ -60,9 +60,9 @@ pub use log::chores::ChoreMode;
 pub use log::cleaning::copies::{Copies, Liveness};
 pub use log::cleaning::position::UnreadableRange;
 pub use log::{Log, LogConfig};
-pub use metrics::{LogMetrics, OpeningShape};
+pub use metrics::{LogCounters, LogMetrics, LogSpace, OpeningShape};
 pub use opening::absent::{folders_with_logs, refuse_without_log};
-pub use opening::check::{CheckReport, check};
+pub use opening::check::{CheckCounts, CheckReport, check};
 pub use opening::cut::CutOff;
 pub use opening::earlier::refuse_earlier;
 pub use opening::winners::{Winner, Winners};

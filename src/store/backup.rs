@@ -73,9 +73,9 @@ impl Log {
     /// As [`Log::sync`].
     pub fn backup(&mut self) -> Result<Backup, Error> {
         self.sync()?;
-        let last_of_all = self.synced;
+        let last_of_all = self.heads.numbers.synced;
         let pairs = self.segments.iter().zip(self.segments.iter().skip(1));
-        let last = pairs.map(|(at, next)| self.gaps.end_of(at.number(), next.segment.head.first) - 1);
+        let last = pairs.map(|(at, next)| self.heads.gaps.end_of(at.number(), next.segment.head.first) - 1);
         let held = self.segments.iter().zip(last.chain([last_of_all]));
         let segments = held.map(|(at, last)| HeldSegment { segment: Arc::clone(&at.segment), end: at.end, last });
         let segments = segments.collect();
@@ -83,7 +83,7 @@ impl Log {
         if may_link {
             self.segments.linked();
         }
-        let (folder, gives_way) = (Arc::clone(&self.files.folder), Arc::clone(&self.backup_gives_way));
+        let (folder, gives_way) = (Arc::clone(&self.disk.files.folder), Arc::clone(&self.disk.backup_gives_way));
         Ok(Backup { folder, segments, last: last_of_all, may_link, gives_way })
     }
 
@@ -91,7 +91,7 @@ impl Log {
     pub(super) fn look_at_backup(&mut self) {
         let gives_way = self.is_space_short() && self.chores.is_nearly_used_up();
         // Relaxed: nothing else is told by it.
-        self.backup_gives_way.store(gives_way, Ordering::Relaxed);
+        self.disk.backup_gives_way.store(gives_way, Ordering::Relaxed);
     }
 }
 
@@ -212,7 +212,7 @@ impl Copy<'_> {
         let head = &held.segment.head;
         let copy = to.create(&name_of(head.number)).map_err(explain)?;
         let turn = &mut || self.backup.go_on(self.turn, to);
-        copy_bytes(held, from, (to, &*copy), turn, self.report)?;
+        copy_bytes(held, from, to, &*copy, turn, self.report)?;
         copy.set_size(head.size).map_err(explain)?;
         // Before the sync most bytes are still in memory.
         verify(held, self.to, self.report)?;

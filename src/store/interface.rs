@@ -85,6 +85,15 @@ pub struct LostRecord {
     pub key: TaskKey,
 }
 
+/// Where a value stands on the disk. Values are read in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadOrder {
+    /// The number of its segment.
+    pub segment: u32,
+    /// Its offset there.
+    pub offset: u32,
+}
+
 /// Values as they were at one moment. The store keeps their bytes as long as this exists.
 pub trait StoreSnapshot: Send + Sync {
     /// The value of a task at that moment. `None`: it had none, or was not asked for.
@@ -106,9 +115,9 @@ pub trait StoreSnapshot: Send + Sync {
         0
     }
 
-    /// Where the value stands on the disk. Values are read in this order.
-    fn order(&self, _key: &TaskKey) -> (u32, u32) {
-        (0, 0)
+    /// Where the value stands on the disk.
+    fn order(&self, _key: &TaskKey) -> ReadOrder {
+        ReadOrder::default()
     }
 
     /// The error for a record that is missing or wrong.

@@ -467,7 +467,7 @@ impl Store for KeyedStore {
     }
 
     fn watch(&self) -> Arc<dyn StoreWatch> {
-        let folder = Arc::clone(&self.log.files.folder);
+        let folder = Arc::clone(&self.log.disk.files.folder);
         Arc::new(KeyedWatch { folder, failed: Arc::clone(&self.failed), newest: Arc::clone(&self.newest) })
     }
 

@@ -5,6 +5,19 @@
 /// The state of a log, and what it has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogMetrics {
+    /// Whether the log takes no adds at present.
+    pub refuses_adds: bool,
+    /// What the log takes.
+    pub space: LogSpace,
+    /// What the log has done since it was opened.
+    pub counters: LogCounters,
+    /// How the log was opened.
+    pub opening: OpeningShape,
+}
+
+/// What a log takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSpace {
     /// Segments in use.
     pub segments: u64,
     /// Bytes of batches in them.
@@ -21,6 +34,11 @@ pub struct LogMetrics {
     pub reserved: u64,
     /// Records whose bytes are lost.
     pub set_aside: u64,
+}
+
+/// What a log has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounters {
     /// Reads of the cleaner that failed for a reason that may pass.
     pub unread: u64,
     /// Batches written.
@@ -37,8 +55,6 @@ pub struct LogMetrics {
     pub copied: u64,
     /// Segments removed.
     pub removed: u64,
-    /// How the log was opened.
-    pub opening: OpeningShape,
 }
 
 /// How a log was opened.

@@ -19,6 +19,7 @@ pub(super) mod bodies;
 pub(super) mod check;
 pub(super) mod cut;
 pub(super) mod earlier;
+mod files;
 mod heads;
 pub(super) mod history;
 pub(super) mod missing;
@@ -26,9 +27,8 @@ mod origin;
 mod repair;
 pub(super) mod winners;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -39,19 +39,20 @@ use super::fault::{Fault, planted};
 use super::folder::{Folder, remove_if_there};
 use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
 use super::gaps::Gaps;
-use super::log::admission::{RESERVE_SEGMENTS, spares_for};
 use super::log::chores::{Chore, ChoreMode, Chores};
 use super::log::in_use::UsedSegments;
+use super::log::live::{LiveRecords, reserve_of};
 use super::log::{Beginning, Log, LogConfig};
 use super::notes::{self, BACKUP, BEGUN, REPAIR, backup_end};
 use super::record::{Body, Record, RecordBatch};
-use super::segment::{NEW, OpenFiles, name_of, number_of, whole};
+use super::segment::{OpenFiles, name_of};
 use super::summary::SummaryRecord;
 use crate::clock::Clock;
 use cut::CutOff;
+use files::clear;
 use history::{Purpose, ReadHistory, ReadRecord, read};
 use origin::{Origin, note_origin, origin_of};
-use repair::{bytes_to_copy, check_room, clear, copy_winners, keep_aside, replaced, write};
+use repair::{bytes_to_copy, check_room, copy_winners, keep_aside, write};
 use winners::Winners;
 
 /// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
@@ -119,32 +120,23 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     })?;
     winners.finish();
     plant_faults(&mut history, &mut winners);
-    let mut lost = std::mem::take(&mut history.lost);
+    let mut lost = std::mem::take(&mut history.damage.lost);
     let rewrite = !lost.is_empty();
     let origin = origin_of(&**folder);
     let is_copy = copied && history.newest > 0;
     let jumps = rewrite || backup.is_some() || is_copy;
     if jumps && !planted(Fault::MarksNotJumped) {
-        jump(&mut history.marks);
+        jump(&mut history.known.marks);
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
     let beginning = beginning(folder, &mut history, &winners, rewrite, batch_bytes(&behind))?;
-    let segment_bytes = size_with_room(&**folder, &history.leftovers, &beginning, wanted_bytes);
+    let segment_bytes = history.files.size_with_room(&**folder, &beginning, wanted_bytes);
     history.summaries.retain(|(segment, _)| !beginning.dead.contains(&segment.head.number));
     if rewrite {
         check_room(&**folder, bytes_to_copy(&winners, &behind), segment_bytes)?;
     }
-    let kept = replaced(&mut history.leftovers, replaced_before, history.oldest);
-    // A repair keeps all segments.
-    let (oldest, gaps) = if rewrite { (0, &Gaps::default()) } else { (history.known_oldest, &history.gaps) };
-    let (again, next) = laid_out(&**folder, &mut history.leftovers, (oldest, gaps), segment_bytes);
-    if !rewrite && beginning.first_batch < segment_bytes {
-        begin_again(&mut history, beginning.segment);
-    }
-    make_room(&**folder, oldest..beginning.segment, &mut history.leftovers).map_err(explain)?;
-    let mut chores = Chores::new(Arc::clone(folder), segment_bytes, chores, next).map_err(explain)?;
-    chores.take_begun(&history.begun);
-    again.into_iter().for_each(|name| chores.give(Chore::LayOutAgain { name }));
+    let kept = history.files.take_replaced(replaced_before, history.oldest);
+    let chores = begin_chores(folder, &mut history, &beginning, segment_bytes, chores, rewrite).map_err(explain)?;
     if planted(Fault::BegunNotedEarly) {
         leave_begun(&**folder).map_err(explain)?;
     }
@@ -158,22 +150,45 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     log.rest()?;
     log.count_live(&winners);
     if rewrite {
-        keep_aside(&**folder, &history.names).map_err(explain)?;
+        keep_aside(&**folder, &history.files.names).map_err(explain)?;
     } else {
-        clear(&**folder, &history.leftovers).map_err(explain)?;
+        clear(&**folder, &history.files.leftovers).map_err(explain)?;
         if replaced_before.is_some() {
             keep_aside(&**folder, &kept).map_err(explain)?;
         }
         log.free_ends();
         log.summarise(std::mem::take(&mut history.summaries));
     }
-    leave_notes(&**folder, history.is_begun, !jumps && origin != Origin::Unknown, backup.is_some()).map_err(explain)?;
+    leave_notes(&**folder, history.files.is_begun, !jumps && origin != Origin::Unknown, backup.is_some())
+        .map_err(explain)?;
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);
     let copy = origin.told(is_copy, jumps).map(str::to_owned);
     let kept = (segment_bytes != wanted_bytes).then(|| told_of_size(segment_bytes, wanted_bytes));
     let notes = history.cut.iter().map(told_of_cut).chain(copy).chain(kept).collect();
-    Ok(Opened { log, winners, lost, harmless: history.harmless, was_backup: backup.is_some(), notes })
+    Ok(Opened { log, winners, lost, harmless: history.damage.harmless, was_backup: backup.is_some(), notes })
+}
+
+/// The work beside the log. Files that have the blocks of a segment become spares, and others make room.
+fn begin_chores(
+    folder: &Arc<dyn Folder>,
+    history: &mut ReadHistory,
+    beginning: &Beginning,
+    segment_bytes: u64,
+    mode: ChoreMode,
+    rewrite: bool,
+) -> io::Result<Chores> {
+    // A repair keeps all segments.
+    let (oldest, gaps) = if rewrite { (0, &Gaps::default()) } else { (history.known.oldest, &history.gaps) };
+    let (again, next) = history.files.take_spares(&**folder, oldest, gaps, segment_bytes);
+    if !rewrite && beginning.first_batch < segment_bytes {
+        history.files.begin_again(beginning.segment);
+    }
+    history.files.make_room(&**folder, oldest..beginning.segment)?;
+    let mut chores = Chores::new(Arc::clone(folder), segment_bytes, mode, next)?;
+    chores.take_begun(&history.files.begun);
+    again.into_iter().for_each(|name| chores.give(Chore::LayOutAgain { name }));
+    Ok(chores)
 }
 
 /// Leaves the notes of a log that is open, and removes that of a backup.
@@ -196,22 +211,6 @@ fn leave_begun(folder: &dyn Folder) -> io::Result<()> {
     notes::unless_full(folder.create(BEGUN).and_then(|_| folder.sync()))
 }
 
-/// The size of the segments to come. Where there is no room for the reserve in segments of the wanted size, the spares
-/// keep theirs, if a segment has it: what is given back may be taken by others.
-fn size_with_room(folder: &dyn Folder, leftovers: &[String], beginning: &Beginning, wanted: u64) -> u64 {
-    let needed = (spares_for(beginning.reserved, wanted) as u64 + RESERVE_SEGMENTS) * wanted;
-    if folder.space().is_ok_and(|space| space.free >= needed) {
-        return wanted;
-    }
-    let spares = || leftovers.iter().filter(|name| name.ends_with(NEW));
-    let count = |size: u64| spares().filter(|name| whole(folder.open(name), size).is_some()).count();
-    let sizes: BTreeSet<u64> = beginning.segments.iter().map(|at| at.segment.head.size).collect();
-    match sizes.into_iter().max_by_key(|size| count(*size)) {
-        Some(size) if count(size) > 0 && count(wanted) == 0 => size,
-        _ => wanted,
-    }
-}
-
 fn told_of_size(kept: u64, wanted: u64) -> String {
     format!(
         "segments keep their {kept} bytes: the device of --data has no room for those of {wanted} bytes (--segment-size); make room on it, and the next start changes them"
@@ -230,12 +229,12 @@ fn jump(marks: &mut Marks) {
 impl Log {
     /// Counts these records, and no others, as live.
     fn count_live(&mut self, winners: &Winners) {
-        self.forget_live();
-        self.set_aside.clear();
+        self.segments.forget_live();
+        self.live = LiveRecords::default();
         winners.each(|space, key, place| {
             self.revived(space, place, key.len());
             if place.is_set_aside() {
-                self.set_aside.insert((space, key.into()));
+                self.live.set_aside.insert((space, key.into()));
             }
         });
     }
@@ -244,13 +243,13 @@ impl Log {
 /// Changes what was read as the planted fault does.
 fn plant_faults(history: &mut ReadHistory, winners: &mut Winners) {
     if planted(Fault::AppendBehindCut) {
-        history.synced += history.shape.behind;
+        history.known.synced += history.shape.behind;
         for ReadRecord { space, key, place, body } in std::mem::take(&mut history.behind) {
             winners.later(space, &key, place, body.as_deref().filter(|_| space != Space::Values));
         }
     }
     if planted(Fault::MarksForgotten) {
-        history.marks = Default::default();
+        history.known.marks = Default::default();
     }
 }
 
@@ -286,15 +285,8 @@ fn beginning(
     let segments = if rewrite { UsedSegments::default() } else { history.segments.drain(..).collect() };
     let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);
     let gaps = history.gaps.clone();
-    let (last, marks) = (history.synced, history.marks);
+    let (last, marks) = (history.known.synced, history.known.marks);
     Ok(Beginning { store, segments, gaps, last, marks, segment, keeps, first_batch, dead, reserved })
-}
-
-/// A next segment that was begun and has no batch is begun again.
-fn begin_again(history: &mut ReadHistory, next: u32) {
-    if history.begun.is_empty() && !planted(Fault::TellingHeadRemoved) {
-        history.begun.extend(history.leftovers.extract_if(.., |name| *name == name_of(next)));
-    }
 }
 
 /// The closed segments of which nothing counts, and the reserve of the records. The newest segment may have batches behind
@@ -303,43 +295,9 @@ fn counted(history: &ReadHistory, winners: &Winners) -> (Vec<u32>, u64) {
     let (mut living, mut reserved) = (HashSet::<u32, RandomState>::default(), 0);
     winners.each(|space, key, place| {
         living.insert(place.segment);
-        reserved += Log::reserve_of(space, key.len(), u64::from(place.length));
+        reserved += reserve_of(space, key.len(), u64::from(place.length));
     });
     let closed = history.segments.split_last().map_or(&[][..], |(_, closed)| closed);
     let numbers = closed.iter().filter(|read| read.removals == 0).map(|read| read.segment.head.number);
     (numbers.filter(|number| !living.contains(number)).collect(), reserved)
-}
-
-/// Takes the files that have the blocks of a segment and are no longer one: the spares of an earlier process, and cleaned
-/// segments. What is given back to a file system that is full may be taken by others. Returns their names, and a number
-/// that is in the name of no spare.
-fn laid_out(
-    folder: &dyn Folder,
-    leftovers: &mut Vec<String>,
-    (oldest, gaps): (u32, &Gaps),
-    segment_bytes: u64,
-) -> (Vec<String>, u64) {
-    let number = |name: &str| name.strip_suffix(NEW).and_then(|digits| digits.parse::<u64>().ok());
-    let next = leftovers.iter().filter_map(|name| number(name)).max().map_or(0, |number| number + 1);
-    let is_spare = |name: &str| {
-        number(name).is_some() || number_of(name).is_some_and(|number| number < oldest || gaps.contains(number))
-    };
-    let again = leftovers.extract_if(.., |name| is_spare(name) && whole(folder.open(name), segment_bytes).is_some());
-    (again.collect(), next)
-}
-
-/// Removes the files that are laid out in part, or whose segments are outside of this range. They would stand in the way
-/// of the next segments, or a batch that is known synced says that none needs them.
-///
-/// The segment after the range may be there without a batch. Its head tells that all batches before it are synced, so
-/// it stays until the next segment takes its name.
-fn make_room(folder: &dyn Folder, needed: Range<u32>, leftovers: &mut Vec<String>) -> io::Result<()> {
-    if !planted(Fault::TellingHeadRemoved) {
-        leftovers.retain(|name| number_of(name) != Some(needed.end));
-    }
-    let goes_now = |name: &String| number_of(name).is_none_or(|number| !needed.contains(&number));
-    let (now, later) = std::mem::take(leftovers).into_iter().partition::<Vec<_>, _>(goes_now);
-    *leftovers = later;
-    clear(folder, &now)?;
-    if now.is_empty() { Ok(()) } else { folder.sync() }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::errors::Error;
-use super::interface::{StoreSnapshot, TaskKey};
+use super::interface::{ReadOrder, StoreSnapshot, TaskKey};
 use super::record::Value;
 use crate::lock::Mutex;
 use crate::threads::spawn;
@@ -76,14 +76,14 @@ impl Readers {
         self.waiting.lock().push_back(request);
         if sender.send(()).is_err() {
             // There is no thread.
-            take(&self.waiting, (0, 0)).into_iter().map(serve).for_each(|_| ());
+            take(&self.waiting, ReadOrder::default()).into_iter().map(serve).for_each(|_| ());
         }
     }
 }
 
 /// Reads until the last handle is gone.
 fn read_all(tokens: &Receiver<()>, waiting: &Waiting) {
-    let mut last = (0, 0);
+    let mut last = ReadOrder::default();
     while tokens.recv().is_ok() {
         if let Some(request) = take(waiting, last) {
             last = serve(request);
@@ -92,7 +92,7 @@ fn read_all(tokens: &Receiver<()>, waiting: &Waiting) {
 }
 
 /// Takes one of the oldest requests: the next one behind this place, or the first of all.
-fn take(waiting: &Waiting, last: (u32, u32)) -> Option<ReadRequest> {
+fn take(waiting: &Waiting, last: ReadOrder) -> Option<ReadRequest> {
     let mut waiting = waiting.lock();
     let places = waiting.iter().take(SORTED).map(|request| request.snapshot.order(&request.key)).enumerate();
     let (index, _) = places.min_by_key(|(_, place)| (*place < last, *place))?;
@@ -100,7 +100,7 @@ fn take(waiting: &Waiting, last: (u32, u32)) -> Option<ReadRequest> {
 }
 
 /// Reads a value. Returns its place.
-fn serve(ReadRequest { snapshot, key, done }: ReadRequest) -> (u32, u32) {
+fn serve(ReadRequest { snapshot, key, done }: ReadRequest) -> ReadOrder {
     let place = snapshot.order(&key);
     let read = snapshot.get(&key);
     // The bytes of the snapshot may go before the answer does.
@@ -131,6 +131,10 @@ mod tests {
         }
     }
 
+    fn at(offset: u32) -> ReadOrder {
+        ReadOrder { segment: 1, offset }
+    }
+
     /// A value at a place.
     struct At(u32);
 
@@ -139,8 +143,8 @@ mod tests {
             Ok(None)
         }
 
-        fn order(&self, _: &TaskKey) -> (u32, u32) {
-            (1, self.0)
+        fn order(&self, _: &TaskKey) -> ReadOrder {
+            at(self.0)
         }
 
         fn damaged(&self, _: &str) -> Error {
@@ -152,15 +156,15 @@ mod tests {
     fn a_reader_goes_through_the_oldest_requests_by_their_places() {
         let request = |at| ReadRequest { snapshot: Arc::new(At(at)), key: [0; 12], done: Box::new(|_| ()) };
         let waiting: Waiting = Arc::new(Mutex::new([50, 10, 70, 30].map(request).into()));
-        let (mut last, mut order) = ((1, 40), Vec::new());
+        let (mut last, mut order) = (at(40), Vec::new());
         while let Some(request) = take(&waiting, last) {
             last = serve(request);
-            order.push(last.1);
+            order.push(last.offset);
         }
         assert_eq!(order, [50, 70, 10, 30]);
         let places = (0..=SORTED).map(|at| u32::try_from(1_000 - at).unwrap());
         let waiting: Waiting = Arc::new(Mutex::new(places.map(request).collect()));
-        assert_eq!(serve(take(&waiting, (0, 0)).unwrap()), (1, 985), "the youngest one waits");
+        assert_eq!(serve(take(&waiting, ReadOrder::default()).unwrap()), at(985), "the youngest one waits");
     }
 
     #[test]

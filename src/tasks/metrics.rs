@@ -115,16 +115,6 @@ impl FamilyMetrics {
     }
 }
 
-/// Metrics of the store, and whether it refuses adds.
-#[derive(Debug, Default)]
-pub(super) struct StoreMetrics(Mutex<(LogMetrics, bool)>);
-
-impl StoreMetrics {
-    pub(super) fn set(&self, metrics: LogMetrics, refuses_adds: bool) {
-        *self.0.lock() = (metrics, refuses_adds);
-    }
-}
-
 /// Metrics of all queues and of the committer.
 #[derive(Debug, Default)]
 pub struct TaskMetrics {
@@ -137,7 +127,7 @@ pub struct TaskMetrics {
     /// Syncs, with and without a batch.
     pub(super) syncs: Counter,
     /// The metrics of the store.
-    pub(super) store: StoreMetrics,
+    pub(super) store: Mutex<LogMetrics>,
     /// How often a frontend had to wait for room.
     pub(super) waits: SharedCounter,
     /// How often a frontend was told and not woken, or found room without being told.
@@ -194,10 +184,10 @@ impl TaskMetrics {
         self.syncs.get()
     }
 
-    /// The metrics of the store, as of the last batch, and whether it refuses adds.
+    /// The metrics of the store, as of the last batch.
     #[must_use]
-    pub fn store(&self) -> (LogMetrics, bool) {
-        *self.store.0.lock()
+    pub fn store(&self) -> LogMetrics {
+        *self.store.lock()
     }
 
     /// How often a frontend had to wait until the committer had made room.

@@ -244,7 +244,7 @@ impl CommitterState {
     }
 
     fn note_store(&self) {
-        self.metrics.store.set(self.store.metrics(), self.store.adds_room().is_err());
+        *self.metrics.store.lock() = self.store.metrics();
     }
 
     fn note(&mut self, sync: SyncWithin, synced: bool, now: u64) {

@@ -27,11 +27,6 @@ const LARGE_STRUCTS: &[(&str, &str)] = &[
     ("src/services/tables/report/store_line.rs", "StoreLine"),
     ("src/services/tasks/responder.rs", "TaskResponder"),
     ("src/services/tasks/serve.rs", "SpiderqFrontend"),
-    ("src/store/log.rs", "Log"),
-    ("src/store/log/chores.rs", "Chores"),
-    ("src/store/metrics.rs", "LogMetrics"),
-    ("src/store/opening/check.rs", "CheckReport"),
-    ("src/store/opening/history.rs", "ReadHistory"),
 ];
 
 /// Functions with a tuple as a parameter, each with its file.
@@ -78,7 +73,6 @@ const TUPLE_PARAMETERS: &[(&str, &str)] = &[
     ("src/services/tables/native.rs", "new"),
     ("src/services/tables/publish.rs", "new"),
     ("src/services/tables/queue.rs", "new"),
-    ("src/services/tables/report/store_line.rs", "of"),
     ("src/services/tables/responder.rs", "answer"),
     ("src/services/tables/serve.rs", "bind"),
     ("src/services/tables/serve.rs", "worker_state"),
@@ -93,9 +87,6 @@ const TUPLE_PARAMETERS: &[(&str, &str)] = &[
     ("src/services/tasks/responder.rs", "ask_again"),
     ("src/services/tasks/responder.rs", "ask"),
     ("src/services/tasks/serve.rs", "serve"),
-    ("src/store/backup/segment_copy.rs", "copy_bytes"),
-    ("src/store/opening.rs", "laid_out"),
-    ("src/store/readers.rs", "take"),
 ];
 
 /// A function or type that breaks a rule: its line, its name, and how.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cli::CommandError;
-use crate::store::{CheckReport, Folder, RealFolder, check, refuse_earlier, refuse_without_log};
+use crate::store::{CheckCounts, CheckReport, Folder, RealFolder, check, refuse_earlier, refuse_without_log};
 
 /// The operand of the command.
 #[derive(Debug, clap::Args)]
@@ -33,9 +33,9 @@ pub(crate) fn run(arguments: &CheckArguments, out: &mut impl Write) -> Result<()
 }
 
 /// What the folder has, and what to do. `None`: nothing is to be done.
-fn advice(CheckReport { segments, damages, lost_values, .. }: &CheckReport) -> Option<String> {
+fn advice(CheckReport { counts, damages, lost_values, .. }: &CheckReport) -> Option<String> {
     match (damages.len(), lost_values.len()) {
-        (0, 0) if *segments == 0 => {
+        (0, 0) if counts.segments == 0 => {
             Some("holds no store yet: its first start was interrupted; start a server on it".to_owned())
         }
         (0, 0) => None,
@@ -60,7 +60,8 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 fn print(report: &CheckReport, out: &mut impl Write) -> Result<(), CommandError> {
-    let CheckReport { segments, batches, behind, records, live, dead, set_aside, bytes, live_bytes, .. } = report;
+    let CheckCounts { segments, batches, behind, records, live, set_aside, bytes, live_bytes } = report.counts;
+    let dead = report.counts.dead();
     writeln!(
         out,
         "{segments} segments, {bytes} bytes, {batches} batches, {behind} of them behind the last known sync"

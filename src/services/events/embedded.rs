@@ -91,8 +91,7 @@ impl Embedded {
         self.0.queue.tasks.check().map_err(|error| EventStoreError(error.to_string()))?;
         let turn = timeout(STORE_ANSWER_MAX, self.submit(Request::Nothing)).await;
         turn.map_err(|_| EventStoreError(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))??;
-        let (_, refuses_adds) = self.0.queue.tasks.metrics().store();
-        if refuses_adds { Err(no_room()) } else { Ok(()) }
+        if self.0.queue.tasks.metrics().store().refuses_adds { Err(no_room()) } else { Ok(()) }
     }
 
     /// Submits a request, and waits for its answer. Err: too many requests wait already, those of disconnected clients

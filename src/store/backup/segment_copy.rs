@@ -51,7 +51,8 @@ impl BackupReport {
 pub(super) fn copy_bytes(
     held: &HeldSegment,
     from: &dyn Folder,
-    (to, copy): (&dyn Folder, &dyn LogFile),
+    to: &dyn Folder,
+    copy: &dyn LogFile,
     turn: &mut dyn FnMut() -> Result<(), Error>,
     report: &mut BackupReport,
 ) -> Result<(), Error> {

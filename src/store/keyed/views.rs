@@ -13,7 +13,7 @@ use ahash::RandomState;
 use crate::lock::Mutex;
 use crate::store::errors::Error;
 use crate::store::folder::Folder;
-use crate::store::interface::{StoreSnapshot, StoreWatch, TaskKey};
+use crate::store::interface::{ReadOrder, StoreSnapshot, StoreWatch, TaskKey};
 use crate::store::record::Value;
 use crate::store::segment::{Place, StoredValue, name_of};
 
@@ -88,8 +88,9 @@ impl StoreSnapshot for KeyedSnapshot {
         self.values.get(key).map_or(0, |value| value.place.length as usize)
     }
 
-    fn order(&self, key: &TaskKey) -> (u32, u32) {
-        self.values.get(key).map_or((0, 0), |value| (value.place.segment, value.place.offset))
+    fn order(&self, key: &TaskKey) -> ReadOrder {
+        let order = |value: &StoredValue| ReadOrder { segment: value.place.segment, offset: value.place.offset };
+        self.values.get(key).map(order).unwrap_or_default()
     }
 
     fn damaged(&self, what: &str) -> Error {

@@ -37,10 +37,8 @@ use std::fmt;
 use super::chores::SPARES;
 use super::cleaning::position::Pressure;
 use crate::store::fault::{Fault, planted};
-use crate::store::folder::DiskSpace;
-use crate::store::format::{BATCH_HEADS, Space, align, index};
+use crate::store::format::{BATCH_HEADS, align, index};
 use crate::store::log::Log;
-use crate::store::record::{record_bytes, removal_bytes};
 
 /// The share of the bound that live bytes may have, in quarters. The last one is room for cleaning: at three quarters
 /// each byte that is given back costs at most three bytes of copies.
@@ -56,9 +54,6 @@ const SEGMENTS_BESIDE: u64 = 3;
 /// Segments that the file system has to have room for beside those that are laid out. An add may fill one before the
 /// log asks for the space again. A restart may leave the room of one in two parts, of which neither has a segment.
 pub(in crate::store) const RESERVE_SEGMENTS: u64 = 2;
-/// The bytes by which the state of a task may grow: by the token and the deadline of its lease.
-const STATE_GROWTH: u64 = 16;
-
 /// The share of a segment that a batch may take beyond what it was prepared for: the records of queues and leases.
 const PREPARED_SLACK_FRACTION: u64 = 64;
 
@@ -120,7 +115,7 @@ impl Log {
     pub fn adds_room(&self) -> Result<u64, AddsRefused> {
         let most = self.most_live_bytes();
         let live = self.bytes().1;
-        let (free, reserve) = (self.space.free, self.reserve());
+        let (free, reserve) = (self.disk.space.free, self.reserve());
         match () {
             () if planted(Fault::AddsUnbounded) => {}
             () if self.chores.lacks_space() || self.chores.missing() > 0 => return Err(AddsRefused::NoSegment),
@@ -138,18 +133,9 @@ impl Log {
         length <= self.room() || self.chores.prepare(self.size_for(length))
     }
 
-    /// The most bytes that may come for a live record: the state of a task, or the removals of both of its records.
-    pub(in crate::store) fn reserve_of(space: Space, key: usize, body: u64) -> u64 {
-        match space {
-            Space::Meta => record_bytes(key, body).max(removal_bytes(key)),
-            Space::Tasks => (record_bytes(key, body) + STATE_GROWTH).max(2 * removal_bytes(key)),
-            Space::Values => 0,
-        }
-    }
-
     /// The segments that are to be laid out.
     pub(in crate::store) fn spares_needed(&self) -> usize {
-        spares_for(self.reserved, self.config.segment_bytes)
+        spares_for(self.live.reserved, self.config.segment_bytes)
     }
 
     /// The bytes that the file system has to have free.
@@ -159,13 +145,13 @@ impl Log {
 
     /// Whether a segment that is to be laid out may find no room.
     pub(in crate::store) fn is_space_short(&self) -> bool {
-        self.chores.lacks_space() || self.space.free < self.reserve()
+        self.chores.lacks_space() || self.disk.space.free < self.reserve()
     }
 
     /// The most bytes that the segments may have: the bound of the folder without the summaries, and the spares that the
     /// live records demand.
     fn most_bytes(&self) -> u64 {
-        let share = self.space.total / 100 * FILE_SYSTEM_PERCENT;
+        let share = self.disk.space.total / 100 * FILE_SYSTEM_PERCENT;
         let most = self.config.max_disk.map_or(share, |most| most.min(share));
         let spares = (self.spares_needed() - SPARES) as u64 * self.config.segment_bytes;
         most.saturating_sub(self.segments.sums() + spares)
@@ -192,10 +178,7 @@ impl Log {
 
     /// Asks for the space of the file system. If that fails, the last answer stays.
     pub(in crate::store) fn measure(&mut self) {
-        if let Ok(DiskSpace { free, total }) = self.files.folder.space() {
-            // The files that are being laid out will take theirs.
-            self.space = DiskSpace { free: free.saturating_sub(self.chores.coming_bytes()), total };
-        }
+        self.disk.measure(self.chores.coming_bytes());
     }
 
     /// A sync has ended: looks whether there is room again.
@@ -204,6 +187,6 @@ impl Log {
         if is_refused || has_removed {
             self.measure();
         }
-        self.chores.retry(self.space.free);
+        self.chores.retry(self.disk.space.free);
     }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use super::space_lack::SpaceLack;
 use crate::store::failure::{Failure, failure};
 use crate::store::folder::{Folder, remove_if_there};
 use crate::store::format::SegmentHead;
@@ -31,9 +32,6 @@ use crate::threads::spawn;
 pub(in crate::store) const SPARES: usize = 2;
 /// The name of the thread.
 const THREAD: &str = "store";
-/// A segment that could not be laid out is tried again after this many syncs, whatever the file system says of its
-/// space: a quota does not show there.
-const SYNCS_UNTIL_RETRY: u32 = 1000;
 
 /// Where the work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +78,7 @@ pub(in crate::store) struct Chores {
     failed: Option<io::Error>,
     /// The number in the name of the next spare.
     next: u64,
-    /// The syncs since a lay-out has failed for want of space. `None`: the last one has succeeded.
-    lack: Option<u32>,
-    /// The free bytes of the file system when a lay-out was last tried again.
-    tried_at: Option<u64>,
+    lack: SpaceLack,
     worker: ChoreWorker,
 }
 
@@ -165,8 +160,7 @@ impl Chores {
             coming_again: 0,
             failed: None,
             next,
-            lack: None,
-            tried_at: None,
+            lack: SpaceLack::default(),
             worker,
         })
     }
@@ -311,7 +305,7 @@ impl Chores {
 
     /// Has segments laid out until there are enough, or no space is left for one.
     fn refill(&mut self) {
-        while self.lack.is_none() && self.missing() > 0 {
+        while !self.lack.is_on() && self.missing() > 0 {
             let before = self.spares.len() + self.coming;
             self.give(Chore::LayOut { size: self.segment_bytes });
             if self.spares.len() + self.coming == before {
@@ -325,19 +319,13 @@ impl Chores {
         self.gather(false);
         // New ones may have come beside segments that are used again.
         self.give_back();
-        if let Some(lack) = &mut self.lack {
-            *lack += 1;
-            // Where a quota is used up, free bytes are no room. A change of them may come with a change of the quota.
-            let is_other = self.tried_at.is_none_or(|at| at.abs_diff(free) >= self.segment_bytes / 2);
-            if !(is_other && free >= self.segment_bytes) && *lack < SYNCS_UNTIL_RETRY {
+        if self.lack.is_on() {
+            if !self.lack.ends_wait(free, self.segment_bytes) {
                 return;
             }
-            self.tried_at = Some(free);
-            // Until one is laid out, there is no room for adds.
-            *lack = 0;
             match self.missing() > 0 {
                 true => self.give(Chore::LayOut { size: self.segment_bytes }),
-                false => self.lack = None,
+                false => self.lack.end_wait(),
             }
         }
         self.refill();
@@ -366,7 +354,7 @@ impl Chores {
 
     /// Whether a segment could not be laid out for want of space.
     pub(in crate::store) fn lacks_space(&self) -> bool {
-        self.lack.is_some()
+        self.lack.is_on()
     }
 
     /// The bytes of the files that are laid out.
@@ -398,7 +386,7 @@ impl Chores {
         match file {
             Ok(spare) if is_usual => {
                 if is_new {
-                    (self.lack, self.tried_at) = (None, None);
+                    self.lack = SpaceLack::default();
                 }
                 self.spares.push_back(spare);
             }
@@ -406,7 +394,7 @@ impl Chores {
             Err(error) => {
                 // A larger file lacks space that a segment may have.
                 if is_usual && failure(&error) == Failure::Full {
-                    self.lack = Some(0);
+                    self.lack.begin();
                 }
                 self.failed = Some(error);
             }

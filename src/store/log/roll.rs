@@ -7,6 +7,7 @@
 //! This module writes no batch.
 
 use super::in_use::UsedSegment;
+use super::writer::no_segment;
 use crate::store::errors::Error;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
@@ -21,13 +22,13 @@ impl Log {
     /// back. Otherwise the next opening begins the new segment again.
     pub(super) fn roll(&mut self, length: u64, gives_back: bool) -> Result<(), Error> {
         match planted(Fault::RotationUnsynced) {
-            true => self.synced = self.written(),
+            true => self.heads.numbers.synced = self.written(),
             false => self.sync_segment()?,
         }
-        let Some(at) = self.segments.back() else { return Err(self.no_segment()) };
+        let Some(at) = self.segments.back() else { return Err(self.disk.explain(&no_segment())) };
         let (closed, number, is_empty) = (at.segment.head, at.segment.head.number, at.end == SECTOR);
         // The last batch names the oldest segment, and is synced.
-        self.gaps.forget_before(self.keeps.unwrap_or(self.first_segment()));
+        self.heads.gaps.forget_before(self.heads.keeps.unwrap_or(self.first_segment()));
         // The segments that go may make room for this one.
         self.tidy_up();
         if self.is_space_short() {
@@ -41,7 +42,7 @@ impl Log {
             self.segments.pop_newest();
             return self.start_segment(number, spare);
         }
-        let summary = std::mem::take(&mut self.summary);
+        let summary = self.writer.take_summary();
         self.start_segment(number + 1, spare)?;
         self.free_ends();
         self.summarise_one(closed, summary);
@@ -63,9 +64,9 @@ impl Log {
         match self.chores.take(self.size_for(length), left, self.is_space_short()) {
             Err(error) if failure(&error) == Failure::Full => match self.take_cleaned_file(length) {
                 Some(cleaned) => Ok(cleaned),
-                None => Err(Error::NoRoom(self.files.folder.path().to_owned())),
+                None => Err(Error::NoRoom(self.disk.files.folder.path().to_owned())),
             },
-            spare => spare.map_err(|error| self.explain(&error)),
+            spare => spare.map_err(|error| self.disk.explain(&error)),
         }
     }
 
@@ -76,23 +77,23 @@ impl Log {
         if self.size_for(length) > size {
             return None;
         }
-        let fits = |at: &UsedSegment| at.is_cleaned && !at.is_read() && self.gaps.has_room_for(at.number());
+        let fits = |at: &UsedSegment| at.is_cleaned && !at.is_read() && self.heads.gaps.has_room_for(at.number());
         let mut free = self.segments.iter().filter(|at| fits(at));
         let (number, file) = free.find_map(|at| Some((at.number(), whole(at.segment.file(), size)?)))?;
         let taken = self.segments.take_cleaned(|at| at.number() == number).pop()?;
-        self.gaps.add(number, taken.segment.head.first);
+        self.heads.gaps.add(number, taken.segment.head.first);
         // Without a summary, opening reads the segment.
-        let _stays = self.files.folder.remove(&summary_name(number));
+        let _stays = self.disk.files.folder.remove(&summary_name(number));
         Some(SpareFile { name: name_of(number), file, size })
     }
 
     /// Begins a segment in this file. It and its name are durable when this returns.
     pub(super) fn start_segment(&mut self, number: u32, spare: SpareFile) -> Result<(), Error> {
-        let nonce = self.files.folder.nonce().map_err(|error| self.explain(&error))?;
+        let nonce = self.disk.files.folder.nonce().map_err(|error| self.disk.explain(&error))?;
         let size = spare.size;
-        let head = SegmentHead { store: self.store, number, nonce, size, first: self.next };
-        let (gaps, gone) = self.take_gaps();
-        let (folder, segments) = (&self.files.folder, &mut self.segments);
+        let head = SegmentHead { store: self.heads.store, number, nonce, size, first: self.heads.numbers.next };
+        let (gaps, gone) = self.heads.take_gaps(&mut self.segments);
+        let (folder, segments) = (&self.disk.files.folder, &mut self.segments);
         // A folder may need a block for a name. Without a summary, opening reads the segment.
         let frees = &mut || {
             let summed = segments.iter().find(|at| at.sum > 0).map(UsedSegment::number);
@@ -102,9 +103,9 @@ impl Log {
                 true
             })
         };
-        let started = Segment::start(&self.files, head, &gaps, &spare, frees);
-        let (segment, file) = started.map_err(|error| self.explain(&error))?;
-        self.newest = Some(file);
+        let started = Segment::start(&self.disk.files, head, &gaps, &spare, frees);
+        let (segment, file) = started.map_err(|error| self.disk.explain(&error))?;
+        self.writer.begin(file);
         self.named(gaps, gone);
         self.segments.push(UsedSegment::new(segment, size));
         self.remove_retired();

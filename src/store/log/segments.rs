@@ -18,7 +18,8 @@ use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
 use crate::store::format::Space;
 use crate::store::gaps::Gaps;
-use crate::store::log::{Log, RetiredSegment};
+use crate::store::log::Log;
+use crate::store::log::live::reserve_of;
 use crate::store::record::{Cleaned, record_bytes};
 use crate::store::segment::{Place, StoredValue, name_of, whole};
 
@@ -38,14 +39,14 @@ impl Log {
     /// A record with a key of this length is no longer the last of its key.
     pub fn replaced(&mut self, space: Space, place: Place, key: usize) {
         let body = u64::from(place.length);
-        self.reserved = self.reserved.saturating_sub(Self::reserve_of(space, key, body));
+        self.live.reserved = self.live.reserved.saturating_sub(reserve_of(space, key, body));
         self.segments.replace(place.segment, record_bytes(key, body));
     }
 
     /// A record is the last of its key. Opening says so of each record once.
     pub(in crate::store) fn revived(&mut self, space: Space, place: Place, key: usize) {
         let body = u64::from(place.length);
-        self.reserved += Self::reserve_of(space, key, body);
+        self.live.reserved += reserve_of(space, key, body);
         self.segments.revive(place.segment, record_bytes(key, body));
     }
 
@@ -54,15 +55,9 @@ impl Log {
         self.segments.front().map_or(0, |at| at.segment.head.number)
     }
 
-    /// Counts nothing as live. Opening does so before it counts all records.
-    pub(in crate::store) fn forget_live(&mut self) {
-        self.segments.forget_live();
-        self.reserved = 0;
-    }
-
     /// Heads name the oldest segment in use again. All that is needed of older ones is synced.
     pub(in crate::store) fn let_go(&mut self) {
-        self.keeps = None;
+        self.heads.keeps = None;
     }
 
     /// Notes the end of the copies that the next batch carries. Retires the oldest segments if they are cleaned.
@@ -75,41 +70,20 @@ impl Log {
         }
         if planted(Fault::GapUnnamed) {
             let gone = self.segments.take_cleaned(|_| true);
-            gone.into_iter().for_each(|at| self.retire(at, self.next));
+            gone.into_iter().for_each(|at| self.retired.push(at, self.heads.numbers.next));
         }
         while let Some(at) = self.segments.pop_oldest_cleaned() {
-            self.retire(at, self.next);
+            self.retired.push(at, self.heads.numbers.next);
             if planted(Fault::RemovedEarly) {
                 self.remove_retired();
             }
         }
     }
 
-    /// A segment is no longer in use. Its file may go when the batch with this number is synced.
-    fn retire(&mut self, at: UsedSegment, named_by: u64) {
-        let disk = at.disk + at.sum;
-        self.retired_disk += disk;
-        self.retired.push(RetiredSegment { segment: at.segment, disk, named_by });
-    }
-
-    /// The gaps that the head of the next segment names, and the segments that go with it.
-    pub(in crate::store) fn take_gaps(&mut self) -> (Gaps, Vec<UsedSegment>) {
-        let mut gaps = self.gaps.clone();
-        let gone = self.segments.take_cleaned(|at| {
-            let has_room = gaps.has_room_for(at.number());
-            if has_room {
-                gaps.add(at.number(), at.segment.head.first);
-            }
-            has_room
-        });
-        (gaps, gone)
-    }
-
     /// The head that names these gaps is durable.
     pub(in crate::store) fn named(&mut self, gaps: Gaps, gone: Vec<UsedSegment>) {
-        self.gaps = gaps;
-        let synced = self.synced;
-        gone.into_iter().for_each(|at| self.retire(at, synced));
+        self.heads.gaps = gaps;
+        gone.into_iter().for_each(|at| self.retired.push(at, self.heads.numbers.synced));
     }
 
     /// Whether the cleaner gets further than it is, or a segment can be retired.
@@ -125,34 +99,25 @@ impl Log {
 
     /// Removes the segments that no synced batch needs and nobody reads. Where spares are lacking, they become some.
     pub(in crate::store) fn remove_retired(&mut self) {
-        let (synced, size) = (self.synced, self.config.segment_bytes);
-        let chores = &mut self.chores;
-        let (counters, retired_disk) = (&mut self.counters, &mut self.retired_disk);
-        self.retired.retain(|retired| {
-            // A reader has a clone. No reader can get one any more: the segment is not in use.
-            let is_named = retired.named_by <= synced || planted(Fault::RemovedEarly);
-            let goes = is_named && (!retired.is_read() || planted(Fault::ReadersIgnored));
-            if goes {
-                let number = retired.segment.head.number;
-                let is_needed = chores.wants_blocks() && whole(retired.segment.file(), size).is_some();
-                chores.give(match is_needed {
-                    true => Chore::LayOutAgain { name: name_of(number) },
-                    false => Chore::Remove { number },
-                });
-                counters.removed += 1;
-                *retired_disk -= retired.disk;
-            }
-            !goes
-        });
+        for retired in self.retired.take_unused(self.heads.numbers.synced) {
+            let number = retired.segment.head.number;
+            let is_whole = || whole(retired.segment.file(), self.config.segment_bytes).is_some();
+            let is_needed = self.chores.wants_blocks() && is_whole();
+            self.chores.give(match is_needed {
+                true => Chore::LayOutAgain { name: name_of(number) },
+                false => Chore::Remove { number },
+            });
+            self.counters.removed += 1;
+        }
     }
 
     /// Gives back the blocks behind the ends of closed segments, if they are many. Nothing behind a named end is read.
     /// Where space is short they stay: a cleaned segment becomes a spare.
     pub(in crate::store) fn free_ends(&mut self) {
-        if !self.has_holes || self.is_space_short() {
+        if !self.disk.has_holes || self.is_space_short() {
             return;
         }
-        let has_holes = &mut self.has_holes;
+        let has_holes = &mut self.disk.has_holes;
         self.segments.free_closed(|at| {
             let size = at.segment.head.size;
             let is_freed = at.disk <= at.end + size / 16;

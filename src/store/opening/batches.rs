@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cut::CutOff;
-use super::history::{HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
+use super::history::{HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord};
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, checksum, index};
@@ -110,7 +110,7 @@ impl HistoryReader<'_> {
         sums: &mut Summary,
     ) -> Result<u64, Error> {
         let (mut expected, mut offset, mut end) = (segment.head.first, SECTOR, SECTOR);
-        let synced = history.synced;
+        let synced = history.known.synced;
         while limit.is_none_or(|limit| expected <= limit) {
             let head = self.head_at(segment, offset)?.filter(|head| head.number == expected);
             let (is_behind, mut behind) = (expected > synced, Vec::new());
@@ -136,16 +136,19 @@ impl HistoryReader<'_> {
                 continue;
             };
             self.name_bad_parts(segment, &head, bad, history)?;
-            raise(&mut history.marks, &head.marks);
+            history.known.raise_marks(&head.marks);
             history.shape.batches += 1;
             if is_behind {
                 history.shape.behind += 1;
                 history.behind.extend(behind);
             } else {
                 if head.is_twice() && self.head_in(segment, offset, offset)?.is_none() {
-                    history.harmless.push(format!("a head of batch {expected} of {}", name_of(segment.head.number)));
+                    history
+                        .damage
+                        .harmless
+                        .push(format!("a head of batch {expected} of {}", name_of(segment.head.number)));
                 }
-                history.known_oldest = history.known_oldest.max(head.oldest);
+                history.known.raise_oldest(head.oldest);
                 sums.add_head(&head);
                 end = offset + head.length();
             }
@@ -185,7 +188,7 @@ impl HistoryReader<'_> {
         for BadRecord { key, value } in bad.records {
             let name = format!("of {} in {batch}", key.escape_ascii());
             match value {
-                Some(place) => history.rotten.push((place, format!("the value {name}"))),
+                Some(place) => history.damage.rotten.push((place, format!("the value {name}"))),
                 None => self.damage(history, format!("a state {name}"))?,
             }
         }

@@ -17,14 +17,15 @@ use super::history::{HistoryReader, Purpose, ReadHistory, read};
 use super::winners::Winners;
 use crate::store::errors::Error;
 use crate::store::folder::Folder;
+use crate::store::metrics::OpeningShape;
 use crate::store::notes::backup_end;
 use crate::store::record::record_bytes;
 use crate::store::segment::{OpenFiles, Place, Segment};
 use crate::store::summary::{ReadSummary, Summary, SummaryRecord, read_file, summary_name};
 
-/// What a check has found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
+/// What a folder has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckCounts {
     /// Segments in use.
     pub segments: u64,
     /// Batches in them.
@@ -35,14 +36,27 @@ pub struct CheckReport {
     pub records: u64,
     /// Records that are the last of their keys.
     pub live: u64,
-    /// The other records.
-    pub dead: u64,
     /// Records whose bytes were lost earlier.
     pub set_aside: u64,
     /// Bytes of the segments up to their ends.
     pub bytes: u64,
     /// Bytes of the live records.
     pub live_bytes: u64,
+}
+
+impl CheckCounts {
+    /// Records that are not the last of their keys.
+    #[must_use]
+    pub fn dead(&self) -> u64 {
+        self.records - self.live
+    }
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// What the folder has.
+    pub counts: CheckCounts,
     /// Whether the folder is a backup that was not opened yet.
     pub is_backup: bool,
     /// What an opening leaves out behind the end. That is no damage: nobody was told that it is stored.
@@ -65,41 +79,34 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
     let files = OpenFiles::new(Arc::clone(folder), 1);
     let backup = backup_end(&**folder, true)?;
     let mut winners = Winners::default();
-    let mut records = 0;
+    let mut counts = CheckCounts::default();
     let history =
         read(&files, Purpose::Check, backup.unwrap_or(0), &mut |SummaryRecord { space, key, place, .. }| {
-            records += 1;
+            counts.records += 1;
             winners.earlier(space, key, place, None)
         })?;
     winners.finish();
-    let mut damages = history.lost;
+    let mut damages = history.damage.lost;
     if backup == Some(0) {
         damages.insert(0, "the note of the backup".to_owned());
     }
-    let rotten: HashSet<Place> = history.rotten.iter().map(|(place, _)| *place).collect();
+    let rotten: HashSet<Place> = history.damage.rotten.iter().map(|(place, _)| *place).collect();
     let mut lost: HashSet<Place> = HashSet::new();
-    let (mut live, mut set_aside, mut live_bytes) = (0, 0, 0);
     winners.each(|_, key, place| {
-        live += 1;
-        set_aside += u64::from(place.is_set_aside());
-        live_bytes += record_bytes(key.len(), u64::from(place.length));
+        counts.live += 1;
+        counts.set_aside += u64::from(place.is_set_aside());
+        counts.live_bytes += record_bytes(key.len(), u64::from(place.length));
         lost.extend(rotten.get(&place));
     });
-    let (lost, dead): (Vec<_>, Vec<_>) = history.rotten.into_iter().partition(|(place, _)| lost.contains(place));
+    let (lost, dead): (Vec<_>, Vec<_>) = history.damage.rotten.into_iter().partition(|(place, _)| lost.contains(place));
+    let OpeningShape { segments, batches, behind, .. } = history.shape;
+    let bytes = history.segments.iter().map(|at| at.end).sum();
     Ok(CheckReport {
-        segments: history.shape.segments,
-        batches: history.shape.batches,
-        behind: history.shape.behind,
-        records,
-        live,
-        dead: records - live,
-        set_aside,
-        bytes: history.segments.iter().map(|at| at.end).sum(),
-        live_bytes,
+        counts: CheckCounts { segments, batches, behind, bytes, ..counts },
         is_backup: backup.is_some(),
         cut: history.cut,
         damages,
-        harmless: history.harmless,
+        harmless: history.damage.harmless,
         lost_values: lost.into_iter().map(|(_, name)| name).collect(),
         dead_values: dead.len() as u64,
     })
@@ -112,14 +119,14 @@ impl HistoryReader<'_> {
         let name = summary_name(segment.head.number);
         let bytes = match read_file(&*self.files.folder, &name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return history.lost.push(format!("{name} cannot be read: {error}")),
+            Err(error) => return history.damage.lost.push(format!("{name} cannot be read: {error}")),
             Ok(bytes) => bytes,
         };
         match ReadSummary::of(&*self.files.folder, &segment.head, Vec::new()) {
-            None => history.lost.push(format!("{name} is no summary of its segment")),
+            None => history.damage.lost.push(format!("{name} is no summary of its segment")),
             Some(summary) if !sums.has_range_of(&summary.head) => {}
             Some(_) if bytes == sums.encode(&segment.head) => {}
-            Some(_) => history.lost.push(format!("{name} does not say what its segment holds")),
+            Some(_) => history.damage.lost.push(format!("{name} does not say what its segment holds")),
         }
     }
 }

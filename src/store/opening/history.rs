@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cut::CutOff;
+use super::files::FolderFiles;
 use super::missing::{FoundFile, limits, named_gaps, newest_missing};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
@@ -32,10 +33,9 @@ use crate::store::format::{Marks, SECTOR, Space};
 use crate::store::gaps::Gaps;
 use crate::store::log::in_use::UsedSegment;
 use crate::store::metrics::OpeningShape;
-use crate::store::notes::BEGUN;
 use crate::store::record::{Value, removal_bytes};
-use crate::store::segment::{NEW, OpenFiles, Place, Segment, name_of, number_of};
-use crate::store::summary::{ReadSummary, SUM, Summary, SummaryRecord};
+use crate::store::segment::{OpenFiles, Place, Segment, name_of, number_of};
+use crate::store::summary::{ReadSummary, Summary, SummaryRecord};
 
 /// The bytes of a segment in memory at a time: one of the usual size is read in one pass, but beside clients.
 const BLOCK_BYTES: u64 = 64 << 20;
@@ -63,6 +63,39 @@ pub(in crate::store) struct ReadRecord {
     pub(in crate::store) body: Option<Value>,
 }
 
+/// What the heads of the batches known synced tell.
+#[derive(Debug, Default)]
+pub(in crate::store) struct KnownState {
+    /// The number of the last batch known synced.
+    pub(in crate::store) synced: u64,
+    /// The oldest segment that this batch names.
+    pub(in crate::store) oldest: u32,
+    /// The marks, those of batches behind it included.
+    pub(in crate::store) marks: Marks,
+}
+
+impl KnownState {
+    /// Raises each mark to that of a head.
+    pub(super) fn raise_marks(&mut self, marks: &Marks) {
+        self.marks.iter_mut().zip(marks).for_each(|(mark, other)| *mark = (*mark).max(*other));
+    }
+
+    pub(super) fn raise_oldest(&mut self, oldest: u32) {
+        self.oldest = self.oldest.max(oldest);
+    }
+}
+
+/// The damage that reading has found.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Damage {
+    /// What a repair leaves out.
+    pub(in crate::store) lost: Vec<String>,
+    /// What costs nothing.
+    pub(in crate::store) harmless: Vec<String>,
+    /// Values whose bytes have changed, for a check: the place, and the text that names it.
+    pub(in crate::store) rotten: Vec<(Place, String)>,
+}
+
 /// What reading leaves to the writer.
 #[derive(Debug, Default)]
 pub(in crate::store) struct ReadHistory {
@@ -73,33 +106,17 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) newest: u32,
     /// The oldest segment that the last whole batch names.
     pub(in crate::store) oldest: u32,
-    /// The oldest segment that the last batch known synced names.
-    pub(in crate::store) known_oldest: u32,
     /// The gaps between the segments.
     pub(in crate::store) gaps: Gaps,
-    /// The names of all segments in the folder.
-    pub(in crate::store) names: Vec<String>,
-    /// Whether the folder has the note that the log has had a segment.
-    pub(in crate::store) is_begun: bool,
+    pub(in crate::store) files: FolderFiles,
     /// The summaries of segments that have none, up to the last batch known synced.
     pub(in crate::store) summaries: Vec<(Arc<Segment>, Summary)>,
-    /// The number of the last batch known synced.
-    pub(in crate::store) synced: u64,
-    pub(in crate::store) marks: Marks,
+    pub(in crate::store) known: KnownState,
     /// The records behind the last batch known synced, in their order.
     pub(in crate::store) behind: Vec<ReadRecord>,
     /// The bytes behind the end, which the log goes on without.
     pub(in crate::store) cut: Vec<CutOff>,
-    /// Cleaned segments with the head of the next one. No other head may name their gaps.
-    pub(in crate::store) begun: Vec<String>,
-    /// The files that no batch needs any more.
-    pub(in crate::store) leftovers: Vec<String>,
-    /// Damage that a repair leaves out.
-    pub(in crate::store) lost: Vec<String>,
-    /// Damage that costs nothing.
-    pub(in crate::store) harmless: Vec<String>,
-    /// Values whose bytes have changed, for a check: the place, and the text that names it.
-    pub(in crate::store) rotten: Vec<(Place, String)>,
+    pub(in crate::store) damage: Damage,
     pub(in crate::store) shape: OpeningShape,
 }
 
@@ -120,7 +137,7 @@ pub(in crate::store) fn read(
     history.gaps = named_gaps(&all, &reader.gaps.borrow());
     for (number, file) in all.extract_if(.., |number, _| history.gaps.contains(*number)) {
         let is_begun = matches!(file, FoundFile::Cleaned);
-        if is_begun { &mut history.begun } else { &mut history.leftovers }.push(name_of(number));
+        if is_begun { &mut history.files.begun } else { &mut history.files.leftovers }.push(name_of(number));
     }
     let segments = all.values().filter_map(|file| match file {
         FoundFile::Segment(segment) => Some(Arc::clone(segment)),
@@ -132,17 +149,17 @@ pub(in crate::store) fn read(
     for segment in found.split_off(begun) {
         reader.check_size(&segment, &mut history)?;
         history.cut.extend(reader.cut_off(&segment, SECTOR)?);
-        history.leftovers.push(name_of(segment.head.number));
+        history.files.leftovers.push(name_of(segment.head.number));
     }
     let newest = found.last().map_or(0, |segment| segment.head.number);
-    history.synced = told;
+    history.known.synced = told;
     if told > 0 && found.is_empty() {
         reader.damage(&mut history, "the first batch of the oldest segment is missing".to_owned())?;
     }
     history.oldest = reader.oldest(&found, told, &history.gaps)?.unwrap_or(1);
     reader.judge(&all, &mut found, &mut history)?;
     let remade = reader.remade.borrow().range(history.oldest..).map(|(number, _)| name_of(*number)).collect::<Vec<_>>();
-    history.harmless.extend(remade.into_iter().map(|name| format!("the head of {name} has changed")));
+    history.damage.harmless.extend(remade.into_iter().map(|name| format!("the head of {name} has changed")));
     history.shape.segments = found.len() as u64;
     let limits = limits(&found, &history.gaps);
     for (segment, limit) in found.iter().zip(limits).rev() {
@@ -151,9 +168,9 @@ pub(in crate::store) fn read(
     }
     history.segments.reverse();
     history.shape.bytes = reader.bytes.get();
-    history.lost.extend(reader.unreadable.into_inner());
+    history.damage.lost.extend(reader.unreadable.into_inner());
     // Without a loss the files behind the newest segment go, and its number is followed by the next one.
-    let highest = all.keys().next_back().copied().filter(|_| !history.lost.is_empty());
+    let highest = all.keys().next_back().copied().filter(|_| !history.damage.lost.is_empty());
     history.newest = highest.unwrap_or(newest);
     Ok(history)
 }
@@ -168,15 +185,16 @@ pub(in crate::store) fn damage_of(
     last: u64,
 ) -> Result<Vec<String>, Error> {
     let reader = HistoryReader::new(files, Purpose::Check, last, VERIFIED_BYTES);
-    let mut history = ReadHistory { synced: last, ..ReadHistory::default() };
+    let mut history =
+        ReadHistory { known: KnownState { synced: last, ..KnownState::default() }, ..ReadHistory::default() };
     let number = segment.head.number;
     if let FoundFile::Damaged(what) = reader.open(number, &name_of(number))? {
-        history.lost.push(what);
+        history.damage.lost.push(what);
     }
     reader.read_batches(segment, Some(last), &mut history, &mut Summary::default())?;
     let unreadable = reader.unreadable.into_inner();
-    let values = history.rotten.into_iter().map(|(_, name)| format!("{name} has changed"));
-    Ok(history.lost.into_iter().chain(unreadable).chain(values).collect())
+    let values = history.damage.rotten.into_iter().map(|(_, name)| format!("{name} has changed"));
+    Ok(history.damage.lost.into_iter().chain(unreadable).chain(values).collect())
 }
 
 /// Reads one folder.
@@ -242,7 +260,7 @@ impl HistoryReader<'_> {
     pub(in crate::store) fn damage(&self, history: &mut ReadHistory, what: String) -> Result<(), Error> {
         match self.purpose {
             Purpose::Repair | Purpose::Check => {
-                history.lost.push(what);
+                history.damage.lost.push(what);
                 Ok(())
             }
             Purpose::Open => Err(Error::Damaged { folder: self.files.folder.path().to_owned(), what }),
@@ -275,16 +293,10 @@ impl HistoryReader<'_> {
         {
             return Err(Error::Foreign { folder: self.files.folder.path().to_owned(), segment });
         }
-        history.is_begun = names.iter().any(|name| name == BEGUN);
-        history.names = names.iter().filter(|name| number_of(name).is_some()).cloned().collect();
         if let Some(what) = newest_missing(&names) {
             self.damage(history, what)?;
         }
-        let is_leftover = |name: &String| {
-            let summed = name.strip_suffix(SUM).and_then(|digits| digits.parse::<u32>().ok());
-            name.ends_with(NEW) || summed.is_some_and(|number| !found.contains_key(&number))
-        };
-        history.leftovers = names.into_iter().filter(is_leftover).collect();
+        history.files = FolderFiles::of(names, &found);
         Ok(found)
     }
 
@@ -384,7 +396,7 @@ impl HistoryReader<'_> {
     ) -> Result<(), Error> {
         let oldest = history.oldest;
         found.retain(|segment| segment.head.number >= oldest);
-        history.leftovers.extend(all.range(..oldest).map(|(number, _)| name_of(*number)));
+        history.files.leftovers.extend(all.range(..oldest).map(|(number, _)| name_of(*number)));
         for (_, file) in all.range(oldest..) {
             if let FoundFile::Damaged(what) = file {
                 self.damage(history, what.clone())?;
@@ -449,9 +461,9 @@ impl HistoryReader<'_> {
             }
             summary => summary,
         };
-        let (mut sums, losses) = (Summary::default(), history.lost.len());
+        let (mut sums, losses) = (Summary::default(), history.damage.lost.len());
         let end = self.read_batches(segment, limit, history, &mut sums)?;
-        let is_right = history.lost.len() == losses;
+        let is_right = history.damage.lost.len() == losses;
         match summary {
             // A repair finds the damage that a summary hides, and takes from the summary what the damage has lost.
             Some(summary) if self.purpose == Purpose::Repair && !is_right => {
@@ -478,13 +490,8 @@ impl HistoryReader<'_> {
     fn take_summary(&self, summary: &ReadSummary, history: &mut ReadHistory, each: &mut dyn FnMut(SummaryRecord<'_>)) {
         history.shape.summaries += 1;
         self.bytes.set(self.bytes.get() + summary.bytes.len() as u64);
-        raise(&mut history.marks, &summary.head.marks);
-        history.known_oldest = history.known_oldest.max(summary.head.oldest);
+        history.known.raise_marks(&summary.head.marks);
+        history.known.raise_oldest(summary.head.oldest);
         summary.each(each);
     }
-}
-
-/// Raises each mark to that of `other`.
-pub(in crate::store) fn raise(marks: &mut Marks, other: &Marks) {
-    marks.iter_mut().zip(other).for_each(|(mark, other)| *mark = (*mark).max(*other));
 }

@@ -89,7 +89,7 @@ pub(in crate::store) fn copy_winners(
     }
     write(log, batch, winners)?;
     log.sync()?;
-    notes::leave(&*log.files.folder, REPAIR, |_| Ok([first.into()])).map_err(|error| log.explain(&error))?;
+    notes::leave(&*log.disk.files.folder, REPAIR, |_| Ok([first.into()])).map_err(|error| log.disk.explain(&error))?;
     log.let_go();
     write(log, RecordBatch::default(), winners)
 }
@@ -105,7 +105,7 @@ fn body_of(winner: Winner, old: &[UsedSegment], patience: &Patience, log: &Log) 
     let Some(at) = found.ok().and_then(|index| old.get(index)) else { return Ok(Body::SetAside) };
     match patience.read(|| at.segment.read(u64::from(place.offset), index(u64::from(place.length)))) {
         Ok(bytes) if !place.is_set_aside() && place.is_of(&bytes) => Ok(Body::Bytes(bytes.into())),
-        Err(error) if !is_unreadable(&error) => Err(log.explain(&error)),
+        Err(error) if !is_unreadable(&error) => Err(log.disk.explain(&error)),
         Ok(_) | Err(_) => Ok(Body::SetAside),
     }
 }
@@ -130,25 +130,4 @@ fn name_to_keep(name: &str, there: &[String]) -> String {
     let names = (2_u64..).map(|repair| format!("{name}.{repair}{BAD}"));
     let mut names = std::iter::once(format!("{name}{BAD}")).chain(names);
     names.find(|name| !there.contains(name)).unwrap_or_else(|| format!("{name}{BAD}"))
-}
-
-/// The files among `leftovers` that a repair has replaced. They are kept.
-pub(in crate::store) fn replaced(leftovers: &mut Vec<String>, first: Option<u64>, oldest: u32) -> Vec<String> {
-    let Some(first) = first.filter(|first| u64::from(oldest) >= *first) else { return Vec::new() };
-    let (kept, rest) = std::mem::take(leftovers)
-        .into_iter()
-        .partition(|name| number_of(name).is_some_and(|number| u64::from(number) < first));
-    *leftovers = rest;
-    kept
-}
-
-/// Removes files that no batch needs, with their summaries. The batches that say so are on disk.
-pub(in crate::store) fn clear(folder: &dyn Folder, names: &[String]) -> io::Result<()> {
-    for name in names {
-        if let Some(number) = number_of(name) {
-            remove_if_there(folder, &summary_name(number))?;
-        }
-        remove_if_there(folder, name)?;
-    }
-    Ok(())
 }

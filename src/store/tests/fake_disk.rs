@@ -293,7 +293,7 @@ impl Store for FakeDisk {
     }
 
     fn metrics(&self) -> LogMetrics {
-        LogMetrics::default()
+        LogMetrics { refuses_adds: self.adds_room().is_err(), ..LogMetrics::default() }
     }
 
     fn watch(&self) -> Arc<dyn StoreWatch> {

@@ -68,7 +68,7 @@ fn on_a_full_device_all_younger_tasks_can_be_finished() {
             add(&mut store, next..next + together, bytes);
             next += together;
         }
-        fill(&folder, store.metrics().reserved + 3 * SEGMENT_BYTES);
+        fill(&folder, store.metrics().space.reserved + 3 * SEGMENT_BYTES);
         while store.adds_room().is_ok_and(|room| room >= together * bytes as u64) {
             add(&mut store, next..next + together, bytes);
             next += together;
@@ -78,7 +78,7 @@ fn on_a_full_device_all_younger_tasks_can_be_finished() {
             done.unwrap_or_else(|error| panic!("{bytes}, {number} of {old}..{next}: {error}: {:?}", store.metrics()));
         }
         drop(store);
-        assert_eq!(open_in(&folder, false).unwrap().metrics().set_aside, 0, "it can be opened");
+        assert_eq!(open_in(&folder, false).unwrap().metrics().space.set_aside, 0, "it can be opened");
     }
 }
 
@@ -126,7 +126,7 @@ fn on_a_full_device_states_can_be_stored_any_number_of_times() {
                 store = open_in(&folder, false).unwrap();
             }
         }
-        assert!(store.metrics().segments > 3 && store.metrics().removed > 10, "{:?}", store.metrics());
+        assert!(store.metrics().space.segments > 3 && store.metrics().counters.removed > 10, "{:?}", store.metrics());
         let folder_of: Arc<dyn Folder> = Arc::new(folder.copy());
         assert_eq!(check(&folder_of).unwrap().damages, Vec::<String>::new());
         for number in 0..tasks {
@@ -255,7 +255,7 @@ fn on_a_full_device_a_batch_that_is_prepared_finds_its_segment() {
         store.commit(batch, true).unwrap();
         assert!(!is_odd());
         drop(store);
-        assert_eq!(open_in(&folder, false).unwrap().metrics().set_aside, 0, "it can be opened");
+        assert_eq!(open_in(&folder, false).unwrap().metrics().space.set_aside, 0, "it can be opened");
     }
 }
 

@@ -208,7 +208,7 @@ fn on_a_full_device_cold_states_between_hot_ones_become_neighbours() {
         device.states(cold..cold + 75);
         (0..4).for_each(|_| device.states(0..70));
     }
-    assert!(device.store().log.gaps.len() > 5, "{:?}", device.store().log.gaps);
+    assert!(device.store().log.heads.gaps.len() > 5, "{:?}", device.store().log.heads.gaps);
 }
 
 /// A batch that needs the next segment carried no copies, and one that is larger than a segment found no room.
@@ -218,7 +218,7 @@ fn on_a_full_device_batches_may_be_larger_than_half_a_segment_or_than_one() {
         let mut device = FullDevice::new(1_000, 50, 0, ChoreMode::Writer);
         (0..100).for_each(|step| device.states(step * count..(step + 1) * count));
         device.restart(true);
-        assert_eq!(device.store().metrics().set_aside, 0);
+        assert_eq!(device.store().metrics().space.set_aside, 0);
     }
 }
 

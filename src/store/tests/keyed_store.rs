@@ -75,13 +75,13 @@ fn all_records_are_there_after_any_changes_and_the_space_comes_back() {
             }
             batch.put(Space::Meta, b"number", &u64::to_be_bytes(number));
             store.commit(batch, true).unwrap();
-            most = most.max(store.metrics().disk);
+            most = most.max(store.metrics().space.disk);
         }
         if round % 2 == 1 {
             drained(&mut store);
             assert!(!store.has_idle_work());
         }
-        copies += store.metrics().copies;
+        copies += store.metrics().counters.copies;
         drop(store);
         assert!(content(folder.path()) == model, "after round {round}");
     }

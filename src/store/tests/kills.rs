@@ -127,7 +127,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
     println!("{rounds} kills, {last} batches, {behind} behind the last known sync, at most {removed} segments");
     let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_to_read(&path).unwrap());
     let report = check(&folder).unwrap();
-    assert_eq!((report.damages, report.live), (Vec::new(), state.len() as u64));
+    assert_eq!((report.damages, report.counts.live), (Vec::new(), state.len() as u64));
 }
 
 #[test]

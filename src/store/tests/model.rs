@@ -324,7 +324,7 @@ impl History {
                     openings += 1;
                     let steps = self.chance.below(if limited { 160 } else { 80 });
                     let failed = (0..steps).find_map(|_| self.step(&mut owner).err());
-                    self.gaps += u32::from(owner.log.gaps.len() > 0);
+                    self.gaps += u32::from(owner.log.heads.gaps.len() > 0);
                     failed
                 }
                 Err(error) => Some(error),
@@ -362,7 +362,7 @@ impl History {
         assert_eq!(report.damages, Vec::<String>::new(), "seed {}", self.seed);
         let changed = report.lost_values.len() as u64 + report.dead_values;
         assert!(changed == 0 || !self.rotten.is_empty(), "seed {}: {changed} values have changed", self.seed);
-        assert_eq!(report.live + report.dead, report.records, "seed {}", self.seed);
+        assert_eq!(report.counts.live + report.counts.dead(), report.counts.records, "seed {}", self.seed);
     }
 }
 

@@ -92,8 +92,7 @@ impl Owner {
                 self.log.replaced(space, old, key.len());
             }
         }
-        let retired: u64 = self.log.retired.iter().map(|retired| retired.disk).sum();
-        assert!(self.log.segments.are_summed() && retired == self.log.retired_disk);
+        assert!(self.log.segments.are_summed() && self.log.retired.are_summed());
         let listed: Vec<_> = self.log.set_aside().map(|(space, key)| (space, key.to_vec())).collect();
         let placed = self.places.iter().filter(|(_, place)| place.is_set_aside()).map(|(key, _)| key.clone());
         assert_eq!(listed, placed.collect::<Vec<_>>(), "what is set aside is listed");

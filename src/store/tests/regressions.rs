@@ -236,7 +236,7 @@ fn cleaning_goes_on_past_a_rotten_table() {
     }
     owner.shrink().unwrap();
     owner.log.rest().unwrap();
-    assert!(owner.log.metrics().removed > 2, "{:?}", owner.log.metrics());
+    assert!(owner.log.metrics().counters.removed > 2, "{:?}", owner.log.metrics());
     for index in 0..8 {
         let place = owner.places[&(Space::Values, format!("{index:03}").into_bytes())];
         assert_eq!(*owner.log.value(place).unwrap().read().unwrap(), [index as u8; 1000]);
@@ -325,7 +325,11 @@ fn without_space_the_log_cleans_in_the_spares_until_there_is_room() {
             owner = Owner { places, ..Owner::new(opened.log) };
         }
     }
-    assert!(owner.log.metrics().copies > 0 && owner.log.metrics().removed > 2, "{:?}", owner.log.metrics());
+    assert!(
+        owner.log.metrics().counters.copies > 0 && owner.log.metrics().counters.removed > 2,
+        "{:?}",
+        owner.log.metrics()
+    );
     owner.shrink().unwrap();
     owner.log.rest().unwrap();
     assert_eq!(owner.log.adds_refused(), None);
@@ -335,7 +339,7 @@ fn without_space_the_log_cleans_in_the_spares_until_there_is_room() {
 fn a_writer_of_the_largest_batches_is_cleaned_with_batches_of_copies_alone() {
     let folder = SimulatedFolder::new(9);
     let mut owner = Owner::new(open_in(&folder, false).unwrap().log);
-    owner.log.batch_bytes_max = 4 * SEGMENT_BYTES;
+    owner.log.writer.batch_bytes_max = 4 * SEGMENT_BYTES;
     owner.commit(batch([put(Space::Values, "first", &[9; 3000])]), false, false).unwrap();
     for _ in 0..100 {
         owner

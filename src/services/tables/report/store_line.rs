@@ -45,25 +45,25 @@ pub(crate) struct OpeningLine {
 }
 
 impl StoreLine {
-    pub(super) fn of((log, refuses_adds): (LogMetrics, bool)) -> Self {
+    pub(super) fn of(LogMetrics { refuses_adds, space, counters, opening }: LogMetrics) -> Self {
         Self {
             refuses_adds,
-            segments: log.segments,
-            live_bytes: log.live,
-            dead_bytes: log.dead,
-            disk_bytes: log.disk,
-            free_bytes: log.free,
-            reserved_bytes: log.reserved,
-            set_aside: log.set_aside,
-            unread: log.unread,
-            batches: log.batches,
-            batch_bytes: log.bytes,
-            largest_batch_bytes: log.largest_batch,
-            syncs: log.syncs,
-            copies: log.copies,
-            copied_bytes: log.copied,
-            removed_segments: log.removed,
-            opening: OpeningLine::of(log.opening),
+            segments: space.segments,
+            live_bytes: space.live,
+            dead_bytes: space.dead,
+            disk_bytes: space.disk,
+            free_bytes: space.free,
+            reserved_bytes: space.reserved,
+            set_aside: space.set_aside,
+            unread: counters.unread,
+            batches: counters.batches,
+            batch_bytes: counters.bytes,
+            largest_batch_bytes: counters.largest_batch,
+            syncs: counters.syncs,
+            copies: counters.copies,
+            copied_bytes: counters.copied,
+            removed_segments: counters.removed,
+            opening: OpeningLine::of(opening),
         }
     }
 }

@@ -76,7 +76,7 @@ impl Log {
     fn cheapest<'s>(&'s self, finished: &'s [u32]) -> Option<&'s UsedSegment> {
         let oldest = self.open(finished).next()?.number();
         let front = self.is_oldest(oldest, finished).then_some(oldest);
-        let mut gaps = self.gaps.clone();
+        let mut gaps = self.heads.gaps.clone();
         let cleaned = self.segments.iter().filter(|used| used.is_cleaned || finished.contains(&used.number()));
         cleaned.for_each(|used| gaps.add(used.number(), used.segment.head.first));
         let is_fit = |used: &UsedSegment| {
@@ -98,7 +98,7 @@ impl Log {
         if self.lacking() > 0 && self.open(finished).any(|used| is_worth(&used)) {
             return self.joining(&gaps, finished, |used| is_fit(used).then(|| kept(used)));
         }
-        let is_full = self.segments.removals() > self.reserved + 2 * self.config.segment_bytes;
+        let is_full = self.segments.removals() > self.live.reserved + 2 * self.config.segment_bytes;
         self.open(finished).next().filter(|used| front == Some(used.number()) && is_full && is_fit(used))
     }
 

@@ -185,7 +185,7 @@ impl Log {
     fn copy_room(&self, own: u64) -> CopyRoom {
         let segment = self.config.segment_bytes;
         let (most, room) = match self.is_space_short() {
-            false => (self.batch_bytes_max, u64::MAX),
+            false => (self.writer.batch_bytes_max, u64::MAX),
             true => (segment - SECTOR, self.room()),
         };
         let (is_apart, is_alone) = (own > room, own == 0 && room < u64::MAX);
