@@ -67,6 +67,24 @@ impl<'b> ByteReader<'b> {
         self.array().map(u64::from_be_bytes)
     }
 
+    /// A little-endian integer of 2 bytes.
+    #[inline]
+    pub(crate) fn u16_le(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// A little-endian integer of 4 bytes.
+    #[inline]
+    pub(crate) fn u32_le(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// A little-endian integer of 8 bytes.
+    #[inline]
+    pub(crate) fn u64_le(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
     /// As many bytes as the byte before them says.
     #[inline]
     pub(crate) fn run_u8(&mut self) -> Option<&'b [u8]> {

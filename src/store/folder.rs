@@ -219,11 +219,11 @@ const TRIES_MAX: u32 = 8;
 /// Reads again what failed for a reason that may pass. The tries are counted for all reads of an opening together: a
 /// device that returns many places no more must not take hours.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct ReadPatience {
     tries: Cell<u32>,
 }
 
-impl Patience {
+impl ReadPatience {
     /// The result of the first read that does not fail so, or of the last one.
     ///
     /// # Errors

@@ -35,6 +35,7 @@
 //!
 //! This module reads and writes no file.
 
+use crate::byte_reader::ByteReader;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// The kinds of records. Each has its own keys.
@@ -188,9 +189,9 @@ impl SegmentHead {
 
     /// Reads the first sector. Its gaps and zeros may be damaged.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeadFault> {
-        let mut fields = Fields(bytes);
-        let magic: Option<[u8; 8]> = fields.take();
-        let version = fields.u32();
+        let mut fields = ByteReader::new(bytes);
+        let magic: Option<[u8; 8]> = fields.array();
+        let version = fields.u32_le();
         let is_whole = Self::is_whole(bytes);
         // Of another version only the last checksum is known, and a version is another one only if its bytes are right.
         let is_own = version == Some(FORMAT) && is_sealed(bytes, SEGMENT_HEAD);
@@ -202,10 +203,10 @@ impl SegmentHead {
             Some(other) => return Err(HeadFault::Version(other)),
             None => return Err(HeadFault::Damaged),
         }
-        let read = |fields: &mut Fields<'_>| {
-            let number = fields.u32()?;
-            let (store, nonce) = (fields.take()?, fields.take()?);
-            let head = Self { number, store, nonce, size: fields.u64()?, first: fields.u64()? };
+        let read = |fields: &mut ByteReader<'_>| {
+            let number = fields.u32_le()?;
+            let (store, nonce) = (fields.array()?, fields.array()?);
+            let head = Self { number, store, nonce, size: fields.u64_le()?, first: fields.u64_le()? };
             (head.size <= SEGMENT_BYTES_MAX && head.first > 0).then_some(head)
         };
         read(&mut fields).ok_or(HeadFault::Damaged)
@@ -269,8 +270,8 @@ impl BatchHead {
 
     /// Reads the head of a batch at `offset` of this segment. `None` if there is none. Takes constant time.
     pub(super) fn decode(bytes: &[u8], segment: &SegmentHead, offset: u64) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        if (fields.take()?, fields.take()?) != (segment.store, segment.nonce) {
+        let mut fields = ByteReader::new(bytes);
+        if (fields.array()?, fields.array()?) != (segment.store, segment.nonce) {
             return None;
         }
         Self::decode_alone(bytes, segment.number, offset, segment.size)
@@ -278,18 +279,18 @@ impl BatchHead {
 
     /// Reads the head of a batch in any segment of this number and size. Bytes of clients may look like one.
     pub(super) fn decode_alone(bytes: &[u8], segment: u32, offset: u64, size: u64) -> Option<Self> {
-        let mut fields = Fields(bytes);
+        let mut fields = ByteReader::new(bytes);
         let head = Self {
-            store: fields.take()?,
-            nonce: fields.take()?,
-            segment: fields.u32()?,
-            oldest: fields.u32()?,
-            offset: fields.u64()?,
-            number: fields.u64()?,
-            table: fields.u64()?,
-            bodies: fields.u64()?,
-            synced: fields.u64()?,
-            marks: [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?],
+            store: fields.array()?,
+            nonce: fields.array()?,
+            segment: fields.u32_le()?,
+            oldest: fields.u32_le()?,
+            offset: fields.u64_le()?,
+            number: fields.u64_le()?,
+            table: fields.u64_le()?,
+            bodies: fields.u64_le()?,
+            synced: fields.u64_le()?,
+            marks: [fields.u64_le()?, fields.u64_le()?, fields.u64_le()?, fields.u64_le()?],
         };
         let room = size.checked_sub(offset)?;
         let is_here = head.segment == segment && head.offset == offset && is_sealed(bytes, BATCH_HEAD);
@@ -309,35 +310,6 @@ pub(super) fn is_sealed(bytes: &[u8], length: usize) -> bool {
     let Some(body) = length.checked_sub(CHECKSUM) else { return false };
     let sum = bytes.get(body..length).and_then(|sum| sum.try_into().ok()).map(u64::from_le_bytes);
     sum.is_some() && bytes.get(..body).map(checksum) == sum
-}
-
-/// Bytes from which fields are taken, first to last.
-pub(super) struct Fields<'b>(pub(super) &'b [u8]);
-
-impl<'b> Fields<'b> {
-    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*field)
-    }
-
-    pub(super) fn bytes(&mut self, count: usize) -> Option<&'b [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    pub(super) fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
 }
 
 #[cfg(test)]

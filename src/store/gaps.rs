@@ -8,7 +8,8 @@
 //!
 //! This module reads and writes no file.
 
-use super::format::{CHECKSUM, Fields, is_sealed, seal};
+use super::format::{CHECKSUM, is_sealed, seal};
+use crate::byte_reader::ByteReader;
 
 /// Gaps that a head has room for, twice.
 const GAPS_MAX: usize = 13;
@@ -122,9 +123,10 @@ impl Gaps {
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let right = |list: &&[u8]| is_sealed(list, LIST);
         let Some(list) = bytes.chunks_exact(LIST).take(2).find(right) else { return Self::default() };
-        let mut fields = Fields(list);
+        let mut fields = ByteReader::new(list);
         let gaps = (0..GAPS_MAX).map_while(|_| {
-            Some(Gap { start: fields.u32()?, count: fields.u32()?, first: fields.u64()? }).filter(|gap| gap.count > 0)
+            Some(Gap { start: fields.u32_le()?, count: fields.u32_le()?, first: fields.u64_le()? })
+                .filter(|gap| gap.count > 0)
         });
         Self(gaps.collect())
     }

@@ -10,9 +10,10 @@ use std::io::{self, ErrorKind};
 use super::errors::Error;
 use super::failure::{Failure, failure};
 use super::folder::{Folder, write_all};
-use super::format::{CHECKSUM, Fields, is_sealed, seal};
+use super::format::{CHECKSUM, is_sealed, seal};
 use super::segment::NEW;
 use super::summary::read_file;
+use crate::byte_reader::ByteReader;
 
 /// The note that the log has had a segment. It is an empty file.
 pub(super) const BEGUN: &str = "begun";
@@ -54,8 +55,8 @@ pub(super) fn read<const N: usize>(folder: &dyn Folder, name: &str) -> io::Resul
         read => read?,
     };
     let is_right = bytes.len() == N * 8 + CHECKSUM && is_sealed(&bytes, bytes.len());
-    let mut fields = Fields(if is_right { &bytes } else { &[] });
-    Ok(Some([(); N].map(|()| fields.u64().unwrap_or_default())))
+    let mut fields = ByteReader::new(if is_right { &bytes } else { &[] });
+    Ok(Some([(); N].map(|()| fields.u64_le().unwrap_or_default())))
 }
 
 /// The number of the last batch of the backup in a folder. `None`: the folder is no backup. With `goes_on` it is 0 if the

@@ -51,7 +51,7 @@ use crate::clock::Clock;
 use cut::CutOff;
 use files::clear;
 use history::{Purpose, ReadHistory, ReadRecord, read};
-use origin::{Origin, note_origin, origin_of};
+use origin::{FolderOrigin, note_origin, origin_of};
 use repair::{bytes_to_copy, check_room, copy_winners, keep_aside, write};
 use winners::Winners;
 
@@ -159,7 +159,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         log.free_ends();
         log.summarise(std::mem::take(&mut history.summaries));
     }
-    leave_notes(&**folder, history.files.is_begun, !jumps && origin != Origin::Unknown, backup.is_some())
+    leave_notes(&**folder, history.files.is_begun, !jumps && origin != FolderOrigin::Unknown, backup.is_some())
         .map_err(explain)?;
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);

@@ -16,10 +16,11 @@ use std::io;
 
 use ahash::RandomState;
 
-use super::folder::{Folder, Patience, read_exact, write_all};
-use super::format::{BatchHead, Fields, Kind, Marks, SECTOR, SegmentHead, Space, is_sealed, seal};
+use super::folder::{Folder, ReadPatience, read_exact, write_all};
+use super::format::{BatchHead, Kind, Marks, SECTOR, SegmentHead, Space, is_sealed, seal};
 use super::segment::{NEW, Place};
 use super::table::{BodyHead, BodyHeads, RecordHead};
+use crate::byte_reader::ByteReader;
 
 const MAGIC: [u8; 8] = *b"spinsum\n";
 /// The bytes before the records, and the checksum behind them.
@@ -118,7 +119,7 @@ impl Summary {
     /// Calls `each` with all records that were added, the last one first.
     pub(super) fn each_back(&self, segment: u32, each: &mut dyn FnMut(SummaryRecord<'_>)) {
         for &start in self.starts.iter().rev() {
-            let mut fields = Fields(self.records.get(start..).unwrap_or_default());
+            let mut fields = ByteReader::new(self.records.get(start..).unwrap_or_default());
             record(&mut fields, segment).into_iter().for_each(&mut *each);
         }
     }
@@ -165,7 +166,7 @@ impl Summary {
         let parts = || self.starts.iter().zip(ends.clone()).filter_map(|(&start, end)| self.records.get(start..end));
         let mut last: HashMap<(u8, &[u8]), usize, RandomState> = HashMap::default();
         for (index, part) in parts().enumerate() {
-            if let Some(record) = record(&mut Fields(part), 0) {
+            if let Some(record) = record(&mut ByteReader::new(part), 0) {
                 last.insert((record.space as u8, record.key), index);
             }
         }
@@ -202,17 +203,17 @@ impl ReadSummary {
         if !is_sealed(&bytes, bytes.len()) {
             return None;
         }
-        let mut fields = Fields(&bytes);
-        let magic: [u8; 8] = fields.take()?;
-        let (store, nonce) = (fields.take()?, fields.take()?);
-        let (segment, oldest) = (fields.u32()?, fields.u32()?);
-        let (first, last, end) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        let marks = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
-        let length = usize::try_from(fields.u64()?).ok()?;
+        let mut fields = ByteReader::new(&bytes);
+        let magic: [u8; 8] = fields.array()?;
+        let (store, nonce) = (fields.array()?, fields.array()?);
+        let (segment, oldest) = (fields.u32_le()?, fields.u32_le()?);
+        let (first, last, end) = (fields.u64_le()?, fields.u64_le()?, fields.u64_le()?);
+        let marks = [fields.u64_le()?, fields.u64_le()?, fields.u64_le()?, fields.u64_le()?];
+        let length = usize::try_from(fields.u64_le()?).ok()?;
         if (magic, segment) != (MAGIC, number) {
             return None;
         }
-        let start = bytes.len() - fields.0.len();
+        let start = bytes.len() - fields.rest().len();
         let records = start..start.checked_add(length)?;
         let head = SummaryHead { first, last, end, oldest, marks };
         let is_whole = end >= SECTOR && bytes.get(records.clone()).is_some();
@@ -221,8 +222,8 @@ impl ReadSummary {
 
     /// Calls `each` with all records. False: one cannot be read.
     pub(super) fn each(&self, each: &mut dyn FnMut(SummaryRecord<'_>)) -> bool {
-        let mut fields = Fields(self.bytes.get(self.records.clone()).unwrap_or_default());
-        while !fields.0.is_empty() {
+        let mut fields = ByteReader::new(self.bytes.get(self.records.clone()).unwrap_or_default());
+        while !fields.is_empty() {
             let Some(record) = record(&mut fields, self.segment) else { return false };
             each(record);
         }
@@ -230,12 +231,12 @@ impl ReadSummary {
     }
 }
 
-fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>> {
+fn record<'b>(fields: &mut ByteReader<'b>, segment: u32) -> Option<SummaryRecord<'b>> {
     // A later version may have written others. Opening then reads the segment.
     let record @ RecordHead { kind, space, key, bodies } = RecordHead::decode_known(fields).ok()?;
-    let place = Place::of_record(&record, segment, fields.u32()?.into());
+    let place = Place::of_record(&record, segment, fields.u32_le()?.into());
     let inline = kind == Kind::Bytes && space != Space::Values;
-    let body = if inline { Some(fields.bytes(bodies.first().length as usize)?) } else { None };
+    let body = if inline { Some(fields.take(bodies.first().length as usize)?) } else { None };
     Some(SummaryRecord { space, key, place, body })
 }
 
@@ -244,7 +245,7 @@ fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>
 /// # Errors
 /// The system's error.
 pub(super) fn read_file(folder: &dyn Folder, name: &str) -> io::Result<Vec<u8>> {
-    Patience::default().read(|| read_file_into(folder, name, Vec::new()))
+    ReadPatience::default().read(|| read_file_into(folder, name, Vec::new()))
 }
 
 fn read_file_into(folder: &dyn Folder, name: &str, memory: Vec<u8>) -> io::Result<Vec<u8>> {

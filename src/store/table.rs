@@ -14,7 +14,8 @@
 
 use std::borrow::Cow;
 
-use super::format::{BATCH_HEADS, BatchHead, Fields, Kind, SECTOR, Space, checksum, checksum_at};
+use super::format::{BATCH_HEADS, BatchHead, Kind, SECTOR, Space, checksum, checksum_at};
+use crate::byte_reader::ByteReader;
 
 /// The length of a piece.
 pub(super) const PIECE: usize = 4_096;
@@ -128,7 +129,7 @@ fn piece_checksum(head: &BatchHead, index: usize, start: PieceStart, records: &[
     let place = head.table_at() + (index * PIECE) as u64;
     let numbers = u64::from(start.first) << 32 | u64::from(start.body);
     let mut seed = [0; 32];
-    let nonce = Fields(&head.nonce).u64().unwrap_or_default();
+    let nonce = ByteReader::new(&head.nonce).u64_le().unwrap_or_default();
     for (to, number) in seed.chunks_exact_mut(8).zip([nonce, head.number, place, numbers]) {
         to.copy_from_slice(&number.to_le_bytes());
     }
@@ -137,7 +138,7 @@ fn piece_checksum(head: &BatchHead, index: usize, start: PieceStart, records: &[
 
 /// A table that was read.
 #[derive(Debug)]
-pub(super) struct Table<'b> {
+pub(super) struct BatchTable<'b> {
     /// The records of all pieces. Those of a damaged piece are any bytes.
     records: Cow<'b, [u8]>,
     /// `None` for a damaged piece.
@@ -155,13 +156,13 @@ pub(super) struct FoundRecords<'t> {
     pub(super) damaged: Vec<u64>,
 }
 
-impl<'b> Table<'b> {
+impl<'b> BatchTable<'b> {
     /// Reads the pieces of a batch's table.
     pub(super) fn new(head: &BatchHead, bytes: &'b [u8]) -> Self {
         let parts = || bytes.chunks(PIECE).map(|piece| piece.split_at_checked(PIECE_HEAD).unwrap_or_default());
         let start = |(index, (numbers, records)): (usize, (&[u8], &[u8]))| {
-            let mut fields = Fields(numbers);
-            let (start, sum) = (PieceStart { first: fields.u32()?, body: fields.u32()? }, fields.u64()?);
+            let mut fields = ByteReader::new(numbers);
+            let (start, sum) = (PieceStart { first: fields.u32_le()?, body: fields.u32_le()? }, fields.u64_le()?);
             (piece_checksum(head, index, start, records) == sum).then_some(start)
         };
         let pieces = parts().enumerate().map(start).collect();
@@ -206,9 +207,9 @@ impl<'b> Table<'b> {
         let is_last = end == self.pieces.len();
         let to = if is_last { self.records.len() } else { end * PIECE_RECORDS };
         let from = piece * PIECE_RECORDS + start.first as usize;
-        let mut fields = Fields(self.records.get(from..to).unwrap_or_default());
+        let mut fields = ByteReader::new(self.records.get(from..to).unwrap_or_default());
         let mut body = u64::from(start.body);
-        while !fields.0.is_empty() {
+        while !fields.is_empty() {
             let record = match RecordHead::decode_known(&mut fields) {
                 Ok(record) => record,
                 // Its other bytes are in a damaged piece.
@@ -258,8 +259,8 @@ impl<'b> BodyHeads<'b> {
 
     pub(super) fn each(self) -> impl Iterator<Item = BodyHead> + 'b {
         self.0.chunks_exact(BODY_HEAD).filter_map(|head| {
-            let mut fields = Fields(head);
-            Some(BodyHead { length: fields.u32()?, checksum: fields.u64()? })
+            let mut fields = ByteReader::new(head);
+            Some(BodyHead { length: fields.u32_le()?, checksum: fields.u64_le()? })
         })
     }
 }
@@ -280,20 +281,20 @@ impl<'b> RecordHead<'b> {
     }
 
     /// Reads a record of any number of bodies.
-    pub(super) fn decode(fields: &mut Fields<'b>) -> Result<Self, RecordFault> {
-        let [first, space] = fields.take().ok_or(RecordFault::Cut)?;
+    pub(super) fn decode(fields: &mut ByteReader<'b>) -> Result<Self, RecordFault> {
+        let [first, space] = fields.array().ok_or(RecordFault::Cut)?;
         let known = Kind::ALL.into_iter().find(|known| *known as u8 == first & 0xf);
         let (kind, space) = known.zip(Space::from_number(space)).ok_or(RecordFault::Unknown)?;
         let mut rest = || {
-            let key = usize::from(fields.u16()?);
-            let bodies = fields.bytes(usize::from(first >> 4) * BODY_HEAD)?;
-            Some(Self { kind, space, bodies: BodyHeads(bodies), key: fields.bytes(key)? })
+            let key = usize::from(fields.u16_le()?);
+            let bodies = fields.take(usize::from(first >> 4) * BODY_HEAD)?;
+            Some(Self { kind, space, bodies: BodyHeads(bodies), key: fields.take(key)? })
         };
         rest().ok_or(RecordFault::Cut)
     }
 
     /// Reads a record that this version could have written: one body, or none if there are no bytes.
-    pub(super) fn decode_known(fields: &mut Fields<'b>) -> Result<Self, RecordFault> {
+    pub(super) fn decode_known(fields: &mut ByteReader<'b>) -> Result<Self, RecordFault> {
         let record = Self::decode(fields)?;
         let is_known = record.bodies.len() == usize::from(record.kind == Kind::Bytes);
         is_known.then_some(record).ok_or(RecordFault::Unknown)
@@ -320,18 +321,18 @@ mod tests {
                 let mut bytes = Vec::new();
                 record.encode(&mut bytes);
                 assert_eq!(bytes.len(), RECORD_HEAD + BODY_HEAD * count as usize + key.len());
-                let mut fields = Fields(&bytes);
+                let mut fields = ByteReader::new(&bytes);
                 assert_eq!(RecordHead::decode(&mut fields), Ok(record));
-                assert!(fields.0.is_empty() && record.bodies.each().eq(heads.iter().copied()));
+                assert!(fields.is_empty() && record.bodies.each().eq(heads.iter().copied()));
                 let is_known = count == u32::from(kind == Kind::Bytes);
-                let known = RecordHead::decode_known(&mut Fields(&bytes));
+                let known = RecordHead::decode_known(&mut ByteReader::new(&bytes));
                 assert_eq!(known, if is_known { Ok(record) } else { Err(RecordFault::Unknown) });
                 bytes.pop();
-                assert_eq!(RecordHead::decode(&mut Fields(&bytes)), Err(RecordFault::Cut));
+                assert_eq!(RecordHead::decode(&mut ByteReader::new(&bytes)), Err(RecordFault::Cut));
             }
         }
         for unknown in [[3, 0, 0, 0], [0, 3, 0, 0]] {
-            assert_eq!(RecordHead::decode(&mut Fields(&unknown)), Err(RecordFault::Unknown));
+            assert_eq!(RecordHead::decode(&mut ByteReader::new(&unknown)), Err(RecordFault::Unknown));
         }
     }
 
@@ -370,7 +371,7 @@ mod tests {
 
     /// The indexes of the records that are found, each with the offset of its body.
     fn found(head: &BatchHead, table: &[u8]) -> (Vec<usize>, usize) {
-        let table = Table::new(head, table);
+        let table = BatchTable::new(head, table);
         let FoundRecords { records, damaged } = table.records().expect("all are known");
         let indexes = records.iter().map(|(record, body)| {
             let index = record.bodies.first().length as usize;
@@ -396,7 +397,7 @@ mod tests {
             let keys = keys(lengths);
             let (head, table) = table_of(&keys);
             assert_eq!(found(&head, &table), ((0..keys.len()).collect(), 0));
-            let whole = Table::new(&head, &table);
+            let whole = BatchTable::new(&head, &table);
             let read = whole.records().expect("all are known").records;
             assert!(read.iter().map(|(record, _)| record.key).eq(keys.iter().map(|key| &**key)));
         }
@@ -459,6 +460,6 @@ mod tests {
         let mut bytes = Vec::new();
         let head = BatchHead { table: table_length((RECORD_HEAD + bodies.len() + 1) as u64), ..head };
         records.encode(&head, &mut bytes);
-        assert_eq!(Table::new(&head, &bytes).records(), Err(RecordFault::Unknown));
+        assert_eq!(BatchTable::new(&head, &bytes).records(), Err(RecordFault::Unknown));
     }
 }

@@ -22,7 +22,7 @@ use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, checksum,
 use crate::store::record::Value;
 use crate::store::segment::{Place, Segment, name_of};
 use crate::store::summary::{Summary, SummaryRecord, resized};
-use crate::store::table::{FoundRecords, PIECE, Table};
+use crate::store::table::{BatchTable, FoundRecords, PIECE};
 
 /// The bytes that are read at a time from a segment whose device does not return all. A larger piece would be read for
 /// nothing again and again.
@@ -239,7 +239,7 @@ impl HistoryReader<'_> {
         each: &mut dyn FnMut(SummaryRecord<'_>),
     ) -> Result<Option<BadParts>, Error> {
         let bytes = self.table(segment, head)?;
-        let table = Table::new(head, &bytes);
+        let table = BatchTable::new(head, &bytes);
         let FoundRecords { records, damaged } = table.records().map_err(|_unknown| Error::Unknown {
             folder: self.files.folder.path().to_owned(),
             segment: name_of(segment.head.number),

@@ -28,7 +28,7 @@ use super::missing::{FoundFile, limits, named_gaps, newest_missing};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
-use crate::store::folder::Patience;
+use crate::store::folder::ReadPatience;
 use crate::store::format::{Marks, SECTOR, Space};
 use crate::store::gaps::Gaps;
 use crate::store::log::in_use::UsedSegment;
@@ -220,7 +220,7 @@ pub(in crate::store) struct HistoryReader<'h> {
     /// The number of bytes that were read.
     pub(in crate::store) bytes: Cell<u64>,
     /// For reads that fail for a reason that may pass.
-    pub(in crate::store) patience: Patience,
+    pub(in crate::store) patience: ReadPatience,
 }
 
 /// A part of a segment, in memory.
@@ -246,7 +246,7 @@ impl<'h> HistoryReader<'h> {
             sums,
             rough: Cell::new(None),
             bytes: Cell::new(0),
-            patience: Patience::default(),
+            patience: ReadPatience::default(),
         }
     }
 }

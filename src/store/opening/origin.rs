@@ -19,7 +19,7 @@ use crate::store::notes::{self, ORIGIN};
 
 /// Where a log comes from, as its note says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Origin {
+pub(in crate::store) enum FolderOrigin {
     /// There is no note that can be read.
     Unknown,
     /// The log was begun here, or was announced as a copy.
@@ -34,7 +34,7 @@ const ANNOUNCED: &str =
 /// Said of a folder that seems to be one.
 const NOT_ANNOUNCED: &str = "this folder is a copy of another one: if a server has used the other one since, both give out the same lend keys and ids; stop this server, and start it once with --copied";
 
-impl Origin {
+impl FolderOrigin {
     /// What the operator is told of the folder. `is_copy`: it was announced as one. `jumps`: the marks have jumped.
     pub(in crate::store) fn told(self, is_copy: bool, jumps: bool) -> Option<&'static str> {
         match self {
@@ -46,13 +46,13 @@ impl Origin {
 }
 
 /// Reads the note.
-pub(in crate::store) fn origin_of(folder: &dyn Folder) -> Origin {
+pub(in crate::store) fn origin_of(folder: &dyn Folder) -> FolderOrigin {
     match (notes::read(folder, ORIGIN), folder.identity(ORIGIN)) {
         (Ok(Some([inode, birth])), Ok(found)) if inode > 0 || birth > 0 => {
             let is_here = if birth > 0 && found.birth > 0 { birth == found.birth } else { inode == found.inode };
-            if is_here { Origin::Here } else { Origin::Elsewhere }
+            if is_here { FolderOrigin::Here } else { FolderOrigin::Elsewhere }
         }
-        _ => Origin::Unknown,
+        _ => FolderOrigin::Unknown,
     }
 }
 

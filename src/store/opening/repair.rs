@@ -15,7 +15,7 @@ use std::io;
 use super::winners::{Winner, Winners};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
-use crate::store::folder::{Folder, Patience, remove_if_there};
+use crate::store::folder::{Folder, ReadPatience, remove_if_there};
 use crate::store::format::{Space, index};
 use crate::store::log::Log;
 use crate::store::log::in_use::UsedSegment;
@@ -73,7 +73,7 @@ pub(in crate::store) fn copy_winners(
     let mut batch = RecordBatch::default();
     let mut bytes = 0;
     let first = log.first_segment();
-    let patience = Patience::default();
+    let patience = ReadPatience::default();
     for (space, key, winner) in winners.below(first) {
         bytes += record_bytes(key.len(), u64::from(winner.place.length));
         let is_set_aside = winner.place.is_set_aside();
@@ -96,7 +96,7 @@ pub(in crate::store) fn copy_winners(
 
 /// The body of a winner. If the device never returns its bytes, it is set aside: the old file is kept. Any other error
 /// ends the repair, which can be repeated.
-fn body_of(winner: Winner, old: &[UsedSegment], patience: &Patience, log: &Log) -> Result<Body, Error> {
+fn body_of(winner: Winner, old: &[UsedSegment], patience: &ReadPatience, log: &Log) -> Result<Body, Error> {
     let Winner { place, body } = winner;
     if let Some(body) = body {
         return Ok(Body::Bytes(body));

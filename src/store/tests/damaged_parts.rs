@@ -27,7 +27,8 @@ use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, SegmentHead, ind
 use crate::store::segment::{name_of, number_of};
 use crate::store::summary::summary_name;
 use crate::store::table::{
-    BODY_HEAD, BodyHead, BodyHeads, PIECE, PIECE_RECORDS, RECORD_HEAD, RecordHead, Table, TableRecords, table_length,
+    BODY_HEAD, BatchTable, BodyHead, BodyHeads, PIECE, PIECE_RECORDS, RECORD_HEAD, RecordHead, TableRecords,
+    table_length,
 };
 use crate::store::*;
 
@@ -265,7 +266,7 @@ fn parts_of_last_records(folder: &SimulatedFolder) -> BTreeMap<RecordKey, [Part;
         let read = |range: Range<u64>| bytes.get(index(range.start)..index(range.end)).unwrap_or_default();
         while let Some(head) = BatchHead::decode(read(offset..offset + BATCH_HEAD as u64), &segment, offset) {
             oldest = head.oldest;
-            let table = Table::new(&head, read(head.table_at()..head.bodies_at()));
+            let table = BatchTable::new(&head, read(head.table_at()..head.bodies_at()));
             let mut at = 0;
             for (record, body) in table.records().expect("all are known").records {
                 let end = at + RECORD_HEAD + BODY_HEAD * record.bodies.len() + record.key.len();

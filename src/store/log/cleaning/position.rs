@@ -13,7 +13,7 @@ use crate::store::errors::Error;
 use crate::store::format::{BATCH_HEAD, BatchHead, SECTOR, Space, index};
 use crate::store::record::CleanedUpTo;
 use crate::store::segment::{Place, Segment};
-use crate::store::table::Table;
+use crate::store::table::BatchTable;
 
 /// The bytes of copies in any batch. More would delay its sync.
 pub(in crate::store) const COPY_BYTES_MAX: u64 = 4 << 20;
@@ -154,7 +154,7 @@ pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> Resul
     let Some(bytes) = segment.read_if_there(offset, BATCH_HEAD)? else { return Ok(None) };
     let Some(head) = BatchHead::decode(&bytes, &segment.head, offset) else { return Ok(None) };
     let Some(table) = segment.read_if_there(head.table_at(), index(head.table))? else { return Ok(None) };
-    let table = Table::new(&head, &table);
+    let table = BatchTable::new(&head, &table);
     // With a damaged piece the owner writes its records of all places in this batch again, and none is lost.
     let Some(found) = table.records().ok().filter(|found| found.damaged.is_empty()) else { return Ok(None) };
     let (bodies, number) = (head.bodies_at(), segment.head.number);
