@@ -17,7 +17,7 @@ mod filler;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use chunk::{CHUNK_ENTRIES, Chunk};
+use chunk::{CHUNK_ENTRIES, MapChunk};
 pub(crate) use filler::ChunkFiller;
 
 /// Chunks with fewer entries than this are joined with a neighbour, if both together have at most twice as many.
@@ -27,20 +27,20 @@ const JOINED: usize = CHUNK_ENTRIES / 4;
 #[derive(Debug)]
 pub(crate) struct ChunkedMap<K, V> {
     /// By a key that is not above those of the chunk, and above those of the chunk before.
-    chunks: BTreeMap<K, Chunk<K, V>>,
+    chunks: BTreeMap<K, MapChunk<K, V>>,
     /// The chunk behind all others. Empty only if the map is.
-    last: Chunk<K, V>,
+    last: MapChunk<K, V>,
 }
 
 impl<K, V> Default for ChunkedMap<K, V> {
     fn default() -> Self {
-        Self { chunks: BTreeMap::new(), last: Chunk::default() }
+        Self { chunks: BTreeMap::new(), last: MapChunk::default() }
     }
 }
 
 impl<K: Copy + Ord, V> ChunkedMap<K, V> {
     /// The map of these chunks. Each stands under its first key.
-    fn of(mut chunks: BTreeMap<K, Chunk<K, V>>) -> Self {
+    fn of(mut chunks: BTreeMap<K, MapChunk<K, V>>) -> Self {
         let last = chunks.pop_last().map(|(_, last)| last).unwrap_or_default();
         Self { chunks, last }
     }
@@ -53,7 +53,7 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
 
     /// All entries, in the order of their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.chunks.values().chain([&self.last]).flat_map(Chunk::iter)
+        self.chunks.values().chain([&self.last]).flat_map(MapChunk::iter)
     }
 
     /// The map with other values. Asks for them in the order of the keys, and frees the old ones chunk by chunk.
@@ -98,7 +98,7 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
     }
 
     /// The chunk that has the key, if the map has it.
-    fn chunk_of(&self, key: &K) -> Option<&Chunk<K, V>> {
+    fn chunk_of(&self, key: &K) -> Option<&MapChunk<K, V>> {
         match self.is_in_last(key) {
             true => Some(&self.last),
             false => Some(self.chunks.range(..=key).next_back()?.1),
@@ -111,7 +111,7 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
             let (low, mut first) = self.chunks.pop_first()?;
             if first.is_full() {
                 self.chunks.insert(low, first);
-                first = Chunk::default();
+                first = MapChunk::default();
             }
             first.insert(0, key, value);
             self.chunks.insert(key, first);
@@ -120,7 +120,7 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
         match chunk.search(&key) {
             Ok(index) => return chunk.replace(index, value),
             Err(index) if !chunk.is_full() => chunk.insert(index, key, value),
-            Err(CHUNK_ENTRIES) => drop(self.chunks.insert(key, Chunk::one(key, value))),
+            Err(CHUNK_ENTRIES) => drop(self.chunks.insert(key, MapChunk::one(key, value))),
             Err(index) => {
                 let (low, upper) = chunk.split_with(index, key, value)?;
                 self.chunks.insert(low, upper);
@@ -133,10 +133,10 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
         match self.last.search(&key) {
             Ok(index) => return self.last.replace(index, value),
             Err(index) if !self.last.is_full() => self.last.insert(index, key, value),
-            Err(0) => drop(self.chunks.insert(key, Chunk::one(key, value))),
+            Err(0) => drop(self.chunks.insert(key, MapChunk::one(key, value))),
             Err(index) => {
                 let (_, upper) = match index {
-                    CHUNK_ENTRIES => (key, Chunk::one(key, value)),
+                    CHUNK_ENTRIES => (key, MapChunk::one(key, value)),
                     _ => self.last.split_with(index, key, value)?,
                 };
                 let lower = std::mem::replace(&mut self.last, upper);
@@ -167,7 +167,7 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
 
     /// Joins a chunk that has become small with a small neighbour.
     fn join(&mut self, low: K, len: usize) {
-        let fits = |&(_, other): &(&K, &Chunk<K, V>)| len + other.len() <= 2 * JOINED;
+        let fits = |&(_, other): &(&K, &MapChunk<K, V>)| len + other.len() <= 2 * JOINED;
         let next = self.chunks.range((Bound::Excluded(low), Bound::Unbounded)).next().filter(fits);
         let before = || self.chunks.range(..low).next_back().filter(fits);
         let Some((into, from)) =
@@ -255,7 +255,7 @@ mod tests {
     fn keys_that_come_in_their_order_fill_all_chunks() {
         let mut map = ChunkedMap::default();
         (0..10_000).for_each(|key| assert!(map.insert(key, ()).is_none()));
-        assert!(map.chunks.values().all(Chunk::is_full));
+        assert!(map.chunks.values().all(MapChunk::is_full));
         // Those that leave from the front leave no chunk behind.
         (0..9_990).for_each(|key| assert!(map.remove(&key).is_some()));
         assert!(map.chunks.is_empty() && map.last.len() == 10);

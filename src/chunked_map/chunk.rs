@@ -7,19 +7,19 @@ pub(super) const CHUNK_ENTRIES: usize = 64;
 
 /// Some entries.
 #[derive(Debug)]
-pub(super) struct Chunk<K, V> {
+pub(super) struct MapChunk<K, V> {
     keys: Vec<K>,
     /// The value of each key, at the same index.
     values: Vec<V>,
 }
 
-impl<K, V> Default for Chunk<K, V> {
+impl<K, V> Default for MapChunk<K, V> {
     fn default() -> Self {
         Self { keys: Vec::new(), values: Vec::new() }
     }
 }
 
-impl<K, V> Chunk<K, V> {
+impl<K, V> MapChunk<K, V> {
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -40,14 +40,14 @@ impl<K, V> Chunk<K, V> {
         self.keys.iter().zip(&self.values)
     }
 
-    pub(super) fn map<W>(self, value: &mut impl FnMut(K, V) -> W) -> Chunk<K, W>
+    pub(super) fn map<W>(self, value: &mut impl FnMut(K, V) -> W) -> MapChunk<K, W>
     where
         K: Copy,
     {
         // Not collected: that would reuse memory of the old size.
         let mut values = Vec::with_capacity(self.values.len());
         values.extend(self.keys.iter().zip(self.values).map(|(key, old)| value(*key, old)));
-        Chunk { keys: self.keys, values }
+        MapChunk { keys: self.keys, values }
     }
 
     /// The value at an index.
@@ -72,7 +72,7 @@ impl<K, V> Chunk<K, V> {
     }
 }
 
-impl<K: Copy + Ord, V> Chunk<K, V> {
+impl<K: Copy + Ord, V> MapChunk<K, V> {
     pub(super) fn one(key: K, value: V) -> Self {
         let mut chunk = Self::default();
         chunk.insert(0, key, value);

@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::ChunkedMap;
-use super::chunk::{CHUNK_ENTRIES, Chunk};
+use super::chunk::{CHUNK_ENTRIES, MapChunk};
 
 /// A map that is being filled.
 #[derive(Debug)]
 pub(crate) struct ChunkFiller<K, V> {
     /// The other chunks, by their first keys.
-    chunks: BTreeMap<K, Chunk<K, V>>,
-    current: Chunk<K, V>,
+    chunks: BTreeMap<K, MapChunk<K, V>>,
+    current: MapChunk<K, V>,
     /// The keys from the first one up to the second one belong to `current`. `None`: no other chunk is there.
     low: Option<K>,
     high: Option<K>,
@@ -27,7 +27,7 @@ pub(crate) struct ChunkFiller<K, V> {
 
 impl<K, V> Default for ChunkFiller<K, V> {
     fn default() -> Self {
-        Self { chunks: BTreeMap::new(), current: Chunk::default(), low: None, high: None }
+        Self { chunks: BTreeMap::new(), current: MapChunk::default(), low: None, high: None }
     }
 }
 
@@ -110,7 +110,7 @@ impl<K: Copy + Ord, V: Default> ChunkFiller<K, V> {
             }
             _ => return self.split(index, key),
         }
-        self.current = Chunk::one(key, V::default());
+        self.current = MapChunk::one(key, V::default());
         0
     }
 

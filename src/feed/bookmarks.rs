@@ -65,14 +65,14 @@ struct ScheduledTopic {
 
 /// The kinds of bookmarks, which take turns.
 #[derive(Clone, Copy, Debug, Default)]
-enum Turn {
+enum BookmarkTurn {
     #[default]
     Changed,
     Timed,
     Greeted,
 }
 
-impl Turn {
+impl BookmarkTurn {
     const fn following(self) -> Self {
         match self {
             Self::Changed => Self::Timed,
@@ -93,7 +93,7 @@ pub struct BookmarkSchedule {
     /// Topics that have changed, and whose bookmark to all has its time.
     ready: VecDeque<Arc<[u8]>>,
     greetings: Greetings,
-    turn: Turn,
+    turn: BookmarkTurn,
     hasher: RandomState,
 }
 
@@ -119,7 +119,7 @@ impl BookmarkSchedule {
             looked_at: None,
             ready: VecDeque::new(),
             greetings: Greetings::within(greetings_max),
-            turn: Turn::default(),
+            turn: BookmarkTurn::default(),
             hasher: RandomState::default(),
         }
     }
@@ -214,9 +214,9 @@ impl BookmarkSchedule {
             let turn = self.turn;
             self.turn = turn.following();
             let due = match turn {
-                Turn::Changed => self.next_changed(),
-                Turn::Timed => self.next_timed(now, &has_subscriber),
-                Turn::Greeted => self.greetings.next(now).map(|(one, topic)| DueBookmark::ToOne(one, topic)),
+                BookmarkTurn::Changed => self.next_changed(),
+                BookmarkTurn::Timed => self.next_timed(now, &has_subscriber),
+                BookmarkTurn::Greeted => self.greetings.next(now).map(|(one, topic)| DueBookmark::ToOne(one, topic)),
             };
             if due.is_some() {
                 return due;

@@ -127,7 +127,7 @@ pub struct FeedMetrics {
 
 /// One life of a table.
 #[derive(Debug)]
-struct Life {
+struct TableLife {
     topic: Arc<[u8]>,
     /// The sequence of the next change, those of the open message included.
     next: u64,
@@ -139,7 +139,7 @@ struct Life {
     is_dropped: bool,
 }
 
-impl Life {
+impl TableLife {
     fn new(table: &[u8]) -> Self {
         Self {
             topic: topic_of_table(table).into(),
@@ -180,7 +180,7 @@ struct EndedMessage {
 #[derive(Debug)]
 pub struct FeedLog {
     epoch: u64,
-    lives: Lives<Life>,
+    lives: Lives<TableLife>,
     /// The newest life of each topic that has told a change and is not dropped.
     newest: AHashMap<Arc<[u8]>, u64>,
     /// The told version of each element for which it is above the version whose turn came last.
@@ -277,7 +277,7 @@ impl FeedLog {
     /// Returns its place.
     #[cold]
     fn begin_life(&mut self, change: &DueChange<'_>) -> usize {
-        let life = Life::new(change.table);
+        let life = TableLife::new(change.table);
         let newest = self.newest.entry(Arc::clone(&life.topic)).or_default();
         *newest = change.incarnation.max(*newest);
         self.lives.insert(change.incarnation, life)

@@ -47,23 +47,23 @@ use super::limits::{
     ADDRESSES_MAX, ATTEMPTS_MAX, ATTEMPTS_PER_ADDRESS_MAX, ATTEMPTS_PER_PROVEN_MAX, NAME_PAUSE_MAX, PROVEN_MAX,
     USERS_MAX, WRONG_PASSWORD_PAUSE_MAX,
 };
-use super::password::Digest;
+use super::password::PasswordDigest;
 use crate::clock::Now;
 
 /// Who tries what.
 #[derive(Clone)]
-pub(super) struct Origin {
+pub(super) struct LoginOrigin {
     pub(super) address: PeerAddress,
     pub(super) name: Box<str>,
     /// The digest of the name and the password.
-    pub(super) guess: Digest,
+    pub(super) guess: PasswordDigest,
 }
 
 /// A try that waits, or is taken from those that wait.
 pub(super) struct Try<T> {
     /// Higher than those of all tries before.
     number: u64,
-    pub(super) origin: Origin,
+    pub(super) origin: LoginOrigin,
     /// What the caller needs to check and answer it.
     pub(super) attempt: T,
 }
@@ -95,7 +95,7 @@ impl Class {
 
 /// The place of a try among those that may be checked now. The lowest is the next.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct LoginPlace {
     /// Classes before its own, from the one behind the class that was served last.
     class: usize,
     /// The last wrong try at the name, or from a proven address at it.
@@ -111,7 +111,7 @@ pub(super) struct Attempts<T> {
     /// How many of them are from each address.
     per_address: HashMap<PeerAddress, usize>,
     /// The try that is being checked.
-    checking: Option<Origin>,
+    checking: Option<LoginOrigin>,
     addresses: Brakes<PeerAddress>,
     names: Brakes<Box<str>>,
     /// The addresses at which names were right, with their brakes.
@@ -140,14 +140,14 @@ impl<T> Attempts<T> {
 
     /// Whether a digest may answer a try: the name was right from this address, their brake is free, and no other try
     /// that it would count is under way.
-    pub(super) fn is_free(&self, origin: &Origin, now: Now) -> bool {
-        let is_alike = |other: &Origin| other.address == origin.address && other.name == origin.name;
+    pub(super) fn is_free(&self, origin: &LoginOrigin, now: Now) -> bool {
+        let is_alike = |other: &LoginOrigin| other.address == origin.address && other.name == origin.name;
         let mut under_way = self.waiting.iter().map(|waiting| &waiting.origin).chain(&self.checking);
         self.brake(origin).is_some_and(|brake| brake.free_at() <= now) && !under_way.any(is_alike)
     }
 
     /// Adds a try. If there are too many, one of them is displaced.
-    pub(super) fn put(&mut self, origin: Origin, attempt: T, now: Now) -> Put<T> {
+    pub(super) fn put(&mut self, origin: LoginOrigin, attempt: T, now: Now) -> Put<T> {
         self.number += 1;
         let number = self.number;
         let due = self.opens_at(&origin).max(self.rests_until);
@@ -184,7 +184,7 @@ impl<T> Attempts<T> {
     }
 
     /// The try that is being checked is right: its name and its address have a brake of their own from now on.
-    pub(super) fn right(&mut self, origin: &Origin, now: Now) {
+    pub(super) fn right(&mut self, origin: &LoginOrigin, now: Now) {
         self.checking = None;
         if self.brake(origin).is_none() {
             self.prove(origin, now);
@@ -192,7 +192,7 @@ impl<T> Attempts<T> {
     }
 
     /// The try that is being checked is wrong, and the check took so long.
-    pub(super) fn wrong(&mut self, origin: &Origin, took: Duration, now: Now) {
+    pub(super) fn wrong(&mut self, origin: &LoginOrigin, took: Duration, now: Now) {
         self.checking = None;
         self.rests_until = Some(now.after(took));
         self.addresses.of(origin.address, now).wrong(origin.guess, WRONG_PASSWORD_PAUSE_MAX, now);
@@ -202,7 +202,7 @@ impl<T> Attempts<T> {
         }
     }
 
-    fn prove(&mut self, origin: &Origin, now: Now) {
+    fn prove(&mut self, origin: &LoginOrigin, now: Now) {
         if self.proven.values().map(HashMap::len).sum::<usize>() >= PROVEN_MAX {
             // That of the name with the most: no user takes the places of others.
             let most = self.proven.values_mut().max_by_key(|addresses| addresses.len());
@@ -220,16 +220,16 @@ impl<T> Attempts<T> {
     }
 
     /// The brake of a name and an address at which it was right.
-    fn brake(&self, origin: &Origin) -> Option<&Brake> {
+    fn brake(&self, origin: &LoginOrigin) -> Option<&Brake> {
         self.proven.get(&origin.name)?.get(&origin.address)
     }
 
-    fn brake_mut(&mut self, origin: &Origin) -> Option<&mut Brake> {
+    fn brake_mut(&mut self, origin: &LoginOrigin) -> Option<&mut Brake> {
         self.proven.get_mut(&origin.name)?.get_mut(&origin.address)
     }
 
     /// The end of the pauses of a try. None: it never had one.
-    fn opens_at(&self, origin: &Origin) -> Option<Now> {
+    fn opens_at(&self, origin: &LoginOrigin) -> Option<Now> {
         match self.brake(origin) {
             Some(brake) => Some(brake.free_at()),
             None => {
@@ -239,7 +239,7 @@ impl<T> Attempts<T> {
         }
     }
 
-    fn class(&self, origin: &Origin, now: Now) -> Class {
+    fn class(&self, origin: &LoginOrigin, now: Now) -> Class {
         let has_failed = || self.addresses.get(&origin.address).is_some_and(|brake| brake.has_failed(now));
         match self.brake(origin) {
             Some(_) => Class::Proven,
@@ -248,17 +248,17 @@ impl<T> Attempts<T> {
         }
     }
 
-    fn place(&self, waiting: &Try<T>, now: Now) -> Place {
+    fn place(&self, waiting: &Try<T>, now: Now) -> LoginPlace {
         let origin = &waiting.origin;
         let class = (self.class(origin, now) as usize + Class::COUNT - 1 - self.served) % Class::COUNT;
         let name = self.brake(origin).or_else(|| self.names.get(&*origin.name)).map(Brake::last);
         let address = self.addresses.get(&origin.address).map(Brake::last);
-        Place { class, name, address, age: Reverse(waiting.number) }
+        LoginPlace { class, name, address, age: Reverse(waiting.number) }
     }
 
     /// The try that gives its place if this one is added: the oldest at the most numerous name, of this address if it
     /// has too many, or of the address with the most. None: there is room.
-    fn surplus_of(&self, new: &Origin) -> Option<u64> {
+    fn surplus_of(&self, new: &LoginOrigin) -> Option<u64> {
         let is_proven = self.brake(new).is_some();
         let is_alike = |other: &&Try<T>| {
             let is_same = other.origin.address == new.address && self.brake(&other.origin).is_some() == is_proven;

@@ -18,7 +18,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::limits::{WRONG_PASSWORD_MEMORY, WRONG_PASSWORD_PAUSE};
-use super::password::Digest;
+use super::password::PasswordDigest;
 use crate::clock::Now;
 
 /// The most doublings of a pause: beyond the longest one.
@@ -32,7 +32,7 @@ pub(super) struct Brake {
     /// Whether one of them was checked.
     was_checked: bool,
     /// The last of them: the digest of its name and password.
-    guess: Option<Digest>,
+    guess: Option<PasswordDigest>,
     /// No earlier try is checked.
     free_at: Now,
     /// The time of the last one.
@@ -61,14 +61,14 @@ impl Brake {
     }
 
     /// A try was checked, and is wrong. The pause is no longer than `longest`.
-    pub(super) fn wrong(&mut self, guess: Digest, longest: Duration, now: Now) {
+    pub(super) fn wrong(&mut self, guess: PasswordDigest, longest: Duration, now: Now) {
         self.count(guess, now);
         self.was_checked = true;
         self.free_at = now.after(self.pause(longest));
     }
 
     /// A try was refused or given up before it was checked. `others_wait` for the same brake.
-    pub(super) fn unchecked(&mut self, guess: Digest, longest: Duration, others_wait: bool, now: Now) {
+    pub(super) fn unchecked(&mut self, guess: PasswordDigest, longest: Duration, others_wait: bool, now: Now) {
         let is_new = self.count(guess, now);
         if is_new && !others_wait && self.free_at <= now {
             self.free_at = now.after(self.pause(longest));
@@ -76,7 +76,7 @@ impl Brake {
     }
 
     /// Counts a try. Returns whether it is another one than the last.
-    fn count(&mut self, guess: Digest, now: Now) -> bool {
+    fn count(&mut self, guess: PasswordDigest, now: Now) -> bool {
         if self.is_forgotten(now) {
             (self.failures, self.was_checked, self.guess) = (0, false, None);
         }

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::attempts::{Origin, Put, Try};
+use super::attempts::{LoginOrigin, Put, Try};
 use super::{Denied, Identity, PeerAddress, User, Users, reload};
 use crate::lock::Mutex;
 
@@ -39,7 +39,7 @@ struct LoginState {
 }
 
 /// A password that waits to be checked, and where its result goes.
-pub(super) struct Attempt {
+pub(super) struct LoginAttempt {
     password: Box<[u8]>,
     state: Arc<Mutex<LoginState>>,
 }
@@ -78,7 +78,7 @@ impl Drop for Login {
     }
 }
 
-impl Attempt {
+impl LoginAttempt {
     /// Gives the result to the login.
     fn answer(self, result: Result<Identity, Denied>) {
         let mut state = self.state.lock();
@@ -97,7 +97,7 @@ impl Users {
     pub fn password(&self, name: &[u8], password: &[u8], address: PeerAddress) -> Login {
         let shared = &self.0;
         let name = std::str::from_utf8(name).unwrap_or_default();
-        let origin = Origin { address, name: name.into(), guess: shared.digests.of_guess(name, password) };
+        let origin = LoginOrigin { address, name: name.into(), guess: shared.digests.of_guess(name, password) };
         let known = self.known_password(name, password, address);
         let now = shared.clock.now();
         let mut work = shared.work.lock();
@@ -110,7 +110,7 @@ impl Users {
             return Login::finished(Ok(identity));
         }
         let state = Arc::default();
-        let attempt = Attempt { password: password.into(), state: Arc::clone(&state) };
+        let attempt = LoginAttempt { password: password.into(), state: Arc::clone(&state) };
         let Put { number, due, displaced } = work.attempts.put(origin, attempt, now);
         // A flood of tries that must wait does not wake the thread for each.
         let is_early = due.is_none_or(|due| due < work.wakes_at);
@@ -126,7 +126,7 @@ impl Users {
     }
 
     /// Checks one password and answers its login.
-    pub(super) fn check(&self, due: Try<Attempt>) {
+    pub(super) fn check(&self, due: Try<LoginAttempt>) {
         let Try { origin, attempt, .. } = due;
         let begun = self.0.clock.now();
         let result = match self.known_password(&origin.name, &attempt.password, origin.address) {

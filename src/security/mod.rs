@@ -49,8 +49,8 @@ use crate::clock::{Clock, Now};
 use crate::lock::{Condvar, Mutex};
 use crate::zmtp::PublicKey;
 use attempts::Attempts;
-use login::Attempt;
-use password::{Digest, DigestKey};
+use login::LoginAttempt;
+use password::{DigestKey, PasswordDigest};
 use refusals::Refusals;
 use reload::FileMark;
 
@@ -111,8 +111,8 @@ impl Identity {
 }
 
 /// The work of the thread `users`.
-struct Work {
-    attempts: Attempts<Attempt>,
+struct LoginWork {
+    attempts: Attempts<LoginAttempt>,
     /// When the thread wakes by itself, if it sleeps. The thread writes it, and the caller that adds an attempt reads
     /// it.
     wakes_at: Now,
@@ -122,10 +122,10 @@ struct Work {
 }
 
 /// The users, and the digests of passwords that were right.
-struct Known {
+struct KnownUsers {
     list: UserList,
     /// By the names of their users. A changed user loses its digest.
-    proven: HashMap<String, Digest>,
+    proven: HashMap<String, PasswordDigest>,
 }
 
 struct Shared {
@@ -133,9 +133,9 @@ struct Shared {
     clock: Clock,
     /// Raised after each change of `known`.
     generation: AtomicU64,
-    known: Mutex<Known>,
+    known: Mutex<KnownUsers>,
     digests: DigestKey,
-    work: Mutex<Work>,
+    work: Mutex<LoginWork>,
     /// Signalled after each change of `work`.
     work_came: Condvar,
     refusals: Refusals,
@@ -165,12 +165,12 @@ impl Users {
     }
 
     fn of(list: UserList, file: &Path, clock: Clock) -> Self {
-        let work = Work { attempts: Attempts::new(), wakes_at: Now::from_nanos(0), reread: false, is_over: false };
+        let work = LoginWork { attempts: Attempts::new(), wakes_at: Now::from_nanos(0), reread: false, is_over: false };
         Self(Arc::new(Shared {
             file: file.to_owned(),
             clock,
             generation: AtomicU64::new(0),
-            known: Mutex::new(Known { list, proven: HashMap::new() }),
+            known: Mutex::new(KnownUsers { list, proven: HashMap::new() }),
             digests: DigestKey::new(),
             work: Mutex::new(work),
             work_came: Condvar::new(),

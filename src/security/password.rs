@@ -85,27 +85,27 @@ pub(super) struct DigestKey([u8; DIGEST_BYTES]);
 
 /// The digest of a password that was right, or of a name and a password that were wrong.
 #[derive(Clone, Copy)]
-pub(super) struct Digest([u8; DIGEST_BYTES]);
+pub(super) struct PasswordDigest([u8; DIGEST_BYTES]);
 
 impl DigestKey {
     pub(super) fn new() -> Self {
         Self(crypto_generichash_keygen())
     }
 
-    pub(super) fn digest(&self, password: &[u8]) -> Digest {
+    pub(super) fn digest(&self, password: &[u8]) -> PasswordDigest {
         let mut digest = [0; DIGEST_BYTES];
         crypto_generichash(&mut digest, password, Some(&self.0)).expect("the lengths are valid");
-        Digest(digest)
+        PasswordDigest(digest)
     }
 
     /// The digest of a name and a password.
-    pub(super) fn of_guess(&self, name: &str, password: &[u8]) -> Digest {
+    pub(super) fn of_guess(&self, name: &str, password: &[u8]) -> PasswordDigest {
         // The length keeps apart what a peer could move from the password into the name.
         self.digest(&[&name.len().to_le_bytes(), name.as_bytes(), password].concat())
     }
 }
 
-impl Digest {
+impl PasswordDigest {
     /// Whether two digests are equal, in the same time wherever they differ.
     pub(super) fn is(&self, other: &Self) -> bool {
         let difference = self.0.iter().zip(&other.0).fold(0, |difference, (one, two)| difference | (one ^ two));
@@ -127,7 +127,7 @@ pub(super) mod tests {
     }
 
     /// A guess that was not made before: each key makes digests of its own.
-    pub(in crate::security) fn new_guess() -> Digest {
+    pub(in crate::security) fn new_guess() -> PasswordDigest {
         DigestKey::new().of_guess("ada", b"guess")
     }
 
@@ -175,16 +175,16 @@ pub(super) mod tests {
     /// Digests that have most of their bytes in common are not equal.
     #[test]
     fn every_byte_of_a_digest_counts() {
-        let digest = Digest([7; DIGEST_BYTES]);
-        assert!(digest.is(&Digest([7; DIGEST_BYTES])));
+        let digest = PasswordDigest([7; DIGEST_BYTES]);
+        assert!(digest.is(&PasswordDigest([7; DIGEST_BYTES])));
         for at in 0..DIGEST_BYTES {
             let mut other = [7; DIGEST_BYTES];
             other.iter_mut().skip(at).take(1).for_each(|byte| *byte = 8);
-            assert!(!digest.is(&Digest(other)), "{at}");
+            assert!(!digest.is(&PasswordDigest(other)), "{at}");
         }
         let mut two = [7; DIGEST_BYTES];
         two.iter_mut().take(2).for_each(|byte| *byte = 8);
-        assert!(!digest.is(&Digest(two)), "differences do not cancel out");
+        assert!(!digest.is(&PasswordDigest(two)), "differences do not cancel out");
     }
 
     #[test]

@@ -91,13 +91,13 @@ pub(super) fn line(address: PeerAddress, why: Denied, who: &str, unlogged: u64) 
 #[derive(Debug, Default)]
 pub struct RefusalPace {
     /// The lines of the last second, from the oldest.
-    recent: VecDeque<Line>,
+    recent: VecDeque<RefusalLine>,
     /// Refusals since the last line.
     unlogged: u64,
 }
 
 #[derive(Debug)]
-struct Line {
+struct RefusalLine {
     address: PeerAddress,
     at: Now,
 }
@@ -112,7 +112,7 @@ impl RefusalPace {
             self.unlogged += 1;
             return None;
         }
-        self.recent.push_back(Line { address, at: now });
+        self.recent.push_back(RefusalLine { address, at: now });
         Some(std::mem::take(&mut self.unlogged))
     }
 }

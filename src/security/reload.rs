@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use super::password::HashedPassword;
 use super::users::is_read_by_others;
-use super::{Known, UserList, Users};
+use super::{KnownUsers, UserList, Users};
 
 /// What tells one state of the file from another: device, inode, size and times. None: there is no file.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Users {
         let count = list.sorted().len();
         let mut known = self.0.known.lock();
         list.keep_unchanged(&known.list);
-        let Known { list: earlier, proven } = &mut *known;
+        let KnownUsers { list: earlier, proven } = &mut *known;
         let has_same_password = |name: &str| match (earlier.named(name), list.named(name)) {
             (Some(before), Some(after)) => before.password == after.password,
             _ => false,

@@ -60,7 +60,7 @@ use ending::LeavingTables;
 pub use holds::AudienceHold;
 pub(super) use holds::AudienceHolds;
 use pending::{HeldChange, PendingChanges};
-use rings::{Rings, Source};
+use rings::{DrainedRing, Rings};
 
 /// Changes of one run, whose messages of the feed are kept and counted together. An instruction that counts references
 /// waits for all earlier stores, and a message is copied to memory that no cache has.
@@ -175,7 +175,7 @@ impl Changes {
         if self.rings.waiting_in(number) == 0 {
             return 0;
         }
-        let mut source = Source { ring: number, left: share, is_dry: false };
+        let mut source = DrainedRing { ring: number, left: share, is_dry: false };
         while self.run(&mut source, sink) {}
         share - source.left
     }
@@ -183,7 +183,7 @@ impl Changes {
     /// Announces some changes whose turn has come, and the held changes that follow them.
     /// Returns whether there may be more. A run is short, and with a feed it ends when the changes have many bytes:
     /// other threads wait for its guard and for the feed.
-    fn run(&mut self, source: &mut Source, sink: &mut dyn ChangeSink) -> bool {
+    fn run(&mut self, source: &mut DrainedRing, sink: &mut dyn ChangeSink) -> bool {
         let (registry, shared) = (Arc::clone(&self.registry), Arc::clone(&self.retire.0));
         sink.begin();
         let guard = epoch::pin();

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::catalog::Known;
+use super::catalog::KnownTable;
 use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
 use super::index::Place;
@@ -50,7 +50,7 @@ pub struct Session {
     /// The steps of the reaper before the last attempt to create a table.
     reaper_steps: u64,
     /// The table that was used last. Most requests are for the same one.
-    known: Option<Known>,
+    known: Option<KnownTable>,
     /// Where the slot of the next operation's key may be seen.
     place: Place,
     /// Nanoseconds from deadlines to the expiries that the batch has committed. Counted when the batch ends.

@@ -49,7 +49,7 @@ pub(super) struct Catalog {
     /// Odd while a name is being added or removed. Written under `admission`; read by sessions that keep a table's
     /// number.
     edition: CachePadded<AtomicU64>,
-    admission: Mutex<Admission>,
+    admission: Mutex<NameHistories>,
     /// The life of the table that was created last. Written under `admission`.
     generation: AtomicU64,
     /// The audience of a new table. Written under `admission`.
@@ -94,7 +94,7 @@ impl ClosingTables {
 }
 
 #[derive(Default)]
-struct Admission {
+struct NameHistories {
     /// Histories of names that have a table, or had one lately.
     histories: BTreeMap<Box<[u8]>, Arc<NameHistory>>,
 }
@@ -108,7 +108,7 @@ pub(super) struct TablesOfNames {
 
 /// A table's number, and the edition of the catalog in which a session found it.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct KnownTable {
     number: u32,
     edition: u64,
 }
@@ -130,7 +130,7 @@ impl Catalog {
         }
     }
 
-    fn admission(&self) -> MutexGuard<'_, Admission> {
+    fn admission(&self) -> MutexGuard<'_, NameHistories> {
         self.admission.lock()
     }
 
@@ -162,7 +162,7 @@ impl Catalog {
     /// change in any way has seen it after the first increment. If a request was sent after that, this call reads
     /// another edition, because the request came before this load.
     #[inline]
-    pub(super) fn reach<'g>(&self, known: &mut Option<Known>, name: &[u8], guard: &'g Guard) -> Option<&'g Table> {
+    pub(super) fn reach<'g>(&self, known: &mut Option<KnownTable>, name: &[u8], guard: &'g Guard) -> Option<&'g Table> {
         // Acquire: pairs with the Releases in `change`.
         let edition = self.edition.load(Ordering::Acquire);
         let stands = known.filter(|known| known.edition == edition && edition.is_multiple_of(2));
@@ -171,7 +171,7 @@ impl Catalog {
             return Some(table);
         }
         let table = self.find(name, guard);
-        *known = table.map(|table| Known { number: table.number(), edition });
+        *known = table.map(|table| KnownTable { number: table.number(), edition });
         table
     }
 
@@ -262,7 +262,7 @@ impl Catalog {
     /// Enters a table under this name, in the place of `old` if there is one.
     fn enter<'g>(
         &self,
-        admission: &mut Admission,
+        admission: &mut NameHistories,
         name: &[u8],
         announced_name: &[u8],
         index: Index,

@@ -68,7 +68,7 @@ use crate::lock::MutexGuard;
 pub(super) use bucket::CELLS;
 use bucket::{Bucket, NoLine};
 use bucket_number::{SEGMENT_LEN, birth, low_bits, parent};
-use lines::{LINE_CELLS, Line, Lines};
+use lines::{BucketLine, BucketLines, LINE_CELLS};
 pub(super) use names::{Names, name_bytes};
 use segments::{Segments, SegmentsView};
 
@@ -79,7 +79,7 @@ const LOAD: usize = 39;
 /// An index with fewer buckets is in the nearest cache, with its elements: 5,000 of 130 bytes.
 const NEAR: u32 = 128;
 /// The least bytes of the index for one element: its share of a full line.
-pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<Line>() / LINE_CELLS) as i64;
+pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<BucketLine>() / LINE_CELLS) as i64;
 
 /// The result of letting a slot in.
 pub(super) enum Inserted {
@@ -112,13 +112,13 @@ pub(super) enum IndexPart {
     /// A segment in the map, by its number.
     Segment(u32),
     /// A group of lines, by its number.
-    Lines(u32),
+    BucketLines(u32),
 }
 
 /// From keys to slots. The caller gives the hashes: 64 well-mixed bits.
 pub(super) struct Index {
     segments: Segments,
-    lines: Lines,
+    lines: BucketLines,
     /// The number of buckets, for the guess of the depth. Written after a split. Any value but 0 is safe.
     count: AtomicU32,
     /// Bytes of all lines, of all segments but the first, and of their map. Written by those who take lines, and by
@@ -130,7 +130,7 @@ pub(super) struct Index {
 
 /// A slot on this line whose hash agrees in the bits that a cell keeps, with its cell.
 #[inline]
-fn candidate<'g>(line: u32, cells: &Line, hash: u64, guard: &'g Guard) -> Option<(Place, SlotRef<'g>)> {
+fn candidate<'g>(line: u32, cells: &BucketLine, hash: u64, guard: &'g Guard) -> Option<(Place, SlotRef<'g>)> {
     cells.candidates(hash).find_map(|(cell, shown)| Some((Place { line, cell }, shown.candidate(hash, guard)?)))
 }
 
@@ -143,7 +143,7 @@ impl Index {
     pub(super) fn new(expected_keys: usize) -> Self {
         let (segments, bytes) = Segments::new(segments_for(expected_keys));
         let [bytes, growth] = [AtomicI64::new(bytes), AtomicI64::new(bytes)];
-        Self { segments, lines: Lines::new(), count: AtomicU32::new(1), bytes, growth }
+        Self { segments, lines: BucketLines::new(), count: AtomicU32::new(1), bytes, growth }
     }
 
     /// Returns the bytes by which the index has grown since the last call. The caller charges them.
@@ -442,7 +442,7 @@ impl Index {
     /// The large parts of an index that no other thread uses any more. Each part can be taken out by itself.
     pub(super) fn removable(&self) -> Vec<IndexPart> {
         let segments = self.segments.removable().into_iter().map(IndexPart::Segment);
-        segments.chain(self.lines.removable().map(IndexPart::Lines)).collect()
+        segments.chain(self.lines.removable().map(IndexPart::BucketLines)).collect()
     }
 
     /// Takes these parts out and frees them.
@@ -452,7 +452,7 @@ impl Index {
         self.segments.remove(&segments.collect::<Vec<_>>());
         let guard = epoch::pin();
         for part in parts {
-            if let IndexPart::Lines(group) = part {
+            if let IndexPart::BucketLines(group) = part {
                 self.lines.remove(*group, &guard);
             }
         }

@@ -413,8 +413,8 @@ mod tests {
 
     #[test]
     fn an_arc_takes_two_counts_the_padding_and_the_value() {
-        type Line = CachePadded<u8>;
+        type BucketLine = CachePadded<u8>;
         assert_eq!((arc_bytes::<u8>(), arc_bytes::<u64>()), (17, 24));
-        assert_eq!(arc_bytes::<Line>(), 2 * align_of::<Line>());
+        assert_eq!(arc_bytes::<BucketLine>(), 2 * align_of::<BucketLine>());
     }
 }

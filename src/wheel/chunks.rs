@@ -1,6 +1,6 @@
 //! Chunks: the pieces of 128 bytes in which the timers of a slot are chained.
 //!
-//! They live in a [`Pool`]. This module does not know slots, nor the order of chunks in a chain.
+//! They live in a [`TimerPool`]. This module does not know slots, nor the order of chunks in a chain.
 //!
 //! ```text
 //! Chunk (payloads of 8 bytes with a niche)   +0 6 deadlines   +48 6 payloads   +96 6 ids   +120 next   +124 slot
@@ -12,7 +12,7 @@
     reason = "positions come from here and from the chains; a wrong one must stop the server"
 )]
 
-use super::pool::{Piece, Pool};
+use super::pool::{PoolPiece, TimerPool};
 
 /// Entries of a chunk. With payloads of 8 bytes, they and their header fill two cache lines.
 pub(super) const CHUNK_ENTRIES: u32 = 6;
@@ -30,7 +30,7 @@ const CHUNKS_MAX: u32 = 1 << (PLACE_BITS - POSITION_BITS);
 /// noticeable delay.
 const SEGMENT_BITS: u32 = 9;
 
-const _: () = assert!(size_of::<Chunk<std::num::NonZeroU64>>() == 128);
+const _: () = assert!(size_of::<TimerChunk<std::num::NonZeroU64>>() == 128);
 const _: () = assert!(CHUNK_ENTRIES < 1 << POSITION_BITS);
 
 /// One timer: the arguments of `arm`, and its id.
@@ -80,7 +80,7 @@ impl ChunkPosition {
 /// Some timers of one slot, in no order. An unused position holds no payload.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Chunk<T> {
+pub(super) struct TimerChunk<T> {
     deadlines: [u64; CHUNK_ENTRIES as usize],
     payloads: [Option<T>; CHUNK_ENTRIES as usize],
     ids: [u32; CHUNK_ENTRIES as usize],
@@ -90,7 +90,7 @@ pub(super) struct Chunk<T> {
     slot: u32,
 }
 
-impl<T> Chunk<T> {
+impl<T> TimerChunk<T> {
     /// The number of the slot that the chunk belongs to.
     pub(super) const fn slot(&self) -> u32 {
         self.slot
@@ -113,7 +113,7 @@ impl<T> Chunk<T> {
     }
 }
 
-impl<T> Piece for Chunk<T> {
+impl<T> PoolPiece for TimerChunk<T> {
     fn empty() -> Self {
         Self {
             deadlines: [0; CHUNK_ENTRIES as usize],
@@ -135,18 +135,18 @@ impl<T> Piece for Chunk<T> {
 
 /// All chunks, used and free.
 #[derive(Debug)]
-pub(super) struct Chunks<T>(Pool<Chunk<T>, SEGMENT_BITS>);
+pub(super) struct Chunks<T>(TimerPool<TimerChunk<T>, SEGMENT_BITS>);
 
 impl<T> Chunks<T> {
     pub(super) const fn new() -> Self {
-        Self(Pool::new())
+        Self(TimerPool::new())
     }
 
-    pub(super) fn get(&self, chunk: u32) -> &Chunk<T> {
+    pub(super) fn get(&self, chunk: u32) -> &TimerChunk<T> {
         self.0.get(chunk)
     }
 
-    pub(super) fn get_mut(&mut self, chunk: u32) -> &mut Chunk<T> {
+    pub(super) fn get_mut(&mut self, chunk: u32) -> &mut TimerChunk<T> {
         self.0.get_mut(chunk)
     }
 

@@ -7,7 +7,7 @@
 //! This table never looks at a timer.
 
 use super::chunks::{ChunkPosition, PLACE_BITS};
-use super::pool::{Piece, Pool};
+use super::pool::{PoolPiece, TimerPool};
 
 /// Marks an id that is free.
 const FREE: u32 = 1 << PLACE_BITS;
@@ -21,7 +21,7 @@ const SEGMENT_BITS: u32 = 14;
 #[derive(Debug)]
 struct IdWord(u32);
 
-impl Piece for IdWord {
+impl PoolPiece for IdWord {
     fn empty() -> Self {
         Self(FREE)
     }
@@ -37,11 +37,11 @@ impl Piece for IdWord {
 
 /// All ids, armed and free.
 #[derive(Debug)]
-pub(super) struct Ids(Pool<IdWord, SEGMENT_BITS>);
+pub(super) struct Ids(TimerPool<IdWord, SEGMENT_BITS>);
 
 impl Ids {
     pub(super) const fn new() -> Self {
-        Self(Pool::new())
+        Self(TimerPool::new())
     }
 
     /// The position of an armed id. `None` if the id is free or was never used.

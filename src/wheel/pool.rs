@@ -12,7 +12,7 @@
 #![expect(clippy::indexing_slicing, reason = "numbers come from here; a wrong one must stop the server")]
 
 /// A piece of memory. While it is free it leads to another free one.
-pub(super) trait Piece {
+pub(super) trait PoolPiece {
     /// A new one, free.
     fn empty() -> Self;
 
@@ -28,7 +28,7 @@ const NONE: u32 = (1 << 31) - 1;
 
 /// Pieces that lie together.
 #[derive(Debug)]
-struct Segment<P> {
+struct PoolSegment<P> {
     /// None: they have been given back.
     pieces: Box<[P]>,
     used: u32,
@@ -42,8 +42,8 @@ struct Segment<P> {
 
 /// All pieces, `2^BITS` in a segment.
 #[derive(Debug)]
-pub(super) struct Pool<P, const BITS: u32> {
-    segments: Vec<Segment<P>>,
+pub(super) struct TimerPool<P, const BITS: u32> {
+    segments: Vec<PoolSegment<P>>,
     /// Segments with free pieces. One that has none any more is found when its turn comes.
     with_room: Vec<u32>,
     /// Segments that have been given back.
@@ -52,7 +52,7 @@ pub(super) struct Pool<P, const BITS: u32> {
     spare: Option<u32>,
 }
 
-impl<P: Piece, const BITS: u32> Pool<P, BITS> {
+impl<P: PoolPiece, const BITS: u32> TimerPool<P, BITS> {
     const SIZE: u32 = 1 << BITS;
 
     pub(super) const fn new() -> Self {
@@ -141,7 +141,7 @@ impl<P: Piece, const BITS: u32> Pool<P, BITS> {
     #[inline(never)]
     fn add_segment(&mut self) -> u32 {
         let pieces = (0..Self::SIZE).map(|_| P::empty()).collect();
-        let segment = Segment { pieces, used: 0, free: NONE, fresh: 0, is_listed: true };
+        let segment = PoolSegment { pieces, used: 0, free: NONE, fresh: 0, is_listed: true };
         let number = if let Some(number) = self.vacant.pop() {
             self.segments[number as usize] = segment;
             number
@@ -156,7 +156,7 @@ impl<P: Piece, const BITS: u32> Pool<P, BITS> {
     /// Memory held, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let held = self.segments.len() - self.vacant.len();
-        self.segments.capacity() * size_of::<Segment<P>>()
+        self.segments.capacity() * size_of::<PoolSegment<P>>()
             + (self.with_room.capacity() + self.vacant.capacity()) * size_of::<u32>()
             + held * (1 << BITS) * size_of::<P>()
     }
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    impl Piece for u64 {
+    impl PoolPiece for u64 {
         fn empty() -> Self {
             0
         }
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    type SmallPool = Pool<u64, 2>;
+    type SmallPool = TimerPool<u64, 2>;
 
     fn held(pool: &SmallPool) -> usize {
         pool.segments.iter().filter(|segment| !segment.pieces.is_empty()).count()

@@ -19,8 +19,8 @@ fn at(millis: u64) -> Now {
 }
 
 /// A try of a password that nobody tried before.
-fn origin(address: PeerAddress, name: &str) -> Origin {
-    Origin { address, name: name.into(), guess: new_guess() }
+fn origin(address: PeerAddress, name: &str) -> LoginOrigin {
+    LoginOrigin { address, name: name.into(), guess: new_guess() }
 }
 
 /// The tries, the checker, and the time.
@@ -302,7 +302,7 @@ fn tries_that_wait_behind_a_right_one_need_no_pause() {
 #[test]
 fn many_users_who_come_from_one_address_at_once_get_in_soon() {
     let mut rig = Rig::new();
-    let mut out: Vec<Origin> = (0..200).map(|number| origin(host(0), &format!("user{number}"))).collect();
+    let mut out: Vec<LoginOrigin> = (0..200).map(|number| origin(host(0), &format!("user{number}"))).collect();
     while !out.is_empty() {
         // All of them try again and again, with their right passwords.
         for again in &out {

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::{Changes, HeldChange, LeavingTables, RUN_CHANGES, Source};
+use super::{Changes, DrainedRing, HeldChange, LeavingTables, RUN_CHANGES};
 use crate::tables::TablesShared;
 use crate::tables::change::{AnnouncedChange, ChangeSink};
 use crate::tables::hearing::Hearing;
@@ -234,7 +234,7 @@ impl Changes {
         }
         self.drain_present(sink);
         // What the changes above have put to work, if no ring had any.
-        while self.run(&mut Source { ring: u64::MAX, left: 0, is_dry: true }, sink) {}
+        while self.run(&mut DrainedRing { ring: u64::MAX, left: 0, is_dry: true }, sink) {}
         self.silenced.clear();
         tables.iter().for_each(|table| self.release(table));
         self.hand_on();

@@ -18,13 +18,13 @@ use crate::tables::batch::Session;
 use crate::tables::hearing::Hearing;
 
 /// Called by the publisher's thread when an audience has begun. It must not block.
-type Begun = Box<dyn FnOnce() + Send>;
+type AudienceBegun = Box<dyn FnOnce() + Send>;
 
 /// An audience that was asked for and has not begun.
-pub(super) struct Asked {
+pub(super) struct AskedAudience {
     pub(super) topic: Box<[u8]>,
     pub(super) hearing: Hearing,
-    pub(super) begun: Begun,
+    pub(super) begun: AudienceBegun,
 }
 
 /// The audiences that are held, and those that have not begun.
@@ -42,7 +42,7 @@ struct Held {
     /// The number of holders of each topic, of ends alone and of all changes.
     ends: BTreeMap<Box<[u8]>, usize>,
     changes: BTreeMap<Box<[u8]>, usize>,
-    asked: Vec<Asked>,
+    asked: Vec<AskedAudience>,
 }
 
 impl Held {
@@ -71,7 +71,7 @@ impl Session {
         let shared = self.shared();
         let mut held = shared.audience_holds.held.lock();
         *held.topics(hearing).entry(topic.into()).or_default() += 1;
-        held.asked.push(Asked { topic: topic.into(), hearing, begun });
+        held.asked.push(AskedAudience { topic: topic.into(), hearing, begun });
         // Release: pairs with the Acquire in `take_asked`.
         shared.audience_holds.is_asked.store(true, Ordering::Release);
         drop(held);
@@ -101,7 +101,7 @@ impl Drop for AudienceHold {
 impl AudienceHolds {
     /// Publisher: those that were asked for since the last call.
     #[inline]
-    pub(super) fn take_asked(&self) -> Vec<Asked> {
+    pub(super) fn take_asked(&self) -> Vec<AskedAudience> {
         // Acquire: pairs with the Release in `hold_audience`.
         if !self.is_asked.load(Ordering::Acquire) {
             return Vec::new();

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use ahash::{AHashMap, AHashSet};
 use crossbeam::epoch::Guard;
 
-use super::rings::{Rings, Source};
+use super::rings::{DrainedRing, Rings};
 use crate::feed::Cause;
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::tables::change::{Change, Committed};
@@ -62,7 +62,7 @@ impl PendingChanges {
 
     /// The next change whose turn may have come.
     #[inline]
-    pub(super) fn next(&mut self, rings: &mut Rings, source: &mut Source, guard: &Guard) -> Option<HeldChange> {
+    pub(super) fn next(&mut self, rings: &mut Rings, source: &mut DrainedRing, guard: &Guard) -> Option<HeldChange> {
         if let Some(held) = self.work.pop_front() {
             return Some(held);
         }
@@ -78,7 +78,7 @@ impl PendingChanges {
     /// Takes a few changes from a ring, and asks the processor to fetch their slots. With a feed it asks for the entries
     /// of those that were taken before. A change is ready when its memory has had the time of the changes before it to
     /// come. So the cache misses overlap with each other and with the work. Returns whether there may be more changes.
-    fn look_ahead(&mut self, rings: &mut Rings, source: &mut Source, guard: &Guard) -> bool {
+    fn look_ahead(&mut self, rings: &mut Rings, source: &mut DrainedRing, guard: &Guard) -> bool {
         debug_assert_eq!(self.ready, 0, "the ready ones have had their turns");
         let (slots_fetched, ring) = (self.ahead.len(), source.ring);
         rings.take(source, LOOK_AHEAD, |change| {

@@ -31,7 +31,7 @@ impl RingState {
 }
 
 /// The ring that is drained.
-pub(super) struct Source {
+pub(super) struct DrainedRing {
     pub(super) ring: u64,
     /// Changes that may still be taken from it.
     pub(super) left: usize,
@@ -100,7 +100,7 @@ impl Rings {
 
     /// Takes as many changes as `most` and the source allow.
     #[inline]
-    pub(super) fn take(&mut self, source: &mut Source, most: usize, mut each: impl FnMut(Change)) {
+    pub(super) fn take(&mut self, source: &mut DrainedRing, most: usize, mut each: impl FnMut(Change)) {
         let count = most.min(source.left);
         let Some(state) = self.states.get_mut(&source.ring).filter(|_| count > 0 && !source.is_dry) else { return };
         let mut taken = 0;

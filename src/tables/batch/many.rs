@@ -24,11 +24,11 @@ pub const PORTION_BYTES: usize = 1 << 20;
 
 /// How far a request for many elements has come. Kept by the caller until the request is done.
 #[derive(Debug, Default)]
-pub struct ManyProgress(Option<Box<Begun>>);
+pub struct ManyProgress(Option<Box<BegunRequest>>);
 
 /// A request of which a part is carried out.
 #[derive(Debug, Default)]
-struct Begun {
+struct BegunRequest {
     /// The line of lives of the table in which it has begun.
     line: u64,
     /// Elements that are dealt with.
@@ -63,7 +63,7 @@ impl ManyProgress {
 
     /// A long GET_MANY begins, in this line of lives of the table.
     pub fn begin(&mut self, line: u64) {
-        self.0 = Some(Box::new(Begun { line, is_read: true, ..Begun::default() }));
+        self.0 = Some(Box::new(BegunRequest { line, is_read: true, ..BegunRequest::default() }));
     }
 
     /// So many further elements of a GET_MANY are dealt with.
@@ -157,7 +157,7 @@ impl Batch<'_> {
                 let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), deadline);
                 self.ops().admit(needed)?;
                 self.credits_for(count)?;
-                Begun { line: table.line(), admitted: (count, needed), ..Begun::default() }
+                BegunRequest { line: table.line(), admitted: (count, needed), ..BegunRequest::default() }
             }
         };
         // What was admitted for the rest counts when it is stored.
@@ -213,7 +213,7 @@ impl Batch<'_> {
             Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
             None => {
                 self.credits_for(keys.clone().count())?;
-                Begun { line: table.line(), ..Begun::default() }
+                BegunRequest { line: table.line(), ..BegunRequest::default() }
             }
         };
         let outcome = self.delete_some(&table, keys.skip(begun.deleted.len()), &mut begun.deleted);
@@ -262,7 +262,7 @@ impl Batch<'_> {
     }
 }
 
-impl Begun {
+impl BegunRequest {
     /// `TableNotFound` if the table was deleted since, and created anew.
     fn goes_on_in(&self, table: &Table) -> Result<(), Refusal> {
         if self.line == table.line() { Ok(()) } else { Err(Refusal::TableNotFound) }

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crossbeam::epoch::Guard;
 
-use super::lines::{LINE_CELLS, Line, Lines};
+use super::lines::{BucketLine, BucketLines, LINE_CELLS};
 use crate::lock::Mutex;
 use crate::tables::failpoint::{Failpoint, reach};
 use crate::tables::slot::{SlotCell, SlotRef};
@@ -180,7 +180,7 @@ impl Bucket {
     }
 
     #[inline]
-    fn line<'v>(&self, place: usize, lines: &'v Lines, guard: &'v Guard) -> Option<(u32, &'v Line)> {
+    fn line<'v>(&self, place: usize, lines: &'v BucketLines, guard: &'v Guard) -> Option<(u32, &'v BucketLine)> {
         // Acquire: pairs with the Release in `grow`. A reader that meets another line than its shape's sees the shape
         // in which that place had none.
         let number = self.lines.get(place)?.load(Ordering::Acquire);
@@ -189,19 +189,28 @@ impl Bucket {
 
     /// The home of a hash with its number, if there is any line.
     #[inline]
-    pub(super) fn home<'v>(&self, hash: u64, lines: &'v Lines, guard: &'v Guard) -> Option<(u32, &'v Line)> {
+    pub(super) fn home<'v>(
+        &self,
+        hash: u64,
+        lines: &'v BucketLines,
+        guard: &'v Guard,
+    ) -> Option<(u32, &'v BucketLine)> {
         let shape = self.shape();
         if shape.lines() == 0 { None } else { self.line(shape.home(hash), lines, guard) }
     }
 
     /// Its lines with their numbers.
-    pub(super) fn lines<'v>(&'v self, lines: &'v Lines, guard: &'v Guard) -> impl Iterator<Item = (u32, &'v Line)> {
+    pub(super) fn lines<'v>(
+        &'v self,
+        lines: &'v BucketLines,
+        guard: &'v Guard,
+    ) -> impl Iterator<Item = (u32, &'v BucketLine)> {
         (0..self.shape().lines()).filter_map(move |place| self.line(place, lines, guard))
     }
 
     /// Its cells.
     #[inline]
-    pub(super) fn cells<'v>(&'v self, lines: &'v Lines, guard: &'v Guard) -> impl Iterator<Item = &'v SlotCell> {
+    pub(super) fn cells<'v>(&'v self, lines: &'v BucketLines, guard: &'v Guard) -> impl Iterator<Item = &'v SlotCell> {
         self.lines(lines, guard).flat_map(|(_, line)| &line.0)
     }
 
@@ -212,7 +221,7 @@ impl Bucket {
         shape: Shape,
         hash: u64,
         key: &[u8],
-        lines: &Lines,
+        lines: &BucketLines,
         guard: &'g Guard,
     ) -> Option<SlotRef<'g>> {
         let mut places = shape.in_order(hash);
@@ -232,7 +241,7 @@ impl Bucket {
         place: usize,
         hash: u64,
         key: &[u8],
-        lines: &'v Lines,
+        lines: &'v BucketLines,
         guard: &'g Guard,
     ) -> Option<(&'v SlotCell, SlotRef<'g>)> {
         let (_, line) = self.line(place, lines, guard)?;
@@ -244,7 +253,7 @@ impl Bucket {
         &self,
         hash: u64,
         key: &[u8],
-        lines: &'v Lines,
+        lines: &'v BucketLines,
         guard: &'v Guard,
     ) -> Option<&'v SlotCell> {
         let mut places = self.shape().in_order(hash);
@@ -253,7 +262,13 @@ impl Bucket {
 
     /// An empty cell on the lines of a shape, the home of a hash first. The lock is held, or nobody looks into the bucket
     /// yet.
-    fn empty_cell<'v>(&self, shape: Shape, hash: u64, lines: &'v Lines, guard: &'v Guard) -> Option<&'v SlotCell> {
+    fn empty_cell<'v>(
+        &self,
+        shape: Shape,
+        hash: u64,
+        lines: &'v BucketLines,
+        guard: &'v Guard,
+    ) -> Option<&'v SlotCell> {
         shape.in_order(hash).find_map(|place| self.line(place, lines, guard)?.1.empty_cell())
     }
 
@@ -261,9 +276,9 @@ impl Bucket {
     pub(super) fn others<'v>(
         &'v self,
         hash: u64,
-        lines: &'v Lines,
+        lines: &'v BucketLines,
         guard: &'v Guard,
-    ) -> impl Iterator<Item = (u32, &'v Line)> {
+    ) -> impl Iterator<Item = (u32, &'v BucketLine)> {
         self.shape().others(hash).filter_map(move |place| self.line(place, lines, guard))
     }
 
@@ -272,7 +287,7 @@ impl Bucket {
     pub(super) fn free_cell<'v>(
         &self,
         hash: u64,
-        lines: &'v Lines,
+        lines: &'v BucketLines,
         guard: &'v Guard,
     ) -> Result<(&'v SlotCell, usize), NoLine> {
         if let Some(cell) = self.empty_cell(self.shape(), hash, lines, guard) {
@@ -283,7 +298,7 @@ impl Bucket {
     }
 
     /// Takes one line more, and moves its natives there. Returns the bytes that it took. As [`Self::free_cell`].
-    pub(super) fn grow(&self, lines: &Lines, guard: &Guard) -> Result<usize, NoLine> {
+    pub(super) fn grow(&self, lines: &BucketLines, guard: &Guard) -> Result<usize, NoLine> {
         let before = self.shape();
         let count = before.lines() + 1;
         let place = self.lines.get(before.lines()).ok_or(NoLine)?;
@@ -301,7 +316,7 @@ impl Bucket {
     }
 
     /// Gives back the lines that are not needed when their slots move to others. The lock is held.
-    pub(super) fn shrink(&self, lines: &Lines, guard: &Guard) {
+    pub(super) fn shrink(&self, lines: &BucketLines, guard: &Guard) {
         let before = self.shape().lines();
         let kept = self.cells(lines, guard).filter(|cell| !cell.is_empty()).count().div_ceil(LINE_CELLS);
         let mut moved = Vec::new();
@@ -322,7 +337,7 @@ impl Bucket {
     }
 
     /// Moves slots to their homes, where cells have become free. The lock is held.
-    fn bring_home(&self, lines: &Lines, guard: &Guard) {
+    fn bring_home(&self, lines: &BucketLines, guard: &Guard) {
         let shape = self.shape();
         let line = |place: usize| self.line(place, lines, guard).map(|(_, line)| line);
         let mut moved = Vec::new();
@@ -330,7 +345,7 @@ impl Bucket {
             for cell in line_here.0.iter().filter(|cell| !cell.is_empty()) {
                 let home = shape.home(cell.hash_bits());
                 if home != place
-                    && let Some(target) = line(home).and_then(Line::empty_cell)
+                    && let Some(target) = line(home).and_then(BucketLine::empty_cell)
                 {
                     cell.copy_to(target);
                     moved.push((cell, target));

@@ -31,18 +31,18 @@ const NEAR_BLOCKS: usize = SEGMENT_BITS as usize + 1;
 /// Lines of a group. With its counts it fills 8 KiB.
 const GROUP_LEN: u32 = 127;
 /// Bytes of a group, with its counts.
-const GROUP_BYTES: usize = size_class(size_of::<LineGroup>() + size_of::<Line>());
+const GROUP_BYTES: usize = size_class(size_of::<LineGroup>() + size_of::<BucketLine>());
 /// Shelves for 2^25 groups. They end a little before the numbers do.
 const SHELVES: usize = shelves_for(1 << (u32::BITS - SEGMENT_BITS));
 
-const _: () = assert!(size_of::<Line>() == 64 && GROUP_BYTES == 8 << 10);
+const _: () = assert!(size_of::<BucketLine>() == 64 && GROUP_BYTES == 8 << 10);
 
 /// Cells side by side. A bucket's lock is held by those who write them.
 #[repr(align(64))]
-pub(super) struct Line(pub(super) [SlotCell; LINE_CELLS]);
+pub(super) struct BucketLine(pub(super) [SlotCell; LINE_CELLS]);
 
 /// Lines side by side.
-struct LineGroup([Line; GROUP_LEN as usize]);
+struct LineGroup([BucketLine; GROUP_LEN as usize]);
 
 /// Which lines no bucket has.
 #[derive(Default)]
@@ -54,14 +54,14 @@ struct FreeLines {
 }
 
 /// The lines of a table, by number.
-pub(super) struct Lines {
-    near: [OnceLock<Box<[Line]>>; NEAR_BLOCKS],
+pub(super) struct BucketLines {
+    near: [OnceLock<Box<[BucketLine]>>; NEAR_BLOCKS],
     far: OnceLock<Box<Shelves<LineGroup, SHELVES>>>,
     /// Locked by those who take lines and give them back, under the lock of a bucket.
     free: Mutex<FreeLines>,
 }
 
-impl Line {
+impl BucketLine {
     fn empty() -> Self {
         Self(std::array::from_fn(|_| SlotCell::empty()))
     }
@@ -92,7 +92,7 @@ impl Line {
     }
 }
 
-impl Lines {
+impl BucketLines {
     pub(super) const fn new() -> Self {
         Self {
             near: [const { OnceLock::new() }; NEAR_BLOCKS],
@@ -103,7 +103,7 @@ impl Lines {
 
     /// The line of this number, if its group is made.
     #[inline]
-    pub(super) fn get<'g>(&'g self, number: u32, guard: &'g Guard) -> Option<&'g Line> {
+    pub(super) fn get<'g>(&'g self, number: u32, guard: &'g Guard) -> Option<&'g BucketLine> {
         match number.checked_sub(NEAR) {
             Some(far) => self.far.get()?.get(far / GROUP_LEN, guard)?.0.get((far % GROUP_LEN) as usize),
             None => {
@@ -144,8 +144,8 @@ impl Lines {
             let (block, _) = position(number);
             let (lines, mut bytes) = (segment_len(block) as usize, 0);
             self.near.get(block as usize)?.get_or_init(|| {
-                bytes = size_class(lines * size_of::<Line>());
-                iter::repeat_with(Line::empty).take(lines).collect()
+                bytes = size_class(lines * size_of::<BucketLine>());
+                iter::repeat_with(BucketLine::empty).take(lines).collect()
             });
             return Some(bytes);
         };
@@ -158,7 +158,7 @@ impl Lines {
         bytes += groups.make(group).filter(|bytes| *bytes > 0).map_or(0, size_class);
         let cell = groups.cell(group)?;
         if cell.get(guard).is_none() {
-            cell.put(Arc::new(LineGroup(std::array::from_fn(|_| Line::empty()))), guard);
+            cell.put(Arc::new(LineGroup(std::array::from_fn(|_| BucketLine::empty()))), guard);
             bytes += GROUP_BYTES;
         }
         Some(bytes)
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_line_has_a_place_of_its_own_and_is_charged_with_its_group() {
-        let (lines, guard) = (Lines::new(), epoch::pin());
+        let (lines, guard) = (BucketLines::new(), epoch::pin());
         let far = size_class(size_of::<Shelves<LineGroup, SHELVES>>());
         let mut places = HashSet::new();
         for number in 0..NEAR + 3 * GROUP_LEN {
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_given_back_is_the_next_to_be_taken() {
-        let (lines, guard) = (Lines::new(), epoch::pin());
+        let (lines, guard) = (BucketLines::new(), epoch::pin());
         let take = || lines.take(&guard).unwrap().0;
         assert_eq!([take(), take(), take()], [0, 1, 2]);
         lines.give_back(1);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn groups_are_listed_and_freed_one_by_one() {
-        let (lines, guard) = (Lines::new(), epoch::pin());
+        let (lines, guard) = (BucketLines::new(), epoch::pin());
         assert_eq!(lines.removable(), 0..0);
         while lines.take(&guard).unwrap().0 < NEAR + GROUP_LEN {}
         assert_eq!(lines.removable(), 0..2);

@@ -50,7 +50,7 @@ fn segments_beyond_the_directory_and_groups_of_lines_are_listed_and_removed() {
     index.free_cell(bucket, 0, &guard).unwrap();
     assert!(index.bytes() > before + (8 << 10));
     let parts = index.removable();
-    assert_eq!(parts, [IndexPart::Segment(position(NEAR).0), IndexPart::Lines(0)]);
+    assert_eq!(parts, [IndexPart::Segment(position(NEAR).0), IndexPart::BucketLines(0)]);
     index.remove(&parts);
     assert!(index.segments.removable().is_empty() && index.lines.get(128, &guard).is_none());
 }
