@@ -76,7 +76,7 @@ pub struct Log {
     pub(in crate::store) retired: RetiredSegments,
     pub(in crate::store) heads: HeadState,
     pub(in crate::store) writer: SegmentWriter,
-    pub(in crate::store) cleaner: Cleaner,
+    cleaner: Cleaner,
     pub(in crate::store) live: LiveRecords,
     stage: LogStage,
     counters: LogCounters,

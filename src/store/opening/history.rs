@@ -202,7 +202,7 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) files: &'h Arc<OpenFiles>,
     pub(in crate::store) purpose: Purpose,
     /// The number of a batch that is known synced, whatever the heads tell.
-    pub(in crate::store) synced: u64,
+    synced: u64,
     /// The bytes of a segment that are in memory at a time.
     pub(in crate::store) block_bytes: u64,
     /// The bytes that the device does not return.

@@ -118,7 +118,7 @@ pub(in crate::store) struct Pressure {
     /// The bytes of batches above those that the log may have.
     pub(in crate::store) excess: u64,
     /// The excess from which on the share of copies is the largest.
-    pub(in crate::store) range: u64,
+    range: u64,
 }
 
 impl Pressure {
