@@ -57,7 +57,7 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let arguments = Arguments::parse_from(arguments);
-    let (json, drawing) = (arguments.flags.json, arguments.plot.clone());
+    let (json, drawing) = (arguments.flags.is_json(), arguments.plot.clone());
     let plan = plan(arguments)?;
     let reports = measure(&plan, json, stop, out)?;
     match drawing.filter(|_| !reports.is_empty()) {
@@ -68,12 +68,12 @@ pub(crate) fn run(
 
 fn plan(arguments: Arguments) -> Result<Plan, CommandError> {
     let mut plan = arguments.flags.into_plan()?;
-    plan.protocol = match arguments.protocol {
+    plan.server.protocol = match arguments.protocol {
         ProtocolName::Kv => Protocol::Kv,
         ProtocolName::Redis => Protocol::Other(&redis::REDIS),
         ProtocolName::Memcached => Protocol::Other(&memcached::MEMCACHED),
     };
-    if arguments.protocol != ProtocolName::Kv && !matches!(plan.credentials, Credentials::None) {
+    if arguments.protocol != ProtocolName::Kv && !matches!(plan.server.credentials, Credentials::None) {
         return Err(CommandError::Usage("--user and --curve-key are for Spindle's own protocol alone".to_owned()));
     }
     if arguments.protocol == ProtocolName::Memcached && plan.work.ttl.whole_secs().is_none() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::dialect::{Dialect, Payloads, ReplyKind, create_table};
 use super::source::{LoadRequest, RequestKind};
-use super::{Error, Plan, Protocol, Workload};
+use super::{Error, LoadTarget, Protocol, Workload};
 use crate::clients::rust::socket::{ByteStream, Dialing, ShakeError, Shaking, resolve};
 use crate::limits::FRAME_BYTES_MAX;
 use crate::zmtp::SocketType;
@@ -34,19 +34,21 @@ pub(super) struct LoadConnection {
     dialect: Dialect,
     /// Requests without a reply, oldest first.
     waiting: VecDeque<OutstandingRequest>,
+    /// It waits until the system takes more of its bytes.
+    is_blocked: bool,
 }
 
 impl LoadConnection {
-    /// Connects to the plan's server, and completes the handshake.
+    /// Connects to the server, and completes the handshake.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Lost`].
-    pub(super) fn open(plan: &Plan) -> Result<Self, Error> {
-        let Plan { address, table, credentials, .. } = plan;
+    pub(super) fn open(server: &LoadTarget) -> Result<Self, Error> {
+        let LoadTarget { address, connect_timeout, protocol, credentials, table } = server;
         let addresses = resolve(&format!("tcp://{address}"));
-        let dialled = addresses.and_then(|addresses| Dialing::start(addresses, plan.connect_timeout).wait());
+        let dialled = addresses.and_then(|addresses| Dialing::start(addresses, *connect_timeout).wait());
         let descriptor = dialled.map_err(|error| Error::Unreachable { address: address.clone(), error })?;
-        let stream = match plan.protocol {
+        let stream = match protocol {
             Protocol::Other(_) => ByteStream::new(descriptor),
             Protocol::Kv => {
                 let frame_bytes = FRAME_BYTES_MAX as u64;
@@ -59,8 +61,8 @@ impl LoadConnection {
                 })?
             }
         };
-        let dialect = Dialect::new(plan.protocol, table);
-        Ok(Self { stream, address: address.clone(), dialect, waiting: VecDeque::new() })
+        let dialect = Dialect::new(*protocol, table);
+        Ok(Self { stream, address: address.clone(), dialect, waiting: VecDeque::new(), is_blocked: false })
     }
 
     /// Creates the table of the requests if it is missing, and if the user may create it.
@@ -102,12 +104,14 @@ impl LoadConnection {
         self.waiting.push_back(OutstandingRequest { verb: ask.verb, key: ask.key, due });
     }
 
-    /// Sends as many bytes as the system takes. Returns whether all are sent.
+    /// Sends as many bytes as the system takes. Returns whether some are left, if it was otherwise before.
     ///
     /// # Errors
     /// [`Error::Lost`].
-    pub(super) fn flush(&mut self) -> Result<bool, Error> {
-        self.stream.flush().map_err(|end| self.lost(end))
+    pub(super) fn flush(&mut self) -> Result<Option<bool>, Error> {
+        let is_blocked = !self.stream.flush().map_err(|end| self.lost(end))?;
+        let was_blocked = std::mem::replace(&mut self.is_blocked, is_blocked);
+        Ok((is_blocked != was_blocked).then_some(is_blocked))
     }
 
     /// Receives once the bytes that are there.

@@ -73,8 +73,6 @@ pub(super) struct Driver {
     epoll: OwnedFd,
     timer: OwnedFd,
     connections: Vec<LoadConnection>,
-    /// Connections that wait until the system takes more of their bytes.
-    blocked: Vec<bool>,
     words: Payloads,
     /// The version of each key that was seen last. Empty without a CAS in the mix.
     versions: Vec<u64>,
@@ -109,13 +107,12 @@ impl Driver {
         }
         let swaps = plan.work.mix.verbs().any(|verb| verb == RequestKind::Cas);
         Ok(Self {
-            address: plan.address.clone(),
+            address: plan.server.address.clone(),
             work: plan.work.clone(),
             depth: 0,
             clock,
             epoll,
             timer,
-            blocked: vec![false; connections.len()],
             connections,
             words: Payloads::new(&plan.work),
             versions: vec![0; if swaps { plan.work.keys as usize } else { 0 }],
@@ -205,13 +202,10 @@ impl Driver {
     }
 
     fn flush(&mut self, number: usize) -> Result<(), Error> {
-        let (Some(connection), Some(blocked)) = (self.connections.get_mut(number), self.blocked.get_mut(number)) else {
-            return Ok(());
-        };
-        let stuck = !connection.flush()?;
-        if stuck != *blocked {
-            *blocked = stuck;
-            let wanted = if stuck { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        let Some(connection) = self.connections.get_mut(number) else { return Ok(()) };
+        if let Some(is_blocked) = connection.flush()? {
+            let wanted =
+                if is_blocked { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
             let data = epoll::EventData::new_u64(number as u64);
             epoll::modify(&self.epoll, &*connection, data, wanted).map_err(system("epoll"))?;
         }

@@ -18,14 +18,14 @@ use crate::clock::wall_nanos;
 const NANOS_PER_MILLI: f64 = 1_000_000.0;
 
 /// A log that is being written.
-pub(super) struct Log {
+pub(super) struct IntervalLog {
     path: String,
     file: BufWriter<File>,
     start: Duration,
     begun: bool,
 }
 
-impl Log {
+impl IntervalLog {
     /// Creates the file, or empties it.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_is_written_is_what_other_tools_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut log = Log::create(file.path()).unwrap();
+        let mut log = IntervalLog::create(file.path()).unwrap();
         for round in 1..=3_u64 {
             let mut tally = IntervalCounts::new();
             for nanos in 1..=100 {

@@ -41,16 +41,8 @@ use crate::zmtp::Credentials;
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The address of the server: `HOST:PORT`.
-    pub address: String,
-    /// How long each connection may take until the host has accepted it.
-    pub connect_timeout: Duration,
-    /// The protocol of the server.
-    pub protocol: Protocol,
-    /// The user of Spindle that all connections name.
-    pub credentials: Credentials,
-    /// The table that the requests use, created if it is missing. Redis and memcached have none.
-    pub table: Vec<u8>,
+    /// What the connections lead to.
+    pub server: LoadTarget,
     /// Connections of all threads together.
     pub connections: usize,
     /// Threads that drive the connections.
@@ -69,6 +61,21 @@ pub struct Plan {
     pub duration: Duration,
     /// The file of the interval log.
     pub hdr: Option<std::path::PathBuf>,
+}
+
+/// What the connections of a run lead to.
+#[derive(Clone, Debug)]
+pub struct LoadTarget {
+    /// The address of the server: `HOST:PORT`.
+    pub address: String,
+    /// How long each connection may take until the host has accepted it.
+    pub connect_timeout: Duration,
+    /// The protocol of the server.
+    pub protocol: Protocol,
+    /// The user of Spindle that all connections name.
+    pub credentials: Credentials,
+    /// The table that the requests use, created if it is missing. Redis and memcached have none.
+    pub table: Vec<u8>,
 }
 
 /// The requests of a run.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::connection::LoadConnection;
 use super::dialect::Protocol;
 use super::driver::{Driver, DriverConfig, Pacing, Time};
-use super::log::Log;
+use super::log::IntervalLog;
 use super::record::{IntervalCounts, PhaseReport, Recorder, Second};
 use super::source::RequestSource;
 use super::{Error, Plan};
@@ -42,13 +42,13 @@ pub trait Observer {
 /// # Errors
 /// [`Error`].
 pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Arc<AtomicBool>) -> Result<Vec<PhaseReport>, Error> {
-    plan.protocol.knows(plan.work.mix.verbs())?;
+    plan.server.protocol.knows(plan.work.mix.verbs())?;
     let clock = Clock::start();
     let mut crew = LoadThreads::gather(plan, clock)?;
     if plan.prefill {
         crew = fill(plan, crew, observer, stop)?;
     }
-    let mut log = plan.hdr.as_deref().map(Log::create).transpose()?;
+    let mut log = plan.hdr.as_deref().map(IntervalLog::create).transpose()?;
     let rates: Vec<Option<f64>> =
         if plan.rates.is_empty() { vec![None] } else { plan.rates.iter().copied().map(Some).collect() };
     let mut reports = Vec::new();
@@ -79,10 +79,10 @@ impl LoadThreads {
     fn gather(plan: &Plan, clock: Clock) -> Result<Self, Error> {
         let mut connections = Vec::with_capacity(plan.connections);
         for _ in 0..plan.connections {
-            connections.push(LoadConnection::open(plan)?);
+            connections.push(LoadConnection::open(&plan.server)?);
         }
-        if let (Protocol::Kv, Some(first)) = (plan.protocol, connections.first_mut()) {
-            first.create_table(&plan.table)?;
+        if let (Protocol::Kv, Some(first)) = (plan.server.protocol, connections.first_mut()) {
+            first.create_table(&plan.server.table)?;
         }
         let mut crew = Self { drivers: Vec::new(), recorders: Vec::new() };
         let threads = plan.threads.clamp(1, plan.connections.max(1));
@@ -173,7 +173,7 @@ fn fill(
     stored.add(&crew.take());
     match stored.reasons().first() {
         Some((reason, count)) => Err(Error::Refused {
-            address: plan.address.clone(),
+            address: plan.server.address.clone(),
             why: format!("{count} of {keys} keys could not be stored: {reason}"),
         }),
         None => Ok(crew),
@@ -195,7 +195,7 @@ struct Phase<'p> {
     plan: &'p Plan,
     clock: Clock,
     rate: Option<f64>,
-    log: Option<&'p mut Log>,
+    log: Option<&'p mut IntervalLog>,
     seconds: Vec<Second>,
     total: IntervalCounts,
     /// Set when the run is to end.

@@ -19,7 +19,9 @@ use crate::cli::flags::operand::{Hex, TableOperand, table};
 use crate::cli::flags::time_to_live::some_time_to_live;
 use crate::clock::Ttl;
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
-use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
+use crate::load::{
+    self, Distribution, LoadTarget, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload,
+};
 use crate::server::raise_descriptor_limit;
 
 /// Most keys: the generator keeps the version of each key in memory for the verb cas.
@@ -27,79 +29,92 @@ const KEYS_MAX: u32 = 1_000_000_000;
 /// Most connections: as many as one address has ports.
 const CONNECTIONS_MAX: usize = 60_000;
 
-/// The headings of the flags in the help.
-mod heading {
-    pub(super) const SERVER: &str = "Server";
-    pub(super) const LOAD: &str = "Load";
-    pub(super) const REQUESTS: &str = "Requests";
-    pub(super) const OUTPUT: &str = "Output";
-}
-
 /// The flags of the load generator, as typed.
 #[derive(Debug, Args)]
 pub struct LoadFlags {
-    #[command(flatten, next_help_heading = heading::SERVER)]
+    #[command(flatten, next_help_heading = "Server")]
     server: Connect,
+    #[command(flatten, next_help_heading = "Load")]
+    load: PaceFlags,
+    #[command(flatten, next_help_heading = "Requests")]
+    requests: RequestFlags,
+    #[command(flatten, next_help_heading = "Output")]
+    output: OutputFlags,
+}
+
+/// How many requests are sent, and when.
+#[derive(Debug, Args)]
+struct PaceFlags {
     /// Connections of all threads together
-    #[arg(long, help_heading = heading::LOAD, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
     connections: usize,
     /// Threads of the generator
-    #[arg(long, help_heading = heading::LOAD, value_name = "N", default_value_t = 1, value_parser = counts(1, 256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = counts(1, 256))]
     threads: usize,
     /// Requests that each connection keeps outstanding, 1 by default; with --rate at most this many, 1024 by default
-    #[arg(long, help_heading = heading::LOAD, value_name = "N", value_parser = counts(1, 1 << 20))]
+    #[arg(long, value_name = "N", value_parser = counts(1, 1 << 20))]
     depth: Option<usize>,
     /// Requests a second of all connections together: an open loop, whose latencies count from the time a request was
     /// due; several rates, separated by commas, are measured one after the other
-    #[arg(long, help_heading = heading::LOAD, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
     /// Store every key before the first measurement
-    #[arg(long, help_heading = heading::LOAD)]
+    #[arg(long)]
     prefill: bool,
     /// Seconds at the beginning of each phase that are not measured
-    #[arg(long, help_heading = heading::LOAD, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds_or_none)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds_or_none)]
     warm_up: f64,
     /// Seconds of each phase that are measured
-    #[arg(long, help_heading = heading::LOAD, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
+}
+
+/// The requests.
+#[derive(Debug, Args)]
+struct RequestFlags {
     /// Table that the requests use; created if it is missing
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "TABLE", default_value = "load", value_parser = table())]
+    #[arg(long, value_name = "TABLE", default_value = "load", value_parser = table())]
     table: TableOperand,
     /// Verbs and their shares: get, set, delete, cas, many, incr, scan
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "VERB=SHARE,…", default_value = "get=90,set=10")]
+    #[arg(long, value_name = "VERB=SHARE,…", default_value = "get=90,set=10")]
     mix: Mix,
     /// Number of keys
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
     keys: u32,
     /// Bytes of a key
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_MAX))]
+    #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_MAX))]
     key_size: usize,
     /// Distribution of the keys: uniform, zipf or zipf:EXPONENT
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "DISTRIBUTION", default_value = "uniform")]
+    #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
     distribution: Distribution,
     /// Bytes of a value, or a range such as 10-1000
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "BYTES", default_value = "64", value_parser = sizes)]
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = sizes)]
     value_size: Sizes,
     /// Time to live of the writes that have one: seconds, or a number with a unit such as 1500ms or 12h
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "TIME", default_value = "60", value_parser = some_time_to_live())]
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = some_time_to_live())]
     ttl: Ttl,
     /// Share of the writes that have a time to live, in percent
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     ttl_share: u32,
     /// Keys in one `many`, and elements that a page of `scan` looks at
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "N", default_value_t = 16, value_parser = counts(1, MANY_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = counts(1, MANY_MAX))]
     many: usize,
     /// Seed of the random numbers: the same seed makes the same requests
-    #[arg(long, help_heading = heading::REQUESTS, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    #[command(flatten, next_help_heading = heading::OUTPUT)]
+}
+
+/// What is written of the run.
+#[derive(Debug, Args)]
+struct OutputFlags {
+    #[command(flatten)]
     hex: Hex,
     /// Write an interval log in HdrHistogram's format
-    #[arg(long, help_heading = heading::OUTPUT, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Print only one JSON document, at the end
-    #[arg(long, help_heading = heading::OUTPUT)]
-    pub json: bool,
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -141,41 +156,56 @@ fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
 }
 
 impl LoadFlags {
+    /// Whether only one JSON document is to be printed.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.output.json
+    }
+
     /// The plan that the flags describe, for a server of Spindle.
     ///
     /// # Errors
     /// [`CommandError`].
     pub fn into_plan(self) -> Result<Plan, CommandError> {
-        let credentials = self.server.login.credentials()?;
-        let address = self.server.connect.strip_prefix("tcp://").map(str::to_owned);
+        let Self { server, load, requests, output } = self;
+        let credentials = server.login.credentials()?;
+        let address = server.connect.strip_prefix("tcp://").map(str::to_owned);
         let address =
             address.ok_or_else(|| CommandError::Usage("load goes over tcp:// only; see --help".to_owned()))?;
         Ok(Plan {
-            address,
-            connect_timeout: self.server.patience.timeouts().connect,
-            protocol: Protocol::Kv,
-            credentials,
-            table: self.hex.table(&self.table)?,
-            connections: self.connections,
-            threads: self.threads,
-            depth: self.depth.unwrap_or(if self.rate.is_empty() { 1 } else { 1024 }),
-            rates: self.rate,
-            work: Workload {
-                mix: self.mix,
-                keys: self.keys,
-                key_bytes: self.key_size,
-                distribution: self.distribution,
-                value_bytes: self.value_size.least..=self.value_size.most,
-                ttl: self.ttl,
-                ttl_share: f64::from(self.ttl_share) / 100.0,
-                many: self.many,
-                seed: self.seed,
+            server: LoadTarget {
+                address,
+                connect_timeout: server.patience.timeouts().connect,
+                protocol: Protocol::Kv,
+                credentials,
+                table: output.hex.table(&requests.table)?,
             },
-            prefill: self.prefill,
-            warm_up: Duration::from_secs_f64(self.warm_up),
-            duration: Duration::from_secs_f64(self.seconds),
-            hdr: self.hdr,
+            connections: load.connections,
+            threads: load.threads,
+            depth: load.depth.unwrap_or(if load.rate.is_empty() { 1 } else { 1024 }),
+            rates: load.rate,
+            work: requests.workload(),
+            prefill: load.prefill,
+            warm_up: Duration::from_secs_f64(load.warm_up),
+            duration: Duration::from_secs_f64(load.seconds),
+            hdr: output.hdr,
         })
+    }
+}
+
+impl RequestFlags {
+    fn workload(self) -> Workload {
+        Workload {
+            mix: self.mix,
+            keys: self.keys,
+            key_bytes: self.key_size,
+            distribution: self.distribution,
+            value_bytes: self.value_size.least..=self.value_size.most,
+            ttl: self.ttl,
+            ttl_share: f64::from(self.ttl_share) / 100.0,
+            many: self.many,
+            seed: self.seed,
+        }
     }
 }
 
@@ -184,7 +214,7 @@ impl LoadFlags {
 /// # Errors
 /// [`CommandError`].
 pub(crate) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandError> {
-    let json = flags.json;
+    let json = flags.is_json();
     let plan = flags.into_plan()?;
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     measure(&plan, json, &stop, out)?;
@@ -354,7 +384,7 @@ mod tests {
     #[test]
     fn flags_become_a_plan() {
         let closed = plan(&[]);
-        assert_eq!((closed.address.as_str(), closed.depth, closed.rates.len()), ("127.0.0.1:5555", 1, 0));
+        assert_eq!((closed.server.address.as_str(), closed.depth, closed.rates.len()), ("127.0.0.1:5555", 1, 0));
         assert_eq!(plan(&["--ttl", "1500ms"]).work.ttl.millis(), 1_500);
         let open = plan(&["--rate", "1000,2e3", "--value-size", "1-9", "--ttl-share", "25"]);
         assert_eq!((open.depth, open.rates), (1024, vec![1_000.0, 2_000.0]));
