@@ -93,12 +93,6 @@ impl Prefixes {
         self.at_least(access).iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// Whether some name may be used so.
-    #[must_use]
-    pub fn allow_some(&self, access: Access) -> bool {
-        !self.at_least(access).is_empty()
-    }
-
     /// The prefixes that grant this access or a higher one.
     #[inline]
     fn at_least(&self, access: Access) -> &[Box<[u8]>] {

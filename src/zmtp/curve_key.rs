@@ -85,12 +85,6 @@ impl SecretKey {
         PublicKey(public)
     }
 
-    /// Its bytes, for a library that encrypts with it.
-    #[must_use]
-    pub const fn secret_bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.0
-    }
-
     /// Its characters in Z85, for the file in which it is kept.
     #[must_use]
     pub fn to_secret_text(&self) -> String {

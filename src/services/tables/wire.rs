@@ -40,8 +40,6 @@ mod ttl;
 #[allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 mod fuzz;
 
-use std::ops::Deref;
-
 use thiserror::Error;
 
 use crate::limits::{KEY_BYTES_DEFAULT, VALUE_BYTES_DEFAULT};
@@ -350,25 +348,6 @@ pub struct Malformed {
     pub given: usize,
 }
 
-/// Whether a message is LIST_TABLES or STATS. These report on all tables at once, and take long if there are many.
-#[inline]
-#[must_use]
-pub fn is_report<F: Deref<Target = [u8]>>(message: &[F]) -> bool {
-    let asks =
-        |frame: &F| matches!(**frame, [code] if code == Command::ListTables.code() || code == Command::Stats.code());
-    message.last().is_some_and(asks) && split(message).body.len() == 1
-}
-
-/// Whether a message is SCAN, whose reply may be long.
-#[inline]
-#[must_use]
-pub fn is_scan<F: Deref<Target = [u8]>>(message: &[F]) -> bool {
-    // Its fields are one byte. They are the last frame, or the one before a prefix.
-    let (last, others) = message.split_last().map_or((0, message), |(last, others)| (last.len(), others));
-    let may_be = last == 1 || others.last().is_some_and(|frame| frame.len() == 1);
-    may_be && split(message).body.first().is_some_and(|frame| **frame == [Command::Scan.code()])
-}
-
 /// Reads a version or another number of 8 bytes, big-endian.
 fn number(frame: &[u8]) -> Option<u64> {
     frame.try_into().ok().map(u64::from_be_bytes)
@@ -386,44 +365,6 @@ mod tests {
         }
         assert_eq!(Command::by_code(21), None);
         assert_eq!(Command::by_code(255), None);
-    }
-
-    #[test]
-    fn what_asks_for_a_report_is_told_from_all_else() {
-        let messages: [(&[&[u8]], bool); 9] = [
-            (&[&[12]], true),
-            (&[&[13]], true),
-            (&[b"", &[13]], true),
-            (&[b"cookie", b"more", b"", &[12]], true),
-            (&[&[5]], false),
-            (&[], false),
-            (&[&[4], b"t", &[13]], false),
-            (&[b"", &[4], b"t", &[12]], false),
-            (&[b"neither", &[12]], false),
-        ];
-        for (message, expected) in messages {
-            assert_eq!(is_report(message), expected, "{message:?}");
-        }
-    }
-
-    #[test]
-    fn what_asks_for_a_page_is_told_from_all_else() {
-        let (count, many) = ([0; 8], [14; 8]);
-        let messages: [(&[&[u8]], bool); 10] = [
-            (&[&[14], b"t", b"", &count, &[0]], true),
-            (&[&[14], b"t", b"", &count, &[0], b"prefix"], true),
-            (&[&[14], b"t", b"", &count, &[0], b"p"], true),
-            (&[b"", &[14], b"t", b"", &count, &[0]], true),
-            (&[b"cookie", b"", &[14], b"t", b"cursor", &count, &[3], b"prefix"], true),
-            (&[&[2], b"t", b"k", &[14]], false),
-            (&[&[4], b"t", &[14]], false),
-            (&[b"", &[4], b"t", &[14]], false),
-            (&[&many, b"", &[5]], false),
-            (&[], false),
-        ];
-        for (message, expected) in messages {
-            assert_eq!(is_scan(message), expected, "{message:?}");
-        }
     }
 
     #[test]
