@@ -1,7 +1,7 @@
 //! A client's connection, from its handshake until it is lost.
 //!
 //! ```text
-//! ConnectTarget ─► Opening (dialing.rs, shaking.rs) ─► ClientSocket ──► the server closes: read what has come, then Lost
+//! ConnectTarget ─► OpeningSocket (dialing.rs, shaking.rs) ─► ClientSocket ──► the server closes: read what has come, then Lost
 //!      ▲               └─► no server there, or it closes in the handshake: once more, until the time is up
 //!      └────────────────────┘
 //! ```
@@ -39,7 +39,7 @@ pub(crate) use byte_stream::{ByteStream, StreamEnd};
 pub(crate) use dialing::{Dialing, resolve};
 pub(super) use errors::ConnectError;
 pub use errors::Disconnected;
-pub(super) use opening::{Opening, OpeningStep};
+pub(super) use opening::{OpeningSocket, OpeningStep};
 pub(super) use pipeline::{Pipeline, ReplyError};
 pub(crate) use shaking::{ShakeError, Shaking};
 
@@ -193,7 +193,7 @@ impl ClientSocket {
     /// Connects once. The times count from the start of the clock.
     fn try_open(target: &ConnectTarget, clock: Clock, timeouts: &ClientTimeouts) -> Result<Self, ConnectError> {
         let left = remaining(clock, timeouts.connect).map_err(|_| ConnectError::Unreached)?;
-        let mut opening = Opening::start(target, left)?;
+        let mut opening = OpeningSocket::start(target, left)?;
         loop {
             opening = match opening.step()? {
                 OpeningStep::Open(socket) => return Ok(socket),

@@ -178,8 +178,7 @@ impl Client {
     /// # Errors
     /// TABLE EXISTS, BAD TABLE NAME, TOO MANY TABLES
     pub fn create_table(&mut self, table: &[u8]) -> Result<(), Error> {
-        let table = TableName::spelt(table);
-        self.done(&Request::CreateTable { table })
+        self.done(&Request::CreateTable { table: TableName::spelt(table) })
     }
 
     /// DELETE_TABLE: removes a table and all its elements. Once it returns, the name is free.
@@ -187,8 +186,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND
     pub fn delete_table(&mut self, table: &[u8]) -> Result<(), Error> {
-        let table = TableName::spelt(table);
-        self.done(&Request::DeleteTable { table })
+        self.done(&Request::DeleteTable { table: TableName::spelt(table) })
     }
 
     /// UPDATE: adds or replaces an element. A `ttl` of `None` keeps the deadline, [`Ttl::NONE`] removes it.
@@ -196,8 +194,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY
     pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<Ttl>) -> Result<(), Error> {
-        let table = TableName::spelt(table);
-        self.done(&Request::Update { table, key, value, ttl })
+        self.done(&Request::Update { table: TableName::spelt(table), key, value, ttl })
     }
 
     /// DELETE: deletes an element and returns its value.
@@ -205,8 +202,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND
     pub fn delete(&mut self, table: &[u8], key: &[u8]) -> Result<Vec<u8>, Error> {
-        let table = TableName::spelt(table);
-        self.value(&Request::Delete { table, key })
+        self.value(&Request::Delete { table: TableName::spelt(table), key })
     }
 
     /// GET: reads a value.
@@ -214,8 +210,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND
     pub fn get(&mut self, table: &[u8], key: &[u8]) -> Result<Vec<u8>, Error> {
-        let table = TableName::spelt(table);
-        self.value(&Request::Get { table, key })
+        self.value(&Request::Get { table: TableName::spelt(table), key })
     }
 
     /// PING: asks whether the server is there.
@@ -231,8 +226,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND
     pub fn get_entry(&mut self, table: &[u8], key: &[u8]) -> Result<FetchedEntry, Error> {
-        let table = TableName::spelt(table);
-        match self.call(&Request::GetEntry { table, key })? {
+        match self.call(&Request::GetEntry { table: TableName::spelt(table), key })? {
             Reply::Entry { value, version, remaining_millis } => {
                 Ok(FetchedEntry { value: value.to_vec(), version, remaining_millis })
             }
@@ -253,8 +247,7 @@ impl Client {
         value: &[u8],
         ttl: Option<Ttl>,
     ) -> Result<u64, Error> {
-        let table = TableName::spelt(table);
-        match self.call(&Request::CompareAndSwap { table, key, expected, value, ttl })? {
+        match self.call(&Request::CompareAndSwap { table: TableName::spelt(table), key, expected, value, ttl })? {
             Reply::Version(version) => Ok(version),
             _ => Err(self.wrong_shape()),
         }
@@ -265,8 +258,7 @@ impl Client {
     /// # Errors
     /// VERSION MISMATCH with the current version, TABLE NOT FOUND, KEY NOT FOUND
     pub fn compare_and_delete(&mut self, table: &[u8], key: &[u8], expected: u64) -> Result<Vec<u8>, Error> {
-        let table = TableName::spelt(table);
-        self.value(&Request::CompareAndDelete { table, key, expected })
+        self.value(&Request::CompareAndDelete { table: TableName::spelt(table), key, expected })
     }
 
     /// TOUCH: sets the time to live. [`Ttl::NONE`] removes it. The element gets a new version.
@@ -274,8 +266,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND, OUT OF MEMORY
     pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: Ttl) -> Result<(), Error> {
-        let table = TableName::spelt(table);
-        self.done(&Request::Touch { table, key, ttl })
+        self.done(&Request::Touch { table: TableName::spelt(table), key, ttl })
     }
 
     /// GET_MANY: reads 1–1024 values, each of them separately. `None` is absent.
@@ -283,8 +274,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, BAD REQUEST (no keys, or too many)
     pub fn get_many(&mut self, table: &[u8], keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let table = TableName::spelt(table);
-        match self.call(&Request::GetMany { table, keys })? {
+        match self.call(&Request::GetMany { table: TableName::spelt(table), keys })? {
             Reply::Values(values) if values.len() == keys.len() => {
                 Ok(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect())
             }
@@ -298,8 +288,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY, BAD REQUEST (no pairs, or too many)
     pub fn update_many(&mut self, table: &[u8], ttl: Option<Ttl>, pairs: &[[&[u8]; 2]]) -> Result<(), Error> {
-        let table = TableName::spelt(table);
-        self.done(&Request::UpdateMany { table, ttl, pairs })
+        self.done(&Request::UpdateMany { table: TableName::spelt(table), ttl, pairs })
     }
 
     /// LIST_TABLES: returns the tables' names and element counts.
@@ -359,8 +348,7 @@ impl Client {
         fields: ScanFields,
         prefix: &[u8],
     ) -> Result<ScannedPage<'_>, Error> {
-        let table = TableName::spelt(table);
-        self.begin(&Request::Scan { table, cursor, count, fields, prefix })?;
+        self.begin(&Request::Scan { table: TableName::spelt(table), cursor, count, fields, prefix })?;
         let timeout = self.pipeline.timeout();
         self.pipeline.receive(timeout, |awaited, frames| match awaited.decode(frames)? {
             Reply::Page { next, rows } => {
@@ -378,8 +366,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, NOT A NUMBER, OUT OF RANGE, KEY TOO LONG, OUT OF MEMORY
     pub fn increment(&mut self, table: &[u8], key: &[u8], delta: i64, ttl: Option<Ttl>) -> Result<(i64, u64), Error> {
-        let table = TableName::spelt(table);
-        match self.call(&Request::Increment { table, key, delta, ttl })? {
+        match self.call(&Request::Increment { table: TableName::spelt(table), key, delta, ttl })? {
             Reply::Sum { sum, version } => Ok((sum, version)),
             _ => Err(self.wrong_shape()),
         }
@@ -390,8 +377,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND, OUT OF MEMORY
     pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], ttl: Ttl) -> Result<Vec<u8>, Error> {
-        let table = TableName::spelt(table);
-        self.value(&Request::GetAndTouch { table, key, ttl })
+        self.value(&Request::GetAndTouch { table: TableName::spelt(table), key, ttl })
     }
 
     /// DELETE_MANY: deletes 1–1024 elements, each of them separately. Returns which of them there were.
@@ -399,8 +385,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, BAD REQUEST (no keys, or too many)
     pub fn delete_many(&mut self, table: &[u8], keys: &[&[u8]]) -> Result<Vec<bool>, Error> {
-        let table = TableName::spelt(table);
-        match self.call(&Request::DeleteMany { table, keys })? {
+        match self.call(&Request::DeleteMany { table: TableName::spelt(table), keys })? {
             Reply::Statuses(statuses) if statuses.len() == keys.len() => Ok(statuses),
             _ => Err(self.wrong_shape()),
         }
@@ -420,8 +405,7 @@ impl Client {
         version: u64,
         ttl: Ttl,
     ) -> Result<Restored, Error> {
-        let table = TableName::spelt(table);
-        match self.call(&Request::Restore { table, key, value, version, ttl })? {
+        match self.call(&Request::Restore { table: TableName::spelt(table), key, value, version, ttl })? {
             Reply::Restored(restored) => Ok(restored),
             _ => Err(self.wrong_shape()),
         }

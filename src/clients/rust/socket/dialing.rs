@@ -30,7 +30,7 @@ const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
 /// One address of an endpoint.
 #[derive(Clone, Debug)]
-pub(crate) enum Address {
+pub(crate) enum DialAddress {
     Internet(SocketAddr),
     Unix(SocketAddrUnix),
 }
@@ -39,7 +39,7 @@ pub(crate) enum Address {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] with the mistake, if this is no endpoint. Any other kind: the host is unknown.
-pub(crate) fn resolve(endpoint: &str) -> io::Result<Vec<Address>> {
+pub(crate) fn resolve(endpoint: &str) -> io::Result<Vec<DialAddress>> {
     const NO_PORT: &str = "it has no port";
     let invalid = |what: &'static str| io::Error::new(ErrorKind::InvalidInput, what);
     if endpoint.contains('\0') {
@@ -56,7 +56,7 @@ pub(crate) fn resolve(endpoint: &str) -> io::Result<Vec<Address>> {
             if host.eq_ignore_ascii_case("localhost") {
                 return Ok(loopback(port));
             }
-            Ok((host, port).to_socket_addrs()?.map(Address::Internet).collect())
+            Ok((host, port).to_socket_addrs()?.map(DialAddress::Internet).collect())
         }
         Some(("ipc", "")) => Err(invalid("it has no path")),
         Some(("ipc", name)) => {
@@ -64,16 +64,16 @@ pub(crate) fn resolve(endpoint: &str) -> io::Result<Vec<Address>> {
                 Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
                 None => SocketAddrUnix::new(name),
             };
-            Ok(vec![Address::Unix(address.map_err(|_| invalid("its path has more than 107 bytes"))?)])
+            Ok(vec![DialAddress::Unix(address.map_err(|_| invalid("its path has more than 107 bytes"))?)])
         }
         _ => Err(invalid("it has no known transport")),
     }
 }
 
 /// The addresses of `localhost` (RFC 6761, section 6.3), also where the system knows only one of them.
-fn loopback(port: u16) -> Vec<Address> {
+fn loopback(port: u16) -> Vec<DialAddress> {
     let both: [IpAddr; 2] = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
-    both.map(|address| Address::Internet(SocketAddr::new(address, port))).to_vec()
+    both.map(|address| DialAddress::Internet(SocketAddr::new(address, port))).to_vec()
 }
 
 /// A connection that is being made.
@@ -82,26 +82,26 @@ pub(crate) struct Dialing {
     /// When the last address is given up.
     end: Now,
     /// The addresses that were not tried yet.
-    rest: IntoIter<Address>,
-    attempt: Option<Attempt>,
+    rest: IntoIter<DialAddress>,
+    attempt: Option<DialAttempt>,
     /// Why the last address is none.
     refusal: io::Error,
 }
 
 /// A try to connect to one address.
-struct Attempt {
-    address: Address,
+struct DialAttempt {
+    address: DialAddress,
     descriptor: OwnedFd,
     /// When the next address is tried.
     until: Now,
 }
 
-impl Attempt {
+impl DialAttempt {
     /// Connects, or continues. Returns whether the connection is there.
     fn step(&self) -> Result<bool, Errno> {
         let connected = match &self.address {
-            Address::Internet(address) => connect(&self.descriptor, address),
-            Address::Unix(address) => connect(&self.descriptor, address),
+            DialAddress::Internet(address) => connect(&self.descriptor, address),
+            DialAddress::Unix(address) => connect(&self.descriptor, address),
         };
         match connected {
             Ok(()) | Err(Errno::ISCONN) if is_own(&self.descriptor) => Err(Errno::CONNREFUSED),
@@ -114,7 +114,7 @@ impl Attempt {
 
 impl Dialing {
     /// Begins to connect to these addresses, within this time.
-    pub(crate) fn start(addresses: Vec<Address>, within: Duration) -> Self {
+    pub(crate) fn start(addresses: Vec<DialAddress>, within: Duration) -> Self {
         let clock = Clock::start();
         let refusal = io::Error::new(ErrorKind::NotFound, "the name has no address");
         Self { clock, end: clock.now().after(within), rest: addresses.into_iter(), attempt: None, refusal }
@@ -143,7 +143,7 @@ impl Dialing {
                 return Err(std::mem::replace(&mut self.refusal, Errno::NOTCONN.into()));
             };
             match socket(&address) {
-                Ok(descriptor) => self.attempt = Some(Attempt { address, descriptor, until: now.after(part) }),
+                Ok(descriptor) => self.attempt = Some(DialAttempt { address, descriptor, until: now.after(part) }),
                 Err(error) => self.refusal = error.into(),
             }
         }
@@ -165,25 +165,25 @@ impl Dialing {
 
     /// The descriptor that tells when to continue. A Unix socket tells nothing.
     pub(super) fn poll_fd(&self) -> Option<PollFd<'_>> {
-        let attempt = self.attempt.as_ref().filter(|attempt| matches!(attempt.address, Address::Internet(_)));
+        let attempt = self.attempt.as_ref().filter(|attempt| matches!(attempt.address, DialAddress::Internet(_)));
         attempt.map(|attempt| PollFd::from_borrowed_fd(attempt.descriptor.as_fd(), PollFlags::OUT))
     }
 
     /// Time until it has to continue although the descriptor tells nothing.
     pub(super) fn patience(&self) -> Duration {
         match &self.attempt {
-            Some(Attempt { address: Address::Internet(_), until, .. }) => self.clock.now().time_until(*until),
+            Some(DialAttempt { address: DialAddress::Internet(_), until, .. }) => self.clock.now().time_until(*until),
             Some(_) => BACKLOG_PAUSE,
             None => Duration::ZERO,
         }
     }
 }
 
-fn socket(address: &Address) -> Result<OwnedFd, Errno> {
+fn socket(address: &DialAddress) -> Result<OwnedFd, Errno> {
     let family = match address {
-        Address::Internet(SocketAddr::V4(_)) => AddressFamily::INET,
-        Address::Internet(SocketAddr::V6(_)) => AddressFamily::INET6,
-        Address::Unix(_) => AddressFamily::UNIX,
+        DialAddress::Internet(SocketAddr::V4(_)) => AddressFamily::INET,
+        DialAddress::Internet(SocketAddr::V6(_)) => AddressFamily::INET6,
+        DialAddress::Unix(_) => AddressFamily::UNIX,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let descriptor = socket_with(family, SocketType::STREAM, flags, None)?;

@@ -18,7 +18,7 @@ use super::{ClientSocket, ConnectError, ConnectTarget, LOGIN};
 use crate::zmtp::encode_subscribe;
 
 /// A connection that is being made.
-pub(in super::super) struct Opening {
+pub(in super::super) struct OpeningSocket {
     stage: Stage,
     target: ConnectTarget,
 }
@@ -31,12 +31,12 @@ enum Stage {
 /// What a step has brought.
 pub(in super::super) enum OpeningStep {
     /// The connection is still being made.
-    Waiting(Opening),
+    Waiting(OpeningSocket),
     /// The connection is there.
     Open(ClientSocket),
 }
 
-impl Opening {
+impl OpeningSocket {
     /// Begins to connect. One of the addresses has to accept within this time.
     pub(in super::super) fn start(target: &ConnectTarget, connect: Duration) -> Result<Self, ConnectError> {
         let addresses = resolve(&target.endpoint).map_err(unresolved)?;

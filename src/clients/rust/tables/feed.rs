@@ -10,8 +10,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, FEED OFF
     pub fn feed_state(&mut self, table: &[u8]) -> Result<FeedState, Error> {
-        let table = TableName::spelt(table);
-        match self.call(&Request::FeedState { table })? {
+        match self.call(&Request::FeedState { table: TableName::spelt(table) })? {
             Reply::FeedState(state) => Ok(state),
             _ => Err(self.wrong_shape()),
         }
@@ -25,8 +24,7 @@ impl Client {
     /// # Errors
     /// TABLE NOT FOUND, FEED OFF, COMPACTED with the oldest sequence that is kept
     pub fn changes(&mut self, table: &[u8], position: FeedPosition) -> Result<Vec<FeedMessage<'_>>, Error> {
-        let table = TableName::spelt(table);
-        self.begin(&Request::Changes { table, position })?;
+        self.begin(&Request::Changes { table: TableName::spelt(table), position })?;
         let timeout = self.pipeline.timeout();
         self.pipeline.receive(timeout, |awaited, frames| match awaited.decode(frames)? {
             Reply::Changes(payloads) => FeedEvent::replayed(position, &payloads).map(Ok),

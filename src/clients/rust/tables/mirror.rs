@@ -32,7 +32,7 @@ use crate::feed::{Digest, FeedPosition, topic_of_table};
 use crate::services::tables::wire::{
     FeedEvent, Malformed, Reason, Reply, ReplyShape, Request, ScanFields, ScanRows, TableName, check_progress,
 };
-use ask::{Answer, Ask};
+use ask::{Ask, MirrorAnswer};
 use follower::Follower;
 use link::{Link, LinkStep};
 
@@ -372,19 +372,19 @@ impl Mirror {
 /// Gives a reply to the follower. Returns the refusal that ends the mirror's work.
 fn answer(follower: &mut Follower, awaited: &AwaitedReply, frames: &[Vec<u8>]) -> Result<Option<Reason>, Malformed> {
     match (Reply::decode(awaited.shape, frames)?, &awaited.ask) {
-        (Reply::FeedState(state), Ask::State) => follower.answer(&Answer::State(state)),
+        (Reply::FeedState(state), Ask::State) => follower.answer(&MirrorAnswer::State(state)),
         (Reply::Page { next, rows: ScanRows::Mirror(rows) }, Ask::Page(cursor)) => {
             check_progress(cursor, &next)?;
-            follower.answer(&Answer::Page { next: &next, rows: &rows });
+            follower.answer(&MirrorAnswer::Page { next: &next, rows: &rows });
         }
         (Reply::Changes(payloads), Ask::Changes(position)) => {
             let messages = FeedEvent::replayed(*position, &payloads)?;
-            follower.answer(&Answer::Changes(&messages));
+            follower.answer(&MirrorAnswer::Changes(&messages));
         }
         (Reply::Refused(reason), _) => match reason {
-            Reason::TableNotFound => follower.answer(&Answer::NoTable),
-            Reason::BadCursor => follower.answer(&Answer::BadCursor),
-            Reason::Compacted { .. } => follower.answer(&Answer::Compacted),
+            Reason::TableNotFound => follower.answer(&MirrorAnswer::NoTable),
+            Reason::BadCursor => follower.answer(&MirrorAnswer::BadCursor),
+            Reason::Compacted { .. } => follower.answer(&MirrorAnswer::Compacted),
             other => return Ok(Some(other)),
         },
         _ => return Err(Malformed { rule: "a reply has the frames of its command", given: frames.len() }),

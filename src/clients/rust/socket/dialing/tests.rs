@@ -13,16 +13,16 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn internet(listener: &TcpListener) -> Address {
-    Address::Internet(listener.local_addr().unwrap())
+fn internet(listener: &TcpListener) -> DialAddress {
+    DialAddress::Internet(listener.local_addr().unwrap())
 }
 
 /// A listener whose backlog is full, so that connections to it get no answer.
-fn silent() -> (OwnedFd, Address, Vec<OwnedFd>) {
-    let descriptor = socket(&Address::Internet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
+fn silent() -> (OwnedFd, DialAddress, Vec<OwnedFd>) {
+    let descriptor = socket(&DialAddress::Internet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
     bind(&descriptor, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     listen(&descriptor, 0).unwrap();
-    let address = Address::Internet(SocketAddr::try_from(getsockname(&descriptor).unwrap()).unwrap());
+    let address = DialAddress::Internet(SocketAddr::try_from(getsockname(&descriptor).unwrap()).unwrap());
     let mut inside = Vec::new();
     loop {
         match Dialing::start(vec![address.clone()], Duration::from_millis(50)).wait() {
@@ -38,8 +38,8 @@ fn silent() -> (OwnedFd, Address, Vec<OwnedFd>) {
 #[test]
 fn each_endpoint_has_its_addresses() {
     let one = |endpoint: &str| match &resolve(endpoint).unwrap()[..] {
-        [Address::Internet(address)] => address.to_string(),
-        [Address::Unix(address)] => format!("{address:?}"),
+        [DialAddress::Internet(address)] => address.to_string(),
+        [DialAddress::Unix(address)] => format!("{address:?}"),
         other => panic!("{endpoint}: {other:?}"),
     };
     for address in ["127.0.0.1:5555", "[::1]:5555"] {
@@ -47,11 +47,12 @@ fn each_endpoint_has_its_addresses() {
     }
     assert!(one("ipc:///tmp/s").contains("/tmp/s"));
     assert!(
-        matches!(&resolve("ipc://@name").unwrap()[..], [Address::Unix(name)] if name.abstract_name() == Some(b"name"))
+        matches!(&resolve("ipc://@name").unwrap()[..], [DialAddress::Unix(name)] if name.abstract_name() == Some(b"name"))
     );
     let local = resolve("tcp://LocalHost:5555").unwrap();
-    let shown =
-        |address: &Address| if let Address::Internet(address) = address { address.to_string() } else { String::new() };
+    let shown = |address: &DialAddress| {
+        if let DialAddress::Internet(address) = address { address.to_string() } else { String::new() }
+    };
     assert_eq!(local.iter().map(shown).collect::<Vec<_>>(), ["[::1]:5555", "127.0.0.1:5555"]);
 }
 
@@ -117,7 +118,7 @@ fn ipv6_and_both_kinds_of_unix_sockets_are_reached() {
 fn a_unix_socket_with_a_full_backlog_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let descriptor = socket(&Address::Unix(SocketAddrUnix::new(&path).unwrap())).unwrap();
+    let descriptor = socket(&DialAddress::Unix(SocketAddrUnix::new(&path).unwrap())).unwrap();
     bind(&descriptor, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     listen(&descriptor, 0).unwrap();
     let addresses = resolve(&format!("ipc://{}", path.display())).unwrap();
@@ -133,10 +134,10 @@ fn a_unix_socket_with_a_full_backlog_is_waited_for() {
 #[test]
 fn a_connection_to_itself_is_none() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let descriptor = socket(&Address::Internet(address)).unwrap();
+    let descriptor = socket(&DialAddress::Internet(address)).unwrap();
     bind(&descriptor, &address).unwrap();
     let own = SocketAddr::try_from(getsockname(&descriptor).unwrap()).unwrap();
-    let attempt = Attempt { address: Address::Internet(own), descriptor, until: Now::from_millis(0) };
+    let attempt = DialAttempt { address: DialAddress::Internet(own), descriptor, until: Now::from_millis(0) };
     let refused = std::iter::repeat_with(|| attempt.step()).find(|step| *step != Ok(false));
     assert_eq!(refused, Some(Err(Errno::CONNREFUSED)));
 }

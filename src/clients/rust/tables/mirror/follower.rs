@@ -30,7 +30,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::ask::{Answer, Ask, Asked, Life};
+use super::ask::{Ask, Asked, FeedPlace, Life, MirrorAnswer, VainAsks};
 use super::copy::{MirrorElement, TableCopy};
 use super::event::{MirrorChange, MirrorEvent, MirrorMetrics, NotExact};
 use crate::feed::{Digest, FeedChanges, FeedContent, FeedMessage, FeedPosition};
@@ -41,14 +41,9 @@ use crate::services::tables::wire::{FeedState, MirrorRow};
 const DIFFERING_MAX: u32 = 64;
 /// Requests in a row that may bring nothing before the machine begins anew.
 const FRUITLESS_MAX: u32 = 8;
-/// The first pause before the next request after a request without effect, and before the next scan after a vain scan.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Doublings of the pause: at most 5 s.
-const PAUSE_DOUBLINGS_MAX: u32 = 9;
-
 /// How far the copy is.
 #[derive(Debug)]
-enum Stage {
+enum FollowerStage {
     /// It needs the state of the server to begin with.
     Starting,
     /// The scan goes on, from this cursor.
@@ -61,18 +56,20 @@ enum Stage {
     Complete,
 }
 
+/// What the caller knows of the copy.
+#[derive(Debug)]
+struct Exactness {
+    is_exact: bool,
+    /// Why it will not be exact, or has not been since.
+    doubt: NotExact,
+}
+
 /// A copy that follows the feed of one table.
 #[derive(Debug)]
 pub(super) struct Follower {
     copy: TableCopy,
-    stage: Stage,
-    life: Option<Life>,
-    /// The highest incarnation of this epoch that is known to be over.
-    ended: u64,
-    /// The sequence that the copy needs next.
-    next: u64,
-    /// The sequence behind the last one that the feed has shown. Above `next`: there is a gap.
-    heard: u64,
+    stage: FollowerStage,
+    place: FeedPlace,
     /// A message has come over the present connection to the feed.
     is_live: bool,
     /// The life of a message that may be of a newer life than ours.
@@ -80,15 +77,10 @@ pub(super) struct Follower {
     /// The next round trusts nothing that is known.
     distrusts: bool,
     asked: Option<Asked>,
-    /// Requests in a row that brought nothing.
-    fruitless: u32,
-    /// Rounds since a digest was equal.
-    failures: u32,
+    vain: VainAsks,
     /// Bookmarks of this round that differed while rows were ahead.
     differing: u32,
-    is_exact: bool,
-    /// Why it will not be exact, or has not been since.
-    doubt: NotExact,
+    exactness: Exactness,
     events: VecDeque<MirrorEvent>,
     metrics: MirrorMetrics,
 }
@@ -98,20 +90,15 @@ impl Follower {
     pub(super) fn new() -> Self {
         Self {
             copy: TableCopy::default(),
-            stage: Stage::Starting,
-            life: None,
-            ended: 0,
-            next: 1,
-            heard: 1,
+            stage: FollowerStage::Starting,
+            place: FeedPlace { life: None, ended: 0, next: 1, heard: 1 },
             is_live: false,
             doubtful: None,
             distrusts: false,
             asked: None,
-            fruitless: 0,
-            failures: 0,
+            vain: VainAsks::default(),
             differing: 0,
-            is_exact: false,
-            doubt: NotExact::Disconnected,
+            exactness: Exactness { is_exact: false, doubt: NotExact::Disconnected },
             events: VecDeque::new(),
             metrics: MirrorMetrics::default(),
         }
@@ -131,13 +118,12 @@ impl Follower {
 
     /// Whether the copy has all that was told before its position, and no message is known to be missing.
     pub(super) fn is_exact(&self) -> bool {
-        self.is_exact
+        self.exactness.is_exact
     }
 
     /// The position that the copy needs next. `None`: it has not begun.
     pub(super) fn at(&self) -> Option<FeedPosition> {
-        let Life { epoch, incarnation } = self.life?;
-        Some(FeedPosition { epoch, incarnation, sequence: self.next })
+        self.place.position()
     }
 
     /// The element of a key.
@@ -176,11 +162,11 @@ impl Follower {
     pub(super) fn ask(&mut self) -> Option<Ask> {
         let ask = self.wanted()?;
         if !matches!(ask, Ask::Page(_)) {
-            self.fruitless = self.fruitless.saturating_add(1);
+            self.vain.note_fruitless();
         }
         let is_state = ask == Ask::State;
         let doubtful = if is_state { self.doubtful.take() } else { None };
-        self.asked = Some(Asked { is_state, round: self.copy.round(), next: self.next, doubtful });
+        self.asked = Some(Asked { is_state, round: self.copy.round(), next: self.place.next, doubtful });
         Some(ask)
     }
 
@@ -188,42 +174,38 @@ impl Follower {
         if self.asked.is_some() || !self.is_live {
             return None;
         }
-        if self.doubtful.is_some() || matches!(self.stage, Stage::Starting) {
+        if self.doubtful.is_some() || matches!(self.stage, FollowerStage::Starting) {
             return Some(Ask::State);
         }
-        if self.next < self.heard {
+        if self.place.has_gap() {
             return self.at().map(Ask::Changes);
         }
         match &self.stage {
-            Stage::Scanning(cursor) => Some(Ask::Page(cursor.clone())),
-            Stage::Scanned => Some(Ask::State),
-            Stage::Starting | Stage::Ending(_) | Stage::Complete => None,
+            FollowerStage::Scanning(cursor) => Some(Ask::Page(cursor.clone())),
+            FollowerStage::Scanned => Some(Ask::State),
+            FollowerStage::Starting | FollowerStage::Ending(_) | FollowerStage::Complete => None,
         }
     }
 
     /// The pause before the next request: none, unless the last ones were in vain.
     pub(super) fn pause(&self) -> Duration {
-        let vain = self.fruitless.max(if matches!(self.stage, Stage::Starting) { self.failures } else { 0 });
-        match vain.checked_sub(2) {
-            None => Duration::ZERO,
-            Some(times) => PAUSE * (1 << times.min(PAUSE_DOUBLINGS_MAX)),
-        }
+        self.vain.pause(matches!(self.stage, FollowerStage::Starting))
     }
 
     /// The answer to the outstanding request.
-    pub(super) fn answer(&mut self, answer: &Answer<'_>) {
+    pub(super) fn answer(&mut self, answer: &MirrorAnswer<'_>) {
         let Some(asked) = self.asked.take() else { return };
         match *answer {
-            Answer::State(state) => self.learn(&asked, &state),
-            Answer::NoTable if asked.is_state => self.no_table(&asked),
+            MirrorAnswer::State(state) => self.learn(&asked, &state),
+            MirrorAnswer::NoTable if asked.is_state => self.no_table(&asked),
             // The life is over. Only FEED_STATE decides.
-            Answer::NoTable => self.doubtful = self.life,
-            Answer::Page { next, rows } if asked.round == self.copy.round() => self.page(next, rows),
-            Answer::Page { .. } => {}
-            Answer::Changes(messages) => self.replay(messages),
-            Answer::BadCursor if asked.round == self.copy.round() => self.begin_again(NotExact::Replaced, false),
-            Answer::BadCursor => {}
-            Answer::Compacted => self.begin_again(NotExact::Compacted, false),
+            MirrorAnswer::NoTable => self.doubtful = self.place.life,
+            MirrorAnswer::Page { next, rows } if asked.round == self.copy.round() => self.page(next, rows),
+            MirrorAnswer::Page { .. } => {}
+            MirrorAnswer::Changes(messages) => self.replay(messages),
+            MirrorAnswer::BadCursor if asked.round == self.copy.round() => self.begin_again(NotExact::Replaced, false),
+            MirrorAnswer::BadCursor => {}
+            MirrorAnswer::Compacted => self.begin_again(NotExact::Compacted, false),
         }
         self.judge();
     }
@@ -232,15 +214,15 @@ impl Follower {
     /// server, so it is asked for its life before it is asked for anything else.
     pub(super) fn requests_lost(&mut self) {
         let asked = self.asked.take();
-        self.doubtful = self.doubtful.or(asked.as_ref().and_then(|asked| asked.doubtful)).or(self.life);
-        self.fruitless = self.fruitless.saturating_sub(u32::from(asked.is_some()));
+        self.doubtful = self.doubtful.or(asked.as_ref().and_then(|asked| asked.doubtful)).or(self.place.life);
+        self.vain.fruitless = self.vain.fruitless.saturating_sub(u32::from(asked.is_some()));
     }
 
     /// The state of the server, to begin with, to end with, or to compare with.
     fn learn(&mut self, asked: &Asked, state: &FeedState) {
         let FeedPosition { epoch, incarnation, sequence } = state.next;
         let life = Life { epoch, incarnation };
-        if self.life != Some(life) || matches!(self.stage, Stage::Starting) {
+        if self.place.life != Some(life) || matches!(self.stage, FollowerStage::Starting) {
             return self.begin(life, asked, sequence);
         }
         self.doubtful = self.doubtful.filter(|doubtful| *doubtful != life);
@@ -248,63 +230,63 @@ impl Follower {
             // We are beyond the server: it has given a number twice.
             return self.differs();
         }
-        if matches!(self.stage, Stage::Scanned) && asked.round == self.copy.round() {
-            self.stage = Stage::Ending(*state);
+        if matches!(self.stage, FollowerStage::Scanned) && asked.round == self.copy.round() {
+            self.stage = FollowerStage::Ending(*state);
         }
-        if sequence == self.next {
+        if sequence == self.place.next {
             self.compare(state.elements, state.digest);
         }
     }
 
     /// Begins a round at the sequence that comes next.
     fn begin(&mut self, life: Life, asked: &Asked, sequence: u64) {
-        let is_same = self.life == Some(life);
-        if !is_same && self.life.is_some() {
-            self.doubt = NotExact::Replaced;
+        let is_same = self.place.life == Some(life);
+        if !is_same && self.place.life.is_some() {
+            self.exactness.doubt = NotExact::Replaced;
         }
-        let is_new_epoch = self.life.is_none_or(|old| old.epoch != life.epoch);
+        let is_new_epoch = self.place.life.is_none_or(|old| old.epoch != life.epoch);
         if is_new_epoch {
-            self.ended = 0;
+            self.place.ended = 0;
         }
         // A message may have come after the server was asked. But if we were beyond the server then, its word counts.
         let may_keep = is_same && sequence >= asked.next;
-        self.next = if may_keep { self.next.max(sequence) } else { sequence };
-        self.heard = self.next;
+        self.place.next = if may_keep { self.place.next.max(sequence) } else { sequence };
+        self.place.heard = self.place.next;
         self.copy.begin_round(is_new_epoch || self.distrusts);
         self.distrusts = false;
-        self.life = Some(life);
+        self.place.life = Some(life);
         self.doubtful = self.doubtful.filter(|doubtful| *doubtful != life);
-        self.stage = Stage::Scanning(Vec::new());
+        self.stage = FollowerStage::Scanning(Vec::new());
         self.differing = 0;
-        self.failures = self.failures.saturating_add(1);
+        self.vain.failures = self.vain.failures.saturating_add(1);
         self.metrics.scans += 1;
     }
 
     /// Waits for the state of the server, to begin a round.
     fn begin_again(&mut self, doubt: NotExact, distrust: bool) {
-        self.doubt = doubt;
+        self.exactness.doubt = doubt;
         self.distrusts |= distrust;
-        self.stage = Stage::Starting;
+        self.stage = FollowerStage::Starting;
     }
 
     /// There is no such table. The message that made us ask came before, so its life is over too.
     fn no_table(&mut self, asked: &Asked) {
-        let Some(epoch) = asked.doubtful.or(self.life).map(|life| life.epoch) else { return };
-        let over = [self.life, asked.doubtful].into_iter().flatten().filter(|life| life.epoch == epoch);
+        let Some(epoch) = asked.doubtful.or(self.place.life).map(|life| life.epoch) else { return };
+        let over = [self.place.life, asked.doubtful].into_iter().flatten().filter(|life| life.epoch == epoch);
         let over = over.map(|life| life.incarnation).max().unwrap_or(0);
-        let is_same_epoch = self.life.is_some_and(|life| life.epoch == epoch);
-        self.ended = if is_same_epoch { self.ended.max(over) } else { over };
-        let was_there = self.life.is_none_or(|life| life.incarnation != 0);
-        self.life = Some(Life { epoch, incarnation: 0 });
-        (self.next, self.heard) = (1, 1);
+        let is_same_epoch = self.place.life.is_some_and(|life| life.epoch == epoch);
+        self.place.ended = if is_same_epoch { self.place.ended.max(over) } else { over };
+        let was_there = self.place.life.is_none_or(|life| life.incarnation != 0);
+        self.place.life = Some(Life { epoch, incarnation: 0 });
+        (self.place.next, self.place.heard) = (1, 1);
         self.distrusts = false;
         self.report_all(Self::clear_copy);
         self.complete();
         if was_there {
-            self.doubt = NotExact::Replaced;
+            self.exactness.doubt = NotExact::Replaced;
             self.events.push_back(MirrorEvent::NoTable);
             // The copy of another life is exact from now on.
-            self.is_exact = false;
+            self.exactness.is_exact = false;
         }
     }
 
@@ -315,11 +297,11 @@ impl Follower {
 
     /// A page of the scan.
     fn page(&mut self, next: &[u8], rows: &[MirrorRow<'_>]) {
-        let Stage::Scanning(cursor) = &mut self.stage else { return };
+        let FollowerStage::Scanning(cursor) = &mut self.stage else { return };
         if !rows.is_empty() || cursor != next {
-            self.fruitless = 0;
+            self.vain.fruitless = 0;
         } else {
-            self.fruitless = self.fruitless.saturating_add(1);
+            self.vain.note_fruitless();
         }
         cursor.clear();
         cursor.extend_from_slice(next);
@@ -327,7 +309,7 @@ impl Follower {
             self.events.extend(self.copy.merge_row(row).map(MirrorEvent::Changed));
         }
         if next.is_empty() {
-            self.stage = Stage::Scanned;
+            self.stage = FollowerStage::Scanned;
             self.report_all(|follower| follower.copy.sweep());
         }
     }
@@ -339,13 +321,13 @@ impl Follower {
 
     /// The changes that were missed, or the first of them.
     fn replay(&mut self, messages: &[FeedMessage<'_>]) {
-        let before = self.next;
+        let before = self.place.next;
         for message in messages {
             if let FeedContent::Changes(changes) = message.content {
                 self.changes(message.position.sequence, changes);
             }
         }
-        if self.next == before && self.next < self.heard && self.fruitless >= FRUITLESS_MAX {
+        if self.place.next == before && self.place.has_gap() && self.vain.fruitless >= FRUITLESS_MAX {
             self.begin_again(NotExact::Missed, false);
         }
     }
@@ -355,7 +337,7 @@ impl Follower {
     /// The connection to the feed is lost.
     pub(super) fn feed_lost(&mut self) {
         self.is_live = false;
-        self.doubt = NotExact::Disconnected;
+        self.exactness.doubt = NotExact::Disconnected;
         self.judge();
     }
 
@@ -365,8 +347,8 @@ impl Follower {
         self.metrics.messages += 1;
         let FeedPosition { epoch, incarnation, sequence } = message.position;
         let life = Life { epoch, incarnation };
-        if Some(life) != self.life {
-            if !self.is_over(life) {
+        if Some(life) != self.place.life {
+            if !self.place.is_over(life) {
                 self.doubtful = Some(life);
             }
         } else {
@@ -379,49 +361,39 @@ impl Follower {
         self.judge();
     }
 
-    /// Whether this life is known to be over.
-    fn is_over(&self, life: Life) -> bool {
-        let own = self.life.filter(|own| own.epoch == life.epoch);
-        own.is_some_and(|own| life.incarnation != 0 && life.incarnation <= self.ended.max(own.incarnation))
-    }
-
-    /// The feed has shown these sequences.
     fn note_heard(&mut self, first: u64, end: u64) {
-        if first > self.next && self.heard <= self.next {
-            self.metrics.gaps += 1;
-        }
-        self.heard = self.heard.max(end);
+        self.metrics.gaps += u64::from(self.place.note_heard(first, end));
     }
 
     /// Takes the changes from our sequence on, unless there is a gap.
     fn changes(&mut self, first: u64, changes: FeedChanges<'_>) {
         let end = first.saturating_add(changes.len() as u64);
         self.note_heard(first, end);
-        if self.next < first || end <= self.next {
+        if self.place.next < first || end <= self.place.next {
             return;
         }
-        let known = usize::try_from(self.next - first).unwrap_or(usize::MAX);
+        let known = usize::try_from(self.place.next - first).unwrap_or(usize::MAX);
         for change in changes.skip(known) {
-            let remember = !matches!(self.stage, Stage::Complete);
+            let remember = !matches!(self.stage, FollowerStage::Complete);
             let event = self.copy.merge_change(&change, remember);
             self.events.extend(event.map(MirrorEvent::Changed));
-            self.next += 1;
+            self.place.next += 1;
             self.metrics.changes += 1;
-            if let Stage::Ending(state) = self.stage
-                && state.next.sequence == self.next
+            if let FollowerStage::Ending(state) = self.stage
+                && state.next.sequence == self.place.next
             {
                 self.compare(state.elements, state.digest);
             }
         }
-        self.fruitless = 0;
+        self.vain.fruitless = 0;
     }
 
     fn bookmark(&mut self, sequence: u64, elements: u64, digest: u64) {
         self.note_heard(sequence, sequence);
-        match sequence.cmp(&self.next) {
+        match sequence.cmp(&self.place.next) {
             std::cmp::Ordering::Equal => self.compare(elements, digest),
             // An old one. Or we are beyond the server, which it can tell.
-            std::cmp::Ordering::Less if self.is_complete() => self.doubtful = self.life,
+            std::cmp::Ordering::Less if self.is_complete() => self.doubtful = self.place.life,
             _ => {}
         }
     }
@@ -433,12 +405,12 @@ impl Follower {
                 return;
             }
             self.metrics.verified += 1;
-            self.failures = 0;
+            self.vain.failures = 0;
             self.distrusts = false;
             self.complete();
             return;
         }
-        let has_ended = matches!(self.stage, Stage::Ending(state) if self.next >= state.next.sequence);
+        let has_ended = matches!(self.stage, FollowerStage::Ending(state) if self.place.next >= state.next.sequence);
         if has_ended && self.copy.ahead() > 0 {
             self.differing += 1;
         }
@@ -455,35 +427,35 @@ impl Follower {
     }
 
     fn is_complete(&self) -> bool {
-        matches!(self.stage, Stage::Complete)
+        matches!(self.stage, FollowerStage::Complete)
     }
 
     fn complete(&mut self) {
         if !self.is_complete() {
-            self.stage = Stage::Complete;
+            self.stage = FollowerStage::Complete;
             self.copy.settle();
         }
-        self.fruitless = 0;
+        self.vain.fruitless = 0;
     }
 
     /// Decides whether the copy is exact, and reports if that has changed.
     fn judge(&mut self) {
-        if let Stage::Ending(state) = self.stage
-            && self.next >= state.next.sequence
+        if let FollowerStage::Ending(state) = self.stage
+            && self.place.next >= state.next.sequence
             && self.copy.ahead() == 0
         {
             self.complete();
         }
-        let is_exact = self.is_complete() && self.next >= self.heard && self.is_live;
-        if is_exact == self.is_exact {
+        let is_exact = self.is_complete() && !self.place.has_gap() && self.is_live;
+        if is_exact == self.exactness.is_exact {
             return;
         }
-        self.is_exact = is_exact;
+        self.exactness.is_exact = is_exact;
         if is_exact {
             self.events.extend(self.at().map(MirrorEvent::Exact));
             return;
         }
         let is_gap = self.is_complete() && self.is_live;
-        self.events.push_back(MirrorEvent::NotExact(if is_gap { NotExact::Missed } else { self.doubt }));
+        self.events.push_back(MirrorEvent::NotExact(if is_gap { NotExact::Missed } else { self.exactness.doubt }));
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::PollFd;
 
 use crate::clients::rust::socket::{
-    ClientSocket, ClientTimeouts, ConnectError, ConnectTarget, Disconnected, Opening, OpeningStep, sleep,
+    ClientSocket, ClientTimeouts, ConnectError, ConnectTarget, Disconnected, OpeningSocket, OpeningStep, sleep,
 };
 use crate::clock::{Clock, Now};
 
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 enum LinkState {
     Down,
-    Opening(Opening),
+    Opening(OpeningSocket),
     Up(ClientSocket),
 }
 
@@ -92,7 +92,7 @@ impl Link {
             LinkState::Opening(opening) => opening,
             LinkState::Down | LinkState::Up(_) => {
                 self.due = now.after(self.timeout);
-                Opening::start(&self.target, self.timeout)?
+                OpeningSocket::start(&self.target, self.timeout)?
             }
         };
         match opening.step()? {

@@ -20,7 +20,7 @@ use super::planted::Planted;
 use super::simulated::{KEYS, OwnedRow, PageJob, Replied, Server};
 use super::simulated_life::State;
 use crate::chance::Chance;
-use crate::clients::rust::tables::mirror::ask::{Answer, Ask};
+use crate::clients::rust::tables::mirror::ask::{Ask, MirrorAnswer};
 use crate::clients::rust::tables::mirror::event::MirrorEvent;
 use crate::clients::rust::tables::mirror::follower::Follower;
 use crate::feed::FeedMessage;
@@ -323,20 +323,20 @@ impl History {
 
     fn answer(&mut self, replied: &Replied) {
         match replied {
-            Replied::State(state) => self.mirror.answer(&Answer::State(*state)),
-            Replied::NoTable => self.mirror.answer(&Answer::NoTable),
-            Replied::BadCursor => self.mirror.answer(&Answer::BadCursor),
+            Replied::State(state) => self.mirror.answer(&MirrorAnswer::State(*state)),
+            Replied::NoTable => self.mirror.answer(&MirrorAnswer::NoTable),
+            Replied::BadCursor => self.mirror.answer(&MirrorAnswer::BadCursor),
             Replied::Compacted => {
                 self.met.compacted += 1;
-                self.mirror.answer(&Answer::Compacted);
+                self.mirror.answer(&MirrorAnswer::Compacted);
             }
             Replied::Page { next, rows } => {
                 let rows: Vec<MirrorRow<'_>> = rows.iter().map(OwnedRow::row).collect();
-                self.mirror.answer(&Answer::Page { next, rows: &rows });
+                self.mirror.answer(&MirrorAnswer::Page { next, rows: &rows });
             }
             Replied::Changes(payloads) => {
                 let messages: Vec<_> = payloads.iter().map(|payload| FeedMessage::decode(payload).unwrap()).collect();
-                self.mirror.answer(&Answer::Changes(&messages));
+                self.mirror.answer(&MirrorAnswer::Changes(&messages));
             }
         }
     }
