@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use mariadb::MariaDb;
 use rustix::event::{PollFd, PollFlags, poll};
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::tasks::TasksClient;
 
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 /// Workers that share the work.
@@ -227,7 +227,7 @@ fn embedded_workers() -> f64 {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&["--events-queue", "tcp://127.0.0.1:*", "--data", folder.path().to_str().unwrap()]);
     let queue = server.queue.clone().unwrap();
-    let mut client = Client::connect(&queue).unwrap();
+    let mut client = TasksClient::connect(&queue).unwrap();
     while u64::from(client.count().unwrap()) < PENDING {
         drive(&server.address, "/events/async", "202", 64, 0.1);
     }

@@ -217,7 +217,7 @@
 //! `TcpFrontend::run` accepts a connection for jobs and gives it to a conversation (`TcpProtocol::converse`). The
 //! conversation reads until its `wire` says that the request is whole. A GET, ACK or IN need not end with a newline:
 //! where `wire` answers `Decoded::Pausing` (`jobs/wire/request.rs`), the conversation waits [`limits::JOB_PAUSE`] (1
-//! ms) for further bytes (`Conversation::read_request`). The committer applies the request, as for tasks, or `jobs-io`
+//! ms) for further bytes (`JobConversation::read_request`). The committer applies the request, as for tasks, or `jobs-io`
 //! itself while the committer is idle. The queue is found by its name. It exists as long as it has a task. The
 //! conversation sends the answer, closes its end, and waits for the client to close the other.
 //!

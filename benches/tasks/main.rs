@@ -40,7 +40,7 @@ use std::time::Instant;
 use durable::{Figures, Plan, crowd, repeat, start};
 use hdrhistogram::Histogram;
 use meet::meet;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::{Part, SocketType, encode_frame};
 
@@ -98,7 +98,7 @@ fn many(count: u64, bytes: usize) {
     let folder = tempfile::tempdir().unwrap();
     let side = Side::spindle_in(tempfile::tempdir().unwrap(), folder.path());
     let empty = side.resident_bytes();
-    let mut client = Client::connect(&format!("tcp://{}", side.address)).unwrap();
+    let mut client = TasksClient::connect(&format!("tcp://{}", side.address)).unwrap();
     let start = Instant::now();
     let mut sent = 0;
     for done in 0..count {

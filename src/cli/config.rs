@@ -37,7 +37,7 @@ const NO_SETTINGS: [&str; 3] = [CONFIG, "help", "json"];
 
 /// The source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum SettingOrigin {
     /// A flag.
     Flag,
     /// An environment variable.
@@ -53,7 +53,7 @@ pub(super) enum Origin {
     Default,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => f.write_str("flag"),
@@ -68,7 +68,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
     values: Vec<String>,
-    origin: Origin,
+    origin: SettingOrigin,
 }
 
 /// The settings below the flags that were typed, by the names of their flags, without dashes at the front.
@@ -83,14 +83,14 @@ pub(super) struct Settings {
 
 impl Settings {
     /// The source of a setting.
-    pub(super) fn origin(&self, flag: &str) -> Origin {
-        let below = || self.by_flag.get(flag).map_or(Origin::Default, |setting| setting.origin.clone());
-        if self.typed.contains(flag) { Origin::Flag } else { below() }
+    pub(super) fn origin(&self, flag: &str) -> SettingOrigin {
+        let below = || self.by_flag.get(flag).map_or(SettingOrigin::Default, |setting| setting.origin.clone());
+        if self.typed.contains(flag) { SettingOrigin::Flag } else { below() }
     }
 
     /// Whether a flag or a variable has made a setting, which then holds as long as the process.
     pub(super) fn is_fixed(&self, flag: &str) -> bool {
-        matches!(self.origin(flag), Origin::Flag | Origin::Variable(_))
+        matches!(self.origin(flag), SettingOrigin::Flag | SettingOrigin::Variable(_))
     }
 
     /// The level of the log in the file as it is at this time. `None` without a file.
@@ -109,9 +109,9 @@ impl Settings {
 /// Parses the arguments with all other settings under them. `command` makes the declarations.
 ///
 /// # Errors
-/// [`Refusal::Usage`] if clap refuses the arguments, [`Refusal::Setting`] if another setting is wrong.
-pub(super) fn parse(command: impl Fn() -> Command, typed: &[OsString]) -> Result<(ArgMatches, Settings), Refusal> {
-    let matches = command().try_get_matches_from(typed).map_err(Refusal::Usage)?;
+/// [`ParseError::Usage`] if clap refuses the arguments, [`ParseError::Setting`] if another setting is wrong.
+pub(super) fn parse(command: impl Fn() -> Command, typed: &[OsString]) -> Result<(ArgMatches, Settings), ParseError> {
+    let matches = command().try_get_matches_from(typed).map_err(ParseError::Usage)?;
     let (words, flags) = innermost(&matches);
     let Some(words) = COMMANDS.into_iter().find(|known| *known == words) else {
         return Ok((matches, Settings::default()));
@@ -120,8 +120,8 @@ pub(super) fn parse(command: impl Fn() -> Command, typed: &[OsString]) -> Result
     built.build();
     let declared = words.iter().try_fold(&built, |command, word| command.find_subcommand(word));
     let declared = declared.unwrap_or(&built);
-    let settings = settings(declared, flags).map_err(Refusal::Setting)?;
-    let matches = under(command(), words, &settings).try_get_matches_from(typed).map_err(Refusal::Usage)?;
+    let settings = settings(declared, flags).map_err(ParseError::Setting)?;
+    let matches = under(command(), words, &settings).try_get_matches_from(typed).map_err(ParseError::Usage)?;
     Ok((matches, settings))
 }
 
@@ -140,7 +140,7 @@ fn settings(declared: &Command, flags: &ArgMatches) -> Result<Settings, CommandE
 
 /// Why the arguments with their settings are refused.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum ParseError {
     /// By clap, which also counts a request for help.
     Usage(clap::Error),
     /// A setting of the environment or of the file is wrong.

@@ -16,6 +16,7 @@ use clap::Args;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::CommandError;
+use super::flags::word::one_of;
 use crate::log::{Lines, may_have_colours, writer};
 use crate::threads;
 
@@ -38,7 +39,7 @@ const LEVEL_DEFAULT: LevelFilter = LevelFilter::INFO;
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct LogFlags {
     /// Form of the log on standard error: lines of text, or an object of JSON on each line
-    #[arg(long, value_name = "text|json", default_value = "text", value_parser = form)]
+    #[arg(long, value_name = "text|json", default_value = "text", value_parser = one_of(&FORMS, "it is text or json"))]
     log: LogForm,
 
     /// Least level that is logged: off, error, warn, info, debug or trace [default: as RUST_LOG says, else info]
@@ -53,13 +54,8 @@ enum LogForm {
     Json,
 }
 
-fn form(typed: &str) -> Result<LogForm, String> {
-    match typed {
-        "text" => Ok(LogForm::Text),
-        "json" => Ok(LogForm::Json),
-        _ => Err("it is text or json".to_owned()),
-    }
-}
+/// The words of `--log`.
+const FORMS: [(&str, LogForm); 2] = [("text", LogForm::Text), ("json", LogForm::Json)];
 
 /// Parses a level.
 ///
@@ -212,6 +208,7 @@ mod tests {
         for bad in ["", "0", "INFO", "loud", "spindle=debug"] {
             assert!(level(bad).is_err(), "{bad}");
         }
+        let form = one_of(&FORMS, "there is none");
         assert!(form("text").is_ok() && form("json").is_ok() && form("xml").is_err());
     }
 

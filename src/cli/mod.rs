@@ -25,7 +25,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use commands::load::{LoadFlags, measure};
-use config::{Refusal, Settings};
+use config::{ParseError, Settings};
 pub use error::CommandError;
 use error::ExitStatus;
 
@@ -124,12 +124,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.into_iter().collect();
     let mut is_json = has_flag(&typed, JSON);
     let done = match config::parse(|| manners::teach(Arguments::command()), &typed) {
-        Ok(parsed) => {
-            is_json |= config::log_is_json(&parsed.0);
-            dispatch(parsed, &mut io::stdout())
+        Ok((matches, settings)) => {
+            is_json |= config::log_is_json(&matches);
+            dispatch(&matches, settings, &mut io::stdout())
         }
-        Err(Refusal::Usage(error)) => return refuse(&error, &typed).into(),
-        Err(Refusal::Setting(error)) => Err(error),
+        Err(ParseError::Usage(error)) => return refuse(&error, &typed).into(),
+        Err(ParseError::Setting(error)) => Err(error),
     };
     let status = match done {
         Ok(()) => ExitStatus::Done,
@@ -140,9 +140,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Carries out the command.
-fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -> Result<(), CommandError> {
+fn dispatch(matches: &ArgMatches, settings: Settings, out: &mut impl Write) -> Result<(), CommandError> {
     // clap has checked the arguments with the declarations of this type.
-    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let arguments = Arguments::from_arg_matches(matches).map_err(|error| CommandError::Usage(error.to_string()))?;
     match arguments.command {
         Command::Serve(flags) => commands::serve::run(*flags, settings),
         Command::Client(command) => commands::client::run(command, out),
@@ -167,7 +167,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Completions(arguments) => commands::manual::completions(&arguments, Arguments::command(), out),
         Command::Man(arguments) => commands::manual::man(&arguments, Arguments::command(), out),
         Command::Config(command) => {
-            commands::config_show::run(&command, (&Arguments::command(), &matches), &settings, out)
+            commands::config_show::run(&command, &Arguments::command(), matches, &settings, out)
         }
     }?;
     Ok(out.flush()?)

@@ -22,7 +22,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use super::CommandError;
 use super::commands::slow::{AdminServer, document};
 use super::commands::watch::stop_on_signals;
-use crate::clients::rust::operator::admin::Client;
+use crate::clients::rust::operator::admin::AdminClient;
 use crate::clock::{Clock, Now};
 use model::{Model, Sort};
 use screen::draw;
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &TopArguments, out: &mut impl Write) -> Result<(), 
 }
 
 /// Reads the documents of the server.
-fn look(client: &Client, model: &mut Model) -> Result<(), CommandError> {
+fn look(client: &AdminClient, model: &mut Model) -> Result<(), CommandError> {
     model.update(&document(client, "/stats")?, &document(client, "/slow")?);
     Ok(())
 }
@@ -76,7 +76,7 @@ fn look(client: &Client, model: &mut Model) -> Result<(), CommandError> {
 /// Draws a frame each second and after each key, until a key or a signal ends it.
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
-    client: &Client,
+    client: &AdminClient,
     model: &mut Model,
     stop: &AtomicBool,
 ) -> io::Result<()> {

@@ -50,7 +50,7 @@ pub(super) struct Admissions {
     pub(super) users: Option<Users>,
     pub(super) certificate: Option<Certificate>,
     security: SecurityConfig,
-    services: Vec<Service>,
+    services: Vec<GatedService>,
 }
 
 impl Admissions {
@@ -131,7 +131,7 @@ pub enum GateError {
 }
 
 /// A service that listens.
-struct Service {
+struct GatedService {
     flag: &'static str,
     endpoint: String,
     is_local: bool,
@@ -162,8 +162,8 @@ pub(super) fn check(config: &ServerConfig) -> Result<(), GateError> {
 }
 
 /// `open` is for servers without users. With users it does not let passwords cross a network.
-fn check_service(security: &SecurityConfig, service: Service) -> Result<(), GateError> {
-    let Service { flag, endpoint, is_local, has_curve } = service;
+fn check_service(security: &SecurityConfig, service: GatedService) -> Result<(), GateError> {
+    let GatedService { flag, endpoint, is_local, has_curve } = service;
     if security.users.is_none() {
         return if is_local || security.open { Ok(()) } else { Err(GateError::Reachable { flag, endpoint }) };
     }
@@ -175,21 +175,21 @@ fn check_service(security: &SecurityConfig, service: Service) -> Result<(), Gate
     }
 }
 
-fn services(config: &ServerConfig) -> Vec<Service> {
-    let zmq = |flag, endpoint: &str| Service {
+fn services(config: &ServerConfig) -> Vec<GatedService> {
+    let zmq = |flag, endpoint: &str| GatedService {
         flag,
         endpoint: endpoint.to_owned(),
         is_local: is_local(endpoint),
         has_curve: true,
     };
-    let tcp = |flag, address: SocketAddr| Service {
+    let tcp = |flag, address: SocketAddr| GatedService {
         flag,
         endpoint: address.to_string(),
         is_local: is_loopback(address.ip()),
         has_curve: false,
     };
     let tasks = config.tasks.as_ref();
-    let mut services: Vec<Service> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint)).collect();
+    let mut services: Vec<GatedService> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint)).collect();
     services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint)));
     services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint)));
     services.extend(config.lockstep.iter().map(|lockstep| zmq("--lockstep", &lockstep.endpoint)));
@@ -199,7 +199,7 @@ fn services(config: &ServerConfig) -> Vec<Service> {
     let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
     services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address)));
     services.extend(config.events.iter().map(|events| tcp("--events", events.address)));
-    services.extend(config.admin.iter().map(|admin| tcp("--admin", admin.address)));
+    services.extend(config.operation.admin.iter().map(|admin| tcp("--admin", admin.address)));
     let queue = tasks.and_then(|tasks| tasks.events.as_ref());
     services.extend(queue.iter().map(|queue| zmq("--events-queue", &queue.endpoint)));
     services
@@ -213,8 +213,8 @@ fn is_loopback(address: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::security::Permissions;
-    use crate::server::FeedConfig;
     use crate::server::tests::config as local;
+    use crate::server::{FeedSettings, OperationConfig};
     use crate::services::operator::admin::serve::AdminConfig;
     use crate::services::tables::serve::FrontendKind;
 
@@ -224,6 +224,12 @@ mod tests {
             security,
             ..local(FrontendKind::Queue)
         })
+    }
+
+    fn with_admin(address: [u8; 4], security: SecurityConfig) -> ServerConfig {
+        let local = local(FrontendKind::Native);
+        let admin = Some(AdminConfig { address: (address, 1).into(), hosts: Vec::new() });
+        ServerConfig { operation: OperationConfig { admin, ..local.operation }, security, ..local }
     }
 
     #[test]
@@ -262,14 +268,13 @@ mod tests {
 
     #[test]
     fn every_service_has_its_gate() {
-        let feed = FeedConfig { endpoint: "tcp://*:1".to_owned(), history_bytes: 0 };
-        let admin = AdminConfig { address: ([0, 0, 0, 0], 1).into(), hosts: Vec::new() };
+        let feed = FeedSettings { endpoint: "tcp://*:1".to_owned(), history_bytes: 0 };
         let publish = Some("tcp://*:1".to_owned());
         let rows = [
             ServerConfig { publish: publish.clone(), ..local(FrontendKind::Native) },
             ServerConfig { lockstep_publish: publish, ..local(FrontendKind::Native) },
             ServerConfig { feed: Some(feed), ..local(FrontendKind::Native) },
-            ServerConfig { admin: Some(admin), ..local(FrontendKind::Native) },
+            with_admin([0, 0, 0, 0], SecurityConfig::default()),
         ];
         for (config, flag) in rows.iter().zip(["--publish", "--lockstep-publish", "--feed", "--admin"]) {
             assert!(matches!(check(config), Err(GateError::Reachable { flag: refused, .. }) if refused == flag));
@@ -292,8 +297,7 @@ mod tests {
         let publish = ServerConfig { publish: Some("tcp://*:1".to_owned()), ..local(FrontendKind::Queue) };
         let publish = ServerConfig { security: open(), ..publish };
         assert!(matches!(check(&publish), Err(GateError::NoMechanism { flag: "--publish", .. })));
-        let admin = Some(AdminConfig { address: ([0, 0, 0, 0], 1).into(), hosts: Vec::new() });
-        let admin = ServerConfig { admin, security: open(), ..local(FrontendKind::Native) };
+        let admin = with_admin([0, 0, 0, 0], open());
         assert!(matches!(check(&admin), Err(GateError::Unencrypted { flag: "--admin", .. })));
         for security in [
             SecurityConfig { curve_key: Some(SecretKey::generate()), ..open() },
@@ -332,10 +336,7 @@ mod tests {
     #[test]
     fn passwords_over_plain_tcp_stay_on_this_host_unless_it_is_allowed() {
         let users = || SecurityConfig { users: Some("users".into()), ..SecurityConfig::default() };
-        let at = |address: [u8; 4], security| {
-            let admin = Some(AdminConfig { address: (address, 1).into(), hosts: Vec::new() });
-            check(&ServerConfig { admin, security, ..local(FrontendKind::Native) })
-        };
+        let at = |address, security| check(&with_admin(address, security));
         assert!(at([127, 0, 0, 1], users()).is_ok());
         let key = Some(SecretKey::generate());
         for security in [users(), SecurityConfig { curve_key: key, ..users() }] {

@@ -15,12 +15,13 @@ use crate::tables::Tables;
 /// frontend.
 pub(super) fn bind_lockstep(
     config: &ServerConfig,
-    (tables, clock): (&Tables, Clock),
+    tables: &Tables,
+    clock: Clock,
     parts: ServiceParts,
 ) -> Result<(Option<BoundService>, Option<LockstepPart>), Error> {
     let tally = Arc::new(LockstepTally::new(clock.now()));
     let bind = |settings| {
-        lockstep::bind(settings, config.max_value, (tables.session(), clock), Arc::clone(&tally), parts).map(
+        lockstep::bind(settings, config.limits.value_bytes, (tables.session(), clock), Arc::clone(&tally), parts).map(
             |service| {
                 BoundService::new("lockstep", "lockstep", service, |front| {
                     front.run();

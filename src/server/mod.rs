@@ -45,13 +45,13 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use crate::descriptors::raise as raise_descriptor_limit;
-use announce::{StartLimits, announce};
+use announce::announce;
 pub use cores::{Pin, workers_default};
 use gate::Admissions;
 pub use gate::{GateError, SecurityConfig, listening};
 use lockstep_part::bind_lockstep;
 pub use memory::available_bytes;
-use services::{BoundService, RunningService, Work, or_give_up, print_ready, work_of_tables};
+use services::{BoundService, RunningService, ServiceThread, or_give_up, print_ready, work_of_tables};
 use settings::{feed_settings, kv_settings};
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
@@ -64,7 +64,7 @@ use crate::limits::{LOG_LAST_WORDS, STOP_MAX};
 use crate::net::service::ServiceParts;
 use crate::net::sockets::{ServeError, Stopper};
 use crate::security::Users;
-use crate::services::events::mysql::{Address, DatabaseProbe};
+use crate::services::events::mysql::{DatabaseAddress, DatabaseProbe};
 use crate::services::events::serve::{self as events, Events, EventsFrontend, EventsListener};
 use crate::services::lockstep::serve::LockstepConfig;
 use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminParts};
@@ -80,51 +80,72 @@ use crate::threads;
 pub struct ServerConfig {
     /// Endpoints for requests about tables. Empty: off.
     pub kv: Vec<String>,
-    /// The threads that read the clients' connections.
-    pub frontend: FrontendKind,
     /// The endpoint for notifications, if they are on.
     pub publish: Option<String>,
     /// The number of notifications that a subscriber may fall behind.
     pub publish_hwm: i32,
     /// The feed of the tables, if it is on.
-    pub feed: Option<FeedConfig>,
+    pub feed: Option<FeedSettings>,
     /// The lock-step dialect of the first client, if it is on.
     pub lockstep: Option<LockstepConfig>,
     /// The endpoint for notifications in this dialect, if they are on.
     pub lockstep_publish: Option<String>,
-    /// The longest key, in bytes.
-    pub max_key: usize,
-    /// The longest value, in bytes.
-    pub max_value: usize,
-    /// The memory that all elements together may take, in bytes.
-    pub max_memory: u64,
-    /// The number of tables at once.
-    pub max_tables: usize,
-    /// The bytes that a client may have outstanding.
-    pub client_bytes_max: u64,
-    /// The number of elements that a new table is sized for.
-    pub expected_keys: usize,
-    /// The number of worker threads. 0 means [`workers_default`].
-    pub workers: usize,
-    /// The cores that the workers are pinned to.
-    pub pin: Pin,
-    /// The requested allocator. The allocator is chosen before the process begins, and this setting does not change it.
-    pub allocator: allocator::Choice,
+    /// The bounds of elements, tables and clients.
+    pub limits: ServerLimits,
+    /// The threads that answer requests about tables.
+    pub workers: WorkersConfig,
     /// Durable tasks, jobs, and events in the same store, if at least one is on.
     pub tasks: Option<TasksConfig>,
     /// Events over HTTP, if they are on.
     pub events: Option<EventsConfig>,
     /// Who may do what.
     pub security: SecurityConfig,
-    /// What an operator sees over HTTP, if it is on.
+    /// What an operator sees of the process.
+    pub operation: OperationConfig,
+}
+
+/// The limits of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// The longest key, in bytes.
+    pub key_bytes: usize,
+    /// The longest value, in bytes.
+    pub value_bytes: usize,
+    /// The memory that all elements together may take, in bytes.
+    pub memory_bytes: u64,
+    /// The number of tables at once.
+    pub tables: usize,
+    /// The bytes that a client may have outstanding.
+    pub client_bytes: u64,
+    /// The number of elements that a new table is sized for.
+    pub expected_keys: usize,
+}
+
+/// The threads that answer requests about tables.
+#[derive(Clone, Debug)]
+pub struct WorkersConfig {
+    /// The threads that read the clients' connections.
+    pub frontend: FrontendKind,
+    /// The number of worker threads. 0 means [`workers_default`].
+    pub count: usize,
+    /// The cores that the workers are pinned to.
+    pub pin: Pin,
+}
+
+/// What an operator sees of the process.
+#[derive(Clone, Debug)]
+pub struct OperationConfig {
+    /// The service over HTTP, if it is on.
     pub admin: Option<AdminConfig>,
     /// A request that takes longer goes to the slow log.
     pub slow: Duration,
+    /// The requested allocator. The allocator is chosen before the process begins, and this setting does not change it.
+    pub allocator: allocator::Choice,
 }
 
 /// The settings of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FeedConfig {
+pub struct FeedSettings {
     /// The endpoint.
     pub endpoint: String,
     /// Bytes of the messages that are kept for replay, of all tables together.
@@ -139,7 +160,7 @@ pub struct EventsConfig {
     /// Names by which requests may call the server, beside addresses and names without a dot.
     pub hosts: Vec<String>,
     /// The database of the events. Without one they are in the store of the tasks.
-    pub database: Option<Address>,
+    pub database: Option<DatabaseAddress>,
 }
 
 /// Why the server does not run.
@@ -190,13 +211,13 @@ pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<
     };
     let signals = signals::SignalWatch::new(hang_up).map_err(Error::Signals)?;
     descriptors::reserve();
-    warn_of_allocator(config.allocator);
+    warn_of_allocator(config.operation.allocator);
     if config.tasks.is_some() {
         memory::avoid_huge_pages();
     }
-    let limits = StartLimits::of(&config);
+    let (workers, limits) = (config.workers.count, config.limits);
     let running = start_with(config, admissions, signals.serving(), Box::new(signals.ender()))?;
-    announce(&running, limits);
+    announce(&running, workers, limits);
     print_ready(&running);
     service_manager::watch(Arc::clone(&running.report)).map_err(Error::Thread)?;
     service_manager::ready();
@@ -254,12 +275,12 @@ fn start_with(
 ) -> Result<RunningServer, Error> {
     let clock = Clock::start();
     let usable = threads::cores();
-    let worker_cores = cores::plan(&config.pin, config.workers, &usable)?;
+    let worker_cores = cores::plan(&config.workers.pin, config.workers.count, &usable)?;
     let wall_nanos = wall_nanos();
     let settings = TablesConfig {
-        expected_keys: config.expected_keys,
-        memory_max: config.max_memory,
-        tables_max: config.max_tables,
+        expected_keys: config.limits.expected_keys,
+        memory_max: config.limits.memory_bytes,
+        tables_max: config.limits.tables,
         changes_per_writer: changes_per_writer(worker_cores.len()),
         version_base: version_base(wall_nanos),
     };
@@ -267,9 +288,9 @@ fn start_with(
     let (tables, background) = Tables::with_feed(settings, feed);
     let settings = kv_settings(&config, worker_cores, &admissions);
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
-    let slow = Arc::new(SlowLog::new(config.slow));
-    let slack = memory::slack(config.max_memory);
-    let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
+    let slow = Arc::new(SlowLog::new(config.operation.slow));
+    let slack = memory::slack(config.limits.memory_bytes);
+    let job_room = memory::job_room_bytes(available_bytes(), config.limits.memory_bytes);
     let parts = |flag: &str| ServiceParts {
         admission: admissions.of_flag(flag),
         certificate: admissions.certificate.clone(),
@@ -277,11 +298,12 @@ fn start_with(
         slow: Arc::clone(&slow),
     };
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
-    let (lockstep, part) = bind_lockstep(&config, (&tables, clock), parts("--lockstep"))?;
+    let (lockstep, part) = bind_lockstep(&config, &tables, clock, parts("--lockstep"))?;
     let tasks = config.tasks.map(|config| TasksListeners::bind(config, parts)).transpose()?;
     let bind_events = |config: &EventsConfig| EventsListener::bind(config.address, &config.hosts, parts("--events"));
     let events = config.events.as_ref().map(bind_events).transpose()?;
-    let admin = config.admin.as_ref().map(|config| AdminListener::bind(config, parts("--admin"))).transpose()?;
+    let admin =
+        config.operation.admin.as_ref().map(|config| AdminListener::bind(config, parts("--admin"))).transpose()?;
     let of_events = events.iter().map(|events| Arc::clone(&events.metrics));
     let neighbours = Neighbours {
         tasks: tasks.as_ref().map(|tasks| Arc::clone(&tasks.metrics)),
@@ -292,7 +314,7 @@ fn start_with(
     };
     let kv = serve::bind(&settings, clock, (&tables, changes), neighbours)?;
     let database = config.events.and_then(|config| config.database);
-    let (tasks, events) = open_stores((tasks, events), database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
+    let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
     let admin = admin.map(|admin| {
         let metrics = events.as_ref().and_then(|events| events.database.clone());
         let database = database.as_ref().map(DatabaseProbe::new).zip(metrics);
@@ -300,7 +322,7 @@ fn start_with(
         BoundService::of_admin(admin.serve(AdminParts { report: Arc::clone(&kv.report), tasks, database }))
     });
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
-    let mut bound = Bound::of(kv, &settings.worker_cores, lockstep, (tasks, events), admin);
+    let mut bound = Bound::of(kv, &settings.worker_cores, lockstep, tasks, events, admin);
     let budgets: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.budgets)).collect();
     descriptors::share_out();
     serving();
@@ -317,8 +339,9 @@ fn start_with(
 
 /// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.
 fn open_stores(
-    (tasks, events): (Option<TasksListeners>, Option<EventsListener>),
-    database: Option<&Address>,
+    tasks: Option<TasksListeners>,
+    events: Option<EventsListener>,
+    database: Option<&DatabaseAddress>,
     open: impl FnOnce(TasksListeners) -> Result<OpenedTasks, Error>,
 ) -> Result<(Option<OpenedTasks>, Option<Events>), Error> {
     match (events, database) {
@@ -348,7 +371,8 @@ impl Bound {
         kv: Kv,
         cores: &[Option<usize>],
         lockstep: Option<BoundService>,
-        (tasks, events): (Option<OpenedTasks>, Option<Events>),
+        tasks: Option<OpenedTasks>,
+        events: Option<Events>,
         admin: Option<BoundService>,
     ) -> Self {
         let Kv { frontend, publisher, stoppers, endpoints, publish, feed, lockstep_publish, budgets, .. } = kv;
@@ -415,7 +439,7 @@ impl RunningServer {
     fn start_services(&mut self, services: Vec<BoundService>) -> Result<(), Error> {
         for BoundService { listening, work, .. } in services {
             self.services.push(listening);
-            for Work { thread, core, run } in work {
+            for ServiceThread { thread, core, run } in work {
                 self.frontend.push(threads::spawn(&thread, core, run).map_err(Error::Thread)?);
             }
         }

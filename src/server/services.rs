@@ -21,13 +21,13 @@ use crate::threads::{self, give_up};
 const STORE_FAILED: i32 = 1;
 
 /// What a thread does.
-pub(super) struct Work {
+pub(super) struct ServiceThread {
     pub(super) thread: String,
     pub(super) core: Option<usize>,
     pub(super) run: Box<dyn FnOnce() + Send>,
 }
 
-impl Work {
+impl ServiceThread {
     pub(super) fn new(thread: impl Into<String>, core: Option<usize>, run: impl FnOnce() + Send + 'static) -> Self {
         Self { thread: thread.into(), core, run: Box::new(run) }
     }
@@ -39,7 +39,7 @@ pub(super) struct BoundService {
     /// The bytes that it holds for its clients.
     pub(super) budgets: Vec<Arc<Budget>>,
     /// In the order in which the threads start.
-    pub(super) work: Vec<Work>,
+    pub(super) work: Vec<ServiceThread>,
 }
 
 /// A service whose threads run.
@@ -62,7 +62,7 @@ impl BoundService {
     ) -> Self {
         let Service { front, stopper, endpoint, budgets } = service;
         let listening = RunningService { name, endpoints: vec![endpoint], stoppers: vec![stopper] };
-        let work = vec![Work::new(thread, None, || or_give_up(run(front)))];
+        let work = vec![ServiceThread::new(thread, None, || or_give_up(run(front)))];
         Self { listening, budgets, work }
     }
 
@@ -76,35 +76,41 @@ impl BoundService {
     /// What an operator sees. The prober starts first, and so it is joined after the service, whose end it waits for.
     pub(super) fn of_admin(Admin { service, prober }: Admin) -> Self {
         let mut bound = Self::new("admin", "admin", service, AdminFrontend::run);
-        let prober = prober.map(|prober| Work::new("admin-probe", None, || or_give_up(prober.run())));
+        let prober = prober.map(|prober| ServiceThread::new("admin-probe", None, || or_give_up(prober.run())));
         bound.work.splice(0..0, prober);
         bound
     }
 }
 
 /// What the threads between the clients and the tables do.
-pub(super) fn work_of_tables(frontend: Frontend, cores: &[Option<usize>]) -> Vec<Work> {
+pub(super) fn work_of_tables(frontend: Frontend, cores: &[Option<usize>]) -> Vec<ServiceThread> {
     let mut work = Vec::new();
     match frontend {
         Frontend::Queue { queue, workers, reporter } => {
-            work.push(Work::new("kv-report", None, || reporter.run()));
+            work.push(ServiceThread::new("kv-report", None, || reporter.run()));
             // The queue starts first. It ends the workers, also when only some of them could be started.
-            work.push(Work::new("kv-queue", cores::of_queue(cores, &threads::cores()), || queue.run()));
+            work.push(ServiceThread::new("kv-queue", cores::of_queue(cores, &threads::cores()), || queue.run()));
             work.extend(of_workers(workers, cores, |worker| worker.run()));
         }
         Frontend::Native { acceptor, workers, reporter } => {
-            work.push(Work::new("kv-report", None, || reporter.run()));
+            work.push(ServiceThread::new("kv-report", None, || reporter.run()));
             work.extend(of_workers(workers, cores, |worker| worker.run()));
-            work.push(Work::new("kv-accept", None, || acceptor.run()));
+            work.push(ServiceThread::new("kv-accept", None, || acceptor.run()));
         }
     }
     work
 }
 
 /// The threads of the workers, each on its core.
-fn of_workers<W: Send + 'static>(workers: Vec<W>, cores: &[Option<usize>], run: fn(W)) -> impl Iterator<Item = Work> {
+fn of_workers<W: Send + 'static>(
+    workers: Vec<W>,
+    cores: &[Option<usize>],
+    run: fn(W),
+) -> impl Iterator<Item = ServiceThread> {
     let workers = workers.into_iter().zip(cores).enumerate();
-    workers.map(move |(number, (worker, core))| Work::new(format!("kv-worker-{number}"), *core, move || run(worker)))
+    workers.map(move |(number, (worker, core))| {
+        ServiceThread::new(format!("kv-worker-{number}"), *core, move || run(worker))
+    })
 }
 
 impl RunningServer {

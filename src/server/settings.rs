@@ -1,7 +1,7 @@
 //! The settings of the tables' frontend and of their feed, made of those of the server.
 
 use super::gate::{self, Admissions};
-use super::{ServerConfig, available_bytes, memory};
+use super::{ServerConfig, ServerLimits, available_bytes, memory};
 use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::services::tables::serve::{self, TablesAdmissions};
@@ -23,23 +23,23 @@ pub(super) fn kv_settings(
     admissions: &Admissions,
 ) -> serve::KvConfig {
     let frontends = gate::zeromq_services(config);
-    let held_bytes_max =
-        memory::held_bytes_max(available_bytes(), config.max_memory, frontends, config.client_bytes_max);
-    let client_bytes_max = config.client_bytes_max.min(held_bytes_max / 2);
-    if client_bytes_max < config.client_bytes_max && config.client_bytes_max != CLIENT_BYTES_DEFAULT {
+    let ServerLimits { memory_bytes, client_bytes, .. } = config.limits;
+    let held_bytes_max = memory::held_bytes_max(available_bytes(), memory_bytes, frontends, client_bytes);
+    let client_bytes_max = client_bytes.min(held_bytes_max / 2);
+    if client_bytes_max < client_bytes && client_bytes != CLIENT_BYTES_DEFAULT {
         tracing::warn!(
             "a client may have {client_bytes_max} bytes outstanding: there is no memory for more beside the tables"
         );
     }
     serve::KvConfig {
-        frontend: config.frontend,
+        frontend: config.workers.frontend,
         endpoints: config.kv.clone(),
         publish: config.publish.clone(),
         publish_hwm: config.publish_hwm,
         feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
-        key_max: config.max_key,
-        value_max: config.max_value,
-        reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory)
+        key_max: config.limits.key_bytes,
+        value_max: config.limits.value_bytes,
+        reply_bytes_max: memory::reply_bytes_max(available_bytes(), memory_bytes)
             .min(usize::try_from(client_bytes_max).unwrap_or(usize::MAX)),
         client_bytes_max,
         held_bytes_max,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Error;
-use super::services::{BoundService, RunningService, Work, or_give_up};
+use super::services::{BoundService, RunningService, ServiceThread, or_give_up};
 use crate::clock::Clock;
 use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
@@ -106,7 +106,7 @@ impl TasksListeners {
             None => None,
             Some(listener) => {
                 let family = committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
-                let service = listener.serve(job_room, (&mut committer, tasks.clone(), family));
+                let service = listener.serve(job_room, &mut committer, tasks.clone(), family);
                 Some(BoundService::new("jobs", "jobs-io", service, JobsFrontend::run))
             }
         };
@@ -134,6 +134,6 @@ fn control(data: &Path, tasks: &Tasks) -> Option<BoundService> {
     let control =
         control.inspect_err(|error| tracing::warn!("{}: no backup can be asked for: {error}", data.display())).ok()?;
     let listening = RunningService { name: "control", endpoints: Vec::new(), stoppers: vec![control.stopper] };
-    let work = vec![Work::new("control", None, || or_give_up(control.front.run()))];
+    let work = vec![ServiceThread::new("control", None, || or_give_up(control.front.run()))];
     Some(BoundService { listening, budgets: Vec::new(), work })
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Pin, SecurityConfig, ServerConfig, start};
+use super::{OperationConfig, Pin, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig, start};
 use crate::allocator;
 use crate::clients::rust::tables::Client;
 use crate::clock::{Now, TimeLimit};
@@ -20,26 +20,24 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
     ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
-        frontend,
         publish: None,
         publish_hwm: 1_000,
         feed: None,
         lockstep: None,
         lockstep_publish: None,
-        max_key: 64,
-        max_value: 1024,
-        max_memory: 1 << 30,
-        max_tables: 10,
-        client_bytes_max: 64 << 20,
-        expected_keys: 0,
-        workers: 2,
-        pin: Pin::Off,
-        allocator: allocator::in_use(),
-        events: None,
-        admin: None,
-        slow: Duration::from_millis(10),
+        limits: ServerLimits {
+            key_bytes: 64,
+            value_bytes: 1024,
+            memory_bytes: 1 << 30,
+            tables: 10,
+            client_bytes: 64 << 20,
+            expected_keys: 0,
+        },
+        workers: WorkersConfig { frontend, count: 2, pin: Pin::Off },
         tasks: None,
+        events: None,
         security: SecurityConfig::default(),
+        operation: OperationConfig { admin: None, slow: Duration::from_millis(10), allocator: allocator::in_use() },
     }
 }
 

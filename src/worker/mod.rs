@@ -27,11 +27,11 @@ use thiserror::Error;
 
 pub use command::EventCommand;
 
-use crate::clients::rust::tasks::{self, Client, Disconnected, TIMEOUT_DEFAULT};
+use crate::clients::rust::tasks::{self, Disconnected, TIMEOUT_DEFAULT, TasksClient};
 use crate::net::sockets::{Stopper, WakeSignal};
 use crate::services::events::jitter::Jitter;
 use crate::services::events::mysql::claims::Claims;
-use crate::services::events::mysql::{Address, UnsuitableDatabase};
+use crate::services::events::mysql::{DatabaseAddress, UnsuitableDatabase};
 use crate::services::events::words::word;
 use crate::threads;
 
@@ -48,7 +48,7 @@ pub enum WorkerSource {
     /// In the queue of a server, at this endpoint.
     Queue(String),
     /// In a database.
-    Database(Address),
+    Database(DatabaseAddress),
 }
 
 /// The settings of a worker.
@@ -153,7 +153,7 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
 
 /// Returns when the server answers. If it does not answer at once, the log says that the worker waits.
 fn reach(endpoint: &str) -> Result<(), tasks::Error> {
-    let ask = |timeout: Duration| Client::connect_within(endpoint, timeout)?.ping();
+    let ask = |timeout: Duration| TasksClient::connect_within(endpoint, timeout)?.ping();
     match ask(AT_ONCE) {
         Err(tasks::Error::Disconnected(Disconnected::NoAnswer { .. } | Disconnected::Refused { .. })) => {
             let seconds = TIMEOUT_DEFAULT.as_secs();

@@ -14,13 +14,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::{PAUSE, SourceNotice, WorkerShared};
-use crate::clients::rust::tasks::{Client, Error, Lent, TIMEOUT_DEFAULT};
+use crate::clients::rust::tasks::{Error, Lent, TIMEOUT_DEFAULT, TasksClient};
 use crate::clock::{Clock, Now};
 use crate::services::tasks::wire::RepayStatus;
 
 /// Runs the slot until the worker is stopped.
 pub(super) fn work(shared: &WorkerShared, endpoint: &str) {
-    let mut client = Client::later(endpoint, TIMEOUT_DEFAULT);
+    let mut client = TasksClient::later(endpoint, TIMEOUT_DEFAULT);
     let (clock, mut notice) = (Clock::start(), SourceNotice::default());
     while !shared.stopper.is_told() {
         match client.lend_unless(millis(shared.config.lease), shared.bell.as_fd()) {
@@ -47,7 +47,7 @@ struct HeldLease {
 
 struct LeaseTurn<'s> {
     shared: &'s WorkerShared,
-    client: &'s mut Client,
+    client: &'s mut TasksClient,
     clock: Clock,
 }
 

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::jobs::wire::JobId;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
@@ -53,8 +53,8 @@ fn complaint(output: Output) -> String {
     said
 }
 
-fn client(server: &Server) -> Client {
-    Client::connect(server.tasks()).unwrap()
+fn client(server: &Server) -> TasksClient {
+    TasksClient::connect(server.tasks()).unwrap()
 }
 
 // ---------------------------------------------------------------------------------------------------------------- load
@@ -84,7 +84,7 @@ struct Book {
 
 /// Adds a task, lends some task, and drops, removes or keeps it, again and again.
 fn work(endpoint: &str, number: usize, book: &Mutex<Book>, is_over: &AtomicBool) {
-    let mut client = Client::connect(endpoint).unwrap();
+    let mut client = TasksClient::connect(endpoint).unwrap();
     for step in 0.. {
         if is_over.load(Ordering::Relaxed) {
             return;
@@ -362,7 +362,7 @@ fn a_restored_server_has_the_events_and_repeats_no_id() {
     let next = client.create().unwrap().id;
     assert!(next > FAR, "{next}");
     assert_eq!(client.create().unwrap().id, next + 1);
-    let mut worker = Client::connect(server.events_queue()).unwrap();
+    let mut worker = TasksClient::connect(server.events_queue()).unwrap();
     assert_eq!(worker.lend(LEASE, LendMode::Poll).unwrap().unwrap().key, b"2");
     server.stop();
 }

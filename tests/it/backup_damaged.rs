@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::AddMode;
 
 use crate::harness::{Guarded, SPINDLE, Server, real_peer, spindle};
@@ -25,7 +25,7 @@ fn value(number: usize) -> Vec<u8> {
 /// A server with some closed segments, quiet.
 fn with_segments(data: &Path) -> Server {
     let server = Server::start_tasks(data, &SEGMENTS);
-    let mut client = Client::connect(server.tasks()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
     for number in 0..TASKS {
         client.add(format!("{number:03}").as_bytes(), &value(number), AddMode::Tail).unwrap();
     }
@@ -83,7 +83,7 @@ fn a_copy_names_what_is_damaged_and_has_all_else() {
     let checked = spindle(&["check", to.to_str().unwrap()]);
     assert!(String::from_utf8(checked.stdout).unwrap().matches("lost: ").count() == 2);
     let server = Server::start_tasks(&to, &SEGMENTS);
-    let mut client = Client::connect(server.tasks()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
     for number in 0..TASKS {
         let expected = (![3, 50].contains(&number)).then(|| value(number));
         assert!(client.lookup(format!("{number:03}").as_bytes()).unwrap() == expected, "{number}");
@@ -132,11 +132,11 @@ fn a_copy_goes_on_behind_bytes_that_the_device_does_not_return() {
     assert!(named[0].contains(&name) && named[0].contains("cannot be read"), "{named:?}");
     assert!(named.iter().all(|what| what.contains(&name)), "the other segments are whole: {named:?}");
     assert!(said.contains("lacks"), "{said}");
-    let client = &mut Client::connect(server.tasks()).unwrap();
+    let client = &mut TasksClient::connect(server.tasks()).unwrap();
     assert_eq!(client.count().unwrap() as usize, TASKS, "the server goes on");
     server.stop();
     let repaired = Server::start_tasks(&to, &[&SEGMENTS[..], &["--repair"]].concat());
-    let left = Client::connect(repaired.tasks()).unwrap().count().unwrap() as usize;
+    let left = TasksClient::connect(repaired.tasks()).unwrap().count().unwrap() as usize;
     assert!((TASKS / 2..TASKS).contains(&left), "{left}");
     repaired.stop();
 }
@@ -150,7 +150,7 @@ fn the_files_of_a_server_and_of_its_backups_are_for_their_owner_alone() {
     let mut command = Command::new("sh");
     command.args(["-c", "umask 000 && exec \"$0\" \"$@\"", SPINDLE, "serve", "--kv", "off", "--publish", "off"]);
     let server = Server::start_by(command.args(["--tasks", "tcp://127.0.0.1:*", "--data", data_text]).args(SEGMENTS));
-    let mut client = Client::connect(server.tasks()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
     for number in 0..TASKS {
         client.add(format!("{number:03}").as_bytes(), &value(number), AddMode::Tail).unwrap();
     }

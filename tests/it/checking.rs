@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::AddMode;
 
 use crate::harness::{SPINDLE, Server, spindle};
@@ -42,7 +42,7 @@ fn refused(folder: &Path) -> String {
 /// Starts a server, adds this many tasks, and ends it.
 fn fill(data: &Path, tasks: u32) {
     let server = Server::start_tasks(data, &[]);
-    let mut client = Client::connect(server.tasks()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
     for number in 0..tasks {
         client.add(format!("key-{number}").as_bytes(), &[7; 3_000], AddMode::Tail).unwrap();
     }
@@ -131,7 +131,7 @@ fn what_an_opening_cuts_off_is_logged_with_its_place_and_size() {
     command.args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"]);
     command.arg(folder.path()).stderr(Stdio::from(log.reopen().unwrap()));
     let server = Server::start_by(&mut command);
-    assert_eq!(Client::connect(server.tasks()).unwrap().count().unwrap(), 5);
+    assert_eq!(TasksClient::connect(server.tasks()).unwrap().count().unwrap(), 5);
     server.stop();
     let logged = fs::read_to_string(log.path()).unwrap();
     assert!(logged.contains(&place) && logged.contains("cut off"), "{place}: {logged}");

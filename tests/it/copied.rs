@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::{AddMode, LendMode};
 
 use crate::harness::{SPINDLE, Server};
@@ -28,7 +28,7 @@ fn serve(data: &Path, log: &Path, flags: &[&str]) -> Server {
 
 /// A lend key and the id of a job that this server gives out, after a new task with this key.
 fn ids(server: &Server, key: &str) -> (u64, u64) {
-    let mut client = Client::connect(server.tasks()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
     assert!(client.add(key.as_bytes(), b"v", AddMode::Tail).unwrap());
     let lent = client.lend(LEASE, LendMode::Poll).unwrap().unwrap();
     (lent.lend_key, JobsClient::new(server.jobs()).add(b"queue", b"data").unwrap().0)

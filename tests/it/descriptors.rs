@@ -7,10 +7,10 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use serde_json::Value;
-use spindle::clients::rust::events::Client as Events;
-use spindle::clients::rust::jobs::Client as Jobs;
+use spindle::clients::rust::events::EventsClient as Events;
+use spindle::clients::rust::jobs::JobsClient as Jobs;
 use spindle::clients::rust::tables::Client as Tables;
-use spindle::clients::rust::tasks::Client as Tasks;
+use spindle::clients::rust::tasks::TasksClient as Tasks;
 use spindle::limits::PLACE_SILENT_TIME;
 use spindle::server::raise_descriptor_limit;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};

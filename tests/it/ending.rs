@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
-use spindle::server::{self, Pin, SecurityConfig, ServerConfig};
+use spindle::server::{self, OperationConfig, Pin, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig};
 use spindle::services::tables::serve::{Frontend, FrontendKind, KvConfig, Neighbours, TablesAdmissions, bind};
 use spindle::tables::{self, Tables};
 
@@ -126,26 +126,28 @@ fn a_second_signal_ends_at_once() {
 fn config() -> ServerConfig {
     ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
-        frontend: FrontendKind::Queue,
         publish: Some("tcp://127.0.0.1:0".to_owned()),
         publish_hwm: 1_000,
         feed: None,
         lockstep: None,
         lockstep_publish: None,
-        max_key: 64,
-        max_value: 1_024,
-        max_memory: 1 << 30,
-        max_tables: 10,
-        client_bytes_max: 1 << 20,
-        expected_keys: 0,
-        workers: 2,
-        pin: Pin::Off,
-        allocator: spindle::allocator::in_use(),
+        limits: ServerLimits {
+            key_bytes: 64,
+            value_bytes: 1_024,
+            memory_bytes: 1 << 30,
+            tables: 10,
+            client_bytes: 1 << 20,
+            expected_keys: 0,
+        },
+        workers: WorkersConfig { frontend: FrontendKind::Queue, count: 2, pin: Pin::Off },
         tasks: None,
-        security: SecurityConfig::default(),
         events: None,
-        admin: None,
-        slow: Duration::from_millis(10),
+        security: SecurityConfig::default(),
+        operation: OperationConfig {
+            admin: None,
+            slow: Duration::from_millis(10),
+            allocator: spindle::allocator::in_use(),
+        },
     }
 }
 

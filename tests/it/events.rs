@@ -7,8 +7,8 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::json;
-use spindle::clients::rust::events::Client;
-use spindle::clients::rust::tasks::{Client as Spiderq, Error};
+use spindle::clients::rust::events::EventsClient;
+use spindle::clients::rust::tasks::{Error, TasksClient as Spiderq};
 use spindle::services::tasks::wire::{AddMode, Fault, Field, LendMode, RepayStatus};
 
 use crate::harness::{Server, run_python, spindle};
@@ -100,9 +100,9 @@ fn what_is_no_request_is_refused_and_harms_nobody(stage: Option<Stage>) {
         gone.write_all(b"POST /events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     }
     for _ in 0..50 {
-        Client::new(address(&server)).create().unwrap();
+        EventsClient::new(address(&server)).create().unwrap();
     }
-    assert!(all(&mut Client::new(address(&server))).len() >= 51);
+    assert!(all(&mut EventsClient::new(address(&server))).len() >= 51);
     server.stop();
 }
 

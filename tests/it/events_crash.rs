@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
-use spindle::clients::rust::events::{Client, Error};
+use spindle::clients::rust::events::{Error, EventsClient};
 
 use crate::harness::Server;
 use crate::lock::Mutex;
@@ -75,7 +75,7 @@ fn workers_that_are_killed_again_and_again_lose_nothing(stage: Option<Stage>) {
 type Known = Mutex<BTreeMap<u64, Option<String>>>;
 
 /// Creates and defers until the server is gone, or `over` is set. A refused event is asked again, as new.
-fn drive(client: &mut Client, number: usize, known: &Known, over: &AtomicBool) {
+fn drive(client: &mut EventsClient, number: usize, known: &Known, over: &AtomicBool) {
     for turn in number.. {
         let answer = match turn % 2 {
             0 => client.create().map(|event| (event.id, event.value)),
@@ -195,7 +195,7 @@ fn two_servers_and_their_workers_share_a_database() {
     std::thread::scope(|scope| {
         for number in 0..32 {
             let (server, known, over) = (&servers[number % 2], &known, &over);
-            scope.spawn(move || drive(&mut Client::new(address(server)), number, known, over));
+            scope.spawn(move || drive(&mut EventsClient::new(address(server)), number, known, over));
         }
         while known.lock().len() < 1_000 {}
         over.store(true, Ordering::Relaxed);

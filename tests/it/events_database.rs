@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::Stdio;
 
-use spindle::clients::rust::events::{Client, Error};
+use spindle::clients::rust::events::{Error, EventsClient};
 
 use crate::cut_link::CutLink;
 use crate::harness::{Guarded, Server, spindle};
@@ -61,7 +61,7 @@ fn health_is_503_when_nothing_can_be_stored() {
     let server = serve(&database, &[]);
     let mut client = client(&server);
     let id = client.create().unwrap().id;
-    let spoil = |client: &mut Client, spoil: &str, mend: &str, why: &str| {
+    let spoil = |client: &mut EventsClient, spoil: &str, mend: &str, why: &str| {
         database.ask(spoil);
         let reason = refused(client.health());
         assert!(reason.contains(why), "{spoil}: {reason}");

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use rustix::event::Timespec;
 use rustix::process::Signal;
-use spindle::clients::rust::events::Client as EventsClient;
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::events::EventsClient;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::harness::Server;
@@ -45,8 +45,8 @@ impl Rig {
         Self { server, log: log.to_owned(), tasks: 0, jobs: 0, events: 0 }
     }
 
-    fn tasks(&self) -> Client {
-        Client::connect(self.server.tasks()).unwrap()
+    fn tasks(&self) -> TasksClient {
+        TasksClient::connect(self.server.tasks()).unwrap()
     }
 
     fn events(&self) -> EventsClient {
@@ -56,9 +56,9 @@ impl Rig {
     /// Adds one of each, and notes those that are acknowledged.
     fn add(&mut self) {
         let value = vec![7; 1_000];
-        let add = |client: &mut Client, number: u32| client.add(&number.to_be_bytes(), &value, AddMode::Tail);
+        let add = |client: &mut TasksClient, number: u32| client.add(&number.to_be_bytes(), &value, AddMode::Tail);
         // The server may end at any moment.
-        if let Ok(mut client) = Client::connect(self.server.tasks()) {
+        if let Ok(mut client) = TasksClient::connect(self.server.tasks()) {
             let first = self.tasks;
             self.tasks +=
                 (first..first + 20).map_while(|number| add(&mut client, number).ok()).map(u32::from).sum::<u32>();
@@ -332,8 +332,8 @@ fn a_disk_that_others_fill_refuses_additions_until_there_is_room_again() {
     assert_eq!((rig.jobs, rig.events), (2, 2));
     rig.server.stop();
     let server = Server::start_tasks(&data, &["--segment-size", "1M"]);
-    let mut client = Client::connect(server.tasks()).unwrap();
-    let lookup = |client: &mut Client, number: u32| client.lookup(&number.to_be_bytes()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
+    let lookup = |client: &mut TasksClient, number: u32| client.lookup(&number.to_be_bytes()).unwrap();
     assert_eq!(lookup(&mut client, 0), Some(vec![8; 999]));
     assert_eq!(lookup(&mut client, 1), Some(vec![9; 2_000]));
     assert!((2..10).all(|number| lookup(&mut client, number) == Some(vec![7; 1_000])));

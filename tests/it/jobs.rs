@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use rustix::process::Signal;
-use spindle::clients::rust::jobs::Client;
+use spindle::clients::rust::jobs::JobsClient;
 use spindle::services::jobs::wire::JobId;
 
 use crate::harness::{Server, real_peer, spindle, spindle_reads};
@@ -96,7 +96,7 @@ fn queues_come_and_go_by_the_thousand_and_a_get_makes_none() {
     let folder = folder();
     let data = folder.path().to_str().unwrap();
     let server = Server::start(&["--jobs", "0", "--data", data]);
-    let client = Client::new(server.jobs());
+    let client = JobsClient::new(server.jobs());
     for queue in 0..QUEUES {
         assert_eq!(client.get(format!("no-{queue}").as_bytes()).unwrap(), None);
         client.add(format!("queue-{queue}").as_bytes(), b"x").unwrap();
@@ -109,7 +109,7 @@ fn queues_come_and_go_by_the_thousand_and_a_get_makes_none() {
     assert_eq!(listed, 100, "a few of them one by one");
     server.stop();
     let server = Server::start(&["--jobs", "0", "--data", data]);
-    let client = Client::new(server.jobs());
+    let client = JobsClient::new(server.jobs());
     for queue in 0..QUEUES {
         let queue = format!("queue-{queue}");
         let job = client.get(queue.as_bytes()).unwrap().unwrap();

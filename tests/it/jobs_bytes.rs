@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use spindle::clients::rust::jobs::{Client, Error};
+use spindle::clients::rust::jobs::{Error, JobsClient};
 
 use crate::harness::Server;
 use crate::jobs::{add, ask, connect, folder, get, is_id, let_the_server_read, rest};
@@ -37,7 +37,7 @@ fn every_end_of_a_request_is_one_and_none_is_needed() {
 fn data_is_any_bytes_of_any_length_up_to_a_million() {
     let folder = folder();
     let server = Server::start_jobs(folder.path(), &[]);
-    let client = Client::new(server.jobs());
+    let client = JobsClient::new(server.jobs());
     let any: Vec<u8> = (0..1_000_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let samples: [&[u8]; 8] =
         [b"", b"\n", b"GET q\nACK q 1\r\nADD q 1 x", b"\0\xff\xfe \r\n", b"NONE", &any[..2_040], &any[..65_536], &any];

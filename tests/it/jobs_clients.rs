@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
-use spindle::clients::rust::jobs::Client;
+use spindle::clients::rust::jobs::JobsClient;
 use spindle::server::raise_descriptor_limit;
 
 use crate::descriptors::descriptors;
@@ -30,7 +30,7 @@ fn a_thousand_slow_clients_hold_up_nobody() {
         stream
     };
     let mut slow: Vec<TcpStream> = (0..1_000).map(begin).collect();
-    let client = Client::new(server.jobs());
+    let client = JobsClient::new(server.jobs());
     for number in 0..200_u32 {
         let id = client.add(b"q", &number.to_be_bytes()).unwrap();
         let job = client.get(b"q").unwrap().unwrap();
@@ -163,7 +163,7 @@ fn connections_that_are_reset_harm_nobody_and_lose_no_job() {
     const ROUNDS: usize = 100;
     let folder = folder();
     let server = Server::start_jobs(folder.path(), &["--lease", "1"]);
-    let client = Client::new(server.jobs());
+    let client = JobsClient::new(server.jobs());
     let mut ids: Vec<_> = (0..ROUNDS).map(|_| client.add(b"q", b"data").unwrap()).collect();
     for number in 0..ROUNDS {
         let mut stream = connect(&server);
@@ -188,7 +188,7 @@ fn large_answers_that_nobody_reads_hold_up_nobody() {
     const JOBS: usize = 40;
     let folder = folder();
     let server = Server::start_jobs(folder.path(), &[]);
-    let client = Client::new(server.jobs());
+    let client = JobsClient::new(server.jobs());
     let data = vec![b'x'; 1_000_000];
     for _ in 0..JOBS {
         client.add(b"large", &data).unwrap();

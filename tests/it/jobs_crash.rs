@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use spindle::clients::rust::jobs::{Client, Error};
+use spindle::clients::rust::jobs::{Error, JobsClient};
 use spindle::services::jobs::wire::JobId;
 
 use crate::chance::Chance;
@@ -51,9 +51,9 @@ struct Book {
     faults: Faults,
 }
 
-fn start(folder: &tempfile::TempDir) -> (Server, Client) {
+fn start(folder: &tempfile::TempDir) -> (Server, JobsClient) {
     let server = Server::start_jobs(folder.path(), &["--lease", LEASE, "--segment-size", SMALL_SEGMENT]);
-    let client = Client::new(server.jobs());
+    let client = JobsClient::new(server.jobs());
     (server, client)
 }
 
@@ -81,7 +81,7 @@ fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
 // ---------------------------------------------------------------------------------------------------------------- load
 
 /// Runs one client until the server is gone.
-fn work(client: &Client, book: &Mutex<Book>, number: usize, mut chance: Chance) {
+fn work(client: &JobsClient, book: &Mutex<Book>, number: usize, mut chance: Chance) {
     let mut held: Vec<(Vec<u8>, &'static [u8], JobId)> = Vec::new();
     for step in 0.. {
         let queue = chance.pick(&QUEUES);
@@ -97,7 +97,7 @@ fn work(client: &Client, book: &Mutex<Book>, number: usize, mut chance: Chance) 
     }
 }
 
-fn add(client: &Client, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>) -> Result<(), Error> {
+fn add(client: &JobsClient, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>) -> Result<(), Error> {
     book.lock().jobs.insert(data.clone(), Known { queue, id: None, place: Place::Asked });
     let id = client.add(queue, &data)?;
     let mut book = book.lock();
@@ -114,7 +114,7 @@ fn add(client: &Client, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>)
 
 type Held = (Vec<u8>, &'static [u8], JobId);
 
-fn get(client: &Client, book: &Mutex<Book>, queue: &'static [u8]) -> Result<Option<Held>, Error> {
+fn get(client: &JobsClient, book: &Mutex<Book>, queue: &'static [u8]) -> Result<Option<Held>, Error> {
     *book.lock().doubtful.entry(queue).or_default() += 1;
     let job = client.get(queue)?;
     let mut book = book.lock();
@@ -142,7 +142,7 @@ impl Book {
     }
 }
 
-fn acknowledge(client: &Client, book: &Mutex<Book>, held: Option<Held>) -> Result<(), Error> {
+fn acknowledge(client: &JobsClient, book: &Mutex<Book>, held: Option<Held>) -> Result<(), Error> {
     let Some((data, queue, id)) = held else { return Ok(()) };
     book.lock().jobs.get_mut(&data).unwrap().place = Place::Finishing;
     let done = client.ack(queue, id)?;
@@ -152,7 +152,7 @@ fn acknowledge(client: &Client, book: &Mutex<Book>, held: Option<Held>) -> Resul
     Ok(())
 }
 
-fn look(client: &Client, book: &Mutex<Book>, held: Option<&Held>) -> Result<(), Error> {
+fn look(client: &JobsClient, book: &Mutex<Book>, held: Option<&Held>) -> Result<(), Error> {
     let Some((_, queue, id)) = held else { return Ok(()) };
     let there = client.is_in(queue, *id)?;
     book.lock().faults.lost += usize::from(!there);
@@ -162,7 +162,7 @@ fn look(client: &Client, book: &Mutex<Book>, held: Option<&Held>) -> Result<(), 
 // --------------------------------------------------------------------------------------------------------------- check
 
 /// After a start: everything that was acknowledged is so.
-fn check(client: &Client, book: &mut Book, chance: &mut Chance) {
+fn check(client: &JobsClient, book: &mut Book, chance: &mut Chance) {
     let Book { jobs, doubtful, faults } = book;
     for known in jobs.values_mut() {
         let Some(id) = known.id else { continue };
@@ -197,7 +197,7 @@ fn check(client: &Client, book: &mut Book, chance: &mut Chance) {
 }
 
 /// At the end: each job that is ready is handed out once, in the order of the ids, and no other.
-fn drain(client: &Client, book: &mut Book) {
+fn drain(client: &JobsClient, book: &mut Book) {
     for queue in QUEUES {
         let mut last = JobId(0);
         while let Some(job) = client.get(queue).unwrap() {

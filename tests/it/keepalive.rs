@@ -5,7 +5,7 @@ use std::fs::read_to_string;
 use std::time::Duration;
 
 use spindle::clients::rust::tables::{Client, Subscriber};
-use spindle::clients::rust::tasks::Client as Tasks;
+use spindle::clients::rust::tasks::TasksClient as Tasks;
 
 use crate::harness::Server;
 

@@ -254,7 +254,8 @@ fn a_start_that_fails_leaves_nothing_behind() {
         let job = spindle(&["job", "add", "q", "data", "--connect", server.jobs()]).stdout;
         spindle(&["task", "add", "key", "value", "--connect", server.tasks()]);
         let lent = spindle(&["task", "lend", "--timeout", "60000", "--connect", server.tasks()]).stdout;
-        let event = spindle::clients::rust::events::Client::new(server.events().parse().unwrap()).create().unwrap();
+        let event =
+            spindle::clients::rust::events::EventsClient::new(server.events().parse().unwrap()).create().unwrap();
         server.stop();
         (String::from_utf8(job).unwrap(), String::from_utf8(lent).unwrap(), event.id)
     };

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::{AddMode, LendMode};
 
 use crate::harness::{SPINDLE, Server, real_peer};
@@ -94,7 +94,7 @@ impl Service {
     /// Adds a task, lends one and adds a job. Returns the lend key and the id of the job.
     fn work(&self, key: &str) -> (u64, u64) {
         let server = self.server.as_ref().unwrap();
-        let mut client = Client::connect(server.tasks()).unwrap();
+        let mut client = TasksClient::connect(server.tasks()).unwrap();
         client.add(key.as_bytes(), b"v", AddMode::Head).unwrap();
         let lent = client.lend(LEASE, LendMode::Poll).unwrap().unwrap();
         (lent.lend_key, JobsClient::new(server.jobs()).add(b"queue", b"data").unwrap().0)
@@ -102,7 +102,7 @@ impl Service {
 
     fn has(&self, key: &str) -> bool {
         let server = self.server.as_ref().unwrap();
-        Client::connect(server.tasks()).unwrap().lookup(key.as_bytes()).unwrap().is_some()
+        TasksClient::connect(server.tasks()).unwrap().lookup(key.as_bytes()).unwrap().is_some()
     }
 }
 

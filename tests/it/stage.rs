@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use spindle::clients::rust::events::Client;
+use spindle::clients::rust::events::EventsClient;
 use spindle::services::events::wire::Event;
 
 use crate::harness::{Guarded, SPINDLE, Server, real_peer};
@@ -119,8 +119,8 @@ impl Worker {
     }
 }
 
-pub(crate) fn client(server: &Server) -> Client {
-    Client::new(address(server))
+pub(crate) fn client(server: &Server) -> EventsClient {
+    EventsClient::new(address(server))
 }
 
 pub(crate) fn address(server: &Server) -> SocketAddr {
@@ -128,7 +128,7 @@ pub(crate) fn address(server: &Server) -> SocketAddr {
 }
 
 /// All events: as many as the server counts, since ids have no gaps.
-pub(crate) fn all(client: &mut Client) -> Vec<Event> {
+pub(crate) fn all(client: &mut EventsClient) -> Vec<Event> {
     let count = client.count().unwrap();
     assert_eq!(client.find(count + 1).unwrap(), None, "there are {count}");
     assert_eq!(client.find(0).unwrap(), None);
@@ -138,14 +138,14 @@ pub(crate) fn all(client: &mut Client) -> Vec<Event> {
 }
 
 /// Creates this many events that wait for workers.
-pub(crate) fn defer(client: &mut Client, count: u64) {
+pub(crate) fn defer(client: &mut EventsClient, count: u64) {
     for _ in 0..count {
         client.defer().unwrap();
     }
 }
 
 /// Waits until an event has its value.
-pub(crate) fn value_of(client: &mut Client, id: u64) -> String {
+pub(crate) fn value_of(client: &mut EventsClient, id: u64) -> String {
     loop {
         if let Some(value) = client.find(id).unwrap().unwrap().value {
             return value;

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use spindle::clients::rust::events::Client as EventsClient;
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::events::EventsClient;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::SocketType;
 
@@ -19,8 +19,8 @@ const LEASE: u64 = 86_400_000;
 /// A quarter of how far lend keys jump after a loss.
 const FAR: u64 = 1 << 42;
 
-fn client(server: &Server) -> Client {
-    Client::connect(server.tasks()).unwrap()
+fn client(server: &Server) -> TasksClient {
+    TasksClient::connect(server.tasks()).unwrap()
 }
 
 /// The files of the log in a folder, the newest last.
@@ -161,8 +161,8 @@ fn a_repair_names_what_is_lost_serves_the_rest_and_jumps() {
     let flags = ["serve", "--kv", "off", "--publish", "off", "--tasks", &endpoint, "--data", data, "--repair"];
     let child = server.args(flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.reopen().unwrap()).spawn();
     let mut server = crate::harness::Guarded(child.unwrap());
-    let mut client = Client::connect(&endpoint).unwrap();
-    let lookup = |client: &mut Client, number: u8| client.lookup(format!("key-{number:02}").as_bytes()).unwrap();
+    let mut client = TasksClient::connect(&endpoint).unwrap();
+    let lookup = |client: &mut TasksClient, number: u8| client.lookup(format!("key-{number:02}").as_bytes()).unwrap();
     for number in 0..40 {
         let expected = match number {
             0..10 => Some(b"done".to_vec()),
@@ -352,7 +352,7 @@ fn an_event_whose_value_is_lost_is_answered_with_503_and_others_are_served() {
     let flags = ["--data", folder.path().to_str().unwrap()];
     let server = Server::start_events(&flags);
     let mut events = EventsClient::new(server.events().parse().unwrap());
-    let mut worker = Client::connect(server.events_queue()).unwrap();
+    let mut worker = TasksClient::connect(server.events_queue()).unwrap();
     for value in [&b"the value of the first"[..], b"the value of the second"] {
         events.request("POST", "/events/async", b"").unwrap();
         let lent = worker.lend(LEASE, LendMode::Poll).unwrap().unwrap();

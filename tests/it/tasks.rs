@@ -1,7 +1,7 @@
 //! Durable tasks: the protocol, leases, the command line, and the tasks that are there after the end.
 
 use rustix::process::Signal;
-use spindle::clients::rust::tasks::{Client, Error, Lent};
+use spindle::clients::rust::tasks::{Error, Lent, TasksClient};
 use spindle::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 use crate::chance::Chance;
@@ -14,16 +14,16 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn client(server: &Server) -> Client {
-    Client::connect(server.tasks()).unwrap()
+fn client(server: &Server) -> TasksClient {
+    TasksClient::connect(server.tasks()).unwrap()
 }
 
-fn poll(client: &mut Client) -> Option<Lent> {
+fn poll(client: &mut TasksClient) -> Option<Lent> {
     client.lend(LONG, LendMode::Poll).unwrap()
 }
 
 /// The keys of all ready tasks, in the order in which they are lent.
-fn drain(client: &mut Client) -> Vec<String> {
+fn drain(client: &mut TasksClient) -> Vec<String> {
     std::iter::from_fn(|| poll(client)).map(|lent| String::from_utf8(lent.key).unwrap()).collect()
 }
 
@@ -53,7 +53,7 @@ fn a_reward_moves_a_task_half_the_way_to_the_front() {
 #[test]
 fn both_versions_of_stats_count_what_was_answered() {
     let (first, second) = (folder(), folder());
-    let work = |client: &mut Client| {
+    let work = |client: &mut TasksClient| {
         client.ping().unwrap();
         client.add(b"k", b"v", AddMode::Tail).unwrap();
         client.add(b"k", b"v", AddMode::Tail).unwrap();

@@ -4,8 +4,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::clock::ClockReading;
 use spindle::limits::JOB_ROOM_BYTES;
 use spindle::net::service::{Service, ServiceParts};
@@ -24,8 +24,8 @@ use crate::zmtp::Plain;
 
 const LONG: u64 = 600_000;
 
-fn client(server: &Server) -> Client {
-    Client::connect(server.tasks()).unwrap()
+fn client(server: &Server) -> TasksClient {
+    TasksClient::connect(server.tasks()).unwrap()
 }
 
 fn dealer(context: &Context, server: &Server, name: Option<&[u8]>) -> Socket {
@@ -282,7 +282,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let Service { front, stopper, endpoint, .. } =
         listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
     let Service { front: jobs_front, stopper: jobs_stopper, endpoint: address, .. } =
-        jobs_listener.serve(JOB_ROOM_BYTES, (&mut committer, tasks.clone(), family));
+        jobs_listener.serve(JOB_ROOM_BYTES, &mut committer, tasks.clone(), family);
     let sink = committer.sink(Box::new(Silent));
     // The committer does not run yet, and its inbox is as full as it may be.
     let mut wait = RoomWait::default();
@@ -296,7 +296,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let (waited, added, id) = thread::scope(|scope| {
         scope.spawn(move || front.run().unwrap());
         scope.spawn(move || jobs_front.run().unwrap());
-        let adding = scope.spawn(move || Client::connect(&endpoint).unwrap().add(b"key", b"value", AddMode::Tail));
+        let adding = scope.spawn(move || TasksClient::connect(&endpoint).unwrap().add(b"key", b"value", AddMode::Tail));
         let id = scope.spawn(move || JobsClient::new(&address).add(b"queue", b"data"));
         // Of the two frontends and of the sink here.
         while figures.waits() < 3 {

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use spindle::clients::rust::tasks::{Client, Error};
+use spindle::clients::rust::tasks::{Error, TasksClient};
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 
 use crate::chance::Chance;
@@ -78,7 +78,7 @@ fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
 
 /// Runs one client until the server is gone.
 fn work(endpoint: &str, book: &Shared, number: usize, mut chance: Chance) {
-    let Ok(mut client) = Client::connect(endpoint) else { return };
+    let Ok(mut client) = TasksClient::connect(endpoint) else { return };
     let mut held: Vec<(u64, Vec<u8>)> = Vec::new();
     for step in 0.. {
         let done = match chance.index(10) {
@@ -93,7 +93,7 @@ fn work(endpoint: &str, book: &Shared, number: usize, mut chance: Chance) {
     }
 }
 
-fn add(client: &mut Client, book: &Shared, key: &[u8]) -> Result<(), Error> {
+fn add(client: &mut TasksClient, book: &Shared, key: &[u8]) -> Result<(), Error> {
     let known = Known { place: None, maybe: Some(Place::Ready), value: key.to_vec(), maybe_value: None };
     book.lock().tasks.insert(key.to_vec(), known);
     let added = client.add(key, key, AddMode::Tail)?;
@@ -107,7 +107,7 @@ fn add(client: &mut Client, book: &Shared, key: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-fn lend(client: &mut Client, book: &Shared, held: &mut Vec<(u64, Vec<u8>)>) -> Result<(), Error> {
+fn lend(client: &mut TasksClient, book: &Shared, held: &mut Vec<(u64, Vec<u8>)>) -> Result<(), Error> {
     book.lock().doubtful_lends += 1;
     let lent = client.lend(LEASE, LendMode::Poll)?;
     let mut book = book.lock();
@@ -140,14 +140,19 @@ impl Book {
     }
 }
 
-fn extend(client: &mut Client, book: &Shared, held: &[(u64, Vec<u8>)]) -> Result<(), Error> {
+fn extend(client: &mut TasksClient, book: &Shared, held: &[(u64, Vec<u8>)]) -> Result<(), Error> {
     let Some((token, key)) = held.last() else { return Ok(()) };
     let kept = client.heartbeat(*token, key, LEASE)?;
     book.lock().faults.wrongly_leased += usize::from(!kept);
     Ok(())
 }
 
-fn repay(client: &mut Client, book: &Shared, held: &mut Vec<(u64, Vec<u8>)>, chance: &mut Chance) -> Result<(), Error> {
+fn repay(
+    client: &mut TasksClient,
+    book: &Shared,
+    held: &mut Vec<(u64, Vec<u8>)>,
+    chance: &mut Chance,
+) -> Result<(), Error> {
     let Some((token, key)) = held.pop() else { return Ok(()) };
     let status = chance.pick(&[RepayStatus::Drop, RepayStatus::Front, RepayStatus::Reward, RepayStatus::Penalty]);
     let place = if status == RepayStatus::Drop { Place::Dropped } else { Place::Ready };
@@ -176,7 +181,7 @@ const PIPELINE: usize = 256;
 
 /// Asks about each of these, many at a time, and hands over each reply.
 fn ask_all<'k, T>(
-    client: &mut Client,
+    client: &mut TasksClient,
     about: &'k [T],
     request: impl Fn(&'k T) -> Request<'k>,
     mut each: impl FnMut(&'k T, Reply<'_>),
@@ -189,7 +194,7 @@ fn ask_all<'k, T>(
 
 /// After a start: everything that was acknowledged is so.
 fn check(server: &Server, book: &Shared) {
-    let mut client = Client::connect(server.tasks()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
     let book = &mut *book.lock();
     let keys: Vec<Vec<u8>> = book.tasks.keys().cloned().collect();
     let mut values: HashMap<&[u8], Vec<u8>> = HashMap::new();
@@ -262,7 +267,7 @@ fn heartbeat((key, token): &(Vec<u8>, u64)) -> Request<'_> {
 
 /// At the end: each ready task is lent once, and no other.
 fn drain(server: &Server, book: &Shared) {
-    let mut client = Client::connect(server.tasks()).unwrap();
+    let mut client = TasksClient::connect(server.tasks()).unwrap();
     let book = &mut *book.lock();
     while let Some(lent) = client.lend(LEASE, LendMode::Poll).unwrap() {
         book.take(lent.lend_key, &lent.key, &lent.value);

@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use spindle::clients::rust::events::Client as EventsClient;
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client;
+use spindle::clients::rust::events::EventsClient;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::clock::ClockReading;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 use spindle::store::{self, KeyedStore, Space, Store, StoreConfig, TaskKey, WriteBatch};
@@ -20,8 +20,8 @@ use spindle::tasks;
 use crate::chance::Chance;
 use crate::harness::{Server, real_peer, spindle};
 
-fn client(server: &Server) -> Client {
-    Client::connect(server.tasks()).unwrap()
+fn client(server: &Server) -> TasksClient {
+    TasksClient::connect(server.tasks()).unwrap()
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn every_event_is_synced_between_its_arrival_and_its_answer_whatever_sync_says()
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start_events(&["--data", folder.path().to_str().unwrap(), "--sync", "never"]);
     let mut events = EventsClient::new(server.events().parse().unwrap());
-    let mut worker = Client::connect(server.events_queue()).unwrap();
+    let mut worker = TasksClient::connect(server.events_queue()).unwrap();
     events.count().unwrap();
     let trace = traced(&strace, &server, || {
         for number in 0..10 {

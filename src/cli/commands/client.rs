@@ -298,7 +298,7 @@ fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let prefix = scan.prefix.map_or(Ok(Vec::new()), |prefix| prefix.read(hex, io::stdin()))?;
     let fields = if scan.values || format.is_json() { ScanFields::Entry } else { ScanFields::Key };
     let mut client = scan.of.connect()?;
-    each_page(&mut client, &table, (fields, &prefix), |rows| match rows {
+    each_page(&mut client, &table, fields, &prefix, |rows| match rows {
         ScanRows::Entry(rows) => format.print_all(out, rows.iter().map(|row| entry_line(row, format))),
         ScanRows::Key(rows) => format.print_all(out, rows.iter().map(|key| format!("{}\n", hex.shown(key)))),
         ScanRows::Value(_) | ScanRows::Mirror(_) => unreachable!("a page has the fields that were asked for"),
@@ -309,7 +309,8 @@ fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
 pub(crate) fn each_page(
     client: &mut Client,
     table: &[u8],
-    (fields, prefix): (ScanFields, &[u8]),
+    fields: ScanFields,
+    prefix: &[u8],
     mut each: impl FnMut(&ScanRows<'_>) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     let mut cursor = Vec::new();

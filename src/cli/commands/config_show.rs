@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::serve::ServeFlags;
 use crate::cli::CommandError;
-use crate::cli::config::{Origin, Settings, innermost, is_list, is_switch, settings_of};
+use crate::cli::config::{SettingOrigin, Settings, innermost, is_list, is_switch, settings_of};
 use crate::cli::show::Format;
 
 /// A command about the configuration.
@@ -41,7 +41,8 @@ pub(crate) struct ShowArguments {
 /// [`CommandError::Output`]
 pub(crate) fn run(
     command: &ConfigCommand,
-    (declared, matches): (&Command, &ArgMatches),
+    declared: &Command,
+    matches: &ArgMatches,
     settings: &Settings,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
@@ -94,7 +95,7 @@ fn value(arg: &Arg, values: &[String]) -> Value {
 }
 
 /// A line of the file that has this setting.
-fn line(flag: &str, value: &Value, origin: &Origin, secret: bool) -> String {
+fn line(flag: &str, value: &Value, origin: &SettingOrigin, secret: bool) -> String {
     let left_out = if secret { ", without its password" } else { "" };
     match value {
         Value::Null => format!("# {flag} is not set\n"),

@@ -90,7 +90,7 @@ pub(crate) fn dump(arguments: &DumpArguments, out: &mut impl Write) -> Result<()
     let table = &spelt(&mut client, &arguments.hex.table(&arguments.table)?)?;
     // It writes the head with the first rows, so a table that is not there leaves an empty file.
     let mut writer = DumpWriter::new(out, table);
-    each_page(&mut client, table, (ScanFields::Entry, b""), |rows| {
+    each_page(&mut client, table, ScanFields::Entry, b"", |rows| {
         let now = wall_millis();
         let ScanRows::Entry(rows) = rows else {
             unreachable!("a page has the fields that were asked for");

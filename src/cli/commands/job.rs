@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cli::flags::endpoint::Patience;
+use crate::cli::flags::endpoint::TimeoutFlag;
 use crate::cli::flags::login::LoginFlags;
 use crate::cli::flags::operand::{Operand, operand};
 use crate::cli::flags::tls::{TcpAddress, TlsFlags};
 use crate::cli::show::{self, Format};
 use crate::cli::{CommandError, JOBS_ADDRESS};
-use crate::clients::rust::jobs::{Client, Error};
+use crate::clients::rust::jobs::{Error, JobsClient};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::services::jobs::wire::{Fault, JobId};
 
@@ -37,7 +37,7 @@ pub(crate) struct JobServer {
     #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_JOBS", default_value = JOBS_ADDRESS, value_parser = TcpAddress::parse)]
     connect: TcpAddress,
     #[command(flatten)]
-    patience: Patience,
+    patience: TimeoutFlag,
     #[command(flatten)]
     tls: TlsFlags,
     #[command(flatten)]
@@ -121,8 +121,8 @@ const NOT_HANDED_OUT: &str =
     "it is not handed out: its time was up, it is done already, or it is of another queue; nothing was changed";
 
 impl JobServer {
-    fn client(&self) -> Result<Client, CommandError> {
-        let mut client = Client::new(&self.connect.address);
+    fn client(&self) -> Result<JobsClient, CommandError> {
+        let mut client = JobsClient::new(&self.connect.address);
         self.tls.authorities(&self.connect)?.iter().for_each(|authorities| client.encrypt(authorities));
         let timeouts = self.patience.timeouts();
         client.set_timeout(timeouts.answer);

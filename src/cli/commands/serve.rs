@@ -4,45 +4,27 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use clap::builder::TypedValueParser;
-
 use crate::allocator::{self, Choice};
 use crate::cli::CommandError;
 use crate::cli::config::Settings;
 use crate::cli::flags::admin::AdminFlags;
-use crate::cli::flags::amount::{Amount, amount, bytes_within};
-use crate::cli::flags::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening, unless_off};
+use crate::cli::flags::amount::bytes_within;
+use crate::cli::flags::endpoint::{OFF, unless_off};
 use crate::cli::flags::endpoint_conflicts;
-use crate::cli::flags::events_store::EventsStoreFlags;
-use crate::cli::flags::feed::FeedFlags;
-use crate::cli::flags::heading;
+use crate::cli::flags::events::EventsFlags;
 use crate::cli::flags::lockstep::LockstepFlags;
-use crate::cli::flags::pin::pin;
 use crate::cli::flags::security::SecurityFlags;
-use crate::cli::flags::serve_words::{
-    FrontendWord, Terminate, ack_words, at_least_one, frontend, key_bytes, terminate, value_bytes, version,
-};
 use crate::cli::flags::store::StoreFlags;
+use crate::cli::flags::tables::TablesFlags;
+use crate::cli::flags::tasks::{JobsFlags, TasksFlags};
+use crate::cli::flags::tuning::TuningFlags;
 use crate::cli::log::{self, LEVEL_FLAG, LogFlags};
-use crate::cli::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
-use crate::limits::{
-    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, KEY_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT,
-    TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
-};
-use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, available_bytes};
+use crate::limits::CLIENT_BYTES_DEFAULT;
+use crate::server::{self, Error, OperationConfig, ServerConfig, ServerLimits, TasksConfig, available_bytes};
 use crate::services::events::wire::is_value;
-use crate::services::jobs::serve as jobs;
-use crate::services::jobs::wire::AckWording;
 use crate::services::tasks::handle::Access;
-use crate::services::tasks::serve::{SpiderqConfig, Version};
 use crate::tables::bytes_for;
 
-/// Most threads of libzmq, and most workers: more than any host has use for.
-const THREADS_MAX: i64 = 1_024;
-/// The longest lease of a job: more than 300 years, and no deadline overflows.
-const LEASE_SECONDS_MAX: u64 = 10_000_000_000;
-/// Milliseconds in a second.
-const MILLIS_PER_SECOND: u64 = 1_000;
 /// The environment variable that the allocator reads at the first allocation, if no flag names one.
 const ALLOCATOR_VARIABLE: &str = "SPINDLE_ALLOCATOR";
 /// The end of the help.
@@ -50,131 +32,54 @@ const SETTINGS_HELP: &str = "Each flag can also stand in the environment, as SPI
 and in the file of --config (max-memory = \"2G\"). A flag is over the environment, and that over the file. \
 `spindle config show` prints what holds.";
 
-/// The flags of the server, as typed.
+/// The flags of the server, as typed. The help shows the groups in this order.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SETTINGS_HELP)]
 pub(crate) struct ServeFlags {
-    /// Endpoint for requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
-    #[arg(long, help_heading = heading::TABLES, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
-    kv: Vec<String>,
+    #[command(flatten, next_help_heading = "Tables")]
+    tables: TablesFlags,
 
-    /// Endpoint for changes; off for none
-    #[arg(long, help_heading = heading::TABLES, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
-    publish: String,
+    #[command(flatten, next_help_heading = "Tasks")]
+    tasks: TasksFlags,
 
-    #[command(flatten, next_help_heading = heading::TABLES)]
-    feed: FeedFlags,
+    #[command(flatten, next_help_heading = "Jobs")]
+    jobs: JobsFlags,
 
-    /// Longest key, in bytes (K), from 64 to 4K
-    #[arg(long, help_heading = heading::TABLES, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = key_bytes())]
-    max_key: usize,
+    #[command(flatten, next_help_heading = "Events")]
+    events: EventsFlags,
 
-    /// Longest value, in bytes (K, M, G), up to 16M
-    #[arg(long, help_heading = heading::TABLES, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
-    max_value: usize,
-
-    /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
-    #[arg(long, help_heading = heading::TABLES, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
-    max_memory: Amount,
-
-    /// Most tables at once
-    #[arg(long, help_heading = heading::TABLES, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
-    max_tables: usize,
-
-    /// Serve durable tasks, at this endpoint if one is given; off for no tasks
-    #[arg(long, help_heading = heading::TASKS, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = TASKS_ENDPOINT, value_parser = endpoint_or_off)]
-    tasks: String,
-
-    /// Version of the protocol in which the Stats of tasks are answered
-    #[arg(long, help_heading = heading::TASKS, value_name = "1.3|1.4", default_value = "1.3", value_parser = version)]
-    spiderq_version: Version,
-
-    /// Whether clients of the tasks may end the server; local: those of an endpoint that only this host can reach
-    #[arg(long, help_heading = heading::TASKS, value_name = "local|allow|deny", default_value = "local", value_parser = terminate)]
-    terminate: Terminate,
-
-    /// Serve durable jobs over TCP, at this address or port if one is given; off for no jobs
-    #[arg(long, help_heading = heading::JOBS, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = JOBS_ADDRESS, value_parser = listening)]
-    jobs: Listening,
-
-    /// How long a job is leased, in seconds
-    #[arg(long, help_heading = heading::JOBS, value_name = "SECONDS", default_value_t = JOB_LEASE_SECONDS, value_parser = clap::value_parser!(u64).range(1..=LEASE_SECONDS_MAX))]
-    lease: u64,
-
-    /// Words of the replies to ACK of a job: OK and NO, or YES and NO
-    #[arg(long, help_heading = heading::JOBS, value_name = "ok|yes-no", default_value = "ok", value_parser = ack_words)]
-    jobs_ack: AckWording,
-
-    /// Serve events over HTTP, at this address or port if one is given; off for no events
-    #[arg(long, help_heading = heading::EVENTS, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = EVENTS_ADDRESS, value_parser = listening)]
-    events: Listening,
-
-    #[command(flatten, next_help_heading = heading::EVENTS)]
-    events_store: EventsStoreFlags,
-
-    /// Name by which requests for events may call the server, beside addresses and names without a dot; may be given
-    /// several times [default: on loopback none, elsewhere any]
-    #[arg(long, help_heading = heading::EVENTS, value_name = "NAME")]
-    events_host: Vec<String>,
-
-    /// Endpoint at which workers lease pending events, with --events-store embedded
-    #[arg(long, help_heading = heading::EVENTS, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
-    events_queue: String,
-
-    #[command(flatten, next_help_heading = heading::STORE)]
+    #[command(flatten, next_help_heading = "Storage of tasks, jobs and events")]
     store: StoreFlags,
 
-    #[command(flatten, next_help_heading = heading::SECURITY)]
+    #[command(flatten, next_help_heading = "Users and encryption")]
     security: SecurityFlags,
 
-    /// File of settings, in TOML: the keys are the flags without their dashes
-    #[arg(long, help_heading = heading::OPERATION, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Operation")]
+    operation: OperationFlags,
 
-    #[command(flatten, next_help_heading = heading::OPERATION)]
-    log: LogFlags,
+    #[command(flatten, next_help_heading = "Tuning")]
+    tuning: TuningFlags,
 
-    #[command(flatten, next_help_heading = heading::OPERATION)]
-    admin: AdminFlags,
-
-    /// Most bytes (K, M, G) of requests and replies that a client may have outstanding; above, it is cut off
-    #[arg(long, help_heading = heading::OPERATION, value_name = "BYTES", default_value_t = CLIENT_BYTES_DEFAULT, value_parser = bytes_within(1, u64::MAX))]
-    client_bytes_max: u64,
-
-    /// Who reads connections: queue for a thread with the workers behind its queue, native for the workers themselves
-    #[arg(long, help_heading = heading::TUNING, value_name = "queue|native", default_value = "queue", value_parser = frontend)]
-    frontend: FrontendWord,
-
-    /// Threads that answer requests
-    #[arg(long, help_heading = heading::TUNING, value_name = "THREADS", default_value_t = server::workers_default(), value_parser = threads())]
-    workers: usize,
-
-    /// Cores for the workers: auto for those that this process may use, off for no pinning, or a list as 0,2,4-7
-    #[arg(long, help_heading = heading::TUNING, value_name = "auto|off|LIST", default_value = "auto", value_parser = pin)]
-    pin: Pin,
-
-    /// How many elements a new table has room for before it must grow; takes memory for each table
-    #[arg(long, help_heading = heading::TUNING, value_name = "ELEMENTS", default_value_t = 0)]
-    expected_keys: usize,
-
-    /// How many messages a subscriber may fall behind before it loses changes; costs memory while it does
-    #[arg(long, help_heading = heading::TUNING, value_name = "MESSAGES", default_value_t = PUBLISH_HWM_DEFAULT, value_parser = clap::value_parser!(i32).range(1..))]
-    publish_hwm: i32,
-
-    /// Allocator of the process: mimalloc, jemalloc or system [default: mimalloc]
-    #[arg(long, help_heading = heading::TUNING, value_name = "NAME")]
-    allocator: Option<Choice>,
-
-    /// Without effect: libzmq has no thread that reads or writes any more
-    #[arg(long, help_heading = heading::TUNING, value_name = "THREADS", hide = true, value_parser = threads())]
-    io_threads: Option<usize>,
-
-    #[command(flatten, next_help_heading = heading::LOCKSTEP)]
+    #[command(flatten, next_help_heading = "Tables in lock-step, for the first client")]
     lockstep: LockstepFlags,
 }
 
-fn threads() -> impl TypedValueParser<Value = usize> {
-    clap::value_parser!(u16).range(1..=THREADS_MAX).map(usize::from)
+/// The flags of the operation.
+#[derive(Debug, clap::Args)]
+struct OperationFlags {
+    /// File of settings, in TOML: the keys are the flags without their dashes
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    log: LogFlags,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+
+    /// Most bytes (K, M, G) of requests and replies that a client may have outstanding; above, it is cut off
+    #[arg(long, value_name = "BYTES", default_value_t = CLIENT_BYTES_DEFAULT, value_parser = bytes_within(1, u64::MAX))]
+    client_bytes_max: u64,
 }
 
 /// Runs the server until a signal ends it.
@@ -183,10 +88,10 @@ fn threads() -> impl TypedValueParser<Value = usize> {
 /// [`CommandError::Usage`] if the flags contradict each other, [`CommandError::Failed`] if the server cannot start.
 pub(crate) fn run(flags: ServeFlags, settings: Settings) -> Result<(), CommandError> {
     let level_is_fixed = settings.is_fixed(LEVEL_FLAG);
-    let log = flags.log;
-    let warnings = flags.warnings();
+    let log = flags.operation.log;
+    let warnings = flags.tuning.warnings();
     let config = flags.into_config(available_bytes())?;
-    begin_with(config.allocator);
+    begin_with(config.operation.allocator);
     let log = log::begin(log, level_is_fixed)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let hang_up = move || log.reread(|| settings.level_again());
@@ -211,64 +116,57 @@ fn begin_with(asked: Choice) {
 }
 
 impl ServeFlags {
-    /// What is said of flags that older command lines have.
-    fn warnings(&self) -> Vec<&'static str> {
-        let is_told = [
-            (self.frontend.is_old, "--frontend proxy is called queue now: write --frontend queue, or leave it out"),
-            (self.io_threads.is_some(), "--io-threads has no effect any more: leave it out"),
-        ];
-        is_told.into_iter().filter_map(|(is_old, warning)| is_old.then_some(warning)).collect()
-    }
-
     /// The configuration of the server, for this much available memory.
     fn into_config(self, available_bytes: u64) -> Result<ServerConfig, CommandError> {
-        let allocator = self.allocator.unwrap_or_else(allocator::in_use);
-        let kv = endpoints(self.kv.clone())?;
-        let max_memory = self.max_memory.of(available_bytes);
-        self.check(max_memory, &kv)?;
-        let database = self.events_store.database()?;
-        let hosts = self.events_host.clone();
-        let events = self.events.0.map(|address| EventsConfig { address, hosts, database });
+        let limits = self.limits(available_bytes);
+        let kv = self.tables.endpoints()?;
+        self.check(&limits, &kv)?;
         let config = ServerConfig {
             kv,
-            frontend: self.frontend.kind,
-            publish: unless_off(&self.publish),
-            publish_hwm: self.publish_hwm,
-            feed: self.feed.config(),
+            publish: unless_off(&self.tables.publish),
+            publish_hwm: self.tuning.publish_hwm,
+            feed: self.tables.feed.config(),
             lockstep: self.lockstep.config(),
             lockstep_publish: self.lockstep.publish(),
-            max_key: self.max_key,
-            max_value: self.max_value,
-            max_memory,
-            max_tables: self.max_tables,
-            client_bytes_max: self.client_bytes_max,
-            expected_keys: self.expected_keys,
-            workers: self.workers,
-            pin: self.pin.clone(),
-            allocator,
-            events,
+            limits,
+            workers: self.tuning.workers(),
+            events: self.events.config()?,
             security: self.security.config()?,
-            admin: self.admin.config(),
-            slow: self.admin.slow(),
+            operation: OperationConfig {
+                admin: self.operation.admin.config(),
+                slow: self.operation.admin.slow(),
+                allocator: self.tuning.allocator.unwrap_or_else(allocator::in_use),
+            },
             tasks: self.durable(),
         };
         endpoint_conflicts::check(&server::listening(&config))?;
         Ok(config)
     }
 
+    fn limits(&self, available_bytes: u64) -> ServerLimits {
+        ServerLimits {
+            key_bytes: self.tables.max_key,
+            value_bytes: self.tables.max_value,
+            memory_bytes: self.tables.max_memory.of(available_bytes),
+            tables: self.tables.max_tables,
+            client_bytes: self.operation.client_bytes_max,
+            expected_keys: self.tuning.expected_keys,
+        }
+    }
+
     /// Checks that the flags do not contradict each other.
-    fn check(&self, max_memory: u64, kv: &[String]) -> Result<(), CommandError> {
-        let least = bytes_for(self.expected_keys);
-        if least > max_memory {
+    fn check(&self, limits: &ServerLimits, kv: &[String]) -> Result<(), CommandError> {
+        let ServerLimits { expected_keys, memory_bytes, .. } = limits;
+        let least = bytes_for(*expected_keys);
+        if least > *memory_bytes {
             return Err(CommandError::Usage(format!(
-                "--expected-keys {}: so many elements take {least} bytes at least, and --max-memory is {max_memory}; expect fewer",
-                self.expected_keys
+                "--expected-keys {expected_keys}: so many elements take {least} bytes at least, and --max-memory is {memory_bytes}; expect fewer"
             )));
         }
         self.store.check()?;
         self.lockstep.check()?;
         let has_tables = !kv.is_empty() || self.lockstep.config().is_some();
-        if !has_tables && self.tasks == OFF && self.jobs.0.is_none() && self.events.0.is_none() {
+        if !has_tables && self.tasks.tasks == OFF && self.jobs.jobs.0.is_none() && self.events.events.0.is_none() {
             return Err(CommandError::Usage(
                 "nothing is to be served: give --kv, --lockstep, --tasks, --jobs or --events".to_owned(),
             ));
@@ -278,20 +176,11 @@ impl ServeFlags {
 
     /// The configuration of tasks, jobs, and events of the embedded store.
     fn durable(self) -> Option<TasksConfig> {
-        let settings = |endpoint: String, access| SpiderqConfig {
-            terminate: self.terminate.at(&endpoint),
-            endpoint,
-            version: self.spiderq_version,
-            access,
-        };
-        let spiderq = unless_off(&self.tasks).map(|endpoint| settings(endpoint, Access::Full));
-        let jobs = self.jobs.0.map(|address| jobs::JobsConfig {
-            address,
-            lease: self.lease * MILLIS_PER_SECOND,
-            words: self.jobs_ack,
-        });
-        let kept_here = self.events.0.is_some() && self.events_store.is_embedded();
-        let events = kept_here.then(|| settings(self.events_queue, Access::WorkOff { accepts: is_value }));
+        let settings = |endpoint, access| self.tasks.settings(endpoint, access);
+        let spiderq = unless_off(&self.tasks.tasks).map(|endpoint| settings(endpoint, Access::Full));
+        let jobs = self.jobs.config();
+        let kept_here = self.events.are_kept_here();
+        let events = kept_here.then(|| settings(self.events.events_queue, Access::WorkOff { accepts: is_value }));
         let is_on = spiderq.is_some() || jobs.is_some() || events.is_some();
         is_on.then_some(TasksConfig {
             spiderq,
@@ -304,17 +193,6 @@ impl ServeFlags {
     }
 }
 
-/// The endpoints of requests. `off` excludes any other.
-fn endpoints(typed: Vec<String>) -> Result<Vec<String>, CommandError> {
-    match &*typed {
-        [only] if only == OFF => Ok(Vec::new()),
-        several if several.iter().any(|endpoint| endpoint == OFF) => {
-            Err(CommandError::Usage("--kv off and --kv ENDPOINT exclude each other".to_owned()))
-        }
-        _ => Ok(typed),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
@@ -322,6 +200,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::server::Pin;
+    use crate::services::jobs::wire::AckWording;
     use crate::services::tables::serve::FrontendKind;
 
     #[derive(Debug, Parser)]
@@ -346,13 +226,13 @@ mod tests {
         assert_eq!(config.kv, ["tcp://127.0.0.1:5555"]);
         assert_eq!(config.publish.as_deref(), Some("tcp://127.0.0.1:5556"));
         assert_eq!(config.publish_hwm, 1_000_000);
-        assert_eq!((config.max_key, config.max_value), (64, 1_024));
-        assert_eq!(config.max_memory, 800_000);
-        assert_eq!(config.max_tables, 65_536);
-        assert_eq!(config.client_bytes_max, 64 << 20);
-        assert_eq!(config.workers, server::workers_default());
-        assert_eq!(config.pin, Pin::Auto);
-        assert_eq!(config.frontend, FrontendKind::Queue);
+        assert_eq!((config.limits.key_bytes, config.limits.value_bytes), (64, 1_024));
+        assert_eq!(config.limits.memory_bytes, 800_000);
+        assert_eq!(config.limits.tables, 65_536);
+        assert_eq!(config.limits.client_bytes, 64 << 20);
+        assert_eq!(config.workers.count, server::workers_default());
+        assert_eq!(config.workers.pin, Pin::Auto);
+        assert_eq!(config.workers.frontend, FrontendKind::Queue);
     }
 
     #[test]
@@ -388,12 +268,12 @@ mod tests {
         ]);
         assert_eq!(config.kv, ["tcp://*:1", "ipc:///tmp/s"]);
         assert_eq!(config.publish, None);
-        assert_eq!((config.publish_hwm, config.max_key, config.max_value), (5, 4_096, 1 << 20));
-        assert_eq!((config.max_memory, config.max_tables), (2 << 30, 7));
-        assert_eq!((config.client_bytes_max, config.expected_keys), (9 << 10, 11));
-        assert_eq!(config.workers, 3);
-        assert_eq!(config.pin, Pin::Cores(vec![0, 2, 3, 4]));
-        assert_eq!(config.allocator, Choice::Jemalloc);
+        assert_eq!((config.publish_hwm, config.limits.key_bytes, config.limits.value_bytes), (5, 4_096, 1 << 20));
+        assert_eq!((config.limits.memory_bytes, config.limits.tables), (2 << 30, 7));
+        assert_eq!((config.limits.client_bytes, config.limits.expected_keys), (9 << 10, 11));
+        assert_eq!(config.workers.count, 3);
+        assert_eq!(config.workers.pin, Pin::Cores(vec![0, 2, 3, 4]));
+        assert_eq!(config.operation.allocator, Choice::Jemalloc);
     }
 
     #[test]
@@ -420,11 +300,11 @@ mod tests {
 
     #[test]
     fn more_keys_than_fit_into_memory_are_not_expected() {
-        assert_eq!(config(&["--expected-keys", "9000"]).expected_keys, 9_000);
+        assert_eq!(config(&["--expected-keys", "9000"]).limits.expected_keys, 9_000);
         for flags in [["--expected-keys", "15000"], ["--expected-keys", "18446744073709551615"]] {
             assert!(refused(&flags).contains("--max-memory is 800000"), "{flags:?}");
         }
-        assert_eq!(config(&["--expected-keys", "15000", "--max-memory", "2M"]).expected_keys, 15_000);
+        assert_eq!(config(&["--expected-keys", "15000", "--max-memory", "2M"]).limits.expected_keys, 15_000);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::figures::{bytes, clock_time, count, micros};
-use crate::cli::flags::endpoint::Patience;
+use crate::cli::flags::endpoint::TimeoutFlag;
 use crate::cli::flags::login::LoginFlags;
 use crate::cli::flags::operand::shown;
 use crate::cli::flags::tls::{TcpAddress, TlsFlags};
 use crate::cli::show::Format;
 use crate::cli::{ADMIN_ADDRESS, CommandError};
-use crate::clients::rust::operator::admin::{Client, Error};
+use crate::clients::rust::operator::admin::{AdminClient, Error};
 
 /// The server that shows itself to an operator.
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub(crate) struct AdminServer {
     #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_ADMIN", default_value = ADMIN_ADDRESS, value_parser = TcpAddress::parse)]
     admin: TcpAddress,
     #[command(flatten)]
-    patience: Patience,
+    patience: TimeoutFlag,
     #[command(flatten)]
     tls: TlsFlags,
     #[command(flatten)]
@@ -33,9 +33,9 @@ impl AdminServer {
     ///
     /// # Errors
     /// [`CommandError`] if a user is named, and there is no password.
-    pub(crate) fn client(&self) -> Result<Client, CommandError> {
+    pub(crate) fn client(&self) -> Result<AdminClient, CommandError> {
         let timeouts = self.patience.timeouts();
-        let client = Client::new(&self.admin.address, timeouts.connect, timeouts.answer);
+        let client = AdminClient::new(&self.admin.address, timeouts.connect, timeouts.answer);
         let client = match self.tls.authorities(&self.admin)? {
             Some(authorities) => client.encrypted(&authorities),
             None => client,
@@ -51,7 +51,7 @@ impl AdminServer {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer, or not with JSON.
-pub(crate) fn document(client: &Client, path: &str) -> Result<Value, CommandError> {
+pub(crate) fn document(client: &AdminClient, path: &str) -> Result<Value, CommandError> {
     let text = client.get(path).map_err(|error| match error {
         Error::Refused { address, status, .. } if status == "401" => CommandError::Denied(format!(
             "{address} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD"

@@ -13,7 +13,7 @@ use crate::cli::flags::number::{lend_key, millis};
 use crate::cli::flags::operand::{Operand, operand};
 use crate::cli::show::{self, Format};
 use crate::cli::{CommandError, TASKS_ENDPOINT};
-use crate::clients::rust::tasks::{Client, Disconnected, Error};
+use crate::clients::rust::tasks::{Disconnected, Error, TasksClient};
 use crate::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 /// A command about tasks.
@@ -221,9 +221,9 @@ fn no_task() -> CommandError {
 }
 
 impl TaskServer {
-    fn connect(&self) -> Result<Client, CommandError> {
+    fn connect(&self) -> Result<TasksClient, CommandError> {
         self.login.log_in()?;
-        Client::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(self.told())
+        TasksClient::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(self.told())
     }
 
     /// Converts an error of the client.

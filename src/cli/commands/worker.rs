@@ -14,7 +14,7 @@ use crate::cli::{CommandError, EVENTS_ENDPOINT};
 use crate::clients::rust::tasks::{Disconnected, Error as ClientError};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
 use crate::server::{Signals, raise_descriptor_limit};
-use crate::services::events::mysql::Address;
+use crate::services::events::mysql::DatabaseAddress;
 use crate::worker::{self, EventCommand, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
 
 /// Most slots: more than any host has use for.
@@ -30,8 +30,8 @@ pub(crate) struct WorkerArguments {
     connect: String,
 
     /// Database of the events, mysql://USER:PASSWORD@HOST/DATABASE: the server's --events-store
-    #[arg(long, value_name = "URL", value_parser = |typed: &str| typed.parse::<Address>())]
-    store: Option<Address>,
+    #[arg(long, value_name = "URL", value_parser = |typed: &str| typed.parse::<DatabaseAddress>())]
+    store: Option<DatabaseAddress>,
 
     #[command(flatten)]
     password: PasswordFile,

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use clap::{Arg, Command};
 
 use super::super::CommandError;
-use super::{Origin, Setting, check, is_switch, settings_of, shape};
+use super::{Setting, SettingOrigin, check, is_switch, settings_of, shape};
 
 /// Looks up an environment variable.
 type Lookup<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
@@ -46,7 +46,7 @@ pub(super) fn read(
             other => other,
         };
         let value = check(arg, flag, value).map_err(|why| wrong(&why))?;
-        let origin = Origin::Variable(name);
+        let origin = SettingOrigin::Variable(name);
         settings.insert(flag.to_owned(), Setting { values: vec![value], origin });
     }
     Ok(settings)

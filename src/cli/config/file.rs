@@ -19,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::super::CommandError;
 use super::super::flags::endpoint::OFF;
-use super::{Origin, Setting, alone, check, guess, is_list, is_optional, is_switch, settings_of, shape};
+use super::{Setting, SettingOrigin, alone, check, guess, is_list, is_optional, is_switch, settings_of, shape};
 
 /// The longest file, in bytes: some hundred times the length of all settings. A longer one is another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -60,7 +60,7 @@ fn settings(path: &Path, text: &str, command: &Command) -> Result<BTreeMap<Strin
         };
         let wrong = |why: String| format!("{}: {flag}: {why}; it takes {}", place(at), shape(arg));
         let values = values(arg, flag, value.get_ref()).map_err(wrong)?;
-        let origin = Origin::File { path: path.to_owned(), line: line(at) };
+        let origin = SettingOrigin::File { path: path.to_owned(), line: line(at) };
         settings.insert(flag.to_owned(), Setting { values, origin });
     }
     Ok(settings)

@@ -142,14 +142,14 @@ fn is_address(address: &str) -> bool {
 
 /// How long to wait for the server.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Patience {
+pub(crate) struct TimeoutFlag {
     /// Seconds to wait for the server to be there, and for each answer [default: 0.3 until it is there, 5 for an
     /// answer]
     #[arg(long, value_name = "SECONDS", env = "SPINDLE_TIMEOUT", value_parser = seconds)]
     timeout: Option<Duration>,
 }
 
-impl Patience {
+impl TimeoutFlag {
     /// The times.
     pub(crate) fn timeouts(&self) -> ClientTimeouts {
         timeouts(self.timeout)
@@ -163,7 +163,7 @@ pub(crate) struct Connect {
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT", default_value = KV_ENDPOINT, value_parser = connection)]
     pub(crate) connect: String,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutFlag,
     #[command(flatten)]
     pub(crate) login: ZeromqLogin,
 }
@@ -175,7 +175,7 @@ pub(crate) struct Subscribe {
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_SUBSCRIBE", default_value = PUBLISH_ENDPOINT, value_parser = connection)]
     pub(crate) subscribe: String,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutFlag,
     #[command(flatten)]
     pub(crate) login: ZeromqLogin,
 }

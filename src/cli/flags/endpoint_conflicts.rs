@@ -14,7 +14,7 @@ use crate::cli::CommandError;
 
 /// A place to listen at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place<'e> {
+enum ListenPlace<'e> {
     Port { host: Host<'e>, port: u16 },
     Path(&'e str),
 }
@@ -40,7 +40,7 @@ impl Host<'_> {
     }
 }
 
-impl<'e> Place<'e> {
+impl<'e> ListenPlace<'e> {
     /// The place of an endpoint of ZeroMQ or an address of TCP. `None`: the system chooses one.
     fn of(endpoint: &'e str) -> Option<Self> {
         if let Some(path) = endpoint.strip_prefix("ipc://") {
@@ -73,9 +73,9 @@ impl<'e> Place<'e> {
 /// # Errors
 /// [`CommandError::Usage`] with both flags.
 pub(crate) fn check(endpoints: &[(&str, String)]) -> Result<(), CommandError> {
-    let mut taken: Vec<(&str, &String, Place<'_>)> = Vec::new();
+    let mut taken: Vec<(&str, &String, ListenPlace<'_>)> = Vec::new();
     for (flag, endpoint) in endpoints {
-        let Some(place) = Place::of(endpoint) else { continue };
+        let Some(place) = ListenPlace::of(endpoint) else { continue };
         if let Some((other, theirs, _)) = taken.iter().find(|(.., taken)| taken.meets(place)) {
             return Err(CommandError::Usage(if other == flag {
                 format!("{flag} names {endpoint} twice: give it once, or another endpoint")

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::CommandError;
-use crate::services::events::mysql::Address;
+use crate::services::events::mysql::DatabaseAddress;
 
 /// The longest password, in bytes. A file that is longer is another one.
 const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -29,7 +29,11 @@ impl PasswordFile {
     /// # Errors
     /// [`CommandError::Usage`] if there is no database, or its URL has a password too. [`CommandError::Failed`] if the
     /// file has no password.
-    pub(crate) fn complete(&self, database: Option<Address>, flag: &str) -> Result<Option<Address>, CommandError> {
+    pub(crate) fn complete(
+        &self,
+        database: Option<DatabaseAddress>,
+        flag: &str,
+    ) -> Result<Option<DatabaseAddress>, CommandError> {
         let Some(file) = &self.events_store_password_file else { return Ok(database) };
         let usage = |what: &str| CommandError::Usage(format!("--events-store-password-file: {what}"));
         let needs = format!("there is no database to log in to: give {flag} mysql://USER@HOST/DATABASE");

@@ -77,7 +77,7 @@ fn draw_verbs(frame: &mut Frame<'_>, place: Rect, model: &Model) {
     });
     let titles = titles(["protocol", "verb"], ["a second", "in all", "refused", "p50", "p99"]);
     let widths = [12, 20, 10, 10, 10, 10, 10].map(Constraint::Length);
-    table(frame, place, (titles, rows.collect(), &widths), "No request has come since the start.");
+    table(frame, place, titles, rows.collect(), &widths, "No request has come since the start.");
 }
 
 fn draw_tables(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
@@ -87,7 +87,8 @@ fn draw_tables(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
         row_of([shown(word(table, "name").as_bytes())], [count(whole(table, "elements")), bytes(table.get("bytes"))])
     });
     let widths = [Constraint::Fill(1), Constraint::Length(10), Constraint::Length(10)];
-    table(frame, place, (titles(["table"], ["elements", "memory"]), rows.collect(), &widths), "There is no table.");
+    let titles = titles(["table"], ["elements", "memory"]);
+    table(frame, place, titles, rows.collect(), &widths, "There is no table.");
 }
 
 fn draw_queues(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
@@ -98,12 +99,8 @@ fn draw_queues(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
         row_of([shown(word(queue, "name").as_bytes())], figures)
     });
     let widths = [Constraint::Fill(1), Constraint::Length(8), Constraint::Length(8), Constraint::Length(12)];
-    table(
-        frame,
-        place,
-        (titles(["queue"], ["ready", "lent", "oldest"]), rows.collect(), &widths),
-        "There is no queue.",
-    );
+    let titles = titles(["queue"], ["ready", "lent", "oldest"]);
+    table(frame, place, titles, rows.collect(), &widths, "There is no queue.");
 }
 
 fn draw_slow(frame: &mut Frame<'_>, place: Rect, slow: &Value) {
@@ -125,15 +122,10 @@ fn draw_slow(frame: &mut Frame<'_>, place: Rect, slow: &Value) {
     let widths = [12, 9, 9, 9, 9].map(Constraint::Length);
     let widths: Vec<Constraint> = widths.into_iter().chain([Constraint::Fill(1); 3]).collect();
     let bound = micros(slow.get("threshold_micros"));
-    table(frame, place, (head, rows.collect(), &widths), &format!("No request took longer than {bound}."));
+    table(frame, place, head, rows.collect(), &widths, &format!("No request took longer than {bound}."));
 }
 
-fn table(
-    frame: &mut Frame<'_>,
-    place: Rect,
-    (head, rows, widths): (Row<'_>, Vec<Row<'_>>, &[Constraint]),
-    empty: &str,
-) {
+fn table(frame: &mut Frame<'_>, place: Rect, head: Row<'_>, rows: Vec<Row<'_>>, widths: &[Constraint], empty: &str) {
     if rows.is_empty() {
         return frame.render_widget(Paragraph::new(empty), place);
     }

@@ -60,13 +60,13 @@ impl Response {
 }
 
 /// One connection to a server.
-pub struct Client {
+pub struct EventsClient {
     address: SocketAddr,
     /// None before the first request, and after an error until the next request.
     connection: Option<BufReader<TcpStream>>,
 }
 
-impl Client {
+impl EventsClient {
     /// A client of the server at this address. It connects with the first request.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {

@@ -14,7 +14,7 @@ use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsF
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::services::jobs::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 
-/// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
+/// How long the client waits for a connection and for each reply, unless [`JobsClient::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Bytes that the client reads of a reply: more than an id, a length, two spaces and the longest data.
@@ -90,7 +90,7 @@ pub enum Error {
 /// A job that the server has handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The id, which [`Client::ack`] takes.
+    /// The id, which [`JobsClient::ack`] takes.
     pub id: JobId,
     /// The data of the job.
     pub data: Vec<u8>,
@@ -99,10 +99,10 @@ pub struct Job {
 /// A client of one server.
 ///
 /// ```no_run
-/// use spindle::clients::rust::jobs::{Client, Error};
+/// use spindle::clients::rust::jobs::{JobsClient, Error};
 ///
 /// # fn main() -> Result<(), Error> {
-/// let client = Client::new("127.0.0.1:8080");
+/// let client = JobsClient::new("127.0.0.1:8080");
 /// let id = client.add(b"mail", b"to ada")?;
 /// while let Some(job) = client.get(b"mail")? {
 ///     println!("{}: {} bytes", job.id, job.data.len());
@@ -113,7 +113,7 @@ pub struct Job {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Client {
+pub struct JobsClient {
     address: String,
     /// The line that names the user, if one is named.
     login: Vec<u8>,
@@ -126,13 +126,13 @@ pub struct Client {
 }
 
 /// It shows no password.
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for JobsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Client({})", self.address)
+        write!(f, "JobsClient({})", self.address)
     }
 }
 
-impl Client {
+impl JobsClient {
     /// A client of the server at `address`, which is HOST:PORT. It connects with each request.
     #[must_use]
     pub fn new(address: &str) -> Self {
@@ -297,8 +297,9 @@ impl Client {
     }
 
     fn connect(&self) -> Result<ServerStream, Error> {
-        let (address, timeouts) = (self.address.clone(), (self.connect_timeout, self.timeout));
-        ServerStream::connect(&self.address, timeouts, self.authorities.as_ref()).map_err(|fault| match fault {
+        let (address, authorities) = (self.address.clone(), self.authorities.as_ref());
+        let connected = ServerStream::connect(&self.address, self.connect_timeout, self.timeout, authorities);
+        connected.map_err(|fault| match fault {
             ConnectFault::Address(_) => Error::Address { address },
             ConnectFault::NoAnswer(source) => Error::NoAnswer { address, source },
             ConnectFault::Tls(fault) => Error::Tls(fault),
@@ -320,7 +321,7 @@ mod tests {
     /// client's result, and the last lines that the client has sent.
     fn added(user: Option<&str>, replies: &'static [&str]) -> (Error, Vec<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = Client::new(&listener.local_addr().unwrap().to_string());
+        let mut client = JobsClient::new(&listener.local_addr().unwrap().to_string());
         user.iter().for_each(|user| client.log_in(user, "heron").unwrap());
         let lines = if user.is_some() { 2 } else { 1 };
         let server = thread::spawn(move || {

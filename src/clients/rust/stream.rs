@@ -137,7 +137,8 @@ impl ServerStream {
     /// `answer`.
     pub(crate) fn connect(
         address: &str,
-        (connect, answer): (Duration, Duration),
+        connect: Duration,
+        answer: Duration,
         authorities: Option<&Authorities>,
     ) -> Result<Self, ConnectFault> {
         let tcp = accepted(address, connect)?;

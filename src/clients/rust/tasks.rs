@@ -1,4 +1,4 @@
-//! A blocking client: one method for each request, and a pipeline of [`Client::send`] and [`Client::receive`].
+//! A blocking client: one method for each request, and a pipeline of [`TasksClient::send`] and [`TasksClient::receive`].
 //!
 //! The client is a DEALER that sends the request frame alone, the cheapest form that the protocol has. Only the order
 //! of the replies tells which request each one answers. After a timeout, a loss or a malformed reply the client drops
@@ -15,7 +15,7 @@ use crate::services::tasks::wire::{AddMode, Counters, Fault, LendMode, Malformed
 
 pub use crate::clients::rust::socket::{ClientTimeouts, Disconnected};
 
-/// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
+/// How long the client waits for a connection and for each reply, unless [`TasksClient::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// How long a blocking Lend waits: 20 days.
@@ -63,11 +63,11 @@ pub struct Lent {
 /// One connection to a server.
 ///
 /// ```no_run
-/// use spindle::clients::rust::tasks::{Client, Error};
+/// use spindle::clients::rust::tasks::{TasksClient, Error};
 /// use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 ///
 /// # fn main() -> Result<(), Error> {
-/// let mut client = Client::connect("tcp://127.0.0.1:5557")?;
+/// let mut client = TasksClient::connect("tcp://127.0.0.1:5557")?;
 /// client.add(b"page-1", b"https://example.com", AddMode::Tail)?;
 /// if let Some(task) = client.lend(60_000, LendMode::Poll)? {
 ///     client.repay(task.lend_key, &task.key, b"done", RepayStatus::Drop)?;
@@ -78,13 +78,13 @@ pub struct Lent {
 ///
 /// The methods for single requests wait for their own reply, so no other request may be in flight. They panic
 /// otherwise.
-pub struct Client {
+pub struct TasksClient {
     pipeline: Pipeline<()>,
     /// Buffer for the request that is being sent.
     bytes: Vec<u8>,
 }
 
-impl Client {
+impl TasksClient {
     /// Connects, and waits up to [`TIMEOUT_DEFAULT`] for a server.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Client {
         self.call_within(patience, &Request::Lend { timeout_ms, mode }, lent)
     }
 
-    /// Like [`Client::lend`] with [`LendMode::Block`], for as long as `over` is not readable. None: `over` is readable,
+    /// Like [`TasksClient::lend`] with [`LendMode::Block`], for as long as `over` is not readable. None: `over` is readable,
     /// or the server ends. When `over` is readable, the client drops the connection, and a task that the server lends
     /// on it goes back to the queue.
     ///

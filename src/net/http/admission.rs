@@ -19,7 +19,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Version};
 use rustix::system::uname;
 
-use super::refusal::Refusal;
+use super::refusal::HttpRefusal;
 
 /// The header by which a browser says where a request comes from (Fetch Metadata Request Headers, W3C).
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
@@ -45,17 +45,17 @@ impl HostRule {
 
     /// # Errors
     /// The reply to a request that is not taken up.
-    pub(super) fn check(&self, head: &Parts) -> Result<(), Refusal> {
+    pub(super) fn check(&self, head: &Parts) -> Result<(), HttpRefusal> {
         let own = host_of(head)?;
         if let Some(own) = &own
             && !self.is_own(own.host())
         {
-            return Err(Refusal::ForeignHost { host: own.host().to_owned(), flag: self.flag });
+            return Err(HttpRefusal::ForeignHost { host: own.host().to_owned(), flag: self.flag });
         }
         if is_safe(&head.method) || is_of_this_site(&head.headers, own.as_ref()) {
             return Ok(());
         }
-        Err(Refusal::CrossSite)
+        Err(HttpRefusal::CrossSite)
     }
 
     fn is_own(&self, host: &str) -> bool {
@@ -70,16 +70,16 @@ impl HostRule {
 }
 
 /// The name by which a request calls the server. Only a request of HTTP/1.0 may have none (RFC 9112, section 3.2).
-fn host_of(head: &Parts) -> Result<Option<Authority>, Refusal> {
+fn host_of(head: &Parts) -> Result<Option<Authority>, HttpRefusal> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (None, _) if head.version < Version::HTTP_11 => None,
-        (Some(host), None) => Some(Authority::try_from(host.as_bytes()).map_err(|_| Refusal::NoHost)?),
-        _ => return Err(Refusal::NoHost),
+        (Some(host), None) => Some(Authority::try_from(host.as_bytes()).map_err(|_| HttpRefusal::NoHost)?),
+        _ => return Err(HttpRefusal::NoHost),
     };
     let named = head.uri.authority().cloned().or(host);
     if named.as_ref().is_some_and(|named| named.as_str().contains('@') || named.host().is_empty()) {
-        return Err(Refusal::NoHost);
+        return Err(HttpRefusal::NoHost);
     }
     Ok(named)
 }

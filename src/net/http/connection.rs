@@ -30,7 +30,7 @@ use super::activity::Activity;
 use super::limits::{DRAIN_TIME, DRAINED_BYTES_MAX, HEAD_BYTES_MAX};
 use super::own_errors::OwnErrors;
 use super::peer::FromPeer;
-use super::refusal::{Refusal, encode};
+use super::refusal::{HttpRefusal, encode};
 use super::write_timeout::WriteTimeout;
 use crate::clock::{http_date, wall_millis};
 use crate::limits::PLACE_SILENT_TIME;
@@ -67,8 +67,10 @@ enum ExchangeEnd {
 
 /// Serves one connection to its end. It ends with the requests that have come when the sender of `ending` is gone.
 pub(super) async fn converse(
-    (stream, mut idle): (ClientStream, IdleEntry),
-    (router, activity): (Router, Activity),
+    stream: ClientStream,
+    mut idle: IdleEntry,
+    router: Router,
+    activity: Activity,
     times: ClientTimes,
     mut ending: watch::Receiver<()>,
 ) {
@@ -77,7 +79,7 @@ pub(super) async fn converse(
     // Without this option a reply may wait for the acknowledgement of the one before.
     let _gone = stream.tcp().set_nodelay(true);
     let mut wire = OwnErrors::new(WriteTimeout::new(stream, activity.clone(), times.reply));
-    let end = exchange(&mut wire, (router, activity), &mut idle, (times, &mut ending)).await;
+    let end = exchange(&mut wire, router, activity, &mut idle, times, &mut ending).await;
     idle.work();
     if answer_rest(&mut wire, &end).await {
         idle.rest(AT_ONCE);
@@ -88,9 +90,11 @@ pub(super) async fn converse(
 /// Lets hyper read requests and write replies, as long as the connection has its place.
 async fn exchange(
     wire: &mut OwnErrors<WriteTimeout>,
-    (router, activity): (Router, Activity),
+    router: Router,
+    activity: Activity,
     idle: &mut IdleEntry,
-    (times, ending): (ClientTimes, &mut watch::Receiver<()>),
+    times: ClientTimes,
+    ending: &mut watch::Receiver<()>,
 ) -> ExchangeEnd {
     let peer = wire.stream().stream().address();
     let service = FromPeer { service: TowerToHyperService::new(router), peer, activity: activity.clone() };
@@ -143,13 +147,13 @@ async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, end: &ExchangeEnd) -> b
             tracing::debug!("an HTTP connection has ended: {error}");
             match error {
                 _ if !wire.is_begun() => return error.is_parse(),
-                error if error.is_timeout() => Refusal::HeadLate,
-                error if error.is_parse() || error.is_incomplete_message() => Refusal::Unparsed(400),
+                error if error.is_timeout() => HttpRefusal::HeadLate,
+                error if error.is_parse() || error.is_incomplete_message() => HttpRefusal::Unparsed(400),
                 _ => return false,
             }
         }
         ExchangeEnd::Late if !wire.is_begun() => return false,
-        ExchangeEnd::Late => Refusal::HeadLate,
+        ExchangeEnd::Late => HttpRefusal::HeadLate,
     };
     let stream = wire.stream();
     stream.write_all(&encode(&refusal, &http_date(wall_millis()))).await.is_ok() && stream.shutdown().await.is_ok()
@@ -235,7 +239,7 @@ mod tests {
         };
         with_server(client, async |stream, ending| {
             let idle = IdleConnections::new(Clock::start()).begin();
-            converse((stream, idle), (Router::new(), Activity::default()), times, ending).await;
+            converse(stream, idle, Router::new(), Activity::default(), times, ending).await;
         })
     }
 
@@ -273,7 +277,7 @@ mod tests {
             });
             let (router, activity) = (guarded(routes.with_state(Arc::clone(&asked)), anybody()), Activity::default());
             let times = ClientTimes { first_head: LONG, head: LONG, reply: LONG };
-            let served = tokio::spawn(converse((stream, all.begin()), (router, activity), times, ending));
+            let served = tokio::spawn(converse(stream, all.begin(), router, activity, times, ending));
             if !bytes.ends_with(b"\r\n\r\n") {
                 asked.notify_one();
             }
@@ -324,7 +328,7 @@ mod tests {
             });
             let times = ClientTimes { first_head: LONG, head: LONG, reply: LONG };
             let idle = IdleConnections::new(Clock::start()).begin();
-            converse((stream, idle), (guarded(routes, anybody()), Activity::default()), times, ending).await;
+            converse(stream, idle, guarded(routes, anybody()), Activity::default(), times, ending).await;
             other.abort();
         });
         let answered = answered.lock();
@@ -369,7 +373,7 @@ mod tests {
             let router = Router::new().fallback(|| async { vec![b'x'; 64 << 20] });
             let times = ClientTimes { first_head: LONG, head: LONG, reply: Duration::from_millis(20) };
             let idle = IdleConnections::new(Clock::start()).begin();
-            let served = converse((stream, idle), (router, Activity::default()), times, ending);
+            let served = converse(stream, idle, router, Activity::default(), times, ending);
             assert!(timeout(Duration::from_secs(60), served).await.is_ok(), "the connection is still held");
         });
         let mut heard = Vec::new();

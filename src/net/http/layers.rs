@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::activity::{Working, own_turn, with_its_request};
 use super::admission::HostRule;
 use super::limits::{BODY_BYTES_MAX, BODY_TIME};
-use super::refusal::Refusal;
+use super::refusal::HttpRefusal;
 use super::users::{HttpUsers, authorize};
 
 /// The routes, behind what judges a request before they see it.
@@ -67,7 +67,7 @@ async fn begin(State(is_health): State<HealthPaths>, mut request: Request, next:
     let Some(working) = request.extensions_mut().remove::<Working>() else { return next.run(request).await };
     own_turn(&working).await;
     let is_refused = working.is_reserved() && !is_health(request.uri().path());
-    let mut response = if is_refused { Refusal::Full.into_response() } else { next.run(request).await };
+    let mut response = if is_refused { HttpRefusal::Full.into_response() } else { next.run(request).await };
     if working.is_reserved() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -89,25 +89,25 @@ async fn take_body(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     if !body.is_end_stream() {
         if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
-            return Refusal::TooLong.into_response();
+            return HttpRefusal::TooLong.into_response();
         }
         match timeout(BODY_TIME, discard(body)).await {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => return refusal.into_response(),
-            Err(_) => return Refusal::Late.into_response(),
+            Err(_) => return HttpRefusal::Late.into_response(),
         }
     }
     next.run(Request::from_parts(parts, Body::empty())).await
 }
 
 /// Reads a body to its end.
-async fn discard(mut body: Body) -> Result<(), Refusal> {
+async fn discard(mut body: Body) -> Result<(), HttpRefusal> {
     let mut bytes = 0;
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|_| Refusal::BadBody)?;
+        let frame = frame.map_err(|_| HttpRefusal::BadBody)?;
         bytes += frame.data_ref().map_or(0, |data| data.len());
         if bytes > BODY_BYTES_MAX {
-            return Err(Refusal::TooLong);
+            return Err(HttpRefusal::TooLong);
         }
     }
     Ok(())

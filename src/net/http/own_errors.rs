@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::refusal::{Refusal, encode};
+use super::refusal::{HttpRefusal, encode};
 use crate::clock::{http_date, wall_millis};
 
 /// The end of a head.
@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for OwnErrors<S> {
         if !before.is_empty() {
             return Pin::new(&mut self.stream).poll_write(context, before);
         }
-        self.reply = encode(&Refusal::Unparsed(status), &http_date(wall_millis()));
+        self.reply = encode(&HttpRefusal::Unparsed(status), &http_date(wall_millis()));
         Poll::Ready(Ok(bytes.len()))
     }
 

@@ -18,7 +18,7 @@ const CHALLENGE: &str = "Basic realm=\"spindle\", charset=\"UTF-8\"";
 
 /// Why a request is not handed to the routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum HttpRefusal {
     /// The body did not come in time.
     Late,
     /// The body is too long.
@@ -50,7 +50,7 @@ pub(crate) enum Refusal {
     Full,
 }
 
-impl Refusal {
+impl HttpRefusal {
     /// The status code.
     pub(super) fn status(&self) -> u16 {
         match self {
@@ -101,7 +101,7 @@ pub(crate) fn json_response(status: u16, body: String) -> Response {
     response
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {
         let mut response = json_response(self.status(), self.body());
         let header = match self {
@@ -116,7 +116,7 @@ impl IntoResponse for Refusal {
 
 /// The bytes of a refusal that ends its connection: the reply to a request that no route has seen. `date` is the time
 /// of the header `Date`.
-pub(super) fn encode(refusal: &Refusal, date: &str) -> Vec<u8> {
+pub(super) fn encode(refusal: &HttpRefusal, date: &str) -> Vec<u8> {
     let (status, body) = (refusal.status(), refusal.body());
     let reason = match status {
         408 => "Request Timeout",

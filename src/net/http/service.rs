@@ -33,8 +33,8 @@ impl HttpService {
         let (router, mut running) = (self.router.clone(), running.subscribe());
         // The task is not a local one, since a connection needs nothing that is.
         tokio::spawn(async move {
-            if let Some(opened) = accepted.open(ended(&mut running)).await {
-                converse(opened, (router, activity), times, running).await;
+            if let Some((stream, idle)) = accepted.open(ended(&mut running)).await {
+                converse(stream, idle, router, activity, times, running).await;
             }
             drop(permit);
         });

@@ -21,7 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::time::timeout;
 
 use super::peer::Peer;
-use super::refusal::Refusal;
+use super::refusal::HttpRefusal;
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::security::limits::{PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX};
 use crate::security::{Access, Denied, Identity, PeerAddress, Resource, Users};
@@ -42,7 +42,7 @@ impl HttpUsers {
     }
 
     /// The user, if the request needs one.
-    async fn check(&self, head: &Parts) -> Result<Option<Identity>, Refusal> {
+    async fn check(&self, head: &Parts) -> Result<Option<Identity>, HttpRefusal> {
         let Some((access, resource)) = (self.needed)(&head.method, head.uri.path()) else { return Ok(None) };
         let peer = head.extensions.get();
         let address = peer.map_or(PeerAddress::Gone, |Peer(address)| PeerAddress::of(address.ip()));
@@ -51,18 +51,18 @@ impl HttpUsers {
             return Ok(Some(user));
         }
         user.note_denied();
-        Err(Refusal::Forbidden)
+        Err(HttpRefusal::Forbidden)
     }
 
-    async fn user(&self, headers: &HeaderMap, address: PeerAddress) -> Result<Identity, Refusal> {
+    async fn user(&self, headers: &HeaderMap, address: PeerAddress) -> Result<Identity, HttpRefusal> {
         let Some((name, password)) = name_and_password(headers) else {
             self.users.refused(address, Denied::Anonymous, "");
-            return Err(Refusal::NoUser);
+            return Err(HttpRefusal::NoUser);
         };
         match timeout(HANDSHAKE_TIMEOUT, self.users.password(&name, &password, address)).await {
             Ok(Ok(user)) => Ok(user),
-            Ok(Err(Denied::Busy)) | Err(_) => Err(Refusal::Busy),
-            Ok(Err(_)) => Err(Refusal::NoUser),
+            Ok(Err(Denied::Busy)) | Err(_) => Err(HttpRefusal::Busy),
+            Ok(Err(_)) => Err(HttpRefusal::NoUser),
         }
     }
 }
@@ -149,8 +149,8 @@ mod tests {
         let service = HttpUsers::new(users, |_, _| None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let refused = runtime.block_on(service.user(&headers, PeerAddress::Local));
-        assert_eq!(refused.map(|user| user.name().to_owned()), Err(Refusal::Busy));
-        let response = Refusal::Busy.into_response();
+        assert_eq!(refused.map(|user| user.name().to_owned()), Err(HttpRefusal::Busy));
+        let response = HttpRefusal::Busy.into_response();
         assert_eq!(response.status().as_u16(), 503);
         assert_eq!(response.headers()["retry-after"], "8");
     }

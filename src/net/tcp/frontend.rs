@@ -217,7 +217,7 @@ impl TcpFrontend {
         let served = async move {
             let mut protocol = start();
             let connections = ConnectionLimit::new(bounds);
-            let accepting = accept((acceptor, certificate), &connections, &protocol);
+            let accepting = accept(acceptor, certificate, &connections, &protocol);
             unless_failed(until_told(&stopper, &bell, accepting), &mut failures).await?;
             if timeout(LINGER, protocol.finish(&connections)).await.is_err() {
                 unless_failed(protocol.cut_short(&connections), &mut failures).await?;
@@ -231,7 +231,8 @@ impl TcpFrontend {
 /// Accepts connections. If there is no room for one, it is the last until there is. A client that has asked for nothing
 /// loses its connection before one that has.
 async fn accept(
-    (mut acceptor, certificate): (PausableAcceptor, Option<Certificate>),
+    mut acceptor: PausableAcceptor,
+    certificate: Option<Certificate>,
     connections: &ConnectionLimit,
     protocol: &impl TcpProtocol,
 ) -> Infallible {

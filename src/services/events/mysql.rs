@@ -24,7 +24,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
 use tokio::time::timeout;
 
-pub use lazy_connection::{Address, AddressError};
+pub use lazy_connection::{AddressError, DatabaseAddress};
 pub use setup::UnsuitableDatabase;
 pub use writers::WritersMetrics;
 pub(super) use writers::{RunningWriters, Writers};
@@ -46,7 +46,7 @@ pub(super) struct Database {
 
 /// Connections for statements that only read.
 struct Readers {
-    address: Address,
+    address: DatabaseAddress,
     permits: Semaphore,
     idle: Mutex<Vec<LazyConnection>>,
 }
@@ -56,7 +56,7 @@ impl Database {
     ///
     /// # Errors
     /// [`UnsuitableDatabase`]
-    pub(super) async fn open(address: &Address) -> Result<(Self, Writers), UnsuitableDatabase> {
+    pub(super) async fn open(address: &DatabaseAddress) -> Result<(Self, Writers), UnsuitableDatabase> {
         setup::prepare(address).await?;
         let (new_events, receiver) = channel(EVENTS_WAITING_MAX);
         let permits = Semaphore::new(EVENT_READERS);
@@ -111,7 +111,7 @@ pub struct DatabaseProbe(LazyConnection);
 impl DatabaseProbe {
     /// A probe, which connects when it is first asked.
     #[must_use]
-    pub fn new(address: &Address) -> Self {
+    pub fn new(address: &DatabaseAddress) -> Self {
         Self(LazyConnection::new(address))
     }
 

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 
 use super::embedded::{Embedded, EventQueue};
 use super::handle::{EventsContext, is_health, needed, routes};
-use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers, WritersMetrics};
+use super::mysql::{Database, DatabaseAddress, RunningWriters, UnsuitableDatabase, Writers, WritersMetrics};
 use super::store::EventStore;
 use super::timing::{self, EventTimer};
 use crate::clock::Clock;
@@ -58,7 +58,7 @@ pub enum EventsSource<'c> {
     /// A queue of the server's own tasks.
     Embedded(&'c mut Committer, Tasks, QueueName),
     /// A database.
-    MySql(&'c Address),
+    MySql(&'c DatabaseAddress),
 }
 
 /// What is to run.
@@ -66,7 +66,7 @@ pub struct Events {
     /// The frontend.
     pub service: Service<EventsFrontend>,
     /// The metrics of the writers, if the events are in a database.
-    pub database: Option<WritersMetrics>,
+    pub database: Option<Arc<WritersMetrics>>,
 }
 
 /// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
@@ -144,7 +144,7 @@ impl EventsFrontend {
     pub fn run(self) -> Result<(), store::Error> {
         let Self { tcp, backend, guard, timer } = self;
         let failed = tcp.failed();
-        tcp.run(|| EventsProtocol::start(backend, guard, (failed, timer)))
+        tcp.run(|| EventsProtocol::start(backend, guard, failed, timer))
     }
 }
 
@@ -158,7 +158,7 @@ struct EventsProtocol {
 
 impl EventsProtocol {
     /// Starts the exchange with the store.
-    fn start(backend: EventsBackend, guard: Guard, (failed, timer): (FailureSender, EventTimer)) -> Self {
+    fn start(backend: EventsBackend, guard: Guard, failed: FailureSender, timer: EventTimer) -> Self {
         let metrics = Arc::clone(&timer.metrics);
         let (store, writers) = match backend {
             EventsBackend::Embedded(queue, answers) => {

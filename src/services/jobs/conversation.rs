@@ -15,7 +15,6 @@
 
 mod login;
 
-use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::pin::pin;
@@ -24,23 +23,23 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 use tokio::time::{sleep, timeout};
 
 use login::Asker;
 
+use super::context::JobsContext;
 use super::handle::{reply, task_request};
-use super::pace::{LOOK, PaceEntry, Paces, RoomKind, Stage};
-use super::responder::JobResponder;
+use super::pace::{LOOK, PaceEntry, PaceStage, RoomKind};
 use super::stream::JobStream;
-use super::timing::{JobTimer, JobTimes};
-use super::wire::{AckWording, Decoded, Reply, Verb, decode};
-use crate::clock::{Clock, Now, TimeLimit};
+use super::timing::JobTimes;
+use super::wire::{Decoded, Reply, Verb, decode};
+use crate::clock::{Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
-use crate::net::tcp::{Answer, FailureSender, read_value};
-use crate::security::{Identity, Users};
+use crate::net::tcp::{Answer, read_value};
+use crate::security::Identity;
 use crate::store::{self, StoreSnapshot, Value};
-use crate::tasks::{self, Family, Outcome, Payload, QueueName};
+use crate::tasks::{self, Outcome, Payload, QueueName};
 
 /// Period of the check, while the server ends, whether the reply has arrived at the client. TCP tells of no arrival, so
 /// the server asks: a few times within a round trip of a far client.
@@ -49,86 +48,6 @@ const SETTLING: Duration = Duration::from_millis(5);
 const BEHIND: usize = 3;
 /// The beginnings of replies to a request that was not carried out.
 const REFUSALS: [&[u8]; 2] = [b"ERROR", b"BUSY"];
-
-/// The state that all conversations share.
-pub(super) struct JobsContext {
-    pub(super) responder: JobResponder,
-    pub(super) family: Family,
-    /// Length of a lease, in milliseconds.
-    pub(super) lease: u64,
-    pub(super) words: AckWording,
-    /// The users that may ask. None: any client may.
-    pub(super) users: Option<Users>,
-    pub(super) clock: Clock,
-    /// Bytes that requests may take beyond their first buffers.
-    pub(super) coming: Semaphore,
-    /// Bytes that large replies may take.
-    pub(super) going: Semaphore,
-    /// Says which conversations lose their places while others wait.
-    pub(super) paces: Rc<Paces>,
-    /// Whether the server has stopped reading requests.
-    pub(super) closing: Cell<bool>,
-    /// Notified when `closing` is set.
-    pub(super) closed: Notify,
-    /// Whether conversations end without waiting for their clients. Leases whose replies were not sent go back.
-    pub(super) over: Cell<bool>,
-    /// Notified when `over` is set.
-    pub(super) cut: Notify,
-    /// Tells the frontend that the store has failed.
-    pub(super) failed: FailureSender,
-    /// Counts and times the requests.
-    pub(super) timer: JobTimer,
-    /// Buffer for discarded bytes.
-    pub(super) scrap: RefCell<Vec<u8>>,
-}
-
-impl JobsContext {
-    /// Ends the server, because the store has failed.
-    pub(super) fn fail(&self, error: store::Error) {
-        // The first failure counts, so a later one may find no receiver.
-        let _later = self.failed.send(error);
-    }
-
-    /// Stops reading requests: each request ends with the bytes that have come.
-    pub(super) fn close(&self) {
-        self.closing.set(true);
-        self.closed.notify_waiters();
-    }
-
-    /// Ends the conversations now. A conversation that waits for the committer gets its answer and gives the lease in
-    /// it back. Leases that are not submitted yet are withdrawn.
-    pub(super) fn cut_short(&self) {
-        self.over.set(true);
-        self.responder.withdraw_leases();
-        self.responder.submit_burst();
-        self.cut.notify_waiters();
-    }
-
-    /// Ready when the server has stopped reading requests.
-    pub(super) async fn until_closed(&self) {
-        let mut closed = pin!(self.closed.notified());
-        poll_fn(|context| {
-            let is_closed = closed.as_mut().poll(context).is_ready() || self.closing.get();
-            if is_closed { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-
-    /// The output of `work`, or `None` if conversations are cut short before it is ready.
-    async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mut cut) = (pin!(work), pin!(self.cut.notified()));
-        poll_fn(|context| {
-            if let Poll::Ready(done) = work.as_mut().poll(context) {
-                return Poll::Ready(Some(done));
-            }
-            // `cut` is polled before `over` is read. If `cut_short` has run before, the read of `over` sees it. If it
-            // runs later, `cut` wakes this future.
-            let is_over = cut.as_mut().poll(context).is_ready() || self.over.get();
-            if is_over { Poll::Ready(None) } else { Poll::Pending }
-        })
-        .await
-    }
-}
 
 /// How a wait for bytes has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +93,7 @@ struct RequestBuffer<'h> {
 }
 
 /// A connection, and the deadline of its request.
-struct Conversation<'h> {
+struct JobConversation<'h> {
     shared: &'h JobsContext,
     stream: JobStream,
     end: Now,
@@ -188,7 +107,7 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: JobStream) {
     let pace = shared.paces.begin(now);
     let _present = shared.timer.metrics.enter();
     let times = JobTimes::default();
-    let conversation = Conversation { shared: &shared, stream, end: now.after(JOB_TIME), pace, times };
+    let conversation = JobConversation { shared: &shared, stream, end: now.after(JOB_TIME), pace, times };
     let mut inbox = RequestBuffer::default();
     // A client that has reset the connection gets no reply.
     let Ok(asker) = conversation.ask(&mut inbox).await else { return };
@@ -209,7 +128,7 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: JobStream) {
     }
 }
 
-impl<'h> Conversation<'h> {
+impl<'h> JobConversation<'h> {
     // ------------------------------------------------------------------------------------------------------- requests
 
     /// Reads the user, if one is needed, and the request.
@@ -268,12 +187,12 @@ impl<'h> Conversation<'h> {
             inbox.bytes.reserve_exact(JOB_BUFFER_BYTES);
         } else if spare < wanted && (spare < length || spare >= missing) {
             let more = if length < JOB_STEPS_BYTES { wanted.min(3 * length) } else { wanted };
-            let Some(permit) = self.room(&self.shared.coming, RoomKind::Coming, more).await else { return false };
+            let Some(permit) = self.room(RoomKind::Coming, more).await else { return false };
             match &mut inbox.permit {
                 Some(held) => held.merge(permit),
                 none => *none = Some(permit),
             }
-            self.pace.enter(Stage::Reading, self.shared.clock.now());
+            self.pace.enter(PaceStage::Reading, self.shared.clock.now());
             self.pace.hold(inbox.permit.as_ref().map_or(0, SemaphorePermit::num_permits));
             inbox.bytes.reserve_exact(more);
         }
@@ -281,12 +200,12 @@ impl<'h> Conversation<'h> {
     }
 
     /// Waits for this much room. While it waits, slow conversations lose theirs. None: the place is lost.
-    async fn room(&self, room: &'h Semaphore, kind: RoomKind, bytes: usize) -> Option<SemaphorePermit<'h>> {
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+    async fn room(&self, kind: RoomKind, bytes: usize) -> Option<SemaphorePermit<'h>> {
+        let (room, permits) = (self.shared.rooms.of(kind), u32::try_from(bytes).unwrap_or(u32::MAX));
         if let Ok(permit) = room.try_acquire_many(permits) {
             return Some(permit);
         }
-        self.pace.enter(Stage::Waiting, self.shared.clock.now());
+        self.pace.enter(PaceStage::Waiting, self.shared.clock.now());
         let _wanted = self.shared.paces.want(kind, bytes);
         let mut acquired = pin!(room.acquire_many(permits));
         loop {
@@ -331,7 +250,7 @@ impl<'h> Conversation<'h> {
     /// Answers a request to which no byte will be added. False: the reply could not be sent.
     async fn answer(&self, mut inbox: RequestBuffer<'h>, user: Option<&Identity>) -> bool {
         let now = self.shared.clock.now();
-        self.pace.enter(Stage::Busy, now);
+        self.pace.enter(PaceStage::Busy, now);
         self.times.begin(now);
         let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
             return self.send(&self.written(&Reply::Error)).await;
@@ -341,11 +260,11 @@ impl<'h> Conversation<'h> {
         }
         let verb = request.verb();
         self.times.is_for(&request);
-        let (queue, request) = match task_request(&request, &self.shared.family, self.shared.lease) {
+        let (queue, request) = match task_request(&request, &self.shared.family, self.shared.settings.lease) {
             Ok(submission) => submission,
             Err(known) => return self.send(&self.written(&known)).await,
         };
-        if self.shared.over.get() {
+        if self.shared.over.is_given() {
             return false;
         }
         let bytes = std::mem::take(&mut inbox.bytes).len();
@@ -364,11 +283,11 @@ impl<'h> Conversation<'h> {
     /// job whose data cannot be read gives way to the next one.
     /// False: the reply could not be sent.
     async fn lease(&self, queue: &QueueName, first: tasks::Request, bytes: usize) -> bool {
-        let (timeout, wait) = (self.shared.lease, false);
+        let (timeout, wait) = (self.shared.settings.lease, false);
         let mut request = first.clone();
         loop {
             // The lease begins later, when it is granted.
-            let lease = TimeLimit::begin(self.shared.clock.now(), Duration::from_millis(self.shared.lease));
+            let lease = TimeLimit::begin(self.shared.clock.now(), Duration::from_millis(self.shared.settings.lease));
             let submitted = self.shared.responder.submit(queue.clone(), request, bytes);
             let Some(answer) = submitted.await else { return false };
             self.pace.hold(0);
@@ -376,7 +295,7 @@ impl<'h> Conversation<'h> {
                 return self.send(&self.written(&reply(Verb::Get, &answer.outcome, &[]))).await;
             };
             let sent = self.send_job(&answer, payload, lease).await;
-            let has_time = !self.left().is_zero() && !self.shared.over.get();
+            let has_time = !self.left().is_zero() && !self.shared.over.is_given();
             let asks_again = has_time && matches!(sent, Sent::Late | Sent::Unread);
             if asks_again && sent == Sent::Unread {
                 request = tasks::Request::LeaseNext { token: *token, key: key.clone(), timeout, wait };
@@ -417,7 +336,7 @@ impl<'h> Conversation<'h> {
     ) -> Result<Option<(Value, Option<SemaphorePermit<'h>>)>, store::Error> {
         let (bytes, mut permit) = (payload.bytes(before.map(|before| &**before)), None);
         if bytes > JOB_BUFFER_BYTES {
-            let room = self.room(&self.shared.going, RoomKind::Going, bytes);
+            let room = self.room(RoomKind::Going, bytes);
             let Some(Some(taken)) = self.shared.unless_over(room).await else { return Ok(None) };
             permit = Some(taken);
             self.pace.hold(bytes);
@@ -427,7 +346,7 @@ impl<'h> Conversation<'h> {
 
     fn written(&self, reply: &Reply<'_>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64);
-        reply.encode(self.shared.words, &mut bytes);
+        reply.encode(self.shared.settings.words, &mut bytes);
         bytes
     }
 
@@ -436,7 +355,7 @@ impl<'h> Conversation<'h> {
     /// end. The client wakes once and not twice.
     async fn send(&self, bytes: &[u8]) -> bool {
         let now = self.shared.clock.now();
-        self.pace.enter(Stage::Sending, now);
+        self.pace.enter(PaceStage::Sending, now);
         let (end, mut rest) = (now.after(JOB_TIME), bytes);
         while !rest.is_empty() && self.shared.clock.now() < end {
             let sending = poll_fn(|context| self.stream.poll_send(context, rest));
@@ -448,9 +367,9 @@ impl<'h> Conversation<'h> {
         let is_sent = rest.is_empty() && self.in_time(flushed).await.is_some();
         if is_sent {
             let is_refused = REFUSALS.iter().any(|refusal| bytes.starts_with(refusal));
-            let (reply, times) = ((bytes.len(), is_refused), [now, self.shared.clock.now()]);
+            self.times.answered(now);
             let client = || self.stream.address().map_or_else(|| "gone".to_owned(), |address| address.to_string());
-            self.shared.timer.sent(&self.times, reply, times, client);
+            self.shared.timer.sent(&self.times, bytes.len(), is_refused, self.shared.clock.now(), client);
         }
         is_sent
     }
@@ -478,10 +397,10 @@ impl<'h> Conversation<'h> {
             return;
         }
         let now = self.shared.clock.now();
-        self.pace.enter(Stage::Leaving, now);
+        self.pace.enter(PaceStage::Leaving, now);
         self.pace.hold(0);
         let (end, mut thrown) = (now.after(JOB_TIME), 0);
-        while thrown < JOB_DRAINED_BYTES_MAX && self.shared.clock.now() < end && !self.shared.over.get() {
+        while thrown < JOB_DRAINED_BYTES_MAX && self.shared.clock.now() < end && !self.shared.over.is_given() {
             match self.wait_for_bytes(JOB_SILENCE).await {
                 ReadOutcome::Readable => {}
                 ReadOutcome::Silent | ReadOutcome::Lost => return,

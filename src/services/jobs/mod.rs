@@ -16,6 +16,7 @@
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
+mod context;
 mod conversation;
 pub mod handle;
 mod pace;

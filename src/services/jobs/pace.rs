@@ -30,7 +30,7 @@ use crate::limits::{JOB_PACE_BYTES, JOB_PACE_CHECK, JOB_PACE_TIME, PLACE_SILENT_
 
 /// The stage of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum PaceStage {
     /// The client sends its request.
     Reading,
     /// Room is awaited.
@@ -45,7 +45,7 @@ pub(super) enum Stage {
 
 /// The pace of one conversation. Written by the conversation, but for `is_lost`, which [`Paces`] sets.
 pub(super) struct Pace {
-    stage: Cell<Stage>,
+    stage: Cell<PaceStage>,
     /// Bytes of room.
     held: Cell<usize>,
     /// The start of the period, and the bytes that have moved in it.
@@ -62,12 +62,12 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Enters a stage.
-    pub(super) fn enter(&self, stage: Stage, now: Now) {
+    pub(super) fn enter(&self, stage: PaceStage, now: Now) {
         self.stage.set(stage);
         self.since.set(now);
         self.moved.set(0);
         // Who has its answer has given its room up, and may lose its connection.
-        if stage == Stage::Leaving {
+        if stage == PaceStage::Leaving {
             self.is_lost.set(false);
         }
     }
@@ -154,10 +154,10 @@ pub(super) enum RoomKind {
 
 impl RoomKind {
     /// The stage in which a conversation gives such room up.
-    fn stage(self) -> Stage {
+    fn stage(self) -> PaceStage {
         match self {
-            Self::Coming => Stage::Reading,
-            Self::Going => Stage::Sending,
+            Self::Coming => PaceStage::Reading,
+            Self::Going => PaceStage::Sending,
         }
     }
 }
@@ -167,7 +167,7 @@ impl Paces {
     pub(super) fn begin(self: &Rc<Self>, now: Now) -> PaceEntry {
         let number = self.next.replace(self.next.get() + 1);
         let pace = Rc::new(Pace {
-            stage: Cell::new(Stage::Reading),
+            stage: Cell::new(PaceStage::Reading),
             held: Cell::new(0),
             since: Cell::new(now),
             moved: Cell::new(0),
@@ -218,8 +218,8 @@ impl Paces {
             freed += pace.held.get();
             pace.lose();
         }
-        let mut requests = all.values().filter(holds).filter(|pace| pace.stage.get() != Stage::Sending);
-        let is_stuck = requests.clone().all(|pace| pace.stage.get() == Stage::Waiting && !pace.is_lost());
+        let mut requests = all.values().filter(holds).filter(|pace| pace.stage.get() != PaceStage::Sending);
+        let is_stuck = requests.clone().all(|pace| pace.stage.get() == PaceStage::Waiting && !pace.is_lost());
         if kind == RoomKind::Coming
             && is_stuck
             && let Some(last) = requests.next_back()
@@ -237,13 +237,13 @@ impl Paces {
             return;
         }
         let may_go = |pace: &&Rc<Pace>| match pace.stage.get() {
-            Stage::Reading if pace.is_silent() => pace.since.get().time_until(now) >= PLACE_SILENT_TIME,
-            Stage::Reading | Stage::Sending => pace.is_slow(now),
-            Stage::Leaving => pace.since.get().time_until(now) >= JOB_PACE_TIME,
-            Stage::Waiting | Stage::Busy => false,
+            PaceStage::Reading if pace.is_silent() => pace.since.get().time_until(now) >= PLACE_SILENT_TIME,
+            PaceStage::Reading | PaceStage::Sending => pace.is_slow(now),
+            PaceStage::Leaving => pace.since.get().time_until(now) >= JOB_PACE_TIME,
+            PaceStage::Waiting | PaceStage::Busy => false,
         };
         let mut slow: Vec<&Rc<Pace>> = all.values().filter(may_go).collect();
-        slow.sort_by_key(|pace| (pace.stage.get() != Stage::Leaving, pace.moved.get()));
+        slow.sort_by_key(|pace| (pace.stage.get() != PaceStage::Leaving, pace.moved.get()));
         for pace in slow.into_iter().take(PLACES_AT_ONCE) {
             descriptors::made_place();
             pace.lose();
@@ -340,7 +340,7 @@ mod tests {
         for now in (0..60 * SECOND).step_by(200) {
             entries[0].moved(JOB_PACE_BYTES / 5 + 1, at(now));
             entries[1].moved(1, at(now));
-            entries[2].enter(Stage::Busy, at(0));
+            entries[2].enter(PaceStage::Busy, at(0));
             paces.make_room(RoomKind::Coming, at(now));
         }
         assert_eq!(lost(&entries), [1], "neither the first, nor one that waits for the committer");
@@ -364,14 +364,14 @@ mod tests {
         let paces = Rc::<Paces>::default();
         let entries = holders(&paces, 3);
         let _wanted = paces.want(RoomKind::Coming, 3 * MEGABYTE);
-        entries.iter().for_each(|entry| entry.enter(Stage::Waiting, at(0)));
+        entries.iter().for_each(|entry| entry.enter(PaceStage::Waiting, at(0)));
         paces.make_room(RoomKind::Coming, at(1));
         paces.make_room(RoomKind::Coming, at(SECOND));
         assert_eq!(lost(&entries), [2], "its room is on its way");
         let entries = holders(&Rc::default(), 3);
         let paces = Rc::clone(&entries[0].paces);
-        entries[1].enter(Stage::Waiting, at(0));
-        entries[0].enter(Stage::Waiting, at(0));
+        entries[1].enter(PaceStage::Waiting, at(0));
+        entries[0].enter(PaceStage::Waiting, at(0));
         paces.make_room(RoomKind::Coming, at(1));
         assert_eq!(lost(&entries), [0; 0], "the third goes on");
     }
@@ -380,7 +380,7 @@ mod tests {
     fn room_for_requests_and_for_answers_is_given_up_by_those_who_hold_it() {
         let paces = Rc::<Paces>::default();
         let entries = holders(&paces, 2);
-        entries[1].enter(Stage::Sending, at(0));
+        entries[1].enter(PaceStage::Sending, at(0));
         let _wanted = paces.want(RoomKind::Going, 1);
         paces.make_room(RoomKind::Going, at(SECOND));
         assert_eq!(lost(&entries), [1]);
@@ -401,7 +401,7 @@ mod tests {
     fn when_all_connections_are_taken_the_slowest_go() {
         let paces = Rc::<Paces>::default();
         let entries = holders(&paces, PLACES_AT_ONCE + 4);
-        entries[0].enter(Stage::Busy, at(0));
+        entries[0].enter(PaceStage::Busy, at(0));
         entries[1].moved(5, at(1));
         entries[2].moved(JOB_PACE_BYTES, at(1));
         entries[3..].iter().for_each(|entry| entry.moved(0, at(1)));
@@ -410,10 +410,10 @@ mod tests {
         paces.make_place(at(SECOND));
         paces.make_place(at(SECOND));
         assert_eq!(lost(&entries), (3..PLACES_AT_ONCE + 3).collect::<Vec<_>>(), "the oldest of the silent ones");
-        entries[3..].iter().for_each(|entry| entry.enter(Stage::Leaving, at(SECOND)));
+        entries[3..].iter().for_each(|entry| entry.enter(PaceStage::Leaving, at(SECOND)));
         assert_eq!(lost(&entries), [0; 0], "they have their answers");
-        entries[3..].iter().for_each(|entry| entry.enter(Stage::Busy, at(SECOND)));
-        entries[5].enter(Stage::Leaving, at(SECOND));
+        entries[3..].iter().for_each(|entry| entry.enter(PaceStage::Busy, at(SECOND)));
+        entries[5].enter(PaceStage::Leaving, at(SECOND));
         paces.make_place(at(2 * SECOND));
         assert_eq!(lost(&entries), [1, 2, 5]);
     }

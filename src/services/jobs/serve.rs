@@ -9,19 +9,18 @@
 //! This module does not know the exchange with one client (`conversation`), or the exchange with the committer
 //! (`responder`).
 
-use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_local;
 
-use super::conversation::{JobsContext, converse};
+pub use super::context::JobsConfig;
+use super::context::{EndSignal, JobRooms, JobsContext};
+use super::conversation::converse;
 use super::responder::JobResponder;
 use super::stream::JobStream;
 use super::timing::{self, JobTimer};
-use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::net::service::{Service, ServiceParts};
@@ -40,17 +39,6 @@ const SCRAP_BYTES: usize = 64 << 10;
 
 /// Silent clients lose their connections by their pace, and no request is answered before others.
 const BOUNDS: TcpBounds = TcpBounds { backlog: JOB_BACKLOG, connections: JOB_CONNECTIONS_MAX, reserved: 0 };
-
-/// The configuration of the frontend.
-#[derive(Clone, Debug)]
-pub struct JobsConfig {
-    /// The address to listen at.
-    pub address: SocketAddr,
-    /// Length of a lease, in milliseconds.
-    pub lease: u64,
-    /// The wording of the replies to ACK.
-    pub words: AckWording,
-}
 
 /// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
 pub struct JobsListener {
@@ -78,7 +66,9 @@ impl JobsListener {
     pub fn serve(
         self,
         room_bytes: usize,
-        (committer, tasks, family): (&mut Committer, Tasks, Family),
+        committer: &mut Committer,
+        tasks: Tasks,
+        family: Family,
     ) -> Service<JobsFrontend> {
         let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.acceptor().address.to_string());
         let answers = TcpFrontend::answers(committer);
@@ -114,17 +104,13 @@ impl JobsFrontend {
         let context = Rc::new(JobsContext {
             responder: JobResponder::new(tasks, answers.sink, answers.room.clone(), clock),
             family,
-            lease: settings.lease,
-            words: settings.words,
+            settings,
             users,
             clock,
-            coming: Semaphore::new(room_bytes),
-            going: Semaphore::new(room_bytes),
+            rooms: JobRooms::new(room_bytes),
             paces: Rc::default(),
-            closing: Cell::new(false),
-            closed: Notify::new(),
-            over: Cell::new(false),
-            cut: Notify::new(),
+            closing: EndSignal::default(),
+            over: EndSignal::default(),
             failed,
             timer: JobTimer { metrics, slow, start_wall_millis: clock.start_wall_millis() },
             scrap: RefCell::new(vec![0; SCRAP_BYTES]),

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,11 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_local;
 
-use super::conversation::{JobsContext, converse};
+use super::context::{EndSignal, JobRooms, JobsContext};
+use super::conversation::converse;
+use super::pace::RoomKind;
 use super::responder::JobResponder;
 use super::serve::{JobsConfig, JobsFrontend, JobsListener};
 use super::stream::JobStream;
@@ -57,7 +58,7 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
     let [ending, staying] = [(); 2].map(|()| {
         let listener = JobsListener::bind(&settings, ServiceParts::default()).unwrap();
-        listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family.clone()))
+        listener.serve(JOB_ROOM_BYTES_MIN, &mut committer, tasks.clone(), family.clone())
     });
     drop(tasks);
     // Accepted connections inherit the buffer size, so the system takes only a small part of a large reply.
@@ -167,17 +168,13 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
     let context = Rc::new(JobsContext {
         responder: JobResponder::new(tasks.clone(), sink, RoomSignal::default(), clock),
         family: family.clone(),
-        lease: LEASE,
-        words: AckWording::OkNo,
+        settings: JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: LEASE, words: AckWording::OkNo },
         users: None,
         clock,
-        coming: Semaphore::new(0),
-        going: Semaphore::new(0),
+        rooms: JobRooms::new(0),
         paces: Rc::default(),
-        closing: Cell::new(false),
-        closed: Notify::new(),
-        over: Cell::new(false),
-        cut: Notify::new(),
+        closing: EndSignal::default(),
+        over: EndSignal::default(),
         failed: tokio::sync::mpsc::unbounded_channel().0,
         timer: JobTimer { metrics: timing::metrics(), slow: Arc::default(), start_wall_millis: 0 },
         scrap: RefCell::new(vec![0; 64]),
@@ -199,7 +196,7 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         while queue().ran_out == 0 {
             tokio::task::yield_now().await;
         }
-        context.going.add_permits(data.len());
+        context.rooms.of(RoomKind::Going).add_permits(data.len());
         let (mut first, mut second) = (Vec::new(), Vec::new());
         late.read_to_end(&mut first).await.unwrap();
         next.read_to_end(&mut second).await.unwrap();
@@ -216,7 +213,7 @@ fn a_large_job_waits_for_the_room_of_those_that_came_before() {
     let (tasks, mut committer, family) = open();
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
     let listener = JobsListener::bind(&settings, ServiceParts::default()).unwrap();
-    let Service { front, stopper, endpoint, .. } = listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks, family));
+    let Service { front, stopper, endpoint, .. } = listener.serve(JOB_ROOM_BYTES_MIN, &mut committer, tasks, family);
     let address = endpoint.parse().unwrap();
     std::thread::scope(|scope| {
         let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));
@@ -246,7 +243,7 @@ fn a_large_answer_waits_for_the_room_of_those_that_nobody_reads() {
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
     let listener = JobsListener::bind(&settings, ServiceParts::default()).unwrap();
     let Service { front, stopper, endpoint, .. } =
-        listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family));
+        listener.serve(JOB_ROOM_BYTES_MIN, &mut committer, tasks.clone(), family);
     let address = endpoint.parse().unwrap();
     set_socket_send_buffer_size(front.listener(), 4_096).unwrap();
     std::thread::scope(|scope| {

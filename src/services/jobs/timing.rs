@@ -37,6 +37,7 @@ pub(super) struct JobTimer {
 pub(super) struct JobTimes {
     arrived: Cell<Option<Now>>,
     begun: Cell<Option<Now>>,
+    answered: Cell<Option<Now>>,
     bytes: Cell<usize>,
     verb: Cell<Option<Verb>>,
     queue: RefCell<Box<[u8]>>,
@@ -54,6 +55,11 @@ impl JobTimes {
         self.begun.set(Some(now));
     }
 
+    /// The reply is made.
+    pub(super) fn answered(&self, now: Now) {
+        self.answered.set(Some(now));
+    }
+
     /// The request is well-formed.
     pub(super) fn is_for(&self, request: &Request<'_>) {
         let (Request::Add { queue, .. }
@@ -66,16 +72,18 @@ impl JobTimes {
 }
 
 impl JobTimer {
-    /// A reply of so many bytes was made at `answered`, and the system has it now.
+    /// The system now has the reply, of so many bytes.
     pub(super) fn sent(
         &self,
         times: &JobTimes,
-        (reply_bytes, is_error): (usize, bool),
-        [answered, now]: [Now; 2],
+        reply_bytes: usize,
+        is_error: bool,
+        now: Now,
         client: impl FnOnce() -> String,
     ) {
         let verb = times.verb.get();
         let number = verb.and_then(|verb| Verb::ALL.iter().position(|other| *other == verb)).unwrap_or(NONE);
+        let answered = times.answered.get().unwrap_or(now);
         // A client that sent nothing has its error all the same.
         let begun = times.begun.get().unwrap_or(answered);
         let arrived = times.arrived.get().unwrap_or(begun);

@@ -56,14 +56,17 @@ use std::time::Duration;
 
 use changes::ChangesLine;
 pub(super) use changes::PublishTally;
-use document::{ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, UsersLine, WorkerLine};
+use document::{
+    ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, ProcessSection, RequestsSection,
+    TablesSection, UsersLine, WorkerLine,
+};
 pub(crate) use document::{StatsDocument, TableStats};
 use feed::FeedLine;
 pub(super) use feed::FeedTally;
 use lockstep::LockstepLine;
 pub use lockstep::LockstepTally;
 pub(crate) use metric::{
-    CLIENTS, END_TO_END, Line, Metric, MetricKind, REFUSALS, Readable, Reading, counter, gauge, line,
+    CLIENTS, END_TO_END, Metric, MetricKind, MetricsLine, REFUSALS, Readable, Reading, counter, gauge, line,
 };
 pub(crate) use micros::Micros;
 use services::SlowLine;
@@ -78,7 +81,7 @@ use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, LatencySnapshot};
-use crate::tables::{TableSummary, Tables, TablesMetrics};
+use crate::tables::{TableSummary, Tables};
 use crate::tasks::TaskMetrics;
 
 /// The metrics of a worker, on cache lines of their own: no other thread's counting makes the worker wait.
@@ -207,16 +210,20 @@ pub struct ReportSources {
     pub(super) queues: Vec<Arc<ClientMetrics>>,
     pub(super) publish: Arc<PublishTally>,
     pub(super) feed: Arc<FeedTally>,
-    pub(super) lockstep: Option<Arc<LockstepTally>>,
-    pub(super) tasks: Option<Arc<TaskMetrics>>,
-    /// The services beside the tables.
-    pub(super) services: Vec<Arc<ServiceMetrics>>,
+    pub(super) neighbours: NeighbourSources,
     /// The slow requests of all threads.
     pub(crate) slow: Arc<SlowLog>,
-    /// Where users are named.
-    pub(crate) users: Option<Users>,
     /// Bytes of the values or names in one reply.
     pub(super) reply_bytes_max: usize,
+}
+
+/// The sources of a report beside the tables.
+pub(super) struct NeighbourSources {
+    pub(super) lockstep: Option<Arc<LockstepTally>>,
+    pub(super) tasks: Option<Arc<TaskMetrics>>,
+    pub(super) services: Vec<Arc<ServiceMetrics>>,
+    /// Where users are named.
+    pub(super) users: Option<Users>,
 }
 
 impl ReportSources {
@@ -236,25 +243,32 @@ impl ReportSources {
     pub(crate) fn document(&self) -> StatsDocument {
         let now = self.clock.now();
         let tables_metrics = self.tables.metrics();
+        let NeighbourSources { lockstep, tasks, services, users } = &self.neighbours;
         StatsDocument {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: now.nanos() as f64 / 1e9,
-            commands: self.commands(),
-            not_understood: self.refused(None),
-            workers: self.workers.iter().map(|worker| WorkerLine::of(worker, now)).collect(),
-            tables: tables_metrics.tables.iter().map(TableStats::of).collect(),
-            expiry: ExpiryLine::of(&tables_metrics),
-            changes: self.changes(&tables_metrics),
-            feed: tables_metrics.feed.as_ref().map(|feed| FeedLine::of(feed, &self.feed)),
+            requests: RequestsSection {
+                commands: self.commands(),
+                not_understood: self.refused(None),
+                workers: self.workers.iter().map(|worker| WorkerLine::of(worker, now)).collect(),
+            },
+            data: TablesSection {
+                tables: tables_metrics.tables.iter().map(TableStats::of).collect(),
+                expiry: ExpiryLine::of(&tables_metrics),
+                changes: ChangesLine::of(&tables_metrics, &self.publish),
+                feed: tables_metrics.feed.as_ref().map(|feed| FeedLine::of(feed, &self.feed)),
+            },
             clients: self.clients(),
             connections: TrafficLine::of(self.queues.iter().map(|queue| &queue.traffic)),
-            lockstep: self.lockstep.as_deref().map(LockstepLine::of),
-            memory: MemoryLine::of(&tables_metrics),
-            descriptors: DescriptorsLine::now(),
-            log: LogLine { dropped_lines: log::dropped() },
-            users: self.users.as_ref().map(UsersLine::of),
-            tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
-            services: self.services.iter().map(|service| ServiceLine::of(service)).collect(),
+            lockstep: lockstep.as_deref().map(LockstepLine::of),
+            process: ProcessSection {
+                memory: MemoryLine::of(&tables_metrics),
+                descriptors: DescriptorsLine::now(),
+                log: LogLine { dropped_lines: log::dropped() },
+            },
+            users: users.as_ref().map(UsersLine::of),
+            tasks: tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
+            services: services.iter().map(|service| ServiceLine::of(service)).collect(),
             slow: SlowLine::of(&self.slow),
         }
     }
@@ -293,12 +307,8 @@ impl ReportSources {
 
     /// The metrics of all threads that carry out requests.
     fn worker_counts(&self) -> impl Iterator<Item = &WorkerMetrics> {
-        let lockstep = self.lockstep.iter().map(|tally| &tally.worker);
+        let lockstep = self.neighbours.lockstep.iter().map(|tally| &tally.worker);
         self.workers.iter().chain([&self.queue]).map(|worker| &**worker).chain(lockstep)
-    }
-
-    fn changes(&self, tables_metrics: &TablesMetrics) -> ChangesLine {
-        ChangesLine::of(tables_metrics, &self.publish)
     }
 
     fn clients(&self) -> ClientsLine {

@@ -17,7 +17,7 @@ use super::native::NativeWorker;
 use super::publish::{FeedPublisher, OneFramePublisher};
 pub use super::publish::{NotificationEncoder, Publisher};
 use super::queue::{QueueWorker, TablesQueue, WorkerParts};
-use super::report::{ClientMetrics, FeedTally, PublishTally, WorkerMetrics};
+use super::report::{ClientMetrics, FeedTally, NeighbourSources, PublishTally, WorkerMetrics};
 pub use super::report::{LockstepTally, ReportSources};
 use super::reporter::{ReportClient, Reporter};
 use super::responder::TIMED_ONE_OF;
@@ -358,11 +358,13 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neigh
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishTally::default()),
         feed: Arc::new(FeedTally::default()),
-        lockstep: neighbours.lockstep.as_ref().map(|part| Arc::clone(&part.tally)),
-        tasks: neighbours.tasks.clone(),
-        services: neighbours.services.clone(),
+        neighbours: NeighbourSources {
+            lockstep: neighbours.lockstep.as_ref().map(|part| Arc::clone(&part.tally)),
+            tasks: neighbours.tasks.clone(),
+            services: neighbours.services.clone(),
+            users: neighbours.users.clone(),
+        },
         slow: Arc::clone(&neighbours.slow),
-        users: neighbours.users.clone(),
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use spindle::clients::rust::events::Client as EventsClient;
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client as TasksClient;
+use spindle::clients::rust::events::EventsClient;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::jobs::wire::JobId;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 

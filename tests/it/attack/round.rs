@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use spindle::clients::rust::events::Client as EventsClient;
-use spindle::clients::rust::jobs::Client as JobsClient;
-use spindle::clients::rust::tasks::Client as TasksClient;
+use spindle::clients::rust::events::EventsClient;
+use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::AddMode;
 
 use super::connections::{PATIENCE, deaf, half_open, idle, storm, trickle};

@@ -48,10 +48,12 @@ pub enum Error {
 
 /// A client of one server.
 #[derive(Clone)]
-pub struct Client {
+pub struct AdminClient {
     address: String,
-    /// How long connecting may take, and each wait for the server.
-    timeouts: (Duration, Duration),
+    /// How long connecting may take.
+    connect_timeout: Duration,
+    /// How long each wait for the server may take.
+    timeout: Duration,
     /// If the connections are encrypted.
     authorities: Option<Authorities>,
     /// The header that names the user, and its line's end. Empty: no user is named.
@@ -59,22 +61,17 @@ pub struct Client {
 }
 
 /// It shows no password.
-impl fmt::Debug for Client {
+impl fmt::Debug for AdminClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Client({})", self.address)
+        write!(f, "AdminClient({})", self.address)
     }
 }
 
-impl Client {
+impl AdminClient {
     /// A client of the server at `address`, which is HOST:PORT. Connecting and each wait may take this long.
     #[must_use]
-    pub fn new(address: &str, connect: Duration, answer: Duration) -> Self {
-        Self {
-            address: address.to_owned(),
-            timeouts: (connect, answer),
-            authorities: None,
-            authorization: String::new(),
-        }
+    pub fn new(address: &str, connect_timeout: Duration, timeout: Duration) -> Self {
+        Self { address: address.to_owned(), connect_timeout, timeout, authorities: None, authorization: String::new() }
     }
 
     /// The same with encrypted connections, to a server whose certificate leads to one of these authorities and has the
@@ -120,12 +117,12 @@ impl Client {
 
     fn exchange(&self, path: &str) -> Result<Vec<u8>, Error> {
         let Self { address, authorities, authorization, .. } = self;
-        let no_answer = |source| Error::NoAnswer { address: address.clone(), source: or_late(source, self.timeouts.1) };
-        let mut stream =
-            ServerStream::connect(address, self.timeouts, authorities.as_ref()).map_err(|fault| match fault {
-                ConnectFault::Address(source) | ConnectFault::NoAnswer(source) => no_answer(source),
-                ConnectFault::Tls(fault) => Error::Tls(fault),
-            })?;
+        let no_answer = |source| Error::NoAnswer { address: address.clone(), source: or_late(source, self.timeout) };
+        let connected = ServerStream::connect(address, self.connect_timeout, self.timeout, authorities.as_ref());
+        let mut stream = connected.map_err(|fault| match fault {
+            ConnectFault::Address(source) | ConnectFault::NoAnswer(source) => no_answer(source),
+            ConnectFault::Tls(fault) => Error::Tls(fault),
+        })?;
         let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{authorization}\r\n");
         let mut reply = Vec::new();
         stream.write_all(head.as_bytes()).map_err(no_answer)?;

@@ -20,7 +20,7 @@ use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
-use super::lazy_connection::{Address, LazyConnection, StatementError};
+use super::lazy_connection::{DatabaseAddress, LazyConnection, StatementError};
 use super::setup::{UnsuitableDatabase, prepare};
 use crate::limits::{TRANSACTION_JITTER, TRANSACTION_TRIES};
 use crate::services::events::jitter::Jitter;
@@ -57,7 +57,7 @@ impl Claims {
     ///
     /// # Errors
     /// [`UnsuitableDatabase`]
-    pub fn prepare(address: &Address) -> Result<(), UnsuitableDatabase> {
+    pub fn prepare(address: &DatabaseAddress) -> Result<(), UnsuitableDatabase> {
         let runtime = runtime().map_err(|error| UnsuitableDatabase::Failed(error.to_string()))?;
         runtime.block_on(prepare(address))
     }
@@ -66,7 +66,7 @@ impl Claims {
     ///
     /// # Errors
     /// If the system has no descriptor left.
-    pub fn new(address: &Address) -> std::io::Result<Self> {
+    pub fn new(address: &DatabaseAddress) -> std::io::Result<Self> {
         Ok(Self {
             runtime: runtime()?,
             connection: LazyConnection::new(address),

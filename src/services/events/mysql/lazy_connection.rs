@@ -49,7 +49,7 @@ const INTERRUPTED: u16 = 1159;
 
 /// The address of a database, the user to connect as, and how long a statement may take.
 #[derive(Clone)]
-pub struct Address {
+pub struct DatabaseAddress {
     options: Arc<MySqlConnectOptions>,
     has_password: bool,
     statement_seconds: u64,
@@ -60,7 +60,7 @@ pub struct Address {
 #[error("a database is mysql://USER:PASSWORD@HOST/DATABASE ({0})")]
 pub struct AddressError(String);
 
-impl FromStr for Address {
+impl FromStr for DatabaseAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -90,7 +90,7 @@ fn has_password(url: &str) -> bool {
     authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }
 
-impl Address {
+impl DatabaseAddress {
     /// Whether its URL has a password.
     #[must_use]
     pub fn has_password(&self) -> bool {
@@ -116,7 +116,7 @@ impl Address {
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for DatabaseAddress {
     /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "mysql://{}/{}", self.options.get_host(), self.options.get_database().unwrap_or_default())
@@ -159,13 +159,13 @@ impl StatementError {
 
 /// A connection, or none yet.
 pub(super) struct LazyConnection {
-    address: Address,
+    address: DatabaseAddress,
     /// Taken while a statement runs: if the statement is not awaited to its end, the connection is dropped with it.
     connection: Option<MySqlConnection>,
 }
 
 impl LazyConnection {
-    pub(super) fn new(address: &Address) -> Self {
+    pub(super) fn new(address: &DatabaseAddress) -> Self {
         Self { address: address.clone(), connection: None }
     }
 
@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn an_address_has_a_scheme_and_a_database_and_keeps_its_password() {
-        let address: Address = "mysql://ada:secret@db.example:3307/events".parse().expect("it is an address");
+        let address: DatabaseAddress = "mysql://ada:secret@db.example:3307/events".parse().expect("it is an address");
         assert_eq!(format!("{address:?}"), "mysql://db.example/events");
         for other in ["", "events", "postgres://h/d", "mysql://", "mysql://h", "mysql://h/", "mysql://h:x/d"] {
-            assert!(other.parse::<Address>().is_err(), "{other}");
+            assert!(other.parse::<DatabaseAddress>().is_err(), "{other}");
         }
     }
 
@@ -290,11 +290,11 @@ mod tests {
             ["sec/ret", "sec#ret", "sec?ret", "12/ret", "12#ret", "12?ret", "sec%zzret", "sec%FFret", "sec ret"]
         {
             for tail in ["@h/events", "@h:x/events", "@h", "@/events", ""] {
-                let Err(refused) = format!("mysql://ada:{password}{tail}").parse::<Address>() else { continue };
+                let Err(refused) = format!("mysql://ada:{password}{tail}").parse::<DatabaseAddress>() else { continue };
                 let said = refused.to_string();
                 assert!(!said.contains("sec") && !said.contains("ret"), "{password}{tail}: {said}");
             }
         }
-        assert!("mysql://ada:12/ret@h/events".parse::<Address>().is_err(), "the password is no database");
+        assert!("mysql://ada:12/ret@h/events".parse::<DatabaseAddress>().is_err(), "the password is no database");
     }
 }

@@ -6,7 +6,7 @@ use sqlx::Row;
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
-use super::lazy_connection::{Address, LazyConnection, StatementError};
+use super::lazy_connection::{DatabaseAddress, LazyConnection, StatementError};
 use crate::limits::{FIRST_ROW_MAX, TRANSACTION_JITTER};
 use crate::services::events::jitter::Jitter;
 
@@ -58,7 +58,7 @@ const ENGINES: &str = "SELECT COUNT(DISTINCT engine) FROM information_schema.tab
                        WHERE table_schema = DATABASE() AND table_name IN ('status', 'events')";
 
 /// Creates the tables if they are missing, and checks that locked rows are skipped.
-pub(super) async fn prepare(address: &Address) -> Result<(), UnsuitableDatabase> {
+pub(super) async fn prepare(address: &DatabaseAddress) -> Result<(), UnsuitableDatabase> {
     let jitter = Jitter::default();
     let (mut one, mut other) = (LazyConnection::new(address), LazyConnection::new(address));
     make_tables(&mut one).await?;

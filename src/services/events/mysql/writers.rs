@@ -11,7 +11,7 @@
 //! This module does not know the clients.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::{AssertSqlSafe, Row};
 use tokio::sync::mpsc::Receiver;
@@ -19,10 +19,11 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::lazy_connection::{Address, LazyConnection, StatementError};
+use super::lazy_connection::{DatabaseAddress, LazyConnection, StatementError};
 use crate::limits::{EVENT_WRITERS, EVENTS_PER_TRANSACTION, TRANSACTION_JITTER, TRANSACTION_TRIES};
 use crate::services::events::error::EventStoreError;
 use crate::services::events::jitter::Jitter;
+use crate::stats::Counter;
 
 const LOCK: &str = "START TRANSACTION; SELECT id FROM status FOR UPDATE";
 
@@ -46,57 +47,26 @@ struct WriterShared {
     /// Whether the last transaction of any writer has failed, so that a failure is logged once. Written and read by the
     /// writers.
     is_down: AtomicBool,
-    /// Written by the writers, read by the operator's service at any time, and for the log at the end.
-    counts: Arc<WriterCounts>,
-}
-
-/// What the writers have done.
-#[derive(Debug, Default)]
-struct WriterCounts {
-    transactions: AtomicU64,
-    events: AtomicU64,
-    retries: AtomicU64,
-    /// Events that were not stored, or whose outcome is unknown.
-    failures: AtomicU64,
+    /// Written by the writers, which share a thread. Read by the operator's service at any time, and for the log at the end.
+    metrics: Arc<WritersMetrics>,
 }
 
 /// The metrics of the writers to a database.
-#[derive(Clone, Debug)]
-pub struct WritersMetrics(Arc<WriterCounts>);
-
-impl WritersMetrics {
+#[derive(Debug, Default)]
+pub struct WritersMetrics {
     /// Transactions that were committed.
-    #[must_use]
-    pub fn transactions(&self) -> u64 {
-        // Relaxed: a count publishes no data.
-        self.0.transactions.load(Ordering::Relaxed)
-    }
-
+    pub transactions: Counter,
     /// Events that were stored.
-    #[must_use]
-    pub fn events(&self) -> u64 {
-        // Relaxed: as above.
-        self.0.events.load(Ordering::Relaxed)
-    }
-
+    pub events: Counter,
     /// Transactions that were tried again.
-    #[must_use]
-    pub fn retries(&self) -> u64 {
-        // Relaxed: as above.
-        self.0.retries.load(Ordering::Relaxed)
-    }
-
+    pub retries: Counter,
     /// Events that were answered with 503, because they were not stored, or because that is unknown.
-    #[must_use]
-    pub fn failures(&self) -> u64 {
-        // Relaxed: as above.
-        self.0.failures.load(Ordering::Relaxed)
-    }
+    pub failures: Counter,
 }
 
 /// Writers that are not started yet.
 pub(in crate::services::events) struct Writers {
-    address: Address,
+    address: DatabaseAddress,
     shared: Arc<WriterShared>,
 }
 
@@ -107,15 +77,15 @@ pub(in crate::services::events) struct RunningWriters {
 }
 
 impl Writers {
-    pub(super) fn new(address: &Address, new_events: Receiver<NewEvent>) -> Self {
-        let (jitter, is_down, counts) = Default::default();
-        let shared = WriterShared { new_events: Mutex::new(new_events), jitter, is_down, counts };
+    pub(super) fn new(address: &DatabaseAddress, new_events: Receiver<NewEvent>) -> Self {
+        let (jitter, is_down, metrics) = Default::default();
+        let shared = WriterShared { new_events: Mutex::new(new_events), jitter, is_down, metrics };
         Self { address: address.clone(), shared: Arc::new(shared) }
     }
 
     /// The metrics of the writers.
-    pub(in crate::services::events) fn metrics(&self) -> WritersMetrics {
-        WritersMetrics(Arc::clone(&self.shared.counts))
+    pub(in crate::services::events) fn metrics(&self) -> Arc<WritersMetrics> {
+        Arc::clone(&self.shared.metrics)
     }
 
     /// Starts the writers, each in a task of its own.
@@ -132,8 +102,8 @@ impl RunningWriters {
             // A writer that has panicked has ended the process.
             let _ended = task.await;
         }
-        let metrics = WritersMetrics(Arc::clone(&self.shared.counts));
-        let (events, transactions, retries) = (metrics.events(), metrics.transactions(), metrics.retries());
+        let WritersMetrics { transactions, events, retries, .. } = &*self.shared.metrics;
+        let (events, transactions, retries) = (events.get(), transactions.get(), retries.get());
         tracing::info!(events, transactions, retries, "all new events are stored");
     }
 }
@@ -151,9 +121,8 @@ async fn write(mut connection: LazyConnection, shared: Arc<WriterShared>) {
                 if shared.is_down.swap(false, Ordering::Relaxed) {
                     tracing::warn!("events are stored again");
                 }
-                // Relaxed: counts publish no data.
-                shared.counts.transactions.fetch_add(1, Ordering::Relaxed);
-                shared.counts.events.fetch_add(taken as u64, Ordering::Relaxed);
+                shared.metrics.transactions.add(1);
+                shared.metrics.events.add(taken as u64);
                 for (id, new_event) in (last + 1..).zip(new_events) {
                     // A client that has gone gets no answer, and its event is stored.
                     let _gone = new_event.answer.send(Ok(id));
@@ -164,7 +133,7 @@ async fn write(mut connection: LazyConnection, shared: Arc<WriterShared>) {
                 if !shared.is_down.swap(true, Ordering::Relaxed) {
                     tracing::warn!("events are not acknowledged for now: {}", trouble.0);
                 }
-                shared.counts.failures.fetch_add(taken as u64, Ordering::Relaxed);
+                shared.metrics.failures.add(taken as u64);
                 for new_event in new_events {
                     let _gone = new_event.answer.send(Err(trouble.clone()));
                 }
@@ -185,8 +154,7 @@ async fn store_again(
             Err(TransactionError::Before(StatementError::Again(_))) if tries < TRANSACTION_TRIES => {
                 connection.roll_back().await;
                 tries += 1;
-                // Relaxed: a count publishes no data.
-                shared.counts.retries.fetch_add(1, Ordering::Relaxed);
+                shared.metrics.retries.add(1);
                 sleep(shared.jitter.up_to(TRANSACTION_JITTER)).await;
             }
             Err(stopped) => {

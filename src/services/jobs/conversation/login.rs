@@ -8,10 +8,10 @@
 
 use tokio::time::timeout;
 
-use super::{Conversation, Need, RequestBuffer};
+use super::{JobConversation, Need, RequestBuffer};
 use crate::limits::JOB_SILENCE;
 use crate::security::{Denied, Identity, PeerAddress, Users};
-use crate::services::jobs::pace::Stage;
+use crate::services::jobs::pace::PaceStage;
 use crate::services::jobs::permission::may;
 use crate::services::jobs::wire::{DecodedAuth, Reply, Request, decode_auth};
 
@@ -25,7 +25,7 @@ pub(super) enum Asker {
     Refused(Reply<'static>),
 }
 
-impl<'h> Conversation<'h> {
+impl<'h> JobConversation<'h> {
     /// Reads the line and takes it off the request.
     pub(super) async fn log_in(&self, users: &Users, inbox: &mut RequestBuffer<'h>) -> std::io::Result<Asker> {
         let address = self.stream.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
@@ -40,9 +40,9 @@ impl<'h> Conversation<'h> {
         };
         let login = users.password(name, password, address);
         inbox.bytes.drain(..length);
-        self.pace.enter(Stage::Busy, self.shared.clock.now());
+        self.pace.enter(PaceStage::Busy, self.shared.clock.now());
         let checked = timeout(self.left(), self.shared.unless_over(login)).await;
-        self.pace.enter(Stage::Reading, self.shared.clock.now());
+        self.pace.enter(PaceStage::Reading, self.shared.clock.now());
         Ok(match checked.ok().flatten() {
             Some(Ok(user)) => Asker::User(user),
             Some(Err(Denied::Busy)) | None => Asker::Refused(Reply::Busy),

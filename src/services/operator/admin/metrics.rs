@@ -22,7 +22,7 @@ use text::older;
 use super::limits::{LABELLED_QUEUES_MAX, LABELLED_TABLES_MAX};
 use super::sources::{AdminDocument, largest};
 use crate::services::tables::report::{
-    CLIENTS, END_TO_END, Line, Metric, REFUSALS, StatsDocument, TasksSection, counter, gauge, line,
+    CLIENTS, END_TO_END, Metric, MetricsLine, REFUSALS, StatsDocument, TasksSection, counter, gauge, line,
 };
 
 /// The type that a client names in `Accept` to get OpenMetrics.
@@ -39,7 +39,7 @@ pub(super) struct Exposition {
 /// The metrics in the format that the client accepts.
 pub(super) fn exposition(document: AdminDocument, accept: &str) -> Exposition {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Source(document)));
+    registry.register_collector(Box::new(StatsCollector(document)));
     let mut text = String::new();
     encode(&mut text, &registry).expect("text can be written to a string");
     if accept.contains(OPEN_METRICS) {
@@ -50,20 +50,20 @@ pub(super) fn exposition(document: AdminDocument, accept: &str) -> Exposition {
 }
 
 /// A document as a source of families.
-struct Source(AdminDocument);
+struct StatsCollector(AdminDocument);
 
-impl fmt::Debug for Source {
+impl fmt::Debug for StatsCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").finish_non_exhaustive()
+        f.debug_struct("StatsCollector").finish_non_exhaustive()
     }
 }
 
-impl Collector for Source {
+impl Collector for StatsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let AdminDocument { stats, events_database } = &self.0;
         let totals = Totals::of(stats);
         let mut families = Families::default();
-        families.line(&totals, &[("version", stats.version), ("allocator", stats.memory.allocator)]);
+        families.line(&totals, &[("version", stats.version), ("allocator", stats.process.memory.allocator)]);
         of_tables(&mut families, stats);
         of_services(&mut families, stats);
         if let Some(tasks) = &stats.tasks {
@@ -75,8 +75,14 @@ impl Collector for Source {
         for (reason, count) in stats.users.iter().flat_map(|users| &users.refused) {
             families.figure(DENIALS, &[("reason", reason)], count);
         }
-        let lines: [&dyn Line; 6] =
-            [&stats.slow, &stats.expiry, &stats.memory, &stats.descriptors, &stats.log, &stats.clients];
+        let lines: [&dyn MetricsLine; 6] = [
+            &stats.slow,
+            &stats.data.expiry,
+            &stats.process.memory,
+            &stats.process.descriptors,
+            &stats.process.log,
+            &stats.clients,
+        ];
         lines.into_iter().for_each(|line| families.line(line, &[("protocol", TABLES)]));
         families.write(&mut encoder)
     }
@@ -107,33 +113,33 @@ impl Totals {
         Self {
             build: 1,
             uptime_seconds: stats.uptime_seconds,
-            tables: stats.tables.len() as u64,
-            elements: stats.tables.iter().map(|table| table.elements).sum(),
-            bytes: stats.tables.iter().map(|table| table.bytes).sum(),
+            tables: stats.data.tables.len() as u64,
+            elements: stats.data.tables.iter().map(|table| table.elements).sum(),
+            bytes: stats.data.tables.iter().map(|table| table.bytes).sum(),
         }
     }
 }
 
 /// The requests about tables, the workers, the largest tables, the changes and all that is published.
 fn of_tables<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
-    for (verb, line) in &stats.commands {
+    for (verb, line) in &stats.requests.commands {
         families.line(line, &[("protocol", TABLES), ("verb", verb)]);
         for (reason, count) in &line.errors {
             families.figure(REFUSALS, &[("protocol", TABLES), ("verb", verb), ("reason", reason)], count);
         }
     }
-    for (reason, count) in &stats.not_understood {
+    for (reason, count) in &stats.requests.not_understood {
         families.figure(REFUSALS, &[("protocol", TABLES), ("verb", "none"), ("reason", reason)], count);
     }
     families.line(&stats.connections, &[("protocol", TABLES)]);
-    for (number, worker) in stats.workers.iter().enumerate() {
+    for (number, worker) in stats.requests.workers.iter().enumerate() {
         families.line(worker, &[("worker", &number.to_string())]);
     }
-    for table in largest(&stats.tables, LABELLED_TABLES_MAX) {
+    for table in largest(&stats.data.tables, LABELLED_TABLES_MAX) {
         families.line(table, &[("table", &table.name)]);
     }
-    families.line(&stats.changes, &[("endpoint", "publish")]);
-    if let Some(feed) = &stats.feed {
+    families.line(&stats.data.changes, &[("endpoint", "publish")]);
+    if let Some(feed) = &stats.data.feed {
         families.line(feed, &[("endpoint", "feed")]);
     }
     if let Some(lockstep) = &stats.lockstep {

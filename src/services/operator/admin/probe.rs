@@ -111,7 +111,7 @@ impl Probes {
     pub(super) fn new(stores: ProbedStores, clock: Clock) -> (Self, impl Future<Output = ()>) {
         let (sender, orders) = mpsc::channel(PROBES_WAITING_MAX);
         let last = LastProbe::default();
-        (Self { orders: sender, last: Arc::clone(&last), clock }, answer(stores, orders, (last, clock)))
+        (Self { orders: sender, last: Arc::clone(&last), clock }, answer(stores, orders, last, clock))
     }
 
     /// The result of a probe that began at most [`PROBE_PERIOD`] before this call, or of the next one. If as many
@@ -139,7 +139,8 @@ impl Probes {
 async fn answer(
     mut stores: ProbedStores,
     mut orders: mpsc::Receiver<oneshot::Sender<Readiness>>,
-    (last, clock): (LastProbe, Clock),
+    last: LastProbe,
+    clock: Clock,
 ) {
     while let Some(first) = orders.recv().await {
         let begun = clock.now();

@@ -53,7 +53,7 @@ pub struct AdminParts {
     /// The server's own store, if there is one.
     pub tasks: Option<Tasks>,
     /// The database of events, if there is one, and the metrics of the writers to it.
-    pub database: Option<(DatabaseProbe, WritersMetrics)>,
+    pub database: Option<(DatabaseProbe, Arc<WritersMetrics>)>,
 }
 
 /// What is to run.

@@ -17,7 +17,7 @@ pub(super) struct AdminSources {
     /// The metrics that STATS gives.
     pub(super) report: Arc<ReportSources>,
     /// Those of the writers to a database, if there is one.
-    pub(super) database: Option<WritersMetrics>,
+    pub(super) database: Option<Arc<WritersMetrics>>,
 }
 
 /// The document of `/stats`.
@@ -72,10 +72,10 @@ impl AdminSources {
         AdminDocument {
             stats: self.report.document(),
             events_database: self.database.as_ref().map(|metrics| DatabaseLine {
-                transactions: metrics.transactions(),
-                events: metrics.events(),
-                retries: metrics.retries(),
-                failures: metrics.failures(),
+                transactions: metrics.transactions.get(),
+                events: metrics.events.get(),
+                retries: metrics.retries.get(),
+                failures: metrics.failures.get(),
             }),
         }
     }
@@ -85,9 +85,9 @@ impl AdminSources {
         let mut document = self.document();
         let stats = &mut document.stats;
         let (tables_count, elements) =
-            (stats.tables.len(), stats.tables.iter().map(|table| table.elements).sum::<u64>());
-        stats.tables.sort_by(by_size);
-        stats.tables.truncate(SHOWN_MAX);
+            (stats.data.tables.len(), stats.data.tables.iter().map(|table| table.elements).sum::<u64>());
+        stats.data.tables.sort_by(by_size);
+        stats.data.tables.truncate(SHOWN_MAX);
         let queues_count = stats.tasks.as_ref().map_or(0, |tasks| tasks.queues.len());
         stats.tasks.iter_mut().for_each(|tasks| tasks.queues.truncate(SHOWN_MAX));
         let slow = SlowDocument::of(&self.report.slow, SLOW_SHOWN_MAX);

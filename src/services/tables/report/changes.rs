@@ -40,6 +40,14 @@ line! {
         pub(crate) waiting: u64 = gauge("spindle_changes_waiting", "Changes that are committed and not announced."),
         pub(crate) writer_waits: u64 = counter("spindle_writer_waits", "How often a writer waited for the publisher."),
         pub(crate) lost_wakeups: u64 = counter("spindle_lost_wakeups", "Time-outs that found work without a wake-up."),
+        #[serde(flatten)]
+        pub(crate) publish: PublishLine => read,
+    }
+}
+
+line! {
+    /// What the publisher has sent to an endpoint, and its subscribers.
+    pub(crate) struct PublishLine {
         pub(crate) published: u64 = PUBLISHED,
         pub(crate) topics: u64,
         pub(crate) subscribers: u64 = SUBSCRIBERS,
@@ -51,11 +59,19 @@ line! {
 
 impl ChangesLine {
     pub(super) fn of(tables_metrics: &TablesMetrics, metrics: &PublishTally) -> Self {
-        let subscribers = &metrics.subscribers;
         Self {
             waiting: tables_metrics.changes_waiting,
             writer_waits: tables_metrics.writer_waits,
             lost_wakeups: tables_metrics.lost_wakeups,
+            publish: PublishLine::of(metrics),
+        }
+    }
+}
+
+impl PublishLine {
+    pub(super) fn of(metrics: &PublishTally) -> Self {
+        let subscribers = &metrics.subscribers;
+        Self {
             published: metrics.published.get(),
             topics: subscribers.topics.get(),
             subscribers: subscribers.subscribers.get(),

@@ -27,23 +27,44 @@ use crate::tables::{MemoryMetrics, TableSummary, TablesMetrics};
 pub(crate) struct StatsDocument {
     pub(crate) version: &'static str,
     pub(crate) uptime_seconds: f64,
-    pub(crate) commands: BTreeMap<&'static str, CommandLine>,
-    pub(crate) not_understood: BTreeMap<&'static str, u64>,
-    pub(crate) workers: Vec<WorkerLine>,
-    pub(crate) tables: Vec<TableStats>,
-    pub(crate) expiry: ExpiryLine,
-    pub(crate) changes: ChangesLine,
-    pub(crate) feed: Option<FeedLine>,
+    #[serde(flatten)]
+    pub(crate) requests: RequestsSection,
+    #[serde(flatten)]
+    pub(crate) data: TablesSection,
     pub(crate) clients: ClientsLine,
     pub(crate) connections: TrafficLine,
     pub(crate) lockstep: Option<LockstepLine>,
-    pub(crate) memory: MemoryLine,
-    pub(crate) descriptors: DescriptorsLine,
-    pub(crate) log: LogLine,
+    #[serde(flatten)]
+    pub(crate) process: ProcessSection,
     pub(crate) users: Option<UsersLine>,
     pub(crate) tasks: Option<TasksSection>,
     pub(crate) services: Vec<ServiceLine>,
     pub(crate) slow: SlowLine,
+}
+
+/// The requests about tables, and the threads that answer them.
+#[derive(Serialize)]
+pub(crate) struct RequestsSection {
+    pub(crate) commands: BTreeMap<&'static str, CommandLine>,
+    pub(crate) not_understood: BTreeMap<&'static str, u64>,
+    pub(crate) workers: Vec<WorkerLine>,
+}
+
+/// The tables, and what they publish.
+#[derive(Serialize)]
+pub(crate) struct TablesSection {
+    pub(crate) tables: Vec<TableStats>,
+    pub(crate) expiry: ExpiryLine,
+    pub(crate) changes: ChangesLine,
+    pub(crate) feed: Option<FeedLine>,
+}
+
+/// What the process takes of the system.
+#[derive(Serialize)]
+pub(crate) struct ProcessSection {
+    pub(crate) memory: MemoryLine,
+    pub(crate) descriptors: DescriptorsLine,
+    pub(crate) log: LogLine,
 }
 
 line! {

@@ -3,8 +3,8 @@
 //! Its commands are also counted among those of all clients of the tables, without latencies.
 
 use super::WorkerMetrics;
-use super::changes::PublishTally;
-use super::metric::{CLOSED, LOST, PUBLISHED, SUBSCRIBERS, SUBSCRIPTIONS, counter, gauge, line};
+use super::changes::{PublishLine, PublishTally};
+use super::metric::{counter, gauge, line};
 use super::services::{TrafficLine, TrafficMetrics, VerbLine, verbs_of};
 use crate::clock::Now;
 use crate::stats::{Counter, Gauge};
@@ -53,19 +53,14 @@ line! {
         pub(crate) held_bytes: u64 =
             gauge("spindle_lockstep_held", "Bytes that are held for clients of the lock-step dialect.").bytes(),
         pub(crate) cut_off: u64,
-        pub(crate) published: u64 = PUBLISHED,
-        pub(crate) topics: u64,
-        pub(crate) subscribers: u64 = SUBSCRIBERS,
-        pub(crate) subscriptions: u64 = SUBSCRIPTIONS,
-        pub(crate) lost_notifications: u64 = LOST,
-        pub(crate) closed_subscribers: u64 = CLOSED,
+        #[serde(flatten)]
+        pub(crate) publish: PublishLine => read,
         pub(crate) verbs: Vec<VerbLine>,
     }
 }
 
 impl LockstepLine {
     pub(super) fn of(tally: &LockstepTally) -> Self {
-        let subscribers = &tally.publish.subscribers;
         Self {
             traffic: TrafficLine::of([&tally.traffic]),
             requests: tally.requests.get(),
@@ -73,12 +68,7 @@ impl LockstepLine {
             waiting: tally.worker.waiting.get(),
             held_bytes: tally.held_bytes.get(),
             cut_off: tally.cut_off.get(),
-            published: tally.publish.published.get(),
-            topics: subscribers.topics.get(),
-            subscribers: subscribers.subscribers.get(),
-            subscriptions: subscribers.subscriptions.get(),
-            lost_notifications: subscribers.lost.get(),
-            closed_subscribers: subscribers.closed.get(),
+            publish: PublishLine::of(&tally.publish),
             verbs: verbs_of(&tally.worker),
         }
     }

@@ -3,9 +3,9 @@
 //! ```text
 //! line! { struct ExpiryLine { pending: u64 = gauge("spindle_timers", "Elements with a deadline."), … } }
 //!     ─► a struct, which STATS gives as JSON
-//!     ─► Line::read: each metric with its reading, which the operator's service writes as OpenMetrics
+//!     ─► MetricsLine::read: each metric with its reading, which the operator's service writes as OpenMetrics
 //! ```
-//! A field without a metric stands in STATS alone. This module counts nothing and writes no text.
+//! A field without a metric stands in STATS alone. A field `part: Part => read` is a line whose fields stand in this one. This module counts nothing and writes no text.
 
 use super::micros::Micros;
 use crate::stats::LatencySnapshot;
@@ -111,7 +111,7 @@ impl<T: Readable> Readable for Option<T> {
 }
 
 /// A part of STATS with metrics.
-pub(crate) trait Line {
+pub(crate) trait MetricsLine {
     /// Gives `to` each metric and its reading, in the order of the fields.
     fn read<'l>(&'l self, to: &mut dyn FnMut(Metric, Reading<'l>));
 }
@@ -121,7 +121,7 @@ macro_rules! line {
     (
         $(#[$attribute:meta])*
         $visibility:vis struct $name:ident {
-            $($(#[$field_attribute:meta])* $field_visibility:vis $field:ident: $type:ty $(= $metric:expr)?,)*
+            $($(#[$field_attribute:meta])* $field_visibility:vis $field:ident: $type:ty $(= $metric:expr)? $(=> $read:ident)?,)*
         }
     ) => {
         $(#[$attribute])*
@@ -130,7 +130,7 @@ macro_rules! line {
             $($(#[$field_attribute])* $field_visibility $field: $type,)*
         }
 
-        impl $crate::services::tables::report::Line for $name {
+        impl $crate::services::tables::report::MetricsLine for $name {
             fn read<'l>(
                 &'l self,
                 to: &mut dyn FnMut(
@@ -142,7 +142,7 @@ macro_rules! line {
                     if let Some(reading) = $crate::services::tables::report::Readable::reading(&self.$field) {
                         to($metric, reading);
                     }
-                )?)*
+                )? $($crate::services::tables::report::MetricsLine::$read(&self.$field, to);)?)*
             }
         }
     };

@@ -13,6 +13,21 @@ line! {
     pub(crate) struct StoreLine {
         pub(crate) refuses_adds: bool =
             gauge("spindle_store_refuses_adds", "1 while the store takes nothing new, else 0."),
+        #[serde(flatten)]
+        pub(crate) space: StoreSpaceLine => read,
+        pub(crate) set_aside: u64 = gauge("spindle_store_set_aside", "Records whose bytes are lost."),
+        pub(crate) unread: u64 = counter("spindle_store_unread", "Reads of the cleaner that failed and are repeated."),
+        #[serde(flatten)]
+        pub(crate) written: StoreBatchesLine => read,
+        #[serde(flatten)]
+        pub(crate) cleaning: StoreCleaningLine => read,
+        pub(crate) opening: OpeningLine,
+    }
+}
+
+line! {
+    /// The files of the log, and their records.
+    pub(crate) struct StoreSpaceLine {
         pub(crate) segments: u64 = gauge("spindle_store_segments", "Segments of the log."),
         pub(crate) live_bytes: u64 = gauge("spindle_store_live", "Bytes of the records in use.").bytes(),
         pub(crate) dead_bytes: u64 = gauge("spindle_store_dead", "Bytes that cleaning gives back.").bytes(),
@@ -20,16 +35,25 @@ line! {
         pub(crate) free_bytes: u64 = gauge("spindle_store_free", "Bytes that the file system has free.").bytes(),
         pub(crate) reserved_bytes: u64 =
             gauge("spindle_store_reserved", "Bytes that are kept for the removal of all records.").bytes(),
-        pub(crate) set_aside: u64 = gauge("spindle_store_set_aside", "Records whose bytes are lost."),
-        pub(crate) unread: u64 = counter("spindle_store_unread", "Reads of the cleaner that failed and are repeated."),
+    }
+}
+
+line! {
+    /// The batches of the log.
+    pub(crate) struct StoreBatchesLine {
         pub(crate) batches: u64 = counter("spindle_store_batches", "Batches written to the log."),
         pub(crate) batch_bytes: u64 = counter("spindle_store_written", "Bytes of batches written to the log.").bytes(),
         pub(crate) largest_batch_bytes: u64,
         pub(crate) syncs: u64,
+    }
+}
+
+line! {
+    /// What cleaning has done.
+    pub(crate) struct StoreCleaningLine {
         pub(crate) copies: u64,
         pub(crate) copied_bytes: u64 = counter("spindle_store_copied", "Bytes that cleaning has copied.").bytes(),
         pub(crate) removed_segments: u64 = counter("spindle_store_removed_segments", "Segments that were removed."),
-        pub(crate) opening: OpeningLine,
     }
 }
 
@@ -48,21 +72,27 @@ impl StoreLine {
     pub(super) fn of(LogMetrics { refuses_adds, space, counters, opening }: LogMetrics) -> Self {
         Self {
             refuses_adds,
-            segments: space.segments,
-            live_bytes: space.live,
-            dead_bytes: space.dead,
-            disk_bytes: space.disk,
-            free_bytes: space.free,
-            reserved_bytes: space.reserved,
+            space: StoreSpaceLine {
+                segments: space.segments,
+                live_bytes: space.live,
+                dead_bytes: space.dead,
+                disk_bytes: space.disk,
+                free_bytes: space.free,
+                reserved_bytes: space.reserved,
+            },
             set_aside: space.set_aside,
             unread: counters.unread,
-            batches: counters.batches,
-            batch_bytes: counters.bytes,
-            largest_batch_bytes: counters.largest_batch,
-            syncs: counters.syncs,
-            copies: counters.copies,
-            copied_bytes: counters.copied,
-            removed_segments: counters.removed,
+            written: StoreBatchesLine {
+                batches: counters.batches,
+                batch_bytes: counters.bytes,
+                largest_batch_bytes: counters.largest_batch,
+                syncs: counters.syncs,
+            },
+            cleaning: StoreCleaningLine {
+                copies: counters.copies,
+                copied_bytes: counters.copied,
+                removed_segments: counters.removed,
+            },
             opening: OpeningLine::of(opening),
         }
     }

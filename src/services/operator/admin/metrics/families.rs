@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use crate::services::tables::report::{Line, Metric, MetricKind, Readable, Reading};
+use crate::services::tables::report::{Metric, MetricKind, MetricsLine, Readable, Reading};
 use crate::stats::LatencySnapshot;
 
 /// The upper bounds of the buckets of latencies, in nanoseconds: 1, 2 and 5 of each decade from a microsecond to ten
@@ -73,7 +73,7 @@ impl<'d> Families<'d> {
     }
 
     /// Adds the samples of a line.
-    pub(super) fn line(&mut self, line: &'d dyn Line, labels: &Labels<'_>) {
+    pub(super) fn line(&mut self, line: &'d dyn MetricsLine, labels: &Labels<'_>) {
         line.read(&mut |metric, reading| self.add(metric, labels, reading));
     }
 

@@ -1,0 +1,126 @@
+//! The flags of `spindle serve` for the tables and their feed.
+
+use clap::builder::TypedValueParser;
+
+use super::amount::{Amount, amount, bytes_within};
+use super::endpoint::{OFF, endpoint_or_off, unless_off};
+use crate::cli::{CommandError, FEED_ENDPOINT, KV_ENDPOINT, PUBLISH_ENDPOINT};
+use crate::limits::{
+    KEY_BYTES_DEFAULT, KEY_BYTES_MAX, MEMORY_PERCENT_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
+};
+use crate::server::FeedSettings;
+
+/// Bytes of the history, unless a flag says otherwise (`OPERATION.md`).
+const HISTORY_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// The flags of the tables, as typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TablesFlags {
+    /// Endpoint for requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
+    #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
+    pub(crate) kv: Vec<String>,
+
+    /// Endpoint for changes; off for none
+    #[arg(long, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
+    pub(crate) publish: String,
+
+    #[command(flatten)]
+    pub(crate) feed: FeedFlags,
+
+    /// Longest key, in bytes (K), from 64 to 4K
+    #[arg(long, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = key_bytes())]
+    pub(crate) max_key: usize,
+
+    /// Longest value, in bytes (K, M, G), up to 16M
+    #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
+    pub(crate) max_value: usize,
+
+    /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
+    #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
+    pub(crate) max_memory: Amount,
+
+    /// Most tables at once
+    #[arg(long, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
+    pub(crate) max_tables: usize,
+}
+
+/// The flags of the feed, as typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FeedFlags {
+    /// Serve the feed of the tables, at this endpoint if one is given; off for no feed
+    #[arg(long, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = FEED_ENDPOINT, value_parser = endpoint_or_off)]
+    feed: String,
+
+    /// Most bytes (K, M, G) of the feed's latest messages that are kept for replay, of all tables together
+    #[arg(long, value_name = "BYTES", default_value_t = HISTORY_BYTES_DEFAULT, value_parser = bytes_within(0, u64::MAX))]
+    feed_history: u64,
+}
+
+impl TablesFlags {
+    /// The endpoints of requests. `off` excludes any other.
+    pub(crate) fn endpoints(&self) -> Result<Vec<String>, CommandError> {
+        match &*self.kv {
+            [only] if only == OFF => Ok(Vec::new()),
+            several if several.iter().any(|endpoint| endpoint == OFF) => {
+                Err(CommandError::Usage("--kv off and --kv ENDPOINT exclude each other".to_owned()))
+            }
+            several => Ok(several.to_vec()),
+        }
+    }
+}
+
+impl FeedFlags {
+    /// The configuration of the feed, if it is on.
+    pub(crate) fn config(&self) -> Option<FeedSettings> {
+        let history_bytes = usize::try_from(self.feed_history).unwrap_or(usize::MAX);
+        unless_off(&self.feed).map(|endpoint| FeedSettings { endpoint, history_bytes })
+    }
+}
+
+/// The bytes of `--max-key`.
+fn key_bytes() -> impl TypedValueParser<Value = usize> {
+    bytes_within(KEY_BYTES_DEFAULT as u64, KEY_BYTES_MAX as u64)
+        .map(|bytes| usize::try_from(bytes).unwrap_or(KEY_BYTES_MAX))
+}
+
+/// The bytes of `--max-value`.
+fn value_bytes() -> impl TypedValueParser<Value = usize> {
+    bytes_within(0, VALUE_BYTES_MAX as u64).map(|bytes| usize::try_from(bytes).unwrap_or(VALUE_BYTES_MAX))
+}
+
+fn at_least_one(typed: &str) -> Result<usize, String> {
+    match typed.parse() {
+        Ok(0) | Err(_) => Err("it must be a number, at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        flags: FeedFlags,
+    }
+
+    fn config(flags: &[&str]) -> Option<(String, usize)> {
+        let parsed = Arguments::try_parse_from([&["serve"], flags].concat()).unwrap();
+        parsed.flags.config().map(|config| (config.endpoint, config.history_bytes))
+    }
+
+    #[test]
+    fn the_feed_is_off_unless_asked_for() {
+        assert_eq!(config(&[]), None);
+        assert_eq!(config(&["--feed", "off"]), None);
+        assert_eq!(config(&["--feed"]), Some(("tcp://127.0.0.1:5559".to_owned(), 64 << 20)));
+        let other = config(&["--feed", "ipc:///tmp/f", "--feed-history", "1M"]);
+        assert_eq!(other, Some(("ipc:///tmp/f".to_owned(), 1 << 20)));
+        assert!(Arguments::try_parse_from(["serve", "--feed", "5559"]).is_err());
+    }
+}
