@@ -37,23 +37,23 @@ impl SubscribersTally {
 
 line! {
     pub(crate) struct ChangesLine {
-        pub(crate) waiting: u64 = gauge("spindle_changes_waiting", "Changes that are committed and not announced."),
-        pub(crate) writer_waits: u64 = counter("spindle_writer_waits", "How often a writer waited for the publisher."),
-        pub(crate) lost_wakeups: u64 = counter("spindle_lost_wakeups", "Time-outs that found work without a wake-up."),
+        waiting: u64 = gauge("spindle_changes_waiting", "Changes that are committed and not announced."),
+        writer_waits: u64 = counter("spindle_writer_waits", "How often a writer waited for the publisher."),
+        lost_wakeups: u64 = counter("spindle_lost_wakeups", "Time-outs that found work without a wake-up."),
         #[serde(flatten)]
-        pub(crate) publish: PublishLine => read,
+        publish: PublishLine => read,
     }
 }
 
 line! {
     /// What the publisher has sent to an endpoint, and its subscribers.
     pub(crate) struct PublishLine {
-        pub(crate) published: u64 = PUBLISHED,
-        pub(crate) topics: u64,
-        pub(crate) subscribers: u64 = SUBSCRIBERS,
-        pub(crate) subscriptions: u64 = SUBSCRIPTIONS,
-        pub(crate) lost_notifications: u64 = LOST,
-        pub(crate) closed_subscribers: u64 = CLOSED,
+        published: u64 = PUBLISHED,
+        topics: u64,
+        subscribers: u64 = SUBSCRIBERS,
+        subscriptions: u64 = SUBSCRIPTIONS,
+        lost_notifications: u64 = LOST,
+        closed_subscribers: u64 = CLOSED,
     }
 }
 

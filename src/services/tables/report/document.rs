@@ -69,22 +69,22 @@ pub(crate) struct ProcessSection {
 
 line! {
     pub(crate) struct CommandLine {
-        pub(crate) requests: u64 = REQUESTS,
+        pub(super) requests: u64 = REQUESTS,
         pub(crate) errors: BTreeMap<&'static str, u64>,
-        pub(crate) latency_micros: Micros = EXECUTION,
-        pub(crate) end_to_end_micros: Micros = END_TO_END,
+        pub(super) latency_micros: Micros = EXECUTION,
+        pub(super) end_to_end_micros: Micros = END_TO_END,
     }
 }
 
 line! {
     pub(crate) struct WorkerLine {
-        pub(crate) requests: u64,
-        pub(crate) busy_share: f64 = gauge(
+        requests: u64,
+        busy_share: f64 = gauge(
             "spindle_worker_busy",
             "Share of the time since the start that a worker was busy.",
         ).ratio().by(&["worker"]),
-        pub(crate) core: Option<usize>,
-        pub(crate) waiting: u64 =
+        core: Option<usize>,
+        waiting: u64 =
             gauge("spindle_worker_waiting_clients", "Clients that wait for room in the tables.").by(&["worker"]),
     }
 }
@@ -120,9 +120,9 @@ impl TableStats {
 
 line! {
     pub(crate) struct ExpiryLine {
-        pub(crate) pending: u64 = gauge("spindle_timers", "Elements with a deadline."),
-        pub(crate) expired: u64 = counter("spindle_expired_elements", "Elements whose deadline has passed."),
-        pub(crate) lag_micros: Micros =
+        pending: u64 = gauge("spindle_timers", "Elements with a deadline."),
+        expired: u64 = counter("spindle_expired_elements", "Elements whose deadline has passed."),
+        lag_micros: Micros =
             histogram("spindle_expiry_lag", "Time from an element's deadline to its removal."),
     }
 }
@@ -139,32 +139,32 @@ impl ExpiryLine {
 
 line! {
     pub(crate) struct ClientsLine {
-        pub(crate) known: u64 = CLIENTS,
-        pub(crate) outstanding_bytes: u64 = gauge(
+        pub(super) known: u64 = CLIENTS,
+        pub(super) outstanding_bytes: u64 = gauge(
             "spindle_clients_outstanding",
             "Bytes of requests and replies that clients have outstanding.",
         ).bytes(),
-        pub(crate) unread_bytes: u64 =
+        pub(super) unread_bytes: u64 =
             gauge("spindle_clients_unread", "Bytes of replies that clients may not have read.").bytes(),
-        pub(crate) cut_off: u64 = counter("spindle_clients_cut_off", "How often a client was cut off."),
-        pub(crate) held_back: u64 = counter("spindle_clients_held_back", "How often a client was held back."),
-        pub(crate) requests: u64,
-        pub(crate) dropped_requests: u64 = counter("spindle_dropped_requests", "Requests of clients that are cut off."),
-        pub(crate) oversized_requests: u64 =
+        pub(super) cut_off: u64 = counter("spindle_clients_cut_off", "How often a client was cut off."),
+        pub(super) held_back: u64 = counter("spindle_clients_held_back", "How often a client was held back."),
+        pub(super) requests: u64,
+        pub(super) dropped_requests: u64 = counter("spindle_dropped_requests", "Requests of clients that are cut off."),
+        pub(super) oversized_requests: u64 =
             counter("spindle_oversized_requests", "Requests that were too long to keep."),
-        pub(crate) undeliverable_replies: u64 =
+        pub(super) undeliverable_replies: u64 =
             counter("spindle_undeliverable_replies", "Replies to connections that are gone."),
     }
 }
 
 line! {
     pub(crate) struct DescriptorsLine {
-        pub(crate) limit: u64 = gauge("spindle_descriptors_limit", "Files that the process may have open."),
-        pub(crate) reserve: u64,
-        pub(crate) share: usize,
-        pub(crate) accept_pauses: u64 =
+        limit: u64 = gauge("spindle_descriptors_limit", "Files that the process may have open."),
+        reserve: u64,
+        share: usize,
+        accept_pauses: u64 =
             counter("spindle_accept_pauses", "How often no connection was accepted for want of a descriptor."),
-        pub(crate) made_place: u64 =
+        made_place: u64 =
             counter("spindle_places_made", "Idle connections that were closed for clients that waited."),
     }
 }
@@ -178,7 +178,7 @@ impl DescriptorsLine {
 
 line! {
     pub(crate) struct LogLine {
-        pub(crate) dropped_lines: u64 =
+        pub(super) dropped_lines: u64 =
             counter("spindle_log_dropped_lines", "Lines that standard error has not taken."),
     }
 }
@@ -199,21 +199,21 @@ impl UsersLine {
 line! {
     pub(crate) struct MemoryLine {
         pub(crate) allocator: &'static str,
-        pub(crate) tables_bytes: u64 = gauge("spindle_memory_tables", "Bytes that the tables take.").bytes(),
-        pub(crate) tables_bytes_max: u64 = gauge("spindle_memory_limit", "Bytes that the tables may take.").bytes(),
+        tables_bytes: u64 = gauge("spindle_memory_tables", "Bytes that the tables take.").bytes(),
+        tables_bytes_max: u64 = gauge("spindle_memory_limit", "Bytes that the tables may take.").bytes(),
         /// The memory of the process besides the elements that counts against the limit like elements.
-        pub(crate) excess_bytes: u64 = gauge(
+        excess_bytes: u64 = gauge(
             "spindle_memory_excess",
             "Bytes of the process that count against the limit beside the tables.",
         ).bytes(),
         /// Replaced and deleted memory that is not freed yet.
-        pub(crate) garbage_bytes: u64 =
+        garbage_bytes: u64 =
             gauge("spindle_memory_garbage", "Bytes of replaced and deleted elements that are not freed yet.").bytes(),
-        pub(crate) garbage_objects: u64 =
+        garbage_objects: u64 =
             gauge("spindle_memory_garbage_objects", "Values and keys of such elements that are not freed yet."),
-        pub(crate) moved_elements: u64 = counter("spindle_moved_elements", "Elements that were moved to make room."),
+        moved_elements: u64 = counter("spindle_moved_elements", "Elements that were moved to make room."),
         /// `None` where the system does not tell it.
-        pub(crate) resident_bytes: Option<u64> =
+        resident_bytes: Option<u64> =
             gauge("spindle_memory_resident", "Resident memory of the process.").bytes(),
     }
 }

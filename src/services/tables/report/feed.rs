@@ -20,20 +20,20 @@ pub(in crate::services::tables) struct FeedTally {
 
 line! {
     pub(crate) struct FeedLine {
-        pub(crate) endpoint: Option<String>,
-        pub(crate) changes: u64 = counter("spindle_feed_changes", "States that the feed has told."),
-        pub(crate) conflated: u64 =
+        endpoint: Option<String>,
+        changes: u64 = counter("spindle_feed_changes", "States that the feed has told."),
+        conflated: u64 =
             counter("spindle_feed_conflated", "Changes that a later one of the element has replaced."),
-        pub(crate) messages: u64 = PUBLISHED,
-        pub(crate) bookmarks: u64 = counter("spindle_feed_bookmarks", "Bookmarks that were sent."),
-        pub(crate) history_bytes: u64 =
+        messages: u64 = PUBLISHED,
+        bookmarks: u64 = counter("spindle_feed_bookmarks", "Bookmarks that were sent."),
+        history_bytes: u64 =
             gauge("spindle_feed_history", "Bytes of the messages that are kept for replay.").bytes(),
-        pub(crate) history_messages: u64,
-        pub(crate) topics: u64,
-        pub(crate) subscribers: u64 = SUBSCRIBERS,
-        pub(crate) subscriptions: u64 = SUBSCRIPTIONS,
-        pub(crate) lost_messages: u64 = LOST,
-        pub(crate) closed_subscribers: u64 = CLOSED,
+        history_messages: u64,
+        topics: u64,
+        subscribers: u64 = SUBSCRIBERS,
+        subscriptions: u64 = SUBSCRIPTIONS,
+        lost_messages: u64 = LOST,
+        closed_subscribers: u64 = CLOSED,
     }
 }
 

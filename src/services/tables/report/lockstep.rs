@@ -46,15 +46,15 @@ line! {
         /// Its connections, and their bytes.
         #[serde(flatten)]
         pub(crate) traffic: TrafficLine,
-        pub(crate) requests: u64 = counter("spindle_lockstep_requests", "Requests in the lock-step dialect."),
-        pub(crate) commands: u64 =
+        requests: u64 = counter("spindle_lockstep_requests", "Requests in the lock-step dialect."),
+        commands: u64 =
             counter("spindle_lockstep_commands", "Commands in the lock-step dialect, of several requests each."),
-        pub(crate) waiting: u64,
-        pub(crate) held_bytes: u64 =
+        waiting: u64,
+        held_bytes: u64 =
             gauge("spindle_lockstep_held", "Bytes that are held for clients of the lock-step dialect.").bytes(),
-        pub(crate) cut_off: u64,
+        cut_off: u64,
         #[serde(flatten)]
-        pub(crate) publish: PublishLine => read,
+        publish: PublishLine => read,
         pub(crate) verbs: Vec<VerbLine>,
     }
 }

@@ -21,10 +21,10 @@ line! {
     #[derive(Clone, Copy)]
     pub(crate) struct TrafficLine {
         pub(crate) connections: u64 = gauge("spindle_connections", "Connections now.").by(&["protocol"]),
-        pub(crate) connections_ever: u64 =
+        connections_ever: u64 =
             counter("spindle_accepted_connections", "Connections since the start.").by(&["protocol"]),
-        pub(crate) received_bytes: u64 = RECEIVED,
-        pub(crate) sent_bytes: u64 = SENT,
+        received_bytes: u64 = RECEIVED,
+        sent_bytes: u64 = SENT,
     }
 }
 
@@ -80,9 +80,9 @@ line! {
     /// A verb of a service.
     pub(crate) struct VerbLine {
         pub(crate) verb: &'static str,
-        pub(crate) requests: u64 = REQUESTS,
+        requests: u64 = REQUESTS,
         pub(crate) refused: u64,
-        pub(crate) latency_micros: Micros = EXECUTION,
+        latency_micros: Micros = EXECUTION,
         pub(crate) end_to_end_micros: Micros = END_TO_END,
     }
 }
@@ -134,8 +134,8 @@ pub(super) fn verbs_of(worker: &WorkerMetrics) -> Vec<VerbLine> {
 line! {
     /// The slow log, without its requests.
     pub(crate) struct SlowLine {
-        pub(crate) threshold_micros: f64,
-        pub(crate) seen: u64 = counter("spindle_slow_requests", "Requests that took longer than --slow."),
+        threshold_micros: f64,
+        seen: u64 = counter("spindle_slow_requests", "Requests that took longer than --slow."),
     }
 }
 
@@ -148,10 +148,10 @@ impl SlowLine {
 /// The slow log with its latest requests.
 #[derive(Serialize)]
 pub(crate) struct SlowDocument {
-    pub(crate) threshold_micros: f64,
-    pub(crate) seen: u64,
+    threshold_micros: f64,
+    seen: u64,
     /// The latest first.
-    pub(crate) requests: Vec<SlowRequestLine>,
+    requests: Vec<SlowRequestLine>,
 }
 
 impl SlowDocument {

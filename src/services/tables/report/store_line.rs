@@ -11,29 +11,29 @@ const NANOS_PER_SECOND: f64 = 1e9;
 line! {
     /// The metrics of the store, in its JSON form.
     pub(crate) struct StoreLine {
-        pub(crate) refuses_adds: bool =
+        refuses_adds: bool =
             gauge("spindle_store_refuses_adds", "1 while the store takes nothing new, else 0."),
         #[serde(flatten)]
-        pub(crate) space: StoreSpaceLine => read,
-        pub(crate) set_aside: u64 = gauge("spindle_store_set_aside", "Records whose bytes are lost."),
-        pub(crate) unread: u64 = counter("spindle_store_unread", "Reads of the cleaner that failed and are repeated."),
+        space: StoreSpaceLine => read,
+        set_aside: u64 = gauge("spindle_store_set_aside", "Records whose bytes are lost."),
+        unread: u64 = counter("spindle_store_unread", "Reads of the cleaner that failed and are repeated."),
         #[serde(flatten)]
-        pub(crate) written: StoreBatchesLine => read,
+        written: StoreBatchesLine => read,
         #[serde(flatten)]
-        pub(crate) cleaning: StoreCleaningLine => read,
-        pub(crate) opening: OpeningLine,
+        cleaning: StoreCleaningLine => read,
+        opening: OpeningLine,
     }
 }
 
 line! {
     /// The files of the log, and their records.
     pub(crate) struct StoreSpaceLine {
-        pub(crate) segments: u64 = gauge("spindle_store_segments", "Segments of the log."),
-        pub(crate) live_bytes: u64 = gauge("spindle_store_live", "Bytes of the records in use.").bytes(),
-        pub(crate) dead_bytes: u64 = gauge("spindle_store_dead", "Bytes that cleaning gives back.").bytes(),
-        pub(crate) disk_bytes: u64 = gauge("spindle_store_disk", "Bytes of all files.").bytes(),
-        pub(crate) free_bytes: u64 = gauge("spindle_store_free", "Bytes that the file system has free.").bytes(),
-        pub(crate) reserved_bytes: u64 =
+        segments: u64 = gauge("spindle_store_segments", "Segments of the log."),
+        live_bytes: u64 = gauge("spindle_store_live", "Bytes of the records in use.").bytes(),
+        dead_bytes: u64 = gauge("spindle_store_dead", "Bytes that cleaning gives back.").bytes(),
+        disk_bytes: u64 = gauge("spindle_store_disk", "Bytes of all files.").bytes(),
+        free_bytes: u64 = gauge("spindle_store_free", "Bytes that the file system has free.").bytes(),
+        reserved_bytes: u64 =
             gauge("spindle_store_reserved", "Bytes that are kept for the removal of all records.").bytes(),
     }
 }
@@ -41,31 +41,31 @@ line! {
 line! {
     /// The batches of the log.
     pub(crate) struct StoreBatchesLine {
-        pub(crate) batches: u64 = counter("spindle_store_batches", "Batches written to the log."),
-        pub(crate) batch_bytes: u64 = counter("spindle_store_written", "Bytes of batches written to the log.").bytes(),
-        pub(crate) largest_batch_bytes: u64,
-        pub(crate) syncs: u64,
+        batches: u64 = counter("spindle_store_batches", "Batches written to the log."),
+        batch_bytes: u64 = counter("spindle_store_written", "Bytes of batches written to the log.").bytes(),
+        largest_batch_bytes: u64,
+        syncs: u64,
     }
 }
 
 line! {
     /// What cleaning has done.
     pub(crate) struct StoreCleaningLine {
-        pub(crate) copies: u64,
-        pub(crate) copied_bytes: u64 = counter("spindle_store_copied", "Bytes that cleaning has copied.").bytes(),
-        pub(crate) removed_segments: u64 = counter("spindle_store_removed_segments", "Segments that were removed."),
+        copies: u64,
+        copied_bytes: u64 = counter("spindle_store_copied", "Bytes that cleaning has copied.").bytes(),
+        removed_segments: u64 = counter("spindle_store_removed_segments", "Segments that were removed."),
     }
 }
 
 #[derive(Serialize)]
 pub(crate) struct OpeningLine {
-    pub(crate) seconds: f64,
-    pub(crate) segments: u64,
-    pub(crate) summaries: u64,
-    pub(crate) batches: u64,
-    pub(crate) batches_behind: u64,
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
+    seconds: f64,
+    segments: u64,
+    summaries: u64,
+    batches: u64,
+    batches_behind: u64,
+    records: u64,
+    bytes: u64,
 }
 
 impl StoreLine {

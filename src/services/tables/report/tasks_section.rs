@@ -10,11 +10,11 @@ use crate::tasks::{FamilyMetrics, QueueMetrics, TaskMetrics};
 
 line! {
     pub(crate) struct TasksSection {
-        pub(crate) commits: u64 = counter("spindle_commits", "Batches that were stored."),
-        pub(crate) syncs: u64 = counter("spindle_syncs", "Syncs of the store."),
-        pub(crate) waits: u64 =
+        commits: u64 = counter("spindle_commits", "Batches that were stored."),
+        syncs: u64 = counter("spindle_syncs", "Syncs of the store."),
+        waits: u64 =
             counter("spindle_commit_waits", "How often a frontend waited for room at the committer."),
-        pub(crate) lost_wakeups: u64,
+        lost_wakeups: u64,
         pub(crate) store: StoreLine,
         pub(crate) families: Vec<TaskFamilyLine>,
         pub(crate) queues: Vec<TaskQueueLine>,
@@ -25,11 +25,11 @@ line! {
     pub(crate) struct TaskFamilyLine {
         pub(crate) name: String,
         pub(crate) queues: u64 = gauge("spindle_queue_family_queues", "Queues of a family.").by(&["family"]),
-        pub(crate) ready: u64 = gauge("spindle_queue_family_ready", "Ready tasks of a family.").by(&["family"]),
-        pub(crate) leased: u64 = gauge("spindle_queue_family_leased", "Leased tasks of a family.").by(&["family"]),
-        pub(crate) unread: u64 =
+        ready: u64 = gauge("spindle_queue_family_ready", "Ready tasks of a family.").by(&["family"]),
+        leased: u64 = gauge("spindle_queue_family_leased", "Leased tasks of a family.").by(&["family"]),
+        unread: u64 =
             gauge("spindle_queue_family_unread", "Tasks of a family whose values cannot be read.").by(&["family"]),
-        pub(crate) ran_out: u64 =
+        ran_out: u64 =
             counter("spindle_queue_family_expired_leases", "Leases of a family that have run out.").by(&["family"]),
     }
 }
@@ -51,16 +51,16 @@ impl TaskFamilyLine {
 line! {
     pub(crate) struct TaskQueueLine {
         pub(crate) name: String,
-        pub(crate) ready: u64 = gauge("spindle_queue_ready", "Ready tasks of a queue.").by(&["queue"]),
-        pub(crate) leased: u64 = gauge("spindle_queue_leased", "Leased tasks of a queue.").by(&["queue"]),
-        pub(crate) dropped: u64 = gauge("spindle_queue_dropped", "Dropped tasks of a queue.").by(&["queue"]),
-        pub(crate) unread: u64 =
+        ready: u64 = gauge("spindle_queue_ready", "Ready tasks of a queue.").by(&["queue"]),
+        leased: u64 = gauge("spindle_queue_leased", "Leased tasks of a queue.").by(&["queue"]),
+        dropped: u64 = gauge("spindle_queue_dropped", "Dropped tasks of a queue.").by(&["queue"]),
+        unread: u64 =
             gauge("spindle_queue_unread", "Tasks that wait until their values can be read.").by(&["queue"]),
-        pub(crate) ran_out: u64 =
+        ran_out: u64 =
             counter("spindle_queue_expired_leases", "Leases of a queue that have run out.").by(&["queue"]),
-        pub(crate) waiting: u64 =
+        waiting: u64 =
             gauge("spindle_queue_waiting_requests", "Requests that wait for a task.").by(&["queue"]),
-        pub(crate) oldest_ready_seconds: Option<f64> =
+        oldest_ready_seconds: Option<f64> =
             gauge("spindle_queue_oldest_ready", "Age of the oldest ready task of a queue.").seconds().by(&["queue"]),
     }
 }
