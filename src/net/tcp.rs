@@ -11,6 +11,7 @@ mod idle;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -39,6 +40,16 @@ use crate::log::WarningPace;
 use crate::net::sockets::{BindError, is_readable};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{Delivery, Outcome, Payload, RoomWait, Tasks};
+
+/// The output of `work`, or `None` if `other` is ready before it.
+pub(crate) async fn unless<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
+    let (mut work, mut other) = (pin!(work), pin!(other));
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => other.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
 
 /// Rung when the committer has room again. Clones are the same signal.
 #[derive(Clone, Default)]

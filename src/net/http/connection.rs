@@ -13,7 +13,7 @@
 //! This module does not know the other connections (`service`, `tcp/idle`), or the replies of the routes.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use super::refusal::{HttpRefusal, encode};
 use super::write_timeout::WriteTimeout;
 use crate::clock::{http_date, wall_millis};
 use crate::limits::PLACE_SILENT_TIME;
-use crate::net::tcp::{ClientStream, IdleEntry};
+use crate::net::tcp::{ClientStream, IdleEntry, unless};
 
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 16 << 10;
@@ -162,15 +162,11 @@ async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, end: &ExchangeEnd) -> b
 /// Discards the bytes that the client still sends until it closes too, within bounds of time and bytes, or until the
 /// server ends.
 async fn drain(stream: &mut ClientStream, ending: &mut watch::Receiver<()>) {
-    let mut ending = pin!(ended(ending));
-    let mut drained = pin!(timeout(DRAIN_TIME, discard(stream)));
-    poll_fn(|context| {
-        if ending.as_mut().poll(context).is_ready() {
-            return Poll::Ready(());
-        }
-        Pin::new(&mut drained).poll(context).map(drop)
-    })
-    .await;
+    let drained = async {
+        // The client has its time, and no more.
+        let _late = timeout(DRAIN_TIME, discard(stream)).await;
+    };
+    unless(ended(ending), drained).await;
 }
 
 async fn discard(stream: &mut ClientStream) {

@@ -7,10 +7,10 @@
 //! A handshake takes place in the task of its connection. A client that does not finish its handshake costs its own
 //! connection. The frontend has a bounded number of connections, and closes this one first when others wait (`idle`).
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::certificate::Certificate;
 use super::idle::IdleEntry;
+use super::unless;
 use crate::limits::HANDSHAKE_TIMEOUT;
 
 /// A connection that was accepted, before its handshake.
@@ -36,12 +37,7 @@ pub(crate) struct Accepted {
 impl Accepted {
     /// Makes the handshake, if the server has a certificate. None: it has failed, or the server ends before.
     pub(crate) async fn open(self, ending: impl Future<Output = ()>) -> Option<(ClientStream, IdleEntry)> {
-        let (mut shaking, mut ending) = (pin!(self.shake()), pin!(ending));
-        poll_fn(|context| match shaking.as_mut().poll(context) {
-            Poll::Ready(opened) => Poll::Ready(opened),
-            Poll::Pending => ending.as_mut().poll(context).map(|()| None),
-        })
-        .await
+        unless(self.shake(), ending).await.flatten()
     }
 
     async fn shake(self) -> Option<(ClientStream, IdleEntry)> {

@@ -26,7 +26,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use super::idle::IdleConnections;
-use super::{Accepted, AcceptedStream, Certificate, PausableAcceptor, RoomSignal};
+use super::{Accepted, AcceptedStream, Certificate, PausableAcceptor, RoomSignal, unless};
 use crate::clock::Clock;
 use crate::descriptors::Place;
 use crate::limits::{LINGER, PLACE_HANDSHAKE_TIME, PLACE_RECHECK, STORE_SWEEP};
@@ -258,19 +258,12 @@ async fn accept(
 
 /// Runs `work` until the stopper is told.
 async fn until_told(stopper: &Stopper, bell: &TaskBell, work: impl Future<Output = Infallible>) {
-    let mut work = pin!(work);
-    let mut told = pin!(async {
+    let told = async {
         while !stopper.is_told() {
             bell.0.notified().await;
         }
-    });
-    poll_fn(|context| {
-        if told.as_mut().poll(context).is_ready() {
-            return Poll::Ready(());
-        }
-        work.as_mut().poll(context).map(|never| match never {})
-    })
-    .await;
+    };
+    unless(told, async { match work.await {} }).await;
 }
 
 /// The output of `work`, unless the store fails before.

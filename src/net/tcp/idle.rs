@@ -11,11 +11,11 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::unless;
 use crate::clock::{Clock, Now};
 use crate::descriptors;
 use crate::lock::Mutex;
@@ -108,12 +108,7 @@ impl IdleEntry {
 
     /// The output of `work`, or `None` if the place is lost before it is ready.
     pub(crate) async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = pin!(work);
-        poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => self.poll_lost(context).map(|()| None),
-        })
-        .await
+        unless(work, poll_fn(|context| self.poll_lost(context))).await
     }
 }
 
@@ -126,6 +121,7 @@ impl Drop for IdleEntry {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::pin::pin;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;

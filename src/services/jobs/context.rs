@@ -3,12 +3,9 @@
 //! This module does not know the exchange with one client (`conversation`).
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
-use std::future::{Future, pending, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use tokio::sync::{Notify, Semaphore};
 
@@ -17,7 +14,7 @@ use super::responder::JobResponder;
 use super::timing::JobTimer;
 use super::wire::AckWording;
 use crate::clock::Clock;
-use crate::net::tcp::FailureSender;
+use crate::net::tcp::{FailureSender, unless};
 use crate::security::Users;
 use crate::store;
 use crate::tasks::Family;
@@ -95,19 +92,13 @@ impl EndSignal {
         self.given.notify_waiters();
     }
 
-    /// The output of `work`, or `None` if the signal is given before it is ready.
-    async fn unless_given<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mut given) = (pin!(work), pin!(self.given.notified()));
-        poll_fn(|context| {
-            if let Poll::Ready(done) = work.as_mut().poll(context) {
-                return Poll::Ready(Some(done));
-            }
-            // `given` is polled before `is_given` is read. If `give` has run before, the read sees it. If it runs
-            // later, `given` wakes this future.
-            let is_over = given.as_mut().poll(context).is_ready() || self.is_given();
-            if is_over { Poll::Ready(None) } else { Poll::Pending }
-        })
-        .await
+    /// Ready when the signal is given.
+    async fn given(&self) {
+        // It waits for the signal from here on. If `give` has run before, the read sees it.
+        let given = self.given.notified();
+        if !self.is_given() {
+            given.await;
+        }
     }
 }
 
@@ -134,11 +125,11 @@ impl JobsContext {
 
     /// Ready when the server has stopped reading requests.
     pub(super) async fn until_closed(&self) {
-        self.closing.unless_given(pending::<Infallible>()).await;
+        self.closing.given().await;
     }
 
     /// The output of `work`, or `None` if conversations are cut short before it is ready.
     pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        self.over.unless_given(work).await
+        unless(work, self.over.given()).await
     }
 }

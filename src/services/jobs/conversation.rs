@@ -36,7 +36,7 @@ use super::timing::JobTimes;
 use super::wire::{Decoded, Reply, Verb, decode};
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
-use crate::net::tcp::{Answer, read_value};
+use crate::net::tcp::{Answer, read_value, unless};
 use crate::security::Identity;
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Outcome, Payload, QueueName};
@@ -376,18 +376,8 @@ impl<'h> JobConversation<'h> {
 
     /// The output of `work`, unless it fails, takes too long, or the conversation is over or loses its place meanwhile.
     async fn in_time<T>(&self, work: impl Future<Output = io::Result<T>>) -> Option<T> {
-        let work = self.unless_lost(timeout(JOB_SILENCE, work));
+        let work = unless(timeout(JOB_SILENCE, work), self.pace.lost());
         self.shared.unless_over(work).await??.ok()?.ok()
-    }
-
-    /// The output of `work`, or `None` if the place is lost before it is ready.
-    async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mut lost) = (pin!(work), pin!(self.pace.lost()));
-        poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => lost.as_mut().poll(context).map(|()| None),
-        })
-        .await
     }
 
     /// Shuts our end down, and discards the bytes that the client still sends until it closes too, within bounds of
