@@ -55,7 +55,7 @@ impl LoadConnection {
                 let shaking = Shaking::begin(descriptor, SocketType::Dealer, credentials.clone(), frame_bytes);
                 let address = address.clone();
                 shaking.wait(SET_UP_TIMEOUT).map_err(|error| match error {
-                    ShakeError::Busy => Error::Busy { address },
+                    ShakeError::Busy => Error::Busy(address),
                     ShakeError::Denied(why) => Error::Denied { address, why: why.to_string() },
                     why => Error::Lost { address, why: why.to_string() },
                 })?

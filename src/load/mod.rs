@@ -129,11 +129,8 @@ pub enum Error {
         why: String,
     },
     /// The server was too busy to check the password.
-    #[error("{address} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
-    Busy {
-        /// The address of the server.
-        address: String,
-    },
+    #[error("{0} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
+    Busy(String),
     /// The server refuses a request that the run needs.
     #[error("{address} refuses: {why}")]
     Refused {

@@ -36,7 +36,7 @@ pub(crate) struct MirrorArguments {
 /// Whether the server of this endpoint is not there.
 fn is_of(error: &Error, its: &str) -> bool {
     match error {
-        Error::Disconnected(Disconnected::NoAnswer { endpoint, .. } | Disconnected::Refused { endpoint }) => {
+        Error::Disconnected(Disconnected::NoAnswer { endpoint, .. } | Disconnected::Refused(endpoint)) => {
             endpoint == its
         }
         _ => false,

@@ -179,7 +179,7 @@ pub(crate) fn without_feed(error: Error) -> CommandError {
             "no feed at {endpoint} within {} s: start the server with --feed",
             timeout.as_secs_f64()
         )),
-        Error::Disconnected(Disconnected::Refused { endpoint }) => {
+        Error::Disconnected(Disconnected::Refused(endpoint)) => {
             CommandError::Failed(format!("no feed at {endpoint}: start the server with --feed"))
         }
         other => failure(other),

@@ -27,11 +27,8 @@ const NO_JOB: &[u8] = b"0";
 #[derive(Debug, Error)]
 pub enum Error {
     /// The address is malformed: correct it.
-    #[error("cannot use address {address}: it should look like HOST:PORT")]
-    Address {
-        /// The address as given.
-        address: String,
-    },
+    #[error("cannot use address {0}: it should look like HOST:PORT")]
+    Address(String),
     /// No server has accepted the connection or replied in time: start the server, or wait longer. It is unknown
     /// whether it has executed the request.
     #[error("no answer from {address} ({source}): is a server with --jobs running there?")]
@@ -52,31 +49,19 @@ pub enum Error {
     Login,
     /// The server does not let this client in, or does not let its user do this: name a user who may.
     #[error(
-        "{address} does not let this client do it: name a user with --user, and its password in SPINDLE_PASSWORD, or see \
+        "{0} does not let this client do it: name a user with --user, and its password in SPINDLE_PASSWORD, or see \
          `spindle user list` on the server's host for its permissions"
     )]
-    Denied {
-        /// The address of the server.
-        address: String,
-    },
+    Denied(String),
     /// The server was too busy to check the password, and has not carried out the request: ask again.
-    #[error("{address} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
-    Busy {
-        /// The address of the server.
-        address: String,
-    },
+    #[error("{0} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
+    Busy(String),
     /// The server has no users, and so it does not understand the line that names one: log in nowhere.
-    #[error("{address} has no users: leave out --user")]
-    NoUsers {
-        /// The address of the server.
-        address: String,
-    },
+    #[error("{0} has no users: leave out --user")]
+    NoUsers(String),
     /// The server has not carried out the request, for another reason than its user.
-    #[error("{address} refuses this request: is its disk full, the queue full or the job damaged? its log says so")]
-    Refused {
-        /// The address of the server.
-        address: String,
-    },
+    #[error("{0} refuses this request: is its disk full, the queue full or the job damaged? its log says so")]
+    Refused(String),
     /// The other end does not speak this protocol, or closed the connection within its reply.
     #[error("{address} does not speak this protocol ({malformed}): is it the right address?")]
     Malformed {
@@ -235,7 +220,7 @@ impl JobsClient {
         let address = || self.address.clone();
         match Reply::decode(request.verb(), &answer) {
             Ok(Reply::Error) => Err(self.refusal(request)),
-            Ok(Reply::Busy) => Err(Error::Busy { address: address() }),
+            Ok(Reply::Busy) => Err(Error::Busy(address())),
             Ok(reply) => {
                 read(reply).ok_or_else(|| Error::Malformed { address: address(), malformed: Malformed::Words })
             }
@@ -254,14 +239,14 @@ impl JobsClient {
         };
         let address = self.address.clone();
         match (self.understands(&[], &question), self.login.is_empty()) {
-            (None, _) | (Some(true), true) => Error::Refused { address },
-            (Some(true), false) => Error::NoUsers { address },
-            (Some(false), true) => Error::Denied { address },
+            (None, _) | (Some(true), true) => Error::Refused(address),
+            (Some(true), false) => Error::NoUsers(address),
+            (Some(false), true) => Error::Denied(address),
             // A wrong password that comes again is no new guess. A server that takes its time for a user alone has been
             // given one.
             (Some(false), false) => match self.understands(&self.login, &question) {
-                Some(true) => Error::Refused { address },
-                Some(false) | None => Error::Denied { address },
+                Some(true) => Error::Refused(address),
+                Some(false) | None => Error::Denied(address),
             },
         }
     }
@@ -300,7 +285,7 @@ impl JobsClient {
         let (address, authorities) = (self.address.clone(), self.authorities.as_ref());
         let connected = ServerStream::connect(&self.address, self.connect_timeout, self.timeout, authorities);
         connected.map_err(|fault| match fault {
-            ConnectFault::Address(_) => Error::Address { address },
+            ConnectFault::Address(_) => Error::Address(address),
             ConnectFault::NoAnswer(source) => Error::NoAnswer { address, source },
             ConnectFault::Tls(fault) => Error::Tls(fault),
         })

@@ -83,17 +83,14 @@ pub enum TlsFault {
         problem: String,
     },
     /// The server answers bytes that are no TLS with an alert.
-    #[error("{address} speaks TLS: give the file of the authority that has signed its certificate as --tls-ca")]
-    Needed {
-        /// The address of the server.
-        address: String,
-    },
+    #[error("{0} speaks TLS: give the file of the authority that has signed its certificate as --tls-ca")]
+    Needed(String),
 }
 
 impl TlsFault {
     /// Whether a reply to bytes that are no TLS is an alert.
     pub(crate) fn of_reply(reply: &[u8], address: &str) -> Option<Self> {
-        reply.starts_with(TLS_ALERT).then(|| Self::Needed { address: address.to_owned() })
+        reply.starts_with(TLS_ALERT).then(|| Self::Needed(address.to_owned()))
     }
 
     /// A handshake that has ended with this error. The error of the system comes back if TLS has no part in it.

@@ -20,27 +20,18 @@ use crate::store::{BackupReport, folders_with_logs};
 #[derive(Debug, Error)]
 pub enum Error {
     /// There is no such folder: name another one.
-    #[error("{} is not there: name the --data of the running server", folder.display())]
-    Missing {
-        /// The folder.
-        folder: PathBuf,
-    },
+    #[error("{} is not there: name the --data of the running server", .0.display())]
+    Missing(PathBuf),
     /// No server with a store runs on the folder.
     #[error(
         "no server keeps tasks, jobs or events in {}: name the --data of the running server{}; the folder of a server that does not run can be copied as it is",
-        folder.display(),
-        in_it(folder)
+        .0.display(),
+        in_it(.0)
     )]
-    NoServer {
-        /// The folder.
-        folder: PathBuf,
-    },
+    NoServer(PathBuf),
     /// This user may not ask the server.
-    #[error("{}: permission denied: ask as the user of the server", folder.display())]
-    Denied {
-        /// The folder.
-        folder: PathBuf,
-    },
+    #[error("{}: permission denied: ask as the user of the server", .0.display())]
+    Denied(PathBuf),
     /// The server cannot be asked for another reason.
     #[error("the server of {} cannot be asked ({source})", folder.display())]
     Unreachable {
@@ -50,23 +41,14 @@ pub enum Error {
         source: io::Error,
     },
     /// The server has not done it, and says why.
-    #[error("{why}")]
-    Refused {
-        /// Its reason.
-        why: String,
-    },
+    #[error("{0}")]
+    Refused(String),
     /// The server ended before it replied.
-    #[error("the server of {} ended before it replied: there is no whole backup", folder.display())]
-    NoReply {
-        /// The folder.
-        folder: PathBuf,
-    },
+    #[error("the server of {} ended before it replied: there is no whole backup", .0.display())]
+    NoReply(PathBuf),
     /// The reply is none of this protocol.
-    #[error("the server of {} does not speak this protocol: is it of another version?", folder.display())]
-    Malformed {
-        /// The folder.
-        folder: PathBuf,
-    },
+    #[error("the server of {} does not speak this protocol: is it of another version?", .0.display())]
+    Malformed(PathBuf),
 }
 
 /// The folders in this one that have a store, as a part of a sentence.
@@ -90,24 +72,24 @@ pub fn backup(data: &Path, to: &Path) -> Result<BackupReport, Error> {
     let _reset = connection.take(CONTROL_REPLY_BYTES_MAX).read_to_end(&mut bytes);
     let folder = || data.to_owned();
     if bytes.is_empty() {
-        return Err(Error::NoReply { folder: folder() });
+        return Err(Error::NoReply(folder()));
     }
     match Reply::decode(&bytes) {
         Some(Reply::Done(report)) => Ok(report),
-        Some(Reply::Refused(why)) => Err(Error::Refused { why }),
-        None => Err(Error::Malformed { folder: folder() }),
+        Some(Reply::Refused(why)) => Err(Error::Refused(why)),
+        None => Err(Error::Malformed(folder())),
     }
 }
 
 fn connect(data: &Path) -> Result<UnixStream, Error> {
     let folder = || data.to_owned();
     let explain = |source: io::Error| match source.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => Error::NoServer { folder: folder() },
-        ErrorKind::PermissionDenied => Error::Denied { folder: folder() },
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => Error::NoServer(folder()),
+        ErrorKind::PermissionDenied => Error::Denied(folder()),
         _ => Error::Unreachable { folder: folder(), source },
     };
     match std::fs::metadata(data) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::Missing { folder: folder() }),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::Missing(folder())),
         _ => {}
     }
     let address = SocketAddress::of(data).map_err(explain)?;

@@ -17,35 +17,23 @@ pub enum Disconnected {
         problem: String,
     },
     /// No server listens there, and the client was not to try again: start the server, or correct the endpoint.
-    #[error("no server listens at {endpoint}: start one there with `spindle serve`, or name the endpoint of another")]
-    Refused {
-        /// Endpoint of the server.
-        endpoint: String,
-    },
+    #[error("no server listens at {0}: start one there with `spindle serve`, or name the endpoint of another")]
+    Refused(String),
     /// The server does not let this client in: name a user and its password, or its key, or another user.
     #[error(
-        "{endpoint} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
+        "{0} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
          with --curve-key, and the server's with --curve-server"
     )]
-    Denied {
-        /// Endpoint of the server.
-        endpoint: String,
-    },
+    Denied(String),
     /// The server was too busy to check the password: try again.
-    #[error("{endpoint} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
-    Busy {
-        /// Endpoint of the server.
-        endpoint: String,
-    },
+    #[error("{0} is busy with other passwords, or slows down wrong ones: try again in some seconds")]
+    Busy(String),
     /// The other end has closed the connection within the handshake: correct the endpoint, or the user.
     #[error(
-        "{endpoint} has closed the connection within the handshake: is a server of another kind there, or does it want \
+        "{0} has closed the connection within the handshake: is a server of another kind there, or does it want \
          another login (--user, --curve-key with --curve-server, or none)?"
     )]
-    Closed {
-        /// The endpoint.
-        endpoint: String,
-    },
+    Closed(String),
     /// No server accepted or answered in time: start the server, or wait longer. The client cannot tell whether its
     /// requests were done.
     #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]

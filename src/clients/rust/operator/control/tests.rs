@@ -120,7 +120,7 @@ fn while_a_backup_is_written_others_are_refused_at_once() {
     let served = serve();
     let first = served.begin();
     let second = served.ask();
-    assert!(matches!(&second, Err(Error::Refused { why }) if why.contains("another backup")), "{second:?}");
+    assert!(matches!(&second, Err(Error::Refused(why)) if why.contains("another backup")), "{second:?}");
     served.store.hold_backups(false);
     assert!(matches!(reply(first), Some(Reply::Done(_))));
     assert!(served.ask().is_ok());
