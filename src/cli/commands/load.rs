@@ -56,16 +56,16 @@ struct PaceFlags {
     depth: Option<usize>,
     /// Requests a second of all connections together: an open loop, whose latencies count from the time a request was
     /// due; several rates, separated by commas, are measured one after the other
-    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = numbers(0.001, 1e9, "a rate is requests a second, 0.001 to 1000000000"))]
     rate: Vec<f64>,
     /// Store every key before the first measurement
     #[arg(long)]
     prefill: bool,
     /// Seconds at the beginning of each phase that are not measured
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds_or_none)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = numbers(0.0, 1e6, "0 to 1000000 seconds"))]
     warm_up: f64,
     /// Seconds of each phase that are measured
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = numbers(0.1, 1e6, "0.1 to 1000000 seconds"))]
     seconds: f64,
 }
 
@@ -139,20 +139,12 @@ fn counts(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> +
     }
 }
 
-fn rate(typed: &str) -> Result<f64, String> {
-    number(typed, 0.001, 1e9).ok_or_else(|| "a rate is requests a second, 0.001 to 1000000000".to_owned())
-}
-
-fn seconds(typed: &str) -> Result<f64, String> {
-    number(typed, 0.1, 1e6).ok_or_else(|| "0.1 to 1000000 seconds".to_owned())
-}
-
-fn seconds_or_none(typed: &str) -> Result<f64, String> {
-    number(typed, 0.0, 1e6).ok_or_else(|| "0 to 1000000 seconds".to_owned())
-}
-
-fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
-    typed.parse().ok().filter(|number| (least..=most).contains(number))
+fn numbers(
+    least: f64,
+    most: f64,
+    otherwise: &'static str,
+) -> impl Fn(&str) -> Result<f64, &'static str> + Clone + Send + Sync + 'static {
+    move |typed| typed.parse().ok().filter(|number| (least..=most).contains(number)).ok_or(otherwise)
 }
 
 impl LoadFlags {

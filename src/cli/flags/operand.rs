@@ -18,6 +18,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::cli::CommandError;
 use crate::limits::FRAME_BYTES_MAX;
+use crate::services::tables::report::hexadecimal;
 
 /// The prefix of bytes in hexadecimal.
 const HEX: &str = "0x";
@@ -165,15 +166,6 @@ fn shown_if(bytes: &[u8], readable: impl Fn(char) -> bool) -> String {
         Ok(text) if !text.starts_with(HEX) && text.chars().all(readable) => text.to_owned(),
         _ => hexadecimal(bytes),
     }
-}
-
-/// `0x` and two digits for each byte.
-fn hexadecimal(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(HEX.len() + 2 * bytes.len());
-    text.push_str(HEX);
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    text.extend(digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })));
-    text
 }
 
 #[cfg(test)]

@@ -28,11 +28,11 @@ pub(crate) struct TablesFlags {
     pub(crate) feed: FeedFlags,
 
     /// Longest key, in bytes (K), from 64 to 4K
-    #[arg(long, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = key_bytes())]
+    #[arg(long, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = size(KEY_BYTES_DEFAULT, KEY_BYTES_MAX))]
     pub(crate) max_key: usize,
 
     /// Longest value, in bytes (K, M, G), up to 16M
-    #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
+    #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = size(0, VALUE_BYTES_MAX))]
     pub(crate) max_value: usize,
 
     /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
@@ -77,15 +77,9 @@ impl FeedFlags {
     }
 }
 
-/// The bytes of `--max-key`.
-fn key_bytes() -> impl TypedValueParser<Value = usize> {
-    bytes_within(KEY_BYTES_DEFAULT as u64, KEY_BYTES_MAX as u64)
-        .map(|bytes| usize::try_from(bytes).unwrap_or(KEY_BYTES_MAX))
-}
-
-/// The bytes of `--max-value`.
-fn value_bytes() -> impl TypedValueParser<Value = usize> {
-    bytes_within(0, VALUE_BYTES_MAX as u64).map(|bytes| usize::try_from(bytes).unwrap_or(VALUE_BYTES_MAX))
+/// Parses a number of bytes in a range.
+fn size(least: usize, most: usize) -> impl TypedValueParser<Value = usize> {
+    bytes_within(least as u64, most as u64).map(move |bytes| usize::try_from(bytes).unwrap_or(most))
 }
 
 fn at_least_one(typed: &str) -> Result<usize, String> {

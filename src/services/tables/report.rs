@@ -69,6 +69,7 @@ pub(crate) use metric::{
     CLIENTS, END_TO_END, Metric, MetricKind, MetricsLine, REFUSALS, Readable, Reading, counter, gauge, line,
 };
 pub(crate) use micros::Micros;
+pub(crate) use name::hexadecimal;
 use services::SlowLine;
 pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics};
 pub(crate) use tasks_section::TasksSection;

@@ -4,12 +4,14 @@ use std::fmt::Write;
 
 /// A name as text, or as `0x…` if it is not UTF-8.
 pub(crate) fn printable(name: &[u8]) -> String {
-    let hexadecimal = |_| {
-        name.iter().fold(String::from("0x"), |mut text, byte| {
-            // Writing to a string does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    };
-    String::from_utf8(name.to_vec()).unwrap_or_else(hexadecimal)
+    String::from_utf8(name.to_vec()).unwrap_or_else(|_| hexadecimal(name))
+}
+
+/// `0x` and two digits for each byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::from("0x"), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
