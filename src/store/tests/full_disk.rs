@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::simulated_disk::SimulatedFolder;
 use crate::store::fault::Fault;
-use crate::store::folder::write_all;
 use crate::store::segment::name_of;
 use crate::store::*;
 
@@ -18,15 +17,6 @@ fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<KeyedStore, Error> 
     let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 100, max_disk: None };
     let opened = open(&folder, OpenOptions { config, repair, copied: false, chores: ChoreMode::Writer })?;
     KeyedStore::of(opened, Path::new("/simulated"), repair)
-}
-
-/// Another program takes all but `left` bytes of the device.
-fn fill(folder: &SimulatedFolder, left: u64) {
-    let file = folder.beside(9).create("foreign").unwrap();
-    let most = usize::try_from(folder.space().unwrap().free - left).unwrap();
-    write_all(&*file, &vec![0; most], 0).unwrap();
-    file.sync().unwrap();
-    folder.beside(9).sync().unwrap();
 }
 
 fn key(number: u64) -> TaskKey {
@@ -68,7 +58,7 @@ fn on_a_full_device_all_younger_tasks_can_be_finished() {
             add(&mut store, next..next + together, bytes);
             next += together;
         }
-        fill(&folder, store.metrics().space.reserved + 3 * SEGMENT_BYTES);
+folder.fill(store.metrics().space.reserved + 3 * SEGMENT_BYTES);
         while store.adds_room().is_ok_and(|room| room >= together * bytes as u64) {
             add(&mut store, next..next + together, bytes);
             next += together;
@@ -89,13 +79,13 @@ fn full(folder: &SimulatedFolder, store: &mut KeyedStore, together: u64, bytes: 
         add(store, next..next + together, bytes);
         next += together;
     }
-    fill(folder, 3 * SEGMENT_BYTES);
+    folder.fill(3 * SEGMENT_BYTES);
     while store.adds_room().is_ok_and(|room| room >= together * bytes as u64) {
         add(store, next..next + together, bytes);
         next += together;
     }
     // Others take what is left.
-    fill(folder, 0);
+    folder.fill(0);
     next
 }
 
@@ -133,7 +123,7 @@ fn on_a_full_device_states_can_be_stored_any_number_of_times() {
             finish(&mut store, number).unwrap();
         }
         while store.work_idle().unwrap() == IdleWork::More {}
-        folder.beside(9).remove("foreign").unwrap();
+        folder.make_room();
         store.sync().unwrap();
         assert!(store.adds_room().is_ok(), "{:?}", store.metrics());
     }
@@ -212,7 +202,7 @@ fn an_add_that_is_larger_than_the_reserve_needs_room_of_its_own() {
     let mut store = open_in(&folder, false).unwrap();
     add(&mut store, 0..1, 1_000_000);
     assert!(store.adds_room().unwrap() > 1_000_000);
-    fill(&folder, 1_700_000);
+    folder.fill(1_700_000);
     let mut added = 0;
     while store.adds_room().is_ok_and(|room| room >= 1_000_000) {
         add(&mut store, 1 + added..2 + added, 1_000_000);
@@ -230,7 +220,7 @@ fn on_a_full_device_a_batch_that_is_prepared_finds_its_segment() {
         folder.limit(64 << 20);
         let mut store = open_in(&folder, false).unwrap();
         (0..40).for_each(|number| add(&mut store, number..number + 1, bytes));
-        fill(&folder, left);
+        folder.fill(left);
         let (mut written, mut refused) = (0, 0);
         for round in 0..400 {
             let mut batch = WriteBatch::new();
@@ -245,7 +235,7 @@ fn on_a_full_device_a_batch_that_is_prepared_finds_its_segment() {
         }
         assert!(refused > 0 || bytes < 100_000, "{bytes}, {left}: {written} written");
         assert!(written > 0 || left < bytes as u64, "{bytes}, {left}: {refused} refused");
-        folder.beside(9).remove("foreign").unwrap();
+        folder.make_room();
         assert!(store.prepare(bytes as u64 + 512), "there is room again");
         let is_odd = || !folder.bytes_of(".new").is_multiple_of(SEGMENT_BYTES);
         assert_eq!(is_odd(), bytes > 64 << 10);
@@ -265,7 +255,7 @@ fn adds_are_taken_again_when_others_have_made_room() {
     folder.limit(64 << 20);
     let mut store = open_in(&folder, false).unwrap();
     add(&mut store, 0..100, 1_000);
-    fill(&folder, 32 << 10);
+    folder.fill(32 << 10);
     let mut next = 100;
     while store.adds_room().is_ok() {
         add(&mut store, next..next + 1, 1_000);
@@ -280,7 +270,7 @@ fn adds_are_taken_again_when_others_have_made_room() {
         }
     };
     assert_eq!((idle(&mut store), idle(&mut store)), (IdleWork::Later, IdleWork::Later));
-    folder.beside(9).remove("foreign").unwrap();
+    folder.make_room();
     assert_eq!((idle(&mut store), store.adds_room().err()), (IdleWork::Done, None));
 }
 

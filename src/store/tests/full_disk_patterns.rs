@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::simulated_disk::SimulatedFolder;
-use crate::store::folder::write_all;
 use crate::store::*;
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -37,9 +36,7 @@ impl FullDevice {
         while device.tasks < tasks {
             device.add(together, bytes);
         }
-        let foreign = device.folder.beside(9).create("foreign").unwrap();
-        let most = device.folder.space().unwrap().free - 3 * SEGMENT_BYTES;
-        write_all(&*foreign, &vec![0; usize::try_from(most).unwrap()], 0).unwrap();
+        device.folder.fill(3 * SEGMENT_BYTES);
         while device.store().adds_room().is_ok_and(|room| room >= together * bytes as u64) {
             device.add(together, bytes);
         }

@@ -75,6 +75,8 @@ struct World {
     /// The new names for which the folder needs a block.
     dear_names: u64,
     space: u64,
+    /// The bytes that another program takes.
+    foreign: u64,
     /// Whether a file can have names in two folders.
     links: bool,
 }
@@ -125,12 +127,12 @@ impl World {
         called
     }
 
-    /// The bytes of all files that have a name or are open.
+    /// The bytes of all files that have a name or are open, and of another program.
     fn bytes(&self) -> u64 {
         let named: std::collections::BTreeSet<usize> = self.names.values().copied().collect();
         let files = self.files.iter().enumerate();
         let held = files.filter(|(at, file)| named.contains(at) || Arc::strong_count(&file.handles) > 1);
-        held.map(|(_, file)| file.allocated()).sum()
+        self.foreign + held.map(|(_, file)| file.allocated()).sum::<u64>()
     }
 
     fn open(this: &Arc<Mutex<Self>>, world: &mut Self, file: usize) -> Arc<dyn LogFile> {
@@ -168,6 +170,7 @@ impl SimulatedFolder {
             reads: 0,
             dear_names: 0,
             space: u64::MAX,
+            foreign: 0,
             links: true,
         })
     }
@@ -247,6 +250,7 @@ impl SimulatedFolder {
             reads: 0,
             dear_names: 0,
             space: u64::MAX,
+            foreign: world.foreign,
             links: world.links,
         });
         copy.beside(folder)
@@ -270,6 +274,18 @@ impl SimulatedFolder {
     /// Limits the space of the device.
     pub(in crate::store) fn limit(&self, bytes: u64) {
         self.world.lock().space = bytes;
+    }
+
+    /// Another program takes all but `left` bytes of the device.
+    pub(in crate::store) fn fill(&self, left: u64) {
+        self.make_room();
+        let mut world = self.world.lock();
+        world.foreign = world.space - world.bytes() - left;
+    }
+
+    /// The other program takes nothing any more.
+    pub(in crate::store) fn make_room(&self) {
+        self.world.lock().foreign = 0;
     }
 
     /// The power fails and comes back.
