@@ -142,7 +142,7 @@ fn run(seed: u64) -> u32 {
 
 #[test]
 fn at_its_limits_the_log_refuses_adds_and_goes_on() {
-    let (count, refusals) = histories(200, run);
+    let (count, refusals) = histories(100, run);
     println!("{count} histories at the limits, {refusals} refusals");
     assert!(refusals > count, "{refusals}");
 }

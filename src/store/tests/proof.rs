@@ -8,7 +8,7 @@ use crate::store::fault::Fault;
 #[test]
 fn after_any_failure_the_log_holds_a_state_that_is_not_older_than_what_was_acknowledged() {
     let (mut without_room, mut gaps) = (0, 0);
-    let (count, openings) = histories(2_000, |seed| {
+    let (count, openings) = histories(500, |seed| {
         let mut history = History::new(seed);
         let openings = history.run();
         without_room += history.without_room;
