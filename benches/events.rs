@@ -272,5 +272,5 @@ fn maria_db() -> Option<MariaDb> {
     if found.is_none() {
         eprintln!("MariaDB is not installed and is left out");
     }
-    found.map(|(program, install)| MariaDb::start(program, install))
+    found.map(|(program, install)| MariaDb::start(program, mariadb::installed(install), None))
 }

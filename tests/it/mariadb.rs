@@ -4,9 +4,11 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use tempfile::TempDir;
 
 /// Pause before a starting server is asked again whether it is up.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -18,27 +20,20 @@ GRANT ALL ON events.* TO spindle@'127.0.0.1';
 
 /// A running MariaDB. Killed when dropped, by its own process id.
 pub(crate) struct MariaDb {
-    folder: tempfile::TempDir,
+    folder: TempDir,
+    /// The folder that `folder` is a copy of, kept for further copies.
+    _original: Option<Arc<TempDir>>,
     program: PathBuf,
     port: u16,
     child: Option<Child>,
 }
 
 impl MariaDb {
-    /// Starts one with an empty database `events`: `program` is the server, `install` makes its data folder.
-    pub(crate) fn start(program: PathBuf, install: PathBuf) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
-        let mut command = Command::new(install);
-        command.arg("--no-defaults").arg(format!("--datadir={}", data.display())).args(as_whom());
-        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
-        // Two servers that share a folder for temporary tables get in each other's way.
-        command.env("TMPDIR", folder.path());
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    /// Starts `program` on the data in a folder that [`installed`] has made, or on a copy of it.
+    pub(crate) fn start(program: PathBuf, folder: TempDir, original: Option<Arc<TempDir>>) -> Self {
         std::fs::File::create(folder.path().join("setup.sql")).unwrap().write_all(SETUP.as_bytes()).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut database = Self { folder, program, port, child: None };
+        let mut database = Self { folder, _original: original, program, port, child: None };
         database.start_again();
         database
     }
@@ -98,6 +93,19 @@ impl Drop for MariaDb {
             self.kill();
         }
     }
+}
+
+/// A folder with the data of an empty server in it, as the program `install` makes them.
+pub(crate) fn installed(install: PathBuf) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(install);
+    command.arg("--no-defaults").arg(format!("--datadir={}", folder.path().join("data").display())).args(as_whom());
+    command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+    // Two servers that share a folder for temporary tables get in each other's way.
+    command.env("TMPDIR", folder.path());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    folder
 }
 
 /// It does not run as root unless it is told to.

@@ -3,17 +3,20 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Weak};
 
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::clients::rust::events::EventsClient;
 use spindle::services::events::wire::Event;
+use tempfile::TempDir;
 
 use crate::harness::{Guarded, SPINDLE, Server, real_peer};
-use crate::mariadb::MariaDb;
+use crate::lock::Mutex;
+use crate::mariadb::{MariaDb, installed};
 
 /// An empty store.
 pub(crate) enum Stage {
-    Embedded(tempfile::TempDir),
+    Embedded(TempDir),
     MySql(Box<MariaDb>),
 }
 
@@ -55,9 +58,23 @@ impl Stage {
     }
 }
 
-/// `None`, with a notice, where there is no MariaDB.
+/// `None`, with a notice, where there is no MariaDB. Installing one takes seconds of syncs, so those that run at a time
+/// are copies of the same.
 pub(crate) fn maria_db() -> Option<MariaDb> {
-    Some(MariaDb::start(real_peer("mariadbd")?, real_peer("mariadb-install-db")?))
+    static INSTALLED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let (program, install) = (real_peer("mariadbd")?, real_peer("mariadb-install-db")?);
+    let original = {
+        let mut known = INSTALLED.lock();
+        let original = known.upgrade().unwrap_or_else(|| Arc::new(installed(install)));
+        *known = Arc::downgrade(&original);
+        original
+    };
+    let copy = tempfile::tempdir().unwrap();
+    let mut command = Command::new("cp");
+    // Most of a new database is zeros, and takes no room in the copy.
+    command.args(["-a", "--sparse=always"]).arg(original.path().join("data")).arg(copy.path());
+    assert!(command.status().unwrap().success());
+    Some(MariaDb::start(program, copy, Some(original)))
 }
 
 /// A running `spindle worker`. Killed when dropped, by its own process id.
