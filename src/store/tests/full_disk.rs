@@ -58,7 +58,7 @@ fn on_a_full_device_all_younger_tasks_can_be_finished() {
             add(&mut store, next..next + together, bytes);
             next += together;
         }
-folder.fill(store.metrics().space.reserved + 3 * SEGMENT_BYTES);
+        folder.fill(store.metrics().space.reserved + 3 * SEGMENT_BYTES);
         while store.adds_room().is_ok_and(|room| room >= together * bytes as u64) {
             add(&mut store, next..next + together, bytes);
             next += together;
