@@ -81,13 +81,12 @@ impl TasksSection {
                 oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),
             }
         };
-        let (log, refuses_adds) = metrics.store();
         Self {
             commits: metrics.commits(),
             syncs: metrics.syncs(),
             waits: metrics.waits(),
             lost_wakeups: metrics.lost_wakeups(),
-            store: StoreLine::of(&log, refuses_adds),
+            store: StoreLine::of(metrics.store()),
             families: metrics.families().iter().map(TaskFamilyLine::of).collect(),
             queues: metrics.queues().iter().map(line).collect(),
         }
