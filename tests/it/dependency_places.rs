@@ -89,7 +89,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/feed/log/lives.rs",
             "src/tasks/queue/table.rs",
             "src/services/tasks/responder.rs",
-            "src/net/zeromq/connections.rs",
+            "src/net/zeromq/connections/slots.rs",
             "src/net/zeromq/publish/subscribers.rs",
             "src/net/zeromq/publish/topics.rs",
             "src/net/tcp.rs",
