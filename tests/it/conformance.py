@@ -270,7 +270,7 @@ def chapter_faults(kv):
     for command in [b"", b"\5\5", b"PING", b"\0\0\0\0"]:
         c.expect(error("BAD REQUEST"), command)
         c.expect(error("BAD REQUEST"), command, b"", b"t")
-    for code in range(21, 256):
+    for code in range(COMMANDS, 256):
         c.expect(error("UNKNOWN COMMAND"), bytes([code]))
         c.expect(error("UNKNOWN COMMAND"), bytes([code]), b"", long_key, long_value)
     # Codes 0 to 9, 12 to 16 and 18 to 20 have these numbers of arguments, independent of the frames' contents.

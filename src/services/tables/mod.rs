@@ -1,32 +1,7 @@
-//! Tables over ZeroMQ: twenty-one commands, and a notification for every change.
+//! Tables over ZeroMQ: commands about elements and tables, and a notification for every change.
 //!
-//! A request is a message of a few frames, and so is its reply. Both carry the same envelope. The verbs, in the order
-//! in which every file of this folder lists them:
-//!
-//! ```text
-//! code  command             arguments                                  OK reply
-//!  0    CREATE_TABLE        table                                      –
-//!  1    DELETE_TABLE        table                                      –
-//!  2    UPDATE              table key value [ttl]                      –
-//!  3    DELETE              table key                                  the value deleted
-//!  4    GET                 table key                                  value
-//!  5    PING                –                                          –
-//!  6    GET_ENTRY           table key                                  value, version, remaining milliseconds
-//!  7    COMPARE_AND_SWAP    table key expected-version value [ttl]     the new version
-//!  8    COMPARE_AND_DELETE  table key expected-version                 the value deleted
-//!  9    TOUCH               table key ttl                              –
-//! 10    GET_MANY            table key… (1–1024)                        per key: status, value
-//! 11    UPDATE_MANY         table ttl-or-empty (key value)… (1–1024)   –
-//! 12    LIST_TABLES         –                                          per table: name, elements
-//! 13    STATS               –                                          JSON
-//! 14    SCAN                table cursor count fields [prefix]         next cursor, rows
-//! 15    INCREMENT           table key delta [ttl]                      the sum, its version
-//! 16    GET_AND_TOUCH       table key ttl                              value
-//! 17    DELETE_MANY         table key… (1–1024)                        per key: status
-//! 18    FEED_STATE          table                                      epoch, incarnation, next, oldest, elements, digest
-//! 19    CHANGES             table epoch incarnation sequence           payloads of the feed
-//! 20    RESTORE             table key value version ttl                whether it was stored
-//! ```
+//! A request is a message of a few frames, and so is its reply. Both carry the same envelope. The verbs stand below, by
+//! their codes. Every file of this folder lists them in this order.
 //!
 //! One request, file by file: a frontend receives frames. [`wire`] splits the envelope from the body and decodes the
 //! body, borrowing from the frames. [`handle`] runs the request against the tables and returns a reply that borrows
@@ -48,31 +23,17 @@
 //!
 //! # A new command
 //!
-//! It starts in `wire.rs`: the code, the name, `Command::may_change_elements`, and `Command::ALL` and `Command::COUNT`,
-//! for which the compiler does not ask. The other places, in order:
-//!
-//! - **The request and its reply**: `wire/request.rs` (the request, its `element`, its encoding), `wire/decode.rs`,
-//!   `wire/reply.rs` (`wire/page.rs` for rows), `wire/fuzz.rs`.
-//! - **Its effect**: `handle.rs`, `Batch` in `tables/batch.rs`, `Ops` in `tables/ops.rs`, and the files below these.
-//! - **Who may make it**: `Command::access` in `permission.rs`.
-//! - **A change with a value in its reply**: `value_to_return` in `responder.rs`. The compiler does not ask for that arm.
-//!   A value that the server computes is held to `--max-value`, as that of INCREMENT.
-//! - **What the feed says of it**: `Cause` in `feed/message.rs`. 10 is reserved for APPEND.
-//! - **A new reason**: `Reason` in `wire.rs`, with `Reason::ALL` and `Reason::COUNT`, for which the compiler does not
-//!   ask, and its advice in `cli/commands/client.rs`. If the tables give it, also `Refusal` in `tables/mod.rs` and
-//!   `refused` in `handle.rs`.
-//! - **Clients**: `clients/rust/tables.rs` and `cli/commands/client.rs`, and in `clients/python/spindle` `_kv.py` and
-//!   `aio/table.py`, of which `unasync.py` makes `table.py`. The compiler does not ask for these either.
-//! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
-//!   `CHANGELOG.md`.
-//! - **Tests that name codes or commands**: `wire.rs` (`by_code(21)`), `wire/decode.rs` (`&[21]`, `\x15`),
-//!   `wire/reply/tests.rs` (`0u8..21`), `clients/rust/tables/tests.rs` (`0..21`), `handle.rs`, `waiting/tests.rs` (the
-//!   commands that change elements), and in `tests/it` `conformance_peer.py` (`range(21)`), `conformance.py`
-//!   (`range(21, 256)`, the numbers of arguments), `users.py` (a row for each code) and `attack/samples.rs`. `wire.rs`
-//!   and `wire/decode.rs` fail without a change. `wire/reply/tests.rs` and `clients/rust/tables/tests.rs` go on
-//!   passing, and no longer cover all codes.
-//! - **Tests of its effect**: `tables/tests/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
-//!   `history_trial.rs` and `linearizability.rs`.
+//! 1. `wire.rs`: a row in the list of commands. A new reason is a row in the list below it.
+//! 2. `wire/request.rs`, 3. `wire/decode.rs`, 4. `wire/reply.rs`: the request, its reply, and their frames. The compiler
+//!    asks for each arm.
+//! 5. `handle.rs`: what it calls. A value that the server computes is held to `--max-value`, as that of INCREMENT.
+//! 6. `tables/batch.rs`, `tables/ops.rs` and below: its effect. If the feed gives its changes a cause of their own:
+//!    `Cause` in `feed/message.rs`, where 10 is reserved for APPEND.
+//! 7. `clients/rust/tables.rs`, 8. `cli/commands/client.rs`, 9. `clients/python/spindle/aio/table.py` (and `_kv.py`),
+//!    of which `unasync.py` makes `table.py`. `tests/it/conformance_peer.py` fails until the Python tests know its code.
+//! 10. `PROTOCOL.md`, README and `CHANGELOG.md`.
+//! 11. `wire/fuzz.rs` (a row), `permission.rs` and `tests/it/users.py` (who may send it): their tests fail without it.
+//! 12. `tables/tests/verbs.rs`: its effect. For a history of it: `tests/it/checker.rs` and `linearizability.rs`.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 

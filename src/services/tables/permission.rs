@@ -5,32 +5,8 @@
 
 use std::ops::Deref;
 
-use super::wire::{Command, Request, TableName};
+use super::wire::{Request, TableName};
 use crate::security::{Access, Identity, Resource};
-
-impl Command {
-    /// The access that the command needs. None: any user may send it.
-    #[must_use]
-    pub const fn access(self) -> Option<Access> {
-        match self {
-            Self::Ping | Self::ListTables => None,
-            Self::Get | Self::GetEntry | Self::GetMany | Self::Scan | Self::FeedState | Self::Changes => {
-                Some(Access::Read)
-            }
-            Self::Update
-            | Self::Delete
-            | Self::CompareAndSwap
-            | Self::CompareAndDelete
-            | Self::Touch
-            | Self::UpdateMany
-            | Self::Increment
-            | Self::GetAndTouch
-            | Self::DeleteMany
-            | Self::Restore => Some(Access::Write),
-            Self::CreateTable | Self::DeleteTable | Self::Stats => Some(Access::Admin),
-        }
-    }
-}
 
 /// Whether the user may have the request carried out.
 #[must_use]
@@ -51,7 +27,7 @@ mod tests {
     use crate::clock::Ttl;
     use crate::feed::FeedPosition;
     use crate::security::Permissions;
-    use crate::services::tables::wire::ScanFields;
+    use crate::services::tables::wire::{Command, ScanFields};
 
     const T: TableName<'static> = TableName::spelt(b"eu-t\0");
     const K: &[u8] = b"k";

@@ -103,7 +103,7 @@ pub(crate) struct WorkerMetrics {
 struct CommandMetrics {
     requests: Counter,
     /// In the order of [`Reason::ALL`].
-    refused: [Counter; Reason::COUNT],
+    refused: [Counter; Reason::ALL.len()],
     latencies: Latencies,
     /// From the arrival of a request until its reply was sent.
     whole: Latencies,
@@ -153,7 +153,7 @@ impl WorkerMetrics {
 fn place_of(reason: Reason) -> usize {
     let kind = std::mem::discriminant(&reason);
     let index = Reason::ALL.iter().position(|other| std::mem::discriminant(other) == kind);
-    index.unwrap_or(Reason::COUNT)
+    index.unwrap_or(Reason::ALL.len())
 }
 
 /// The clients as one thread sees them, on cache lines of its own.

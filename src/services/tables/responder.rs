@@ -160,15 +160,8 @@ impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
 
     /// The value that the request returns if it changes the element, as far as another thread does not come first.
     fn value_to_return<'b>(&self, batch: &'b mut Batch<'_>) -> Option<&'b [u8]> {
-        let (table, key) = match &self.request {
-            Ok(
-                Request::GetAndTouch { table, key, .. }
-                | Request::Delete { table, key }
-                | Request::CompareAndDelete { table, key, .. },
-            ) => (table, key),
-            _ => return None,
-        };
-        batch.get(table.name(), key).ok()
+        let (table, key) = self.element().filter(|_| self.command().is_some_and(Command::returns_value))?;
+        batch.get(table, key).ok()
     }
 
     /// The table that the request is about, if it is about one.

@@ -43,6 +43,7 @@ mod fuzz;
 use thiserror::Error;
 
 use crate::limits::{KEY_BYTES_DEFAULT, VALUE_BYTES_DEFAULT};
+use crate::security::Access;
 
 pub(crate) use decode::{decode_key, decode_table, decode_value};
 pub use envelope::{SplitMessage, split};
@@ -74,83 +75,106 @@ impl FieldLimits {
     pub const DEFAULT: Self = Self { key: KEY_BYTES_DEFAULT, value: VALUE_BYTES_DEFAULT };
 }
 
-/// The command of a request. The discriminant is the code on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Command {
+/// What a command may change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Nothing,
+    Tables,
+    Elements,
+    /// An element, whose value is in the reply.
+    ReturnedElement,
+}
+
+/// Makes the commands of a list. A row has the command's description, its variant, its code on the wire, its name on
+/// the page, its effect, and the access that a user needs. `None`: any user may send it.
+macro_rules! commands {
+    ($($(#[$doc:meta])* $command:ident = $code:literal, $name:literal, $effect:ident, $access:expr;)*) => {
+        /// The command of a request. The discriminant is the code on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Command {
+            $($(#[$doc])* $command = $code,)*
+        }
+
+        impl Command {
+            /// The number of commands.
+            pub const COUNT: usize = [$($code),*].len();
+
+            /// All commands by their code.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$command),*];
+
+            /// The name that `PROTOCOL.md` uses.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$command => $name,)*
+                }
+            }
+
+            /// The access that the command needs. None: any user may send it.
+            #[must_use]
+            pub const fn access(self) -> Option<Access> {
+                match self {
+                    $(Self::$command => $access,)*
+                }
+            }
+
+            #[inline]
+            const fn effect(self) -> Effect {
+                match self {
+                    $(Self::$command => Effect::$effect,)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
     /// Makes an empty table.
-    CreateTable = 0,
+    CreateTable = 0, "CREATE_TABLE", Tables, Some(Access::Admin);
     /// Removes a table with all its elements.
-    DeleteTable = 1,
+    DeleteTable = 1, "DELETE_TABLE", Tables, Some(Access::Admin);
     /// Adds or replaces an element.
-    Update = 2,
+    Update = 2, "UPDATE", Elements, Some(Access::Write);
     /// Deletes an element and returns its value.
-    Delete = 3,
+    Delete = 3, "DELETE", ReturnedElement, Some(Access::Write);
     /// Reads a value.
-    Get = 4,
+    Get = 4, "GET", Nothing, Some(Access::Read);
     /// Asks whether the server is there.
-    Ping = 5,
+    Ping = 5, "PING", Nothing, None;
     /// Reads a value with its version and remaining time to live.
-    GetEntry = 6,
+    GetEntry = 6, "GET_ENTRY", Nothing, Some(Access::Read);
     /// Writes a value if the element has the expected version.
-    CompareAndSwap = 7,
+    CompareAndSwap = 7, "COMPARE_AND_SWAP", Elements, Some(Access::Write);
     /// Deletes an element if it has the expected version.
-    CompareAndDelete = 8,
+    CompareAndDelete = 8, "COMPARE_AND_DELETE", ReturnedElement, Some(Access::Write);
     /// Sets the time to live of an element.
-    Touch = 9,
+    Touch = 9, "TOUCH", Elements, Some(Access::Write);
     /// Reads up to 1024 values.
-    GetMany = 10,
+    GetMany = 10, "GET_MANY", Nothing, Some(Access::Read);
     /// Writes up to 1024 values.
-    UpdateMany = 11,
+    UpdateMany = 11, "UPDATE_MANY", Elements, Some(Access::Write);
     /// Names the tables.
-    ListTables = 12,
+    ListTables = 12, "LIST_TABLES", Nothing, None;
     /// Describes the server as JSON.
-    Stats = 13,
+    Stats = 13, "STATS", Nothing, Some(Access::Admin);
     /// Reads a table page by page.
-    Scan = 14,
+    Scan = 14, "SCAN", Nothing, Some(Access::Read);
     /// Adds to a number.
-    Increment = 15,
+    Increment = 15, "INCREMENT", Elements, Some(Access::Write);
     /// Reads a value and sets the time to live of its element.
-    GetAndTouch = 16,
+    GetAndTouch = 16, "GET_AND_TOUCH", ReturnedElement, Some(Access::Write);
     /// Deletes up to 1024 elements.
-    DeleteMany = 17,
+    DeleteMany = 17, "DELETE_MANY", Elements, Some(Access::Write);
     /// Reads how far the feed of a table is.
-    FeedState = 18,
+    FeedState = 18, "FEED_STATE", Nothing, Some(Access::Read);
     /// Reads what the feed has told before.
-    Changes = 19,
+    Changes = 19, "CHANGES", Nothing, Some(Access::Read);
     /// Stores an element with the version that it had elsewhere.
-    Restore = 20,
+    Restore = 20, "RESTORE", Elements, Some(Access::Write);
 }
 
 impl Command {
-    /// The number of commands.
-    pub const COUNT: usize = 21;
-
-    /// All commands by their code.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::CreateTable,
-        Self::DeleteTable,
-        Self::Update,
-        Self::Delete,
-        Self::Get,
-        Self::Ping,
-        Self::GetEntry,
-        Self::CompareAndSwap,
-        Self::CompareAndDelete,
-        Self::Touch,
-        Self::GetMany,
-        Self::UpdateMany,
-        Self::ListTables,
-        Self::Stats,
-        Self::Scan,
-        Self::Increment,
-        Self::GetAndTouch,
-        Self::DeleteMany,
-        Self::FeedState,
-        Self::Changes,
-        Self::Restore,
-    ];
-
     /// The code on the wire, which is also the index in [`Command::ALL`].
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -166,167 +190,93 @@ impl Command {
     /// Whether the command may change elements or tables.
     #[must_use]
     pub const fn changes_something(self) -> bool {
-        self.may_change_elements() || matches!(self, Self::CreateTable | Self::DeleteTable)
+        !matches!(self.effect(), Effect::Nothing)
     }
 
     /// Whether the command may change elements, and so needs the tables to have room for changes.
     #[must_use]
     pub const fn may_change_elements(self) -> bool {
-        match self {
-            Self::Update
-            | Self::Delete
-            | Self::CompareAndSwap
-            | Self::CompareAndDelete
-            | Self::Touch
-            | Self::UpdateMany
-            | Self::Increment
-            | Self::GetAndTouch
-            | Self::DeleteMany
-            | Self::Restore => true,
-            Self::CreateTable
-            | Self::DeleteTable
-            | Self::Get
-            | Self::Ping
-            | Self::GetEntry
-            | Self::GetMany
-            | Self::ListTables
-            | Self::Stats
-            | Self::Scan
-            | Self::FeedState
-            | Self::Changes => false,
-        }
+        matches!(self.effect(), Effect::Elements | Effect::ReturnedElement)
     }
 
-    /// The name that `PROTOCOL.md` uses.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::CreateTable => "CREATE_TABLE",
-            Self::DeleteTable => "DELETE_TABLE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Get => "GET",
-            Self::Ping => "PING",
-            Self::GetEntry => "GET_ENTRY",
-            Self::CompareAndSwap => "COMPARE_AND_SWAP",
-            Self::CompareAndDelete => "COMPARE_AND_DELETE",
-            Self::Touch => "TOUCH",
-            Self::GetMany => "GET_MANY",
-            Self::UpdateMany => "UPDATE_MANY",
-            Self::ListTables => "LIST_TABLES",
-            Self::Stats => "STATS",
-            Self::Scan => "SCAN",
-            Self::Increment => "INCREMENT",
-            Self::GetAndTouch => "GET_AND_TOUCH",
-            Self::DeleteMany => "DELETE_MANY",
-            Self::FeedState => "FEED_STATE",
-            Self::Changes => "CHANGES",
-            Self::Restore => "RESTORE",
-        }
+    /// Whether the reply to a change has the value that was there.
+    pub(crate) const fn returns_value(self) -> bool {
+        matches!(self.effect(), Effect::ReturnedElement)
     }
 }
 
-/// The reason why a request was refused. A refused request has changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+/// Makes the reasons of a list: what each says, and the second frame of the error reply.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident $({ $(#[$field_doc:meta])* $field:ident })? = $text:literal;)*) => {
+        /// The reason why a request was refused. A refused request has changed nothing.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $reason $({
+                $(#[$field_doc])*
+                $field: u64,
+            })?,)*
+        }
+
+        impl Reason {
+            /// All reasons, in the order of `PROTOCOL.md`.
+            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$reason $({ $field: 0 })?),*];
+
+            /// The second frame of the error reply.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$reason $({ $field: _ })? => $text,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// Wrong number or shape of frames.
-    BadRequest,
+    BadRequest = "BAD REQUEST";
     /// No command has this code.
-    UnknownCommand,
+    UnknownCommand = "UNKNOWN COMMAND";
     /// The name is empty, too long, or holds a NUL that does not end it.
-    BadTableName,
+    BadTableName = "BAD TABLE NAME";
     /// CREATE_TABLE of a name that is taken.
-    TableExists,
+    TableExists = "TABLE EXISTS";
     /// There is no table of this name.
-    TableNotFound,
+    TableNotFound = "TABLE NOT FOUND";
     /// The key is longer than the server's `--max-key`.
-    KeyTooLong,
+    KeyTooLong = "KEY TOO LONG";
     /// The element is absent, or its deadline has passed.
-    KeyNotFound,
+    KeyNotFound = "KEY NOT FOUND";
     /// The value is longer than the server allows.
-    ValueTooLong,
+    ValueTooLong = "VALUE TOO LONG";
     /// The TTL is neither 8 bytes below 2^32 in either byte order, nor 9 bytes of which the first is 1.
-    BadTtl,
+    BadTtl = "BAD TTL";
     /// The element has another version than the expected one.
     VersionMismatch {
         /// The version of the element; 0 if it is absent.
-        current: u64,
-    },
+        current
+    } = "VERSION MISMATCH";
     /// The tables have reached their memory limit.
-    OutOfMemory,
+    OutOfMemory = "OUT OF MEMORY";
     /// The reply would be longer than the protocol allows.
-    ReplyTooLong,
+    ReplyTooLong = "REPLY TOO LONG";
     /// The cursor is not one of this life of the table and this start of the server.
-    BadCursor,
+    BadCursor = "BAD CURSOR";
     /// The value is no decimal number of 64 bits.
-    NotANumber,
+    NotANumber = "NOT A NUMBER";
     /// The sum is beyond 64 bits, or the table does not take the version.
-    OutOfRange,
+    OutOfRange = "OUT OF RANGE";
     /// The server has no feed.
-    FeedOff,
+    FeedOff = "FEED OFF";
     /// The feed does not have this change: it was evicted, is of another life of the table, or has not come.
     Compacted {
         /// The oldest sequence that is kept of the present life.
-        oldest: u64,
-    },
+        oldest
+    } = "COMPACTED";
     /// The server has as many tables as its limit allows.
-    TooManyTables,
+    TooManyTables = "TOO MANY TABLES";
     /// The user may not do this.
-    Denied,
-}
-
-impl Reason {
-    /// The number of reasons.
-    pub const COUNT: usize = 19;
-
-    /// All reasons, in the order of `PROTOCOL.md`.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::BadRequest,
-        Self::UnknownCommand,
-        Self::BadTableName,
-        Self::TableExists,
-        Self::TableNotFound,
-        Self::KeyTooLong,
-        Self::KeyNotFound,
-        Self::ValueTooLong,
-        Self::BadTtl,
-        Self::VersionMismatch { current: 0 },
-        Self::OutOfMemory,
-        Self::ReplyTooLong,
-        Self::BadCursor,
-        Self::NotANumber,
-        Self::OutOfRange,
-        Self::FeedOff,
-        Self::Compacted { oldest: 0 },
-        Self::TooManyTables,
-        Self::Denied,
-    ];
-
-    /// The second frame of the error reply.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::BadRequest => "BAD REQUEST",
-            Self::UnknownCommand => "UNKNOWN COMMAND",
-            Self::BadTableName => "BAD TABLE NAME",
-            Self::TableExists => "TABLE EXISTS",
-            Self::TableNotFound => "TABLE NOT FOUND",
-            Self::KeyTooLong => "KEY TOO LONG",
-            Self::KeyNotFound => "KEY NOT FOUND",
-            Self::ValueTooLong => "VALUE TOO LONG",
-            Self::BadTtl => "BAD TTL",
-            Self::VersionMismatch { .. } => "VERSION MISMATCH",
-            Self::OutOfMemory => "OUT OF MEMORY",
-            Self::ReplyTooLong => "REPLY TOO LONG",
-            Self::BadCursor => "BAD CURSOR",
-            Self::NotANumber => "NOT A NUMBER",
-            Self::OutOfRange => "OUT OF RANGE",
-            Self::FeedOff => "FEED OFF",
-            Self::Compacted { .. } => "COMPACTED",
-            Self::TooManyTables => "TOO MANY TABLES",
-            Self::Denied => "DENIED",
-        }
-    }
+    Denied = "DENIED";
 }
 
 /// The first fault of a request that could not be decoded.
@@ -363,8 +313,7 @@ mod tests {
             assert_eq!(usize::from(command.code()), place);
             assert_eq!(Command::by_code(command.code()), Some(command));
         }
-        assert_eq!(Command::by_code(21), None);
-        assert_eq!(Command::by_code(255), None);
+        assert!((0..=255).skip(Command::COUNT).all(|code| Command::by_code(code).is_none()));
     }
 
     #[test]
@@ -372,7 +321,7 @@ mod tests {
         let mut texts = Reason::ALL.map(Reason::text).to_vec();
         texts.sort_unstable();
         texts.dedup();
-        assert_eq!(texts.len(), Reason::COUNT);
+        assert_eq!(texts.len(), Reason::ALL.len());
         let mut names = Command::ALL.map(Command::name).to_vec();
         names.sort_unstable();
         names.dedup();

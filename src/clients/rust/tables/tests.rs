@@ -14,7 +14,7 @@ use crate::clients::rust::socket::Disconnected;
 use crate::clock::Ttl;
 use crate::feed::{FeedContent, FeedMessage, FeedPosition};
 use crate::services::tables::wire::{
-    FeedState, NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName,
+    Command, FeedState, NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName,
 };
 use crate::tables::Restored;
 
@@ -123,7 +123,7 @@ fn every_method_sends_its_command_and_reads_its_answer() {
     answers(&[b"\x01", b"\x00"]);
     assert_eq!(client.restore(b"t", b"k", b"v", 7, Ttl::from_secs(60)), Ok(Restored::Not));
 
-    for code in 0..21 {
+    for code in Command::ALL.map(Command::code) {
         let (_, request) = next_request(&server);
         assert_eq!(request[0], [code]);
     }
