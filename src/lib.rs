@@ -47,13 +47,13 @@
 //!
 //! The client connects to `--kv`. A step begins with the name of its thread where the thread changes.
 //!
-//! 1. `kv-queue`: `TablesQueue::wait` waits in `Connections::wait` for the connections and for the ROUTER, on one epoll.
-//!    `Connections::note` queues each readable connection.
+//! 1. `tables-queue`: `TablesQueue::wait` waits in `Connections::wait` for the connections and for the ROUTER, on one
+//!    epoll. `Connections::note` queues each readable connection.
 //! 2. `TablesQueue::round` has each of them join a batch with `Connections::send_out`. `Connection::take` receives its
 //!    bytes into the memory of the batch, and `MessageCutter::cut` finds the messages in them. The connection keeps
 //!    nothing but the note that a turn of it is out.
 //! 3. `QueueEnd::send` gives the batch to the worker with the fewest. libzmq passes a pointer to it on.
-//! 4. `kv-worker-N`: `QueueWorker::run` calls `receive`. `WorkerState::foresee` decodes the first request of each turn
+//! 4. `table-worker-N`: `QueueWorker::run` calls `receive`. `WorkerState::foresee` decodes the first request of each turn
 //!    (`Request::decode`, without copying), and `Batch::prefetch` loads their slots, so that the cache misses overlap.
 //! 5. `TurnBatch::answer` hands each turn to `WorkerState::answer_turn`, which reads the clock. `answer_all` pins the
 //!    thread (`Session::batch`), decodes up to [`limits::LOOK_AHEAD`] messages, fetches what they read, and notes where
@@ -66,15 +66,15 @@
 //!    decides which thread makes a segment, and lists the segments when the table goes. Look-ups read the cells that
 //!    show them. Through the map they took more than the 3 % that were allowed: see `tables/index.rs`.
 //! 7. `Reply::encode` hands each frame to `ReplyBuffer::push`. `WorkerEnd::send` sends the batch back.
-//! 8. `kv-queue`: `Connections::take_back` gives each connection its replies (`ReplyBuffer::take_over` swaps the two
+//! 8. `tables-queue`: `Connections::take_back` gives each connection its replies (`ReplyBuffer::take_over` swaps the two
 //!    buffers), and `Connections::flush` writes them.
 //!
 //! # A native GET
 //!
 //! With `--frontend native` a worker reads its connections itself. Only the worker's thread handles the request.
 //!
-//! 1. `kv-accept`: `Acceptor::run` accepts the connection, and `hand_over` gives it to the worker with the fewest.
-//!    `kv-worker-N`: `NativeWorker::let_in` takes it over with `Connections::insert`.
+//! 1. `tables-accept`: `Acceptor::run` accepts the connection, and `hand_over` gives it to the worker with the fewest.
+//!    `table-worker-N`: `NativeWorker::let_in` takes it over with `Connections::insert`.
 //! 2. `NativeWorker::wait` waits in `Connections::wait` for epoll. `Connections::note` queues each readable connection.
 //! 3. `NativeWorker::serve` gives each a turn with `Connections::receive`. `Connection::take` receives its bytes into
 //!    the thread's buffer, and `MessageCutter::cut` finds the messages in them.
@@ -97,9 +97,9 @@
 //!
 //! # A page of a SCAN
 //!
-//! 1. `kv-queue`: the request goes to a worker as in steps 1 to 3 above. A page ends its turn, so all other clients have
+//! 1. `tables-queue`: the request goes to a worker as in steps 1 to 3 above. A page ends its turn, so all other clients have
 //!    theirs after it.
-//! 2. `kv-worker-N`: `handle` calls `handle/scan.rs`, and that calls `Batch::scan`. `CursorSeal::open` checks the cursor
+//! 2. `table-worker-N`: `handle` calls `handle/scan.rs`, and that calls `Batch::scan`. `CursorSeal::open` checks the cursor
 //!    and returns the position in the table at which the page begins.
 //! 3. `Ops::scan` reads bucket after bucket with `IndexWalk::read`, and sorts the slots of each by their position.
 //!    `Ops::scanned` makes a row of a slot that has an element, and marks an entry whose deadline has passed. The page
@@ -109,7 +109,7 @@
 //!
 //! # An Add of a task
 //!
-//! 1. `spiderq`: `SpiderqFrontend::run` calls `rest`, which waits in `Connections::wait`, and `take`, which gives each
+//! 1. `tasks`: `SpiderqFrontend::run` calls `rest`, which waits in `Connections::wait`, and `take`, which gives each
 //!    readable connection a turn with `Connections::receive`.
 //! 2. `TaskResponder::take` decodes the last frame (`Request::decode`), and `Access::task_request` makes a request of
 //!    [`tasks`] of it. It notes a pending request under a ticket and appends the request to the burst.
@@ -126,7 +126,7 @@
 //! 6. `Engine::stored` updates the metrics of the changed queues and removes queues that are over.
 //!    `CommitterState::answer` returns the answers, or hands them to the frontend with `ReplySink::deliver`, which
 //!    wakes it.
-//! 7. `spiderq`: `SpiderqFrontend::hear` finds the pending request by its ticket (`TaskResponder::answered`).
+//! 7. `tasks`: `SpiderqFrontend::hear` finds the pending request by its ticket (`TaskResponder::answered`).
 //!    `ClientState::write` makes the reply from the verb of the request and the outcome (`handle::reply`) and encodes it
 //!    into the send buffer, and `Connections::flush` writes it.
 //!
@@ -146,7 +146,7 @@
 //!
 //! # A change to its subscriber
 //!
-//! 1. `kv-worker-N`: `Deadline::after` makes a deadline of the TTL and the batch's reading of the clock, rounded up to
+//! 1. `table-worker-N`: `Deadline::after` makes a deadline of the TTL and the batch's reading of the clock, rounded up to
 //!    a millisecond. `Batch::update` calls `Ops::put`.
 //! 2. `Ops::overwrite` takes a credit and swaps the new entry in by a compare-and-swap of the slot's word
 //!    (`SlotRef::replace`). The change is committed. Its version is one higher, also for a deleted key that still has
@@ -180,7 +180,7 @@
 //!    messages to the feed's own `Subscribers`.
 //! 4. `FeedPublisher::send` adds the bookmarks whose times have come (`BookmarkSchedule::next`). `Subscribers::send`
 //!    gives each follower its messages, as in step 8 above.
-//! 5. `kv-worker-N`: `Batch::feed_state`, `Batch::changes` and a SCAN for mirrors lock the feed for a moment. They see
+//! 5. `table-worker-N`: `Batch::feed_state`, `Batch::changes` and a SCAN for mirrors lock the feed for a moment. They see
 //!    whole batches.
 //!
 //! # A mirror
@@ -232,10 +232,10 @@
 //! |---|---|---|
 //! | `signals` | 1 | reads SIGINT, SIGTERM and SIGHUP, which are blocked in all other threads |
 //! | `log` | 1 | writes the log lines of all threads to standard error |
-//! | `kv-queue` | 1, `--frontend queue` | the connections of the tables, and the ROUTER to the workers |
-//! | `kv-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
-//! | `kv-worker-N` | `--workers` | handles requests about tables; pinned (`--pin`) |
-//! | `kv-report` | 1 | renders LIST_TABLES and STATS |
+//! | `tables-queue` | 1, `--frontend queue` | the connections of the tables, and the ROUTER to the workers |
+//! | `tables-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
+//! | `table-worker-N` | `--workers` | handles requests about tables; pinned (`--pin`) |
+//! | `tables-report` | 1 | renders LIST_TABLES and STATS |
 //! | `lockstep` | 1, if on | the connections of the lock-step dialect, and their commands |
 //! | `publisher` | 1 | drains the changes, orders them per key, sends notifications and the feed |
 //! | `expiry` | 1 | owns the wheel of the elements; sleeps until the next deadline |
@@ -246,7 +246,7 @@
 //! | `readers-N` | 4, from the first value on that is not in memory | read values of tasks, jobs and events |
 //! | `control` | 1, if a durable queue is on | the requests of the operator: writes backups |
 //! | `users` | 1, with `--users` | checks passwords; reads the file of users again when it changes |
-//! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
+//! | `tasks`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //! | `admin`, `admin-probe` | 1 each, if on | the requests of an operator; tries whether the store can store |
 //! | `watchdog` | 1, if systemd asks for it | notifies systemd that the threads of the tables go on |

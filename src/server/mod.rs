@@ -3,13 +3,13 @@
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, services::tables::serve::bind                    │
-//!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
-//!                              │ kv-worker-i, and kv-queue, or kv-accept (native)                │
+//!                              │ threads: expiry, reaper, compactor, publisher, tables-report,   │
+//!                              │ table-worker-N, and tables-queue, or tables-accept (native)     │
 //!                              │ lockstep, if it is on                                           │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
-//!                              └ control, spiderq, jobs-io, events-io and events-queue           │
+//!                              └ control, tasks, jobs-io, events-io and events-queue             │
 //!     all frontends are told at once, answer what they have taken and end: admin, events-queue, ◄┤
-//!     events-io, jobs-io, spiderq, control, lockstep, the workers, kv-queue, kv-report           │
+//!     events-io, jobs-io, tasks, control, lockstep, the workers, tables-queue, tables-report     │
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
 //!     the committer has all on disk and ends ◄───────────────────────────────────────────────────┤
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
@@ -246,7 +246,7 @@ pub struct RunningServer {
     tables: Tables,
     /// For the watchdog.
     report: Arc<ReportSources>,
-    /// The threads of all frontends. The workers end when `kv-queue` tells them to. With the native frontend
+    /// The threads of all frontends. The workers end when `tables-queue` tells them to. With the native frontend
     /// their stoppers end them.
     frontend: Vec<JoinHandle<()>>,
     /// `publisher`, `expiry`, `reaper` and `compactor`, which end when the tables are closed, and `committer`, which

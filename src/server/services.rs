@@ -87,15 +87,15 @@ pub(super) fn work_of_tables(frontend: Frontend, cores: &[Option<usize>]) -> Vec
     let mut work = Vec::new();
     match frontend {
         Frontend::Queue { queue, workers, reporter } => {
-            work.push(ServiceThread::new("kv-report", None, || reporter.run()));
+            work.push(ServiceThread::new("tables-report", None, || reporter.run()));
             // The queue starts first. It ends the workers, also when only some of them could be started.
-            work.push(ServiceThread::new("kv-queue", cores::of_queue(cores, &threads::cores()), || queue.run()));
+            work.push(ServiceThread::new("tables-queue", cores::of_queue(cores, &threads::cores()), || queue.run()));
             work.extend(of_workers(workers, cores, |worker| worker.run()));
         }
         Frontend::Native { acceptor, workers, reporter } => {
-            work.push(ServiceThread::new("kv-report", None, || reporter.run()));
+            work.push(ServiceThread::new("tables-report", None, || reporter.run()));
             work.extend(of_workers(workers, cores, |worker| worker.run()));
-            work.push(ServiceThread::new("kv-accept", None, || acceptor.run()));
+            work.push(ServiceThread::new("tables-accept", None, || acceptor.run()));
         }
     }
     work
@@ -109,7 +109,7 @@ fn of_workers<W: Send + 'static>(
 ) -> impl Iterator<Item = ServiceThread> {
     let workers = workers.into_iter().zip(cores).enumerate();
     workers.map(move |(number, (worker, core))| {
-        ServiceThread::new(format!("kv-worker-{number}"), *core, move || run(worker))
+        ServiceThread::new(format!("table-worker-{number}"), *core, move || run(worker))
     })
 }
 

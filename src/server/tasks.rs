@@ -121,7 +121,7 @@ impl TasksListeners {
         if let Some(listener) = self.spiderq {
             let queue = committer.queue(QUEUE, LeaseOrder::Priority, self.sync)?;
             let service = listener.serve((&mut committer, tasks.clone(), queue), terminated);
-            services.push(BoundService::new("tasks", "spiderq", service, SpiderqFrontend::run));
+            services.push(BoundService::new("tasks", "tasks", service, SpiderqFrontend::run));
         }
         services.extend(jobs);
         Ok(OpenedTasks { committer, tasks, services, events })

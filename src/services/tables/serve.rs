@@ -126,20 +126,20 @@ pub struct LockstepPart {
 pub enum Frontend {
     /// The frontend with libzmq's queue.
     Queue {
-        /// For the thread `kv-queue`.
+        /// For the thread `tables-queue`.
         queue: Box<TablesQueue>,
-        /// For the threads `kv-worker-i`.
+        /// For the threads `table-worker-i`.
         workers: Vec<QueueWorker>,
-        /// For the thread `kv-report`.
+        /// For the thread `tables-report`.
         reporter: Reporter,
     },
     /// The frontend without libzmq.
     Native {
-        /// For the thread `kv-accept`.
+        /// For the thread `tables-accept`.
         acceptor: Box<Acceptor>,
-        /// For the threads `kv-worker-i`.
+        /// For the threads `table-worker-i`.
         workers: Vec<NativeWorker>,
-        /// For the thread `kv-report`.
+        /// For the thread `tables-report`.
         reporter: Reporter,
     },
 }

@@ -113,7 +113,7 @@ struct ReadReply {
     read: Result<Value, store::Error>,
 }
 
-/// The frontend, to be run in the thread `spiderq` or `events-queue`.
+/// The frontend, to be run in the thread `tasks` or `events-queue`.
 pub struct SpiderqFrontend {
     connections: Connections<ClientState>,
     responder: TaskResponder,
