@@ -44,6 +44,8 @@ pub enum Settlement {
     Front,
     /// Out of the queue for good. Its key and value stay.
     Drop,
+    /// Gone, with its key and value.
+    Done,
 }
 
 /// The sort key of ready tasks. No two in a queue are equal, because `entered` grows with each entry.
@@ -95,7 +97,7 @@ fn boosted(how: Settlement, boost: u8, region: u64) -> u8 {
     match how {
         Settlement::Penalty => boost.saturating_sub(1),
         Settlement::Reward if shifted(region, boost.saturating_add(1)) > 0 => boost + 1,
-        Settlement::Reward | Settlement::Front | Settlement::Drop => boost,
+        Settlement::Reward | Settlement::Front | Settlement::Drop | Settlement::Done => boost,
     }
 }
 

@@ -4,7 +4,7 @@
 //!            add                  lease                       settle Drop
 //!     ─ ─ ─ ─ ─ ─ ─► Ready ─────────────────► Leased ──────────────────────► Dropped ◄─ ─ ─ append
 //!                      ▲                        │ │                             │
-//!                      ├── settle, another way ─┘ │      remove, from any state: gone
+//!                      ├── settle, another way ─┘ │      settle Done; remove, from any state: gone
 //!                      ├── the lease expires ─────┤
 //!                      ├── the lease is undone ───┤
 //!                      └─◄── a pause ◄── Unread ◄─┘ the value could not be read
@@ -209,6 +209,9 @@ impl TaskQueue {
         how: Settlement,
         wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
+        if how == Settlement::Done {
+            return self.is_held(key, token) && self.remove(key, wheel);
+        }
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.task_mut(task_index).unread = 0;
         if let Some(value) = value {

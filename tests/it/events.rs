@@ -272,6 +272,7 @@ fn the_queue_of_the_events_can_only_be_worked_off() {
     for bad in [&b"\xFF"[..], &[b'x'; 256], "🦩".repeat(256).as_bytes()] {
         assert!(!queue.repay(lent.lend_key, b"2", bad, RepayStatus::Drop).unwrap());
     }
+    assert!(!queue.done(lent.lend_key, b"2").unwrap(), "an event stays");
     assert!(queue.heartbeat(lent.lend_key, b"2", 60_000).unwrap(), "the lease is still held");
     assert!(queue.repay(lent.lend_key, b"2", "🦩".repeat(255).as_bytes(), RepayStatus::Drop).unwrap());
     assert_eq!(client.find(pending).unwrap().unwrap().value, Some("🦩".repeat(255)));

@@ -29,6 +29,7 @@ const COMMANDS: &[&[&str]] = &[
     &["task", "add"],
     &["task", "update"],
     &["task", "lend"],
+    &["task", "done"],
     &["task", "repay"],
     &["task", "heartbeat"],
     &["task", "stats"],

@@ -96,6 +96,12 @@ def every_reply():
     expect(b"\x0a", b"\x0f")
     expect(b"\x0c" + run(b"c"), b"\x12")
     expect(b"\x0c" + run(b"c"), b"\x13")
+    expect(add(b"c", b"3", b"\x01"), b"\x02")
+    again = take(b"c")
+    expect(repay(again + 1, b"c", b"ignored", 7), b"\x05")
+    expect(repay(again, b"c", b"ignored", 7), b"\x07")
+    expect(repay(again, b"c", b"ignored", 7), b"\x05")
+    expect(b"\x09" + run(b"c"), b"\x0e")
     expect(b"\x01" + b"\xee", b"\x01" + b"\0\0\0\x02")
 
 
@@ -132,7 +138,8 @@ def every_error():
     ]:
         expect(request, bytes([0x0B, field]) + struct.pack(">II", required, given))
     expect(lend(1, 3), b"\x0b\x34\x03")
-    expect(repay(1, b"k", b"v", 5), b"\x0b\x0e\x05")
+    for status in (0, 5, 6, 8):
+        expect(repay(1, b"k", b"v", status), b"\x0b\x0e" + bytes([status]))
     expect(add(b"k", b"v", b"\x03"), b"\x0b\x36\x03")
     expect(b"\x09" + run(b"k"), b"\x0e")
 

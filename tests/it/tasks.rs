@@ -106,6 +106,34 @@ fn stats_of_the_tables_tell_of_the_tasks() {
 }
 
 #[test]
+fn a_task_that_is_done_is_gone_with_its_key_and_value() {
+    let folder = folder();
+    let data = folder.path().to_str().unwrap();
+    let server = Server::start(&["--tasks", "tcp://127.0.0.1:*", "--data", data]);
+    let mut client = client(&server);
+    for round in 0..3 {
+        assert!(client.add(b"k", b"v", AddMode::Tail).unwrap(), "the key is free again in round {round}");
+        let lent = poll(&mut client).unwrap();
+        assert!(!client.done(lent.lend_key + 1, b"k").unwrap(), "another lease");
+        assert!(client.repay(lent.lend_key, b"k", b"ignored", RepayStatus::Done).unwrap());
+        assert_eq!(client.lookup(b"k").unwrap(), None);
+        assert!(!client.done(lent.lend_key, b"k").unwrap());
+    }
+    client.add(b"late", b"v", AddMode::Tail).unwrap();
+    let late = client.lend(1, LendMode::Poll).unwrap().unwrap();
+    while client.count().unwrap() < 1 {}
+    assert!(!client.done(late.lend_key, b"late").unwrap(), "its lease has ended");
+    let output = spindle(&["stats", "--json", "--connect", server.kv()]);
+    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let queue = &stats["tasks"]["queues"][0];
+    assert_eq!((queue["ready"].as_u64(), queue["dropped"].as_u64()), (Some(1), Some(0)));
+    drop(server);
+    let server = Server::start_tasks(folder.path(), &[]);
+    assert!(self::client(&server).add(b"k", b"v", AddMode::Tail).unwrap(), "also after kill -9");
+    server.stop();
+}
+
+#[test]
 fn a_lease_that_runs_out_returns_the_task_and_its_holder_is_refused() {
     let folder = folder();
     let server = Server::start_tasks(folder.path(), &[]);
@@ -243,6 +271,12 @@ fn people_work_with_tasks_on_the_command_line() {
     assert_eq!(good(&["remove", "page-2"]), "OK\n");
     missing(&["remove", "page-2"], "no task of this key");
     assert!(good(&["stats"]).contains("repay: 2"));
+    assert_eq!(good(&["add", "page-3", "drei", "--head"]), "OK\n");
+    let lent = good(&["lend"]);
+    let lend_key = lent.split(' ').next().unwrap();
+    bad(&["done", "1234567", "page-3"], "not lent with this key");
+    assert_eq!(good(&["done", lend_key, "page-3"]), "OK\n");
+    missing(&["lookup", "page-3"], "no task of this key");
     let json: serde_json::Value = serde_json::from_str(&good(&["lend", "--json"])).unwrap();
     assert_eq!((json["key"].as_str(), json["value"].as_str()), (Some("page-1"), Some("one")));
     server.stop();

@@ -27,6 +27,8 @@ pub(crate) enum TaskCommand {
     Update(TaskUpdate),
     /// Lease the next task, and print it
     Lend(TaskLend),
+    /// End a task that is done: it is gone with its key and value
+    Done(TaskDone),
     /// Give a task back with a value
     Repay(TaskRepay),
     /// Set a new deadline for a lease
@@ -101,6 +103,18 @@ pub(crate) struct TaskLend {
     /// Wait until a task is ready
     #[arg(long)]
     wait: bool,
+    #[command(flatten)]
+    of: TaskServer,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskDone {
+    /// Lend key of the task, as `lend` printed it
+    #[arg(value_parser = lend_key())]
+    lend_key: u64,
+    /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
+    #[arg(value_parser = operand())]
+    key: Operand,
     #[command(flatten)]
     of: TaskServer,
 }
@@ -184,6 +198,11 @@ pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
             if updated { of.format.done(out) } else { Err(no_task()) }
         }
         TaskCommand::Lend(lend) => self::lend(&lend, out),
+        TaskCommand::Done(TaskDone { lend_key, key, of }) => {
+            let key = key.read(of.format.hex, io::stdin())?;
+            let done = of.connect()?.done(lend_key, &key).map_err(of.told())?;
+            of.done(done, NO_LEASE, out)
+        }
         TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
             let (key, value) = read_both(key, value, of.format.hex)?;
             let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(of.told())?;

@@ -64,13 +64,13 @@ pub struct Lent {
 ///
 /// ```no_run
 /// use spindle::clients::rust::tasks::{TasksClient, Error};
-/// use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
+/// use spindle::services::tasks::wire::{AddMode, LendMode};
 ///
 /// # fn main() -> Result<(), Error> {
 /// let mut client = TasksClient::connect("tcp://127.0.0.1:5557")?;
 /// client.add(b"page-1", b"https://example.com", AddMode::Tail)?;
 /// if let Some(task) = client.lend(60_000, LendMode::Poll)? {
-///     client.repay(task.lend_key, &task.key, b"done", RepayStatus::Drop)?;
+///     client.done(task.lend_key, &task.key)?;
 /// }
 /// # Ok(())
 /// # }
@@ -226,6 +226,14 @@ impl TasksClient {
     pub fn repay(&mut self, lend_key: u64, key: &[u8], value: &[u8], status: RepayStatus) -> Result<bool, Error> {
         let request = Request::Repay { lend_key, key, value, status };
         self.call(&request, |reply| either(reply, Reply::Repaid, Reply::NotFound))
+    }
+
+    /// Ends a task that is done: it is gone with its key and value. False: as for [`TasksClient::repay`].
+    ///
+    /// # Errors
+    /// [`Error`]. A server that does not know the status refuses it as [`Field::BadRepayStatus`](crate::services::tasks::wire::Field::BadRepayStatus).
+    pub fn done(&mut self, lend_key: u64, key: &[u8]) -> Result<bool, Error> {
+        self.repay(lend_key, key, b"", RepayStatus::Done)
     }
 
     /// Sets the deadline of a lease to `timeout_ms` milliseconds from now. False: the task is not lent with this lend

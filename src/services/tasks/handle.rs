@@ -12,8 +12,8 @@ pub enum Access {
     /// All requests.
     Full,
     /// Only the requests that work the queue off. Its tasks come from elsewhere, and each gets its value once, by a
-    /// Drop that brings one. Any other Repay gives the task back unchanged, an Update is answered NotFound, and Add,
-    /// Remove and Terminate are unknown tags.
+    /// Drop that brings one. A Repay with Done and an Update are answered NotFound. Any other Repay gives the task back
+    /// unchanged. Add, Remove and Terminate are unknown tags.
     WorkOff {
         /// Whether these bytes may be the value of a task. A Drop with any other value is answered NotFound.
         accepts: fn(&[u8]) -> bool,
@@ -42,7 +42,7 @@ impl Access {
     pub fn task_request(self, request: &Request<'_>) -> tasks::Request {
         let Self::WorkOff { accepts } = self else { return task_request(request) };
         match *request {
-            Request::Update { .. } => tasks::Request::Refuse,
+            Request::Update { .. } | Request::Repay { status: RepayStatus::Done, .. } => tasks::Request::Refuse,
             Request::Repay { value, status: RepayStatus::Drop, .. } if !accepts(value) => tasks::Request::Refuse,
             Request::Repay { lend_key, key, status, .. } if status != RepayStatus::Drop => {
                 tasks::Request::Settle { token: lend_key, key: key.into(), value: None, how: settlement(status) }
@@ -69,7 +69,7 @@ pub fn task_request(request: &Request<'_>) -> tasks::Request {
         Request::Repay { lend_key, key, value, status } => tasks::Request::Settle {
             token: lend_key,
             key: key.into(),
-            value: Some(Value::from(value)),
+            value: (status != RepayStatus::Done).then(|| Value::from(value)),
             how: settlement(status),
         },
         Request::Heartbeat { lend_key, key, timeout_ms } => {
@@ -132,6 +132,7 @@ fn settlement(status: RepayStatus) -> Settlement {
         RepayStatus::Reward => Settlement::Reward,
         RepayStatus::Front => Settlement::Front,
         RepayStatus::Drop => Settlement::Drop,
+        RepayStatus::Done => Settlement::Done,
     }
 }
 
@@ -186,6 +187,7 @@ mod tests {
         let rows = [
             (Request::Update { key: b"k", value: b"good" }, tasks::Request::Refuse),
             (repay(b"bad", RepayStatus::Drop), tasks::Request::Refuse),
+            (repay(b"good", RepayStatus::Done), tasks::Request::Refuse),
             (repay(b"good", RepayStatus::Drop), settle(Some(Value::from(&b"good"[..])), Settlement::Drop)),
             (repay(b"good", RepayStatus::Penalty), settle(None, Settlement::Penalty)),
             (repay(b"bad", RepayStatus::Front), settle(None, Settlement::Front)),

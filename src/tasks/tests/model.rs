@@ -112,6 +112,10 @@ impl ModelQueue {
         let front = self.next().and_then(|next| self.tasks.get(&next)).map_or(0, |task| task.priority);
         let (order, serial) = (self.order, self.serial);
         let Some(task) = self.holder(key, token) else { return false };
+        if how == Settlement::Done {
+            self.tasks.remove(key);
+            return true;
+        }
         (task.value, task.unread) = (value, 0);
         if how == Settlement::Drop {
             task.state = ModelState::Dropped;
@@ -261,8 +265,14 @@ fn value() -> impl Strategy<Value = Value> {
 
 fn input() -> impl Strategy<Value = ModelRequest> {
     let timeout = || select(vec![0_u64, 1, 5, 20, 20, 100, u64::MAX]);
-    let how =
-        select(vec![Settlement::Penalty, Settlement::Reward, Settlement::Reward, Settlement::Front, Settlement::Drop]);
+    let how = select(vec![
+        Settlement::Penalty,
+        Settlement::Reward,
+        Settlement::Reward,
+        Settlement::Front,
+        Settlement::Drop,
+        Settlement::Done,
+    ]);
     let end = select(vec![QueueEnd::Head, QueueEnd::Tail, QueueEnd::Tail]);
     prop_oneof![
         4 => (key(), value(), end).prop_map(|(key, value, end)| ModelRequest::Just(Request::Add { key, value, end })),

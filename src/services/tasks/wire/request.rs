@@ -104,8 +104,10 @@ pub enum RepayStatus {
     Reward,
     /// 3: back to the front of the queue.
     Front,
-    /// 4: out of the queue for good.
+    /// 4: out of the queue for good. Key and value stay.
     Drop,
+    /// 7: gone with its key and value. The value of the request is ignored.
+    Done,
 }
 
 /// A request of a client. Times are in milliseconds.
@@ -315,6 +317,7 @@ impl RepayStatus {
             2 => Ok(Self::Reward),
             3 => Ok(Self::Front),
             4 => Ok(Self::Drop),
+            7 => Ok(Self::Done),
             offending => Err(Fault::Offending { field: Field::BadRepayStatus, offending }),
         }
     }
@@ -325,6 +328,7 @@ impl RepayStatus {
             Self::Reward => 2,
             Self::Front => 3,
             Self::Drop => 4,
+            Self::Done => 7,
         }
     }
 }

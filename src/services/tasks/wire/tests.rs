@@ -28,6 +28,7 @@ fn requests() -> Vec<(Request<'static>, Vec<u8>)> {
         repay(RepayStatus::Reward, 2),
         repay(RepayStatus::Front, 3),
         repay(RepayStatus::Drop, 4),
+        repay(RepayStatus::Done, 7),
         (Request::Heartbeat { lend_key: 9, key: b"k", timeout_ms: 7 }, [&[6][..], &LEND_KEY, &KEY, &TIMEOUT].concat()),
         (Request::Stats, vec![0x07]),
         (Request::Terminate, vec![0x08]),
