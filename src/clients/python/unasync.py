@@ -8,7 +8,7 @@ go through the same substitutions. Modules in which the two clients differ, such
 import pathlib
 import re
 
-NAMES = ("client", "jobs", "mirror", "table", "tasks", "worker")
+NAMES = ("client", "jobs", "lock", "mirror", "table", "tasks", "worker")
 PACKAGE = pathlib.Path(__file__).parent / "spindle"
 HEADER = '# Generated from aio/{name}.py by "python unasync.py". Change that file, not this one.\n'
 # In this order.

@@ -19,8 +19,9 @@ from .client import Client
 from .codecs import BYTES, JSON, PICKLE, TEXT, Codec
 from .errors import *  # noqa: F403
 from .jobs import Job, Jobs
+from .lock import Lock
 from .mirror import Mirror, MirrorChange
-from .table import Lock, Table
+from .table import Table
 from .tasks import Task, Tasks
 from .worker import Worker
 

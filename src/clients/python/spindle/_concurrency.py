@@ -8,11 +8,38 @@ import threading
 from contextlib import contextmanager
 from threading import Event, Lock as Mutex
 from time import sleep
-from typing import Any, Callable, Iterator, Tuple, Type
+from typing import Any, Callable, Iterator, Optional, Tuple, Type, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # A function of a worker was cancelled, which no thread is, or has failed.
 CANCELLED: Tuple[Type[BaseException], ...] = ()
 FAILED = BaseException
+
+
+class Turn:
+    """One thread has it at a time, and the others wait."""
+
+    def __init__(self) -> None:
+        self._lock = Mutex()
+        self._owner: Optional[int] = None
+
+    def is_mine(self) -> bool:
+        """Whether the caller has it."""
+        return self._owner == threading.get_ident()
+
+    def take(self, timeout: Optional[float]) -> bool:
+        """Waits for it. False: another one had it for ``timeout`` seconds."""
+        bound = -1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
+        if not self._lock.acquire(timeout=bound):
+            return False
+        self._owner = threading.get_ident()
+        return True
+
+    def give(self) -> None:
+        """Gives it to one of those that wait."""
+        self._owner = None
+        self._lock.release()
 
 
 class Routine(threading.Thread):
@@ -43,10 +70,26 @@ def signals_set(event: Event) -> Iterator[None]:
             signal.signal(end, handler)
 
 
+def to_its_end(function: F) -> F:
+    """A thread is not cancelled."""
+    return function
+
+
 def check_function(function: Callable[..., Any]) -> None:
     """Raises TypeError if a worker cannot call the function."""
     if inspect.iscoroutinefunction(function):
         raise TypeError("a worker of threads calls a plain function: coroutine functions are for spindle.aio")
 
 
-__all__ = ["CANCELLED", "FAILED", "Event", "Mutex", "Routine", "check_function", "signals_set", "sleep"]
+__all__ = [
+    "CANCELLED",
+    "FAILED",
+    "Event",
+    "Mutex",
+    "Routine",
+    "Turn",
+    "check_function",
+    "signals_set",
+    "sleep",
+    "to_its_end",
+]

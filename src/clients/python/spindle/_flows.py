@@ -14,7 +14,7 @@ from typing import Any, Callable, Generator, Generic, NamedTuple, Optional, Tupl
 
 from ._kv import Command, Entry, Key, TableCommands, Ttl, create_table, millis_of, tables, text_of
 from .codecs import BYTES, as_bytes
-from .errors import Denied, KeyNotFound, LockLost, TableExists, Timeout, VersionMismatch
+from .errors import Denied, KeyNotFound, LockLost, TableExists, TableNotFound, Timeout, VersionMismatch
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -62,7 +62,7 @@ def make_table(name: Key) -> Flow[None]:
 class LockState:
     """A lock is an element that only its holder replaces and deletes. Its value is the holder's token.
 
-    A time-out leaves open whether the request was executed. The token tells.
+    A time-out, or a task that is cancelled, leaves open whether the request was executed. The token tells.
     """
 
     def __init__(self, commands: "TableCommands[Any, Any]", name: Key, ttl: Ttl) -> None:
@@ -72,55 +72,83 @@ class LockState:
         self.ttl_seconds = millis_of(ttl) / 1000
         if self.ttl_seconds == 0:
             raise ValueError("a lock has a TTL, so that it ends with its holder")
-        self.token = os.urandom(16)
+        self.token = b""
         self.fence = 0
         self.version = 0
+        # The lock may have our token: it is held, or a request to take it has no reply yet.
+        self.may_hold = False
+        # From then on another client may have it.
+        self.until = 0.0
 
     def acquire(self, clock: Callable[[], float], timeout: Optional[float]) -> Flow[bool]:
         """Takes the lock. False: another client has it, and still had it when the time was up."""
+        if not self.may_hold:
+            self.token = os.urandom(16)
+        self.version = 0
         end = None if timeout is None else clock() + timeout
         for pause in pauses():
+            until = clock() + self.ttl_seconds
+            self.may_hold = True
             try:
                 self.version = yield self.commands.cas(self.name, 0, self.token, self.ttl)
+                self.until = until
                 break
             except VersionMismatch:
-                held = yield from self._own()
-                if held is not None:
-                    self.version = held
+                self.version = yield from self._own()
+                if self.version:
+                    yield from self.extend(clock)
                     break
-            if end is not None and clock() >= end:
+                self.may_hold = False
+            left = pause.seconds if end is None else end - clock()
+            if left <= 0:
                 return False
-            yield pause
+            yield Pause(min(pause.seconds, left))
         self.fence = self.version
         return True
 
-    def _own(self) -> Flow[Optional[int]]:
-        """The version of the lock, if this client holds it."""
+    def _own(self) -> Flow[int]:
+        """The version of the lock, if it has our token. Otherwise 0."""
         try:
             entry: Entry[bytes] = yield self.commands.entry(self.name)
-        except KeyNotFound:
-            return None
-        return entry.version if entry.value == self.token else None
+        except (KeyNotFound, TableNotFound):
+            return 0
+        return entry.version if entry.value == self.token else 0
 
-    def extend(self) -> Flow[None]:
+    def extend(self, clock: Callable[[], float]) -> Flow[None]:
         """Begins the TTL anew."""
+        until = clock() + self.ttl_seconds
         try:
             self.version = yield self.commands.cas(self.name, self.version, self.token, self.ttl)
-        except VersionMismatch:
+        except (VersionMismatch, TableNotFound):
             held = yield from self._own()
-            if held is None:
-                raise LockLost(f"the lock {self.name!r} ended, or another client has taken it") from None
+            if not held:
+                raise self._lost() from None
             self.version = yield self.commands.cas(self.name, held, self.token, self.ttl)
+        self.until = until
 
     def release(self) -> Flow[None]:
         """Lets go of it."""
-        try:
-            yield self.commands.delete_version(self.name, self.version)
-        except (VersionMismatch, KeyNotFound):
-            held = yield from self._own()
-            if held is None:
-                raise LockLost(f"the lock {self.name!r} ended, or another client has taken it") from None
-            yield self.commands.delete_version(self.name, held)
+        held = self.version or (yield from self._own())
+        while held:
+            try:
+                yield self.commands.delete_version(self.name, held)
+                self.may_hold = False
+                return
+            except (VersionMismatch, KeyNotFound, TableNotFound):
+                held = yield from self._own()
+        self.may_hold = False
+        raise self._lost()
+
+    def give_up(self) -> Flow[None]:
+        """Lets go of it if it may have our token."""
+        if self.may_hold:
+            try:
+                yield from self.release()
+            except LockLost:
+                pass
+
+    def _lost(self) -> LockLost:
+        return LockLost(f"the lock {self.name!r} ended, or another client has taken it")
 
 
 class Cached(Generic[V]):
@@ -160,8 +188,8 @@ class Cached(Generic[V]):
     def give_up(self) -> Flow[None]:
         """Lets go of the lock, so that another computes. If it does not come to that, the lock ends by itself."""
         try:
-            yield from self.lock.release()
-        except (LockLost, Timeout):
+            yield from self.lock.give_up()
+        except Timeout:
             pass
 
 

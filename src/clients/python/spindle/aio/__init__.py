@@ -13,8 +13,9 @@ Examples of the classes are lines of ``python -m asyncio``, where ``await`` need
 
 from .client import Client
 from .jobs import Job, Jobs
+from .lock import Lock
 from .mirror import Mirror
-from .table import Lock, Table
+from .table import Table
 from .tasks import Task, Tasks
 from .worker import Worker
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import signal
 from asyncio import sleep
 from contextlib import contextmanager, nullcontext as Mutex
-from typing import Any, Callable, Coroutine, Iterator, List, Optional, Set
+from time import monotonic
+from typing import Any, Callable, Coroutine, Iterator, List, Optional, Set, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # A function of a worker was cancelled, or has failed.
 CANCELLED = asyncio.CancelledError
@@ -42,6 +46,35 @@ class Event:
             finally:
                 self._waiting.discard(future)
         return self._is_set
+
+
+class Turn:
+    """One of the tasks of asyncio has it at a time, and the others wait."""
+
+    def __init__(self) -> None:
+        self._owner: "Optional[asyncio.Task[Any]]" = None
+        self._given = Event()
+
+    def is_mine(self) -> bool:
+        """Whether the caller has it."""
+        return self._owner is not None and self._owner is asyncio.current_task()
+
+    async def take(self, timeout: Optional[float]) -> bool:
+        """Waits for it. False: another one had it for ``timeout`` seconds."""
+        end = None if timeout is None else monotonic() + timeout
+        while self._owner is not None:
+            left = None if end is None else end - monotonic()
+            if left is not None and left <= 0:
+                return False
+            await self._given.wait(left)
+        self._owner = asyncio.current_task()
+        return True
+
+    def give(self) -> None:
+        """Gives it to one of those that wait."""
+        self._owner = None
+        given, self._given = self._given, Event()
+        given.set()
 
 
 class Routine:
@@ -87,10 +120,45 @@ def signals_set(event: Event) -> Iterator[None]:
             loop.remove_signal_handler(end)
 
 
+def to_its_end(function: F) -> F:
+    """Such a coroutine function runs to its end, also if its caller is cancelled meanwhile. The cancellation counts
+    after that.
+    """
+
+    @functools.wraps(function)
+    async def run(*args: Any) -> Any:
+        task = asyncio.ensure_future(function(*args))
+        cancelled: Optional[asyncio.CancelledError] = None
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is None:
+            return task.result()
+        if not task.cancelled():
+            # Otherwise asyncio says that nobody has seen it.
+            task.exception()
+        raise cancelled
+
+    return cast(F, run)
+
+
 def check_function(function: Callable[..., Any]) -> None:
     """Raises TypeError if a worker cannot call the function."""
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
         raise TypeError("a worker of spindle.aio awaits a coroutine function: make it with async def")
 
 
-__all__ = ["CANCELLED", "FAILED", "Event", "Mutex", "Routine", "check_function", "signals_set", "sleep"]
+__all__ = [
+    "CANCELLED",
+    "FAILED",
+    "Event",
+    "Mutex",
+    "Routine",
+    "Turn",
+    "check_function",
+    "signals_set",
+    "sleep",
+    "to_its_end",
+]

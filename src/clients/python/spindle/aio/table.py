@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict, Iterable, Mapping, Optional, Tuple
-from typing import Type, TypeVar, Union, overload
+from typing import TypeVar, Union, overload
 
-from .._flows import EXTENSIONS, Cached, LockState, key_of_call
+from .._flows import Cached, LockState, key_of_call
 from .._kv import Entry, Key, TableCommands, Ttl
-from ..errors import Error, LockLost, Timeout
-from ._concurrency import Event, Routine
 from ._elements import Elements
+from .lock import Lock
 
 if TYPE_CHECKING:
     from .client import Client
@@ -196,7 +194,7 @@ class Table(Elements[K, V]):
     def lock(self, name: Key, ttl: Ttl = 10, timeout: Optional[float] = None) -> "Lock":
         """A lock that all clients share, for ``async with``. It ends with its TTL if its holder dies, and is extended
         in the background while the holder lives. ``timeout`` bounds the wait for it, and then
-        :class:`spindle.Timeout` is raised.
+        :class:`spindle.Timeout` is raised. :class:`spindle.aio.Lock` has ``acquire`` and ``release`` too.
 
         >>> locks = await client.table("locks", create=True)
         >>> async with locks.lock("printer", ttl=10) as lock:
@@ -243,67 +241,3 @@ class Table(Elements[K, V]):
             return wrapper
 
         return decorate
-
-
-class Lock:
-    """A lock that is held, or not yet. See :meth:`Table.lock`.
-
-    ``version`` is a fencing token: it is larger than that of each earlier holder. What the lock protects can refuse a
-    holder with a smaller one than it has seen.
-    """
-
-    def __init__(self, client: "Client", state: LockState, timeout: Optional[float]) -> None:
-        self._client = client
-        self._state = state
-        self._timeout = timeout
-        self._released = Event()
-        self._lost: Optional[Error] = None
-        self._extender: Optional[Routine] = None
-
-    @property
-    def version(self) -> int:
-        """The fencing token."""
-        return self._state.fence
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether another client may hold it."""
-        return self._lost is not None
-
-    async def __aenter__(self) -> "Lock":
-        if not await self._client._flow(self._state.acquire(monotonic, self._timeout)):
-            raise Timeout(f"another client holds the lock {self._state.name!r}")
-        self._extender = Routine("spindle-lock", self._extend)
-        self._extender.start()
-        return self
-
-    async def _extend(self) -> None:
-        held_until = monotonic() + self._state.ttl_seconds
-        while not await self._released.wait(self._state.ttl_seconds / EXTENSIONS):
-            begun = monotonic()
-            try:
-                await self._client._flow(self._state.extend())
-                held_until = begun + self._state.ttl_seconds
-            except LockLost as error:
-                self._lost = error
-                return
-            except Error as error:
-                # The server may be back in time.
-                if monotonic() >= held_until:
-                    self._lost = LockLost(f"the lock {self._state.name!r} was not extended: {error}")
-                    return
-
-    async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self._released.set()
-        if self._extender is not None:
-            await self._extender.stop()
-        try:
-            if self._lost is not None:
-                raise self._lost
-            await self._client._flow(self._state.release())
-        except Error:
-            # The error of the body counts.
-            if error is None:
-                raise
