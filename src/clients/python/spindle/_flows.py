@@ -6,15 +6,16 @@ task.
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import os
-import pickle
 import random
-from typing import Any, Callable, Generator, Generic, NamedTuple, Optional, Tuple, TypeVar, Union
+import threading
+from typing import Any, Callable, Generator, Generic, NamedTuple, Optional, Set, Tuple, TypeVar, Union
 
+from ._call_keys import hashed
 from ._kv import Command, Entry, Key, TableCommands, Ttl, create_table, millis_of, tables, text_of
 from .codecs import BYTES, as_bytes
-from .errors import Denied, KeyNotFound, LockLost, TableExists, TableNotFound, Timeout, VersionMismatch
+from .errors import Denied, KeyNotFound, LockLost, TableExists, TableNotFound, VersionMismatch
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -29,6 +30,7 @@ class Pause(NamedTuple):
 Step = Union[Command[Any], Pause]
 Flow = Generator[Step, Any, T]
 
+_log = logging.getLogger("spindle")
 # The pauses between two looks at what another client has: at first, and at most.
 _PAUSE_MIN = 0.002
 _PAUSE_MAX = 0.1
@@ -151,60 +153,61 @@ class LockState:
         return LockLost(f"the lock {self.name!r} ended, or another client has taken it")
 
 
+class CacheFailures:
+    """Counts the uses of a cache that have failed. The first one of each kind is logged for each function."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._logged: Set[Tuple[str, type]] = set()
+        self._lock = threading.Lock()
+
+    def note(self, name: str, error: Exception) -> None:
+        """A use of the cache for the function of this name has failed."""
+        kind = (name, type(error))
+        with self._lock:
+            self.count += 1
+            is_first = kind not in self._logged
+            self._logged.add(kind)
+        if is_first:
+            _log.warning("the cache of %s fails, and results are computed each time: %s", name, error)
+
+
 class Cached(Generic[V]):
     """A value that one client computes while the others wait for it.
 
     Who finds no value takes a lock, looks once more, computes, stores and lets go. Who finds the lock taken looks again
-    after a pause. The lock has a TTL, so that the end of the one who computes stops nobody for long.
+    after a pause. Who has waited for so long as the lock's TTL computes too.
     """
 
-    def __init__(self, commands: "TableCommands[Any, V]", key: Key, ttl: Ttl, wait: Ttl) -> None:
+    def __init__(self, commands: "TableCommands[Any, V]", key: bytes, ttl: Ttl, wait: Ttl) -> None:
         self.commands = commands
         self.key = key
         self.ttl = ttl
         self.lock = LockState(commands, hashed(b"lock", commands.name, key), wait)
 
-    def find(self, clock: Callable[[], float]) -> Flow[Tuple[bool, Any]]:
-        """The value. Or False: the caller has the lock, and computes it."""
-        missing = object()
+    def find(self, clock: Callable[[], float], note: Callable[[Exception], None]) -> Flow[Tuple[bool, Any]]:
+        """The value. Or False: the caller computes it. A value that the codec refuses is none, which is noted."""
+        end = clock() + self.lock.ttl_seconds
+        look = self.lock.commands.get(self.key, None)
+        refused = None
         for pause in pauses():
-            value = yield self.commands.get(self.key, missing)
-            if value is not missing:
-                return True, value
-            if (yield from self.lock.acquire(clock, 0)):
-                value = yield self.commands.get(self.key, missing)
-                if value is missing:
+            value = yield look
+            if value is None or value == refused:
+                if not (yield from self.lock.acquire(clock, 0)):
+                    if clock() >= end:
+                        return False, None
+                    yield pause
+                    continue
+                value = yield look
+                if value is None or value == refused:
                     return False, None
-                yield from self.give_up()
-                return True, value
-            yield pause
+            try:
+                return True, self.commands.values.decode(value)
+            except Exception as error:
+                refused = value
+                note(error)
         raise AssertionError("pauses do not end")
 
     def store(self, value: Any) -> Flow[None]:
         """Stores what was computed."""
         yield self.commands.set(self.key, value, self.ttl)
-        yield from self.give_up()
-
-    def give_up(self) -> Flow[None]:
-        """Lets go of the lock, so that another computes. If it does not come to that, the lock ends by itself."""
-        try:
-            yield from self.lock.give_up()
-        except Timeout:
-            pass
-
-
-def hashed(*parts: Any) -> bytes:
-    """A key of 32 characters for parts of any length.
-
-    >>> hashed("lock", b"birds") == hashed("lock", b"birds"), len(hashed("lock"))
-    (True, 32)
-    """
-    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest().encode()
-
-
-def key_of_call(name: str, arguments: Tuple[Any, ...], named: "dict[str, Any]") -> bytes:
-    """The key under which the result of a call is stored."""
-    try:
-        return hashed(name, pickle.dumps((arguments, sorted(named.items())), protocol=4))
-    except Exception as error:
-        raise TypeError(f"cached: the arguments of {name} make no key, so give it key=…: {error}") from error

@@ -8,8 +8,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, Iterable, Mapping, Optional, Tuple
 from typing import TypeVar, Union, overload
 
-from ._flows import Cached, LockState, key_of_call
+from ._call_keys import CallKeys
+from ._flows import CacheFailures, Cached, Flow, LockState
 from ._kv import Entry, Key, TableCommands, Ttl
+from .errors import Error
+from ._concurrency import to_its_end
 from ._elements import Elements
 from .lock import Lock
 
@@ -32,6 +35,15 @@ class Table(Elements[K, V]):
     >>> birds.get("heron"), birds.get("stork"), birds.get("stork", "white")
     ('grey', None, 'white')
     """
+
+    def __init__(self, client: "Client", commands: "TableCommands[K, V]") -> None:
+        super().__init__(client, commands)
+        self._cache_failures = CacheFailures()
+
+    @property
+    def cache_failures(self) -> int:
+        """How often a function that is :meth:`cached` got a result that could not be kept or read."""
+        return self._cache_failures.count
 
     @property
     def name(self) -> bytes:
@@ -208,7 +220,9 @@ class Table(Elements[K, V]):
         self, ttl: Ttl, key: Optional[Callable[..., Key]] = None, wait: Ttl = 10
     ) -> Callable[[Callable[..., V]], Callable[..., V]]:
         """A decorator that keeps results of a function in the table. While one client computes a value, all
-        others wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments.
+        others wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments. Without it equal
+        arguments are one key, in all processes. If the table cannot keep or return a result, the function computes it,
+        and :attr:`cache_failures` counts that.
 
         >>> cache = client.table("cache", create=True, codec=spindle.JSON)
         >>> @cache.cached(ttl=60)
@@ -221,24 +235,36 @@ class Table(Elements[K, V]):
         """
 
         def decorate(function: Callable[..., V]) -> Callable[..., V]:
-            name = f"{function.__module__}.{function.__qualname__}"
+            keys = CallKeys(function, key)
+            note = functools.partial(self._cache_failures.note, keys.name)
 
             @functools.wraps(function)
             def wrapper(*args: Any, **kwargs: Any) -> V:
-                own = key(*args, **kwargs) if key else key_of_call(name, args, kwargs)
-                cached = Cached(self._commands, own, ttl, wait)
-                is_found, value = self._client._flow(cached.find(monotonic))
-                if is_found:
-                    result: V = value
-                    return result
+                cached = Cached(self._commands, keys.of(args, kwargs), ttl, wait)
+                is_usable, is_found = True, False
                 try:
-                    result = function(*args, **kwargs)
-                except BaseException:
-                    self._client._flow(cached.give_up())
-                    raise
-                self._client._flow(cached.store(result))
+                    try:
+                        is_found, value = self._client._flow(cached.find(monotonic, note))
+                    except Error as error:
+                        is_usable = False
+                        note(error)
+                    if not is_found:
+                        value = function(*args, **kwargs)
+                        if is_usable:
+                            self._keep(cached.store(value), note)
+                finally:
+                    self._keep(cached.lock.give_up(), note)
+                result: V = value
                 return result
 
             return wrapper
 
         return decorate
+
+    @to_its_end
+    def _keep(self, flow: Flow[None], note: Callable[[Exception], None]) -> None:
+        """Stores a value, or lets go of a lock. What fails is noted."""
+        try:
+            self._client._flow(flow)
+        except Exception as error:
+            note(error)

@@ -7,8 +7,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict, Iterable, Mapping, Optional, Tuple
 from typing import TypeVar, Union, overload
 
-from .._flows import Cached, LockState, key_of_call
+from .._call_keys import CallKeys
+from .._flows import CacheFailures, Cached, Flow, LockState
 from .._kv import Entry, Key, TableCommands, Ttl
+from ..errors import Error
+from ._concurrency import to_its_end
 from ._elements import Elements
 from .lock import Lock
 
@@ -31,6 +34,15 @@ class Table(Elements[K, V]):
     >>> await birds.get("heron"), await birds.get("stork"), await birds.get("stork", "white")
     ('grey', None, 'white')
     """
+
+    def __init__(self, client: "Client", commands: "TableCommands[K, V]") -> None:
+        super().__init__(client, commands)
+        self._cache_failures = CacheFailures()
+
+    @property
+    def cache_failures(self) -> int:
+        """How often a function that is :meth:`cached` got a result that could not be kept or read."""
+        return self._cache_failures.count
 
     @property
     def name(self) -> bytes:
@@ -207,7 +219,9 @@ class Table(Elements[K, V]):
         self, ttl: Ttl, key: Optional[Callable[..., Key]] = None, wait: Ttl = 10
     ) -> Callable[[Callable[..., Awaitable[V]]], Callable[..., Awaitable[V]]]:
         """A decorator that keeps results of a coroutine function in the table. While one client computes a value, all
-        others wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments.
+        others wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments. Without it equal
+        arguments are one key, in all processes. If the table cannot keep or return a result, the function computes it,
+        and :attr:`cache_failures` counts that.
 
         >>> cache = await client.table("cache", create=True, codec=spindle.JSON)
         >>> @cache.cached(ttl=60)
@@ -220,24 +234,36 @@ class Table(Elements[K, V]):
         """
 
         def decorate(function: Callable[..., Awaitable[V]]) -> Callable[..., Awaitable[V]]:
-            name = f"{function.__module__}.{function.__qualname__}"
+            keys = CallKeys(function, key)
+            note = functools.partial(self._cache_failures.note, keys.name)
 
             @functools.wraps(function)
             async def wrapper(*args: Any, **kwargs: Any) -> V:
-                own = key(*args, **kwargs) if key else key_of_call(name, args, kwargs)
-                cached = Cached(self._commands, own, ttl, wait)
-                is_found, value = await self._client._flow(cached.find(monotonic))
-                if is_found:
-                    result: V = value
-                    return result
+                cached = Cached(self._commands, keys.of(args, kwargs), ttl, wait)
+                is_usable, is_found = True, False
                 try:
-                    result = await function(*args, **kwargs)
-                except BaseException:
-                    await self._client._flow(cached.give_up())
-                    raise
-                await self._client._flow(cached.store(result))
+                    try:
+                        is_found, value = await self._client._flow(cached.find(monotonic, note))
+                    except Error as error:
+                        is_usable = False
+                        note(error)
+                    if not is_found:
+                        value = await function(*args, **kwargs)
+                        if is_usable:
+                            await self._keep(cached.store(value), note)
+                finally:
+                    await self._keep(cached.lock.give_up(), note)
+                result: V = value
                 return result
 
             return wrapper
 
         return decorate
+
+    @to_its_end
+    async def _keep(self, flow: Flow[None], note: Callable[[Exception], None]) -> None:
+        """Stores a value, or lets go of a lock. What fails is noted."""
+        try:
+            await self._client._flow(flow)
+        except Exception as error:
+            note(error)
