@@ -77,6 +77,8 @@ def to_its_end(function: F) -> F:
 
 def check_function(function: Callable[..., Any]) -> None:
     """Raises TypeError if a worker cannot call the function."""
+    if not callable(function):
+        raise TypeError(f"a worker calls a function, not {function!r}")
     if inspect.iscoroutinefunction(function):
         raise TypeError("a worker of threads calls a plain function: coroutine functions are for spindle.aio")
 

@@ -9,19 +9,20 @@ from struct import Struct, error as struct_error
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from ._kv import Command, Frames
-from .errors import BadRequest, Denied, Error, KeyTooLong, Malformed, OutOfDisk, ValueTooLong
+from .errors import BadRequest, Denied, Error, KeyTooLong, Malformed, OutOfDisk, UnknownCommand, ValueTooLong
 
 _U32 = Struct(">I")
 _U64 = Struct(">Q")
 
 PENALTY, REWARD, FRONT, DROP = "penalty", "reward", "front", "drop"
 STATUSES = {PENALTY: b"\x01", REWARD: b"\x02", FRONT: b"\x03", DROP: b"\x04"}
+_DONE = b"\x07"
 # Reply tags.
 _COUNTED, _ADDED, _KEPT, _UPDATED, _NOT_FOUND, _LENT, _REPAID = 1, 2, 3, 4, 5, 6, 7
 _HEARTBEATEN, _SKIPPED, _STATS, _ERROR, _VALUE_FOUND, _VALUE_NOT_FOUND = 8, 9, 10, 11, 13, 14
 _QUEUE_EMPTY, _PONG, _REMOVED, _NOT_REMOVED = 16, 17, 18, 19
-# Errors: a tag that is unknown, or not for this user; keys and values that are too long.
-_UNKNOWN_TAG = 2
+# Errors: a tag that is unknown, or not for this user; a status that is unknown; keys and values that are too long.
+_UNKNOWN_TAG, _UNKNOWN_STATUS = 2, 14
 _KEY_ERRORS, _VALUE_ERRORS = (4, 10, 40, 45, 48, 58), (6, 12, 42)
 _COUNTERS = {
     8: ("count", "add", "update", "lookup", "lend", "repay", "heartbeat", "stats"),
@@ -54,6 +55,8 @@ def _fault(reply: bytes) -> Error:
     number = reply[1]
     if number == _UNKNOWN_TAG:
         return Denied("the user may not do this with tasks, or the server is too old for it")
+    if number == _UNKNOWN_STATUS:
+        return UnknownCommand("the server of tasks does not know this status: it is older than this package")
     if number in _KEY_ERRORS:
         return KeyTooLong("the key of a task has 32 KiB at most")
     if number in _VALUE_ERRORS:
@@ -94,7 +97,16 @@ def remove(key: bytes) -> Command[bool]:
 def repay(lent: Lent, value: bytes, status: str) -> Command[bool]:
     if status not in STATUSES:
         raise ValueError(f"a task is repaid with {', '.join(STATUSES)}, not {status!r}")
-    request = b"\x05" + _U64.pack(lent.lend_key) + _field(lent.key) + _field(value) + STATUSES[status]
+    return _repay(lent, value, STATUSES[status])
+
+
+def done(lent: Lent) -> Command[bool]:
+    """The task goes with its key and value. An older server raises :class:`spindle.UnknownCommand`."""
+    return _repay(lent, b"", _DONE)
+
+
+def _repay(lent: Lent, value: bytes, status: bytes) -> Command[bool]:
+    request = b"\x05" + _U64.pack(lent.lend_key) + _field(lent.key) + _field(value) + status
     return _either(request, _REPAID, _NOT_FOUND)
 
 

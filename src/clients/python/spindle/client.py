@@ -75,6 +75,8 @@ class Client:
         self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._tasks: Optional[Tasks[bytes]] = None
+        # Whether it was said that the server of tasks is an older one.
+        self._is_old_told = False
         self._lock = Mutex()
         self._driver = Driver(endpoint, self._security)
         abandon_in_child(self)

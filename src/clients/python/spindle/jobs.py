@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, overload
 
 from . import _jobs
 from ._flows import pauses_of
@@ -117,15 +117,20 @@ class Jobs(Generic[V]):
         """Whether the job of this id is in the queue, lent out or not."""
         return _jobs.is_yes(self._ask(_jobs.has(self._queue, job)))
 
-    def worker(self, slots: int = 1) -> Callable[[Callable[[Job[V]], Any]], Worker[Job[V]]]:
-        """A decorator that makes a :class:`spindle.Worker` of a function of a job. ``slots`` of it run at
-        a time. The job is acknowledged when the function returns. When it raises, the job's lease is left to end.
+    @overload
+    def worker(self, function: Callable[[Job[V]], Any]) -> Worker[Job[V]]: ...
+    @overload
+    def worker(self, *, slots: int = 1) -> Callable[[Callable[[Job[V]], Any]], Worker[Job[V]]]: ...
+    def worker(self, function: Optional[Callable[[Job[V]], Any]] = None, *, slots: int = 1) -> Any:
+        """A decorator, with or without parentheses, that makes a :class:`spindle.Worker` of a function of a
+        job. ``slots`` of it run at a time. The job is acknowledged when the function returns. When it raises, the job's
+        lease is left to end.
         """
 
         def decorate(function: Callable[[Job[V]], Any]) -> Worker[Job[V]]:
             return Worker(function, JobSource(self), slots)
 
-        return decorate
+        return decorate if function is None else decorate(function)
 
 
 class JobSource(Generic[V]):
@@ -159,9 +164,13 @@ class JobSource(Generic[V]):
         """Acknowledges."""
         return self._jobs.ack(item.id)
 
-    def give_back(self, item: Job[V]) -> bool:
+    def give_back(self, item: Job[V], pause: float) -> bool:
         """Leaves the lease to end."""
         return True
+
+    def id_of(self, item: Job[V]) -> str:
+        """The id."""
+        return item.id
 
     def end(self) -> None:
         """Ends the waiting."""

@@ -26,9 +26,8 @@ class Lock:
 
     >>> locks = client.table("locks", create=True)
     >>> lock = locks.lock("printer", ttl=10)
-    >>> lock.acquire(blocking=False), lock.locked(), lock.is_lost
-    (True, True, False)
-    >>> lock.release()
+    >>> lock.acquire(blocking=False), lock.locked(), lock.is_lost, lock.release()
+    (True, True, False, None)
     """
 
     def __init__(self, client: "Client", state: LockState, timeout: Optional[float]) -> None:

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import logging
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, TypeVar, Union, overload
 
 from . import _spiderq
 from ._flows import pauses_of
 from ._kv import Command
 from ._spiderq import DROP, FRONT, PENALTY, REWARD, Lent
 from .codecs import Codec, as_bytes
-from .errors import LeaseLost
+from .errors import LeaseLost, UnknownCommand
 from ._concurrency import sleep
 from ._driver import Driver
 from .worker import Worker
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 V = TypeVar("V")
 
+_log = logging.getLogger("spindle")
 DEFAULT_PORT = 5557
 # The pauses between two looks at an empty queue: at first, and at most.
 POLL_PAUSES = (0.005, 0.25)
@@ -80,16 +82,20 @@ class Task(Generic[V]):
 
     def repay(self, status: str = PENALTY, value: Any = None) -> None:
         """Gives the task back to the queue, with a new value if there is one: ``"penalty"`` further behind,
-        ``"reward"`` further ahead, ``"front"`` to the front. ``"drop"`` takes it out of the queue for good. Raises
-        :class:`spindle.LeaseLost` if the lease has ended.
+        ``"reward"`` further ahead, ``"front"`` to the front. ``"drop"`` takes it out of the queue for good, and keeps its
+        key and value until :meth:`Tasks.remove`. Raises :class:`spindle.LeaseLost` if the lease has ended.
         """
         if not self._tasks._run(self._repayment(status, value)):
             self.is_lost = True
             raise LeaseLost(f"the lease of {self!r} has ended")
 
-    def done(self, value: Any = None) -> None:
-        """The task is done: it leaves the queue, and its key and value stay."""
-        self.repay(DROP, value)
+    def done(self) -> None:
+        """The task is done: it is gone, with its key and value. Raises :class:`spindle.LeaseLost` if the lease has ended.
+        A result goes into a table.
+        """
+        if not self._tasks._done(self._lent):
+            self.is_lost = True
+            raise LeaseLost(f"the lease of {self!r} has ended")
 
 
 class Tasks(Generic[V]):
@@ -106,8 +112,8 @@ class Tasks(Generic[V]):
     >>> tasks.lend() is None
     True
 
-    A work queue. Four slots of each process take tasks. A lease is extended while its function runs. A task is dropped
-    when the function returns, and goes back to the tail of the queue when it raises:
+    A work queue. Four slots of each process take tasks. A lease is extended while its function runs. A task is gone when
+    the function returns, and comes back after a pause when it raises:
 
     >>> seen = queue.Queue()
     >>> @client.tasks.worker(slots=4, lease=30)
@@ -132,6 +138,19 @@ class Tasks(Generic[V]):
     def _run(self, command: Command[T]) -> T:
         request, decode = command
         return decode(self._driver.call(request, self._client.timeout))
+
+    def _done(self, lent: Lent) -> bool:
+        """A task is done. False: its lease had ended."""
+        try:
+            return self._run(_spiderq.done(lent))
+        except UnknownCommand:
+            if not self._client._is_old_told:
+                self._client._is_old_told = True
+                _log.warning("the server of tasks is older than this package: a task that is done takes three requests")
+        is_held = self._run(_spiderq.repay(lent, b"", DROP))
+        if is_held:
+            self._run(_spiderq.remove(lent.key))
+        return is_held
 
     def add(self, key: Union[bytes, str], value: Any, front: bool = False) -> bool:
         """Adds a task at the tail of the queue, or at its front. False: there is one with this key, and it stays."""
@@ -171,20 +190,32 @@ class Tasks(Generic[V]):
             sleep(min(pause, left))
         raise AssertionError("pauses do not end")
 
+    @overload
+    def worker(self, function: Callable[[Task[V]], Any]) -> Worker[Task[V]]: ...
+    @overload
     def worker(
-        self, slots: int = 1, lease: float = 60, failed: str = PENALTY
-    ) -> Callable[[Callable[[Task[V]], Any]], Worker[Task[V]]]:
-        """A decorator that makes a :class:`spindle.Worker` of a function of a task. ``slots`` of it run
-        at a time. A lease is extended while its function runs. The task is dropped when the function returns, and
-        repaid with ``failed`` when it raises.
+        self, *, slots: int = 1, lease: float = 60, failed: Optional[str] = None
+    ) -> Callable[[Callable[[Task[V]], Any]], Worker[Task[V]]]: ...
+    def worker(
+        self,
+        function: Optional[Callable[[Task[V]], Any]] = None,
+        *,
+        slots: int = 1,
+        lease: float = 60,
+        failed: Optional[str] = None,
+    ) -> Any:
+        """A decorator, with or without parentheses, that makes a :class:`spindle.Worker` of a function of a
+        task. ``slots`` of it run at a time. A lease is extended while its function runs. The task is gone when the
+        function returns. When it raises, the task comes back after a second, and after twice as long each further time,
+        up to 5 minutes. With ``failed`` it is repaid so at once.
         """
-        if failed not in _spiderq.STATUSES:
+        if failed is not None and failed not in _spiderq.STATUSES:
             raise ValueError(f"a task is repaid with {', '.join(_spiderq.STATUSES)}, not {failed!r}")
 
         def decorate(function: Callable[[Task[V]], Any]) -> Worker[Task[V]]:
             return Worker(function, TaskSource(self, lease, failed), slots)
 
-        return decorate
+        return decorate if function is None else decorate(function)
 
 
 class TaskSource(Generic[V]):
@@ -196,7 +227,7 @@ class TaskSource(Generic[V]):
 
     name = "tasks"
 
-    def __init__(self, tasks: Tasks[V], lease: float, failed: str) -> None:
+    def __init__(self, tasks: Tasks[V], lease: float, failed: Optional[str]) -> None:
         self.lease: Optional[float] = lease
         self._seconds = lease
         self._tasks = tasks
@@ -223,12 +254,18 @@ class TaskSource(Generic[V]):
         item.heartbeat()
 
     def done(self, item: Task[V]) -> bool:
-        """Drops a task."""
-        return self._tasks._run(item._repayment(DROP, None))
+        """A task is done."""
+        return self._tasks._done(item._lent)
 
-    def give_back(self, item: Task[V]) -> bool:
-        """Repays a task."""
-        return self._tasks._run(item._repayment(self._failed, None))
+    def give_back(self, item: Task[V], pause: float) -> bool:
+        """Repays a task, or has its lease end after the pause."""
+        if self._failed is not None:
+            return self._tasks._run(item._repayment(self._failed, None))
+        return self._tasks._run(_spiderq.heartbeat(item._lent, pause))
+
+    def id_of(self, item: Task[V]) -> bytes:
+        """The key."""
+        return item.key
 
     def end(self) -> None:
         """Ends the connection."""

@@ -2,7 +2,7 @@
 """Workers, for threads: functions that are called with each task or job.
 
 ```text
-slot      take ──► function ──► done: acknowledged            raised: given back ──► take …
+slot      take ──► function ──► done: acknowledged            raised: given back, for a pause ──► take …
 beat      every third of a lease: the leases of all that run are extended
 stop      no more is taken; what runs ends; run() returns
 ```
@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 from time import monotonic
 from types import TracebackType
-from typing import Any, Callable, Generic, List, Optional, Protocol, Type, TypeVar
+from typing import Any, Callable, Generic, Hashable, List, Optional, Protocol, Type, TypeVar
 
+from ._failures import Failures
 from ._flows import pauses_of
 from .errors import Closed, Disconnected, Error, Timeout
 from ._concurrency import CANCELLED, FAILED, Event, Mutex, Routine, check_function, signals_set, sleep
@@ -47,8 +48,11 @@ class Source(Protocol[T]):
     def done(self, item: T) -> bool:
         """Acknowledges. False: the lease had ended."""
 
-    def give_back(self, item: T) -> bool:
-        """The function has raised. False: the lease had ended."""
+    def give_back(self, item: T, pause: float) -> bool:
+        """The function has raised, and the item comes back after so many seconds. False: the lease had ended."""
+
+    def id_of(self, item: T) -> Hashable:
+        """What an item has in common with its earlier tries."""
 
     def end(self) -> None:
         """Ends all waiting in :meth:`take`."""
@@ -75,8 +79,9 @@ class Worker(Generic[T]):
         # Slots that have not ended. Guarded by the lock.
         self._left = slots
         self._beater: Optional[Routine] = None
-        # What runs. Guarded by the lock.
+        # What runs, and what has failed. Guarded by the lock.
         self._running: List[T] = []
+        self._failures = Failures()
         self._lock = Mutex()
 
     def __call__(self, item: T) -> Any:
@@ -157,20 +162,42 @@ class Worker(Generic[T]):
         with self._lock:
             self._running.append(item)
         try:
-            self.function(item)
-            settle = self._source.done
-        except CANCELLED:
-            self._source.give_back(item)
-            raise
-        except FAILED:
-            _log.exception("%r of %s is given back", item, self._source.name)
-            settle = self._source.give_back
-        try:
+            try:
+                self.function(item)
+            except CANCELLED:
+                try:
+                    self._source.give_back(item, 0.0)
+                except Error:
+                    # Its lease ends by itself.
+                    pass
+                raise
+            except FAILED:
+                settle = self._fail(item)
+            else:
+                settle = self._succeed(item)
             self._settle(item, settle)
         except Error as error:
             _log.error("%r of %s is left to the end of its lease: %s", item, self._source.name, error)
         finally:
-            with self._lock:
+            self._end_running(item)
+
+    def _succeed(self, item: T) -> Callable[[T], bool]:
+        with self._lock:
+            self._failures.forget(self._source.id_of(item))
+        return self._source.done
+
+    def _fail(self, item: T) -> Callable[[T], bool]:
+        # An extension would replace the pause.
+        self._end_running(item)
+        with self._lock:
+            failure = self._failures.note(self._source.id_of(item), monotonic())
+        if failure.is_logged:
+            _log.exception("%r of %s fails, %d times by now", item, self._source.name, failure.times)
+        return lambda item: self._source.give_back(item, failure.pause)
+
+    def _end_running(self, item: T) -> None:
+        with self._lock:
+            if item in self._running:
                 self._running.remove(item)
 
     def _settle(self, item: T, settle: Callable[[T], bool]) -> None:
@@ -195,6 +222,8 @@ class Worker(Generic[T]):
             with self._lock:
                 running = list(self._running)
             for item in running:
+                if item not in self._running:
+                    continue
                 try:
                     self._source.extend(item)
                 except Error as error:

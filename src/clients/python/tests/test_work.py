@@ -1,19 +1,23 @@
 """Tasks, jobs, and the workers of both."""
 
 import asyncio
+import logging
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
+import zmq
 from conftest import PATIENCE
 from server import Server
 
 import spindle
 from spindle import aio
+from spindle._failures import Failures
 
 
 @pytest.fixture
@@ -54,8 +58,8 @@ def test_tasks_are_added_lent_and_repaid(work):
         first.heartbeat()
     assert first.is_lost and not again.is_lost
     again.heartbeat()
-    again.done()
-    assert tasks.get("c") == "6" and not tasks.add("c", "again"), "a task that is done keeps its key"
+    again.repay("drop")
+    assert tasks.get("c") == "6" and not tasks.add("c", "again"), "a task that is dropped keeps its key"
     second.heartbeat(0)
     assert tasks.lend().key == b"a", "a heartbeat of 0 gives it back"
     tasks.lend().repay()
@@ -96,9 +100,149 @@ def test_a_worker_does_each_task_and_gives_back_what_failed(work):
         wait_for(lambda: len(done) == 50)
     assert sorted(done) == sorted(f"task-{number}".encode() for number in range(50))
     assert len(tried) == 55 and client.tasks.count() == 0
-    assert client.tasks.stats()["repay"] == 55, "50 dropped and 5 given back"
+    assert client.tasks.stats()["repay"] == 50 and client.tasks.stats()["heartbeat"] >= 5
+    assert client.stats()["tasks"]["queues"][0]["dropped"] == 0
+    assert all(client.tasks.add(f"task-{number}", "again") for number in range(50))
     with pytest.raises(spindle.Error, match="once"):
         work_on.start()
+
+
+def test_a_task_that_is_done_is_gone_with_its_key(work):
+    _, client = work
+    for _ in range(3):
+        assert client.tasks.add("page", "x")
+        task = client.tasks.lend()
+        task.done()
+        assert client.tasks.get("page") is None
+        with pytest.raises(spindle.LeaseLost):
+            task.done()
+        assert task.is_lost
+    done = queue.Queue()
+
+    @client.tasks.worker
+    def work_on(task):
+        done.put(task.value)
+
+    @client.jobs("mail").worker
+    def send(job):
+        done.put(job.data)
+
+    with work_on, send:
+        for number in range(3):
+            while not client.tasks.add("page", str(number)):
+                threading.Event().wait(0.01)
+            assert done.get(timeout=PATIENCE) == str(number).encode()
+        client.jobs("mail").add("letter")
+        assert done.get(timeout=PATIENCE) == b"letter"
+    assert client.tasks.get("page") is None
+
+
+class OldServer:
+    """Stands before a server, and knows the requests of an older one."""
+
+    def __init__(self, endpoint):
+        self.context = zmq.Context()
+        self.front, self.back = self.context.socket(zmq.ROUTER), self.context.socket(zmq.DEALER)
+        self.endpoint = f"tcp://127.0.0.1:{self.front.bind_to_random_port('tcp://127.0.0.1')}"
+        self.back.connect(endpoint)
+        self.stop = self.context.socket(zmq.PAIR)
+        self.stop.bind("inproc://stop")
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        stop = self.context.socket(zmq.PAIR)
+        stop.connect("inproc://stop")
+        poller = zmq.Poller()
+        for found in (self.front, self.back, stop):
+            poller.register(found, zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll())
+            if stop in ready:
+                return self.context.destroy(0)
+            if self.front in ready:
+                *envelope, request = self.front.recv_multipart()
+                if request[:1] == b"\x05" and request[-1:] == b"\x07":
+                    self.front.send_multipart([*envelope, b"\x0b\x0e\x07"])
+                else:
+                    self.back.send_multipart([*envelope, request])
+            if self.back in ready:
+                self.front.send_multipart(self.back.recv_multipart())
+
+    def end(self):
+        self.stop.send(b"")
+        self.thread.join()
+
+
+def test_an_older_server_forgets_what_is_done_too_and_is_told_once(work, caplog):
+    server, client = work
+    old = OldServer(server.endpoints["tasks"])
+    try:
+        with spindle.Client(server.kv, timeout=PATIENCE, tasks=old.endpoint) as own:
+            for _ in range(3):
+                assert own.tasks.add("page", "x")
+                task = own.tasks.using(spindle.TEXT).lend()
+                task.done()
+                assert own.tasks.get("page") is None
+            own.tasks.add("page", "x")
+            late = own.tasks.lend(lease=0)
+            with pytest.raises(spindle.LeaseLost):
+                late.done()
+            assert own.tasks.get("page") == b"x", "another may have it"
+        assert [record.levelno for record in caplog.records] == [logging.WARNING] and "older" in caplog.text
+    finally:
+        old.end()
+
+
+def test_a_task_that_fails_rests_longer_and_longer_and_is_logged_once(work, caplog):
+    _, client = work
+    tried, done = [], threading.Event()
+
+    @client.tasks.worker(slots=2, lease=30)
+    def work_on(task):
+        if task.key == b"good":
+            done.set()
+            return
+        tried.append(time.monotonic())
+        raise OSError("no route")
+
+    with work_on:
+        client.tasks.add("bad", "x")
+        wait_for(lambda: len(tried) == 3)
+        client.tasks.add("good", "x")
+        assert done.wait(PATIENCE), "others do not wait for it"
+    assert 0.7 < tried[1] - tried[0] < 1.9 and 1.4 < tried[2] - tried[1] < 3.4
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] and "no route" in caplog.text
+
+
+def test_failures_back_off_and_are_logged_once_a_minute():
+    failures = Failures()
+    notes = [failures.note("bad", second) for second in range(130)]
+    assert [note.times for note in notes] == list(range(1, 131))
+    for note in notes:
+        longest = min(2.0 ** (note.times - 1), 300)
+        assert 0.75 * longest <= note.pause <= longest
+    assert [second for second, note in enumerate(notes) if note.is_logged] == [0, 60, 120]
+    failures.forget("bad")
+    assert failures.note("bad", 130)[::2] == (1, True)
+    for number in range(20_000):
+        failures.note(number, 0)
+    assert len(failures._failed) == 10_000
+
+
+def test_a_status_for_what_fails_counts_at_once(work):
+    _, client = work
+    tried = []
+
+    @client.tasks.worker(failed="drop")
+    def work_on(task):
+        tried.append(task.key)
+        raise OSError("no route")
+
+    with work_on:
+        client.tasks.add("bad", "x")
+        wait_for(lambda: client.tasks.stats()["repay"])
+    assert tried == [b"bad"] and client.tasks.get("bad") == b"x" and client.tasks.count() == 0
 
 
 def test_a_lease_is_extended_while_the_function_runs(work):
@@ -268,6 +412,9 @@ def test_a_function_of_the_wrong_kind_is_refused_before_it_gets_work(work):
     for wrong in ({"slots": 0}, {"failed": "later"}):
         with pytest.raises(ValueError):
             client.tasks.worker(**wrong)(print)
+    for worker in (client.tasks.worker, client.jobs("mail").worker):
+        with pytest.raises(TypeError, match="calls a function, not 4"):
+            worker(4)
 
 
 def test_workers_of_asyncio(work):
@@ -328,6 +475,6 @@ def test_a_full_disk_is_told():
             with pytest.raises(spindle.BadRequest, match="disk"):
                 for _ in range(1000):
                     client.jobs("mail").add(bytes(10_000))
-            client.tasks.lend().done(b"")
+            client.tasks.lend().done()
     finally:
         server.end()

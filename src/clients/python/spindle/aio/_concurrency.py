@@ -146,6 +146,8 @@ def to_its_end(function: F) -> F:
 
 def check_function(function: Callable[..., Any]) -> None:
     """Raises TypeError if a worker cannot call the function."""
+    if not callable(function):
+        raise TypeError(f"a worker calls a function, not {function!r}")
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
         raise TypeError("a worker of spindle.aio awaits a coroutine function: make it with async def")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar, overload
 
 from .. import _jobs
 from .._flows import pauses_of
@@ -116,15 +116,20 @@ class Jobs(Generic[V]):
         """Whether the job of this id is in the queue, lent out or not."""
         return _jobs.is_yes(await self._ask(_jobs.has(self._queue, job)))
 
-    def worker(self, slots: int = 1) -> Callable[[Callable[[Job[V]], Awaitable[Any]]], Worker[Job[V]]]:
-        """A decorator that makes a :class:`spindle.aio.Worker` of a coroutine function of a job. ``slots`` of it run at
-        a time. The job is acknowledged when the function returns. When it raises, the job's lease is left to end.
+    @overload
+    def worker(self, function: Callable[[Job[V]], Awaitable[Any]]) -> Worker[Job[V]]: ...
+    @overload
+    def worker(self, *, slots: int = 1) -> Callable[[Callable[[Job[V]], Awaitable[Any]]], Worker[Job[V]]]: ...
+    def worker(self, function: Optional[Callable[[Job[V]], Awaitable[Any]]] = None, *, slots: int = 1) -> Any:
+        """A decorator, with or without parentheses, that makes a :class:`spindle.aio.Worker` of a coroutine function of a
+        job. ``slots`` of it run at a time. The job is acknowledged when the function returns. When it raises, the job's
+        lease is left to end.
         """
 
         def decorate(function: Callable[[Job[V]], Awaitable[Any]]) -> Worker[Job[V]]:
             return Worker(function, JobSource(self), slots)
 
-        return decorate
+        return decorate if function is None else decorate(function)
 
 
 class JobSource(Generic[V]):
@@ -158,9 +163,13 @@ class JobSource(Generic[V]):
         """Acknowledges."""
         return await self._jobs.ack(item.id)
 
-    async def give_back(self, item: Job[V]) -> bool:
+    async def give_back(self, item: Job[V], pause: float) -> bool:
         """Leaves the lease to end."""
         return True
+
+    def id_of(self, item: Job[V]) -> str:
+        """The id."""
+        return item.id
 
     def end(self) -> None:
         """Ends the waiting."""

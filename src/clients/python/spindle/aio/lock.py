@@ -25,9 +25,8 @@ class Lock:
 
     >>> locks = await client.table("locks", create=True)
     >>> lock = locks.lock("printer", ttl=10)
-    >>> await lock.acquire(blocking=False), await lock.locked(), lock.is_lost
-    (True, True, False)
-    >>> await lock.release()
+    >>> await lock.acquire(blocking=False), await lock.locked(), lock.is_lost, await lock.release()
+    (True, True, False, None)
     """
 
     def __init__(self, client: "Client", state: LockState, timeout: Optional[float]) -> None:
