@@ -13,7 +13,7 @@
 
 from . import aio, codecs, errors
 from ._feed import Position
-from ._kv import Entry
+from ._kv import Entry, RateLimit
 from ._link import Curve
 from .client import Client
 from .codecs import BYTES, JSON, PICKLE, TEXT, Codec
@@ -42,6 +42,7 @@ __all__ = [
     "Mirror",
     "MirrorChange",
     "Position",
+    "RateLimit",
     "Table",
     "Task",
     "Tasks",

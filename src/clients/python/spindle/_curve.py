@@ -12,7 +12,7 @@ from typing import List, Optional, Sequence, Tuple
 import zmq
 
 from ._link import _NEVER, _PAUSE, _PAUSE_MAX, POLLIN, Frames, LinkLost, Security, Text, abandon_in_child, address_of
-from .errors import Closed, Denied, Disconnected, Error
+from .errors import Closed, ConnectionRefused, Denied, Disconnected, Error
 
 # libzmq makes no second connection by itself: practically never.
 _RECONNECT_MILLIS = 1 << 30
@@ -59,6 +59,9 @@ class CurveLink:
         self._ended: Optional[int] = None
         self._pause = _PAUSE
         self._due = 0.0
+        # As in Link.
+        self.is_patient = True
+        self._is_nobody = False
         abandon_in_child(self)
 
     def close(self, reason: str) -> None:
@@ -114,6 +117,11 @@ class CurveLink:
             return messages
         self._fail(event, now)
         return []
+
+    def hurry(self) -> None:
+        """As :meth:`spindle._link.Link.hurry`."""
+        if self._socket is None and self._is_nobody:
+            self._due = 0.0
 
     def interrupt(self, problem: str = "a request was interrupted", pause: float = 0.0) -> Optional[LinkLost]:
         """As :meth:`spindle._link.Link.interrupt`."""
@@ -192,7 +200,11 @@ class CurveLink:
             error = Denied(f"{self.endpoint} does not accept this key, or has no CURVE")
         self._due = now if was_up and self._pause == _PAUSE else now + self._pause
         self._pause = min(self._pause * 2, _PAUSE_MAX)
-        if was_up or event in _REFUSED:
+        self._is_nobody = event == zmq.EVENT_CONNECT_RETRIED and not was_accepted
+        is_over = self._is_nobody and not self.is_patient
+        if is_over:
+            error = ConnectionRefused(f"{self.endpoint}: {self.problem}. Is the server running?")
+        if was_up or is_over or event in _REFUSED:
             raise LinkLost(error, was_up)
 
     def _drop(self) -> None:

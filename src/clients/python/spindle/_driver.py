@@ -8,7 +8,8 @@ between threads. While the leader waits, others send.
 leader      lock │ send ──► poll(connection, wake) ──► lock │ step ──► own reply: make another the leader
 follower    lock │ send ──► wait for its event ──► its reply, or it is the leader
 ```
-Requests without a connection wait for one, until their time is over. So none is executed later. Requests that were sent
+Requests without a connection wait for one, until their time is over or nobody listens there. Those of a patient driver
+wait then too. So none is executed later. Requests that were sent
 when the connection is lost fail at once: the server may have executed them.
 """
 
@@ -61,8 +62,9 @@ def lost(error: Error, count: int) -> Error:
 class Driver:
     """A connection that threads share."""
 
-    def __init__(self, endpoint: str, security: Security) -> None:
+    def __init__(self, endpoint: str, security: Security, is_patient: bool = False) -> None:
         self._link: Any = open_link(endpoint, "DEALER", security)
+        self._link.is_patient = is_patient
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._pending: Dict[bytes, _Waiter] = {}
@@ -217,6 +219,8 @@ class Driver:
         """Sends all messages, and makes the thread the leader if there is none. Only with the lock."""
         link, pending = self._link, self._pending
         self._is_inside = True
+        if not link.is_up:
+            link.hurry()
         if self._leader is None and not pending and link.is_up and now - self._heard > _IDLE_SECONDS:
             # The server may have ended since the last request. This one goes over the next connection then.
             if link.changes != self._watched:

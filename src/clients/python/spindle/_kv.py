@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from dataclasses import dataclass
 from datetime import timedelta
+from numbers import Integral, Real
 from typing import Any, Callable, Dict, Generic, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 from typing import Union
 
@@ -28,11 +30,16 @@ Key = Union[bytes, str]
 Ttl = Union[int, float, timedelta]
 """Seconds, or a timedelta. A part of a millisecond counts as a whole one. 0: no TTL."""
 
+Elements = Union[Mapping[Any, Any], Iterable[Tuple[Any, Any]]]
+"""Keys with their values."""
+
 OK = b"\x01"
 KEY_NOT_FOUND = b"KEY NOT FOUND"
 VERSION_MISMATCH = b"VERSION MISMATCH"
 NO_DEADLINE = b"\xff" * 8
 ABSENT = bytes(8)
+# No default is given.
+MISSING: Any = object()
 # The milliseconds of the longest TTL.
 TTL_MILLIS_MAX = (1 << 42) - 1
 # Keys of one GET_MANY, UPDATE_MANY or DELETE_MANY, and the bytes after which the next one begins.
@@ -61,9 +68,62 @@ class Entry(Generic[V]):
     """The remaining seconds. None: it has no TTL."""
 
 
+class RateLimit(int):
+    """Whether a use was within its limit: 1 or 0, as True and False.
+
+    >>> limit = RateLimit(True, 3, 0.0)
+    >>> limit, bool(limit), limit == True
+    (RateLimit(True, remaining=3, retry_after=0.0), True, True)
+    """
+
+    remaining: int
+    """The uses that are left in this window."""
+    retry_after: float
+    """0, or the seconds until the window ends if the use was one too many."""
+
+    def __new__(cls, is_within: bool, remaining: int, retry_after: float) -> "RateLimit":
+        limit = super().__new__(cls, is_within)
+        limit.remaining, limit.retry_after = remaining, retry_after
+        return limit
+
+    def __repr__(self) -> str:
+        return f"RateLimit({bool(self)}, remaining={self.remaining}, retry_after={self.retry_after})"
+
+
+def whole(number: Any, what: str, low: int, high: int) -> int:
+    """A whole number within bounds. Otherwise a TypeError or an OverflowError that says what it is.
+
+    >>> whole(1.5, "a delta", -1, 1)
+    Traceback (most recent call last):
+    TypeError: a delta is a whole number, not 1.5
+    """
+    try:
+        found = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{what} is a whole number, not {number!r}") from None
+    if not low <= found <= high:
+        raise OverflowError(f"{what} is {low} to {high}, not {number!r}")
+    return found
+
+
+def delta_of(number: Any) -> int:
+    """What is added to a number."""
+    return whole(number, "a delta", -(1 << 63), (1 << 63) - 1)
+
+
+def seconds_of(seconds: Any, what: str) -> float:
+    """A number of seconds, 0 or more. Otherwise a TypeError or a ValueError that says what it is."""
+    if isinstance(seconds, bool) or not isinstance(seconds, Real):
+        raise TypeError(f"{what} is a number of seconds, not {seconds!r}")
+    found = float(seconds)
+    if not found >= 0:
+        raise ValueError(f"{what} is 0 seconds or more, not {seconds!r}")
+    return found
+
+
 def u64(number: int) -> bytes:
     """8 bytes, big-endian."""
-    return number.to_bytes(8, "big")
+    return whole(number, "a version", 0, (1 << 64) - 1).to_bytes(8, "big")
 
 
 def text_of(name: bytes) -> str:
@@ -79,9 +139,12 @@ def millis_of(ttl: Ttl) -> int:
     """
     if isinstance(ttl, timedelta):
         millis = -(ttl // timedelta(milliseconds=-1))
-    elif isinstance(ttl, int):
-        millis = ttl * 1000
+    elif isinstance(ttl, bool) or not isinstance(ttl, Real):
+        raise TypeError(f"a TTL is a number of seconds or a timedelta, not {ttl!r}")
+    elif isinstance(ttl, Integral):
+        millis = int(ttl) * 1000
     else:
+        ttl = float(ttl)
         # NaN and infinity are not within the range. However little a TTL is, it is more than 0, which would be none.
         millis = max(math.ceil(round(ttl * 1000, 6)), int(ttl > 0)) if 0 <= ttl <= TTL_MILLIS_MAX / 1000 else -1
     if not 0 <= millis <= TTL_MILLIS_MAX:
@@ -214,9 +277,15 @@ class TableCommands(Generic[K, V]):
     def delete(self, key: Key) -> Command[bool]:
         return is_there([DELETE, self.name, as_bytes(key)], 1)
 
-    def remove(self, key: Key) -> Command[V]:
+    def remove(self, key: Key, default: Any = MISSING) -> Command[Any]:
         request = [DELETE, self.name, as_bytes(key)]
-        return request, lambda reply: self.values.decode(results(request, reply, 1)[0])
+
+        def decode(reply: Frames) -> Any:
+            if default is not MISSING and reply[1:] == [KEY_NOT_FOUND]:
+                return default
+            return self.values.decode(results(request, reply, 1)[0])
+
+        return request, decode
 
     def entry(self, key: Key) -> Command[Entry[V]]:
         request = [GET_ENTRY, self.name, as_bytes(key)]
@@ -266,7 +335,7 @@ class TableCommands(Generic[K, V]):
         return [GET_AND_TOUCH, self.name, as_bytes(key), field_of(ttl)], decode
 
     def incr(self, key: Key, delta: int, ttl: Optional[Ttl]) -> Command[int]:
-        request = [INCREMENT, self.name, as_bytes(key), delta.to_bytes(8, "big", signed=True)]
+        request = [INCREMENT, self.name, as_bytes(key), delta_of(delta).to_bytes(8, "big", signed=True)]
         if ttl is not None:
             request.append(field_of(ttl))
 
@@ -308,12 +377,12 @@ class TableCommands(Generic[K, V]):
 
         return request, decode
 
-    def set_many(self, elements: Mapping[Any, Any], ttl: Optional[Ttl]) -> List[Command[None]]:
+    def set_many(self, elements: Elements, ttl: Optional[Ttl]) -> List[Command[None]]:
         """A command for each 1,024 elements or megabyte."""
         head = [UPDATE_MANY, self.name, b"" if ttl is None else field_of(ttl)]
         commands: List[Command[None]] = []
         request, size = list(head), 0
-        for key, value in elements.items():
+        for key, value in elements.items() if isinstance(elements, Mapping) else elements:
             encoded = self.values.encode(value)
             is_full = len(request) == len(head) + 2 * KEYS_MAX or size + len(encoded) > BYTES_MAX
             if is_full and len(request) > len(head):

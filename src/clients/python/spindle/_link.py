@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _zmtp
-from .errors import Closed, Denied, Disconnected, Error, Malformed
+from .errors import Closed, ConnectionRefused, Denied, Disconnected, Error, Malformed
 
 Text = Union[str, bytes]
 Frames = List[bytes]
@@ -37,6 +37,8 @@ _RECEIVE_BYTES = 1 << 16
 # A host that has vanished is found out after a minute and a half, as on the server.
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _NEVER = float("inf")
+# Nothing listens at a port, or at the path of a socket.
+_NOBODY = (errno.ECONNREFUSED, errno.ENOENT)
 
 
 class Curve(NamedTuple):
@@ -74,19 +76,28 @@ class LinkLost(Exception):
         self.was_up = was_up
 
 
+def full_endpoint(endpoint: str) -> str:
+    """The endpoint with its scheme.
+
+    >>> full_endpoint("localhost:5555"), full_endpoint("ipc:///run/spindle")
+    ('tcp://localhost:5555', 'ipc:///run/spindle')
+    """
+    return endpoint if "://" in endpoint else f"tcp://{endpoint}"
+
+
 def address_of(endpoint: str) -> Tuple[int, Any]:
     """The family and the address of an endpoint.
 
     >>> address_of("tcp://[::1]:5555")[1], address_of("ipc:///run/spindle")[1]
     (('::1', 5555), '/run/spindle')
     """
-    scheme, _, rest = endpoint.partition("://")
+    scheme, _, rest = full_endpoint(endpoint).partition("://")
     if scheme == "ipc" and rest:
         return socket.AF_UNIX, "\0" + rest[1:] if rest.startswith("@") else rest
     host, _, port = rest.rpartition(":")
     if scheme == "tcp" and host and port.isdigit() and 0 < int(port) < 1 << 16:
         return socket.AF_UNSPEC, (host.strip("[]"), int(port))
-    raise Disconnected(f"{endpoint!r} is no endpoint: it should look like tcp://HOST:PORT or ipc://PATH")
+    raise Disconnected(f"{endpoint!r} is no endpoint: it should look like HOST:PORT, tcp://HOST:PORT or ipc://PATH")
 
 
 class Link:
@@ -117,6 +128,11 @@ class Link:
         self._pause = _PAUSE
         # When the next try begins, or the present one is late.
         self._due = 0.0
+        # Addresses of the host that were not tried yet.
+        self._others: List[Tuple[int, Any]] = []
+        # Whether what waits for a connection fails if nobody listens there, and whether nobody does.
+        self.is_patient = True
+        self._is_nobody = False
         abandon_in_child(self)
 
     def close(self, reason: str) -> None:
@@ -196,6 +212,11 @@ class Link:
             return messages
         return self._open(now)
 
+    def hurry(self) -> None:
+        """Somebody waits for a connection: if nobody listened there, another try is due at once."""
+        if self._socket is None and self._is_nobody:
+            self._due = 0.0
+
     def interrupt(self, problem: str = "a request was interrupted", pause: float = 0.0) -> Optional[LinkLost]:
         """Ends the connection, since its owner cannot go on with it. Another one is made after the pause."""
         if not self.is_up:
@@ -223,7 +244,7 @@ class Link:
     def _open(self, now: float) -> List[Frames]:
         try:
             if self._socket is None:
-                if now < self._due:
+                if now < self._due and not self._others:
                     return []
                 self._connect(now)
             if self._is_connecting and not self._is_accepted():
@@ -238,7 +259,13 @@ class Link:
             return []
         except OSError as error:
             self._drop()
+            if self._others:
+                return self._open(now)
             self._wait(now, error.strerror or str(error))
+            self._is_nobody = error.errno in _NOBODY
+            if self._is_nobody and not self.is_patient:
+                refused = ConnectionRefused(f"{self.endpoint}: {self.problem}. Is the server running?")
+                raise LinkLost(refused, was_up=False) from None
             return []
         except (Denied, Malformed) as error:
             self._drop()
@@ -248,11 +275,13 @@ class Link:
     def _connect(self, now: float) -> None:
         self._due = now + _CONNECT_SECONDS
         if self._family == socket.AF_UNIX:
-            family, address = socket.AF_UNIX, self._address
+            family, address = int(socket.AF_UNIX), self._address
         else:
-            host, port = self._address
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, address = found[0][0], found[0][4]
+            if not self._others:
+                host, port = self._address
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                self._others = [(int(entry[0]), entry[4]) for entry in found]
+            family, address = self._others.pop(0)
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         if family != socket.AF_UNIX:
@@ -277,7 +306,8 @@ class Link:
             self._socket.getpeername()
         except OSError:
             return False
-        self._is_connecting = False
+        self._is_connecting = self._is_nobody = False
+        self._others = []
         self.changes += 1
         self._handshake = _zmtp.Handshake(self._kind, self._security.user, self._security.password)
         self._socket.sendall(self._handshake.greeting())
@@ -354,10 +384,10 @@ os.register_at_fork(after_in_child=_after_fork)
 def open_link(endpoint: str, kind: str, security: Security, topics: Sequence[bytes] = ()) -> Any:
     """A link of this kind of socket: DEALER or SUB."""
     if security.curve is None:
-        return Link(endpoint, kind, security, topics)
+        return Link(full_endpoint(endpoint), kind, security, topics)
     from ._curve import CurveLink
 
-    return CurveLink(endpoint, kind, security, topics)
+    return CurveLink(full_endpoint(endpoint), kind, security, topics)
 
 
 __all__ = ["Curve", "Link", "LinkLost", "Security", "open_link"]

@@ -5,10 +5,11 @@ A request is one frame: tag (1) │ fields. ``bytes`` are length (4) │ bytes. 
 
 from __future__ import annotations
 
+import math
 from struct import Struct, error as struct_error
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from ._kv import Command, Frames
+from ._kv import Command, Frames, seconds_of
 from .errors import BadRequest, Denied, Error, KeyTooLong, Malformed, OutOfDisk, UnknownCommand, ValueTooLong
 
 _U32 = Struct(">I")
@@ -44,9 +45,8 @@ def _field(data: bytes) -> bytes:
 
 def _millis(seconds: float) -> bytes:
     """Rounded up, so that a lease does not end early."""
-    if seconds < 0:
-        raise ValueError(f"a lease is 0 seconds or more, not {seconds!r}")
-    return _U64.pack(min(-int(-seconds * 1000 // 1), (1 << 64) - 1))
+    millis = seconds_of(seconds, "a lease") * 1000
+    return _U64.pack((1 << 64) - 1 if millis >= 1 << 64 else math.ceil(millis))
 
 
 def _fault(reply: bytes) -> Error:

@@ -19,6 +19,7 @@ __all__ = [
     "BadTtl",
     "Closed",
     "Compacted",
+    "ConnectionRefused",
     "Denied",
     "Disconnected",
     "Error",
@@ -66,6 +67,10 @@ class Closed(Error):
 
 class Disconnected(Error, ConnectionError):
     """There is no connection: nothing listens there, or the server has closed it."""
+
+
+class ConnectionRefused(Disconnected, ConnectionRefusedError):
+    """No server listens there. The request was not sent."""
 
 
 class Malformed(Error):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, ove
 
 from . import _jobs
 from ._flows import pauses_of
+from ._kv import seconds_of
 from .codecs import Codec
 from .errors import Error, LeaseLost, Timeout
 from ._concurrency import Event, sleep
@@ -79,6 +80,9 @@ class Jobs(Generic[V]):
         self._place = client._jobs_place()
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<jobs {self.name!r} of {self._place}>"
+
     def _ask(self, request: bytes) -> bytes:
         """One connection for one request."""
         self._client._check()
@@ -98,7 +102,7 @@ class Jobs(Generic[V]):
 
     def lend(self, wait: float = 0) -> Optional[Job[V]]:
         """The next job, hidden from others for the server's ``--lease``. None: there was none for ``wait`` seconds."""
-        deadline = monotonic() + wait
+        deadline = monotonic() + seconds_of(wait, "a wait")
         for pause in pauses_of(*POLL_PAUSES):
             raw = _jobs.job_of(self._ask(_jobs.get(self._queue)))
             if raw is not None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Optional, Type
 
 from ._flows import EXTENSIONS, LockState
+from ._kv import seconds_of
 from .errors import Error, LockLost, Timeout
 from ._concurrency import Event, Routine, Turn, to_its_end
 
@@ -33,7 +34,7 @@ class Lock:
     def __init__(self, client: "Client", state: LockState, timeout: Optional[float]) -> None:
         self._client = client
         self._state = state
-        self._timeout = timeout
+        self._timeout = None if timeout is None else seconds_of(timeout, "a time-out")
         self._turn = Turn()
         # Of the present holder.
         self._is_held = False
@@ -69,7 +70,7 @@ class Lock:
             raise ValueError("a time-out is for an acquire that blocks")
         if self._turn.is_mine():
             raise Error(f"{self!r} is held by its caller already, who would wait for itself")
-        limit = 0.0 if not blocking else self._timeout if timeout is None else timeout
+        limit = 0.0 if not blocking else self._timeout if timeout is None else seconds_of(timeout, "a time-out")
         end = None if limit is None else monotonic() + limit
         if not self._turn.take(limit):
             return False

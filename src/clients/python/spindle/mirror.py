@@ -50,6 +50,9 @@ class Mirror(PolledView[K, V]):
             raise self._late(timeout)
         return position
 
+    def __repr__(self) -> str:
+        return f"<mirror of table {self._pump.table!r}, {'exact' if self.exact else 'not exact'}>"
+
     def close(self) -> None:
         """Stops following. The copy stays readable, and is not exact."""
         self._stop()

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import functools
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, Iterable, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, Iterable, Optional, Tuple
 from typing import TypeVar, Union, overload
 
 from ._call_keys import CallKeys
 from ._flows import CacheFailures, Cached, Flow, LockState
-from ._kv import Entry, Key, TableCommands, Ttl
-from .errors import Error
+from ._kv import MISSING, Elements as ManyElements, Entry, Key, RateLimit, TableCommands, Ttl, delta_of
+from .errors import Error, KeyNotFound
 from ._concurrency import to_its_end
 from ._elements import Elements
 from .lock import Lock
@@ -50,6 +50,9 @@ class Table(Elements[K, V]):
         """The name."""
         return self._commands.name
 
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} of {self._client.endpoint}>"
+
     # ------------------------------------------------------------------------------------------------ single elements
 
     @overload
@@ -70,9 +73,15 @@ class Table(Elements[K, V]):
         """Deletes an element. False: there was none."""
         return self._client._run(self._commands.delete(key))
 
-    def pop(self, key: Key) -> V:
-        """Deletes an element, and returns its value. One of many clients that pop a key gets it."""
-        return self._client._run(self._commands.remove(key))
+    @overload
+    def pop(self, key: Key) -> V: ...
+    @overload
+    def pop(self, key: Key, default: D) -> Union[V, D]: ...
+    def pop(self, key: Key, default: Any = MISSING) -> Any:
+        """Deletes an element, and returns its value. One of many clients that pop a key gets it. If there is none:
+        ``default``, or :class:`spindle.KeyNotFound` without one.
+        """
+        return self._client._run(self._commands.remove(key, default))
 
     def entry(self, key: Key) -> Entry[V]:
         """The value with its version and its remaining seconds.
@@ -139,15 +148,30 @@ class Table(Elements[K, V]):
         """
         return self._client._run(self._commands.incr(key, delta, ttl))
 
-    def rate_limit(self, key: Key, n: int, seconds: Ttl) -> bool:
+    def decr(self, key: Key, delta: int = 1, ttl: Optional[Ttl] = None) -> int:
+        """Subtracts from a number, and returns the difference. Otherwise as :meth:`incr`."""
+        return self.incr(key, -delta_of(delta), ttl)
+
+    def rate_limit(self, key: Key, n: int, seconds: Ttl) -> RateLimit:
         """Counts a use, and says whether it is one of the first ``n`` of its window. The window begins with the first
-        use and lasts so many seconds.
+        use and lasts so many seconds. The result is true or false, and has ``remaining`` and ``retry_after``.
 
         >>> calls = client.table("calls", create=True)
-        >>> [calls.rate_limit("ada", 2, 60) for _ in range(3)]
-        [True, True, False]
+        >>> [calls.rate_limit("ada", 2, 60) for _ in range(2)]
+        [RateLimit(True, remaining=1, retry_after=0.0), RateLimit(True, remaining=0, retry_after=0.0)]
+        >>> limit = calls.rate_limit("ada", 2, 60)
+        >>> bool(limit), 59 < limit.retry_after <= 60
+        (False, True)
         """
-        return self.incr(key, 1, seconds) <= n
+        used = self.incr(key, 1, seconds)
+        if used <= n:
+            return RateLimit(True, n - used, 0.0)
+        try:
+            entry = self.entry(key)
+        except KeyNotFound:
+            # The window has just ended.
+            return RateLimit(False, 0, 0.0)
+        return RateLimit(False, 0, float("inf") if entry.ttl is None else entry.ttl)
 
     # -------------------------------------------------------------------------------------------------- many elements
 
@@ -165,8 +189,10 @@ class Table(Elements[K, V]):
             found.update(part)
         return found
 
-    def set_many(self, elements: Mapping[Any, Any], ttl: Optional[Ttl] = None) -> None:
-        """Adds or replaces elements, 1,024 or about a megabyte in a request. Each is atomic, but not all together."""
+    def set_many(self, elements: ManyElements, ttl: Optional[Ttl] = None) -> None:
+        """Adds or replaces elements, 1,024 or about a megabyte in a request. Each is atomic, but not all together.
+        ``elements`` is a mapping, or pairs of a key and a value.
+        """
         self._client._run_many(self._commands.set_many(elements, ttl))
 
     def delete_many(self, keys: Iterable[Key]) -> int:
@@ -184,6 +210,10 @@ class Table(Elements[K, V]):
                 yield key
             if not cursor:
                 return
+
+    def keys(self, prefix: Key = b"") -> Iterator[K]:
+        """As :meth:`scan`."""
+        return self.scan(prefix)
 
     def items(self, prefix: Key = b"") -> Iterator[Tuple[K, V]]:
         """The elements, as :meth:`scan` shows the keys."""

@@ -87,6 +87,9 @@ class Worker(Generic[T]):
     def __call__(self, item: T) -> Any:
         return self.function(item)
 
+    def __repr__(self) -> str:
+        return f"<worker of {self._source.name}, {self._count} slots>"
+
     def run(self) -> None:
         """Works until :meth:`stop`. In the main thread also until SIGTERM or SIGINT, which it handles meanwhile."""
         with signals_set(self._stopped):

@@ -117,7 +117,6 @@ CHANGES = {
     "set_many": lambda table: table.set_many({"a": "2"}),
     "delete_many": lambda table: table.delete_many(["a"]),
     "lock": lambda table: table.lock("b").__enter__(),
-    "cached": lambda table: table.cached(60)(lambda: "2")(),
     "drop": lambda table: table.drop(),
 }
 READS = {
@@ -141,6 +140,8 @@ def test_a_user_may_do_what_its_prefixes_say(guarded):
             with pytest.raises(spindle.Denied):
                 call(ada.table("us-birds"))
             assert dict(root.table("eu-birds").items()) == {b"a": b"1"}, change
+        birds = eve.table("eu-birds")
+        assert birds.cached(60)(lambda: "2")() == "2" and birds.cache_failures == 1 and len(birds) == 1
         for call in READS.values():
             assert call(eve.table("eu-birds"))
             with pytest.raises(spindle.Denied):
@@ -313,7 +314,8 @@ def test_tasks_are_for_users_who_may(guarded, mechanism):
         with work:
             ada.tasks.add("a", "1")
             assert done.get(timeout=PATIENCE) == b"a"
-        assert eve.tasks.count() == 0 and eve.tasks.get("a") == b"1" and eve.tasks.stats()["add"] == 1
+        assert eve.tasks.count() == 0 and eve.tasks.get("a") is None and ada.tasks.add("a", "1")
+        assert eve.tasks.count() == 1 and eve.tasks.get("a") == b"1" and eve.tasks.stats()["add"] == 2
         for denied in (lambda: eve.tasks.add("b", "1"), eve.tasks.lend, lambda: eve.tasks.remove("a")):
             with pytest.raises(spindle.Denied):
                 denied()

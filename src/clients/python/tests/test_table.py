@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from fractions import Fraction
 
 import pytest
 
@@ -259,3 +260,72 @@ def test_a_cached_value_is_computed_once_however_many_ask(client, name):
         with pytest.raises(OSError):
             fails(5)
     assert computed[2:] == [5, 5] and "fails-5" not in cache
+
+
+def test_numbers_and_times_that_are_none_are_told(client, table):
+    for call in (
+        lambda: table.set("a", "1", ttl="5"),
+        lambda: table.set("a", "1", ttl=True),
+        lambda: table.touch("a", None),
+        lambda: table.incr("a", 1.5),
+        lambda: table.decr("a", "1"),
+        lambda: table.cas("a", "1", "2"),
+        lambda: table.lock("a", ttl="5"),
+        lambda: table.lock("a", timeout="5"),
+        lambda: spindle.Client(client.endpoint, timeout="2"),
+        lambda: client.tasks.lend(lease="5"),
+        lambda: client.tasks.lend(wait="5"),
+        lambda: client.jobs("mail").lend(wait="5"),
+    ):
+        with pytest.raises(TypeError, match="is a (whole )?number"):
+            call()
+    for call in (
+        lambda: table.set("a", "1", ttl=float("inf")),
+        lambda: table.set("a", "1", ttl=float("nan")),
+        lambda: table.set("a", "1", ttl=-1),
+        lambda: table.lock("a", timeout=-1),
+        lambda: client.tasks.lend(lease=float("nan")),
+        lambda: spindle.Client(client.endpoint, timeout=float("nan")),
+    ):
+        with pytest.raises(ValueError, match="seconds"):
+            call()
+    for call in (lambda: table.incr("a", 1 << 63), lambda: table.cas("a", -1, "2"), lambda: table.decr("a", -(1 << 63))):
+        with pytest.raises(OverflowError, match="is .* to "):
+            call()
+    assert table.get("a") is None
+
+
+def test_a_ttl_of_a_part_of_a_second_is_milliseconds_on_the_wire(client, table, monkeypatch):
+    sent, call = [], client._driver.call
+    monkeypatch.setattr(client._driver, "call", lambda request, timeout: sent.append(request) or call(request, timeout))
+    table.set("a", "1", ttl=0.2)
+    table.touch("a", 0.2)
+    table.incr("n", 1, Fraction(1, 5))
+    assert [request[-1] for request in sent] == [b"\x01" + (200).to_bytes(8, "big")] * 3
+    assert 0 < table.entry("a").ttl <= 0.2
+
+
+def test_the_words_of_a_dictionary(client, name):
+    table = client.table(name, create=True, codec=spindle.TEXT, keys=spindle.TEXT)
+    table.set_many((f"key-{number}", str(number)) for number in range(2000))
+    assert len(table) == 2000 and set(table.keys("key-19")) == {key for key in table if key.startswith("key-19")}
+    table.delete_many(list(table))
+    table.set_many([("a", "1")])
+    assert dict(table) == {"a": "1"}
+    assert table.pop("none", None) is None and table.pop("none", 7) == 7 and table.pop("a", "2") == "1"
+    with pytest.raises(KeyError):
+        table.pop("a")
+    assert [table.incr("n", 5), table.decr("n"), table.decr("n", 10, ttl=60)] == [5, 4, -6]
+    assert repr(table) == f"<table {name.encode()!r} of {client.endpoint}>"
+    assert client.endpoint in repr(client) and "tasks" in repr(client.tasks) and "'mail'" in repr(client.jobs("mail"))
+    assert "not held" in repr(table.lock("x")) and "1 slots" in repr(client.tasks.worker(print))
+
+
+def test_a_rate_limit_tells_what_remains(table):
+    limits = [table.rate_limit("ada", 3, 60) for _ in range(5)]
+    assert [limit.remaining for limit in limits] == [2, 1, 0, 0, 0]
+    assert [limit.retry_after for limit in limits[:3]] == [0, 0, 0]
+    assert all(59 < limit.retry_after <= 60 for limit in limits[3:])
+    assert [bool(limit) for limit in limits] == [True] * 3 + [False] * 2 == limits
+    table.set("eve", "7")
+    assert table.rate_limit("eve", 3, 60).retry_after == float("inf")

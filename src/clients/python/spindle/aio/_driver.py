@@ -18,8 +18,9 @@ _EMPTY = b""
 class Driver:
     """A connection that the tasks of one event loop share."""
 
-    def __init__(self, endpoint: str, security: Security) -> None:
+    def __init__(self, endpoint: str, security: Security, is_patient: bool = False) -> None:
         self._link: Any = open_link(endpoint, "DEALER", security)
+        self._link.is_patient = is_patient
         self._ids = itertools.count(1)
         self._pending: Dict[bytes, "asyncio.Future[Frames]"] = {}
         # Of these, the ones that wait for a connection, with their messages.
@@ -53,7 +54,7 @@ class Driver:
         request_id = next(self._ids).to_bytes(8, "big")
         message = link.encode((request_id, _EMPTY, *request))
         future: "asyncio.Future[Frames]" = loop.create_future()
-        if not self._pending or not link.is_up:
+        if not self._pending and link.is_up:
             # The server may have ended since the last request. This one goes over the next connection then.
             self._step()
         self._pending[request_id] = future
@@ -61,6 +62,8 @@ class Driver:
             link.send(message)
         else:
             self._unsent[request_id] = message
+            link.hurry()
+            self._step()
         if link.is_edge or link.changes != self._watched:
             self._step()
         timer = loop.call_later(timeout, self._expire, future, timeout)

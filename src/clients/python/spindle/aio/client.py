@@ -10,7 +10,7 @@ from .. import _kv
 from .._flows import Flow, Pause, make_table
 from .._jobs import Place, Tls, context_of
 from .._kv import Command, Key, TableCommands
-from .._link import Curve, Security, abandon_in_child
+from .._link import Curve, Security, abandon_in_child, full_endpoint
 from .._mirror import MirrorPump, feed_command
 from ..codecs import BYTES, Codec
 from ..errors import Error
@@ -34,9 +34,10 @@ class Client:
     """A connection to a server. Tasks of asyncio may share it: their requests go over one connection, without waiting
     for each other.
 
-    ``endpoint`` is that of the server's ``--kv``. The connection is made when it is used, and again when it is lost.
+    ``endpoint`` is that of the server's ``--kv``, such as ``localhost:5555`` or ``ipc:///run/spindle``. The connection is made when it is used, and again when it is lost.
     Each request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays
-    usable. A request that is on its way when the connection is lost raises :class:`spindle.Disconnected` at once.
+    usable. A request that is on its way when the connection is lost raises :class:`spindle.Disconnected` at once, and
+    :class:`spindle.ConnectionRefused` if no server listens there.
     ``tasks``, ``jobs`` and ``feed`` are the endpoints of the other services, if they are used.
 
     A server with ``--users`` wants ``user`` and ``password``, or ``curve`` with the keys of a user, which encrypts
@@ -65,11 +66,11 @@ class Client:
         jobs: Optional[str] = None,
         tls: Optional[Tls] = None,
     ) -> None:
-        self.endpoint = endpoint
-        self.timeout = timeout
+        self.endpoint = full_endpoint(endpoint)
+        self.timeout = _kv.seconds_of(timeout, "a time-out")
         self._security = Security.of(user, password, curve)
-        self._feed = feed
-        self._tasks_endpoint = tasks
+        self._feed = feed and full_endpoint(feed)
+        self._tasks_endpoint = tasks and full_endpoint(tasks)
         self._jobs_address = jobs
         self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
@@ -77,12 +78,15 @@ class Client:
         # Whether it was said that the server of tasks is an older one.
         self._is_old_told = False
         self._lock = Mutex()
-        self._driver = Driver(endpoint, self._security)
+        self._driver = Driver(self.endpoint, self._security)
         abandon_in_child(self)
 
     def _abandon(self, reason: str) -> None:
         """After a fork, in the child: nobody has the lock."""
         self._lock = Mutex()
+
+    def __repr__(self) -> str:
+        return f"<client of {self.endpoint}>"
 
     async def close(self) -> None:
         """Ends the connection and the mirrors. Calls that wait raise :class:`spindle.Closed`."""
@@ -141,7 +145,7 @@ class Client:
         is the feed's endpoint. Without it, and without that of the client, the server is asked. It ends with the
         client.
         """
-        endpoint = feed or self._feed
+        endpoint = full_endpoint(feed) if feed else self._feed
         if endpoint is None:
             endpoint = await self._run(feed_command(self.endpoint))
         mirror: Mirror[Any, Any] = Mirror(

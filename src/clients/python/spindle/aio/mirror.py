@@ -49,6 +49,9 @@ class Mirror(PolledView[K, V]):
             raise self._late(timeout)
         return position
 
+    def __repr__(self) -> str:
+        return f"<mirror of table {self._pump.table!r}, {'exact' if self.exact else 'not exact'}>"
+
     async def close(self) -> None:
         """Stops following. The copy stays readable, and is not exact."""
         await self._stop()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Generic, Optio
 
 from .. import _spiderq
 from .._flows import pauses_of
-from .._kv import Command
+from .._kv import Command, seconds_of
 from .._spiderq import DROP, FRONT, PENALTY, REWARD, Lent
 from ..codecs import Codec, as_bytes
 from ..errors import LeaseLost, UnknownCommand
@@ -130,6 +130,9 @@ class Tasks(Generic[V]):
         self._driver = driver
         self._codec = codec
 
+    def __repr__(self) -> str:
+        return f"<tasks of {self._client._tasks_address()}>"
+
     def using(self, codec: Codec[T]) -> "Tasks[T]":
         """The same tasks, with another codec for their values."""
         return Tasks(self._client, self._driver, codec)
@@ -178,7 +181,7 @@ class Tasks(Generic[V]):
 
     async def lend(self, lease: float = 60, wait: float = 0) -> Optional[Task[V]]:
         """The next task, under a lease of so many seconds. None: there was none for ``wait`` seconds."""
-        deadline = monotonic() + wait
+        deadline = monotonic() + seconds_of(wait, "a wait")
         for pause in pauses_of(*POLL_PAUSES):
             lent = await self._run(_spiderq.lend(lease, False))
             if lent is not None:
@@ -235,7 +238,7 @@ class TaskSource(Generic[V]):
 
     def begin(self) -> None:
         """Makes the connection."""
-        self._driver = Driver(self._tasks._client._tasks_address(), self._tasks._client._security)
+        self._driver = Driver(self._tasks._client._tasks_address(), self._tasks._client._security, is_patient=True)
 
     async def take(self) -> Optional[Task[V]]:
         """Waits for a task."""
