@@ -8,7 +8,7 @@ go through the same substitutions. Modules in which the two clients differ, such
 import pathlib
 import re
 
-NAMES = ("client", "jobs", "lock", "mirror", "table", "tasks", "worker")
+NAMES = ("client", "events", "jobs", "lock", "mirror", "notifications", "table", "tasks", "worker")
 PACKAGE = pathlib.Path(__file__).parent / "spindle"
 HEADER = '# Generated from aio/{name}.py by "python unasync.py". Change that file, not this one.\n'
 # In this order.
@@ -16,7 +16,7 @@ SUBSTITUTIONS = (
     (r"\bfrom \.\.", "from ."),
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
-    (r"\b__a(enter|exit|iter)__", r"__\1__"),
+    (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"\bAwaitable, ", ""),
     (r"\bAsyncIterator\b", "Iterator"),

@@ -6,6 +6,8 @@
 :class:`Mirror`                    an exact copy of a table in this process, which follows each change
 :class:`Tasks`, :class:`Jobs`      durable work: tasks with priorities under leases, and queues by name
 :class:`Worker`                    a function that is called with each task or job
+:class:`Notifications`             the changes of a table, by key
+:class:`Events`                    numbered events
 =================================  =====================================================================
 
 >>> client.table("birds", create=True).set("heron", "grey")
@@ -18,9 +20,11 @@ from ._link import Curve
 from .client import Client
 from .codecs import BYTES, JSON, PICKLE, TEXT, Codec
 from .errors import *  # noqa: F403
+from .events import Event, Events
 from .jobs import Job, Jobs
 from .lock import Lock
 from .mirror import Mirror, MirrorChange
+from .notifications import Notification, Notifications
 from .table import Table
 from .tasks import Task, Tasks
 from .worker import Worker
@@ -36,11 +40,15 @@ __all__ = [
     "Codec",
     "Curve",
     "Entry",
+    "Event",
+    "Events",
     "Job",
     "Jobs",
     "Lock",
     "Mirror",
     "MirrorChange",
+    "Notification",
+    "Notifications",
     "Position",
     "RateLimit",
     "Table",

@@ -123,6 +123,11 @@ class CurveLink:
         if self._socket is None and self._is_nobody:
             self._due = 0.0
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the server has the topics, as far as libzmq tells."""
+        return self.is_up
+
     def interrupt(self, problem: str = "a request was interrupted", pause: float = 0.0) -> Optional[LinkLost]:
         """As :meth:`spindle._link.Link.interrupt`."""
         was_up = self.is_up

@@ -14,7 +14,7 @@ import ssl
 from typing import NamedTuple, Optional, Tuple, Union
 
 from ._link import Security
-from .errors import BadRequest, Denied, Disconnected, Malformed, ValueTooLong
+from .errors import BadRequest, ConnectionRefused, Denied, Disconnected, Malformed, ValueTooLong
 
 Tls = Union[ssl.SSLContext, str, "os.PathLike[str]"]
 """A context of TLS, or the path of a file with the certificates that are trusted (PEM)."""
@@ -35,7 +35,7 @@ class RawJob(NamedTuple):
     data: bytes
 
 
-def address_of(address: Optional[str], endpoint: str) -> Tuple[str, int]:
+def address_of(address: Optional[str], endpoint: str, usual: int = DEFAULT_PORT) -> Tuple[str, int]:
     """Where jobs are served: the address, or the usual port on the host of the client's endpoint.
 
     >>> address_of(None, "tcp://spindle.example:5555"), address_of("127.0.0.1:9000", "")
@@ -43,10 +43,10 @@ def address_of(address: Optional[str], endpoint: str) -> Tuple[str, int]:
     """
     if address is None:
         host = endpoint.partition("://")[2].rpartition(":")[0] if endpoint.startswith("tcp://") else "127.0.0.1"
-        return host.strip("[]"), DEFAULT_PORT
+        return host.strip("[]"), usual
     host, _, port = address.partition("://")[2 if "://" in address else 0].rpartition(":")
     if not port.isdigit():
-        raise Disconnected(f"{address!r} is no address of jobs: it should look like HOST:PORT")
+        raise Disconnected(f"{address!r} is no address: it should look like HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -68,12 +68,14 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def fault(self, error: OSError) -> Disconnected:
+    def fault(self, error: OSError, flag: str = "--jobs") -> Disconnected:
         """Why a connection has failed."""
         if isinstance(error, ssl.SSLCertVerificationError):
             why = f"its certificate is not trusted ({error.verify_message})"
         else:
-            why = f"{error.strerror or error}. Is a server with --jobs{'' if self.tls is None else ' and TLS'} there?"
+            why = f"{error.strerror or error}. Is a server with {flag}{'' if self.tls is None else ' and TLS'} there?"
+        if isinstance(error, ConnectionRefusedError):
+            return ConnectionRefused(f"{self}: {why}")
         return Disconnected(f"{self}: {why}")
 
     def check(self, answer: bytes) -> bytes:

@@ -128,6 +128,8 @@ class Link:
         self._pause = _PAUSE
         # When the next try begins, or the present one is late.
         self._due = 0.0
+        # Whether the server has the topics. It is asked for that if so wanted.
+        self.is_confirmed_by_pong = self.is_confirmed = False
         # Addresses of the host that were not tried yet.
         self._others: List[Tuple[int, Any]] = []
         # Whether what waits for a connection fails if nobody listens there, and whether nobody does.
@@ -237,6 +239,7 @@ class Link:
     def _obey(self) -> None:
         commands, self._decoder.commands = self._decoder.commands, []
         for command in commands:
+            self.is_confirmed = self.is_confirmed or _zmtp.is_pong(command)
             answer = _zmtp.pong(command)
             if answer and len(self._out) < _OUT_BYTES_MAX:
                 self.send(answer)
@@ -323,6 +326,7 @@ class Link:
             raise OSError("the server does not end its handshake")
         if is_over:
             answer += b"".join(_zmtp.encode([b"\x01" + topic]) for topic in self._topics)
+            answer += _zmtp.ping() if self.is_confirmed_by_pong else b""
         if answer:
             self._socket.sendall(answer)
         if is_over:
@@ -360,7 +364,7 @@ class Link:
                 pass
             self._socket.close()
         self._socket = self._handshake = self._broken = None
-        self.is_up = self._is_connecting = False
+        self.is_up = self._is_connecting = self.is_confirmed = False
         self.changes += 1
         self._out = bytearray()
 

@@ -265,6 +265,16 @@ class Handshake:
             raise Denied(f"the server wants the mechanism {other}, and the client offers {own}: check user and curve")
 
 
+def ping() -> bytes:
+    """Asks for a PONG, which comes when all that was sent before is executed."""
+    return _command(b"PING", b"\0\0")
+
+
+def is_pong(command: bytes) -> bool:
+    """Whether a command is the answer to a PING."""
+    return command[1:5] == b"PONG"
+
+
 def pong(command: bytes) -> bytes:
     """The answer to a command: that of a PING, or none."""
     return _command(b"PONG", command[7 : 7 + _CONTEXT_BYTES_MAX]) if command[1:5] == b"PING" else b""

@@ -7,18 +7,21 @@ import weakref
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
 
-from . import _kv
+from . import _events, _kv, _notifications
 from ._flows import Flow, Pause, make_table
 from ._jobs import Place, Tls, context_of
 from ._kv import Command, Key, TableCommands
 from ._link import Curve, Security, abandon_in_child, full_endpoint
 from ._mirror import MirrorPump, feed_command
+from ._notifications import NotificationPump
 from .codecs import BYTES, Codec
 from .errors import Error
 from ._concurrency import Mutex, sleep
 from ._driver import Driver
+from .events import Events
 from .jobs import Jobs
 from .mirror import Mirror
+from .notifications import Notifications
 from .table import Table
 from .tasks import Tasks, endpoint_of
 
@@ -39,10 +42,10 @@ class Client:
     Each request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays
     usable. A request that is on its way when the connection is lost raises :class:`spindle.Disconnected` at once, and
     :class:`spindle.ConnectionRefused` if no server listens there.
-    ``tasks``, ``jobs`` and ``feed`` are the endpoints of the other services, if they are used.
+    ``publish``, ``tasks``, ``jobs``, ``events`` and ``feed`` are the endpoints of the other services, if they are used.
 
     A server with ``--users`` wants ``user`` and ``password``, or ``curve`` with the keys of a user, which encrypts
-    too. Jobs have no CURVE. They take ``user`` and ``password``, encrypted with ``tls``, which is an
+    too. Jobs and events have no CURVE. They take ``user`` and ``password``, encrypted with ``tls``, which is an
     ``ssl.SSLContext`` or the path of the certificates to trust.
 
     >>> with spindle.Client(endpoint) as client:
@@ -63,16 +66,20 @@ class Client:
         password: Optional[str] = None,
         curve: Optional[Curve] = None,
         feed: Optional[str] = None,
+        publish: Optional[str] = None,
         tasks: Optional[str] = None,
         jobs: Optional[str] = None,
+        events: Optional[str] = None,
         tls: Optional[Tls] = None,
     ) -> None:
         self.endpoint = full_endpoint(endpoint)
         self.timeout = _kv.seconds_of(timeout, "a time-out")
         self._security = Security.of(user, password, curve)
         self._feed = feed and full_endpoint(feed)
+        self._publish = publish and full_endpoint(publish)
         self._tasks_endpoint = tasks and full_endpoint(tasks)
         self._jobs_address = jobs
+        self._events_address = events
         self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._tasks: Optional[Tasks[bytes]] = None
@@ -155,6 +162,24 @@ class Client:
         self._mirrors[id(mirror)] = mirror
         return mirror
 
+    @overload
+    def notifications(self, name: Key, *, publish: Optional[str] = None) -> Notifications[bytes]: ...
+    @overload
+    def notifications(
+        self, name: Key, *, publish: Optional[str] = None, keys: Codec[K]
+    ) -> Notifications[K]: ...
+    def notifications(
+        self, name: Key, *, publish: Optional[str] = None, keys: Codec[Any] = BYTES
+    ) -> Notifications[Any]:
+        """The changes of a table by key, as the server publishes them (``--publish``). ``publish`` is that endpoint.
+        Without it, and without that of the client, it is the usual port of the same host. The server has the
+        subscription when this returns. It does not end with the client.
+        """
+        endpoint = full_endpoint(publish) if publish else self._publish or _notifications.endpoint_of(self.endpoint)
+        found: Notifications[Any] = Notifications(NotificationPump(name, endpoint, self._security, keys))
+        found._begin(self.timeout)
+        return found
+
     @property
     def tasks(self) -> Tasks[bytes]:
         """The tasks of the server (``--tasks``). Their endpoint is the client's ``tasks``, or the usual port of the
@@ -176,11 +201,21 @@ class Client:
         """
         return Jobs(self, name, codec)
 
+    @property
+    def events(self) -> Events:
+        """The events of the server (``--events``). Their address is the client's ``events``, or the usual port of the
+        same host.
+        """
+        return Events(self)
+
     def _tasks_address(self) -> str:
         return self._tasks_endpoint or endpoint_of(self.endpoint)
 
     def _jobs_place(self) -> Place:
         return Place.of(self._jobs_address, self.endpoint, self._security, self._tls)
+
+    def _events_place(self) -> Place:
+        return _events.place_of(self._events_address, self.endpoint, self._tls)
 
     def _check(self) -> None:
         """Raises :class:`spindle.Closed` if the client was closed."""

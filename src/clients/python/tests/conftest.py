@@ -53,7 +53,7 @@ def bound(request):
 @pytest.fixture(scope="session", params=["proxy", "native"])
 def shared_server(request):
     """A server that tests share, each with its own tables."""
-    server = Server("--frontend", request.param, "--feed", "--tasks", "--jobs")
+    server = Server("--frontend", request.param, "--feed", "--publish", "--tasks", "--jobs", "--events")
     yield server
     server.end()
 
@@ -69,7 +69,7 @@ def own_server(request):
 @pytest.fixture
 def ends(shared_server):
     """The endpoints of the other services, as arguments of a client."""
-    return {kind: shared_server.endpoints[kind] for kind in ("feed", "tasks", "jobs")}
+    return {kind: shared_server.endpoints[kind] for kind in ("feed", "publish", "tasks", "jobs", "events")}
 
 
 @pytest.fixture

@@ -29,6 +29,9 @@ class Server:
             self.endpoints["tasks"] = "tcp://127.0.0.1:*"
         if "--jobs" in flags:
             self.endpoints["jobs"] = "127.0.0.1:0"
+        self.endpoints["publish"] = "tcp://127.0.0.1:*" if "--publish" in flags else "off"
+        if "--events" in flags:
+            self.endpoints["events"], self.endpoints["events-queue"] = "127.0.0.1:0", "tcp://127.0.0.1:*"
         self.process = None
         self.prepare()
         self.start()
@@ -38,8 +41,8 @@ class Server:
 
     def start(self):
         """Starts it, and waits until it is ready."""
-        arguments = ["serve", "--publish", "off", "--data", str(self.path("data"))]
-        arguments += [flag for flag in self.flags if flag not in ("--feed", "--tasks", "--jobs")]
+        arguments = ["serve", "--data", str(self.path("data"))]
+        arguments += [flag for flag in self.flags if flag[2:] not in self.NAMES]
         for name, endpoint in self.endpoints.items():
             arguments += [f"--{name}", endpoint]
         program = os.environ["SPINDLE_BIN"]

@@ -29,6 +29,8 @@ def test_each_method_of_the_clients_for_threads_is_there():
         (spindle.Jobs, aio.Jobs),
         (spindle.Job, aio.Job),
         (spindle.Worker, aio.Worker),
+        (spindle.Notifications, aio.Notifications),
+        (spindle.Events, aio.Events),
     ):
         public = {name for name, _ in inspect.getmembers(sync) if not name.startswith("_")}
         assert public <= {name for name, _ in inspect.getmembers(tasks)}

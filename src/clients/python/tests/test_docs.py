@@ -86,7 +86,7 @@ def test_the_programs_of_the_readme(client, shared_server):
         client.delete_table(table)
     page = pathlib.Path(__file__).parent.parent.joinpath("README.md").read_text()
     program = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S))
-    defaults = {5555: "kv", 5557: "tasks", 5559: "feed", 8080: "jobs"}
+    defaults = {5555: "kv", 5556: "publish", 5557: "tasks", 5559: "feed", 8080: "jobs", 8081: "events"}
     for port, kind in defaults.items():
         own = shared_server.endpoints[kind].split("://")[-1]
         program = program.replace(f"127.0.0.1:{port}", own)

@@ -12,11 +12,25 @@ Examples of the classes are lines of ``python -m asyncio``, where ``await`` need
 """
 
 from .client import Client
+from .events import Events
 from .jobs import Job, Jobs
 from .lock import Lock
 from .mirror import Mirror
+from .notifications import Notifications
 from .table import Table
 from .tasks import Task, Tasks
 from .worker import Worker
 
-__all__ = ["Client", "Job", "Jobs", "Lock", "Mirror", "Table", "Task", "Tasks", "Worker"]
+__all__ = [
+    "Client",
+    "Events",
+    "Job",
+    "Jobs",
+    "Lock",
+    "Mirror",
+    "Notifications",
+    "Table",
+    "Task",
+    "Tasks",
+    "Worker",
+]
