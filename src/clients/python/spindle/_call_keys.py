@@ -48,7 +48,7 @@ class CallKeys:
     def __init__(self, function: Callable[..., Any], key: "Union[None, Callable[..., Union[bytes, str]]]") -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self._key = key
-        self._signature = inspect.signature(function)
+        self._signature = inspect.signature(function if key is None else key)
 
     def of(self, arguments: Tuple[Any, ...], named: Dict[str, Any]) -> bytes:
         """The key of a call. Raises TypeError if the function does not take these arguments, or they make no key."""

@@ -22,18 +22,23 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock = Mutex()
-        self._owner: Optional[int] = None
+        self._owner: Optional[threading.Thread] = None
 
     def is_mine(self) -> bool:
         """Whether the caller has it."""
-        return self._owner == threading.get_ident()
+        return self._owner is threading.current_thread()
+
+    def may_give(self) -> bool:
+        """Whether the caller may give it: it has it, or the thread that has it is over."""
+        owner = self._owner
+        return owner is not None and (owner is threading.current_thread() or not owner.is_alive())
 
     def take(self, timeout: Optional[float]) -> bool:
         """Waits for it. False: another one had it for ``timeout`` seconds."""
         bound = -1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
         if not self._lock.acquire(timeout=bound):
             return False
-        self._owner = threading.get_ident()
+        self._owner = threading.current_thread()
         return True
 
     def give(self) -> None:

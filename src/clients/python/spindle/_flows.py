@@ -98,8 +98,12 @@ class LockState:
             except VersionMismatch:
                 self.version = yield from self._own()
                 if self.version:
-                    yield from self.extend(clock)
-                    break
+                    try:
+                        yield from self.extend(clock)
+                        break
+                    except LockLost:
+                        # It has just ended.
+                        pass
                 self.may_hold = False
             left = pause.seconds if end is None else end - clock()
             if left <= 0:

@@ -9,6 +9,7 @@ With a user, the line ``AUTH name password`` comes before the command.
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from typing import NamedTuple, Optional, Tuple, Union
@@ -74,7 +75,7 @@ class Place(NamedTuple):
             why = f"its certificate is not trusted ({error.verify_message})"
         else:
             why = f"{error.strerror or error}. Is a server with {flag}{'' if self.tls is None else ' and TLS'} there?"
-        if isinstance(error, ConnectionRefusedError):
+        if _is_refused(error):
             return ConnectionRefused(f"{self}: {why}")
         return Disconnected(f"{self}: {why}")
 
@@ -91,6 +92,12 @@ class Place(NamedTuple):
         if answer.startswith(_ALERT) and self.tls is None:
             raise Malformed(f"{self} speaks TLS: give the client tls=…")
         return answer
+
+
+def _is_refused(error: OSError) -> bool:
+    # asyncio joins the errors of several addresses to a text.
+    refused = str(error).count(f"[Errno {errno.ECONNREFUSED}]")
+    return isinstance(error, ConnectionRefusedError) or 0 < refused == str(error).count("[Errno ")
 
 
 def context_of(tls: Optional[Tls]) -> Optional[ssl.SSLContext]:

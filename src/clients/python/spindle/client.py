@@ -82,6 +82,7 @@ class Client:
         self._events_address = events
         self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
+        self._subscriptions: "weakref.WeakSet[Notifications[Any]]" = weakref.WeakSet()
         self._tasks: Optional[Tasks[bytes]] = None
         # Whether it was said that the server of tasks is an older one.
         self._is_old_told = False
@@ -97,7 +98,7 @@ class Client:
         return f"<client of {self.endpoint}>"
 
     def close(self) -> None:
-        """Ends the connection and the mirrors. Calls that wait raise :class:`spindle.Closed`."""
+        """Ends the connection, the mirrors and the notifications. Calls that wait raise :class:`spindle.Closed`."""
         self._driver.close()
         with self._lock:
             tasks = self._tasks
@@ -105,6 +106,8 @@ class Client:
             tasks._driver.close()
         for mirror in list(self._mirrors.values()):
             mirror.close()
+        for found in list(self._subscriptions):
+            found.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -173,10 +176,11 @@ class Client:
     ) -> Notifications[Any]:
         """The changes of a table by key, as the server publishes them (``--publish``). ``publish`` is that endpoint.
         Without it, and without that of the client, it is the usual port of the same host. The server has the
-        subscription when this returns. It does not end with the client.
+        subscription when this returns. It ends with the client.
         """
         endpoint = full_endpoint(publish) if publish else self._publish or _notifications.endpoint_of(self.endpoint)
         found: Notifications[Any] = Notifications(NotificationPump(name, endpoint, self._security, keys))
+        self._subscriptions.add(found)
         found._begin(self.timeout)
         return found
 

@@ -32,6 +32,11 @@ def test_events_of_asyncio(shared_server, ends):
             assert len({event.id for event in made}) == 10
             assert [await client.events.get(event.id) for event in made] == made
             await client.events.health()
+        async with aio.Client("localhost:1", timeout=PATIENCE) as client:
+            for address in ("localhost:1", "127.0.0.1:1"):
+                client._events_address = address
+                with pytest.raises(spindle.ConnectionRefused):
+                    await client.events.count()
 
     asyncio.run(body())
 

@@ -87,6 +87,8 @@ def test_a_lock_is_lost_as_soon_as_its_ttl_has_ended():
             while not lock.is_lost:
                 assert time.monotonic() < asked + 5
             assert time.monotonic() >= lock._state.until and "lost" in repr(lock)
+            # The server counts from the arrival of a request.
+            threading.Event().wait(1)
             server.resume()
             with pytest.raises(spindle.LockLost):
                 lock.release()
@@ -129,6 +131,11 @@ def test_tasks_that_share_a_lock_exclude_each_other(shared_server, name):
                 assert not await asyncio.ensure_future(lock.acquire(timeout=0.02))
                 with pytest.raises(spindle.Error, match="not held by its caller"):
                     await asyncio.ensure_future(lock.release())
+            assert await asyncio.wait_for(lock.acquire(), PATIENCE), "in a task of its own"
+            assert not await lock.acquire(blocking=False)
+            await lock.release()
+            with pytest.raises(spindle.Error, match="not held by its caller"):
+                await lock.release()
 
     asyncio.run(body())
 

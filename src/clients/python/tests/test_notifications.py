@@ -79,6 +79,9 @@ def test_notifications_of_asyncio(shared_server, ends, name):
                 await asyncio.sleep(0.01)
             with pytest.raises(spindle.Closed):
                 await waiting
+            changes = await client.notifications(name)
+        with pytest.raises(spindle.Closed):
+            await changes.get()
 
         async with aio.Client(shared_server.kv, publish="127.0.0.1:1") as client:
             with pytest.raises(spindle.ConnectionRefused):

@@ -59,6 +59,10 @@ class Turn:
         """Whether the caller has it."""
         return self._owner is not None and self._owner is asyncio.current_task()
 
+    def may_give(self) -> bool:
+        """Whether the caller may give it: it has it, or the task that has it is over, as in ``asyncio.wait_for``."""
+        return self._owner is not None and (self.is_mine() or self._owner.done())
+
     async def take(self, timeout: Optional[float]) -> bool:
         """Waits for it. False: another one had it for ``timeout`` seconds."""
         end = None if timeout is None else monotonic() + timeout

@@ -19,7 +19,7 @@ class Lock:
     """A lock, held or not. See :meth:`spindle.aio.Table.lock`.
 
     Its holder is one of the tasks of asyncio: if several share it, one has it and the others wait. The holder does not
-    get it twice, and nobody else releases it. It may be acquired again after its release.
+    get it twice, and nobody else releases it while its holder runs. It may be acquired again after its release.
 
     ``version`` is a fencing token: it is larger than that of each earlier holder. What the lock protects can refuse a
     holder with a smaller one than it has seen.
@@ -49,7 +49,8 @@ class Lock:
     @property
     def is_lost(self) -> bool:
         """Whether another client may hold it although it was not released. It is true as soon as its TTL has ended
-        without an extension, also while the server is away.
+        without an extension, also while the server is away. If a late extension shows that nobody has taken it, it is
+        false again.
         """
         return self._lost is not None or (self._is_held and monotonic() >= self._state.until)
 
@@ -98,7 +99,7 @@ class Lock:
 
     async def release(self) -> None:
         """Lets go of it. Raises :class:`spindle.LockLost` if it ended before."""
-        if not self._turn.is_mine():
+        if not self._turn.may_give():
             raise Error(f"{self!r} is not held by its caller")
         await self._end()
 
