@@ -69,6 +69,8 @@ class Lock:
         """
         if not blocking and timeout is not None:
             raise ValueError("a time-out is for an acquire that blocks")
+        # After a fork, the holder may be a thread of the parent.
+        self._client._check()
         if self._turn.is_mine():
             raise Error(f"{self!r} is held by its caller already, who would wait for itself")
         limit = 0.0 if not blocking else self._timeout if timeout is None else seconds_of(timeout, "a time-out")

@@ -1,6 +1,7 @@
 """Locks: one holder, whoever shares the object, and nothing that stays behind."""
 
 import asyncio
+import os
 import random
 import threading
 import time
@@ -62,6 +63,30 @@ def test_a_holder_does_not_get_it_twice_and_nobody_else_releases_it(table):
     assert not lock.locked() and "not held" in repr(lock)
     assert second.acquire() and second.version > lock.version
     second.release()
+
+
+def test_a_lock_of_the_parent_says_so_after_a_fork(table):
+    lock, held, go_on = table.lock("x"), threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            go_on.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(PATIENCE)
+    child = os.fork()
+    if child == 0:
+        try:
+            lock.acquire(timeout=PATIENCE)
+        except spindle.Closed:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+    thread.join()
 
 
 def test_a_lock_that_is_used_again_is_extended_again(table):
