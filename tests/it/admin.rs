@@ -9,7 +9,8 @@ use std::time::Instant;
 use rustix::event::{PollFd, Timespec, poll};
 use serde_json::Value;
 
-use crate::harness::{Guarded, Server, real_peer, spindle};
+use crate::harness::{Server, real_peer, run_python, spindle};
+use crate::prometheus::{Prometheus, scraping};
 use crate::stage::maria_db;
 use crate::tasks_disk::Small;
 
@@ -246,37 +247,75 @@ fn promtool_finds_no_fault_with_the_metrics() {
 
 #[test]
 fn a_real_prometheus_scrapes_the_metrics() {
-    let Some(prometheus) = real_peer("prometheus") else { return };
     let folder = tempfile::tempdir().unwrap();
     let server = full(folder.path());
-    let own = tempfile::tempdir().unwrap();
-    let config = own.path().join("prometheus.yml");
-    let text = "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- job_name: spindle\n  static_configs:\n  - targets: ";
-    std::fs::write(&config, format!("{text}['{}']\n", server.admin())).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
-    let child = Command::new(prometheus)
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", own.path().join("data").display()))
-        .arg(format!("--web.listen-address={address}"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let _prometheus = Guarded(child);
-    let query = |query: &str| -> Option<Value> {
-        TcpStream::connect(&address).ok()?;
-        let (status, body) = get(&address, &format!("/api/v1/query?query={query}"));
-        let found: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
-        found["data"]["result"].as_array().filter(|found| !found.is_empty()).map(|found| found[0].clone())
-    };
-    let requests = awaited("a scrape", || query("spindle_requests_total%7Bprotocol=%22kv%22,verb=%22UPDATE%22%7D"));
+    let Some(prometheus) = Prometheus::start(&scraping(server.admin())) else { return };
+    let requests = prometheus.await_one(r#"spindle_requests_total{protocol="kv",verb="UPDATE"}"#);
     assert_eq!(requests["value"][1], "2", "{requests}");
-    let up = awaited("the target", || query("up"));
+    let up = prometheus.await_one("up");
     assert_eq!(up["value"][1], "1", "{up}");
-    let queue = awaited("a family", || query("spindle_queue_family_ready%7Bfamily=%22jobs/%22%7D"));
+    let queue = prometheus.await_one(r#"spindle_queue_family_ready{family="jobs/"}"#);
     assert_eq!(queue["value"][1], "1", "{queue}");
+    server.stop();
+}
+
+/// The last bucket had the largest number as its bound in place of `+Inf`: each quantile was NaN.
+#[test]
+fn a_real_prometheus_has_quantiles_and_counts_of_each_histogram() {
+    let server = Server::start(&["--admin", "0", "--jobs", "0", "--slow", "0"]);
+    fill(&server);
+    assert!(spindle(&["set", "users", "soon", "1", "--ttl", "1ms", "--connect", server.kv()]).status.success());
+    for number in 0..9 {
+        let value = number.to_string();
+        assert!(spindle(&["job", "add", "mail", &value, "--connect", server.jobs()]).status.success());
+    }
+    let Some(prometheus) = Prometheus::start(&scraping(server.admin())) else { return };
+    for name in ["spindle_request_seconds", "spindle_execution_seconds", "spindle_expiry_lag_seconds"] {
+        let quantile = prometheus.await_one(&format!("histogram_quantile(0.99, sum by (le) ({name}_bucket))"));
+        let quantile: f64 = quantile["value"][1].as_str().unwrap().parse().unwrap();
+        assert!(quantile > 0.0 && quantile <= 10.0, "{name}: {quantile}");
+        // The last bucket has all samples, of each series.
+        let same = format!("{name}_count - ignoring(le) {name}_bucket{{le=\"+Inf\"}}");
+        let series = prometheus.query(&same).unwrap();
+        assert!(!series.is_empty() && series.iter().all(|one| one["value"][1] == "0"), "{name}: {series:?}");
+        let count = prometheus.query(&format!("count(count by (le) ({name}_bucket))")).unwrap();
+        assert_eq!(count[0]["value"][1], "23", "{name}: {count:?}");
+    }
+    let added = prometheus.await_one(r#"spindle_request_seconds_count{protocol="jobs",verb="ADD"}"#);
+    assert_eq!(added["value"][1], "9", "jobs are timed each: {added}");
+    server.stop();
+}
+
+/// It refuses a histogram without `+Inf`, in both formats.
+#[test]
+fn the_parsers_of_prometheus_for_python_take_both_formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = full(folder.path());
+    run_python("exposition.py", &[server.admin()]);
+    server.stop();
+}
+
+#[test]
+fn the_format_is_what_the_client_prefers() {
+    let server = Server::start(&["--admin", "0"]);
+    let (open, older) = ("application/openmetrics-text", "text/plain");
+    for (accept, expected) in [
+        ("", older),
+        ("Accept: */*\r\n", older),
+        ("Accept: text/html, application/json\r\n", older),
+        ("Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n", open),
+        ("Accept: text/plain;q=0.5, APPLICATION/OpenMetrics-Text; Q=0.7\r\n", open),
+        ("Accept: application/openmetrics-text, text/plain\r\n", open),
+        ("Accept: application/openmetrics-text;q=0.3,text/plain;q=0.5\r\n", older),
+        ("Accept: application/openmetrics-text;q=0.3,*/*\r\n", older),
+        ("Accept: application/openmetrics-text;q=0.3,text/*;q=0.2,*/*\r\n", open),
+        ("Accept: application/openmetrics-text;q=0\r\n", older),
+        ("Accept: application/openmetrics-text-not\r\n", older),
+        ("Accept: text/plain;q=0.5\r\nAccept: application/openmetrics-text\r\n", open),
+    ] {
+        let (status, head, _) = get_with(server.admin(), "/metrics", accept);
+        assert!(status == 200 && head.contains(&format!("content-type: {expected};")), "{accept}: {head}");
+    }
     server.stop();
 }
 

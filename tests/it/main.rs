@@ -130,6 +130,8 @@ mod peer;
 mod planted_faults;
 /// Long requests and replies go in portions, and others have their turn in between.
 mod portions;
+/// A real Prometheus, which scrapes a server.
+mod prometheus;
 /// The Python package: its wheel is built, installed and tested against the server.
 mod python_package;
 /// The same protocol as seen by pyzmq, from `PROTOCOL.md` alone.

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! AdminDocument ─► its lines: families ─► OpenMetrics ─┬─► Accept: application/openmetrics-text
-//!                                                      └─► text ─► any other client
+//!                                                      └─► text ─► a client that does not prefer it
 //! ```
 //! This module counts nothing.
 
+mod accept;
 mod families;
 mod text;
 
@@ -16,6 +17,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+use accept::quality;
 use families::Families;
 use text::older;
 
@@ -27,6 +29,8 @@ use crate::services::tables::report::{
 
 /// The type that a client names in `Accept` to get OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text";
+/// The type of the older format, and the ranges that it is in, the narrowest first.
+const OLDER: [&str; 3] = ["text/plain", "text/*", "*/*"];
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const OLDER_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -36,13 +40,14 @@ pub(super) struct Exposition {
     pub(super) content_type: &'static str,
 }
 
-/// The metrics in the format that the client accepts.
+/// The metrics in the format that the client prefers. A client that does not name OpenMetrics gets the older format.
 pub(super) fn exposition(document: AdminDocument, accept: &str) -> Exposition {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(StatsCollector(document)));
     let mut text = String::new();
     encode(&mut text, &registry).expect("text can be written to a string");
-    if accept.contains(OPEN_METRICS) {
+    let older_quality = OLDER.into_iter().find_map(|range| quality(accept, range)).unwrap_or(0.0);
+    if quality(accept, OPEN_METRICS).is_some_and(|quality| quality > 0.0 && quality >= older_quality) {
         Exposition { text, content_type: OPEN_METRICS_TYPE }
     } else {
         Exposition { text: older(&text), content_type: OLDER_TYPE }

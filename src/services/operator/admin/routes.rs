@@ -83,7 +83,7 @@ async fn slow(State(context): State<AdminContext>) -> Response {
 }
 
 async fn metrics(State(context): State<AdminContext>, headers: HeaderMap) -> Response {
-    let Exposition { text, content_type } = exposition(context.sources.document(), accepted(&headers));
+    let Exposition { text, content_type } = exposition(context.sources.document(), &accepted(&headers));
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     told(response)
@@ -99,9 +99,10 @@ async fn events(State(context): State<AdminContext>, request: Request) -> Respon
     told(response)
 }
 
-/// What the client accepts.
-fn accepted(headers: &HeaderMap) -> &str {
-    headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
+/// What the client accepts: all its lines as one list.
+fn accepted(headers: &HeaderMap) -> String {
+    let lines: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok()).collect();
+    lines.join(",")
 }
 
 fn refused(status: u16, why: &str) -> Response {

@@ -118,7 +118,7 @@ fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricKind, reading: Read
     }
 }
 
-/// The number of samples in each bucket, with its upper bound in seconds. The last bucket has no bound.
+/// The number of samples in each bucket, with its upper bound in seconds. The last bucket has no bound: `+Inf`.
 fn buckets(latencies: &LatencySnapshot) -> Vec<(f64, u64)> {
     let mut below = 0;
     let mut bucket = |bound: f64, within: u64| {
@@ -128,6 +128,6 @@ fn buckets(latencies: &LatencySnapshot) -> Vec<(f64, u64)> {
     };
     let seconds = BOUNDS.map(|nanos| nanos as f64 / NANOS_PER_SECOND);
     let bounded = seconds.into_iter().zip(latencies.counts_within(BOUNDS));
-    let all = bounded.chain([(f64::MAX, latencies.count())]);
+    let all = bounded.chain([(f64::INFINITY, latencies.count())]);
     all.map(|(bound, within)| bucket(bound, within)).collect()
 }
