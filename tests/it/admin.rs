@@ -191,6 +191,50 @@ fn a_database_that_is_away_is_not_ready_and_its_failures_are_counted() {
     server.stop();
 }
 
+/// The connections that the documents count, of all protocols.
+fn connections(server: &Server) -> [u64; 9] {
+    let stats = json(server.admin(), "/stats");
+    let of = |part: &Value, name: &str| part[name].as_u64().unwrap();
+    let service = |protocol: &str| {
+        let services = stats["services"].as_array().unwrap();
+        of(services.iter().find(|service| service["protocol"] == protocol).unwrap(), "connections")
+    };
+    [
+        of(&stats["clients"], "known"),
+        of(&stats["connections"], "connections"),
+        of(&stats["lockstep"], "connections"),
+        service("tasks"),
+        service("jobs"),
+        service("events"),
+        service("events-queue"),
+        of(&stats["changes"], "subscribers"),
+        of(&stats["feed"], "subscribers"),
+    ]
+}
+
+/// The connections of tasks stayed in the count after they had ended.
+#[test]
+fn connections_are_counted_while_they_are_there_and_not_longer() {
+    for frontend in ["queue", "native"] {
+        let (folder, any) = (tempfile::tempdir().unwrap(), "tcp://127.0.0.1:*");
+        let services = ["--tasks", any, "--jobs", "0", "--events", "127.0.0.1:0", "--events-queue", any];
+        let more = ["--lockstep", any, "--feed", any, "--admin", "0", "--frontend", frontend, "--data"];
+        let server = Server::start(&[&services[..], &more, &[folder.path().to_str().unwrap()]].concat());
+        assert_eq!(connections(&server), [0; 9]);
+        let endpoints =
+            [server.kv(), server.lockstep(), server.tasks(), server.jobs(), server.events(), server.events_queue()];
+        let connect = |endpoint: &str| TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap();
+        let mut open: Vec<TcpStream> =
+            endpoints.iter().flat_map(|endpoint| [connect(endpoint), connect(endpoint)]).collect();
+        awaited("two of each", || (connections(&server)[..7] == [2; 7]).then_some(()));
+        open.truncate(6);
+        awaited("the first three", || (connections(&server)[..7] == [2, 2, 2, 2, 0, 0, 0]).then_some(()));
+        drop(open);
+        awaited("none", || (connections(&server) == [0; 9]).then_some(()));
+        server.stop();
+    }
+}
+
 /// A server with all frontends, some of which have been used.
 pub(crate) fn full(data: &Path) -> Server {
     let data = data.to_str().unwrap();

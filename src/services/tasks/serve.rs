@@ -151,6 +151,8 @@ impl SpiderqFrontend {
                 self.take(None);
             }
             self.try_commit()?;
+            // After the last receiving: connections that have ended are not among them.
+            metrics::show(&self.connections, &self.metrics);
         }
         self.end()
     }

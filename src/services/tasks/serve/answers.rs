@@ -111,7 +111,6 @@ impl SpiderqFrontend {
             self.flush();
         }
         self.settle();
-        metrics::show(&self.connections, &self.metrics);
         Ok(())
     }
 
