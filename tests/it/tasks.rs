@@ -93,7 +93,7 @@ fn stats_of_the_tables_tell_of_the_tasks() {
     let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let queue = &stats["tasks"]["queues"][0];
     let figure = |name: &str| queue[name].as_u64().unwrap();
-    assert_eq!(queue["name"], "spiderq");
+    assert_eq!(queue["name"], "tasks");
     assert_eq!(["ready", "leased", "dropped", "ran_out", "waiting"].map(figure), [2, 1, 1, 1, 0]);
     assert!(queue["oldest_ready_seconds"].as_f64().unwrap() >= 0.0);
     assert!(stats["tasks"]["syncs"].as_u64().unwrap() >= 8);

@@ -65,13 +65,22 @@ line! {
     }
 }
 
+/// The name in the store of the queue that `--tasks` serves, and its name for people.
+const STORED_NAME: &[u8] = b"spiderq";
+const SHOWN_NAME: &str = "tasks";
+
+/// The name of a queue. That of jobs begins with `jobs/`, so none has the name of the tasks.
+fn queue_name(stored: &[u8]) -> String {
+    if stored == STORED_NAME { SHOWN_NAME.to_owned() } else { printable(stored) }
+}
+
 impl TasksSection {
     pub(super) fn of(metrics: &TaskMetrics, now: ClockReading) -> Self {
         let now = metrics.time(now);
         let line = |queue: &Arc<QueueMetrics>| {
             let counts = queue.counts();
             TaskQueueLine {
-                name: printable(queue.name()),
+                name: queue_name(queue.name()),
                 ready: counts.ready,
                 leased: counts.leased,
                 dropped: counts.dropped,
