@@ -7,6 +7,7 @@
 //! Without a terminal, or with `--once`, it prints one frame as plain text. Of a terminal, all settings are as before
 //! when it ends, also by a signal or a panic.
 
+mod columns;
 mod model;
 mod screen;
 
@@ -18,6 +19,7 @@ use clap::Args;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::Size;
 
 use super::CommandError;
 use super::commands::slow::{AdminServer, document};
@@ -31,8 +33,8 @@ use screen::draw;
 const PERIOD: Duration = Duration::from_secs(1);
 /// The longest wait for a key: a signal is seen after it.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Columns and lines of a frame without a terminal. All rows that a person reads at once have a place.
-const PLAIN_SIZE: (u16, u16) = (120, 60);
+/// The size of a frame without a terminal. All rows that a person reads at once have a place.
+const PLAIN_SIZE: Size = Size::new(120, 60);
 
 #[derive(Debug, Args)]
 pub(super) struct TopArguments {
@@ -58,7 +60,7 @@ pub(super) fn run(arguments: &TopArguments, out: &mut impl Write) -> Result<(), 
     if arguments.once || !io::stdout().is_terminal() {
         std::thread::park_timeout(PERIOD);
         look(&client, &mut model)?;
-        out.write_all(plain(&model)?.as_bytes())?;
+        out.write_all(plain(&model, PLAIN_SIZE).as_bytes())?;
         return Ok(());
     }
     let mut terminal = ratatui::try_init().map_err(CommandError::Output)?;
@@ -117,9 +119,8 @@ fn is_end(key: KeyEvent, model: &mut Model) -> bool {
     false
 }
 
-/// A frame as text.
-fn plain(model: &Model) -> Result<String, CommandError> {
-    let (width, height) = PLAIN_SIZE;
+/// A frame of so many columns and lines, as text.
+fn plain(model: &Model, Size { width, height }: Size) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap_or_else(|never| match never {});
     terminal.draw(|frame| draw(frame, model)).unwrap_or_else(|never| match never {});
     let buffer = terminal.backend().buffer();
@@ -129,7 +130,7 @@ fn plain(model: &Model) -> Result<String, CommandError> {
     while lines.last().is_some_and(String::is_empty) {
         lines.pop();
     }
-    Ok(lines.join("\n") + "\n")
+    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]
@@ -155,6 +156,7 @@ mod tests {
             "expiry": { "pending": 7 }, "clients": { "known": 3 },
             "memory": { "tables_bytes": 4_196, "tables_bytes_max": 1_048_576, "excess_bytes": 0, "resident_bytes": 2_048 },
             "lockstep": null,
+            "last_minute": [{ "protocol": "kv", "verb": "GET", "end_to_end_micros": times(74.8, 1_250.0) }],
             "tasks": { "families": [], "queues": [{ "name": "mail", "ready": 4, "leased": 2, "oldest_ready_seconds": 61.0 }] },
             "services": [{ "protocol": "jobs", "connections": 1, "verbs": [
                 { "verb": "ADD", "requests": 9, "refused": 0, "end_to_end_micros": times(500.0, 700.0) },
@@ -183,11 +185,12 @@ mod tests {
 
     #[test]
     fn a_frame_shows_rates_tables_queues_and_slow_requests() {
-        let text = plain(&model()).unwrap();
+        let text = plain(&model(), PLAIN_SIZE);
         let line =
             |begin: &str| text.lines().find(|line| line.contains(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
         assert!(line("Spindle 1.2.3").contains("127.0.0.1:8082"), "{text}");
         assert!(line("GET").contains("1000") && line("GET").contains("20.0 µs"), "{text}");
+        assert!(line("GET").contains("74.8 µs") && line("GET").contains("1.25 ms"), "the last minute too: {text}");
         assert!(line("TOUCH").contains("–"), "no sample is no latency: {text}");
         assert!(text.find("large").unwrap() < text.find("small").unwrap(), "the largest first: {text}");
         assert!(line("mail").contains("1 min 1 s"), "{text}");
@@ -198,12 +201,12 @@ mod tests {
     fn the_key_s_sorts_and_the_question_mark_helps() {
         let mut model = model();
         let key = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::NONE);
-        assert_eq!(verbs(&plain(&model).unwrap()), ["GET", "UPDATE", "ADD", "TOUCH"]);
+        assert_eq!(verbs(&plain(&model, PLAIN_SIZE)), ["GET", "UPDATE", "ADD", "TOUCH"]);
         assert!(!is_end(key('s'), &mut model));
         assert!(!is_end(key('s'), &mut model));
-        assert_eq!(verbs(&plain(&model).unwrap()), ["UPDATE", "ADD", "GET", "TOUCH"], "by p99");
+        assert_eq!(verbs(&plain(&model, PLAIN_SIZE)), ["UPDATE", "ADD", "GET", "TOUCH"], "by p99");
         assert!(!is_end(key('?'), &mut model));
-        assert!(plain(&model).unwrap().contains("q      quit"));
+        assert!(plain(&model, PLAIN_SIZE).contains("q      quit"));
         assert!(is_end(key('q'), &mut model));
         assert!(is_end(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &mut model));
     }
@@ -212,12 +215,34 @@ mod tests {
     fn a_server_that_is_away_is_said_so_and_after_a_restart_rates_begin_again() {
         let mut model = model();
         model.miss("no answer");
-        assert!(plain(&model).unwrap().contains("no answer"));
+        assert!(plain(&model, PLAIN_SIZE).contains("no answer"));
         model.update(&stats(1.0, 5), &slow());
-        let text = plain(&model).unwrap();
+        let text = plain(&model, PLAIN_SIZE);
         assert!(!text.contains("no answer"));
         let get = text.lines().find(|line| line.contains("GET")).unwrap();
         assert!(get.contains('–'), "no rate yet: {get}");
+    }
+
+    /// 74.8 µs were shown as `4.8 µs`.
+    #[test]
+    fn a_number_is_whole_or_absent_however_small_the_terminal_is() {
+        let wide = plain(&model(), PLAIN_SIZE);
+        let words: Vec<&str> = wide.split_whitespace().collect();
+        for (width, height) in [(50, 24), (50, 60), (64, 24), (80, 24), (120, 24)] {
+            let size = Size::new(width, height);
+            let text = plain(&model(), size);
+            assert!(
+                text.contains("74.8 µs") && text.contains("12.0 ms") && text.contains("4.1 KiB"),
+                "{size:?}: {text}"
+            );
+            let is_number = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+            let cut: Vec<&str> =
+                text.split_whitespace().filter(is_number).filter(|word| !words.contains(word)).collect();
+            assert!(cut.is_empty(), "{size:?}: {cut:?} in {text}");
+            for part in ["GET", "large", "mail", "SCAN", "?: help", "q: quit"] {
+                assert!(text.contains(part), "{size:?}: no {part} in {text}");
+            }
+        }
     }
 
     #[test]

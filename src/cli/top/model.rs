@@ -59,9 +59,25 @@ pub(super) struct VerbRow {
     pub(super) refused: u64,
     /// None after the first document.
     pub(super) rate: Option<f64>,
-    /// From end to end. Null without a sample.
+    /// Since the start.
+    pub(super) whole: Times,
+    /// In the last minute.
+    pub(super) recent: Times,
+}
+
+/// Latencies from end to end. Null without a sample.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Times {
     pub(super) p50: Value,
     pub(super) p99: Value,
+}
+
+impl Times {
+    fn of(line: &Value) -> Self {
+        let of =
+            |name: &str| line.get("end_to_end_micros").and_then(|times| times.get(name)).cloned().unwrap_or_default();
+        Self { p50: of("p50"), p99: of("p99") }
+    }
 }
 
 /// All that is shown.
@@ -127,7 +143,7 @@ impl Model {
     }
 
     fn order(&mut self) {
-        let p99 = |row: &VerbRow| row.p99.as_f64().unwrap_or(-1.0);
+        let p99 = |row: &VerbRow| row.whole.p99.as_f64().unwrap_or(-1.0);
         let sort = self.sort;
         self.verbs.sort_by(|one, other| {
             let first = match sort {
@@ -164,14 +180,22 @@ pub(super) fn word<'j>(json: &'j Value, name: &str) -> &'j str {
     json.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The connections of clients and subscribers, of all protocols.
+pub(super) fn connections(stats: &Value) -> u64 {
+    let of = |part: &str, name: &str| stats.get(part).map_or(0, |part| whole(part, name));
+    let subscribers = ["changes", "feed", "lockstep"].map(|part| of(part, "subscribers"));
+    let services = list(stats, "services").iter().map(|service| whole(service, "connections"));
+    of("clients", "known") + of("lockstep", "connections") + services.chain(subscribers).sum::<u64>()
+}
+
 /// The verbs of all protocols.
 fn verbs(stats: &Value) -> Vec<VerbRow> {
     let row = |protocol: &str, line: &Value, verb: &str, refused| {
-        let times = line.get("end_to_end_micros").cloned().unwrap_or_default();
-        let of = |name: &str| times.get(name).cloned().unwrap_or_default();
-        let (p50, p99) = (of("p50"), of("p99"));
+        let lines = list(stats, "last_minute").iter();
+        let mut recent = lines.filter(|line| (word(line, "protocol"), word(line, "verb")) == (protocol, verb));
+        let recent = recent.next().map(Times::of).unwrap_or_default();
         let (protocol, verb, requests) = (protocol.to_owned(), verb.to_owned(), whole(line, "requests"));
-        VerbRow { protocol, verb, requests, refused, rate: None, p50, p99 }
+        VerbRow { protocol, verb, requests, refused, rate: None, whole: Times::of(line), recent }
     };
     let listed = |protocol: &str, lines: &Value| -> Vec<VerbRow> {
         let lines = list(lines, "verbs").iter();

@@ -1,150 +1,148 @@
 //! A frame of `spindle top`: the head, the verbs, tables beside queues, and slow requests. This module asks no server.
+//!
+//! What does not fit is left out as a whole (`columns`): the parts share the lines, and each table leaves out columns.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Cell, Clear, Paragraph, Row, Table};
+use ratatui::widgets::{Clear, Paragraph};
 use serde_json::Value;
 
-use super::model::{Model, list, number, whole, word};
+use super::columns::{Column, bold, fair_lines, flow, table};
+use super::model::{Model, connections, list, number, whole, word};
 use crate::cli::figures::{bytes, clock_time, count, counted, micros, rate, seconds};
 use crate::cli::flags::operand::shown;
 
-/// Lines of the head, with an empty one.
-const HEAD_LINES: u16 = 4;
-/// Lines of the tables and queues, with their titles and an empty one.
-const MIDDLE_LINES: u16 = 12;
+/// Lines of the tables and queues, with their titles.
+const MIDDLE_LINES: usize = 12;
 /// Lines of the slow requests, with their titles.
-const SLOW_LINES: u16 = 12;
+const SLOW_LINES: usize = 12;
+/// Columns from which tables and queues stand side by side.
+const PAIR_WIDTH: u16 = 80;
 /// The keys.
-const HELP: &str = "s      sort by rate, count, p99 or name\n?      show or hide the keys\nq      quit";
+const HELP: &str = "s      sort by rate, count, p99 or name\n?      show or hide the keys\nq      quit\n\
+                    min    of the last minute, as p99 min; all: since the start";
+/// Lines of the help.
+const HELP_LINES: u16 = 4;
 
 /// Draws a frame.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
-    let parts = [Constraint::Length(HEAD_LINES), Constraint::Min(4), Constraint::Length(MIDDLE_LINES)];
-    let [head, verbs, middle, slow] =
-        Layout::vertical([parts[0], parts[1], parts[2], Constraint::Length(SLOW_LINES)]).areas(frame.area());
-    draw_head(frame, head, model);
-    draw_verbs(frame, verbs, model);
-    let [tables, queues] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(middle);
-    draw_tables(frame, tables, &model.stats);
-    draw_queues(frame, queues, &model.stats);
-    draw_slow(frame, slow, &model.slow);
+    let head = head(model, frame.area().width);
+    let head_lines = u16::try_from(head.len()).unwrap_or(u16::MAX).saturating_add(1);
+    let [top, rest] = Layout::vertical([Constraint::Length(head_lines), Constraint::Fill(1)]).areas(frame.area());
+    frame.render_widget(Paragraph::new(head), top);
+    let lines = |rows: usize, most: usize| u16::try_from((rows + 1).min(most)).unwrap_or(u16::MAX);
+    let tables = lines(list(&model.stats, "tables").len(), MIDDLE_LINES);
+    let queues = lines(queues(&model.stats).len(), MIDDLE_LINES);
+    let (verbs, slow) = (lines(model.verbs.len(), usize::MAX), lines(list(&model.slow, "requests").len(), SLOW_LINES));
+    let is_pair = rest.width >= PAIR_WIDTH;
+    let wanted = if is_pair { vec![verbs, tables.max(queues), slow] } else { vec![verbs, tables, queues, slow] };
+    // An empty line stands between two parts.
+    let gaps = wanted.iter().skip(1).map(|_| 1).sum();
+    let given = fair_lines(rest.height.saturating_sub(gaps), &wanted);
+    let parts = Layout::vertical(given.into_iter().map(Constraint::Length)).spacing(1).split(rest);
+    let mut parts = parts.iter().copied();
+    let mut next = || parts.next().unwrap_or_default();
+    draw_verbs(frame, next(), model);
+    let middle = next();
+    let [left, right] =
+        if is_pair { Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(middle) } else { [middle, next()] };
+    draw_tables(frame, left, &model.stats);
+    draw_queues(frame, right, &model.stats);
+    draw_slow(frame, next(), &model.slow);
     if model.is_help {
-        let place = frame.area().intersection(Rect::new(0, HEAD_LINES, 60, 4));
+        let place = frame.area().intersection(Rect::new(0, head_lines, 60, HELP_LINES));
         frame.render_widget(Clear, place);
         frame.render_widget(Paragraph::new(HELP), place);
     }
 }
 
-fn draw_head(frame: &mut Frame<'_>, place: Rect, model: &Model) {
+/// The lines of the head. Each item of them stands whole in a line, unless it is wider than all lines.
+fn head(model: &Model, width: u16) -> Vec<Line<'static>> {
     let stats = &model.stats;
     let memory = stats.get("memory").unwrap_or(&Value::Null);
     let elements = list(stats, "tables").iter().map(|table| whole(table, "elements")).sum();
     let timers = stats.get("expiry").map_or(0, |expiry| whole(expiry, "pending"));
-    let connections = stats.get("clients").map_or(0, |clients| whole(clients, "known"))
-        + stats.get("lockstep").map_or(0, |lockstep| whole(lockstep, "connections"))
-        + list(stats, "services").iter().map(|service| whole(service, "connections")).sum::<u64>();
     let state = model.missed.as_deref().unwrap_or("live");
-    let lines = vec![
-        Line::styled(format!("Spindle {}  {}  {state}", word(stats, "version"), model.address), bold()),
-        Line::from(format!(
-            "up {}   {} requests/s   memory {} of {}   resident {}",
-            seconds(stats.get("uptime_seconds")),
-            rate(model.rate),
-            bytes(memory.get("tables_bytes")),
-            bytes(memory.get("tables_bytes_max")),
-            bytes(memory.get("resident_bytes")),
-        )),
-        Line::from(format!(
-            "{} in {}   {}   {}   s: sorted by {}   ?: help   q: quit",
-            counted(elements, "element"),
-            counted(list(stats, "tables").len() as u64, "table"),
-            counted(timers, "timer"),
-            counted(connections, "connection"),
-            model.sort.name(),
-        )),
+    let first = [format!("Spindle {}", word(stats, "version")), model.address.clone(), state.to_owned()];
+    let second = [
+        format!("up {}", seconds(stats.get("uptime_seconds"))),
+        format!("{} requests/s", rate(model.rate)),
+        format!("memory {} of {}", bytes(memory.get("tables_bytes")), bytes(memory.get("tables_bytes_max"))),
+        format!("resident {}", bytes(memory.get("resident_bytes"))),
     ];
-    frame.render_widget(Paragraph::new(lines), place);
+    let tables = counted(list(stats, "tables").len() as u64, "table");
+    let third = [
+        format!("{} in {tables}", counted(elements, "element")),
+        counted(timers, "timer"),
+        counted(connections(stats), "connection"),
+        format!("s: sorted by {}", model.sort.name()),
+        "?: help".to_owned(),
+        "q: quit".to_owned(),
+    ];
+    let first = flow(&first, "  ", width).into_iter().map(|line| Line::styled(line, bold()));
+    let others = [flow(&second, "   ", width), flow(&third, "   ", width)].concat();
+    first.chain(others.into_iter().map(Line::from)).collect()
 }
 
 fn draw_verbs(frame: &mut Frame<'_>, place: Rect, model: &Model) {
-    let rows = model.verbs.iter().map(|row| {
-        let figures =
-            [rate(row.rate), count(row.requests), count(row.refused), micros(Some(&row.p50)), micros(Some(&row.p99))];
-        row_of([row.protocol.clone(), row.verb.clone()], figures)
-    });
-    let titles = titles(["protocol", "verb"], ["a second", "in all", "refused", "p50", "p99"]);
-    let widths = [12, 20, 10, 10, 10, 10, 10].map(Constraint::Length);
-    table(frame, place, titles, rows.collect(), &widths, "No request has come since the start.");
+    let verbs = &model.verbs;
+    let columns = vec![
+        Column::name("protocol", 0, verbs.iter().map(|row| row.protocol.clone())),
+        Column::name("verb", 0, verbs.iter().map(|row| row.verb.clone())),
+        Column::figure("a second", 1, verbs.iter().map(|row| rate(row.rate))),
+        Column::figure("in all", 4, verbs.iter().map(|row| count(row.requests))),
+        Column::figure("refused", 7, verbs.iter().map(|row| count(row.refused))),
+        Column::figure("p50 min", 3, verbs.iter().map(|row| micros(Some(&row.recent.p50)))),
+        Column::figure("p99 min", 2, verbs.iter().map(|row| micros(Some(&row.recent.p99)))),
+        Column::figure("p50 all", 6, verbs.iter().map(|row| micros(Some(&row.whole.p50)))),
+        Column::figure("p99 all", 5, verbs.iter().map(|row| micros(Some(&row.whole.p99)))),
+    ];
+    table(frame, place, columns, "No request has come since the start.");
 }
 
 fn draw_tables(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
     let mut tables: Vec<&Value> = list(stats, "tables").iter().collect();
     tables.sort_by(|one, other| number(other, "bytes").total_cmp(&number(one, "bytes")));
-    let rows = tables.into_iter().take(usize::from(MIDDLE_LINES)).map(|table| {
-        row_of([shown(word(table, "name").as_bytes())], [count(whole(table, "elements")), bytes(table.get("bytes"))])
-    });
-    let widths = [Constraint::Fill(1), Constraint::Length(10), Constraint::Length(10)];
-    let titles = titles(["table"], ["elements", "memory"]);
-    table(frame, place, titles, rows.collect(), &widths, "There is no table.");
+    tables.truncate(MIDDLE_LINES);
+    let columns = vec![
+        Column::name("table", 0, tables.iter().map(|table| shown(word(table, "name").as_bytes()))),
+        Column::figure("elements", 2, tables.iter().map(|table| count(whole(table, "elements")))),
+        Column::figure("memory", 1, tables.iter().map(|table| bytes(table.get("bytes")))),
+    ];
+    table(frame, place, columns, "There is no table.");
+}
+
+fn queues(stats: &Value) -> &[Value] {
+    stats.get("tasks").map_or(&[][..], |tasks| list(tasks, "queues"))
 }
 
 fn draw_queues(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
-    let queues = stats.get("tasks").map_or(&[][..], |tasks| list(tasks, "queues"));
-    let rows = queues.iter().take(usize::from(MIDDLE_LINES)).map(|queue| {
-        let age = seconds(queue.get("oldest_ready_seconds"));
-        let figures = [count(whole(queue, "ready")), count(whole(queue, "leased")), age];
-        row_of([shown(word(queue, "name").as_bytes())], figures)
-    });
-    let widths = [Constraint::Fill(1), Constraint::Length(8), Constraint::Length(8), Constraint::Length(12)];
-    let titles = titles(["queue"], ["ready", "lent", "oldest"]);
-    table(frame, place, titles, rows.collect(), &widths, "There is no queue.");
+    let queues = || queues(stats).iter().take(MIDDLE_LINES);
+    let columns = vec![
+        Column::name("queue", 0, queues().map(|queue| shown(word(queue, "name").as_bytes()))),
+        Column::figure("ready", 1, queues().map(|queue| count(whole(queue, "ready")))),
+        Column::figure("lent", 2, queues().map(|queue| count(whole(queue, "leased")))),
+        Column::figure("oldest", 3, queues().map(|queue| seconds(queue.get("oldest_ready_seconds")))),
+    ];
+    table(frame, place, columns, "There is no queue.");
 }
 
 fn draw_slow(frame: &mut Frame<'_>, place: Rect, slow: &Value) {
-    let rows = list(slow, "requests").iter().take(usize::from(SLOW_LINES)).map(|request| {
-        let of = |name| micros(request.get(name));
-        let words = [
-            clock_time(whole(request, "unix_millis")),
-            of("micros"),
-            of("queue_micros"),
-            of("execution_micros"),
-            of("write_micros"),
-            format!("{} {}", word(request, "protocol"), word(request, "verb")),
-            shown(word(request, "table").as_bytes()),
-            shown(word(request, "client").as_bytes()),
-        ];
-        Row::new(words)
-    });
-    let head = Row::new(["slow at", "took", "queue", "execution", "write", "verb", "table", "client"]).style(bold());
-    let widths = [12, 9, 9, 9, 9].map(Constraint::Length);
-    let widths: Vec<Constraint> = widths.into_iter().chain([Constraint::Fill(1); 3]).collect();
+    let requests = || list(slow, "requests").iter().take(SLOW_LINES);
+    let time = |name: &'static str| requests().map(move |request| micros(request.get(name)));
+    let named = |name: &'static str| requests().map(move |request| shown(word(request, name).as_bytes()));
+    let verbs = requests().map(|request| format!("{} {}", word(request, "protocol"), word(request, "verb")));
+    let columns = vec![
+        Column::figure("slow at", 0, requests().map(|request| clock_time(whole(request, "unix_millis")))),
+        Column::figure("took", 0, time("micros")),
+        Column::figure("queue", 3, time("queue_micros")),
+        Column::figure("execution", 4, time("execution_micros")),
+        Column::figure("write", 6, time("write_micros")),
+        Column::name("verb", 1, verbs),
+        Column::name("table", 2, named("table")),
+        Column::name("client", 5, named("client")),
+    ];
     let bound = micros(slow.get("threshold_micros"));
-    table(frame, place, head, rows.collect(), &widths, &format!("No request took longer than {bound}."));
-}
-
-fn table(frame: &mut Frame<'_>, place: Rect, head: Row<'_>, rows: Vec<Row<'_>>, widths: &[Constraint], empty: &str) {
-    if rows.is_empty() {
-        return frame.render_widget(Paragraph::new(empty), place);
-    }
-    frame.render_widget(Table::new(rows, widths).header(head).column_spacing(1), place);
-}
-
-/// A row: names at the left, and figures at the right of their columns.
-fn row_of<const N: usize, const M: usize>(names: [String; N], figures: [String; M]) -> Row<'static> {
-    let figures = figures.into_iter().map(|figure| {
-        let line = Line::from(figure).right_aligned();
-        Cell::from(line)
-    });
-    Row::new(names.into_iter().map(Cell::from).chain(figures))
-}
-
-fn titles<const N: usize, const M: usize>(names: [&str; N], figures: [&str; M]) -> Row<'static> {
-    row_of(names.map(str::to_owned), figures.map(str::to_owned)).style(bold())
-}
-
-fn bold() -> Style {
-    Style::new().add_modifier(Modifier::BOLD)
+    table(frame, place, columns, &format!("No request took longer than {bound}."));
 }
