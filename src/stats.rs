@@ -4,12 +4,14 @@
 //! sampled latency, which takes a lock that a report holds while it copies a histogram. A value is exact once its
 //! writer has stopped. Until then each value is of a recent moment, and two values need not be of the same moment.
 
+mod recorded;
 pub mod service;
 pub mod slow_log;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
+pub use recorded::RecordedLatencies;
 
 use crate::lock::{Mutex, MutexGuard};
 

@@ -386,6 +386,12 @@ impl Tables {
         }
     }
 
+    /// The metrics of the memory, for which no table is read.
+    #[must_use]
+    pub fn memory(&self) -> MemoryMetrics {
+        self.0.memory_budget.metrics()
+    }
+
     /// The metrics of the feed, if there is one.
     #[must_use]
     pub fn feed_metrics(&self) -> Option<FeedMetrics> {

@@ -93,6 +93,20 @@ impl Browser {
         self.command("/url", &json!({ "url": url }));
     }
 
+    /// Opens a page in a further tab, which the later commands are for.
+    pub(crate) fn open_tab(&self, url: &str) {
+        let tab = self.command("/window/new", &json!({ "type": "tab" }));
+        self.command("/window", &json!({ "handle": tab["handle"] }));
+        self.open(url);
+    }
+
+    /// Tells the page that it is hidden, or shown again.
+    pub(crate) fn hide(&self, is_hidden: bool) {
+        let property =
+            format!("Object.defineProperty(document, 'hidden', {{ value: {is_hidden}, configurable: true }})");
+        self.value(&format!("[{property}, document.dispatchEvent(new Event('visibilitychange'))].length"));
+    }
+
     /// The value of an expression in the page.
     pub(crate) fn value(&self, expression: &str) -> Value {
         self.command("/execute/sync", &json!({ "script": format!("return {expression}"), "args": [] }))

@@ -57,7 +57,10 @@ fn the_page_shows_what_stats_say_and_goes_on_after_a_restart() {
     assert_eq!(entry[4], "1", "refused");
     assert_eq!(await_row(&browser, "verbs", &["jobs", "ADD"])[3], "1");
     assert_eq!(await_row(&browser, "tables", &["users"])[1], "2");
-    assert_eq!(await_row(&browser, "queues", &["jobs/…"])[1], "1");
+    assert_eq!(await_row(&browser, "families", &["jobs/…"])[1..3], ["1", "1"], "a sum stands apart from queues");
+    assert!(row(&browser, "queues", &["jobs/…"]).is_none());
+    await_row(&browser, "queues", &["tasks"]);
+    assert_eq!(update[5..7], update[7..9], "all of the first minute is in the last one");
     assert_eq!(text(&browser, "timers"), "1");
     assert_eq!(text(&browser, "version").trim(), stats["version"].as_str().unwrap());
     assert_eq!(text(&browser, "slow"), "No request was slow.");
@@ -92,8 +95,8 @@ fn the_page_stands_on_a_small_screen_and_a_large_one_light_and_dark() {
         browser.look(size, scheme);
         browser.wait_for(&format!("innerWidth === {}", size.0));
         browser.wait_for("document.documentElement.scrollWidth <= innerWidth");
-        // A figure that does not fit, or a chart that is wider than its place.
-        let clipped = "[...document.querySelectorAll('.figure, .note, h2, .chart')].filter((one) => \
+        // A figure, a table or a name that does not fit, or a chart that is wider than its place.
+        let clipped = "[...document.querySelectorAll('.figure, .note, h2, .chart, .scroll, td')].filter((one) => \
                        one.scrollWidth > one.clientWidth).map((one) => one.id + one.textContent)";
         awaited("that all fits", || (browser.value(clipped) == Value::Array(Vec::new())).then_some(()));
         let back = browser.value("getComputedStyle(document.documentElement).backgroundColor");
@@ -103,6 +106,74 @@ fn the_page_stands_on_a_small_screen_and_a_large_one_light_and_dark() {
             std::fs::write(std::path::Path::new(&folder).join(name), browser.picture()).unwrap();
         }
     }
+    assert_eq!(browser.errors(), [""; 0]);
+    server.stop();
+}
+
+/// The points of the page's charts, and its ticks.
+#[test]
+fn the_page_shows_what_was_before_it_was_opened_and_its_ticks_are_round() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Server::start(&["--admin", "0", "--jobs", "0"]);
+    fill(&server);
+    assert!(spindle(&["job", "add", "mail", "hello", "--connect", server.jobs()]).status.success());
+    // Of requests about tables one of 32 is timed.
+    let load = ["load", "--connect", server.kv(), "--depth", "16", "--seconds", "1", "--warm-up", "0", "--prefill"];
+    assert!(spindle(&load).status.success());
+    let read = || {
+        let (_, mut stream) = listen(server.admin());
+        let mut text = Vec::new();
+        while !text.ends_with(b"\n\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            text.extend(byte);
+        }
+        let text = String::from_utf8(text).unwrap();
+        let json: Value = serde_json::from_str(text.split_once("data: ").unwrap().1.trim()).unwrap();
+        json["points"].as_array().unwrap().clone()
+    };
+    // Nobody has listened, and each second has its point.
+    let points = awaited("points of the past", || Some(read()).filter(|points| points.len() >= 4));
+    let has = |protocol: &str| points.iter().any(|point| point["latency_micros"][protocol]["p99"].is_f64());
+    assert!(has("kv") && has("jobs"), "{points:?}");
+    browser.open(&format!("http://{}/", server.admin()));
+    browser.wait_for("document.getElementById('state').textContent === 'live'");
+    browser.wait_for("points.length >= 5");
+    assert!(browser.value("points[0].unix_millis").as_u64() <= points[0]["unix_millis"].as_u64());
+    assert_eq!(browser.value("document.getElementById('latency-legend').textContent"), "jobskv");
+    let ticks = browser.value(
+        "[['4.00 KiB', '64.0 MiB', '2.50 k', '10 µs', '100 ms', '0.50 µs', '1.00 G'].map(tick), \
+         [1024, 3072, 1048576].map(bytes).map(tick)]",
+    );
+    let expected = serde_json::json!([
+        ["4 KiB", "64 MiB", "2.5 k", "10 µs", "100 ms", "0.5 µs", "1 G"],
+        ["1 KiB", "3 KiB", "1 MiB"],
+    ]);
+    assert_eq!(ticks, expected);
+    assert_eq!(browser.errors(), [""; 0]);
+    server.stop();
+}
+
+/// A browser has six connections for a server, and a page that is live takes one of them: the seventh page hung.
+#[test]
+fn eight_pages_of_one_browser_are_shown_and_a_hidden_one_has_no_connection() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Server::start(&["--admin", "0"]);
+    let url = format!("http://{}/", server.admin());
+    let live = "document.getElementById('state').textContent === 'live'";
+    browser.open(&url);
+    browser.wait_for(live);
+    for _ in 1..8 {
+        // A browser without a window shows all its pages, so this one is hidden as a person would hide it.
+        browser.hide(true);
+        browser.wait_for("source === null && document.body.classList.contains('stale')");
+        browser.open_tab(&url);
+        browser.wait_for(live);
+    }
+    browser.hide(true);
+    browser.wait_for("source === null");
+    browser.hide(false);
+    browser.wait_for(live);
     assert_eq!(browser.errors(), [""; 0]);
     server.stop();
 }

@@ -49,6 +49,7 @@ mod name;
 mod services;
 mod store_line;
 mod tasks_section;
+mod verb_times;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,6 +74,7 @@ pub(crate) use name::hexadecimal;
 use services::SlowLine;
 pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics};
 pub(crate) use tasks_section::TasksSection;
+pub(crate) use verb_times::VerbTimes;
 
 use super::wire::{Command, Reason};
 use crate::clock::{Clock, Now};
@@ -283,7 +285,7 @@ impl ReportSources {
         let line = |command: Command| {
             let workers = || self.worker_counts().map(|worker| worker.of(Some(command)));
             // The lock-step dialect has its own.
-            let own = || self.workers.iter().chain([&self.queue]).map(|worker| worker.of(Some(command)));
+            let own = || self.own_counts().map(|worker| worker.of(Some(command)));
             let line = CommandLine {
                 requests: workers().map(|metrics| metrics.requests.get()).sum(),
                 errors: self.refused(Some(command)),
@@ -308,8 +310,12 @@ impl ReportSources {
 
     /// The metrics of all threads that carry out requests.
     fn worker_counts(&self) -> impl Iterator<Item = &WorkerMetrics> {
-        let lockstep = self.neighbours.lockstep.iter().map(|tally| &tally.worker);
-        self.workers.iter().chain([&self.queue]).map(|worker| &**worker).chain(lockstep)
+        self.own_counts().chain(self.neighbours.lockstep.iter().map(|tally| &tally.worker))
+    }
+
+    /// The metrics of the threads of this protocol.
+    fn own_counts(&self) -> impl Iterator<Item = &WorkerMetrics> {
+        self.workers.iter().chain([&self.queue]).map(|worker| &**worker)
     }
 
     fn clients(&self) -> ClientsLine {

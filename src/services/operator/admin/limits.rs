@@ -18,6 +18,11 @@ pub(super) const LISTENERS_MAX: usize = 32;
 pub(super) const SHOWN_MAX: usize = 100;
 /// Slow requests that the page shows, the latest ones.
 pub(super) const SLOW_SHOWN_MAX: usize = 50;
+/// Seconds of the past that are kept, a point each: ten minutes.
+pub(super) const POINTS_MAX: usize = 600;
+/// The time from one mark of the latencies to the next, and how many are kept: the oldest one is a minute old.
+pub(super) const MARK_PERIOD: Duration = Duration::from_secs(5);
+pub(super) const MARKS_MAX: usize = 12;
 /// How long a probe waits for a store.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(10);
 /// The time from the beginning of one probe to that of the next: each of them syncs the store. Whoever asks meanwhile

@@ -1,12 +1,15 @@
 //! The figures as they change: server-sent events, a second apart, to some listeners.
 //!
 //! ```text
-//! GET /events ─► a listener: the figures now ─► each second the figures, made once for all ─► its connection
+//! GET /events ─► a listener: the figures now and the last ten minutes
+//!            ─► each second the figures and their point, made once for all ─► its connection
 //! ```
+//! The history gets a point each second, whether somebody listens or not.
+
 //! The reply of a user that is removed or changed ends within that second.
 //!
 //! A listener that does not read misses figures, and gets later ones when it reads again. So a listener holds two
-//! messages at most. Without a listener, no figures are made.
+//! messages at most. Without a listener, no other figures are made.
 //!
 //! The format is that of the HTML standard, "Server-sent events": each message is a line `data: ` with JSON, and an
 //! empty line. This module does not choose the figures (`sources`).
@@ -18,12 +21,11 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::Frame;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::sleep;
 
 use super::limits::LISTENERS_MAX;
-use super::sources::AdminSources;
+use super::sources::{AdminSources, Points};
 use crate::lock::Mutex;
 use crate::security::Identity;
 
@@ -35,8 +37,6 @@ pub(super) struct Live {
     sources: Arc<AdminSources>,
     /// None when the service ends.
     listeners: Mutex<Option<Vec<Listener>>>,
-    /// Notified when there is a first listener, and at the end.
-    changed: Notify,
 }
 
 struct Listener {
@@ -55,7 +55,7 @@ impl Listener {
 impl Live {
     /// Nobody listens.
     pub(super) fn new(sources: Arc<AdminSources>) -> Arc<Self> {
-        Arc::new(Self { sources, listeners: Mutex::new(Some(Vec::new())), changed: Notify::new() })
+        Arc::new(Self { sources, listeners: Mutex::new(Some(Vec::new())) })
     }
 
     /// The body for a further listener, with this user. None: there are enough of them, or the service ends.
@@ -68,41 +68,47 @@ impl Live {
         }
         let (sender, receiver) = channel(1);
         // It has room for one message.
-        let _sent = sender.try_send(self.message());
+        let _sent = sender.try_send(self.message(Points::All));
         listeners.push(Listener { sender, user });
-        self.changed.notify_one();
         Some(Body::new(EventBody(receiver)))
     }
 
-    /// Sends the figures each second, until the end.
+    /// Adds a point and sends the figures each second, until the end.
     pub(super) async fn run(self: Arc<Self>) {
+        self.sources.record();
         loop {
+            sleep(PERIOD).await;
             match self.listeners.lock().as_mut() {
                 None => return,
                 Some(listeners) => listeners.retain(Listener::stays),
             }
-            if self.listeners.lock().as_ref().is_some_and(Vec::is_empty) {
-                self.changed.notified().await;
-            }
-            sleep(PERIOD).await;
-            let message = self.message();
-            // A user that has gone during the pause gets no message after it.
-            for listener in self.listeners.lock().iter().flatten().filter(|listener| listener.stays()) {
-                // One that has not read its last message misses this one.
-                let _missed = listener.sender.try_send(message.clone());
-            }
+            self.sources.record();
+            self.send();
+        }
+    }
+
+    /// Sends the figures to all listeners.
+    fn send(&self) {
+        let listeners = self.listeners.lock();
+        let mut listeners = listeners.iter().flatten().peekable();
+        if listeners.peek().is_none() {
+            return;
+        }
+        let message = self.message(Points::Latest);
+        for listener in listeners {
+            // One that has not read its last message misses this one.
+            let _missed = listener.sender.try_send(message.clone());
         }
     }
 
     /// Ends all bodies.
     pub(super) fn close(&self) {
         drop(self.listeners.lock().take());
-        self.changed.notify_one();
     }
 
     /// The figures now, as a message. JSON has no line feeds of its own.
-    fn message(&self) -> Bytes {
-        Bytes::from(format!("data: {}\n\n", self.sources.page_json()))
+    fn message(&self, points: Points) -> Bytes {
+        Bytes::from(format!("data: {}\n\n", self.sources.page_json(points)))
     }
 }
 

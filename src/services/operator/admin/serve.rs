@@ -16,6 +16,7 @@ use super::probe::{ProbedStores, Probes, StoreProber};
 use super::routes::{AdminContext, is_health, needed, routes};
 use super::sources::AdminSources;
 use crate::clock::Clock;
+use crate::lock::Mutex;
 use crate::net::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::net::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::net::service::{Service, ServiceParts};
@@ -84,7 +85,7 @@ impl AdminListener {
         let (stopper, endpoint) = (tcp.stopper(), tcp.acceptor().address.to_string());
         let (probe, database) = parts.database.unzip();
         let (stores, prober) = ProbedStores::new(parts.tasks, probe);
-        let sources = AdminSources { report: parts.report, database };
+        let sources = AdminSources { report: parts.report, database, history: Mutex::default() };
         let front = AdminFrontend { tcp, guard, users, sources, stores };
         Admin { service: Service { front, stopper, endpoint, budgets: Vec::new() }, prober }
     }

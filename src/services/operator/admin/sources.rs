@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::history::{History, MinuteLine, Point, Reading};
 use super::limits::{SHOWN_MAX, SLOW_SHOWN_MAX};
 use crate::clock::wall_millis;
+use crate::lock::Mutex;
 use crate::services::events::mysql::WritersMetrics;
 use crate::services::tables::report::{ReportSources, SlowDocument, StatsDocument, TableStats};
 use crate::services::tables::report::{counter, line};
@@ -18,9 +20,19 @@ pub(super) struct AdminSources {
     pub(super) report: Arc<ReportSources>,
     /// Those of the writers to a database, if there is one.
     pub(super) database: Option<Arc<WritersMetrics>>,
+    /// The last ten minutes.
+    pub(super) history: Mutex<History>,
 }
 
-/// The document of `/stats`.
+/// The points that a message to a page has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Points {
+    /// For a page that is opened.
+    All,
+    Latest,
+}
+
+/// The metrics, as `/metrics` and `/stats` have them.
 #[derive(Serialize)]
 pub(super) struct AdminDocument {
     /// Its parts are those of STATS.
@@ -30,11 +42,20 @@ pub(super) struct AdminDocument {
     pub(super) events_database: Option<DatabaseLine>,
 }
 
+/// The document of `/stats`.
+#[derive(Serialize)]
+struct RecentDocument {
+    #[serde(flatten)]
+    document: AdminDocument,
+    last_minute: Vec<MinuteLine>,
+}
+
 /// What the page shows.
 #[derive(Serialize)]
 struct PageDocument {
     #[serde(flatten)]
-    document: AdminDocument,
+    document: RecentDocument,
+    points: Vec<Point>,
     unix_millis: u64,
     tables_count: usize,
     /// Of all tables.
@@ -80,20 +101,52 @@ impl AdminSources {
         }
     }
 
-    /// What the page shows: the document with the largest tables and the first queues alone, and the slow log.
-    pub(super) fn page_json(&self) -> String {
-        let mut document = self.document();
-        let stats = &mut document.stats;
+    /// The metrics at this moment, and the latencies of the last minute.
+    fn recent(&self) -> RecentDocument {
+        let last_minute = self.history.lock().last_minute(self.report.verb_times());
+        RecentDocument { document: self.document(), last_minute }
+    }
+
+    /// Adds a point to the history.
+    pub(super) fn record(&self) {
+        let reading = Reading {
+            now: self.report.now(),
+            unix_millis: wall_millis(),
+            memory_bytes: self.report.memory_bytes(),
+            verbs: self.report.verb_times(),
+        };
+        self.history.lock().record(&reading);
+    }
+
+    /// What the page shows: the document with the largest tables and the first queues alone, points, and the slow log.
+    pub(super) fn page_json(&self, points: Points) -> String {
+        let mut document = self.recent();
+        let stats = &mut document.document.stats;
         let (tables_count, elements) =
             (stats.data.tables.len(), stats.data.tables.iter().map(|table| table.elements).sum::<u64>());
         stats.data.tables.sort_by(by_size);
         stats.data.tables.truncate(SHOWN_MAX);
         let queues_count = stats.tasks.as_ref().map_or(0, |tasks| tasks.queues.len());
         stats.tasks.iter_mut().for_each(|tasks| tasks.queues.truncate(SHOWN_MAX));
-        let slow = SlowDocument::of(&self.report.slow, SLOW_SHOWN_MAX);
-        let page =
-            PageDocument { document, unix_millis: wall_millis(), tables_count, elements, queues_count, slow_log: slow };
+        let slow_log = SlowDocument::of(&self.report.slow, SLOW_SHOWN_MAX);
+        let points = self.points(points);
+        let page = PageDocument {
+            document,
+            points,
+            unix_millis: wall_millis(),
+            tables_count,
+            elements,
+            queues_count,
+            slow_log,
+        };
         serde_json::to_string(&page).expect("numbers and text can be written as JSON")
+    }
+
+    fn points(&self, points: Points) -> Vec<Point> {
+        let history = self.history.lock();
+        let all = history.points();
+        let skipped = if points == Points::All { 0 } else { all.len().saturating_sub(1) };
+        all.skip(skipped).cloned().collect()
     }
 
     /// The slow log as JSON.
@@ -102,8 +155,8 @@ impl AdminSources {
         serde_json::to_string(&document).expect("numbers and text can be written as JSON")
     }
 
-    /// The document as JSON.
+    /// The document of `/stats` as JSON.
     pub(super) fn json(&self) -> String {
-        serde_json::to_string(&self.document()).expect("numbers and text can be written as JSON")
+        serde_json::to_string(&self.recent()).expect("numbers and text can be written as JSON")
     }
 }

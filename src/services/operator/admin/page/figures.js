@@ -24,6 +24,9 @@ function micros(value) {
   return scaled(value < 10 ? Number(value.toFixed(2)) : Math.round(value), 1000, [" µs", " ms", " s"], 2);
 }
 
+// A figure of a tick, which is round: without zeros behind its point.
+function tick(figure) { return figure.replace(/\.0+(?=\D|$)|(\.\d*[1-9])0+(?=\D|$)/, "$1"); }
+
 function seconds(value) {
   if (value === null || value === undefined) return NONE;
   const whole = Math.floor(value);
@@ -42,16 +45,19 @@ function clockTime(millis) {
 // Control characters and the like would not be seen.
 function visible(name) { return name.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e]/g, (one) => "\\x" + one.charCodeAt(0).toString(16).padStart(2, "0")); }
 
-function cell(row, content, kind) {
+function cell(row, content, [title, kind]) {
   const made = row.insertCell();
+  // On a small screen each cell shows its title.
+  made.dataset.title = title;
   if (content instanceof Node) made.append(content); else made.textContent = content;
   made.className = [kind || "", content === NONE ? "none" : ""].join(" ").trim();
   if (kind && kind.includes("name")) made.title = made.textContent;
 }
 
-// Shows rows as a table, or says that there are none. A column is its title and its kind.
+// Shows rows as a table, or says that there are none; without words for that it shows nothing. A column is its title and its kind.
 function show(id, columns, rows, empty) {
   const place = document.getElementById(id);
+  place.hidden = rows.length === 0 && empty === "";
   if (rows.length === 0) {
     const said = document.createElement("p");
     said.className = "empty";
@@ -72,7 +78,7 @@ function show(id, columns, rows, empty) {
   const body = table.createTBody();
   for (const row of rows) {
     const line = body.insertRow();
-    row.forEach((content, index) => cell(line, content, columns[index][1]));
+    row.forEach((content, index) => cell(line, content, columns[index]));
   }
   const top = place.scrollTop, left = place.scrollLeft;
   place.replaceChildren(table);

@@ -1,10 +1,12 @@
-// Shows the figures that the server sends once a second, and goes on when the server comes back.
+// Shows the figures that the server sends once a second, and goes on when the server comes back. While the page is
+// hidden it has no connection: a browser has six for a server, and each page that is live takes one.
 "use strict";
 
-const KEPT = 300;
-const history = { times: [], rates: [], memory: [] };
+// The server keeps as many points.
+const KEPT = 600;
+let points = [];
 let before = null;
-let charts = [];
+let source = null;
 
 // The verbs of all protocols as one list.
 function verbsOf(now) {
@@ -33,23 +35,26 @@ function showOverview(now, verbs, perSecond, total) {
   text("timers", count(now.expiry.pending));
   const lag = now.expiry.lag_micros;
   text("timers-note", now.expiry.expired === 0 ? "none has expired" : count(now.expiry.expired) + " expired, p99 " + micros(lag.p99) + " late");
-  const clients = now.clients.known + (now.lockstep ? now.lockstep.connections : 0) + now.services.reduce((sum, service) => sum + service.connections, 0);
+  const clients = now.clients.known + now.services.reduce((sum, service) => sum + service.connections, 0) + now.changes.subscribers
+    + (now.lockstep ? now.lockstep.connections + now.lockstep.subscribers : 0) + (now.feed ? now.feed.subscribers : 0);
   text("connections", count(clients));
   text("connections-note", now.clients.cut_off === 0 ? "none was cut off" : count(now.clients.cut_off) + " cut off");
   text("uptime", seconds(now.uptime_seconds));
   text("uptime-note", bytes(now.memory.resident_bytes || 0) + " resident");
 }
 
-function showVerbs(verbs) {
+function showVerbs(verbs, lastMinute) {
+  const minute = new Map(lastMinute.map((line) => [line.protocol + " " + line.verb, line.end_to_end_micros]));
   const used = verbs.filter((line) => line.requests > 0).sort((one, other) => other.requests - one.requests);
   const rows = used.map((line) => {
     const known = before && before.verbs.get(line.protocol + " " + line.verb);
     const perSecond = known === undefined || known === null ? null : (line.requests - known) / before.elapsed;
-    return [line.protocol, line.verb, rate(perSecond), count(line.requests), count(line.refused),
+    const recent = minute.get(line.protocol + " " + line.verb) || {};
+    return [line.protocol, line.verb, rate(perSecond), count(line.requests), count(line.refused), micros(recent.p50), micros(recent.p99),
       micros(line.whole.p50), micros(line.whole.p99), micros(line.execution.p50), micros(line.execution.p99)];
   });
-  show("verbs", [["protocol", "text"], ["verb", "text"], ["a second"], ["in all"], ["refused"], ["p50"], ["p99"],
-    ["execution p50"], ["execution p99"]], rows, "No request has come since the start.");
+  show("verbs", [["protocol", "text"], ["verb", "text"], ["a second"], ["in all"], ["refused"], ["p50, last minute"], ["p99, last minute"],
+    ["p50, since start"], ["p99, since start"], ["execution p50"], ["execution p99"]], rows, "No request has come since the start.");
 }
 
 function showTables(now) {
@@ -63,13 +68,16 @@ function showTables(now) {
 function showQueues(now) {
   if (!now.tasks) {
     show("queues", [], [], "Tasks, jobs and events are off, or in a database. --tasks, --jobs and --events turn them on.");
+    show("families", [], [], "");
     return;
   }
-  const families = now.tasks.families.map((family) => [visible(family.name) + "…", count(family.ready), count(family.leased), NONE, NONE, NONE]);
   const queues = now.tasks.queues.map((queue) => [visible(queue.name), count(queue.ready), count(queue.leased),
     count(queue.dropped), count(queue.waiting), seconds(queue.oldest_ready_seconds)]);
   show("queues", [["queue", "text name"], ["ready"], ["lent"], ["dropped"], ["waiting"], ["oldest ready"]],
-    families.concat(queues), "There is no queue. A task, a job or an event makes one.");
+    queues, "There is no queue. A task, a job or an event makes one.");
+  // Each is a sum of many queues, which are not in the table above.
+  show("families", [["all queues of", "text name"], ["queues"], ["ready"], ["lent"], ["leases run out"]],
+    now.tasks.families.map((family) => [visible(family.name) + "…", count(family.queues), count(family.ready), count(family.leased), count(family.ran_out)]), "");
 }
 
 function showSubscribers(now) {
@@ -107,33 +115,13 @@ function showSlow(now) {
     "No request was slow.");
 }
 
-function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
-
-function makeCharts() {
-  charts.forEach((chart) => chart.plot.destroy());
-  const grid = { stroke: colour("--line"), width: 1 };
-  const make = (id, data, show, stroke) => {
-    const place = document.getElementById(id);
-    const axis = { stroke: colour("--faint"), grid, ticks: grid, font: "12px system-ui, sans-serif" };
-    const options = {
-      width: place.clientWidth, height: place.clientHeight, legend: { show: false }, cursor: { show: false },
-      scales: { y: { range: (plot, least, most) => [0, Math.max(most * 1.1, 1)] } },
-      axes: [{ ...axis, space: 70, values: (plot, times) => times.map((time) => clockTime(time * 1000)) },
-        { ...axis, size: 70, values: (plot, values) => values.map(show) }],
-      series: [{}, { stroke: colour(stroke), width: 2, fill: colour("--bar") + "66", points: { show: false } }],
-    };
-    return { place, data, plot: new uPlot(options, data(), place) };
-  };
-  charts = [make("chart-rate", () => [history.times, history.rates], rate, "--accent"),
-    make("chart-memory", () => [history.times, history.memory], bytes, "--second")];
-}
-
-function remember(now, perSecond) {
-  history.times.push(now.unix_millis / 1000);
-  history.rates.push(perSecond);
-  history.memory.push(now.memory.tables_bytes + now.memory.excess_bytes);
-  for (const list of Object.values(history)) if (list.length > KEPT) list.shift();
-  charts.forEach((chart) => chart.plot.setData(chart.data()));
+// Adds the points of a message. The first message of a connection has all that the server keeps, and points from before
+// a restart of the server stay.
+function remember(added) {
+  if (added.length === 0) return;
+  const earlier = points.filter((point) => point.unix_millis < added[0].unix_millis);
+  points = earlier.concat(added).slice(-KEPT);
+  drawCharts(points);
 }
 
 function update(now) {
@@ -144,13 +132,13 @@ function update(now) {
   if (before) before.elapsed = now.uptime_seconds - before.uptime;
   const perSecond = before ? (total - before.total) / before.elapsed : null;
   showOverview(now, verbs, perSecond, total);
-  showVerbs(verbs);
+  showVerbs(verbs, now.last_minute);
   showTables(now);
   showQueues(now);
   showSubscribers(now);
   showStore(now);
   showSlow(now);
-  remember(now, perSecond);
+  remember(now.points);
   before = { uptime: now.uptime_seconds, total, verbs: new Map(verbs.map((line) => [line.protocol + " " + line.verb, line.requests])) };
 }
 
@@ -162,20 +150,29 @@ function say(state, isLive) {
 }
 
 function listen() {
-  const source = new EventSource("events");
-  source.onmessage = (message) => {
+  if (document.hidden || source !== null) return;
+  const opened = source = new EventSource("events");
+  opened.onmessage = (message) => {
     update(JSON.parse(message.data));
     say("live", true);
   };
-  source.onerror = () => {
+  opened.onerror = () => {
     say("the server does not answer; trying again", false);
     // The browser asks again by itself, unless it was refused.
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+    if (opened.readyState === EventSource.CLOSED && source === opened) {
+      source = null;
+      setTimeout(listen, 2000);
+    }
   };
 }
 
-makeCharts();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", makeCharts);
-new ResizeObserver(() => charts.forEach(({ place, plot }) => plot.setSize({ width: place.clientWidth, height: place.clientHeight })))
-  .observe(document.querySelector(".charts"));
+function pause() {
+  if (source !== null) source.close();
+  source = null;
+  // A rate is of the time in which the page was live.
+  before = null;
+  say("paused while hidden", false);
+}
+
+document.addEventListener("visibilitychange", () => { if (document.hidden) pause(); else listen(); });
 listen();
