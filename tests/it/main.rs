@@ -73,6 +73,8 @@ mod history_trial;
 mod holding;
 /// Peers that do their worst while the server ends.
 mod hostile;
+/// The OCI image: made by buildah from scratch, and run.
+mod image;
 /// The files of `ipc://` endpoints: removed, replaced, and left alone.
 mod ipc_files;
 /// Endpoints of IPv6 and of `localhost`, under every flag.
@@ -112,6 +114,8 @@ mod memory;
 mod metrics_names;
 /// A subscriber that only listens knows the content of the tables.
 mod mirror;
+/// The dashboard, the alerts and the manifests of the package, asked of a real Prometheus and of schemas.
+mod monitoring;
 /// A function that a text names with its type is there.
 mod named_functions;
 /// Native workers serve a client as those behind the queue do.
