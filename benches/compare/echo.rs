@@ -103,8 +103,8 @@ fn answer(mut end: WorkerEnd<TurnBatch<Client>>, budget: &Budget) {
             continue;
         };
         for place in 0..batch.len() {
-            let waits = batch.answer(place, budget, |TurnParts { messages, bytes, replies, .. }| {
-                for message in messages.iter(bytes) {
+            let waits = batch.answer(place, budget, |TurnParts { messages, replies, .. }| {
+                for message in messages.iter() {
                     let is_get = message.frames().len() == GET_FRAMES;
                     replies.push(OK, is_get);
                     if is_get {

@@ -21,7 +21,7 @@ pub(super) fn bind_lockstep(
 ) -> Result<(Option<BoundService>, Option<LockstepPart>), Error> {
     let tally = Arc::new(LockstepTally::new(clock.now()));
     let bind = |settings| {
-        lockstep::bind(settings, config.limits.value_bytes, (tables.session(), clock), Arc::clone(&tally), parts).map(
+        lockstep::bind(settings, config.limits.value_bytes, tables.session(), clock, Arc::clone(&tally), parts).map(
             |service| {
                 BoundService::new("lockstep", "lockstep", service, |front| {
                     front.run();

@@ -312,7 +312,7 @@ fn start_with(
         slow: Arc::clone(&slow),
         users: admissions.users.clone(),
     };
-    let kv = serve::bind(&settings, clock, (&tables, changes), neighbours)?;
+    let kv = serve::bind(&settings, clock, &tables, changes, neighbours)?;
     let database = config.events.and_then(|config| config.database);
     let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
     let admin = admin.map(|admin| {

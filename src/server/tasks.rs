@@ -114,13 +114,13 @@ impl TasksListeners {
             None => None,
             Some(listener) => {
                 let queue = committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
-                let service = listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
+                let service = listener.serve(&mut committer, tasks.clone(), queue.clone(), Box::new(|| {}));
                 Some((queue, BoundService::new("events-queue", "events-queue", service, SpiderqFrontend::run)))
             }
         };
         if let Some(listener) = self.spiderq {
             let queue = committer.queue(QUEUE, LeaseOrder::Priority, self.sync)?;
-            let service = listener.serve((&mut committer, tasks.clone(), queue), terminated);
+            let service = listener.serve(&mut committer, tasks.clone(), queue, terminated);
             services.push(BoundService::new("tasks", "tasks", service, SpiderqFrontend::run));
         }
         services.extend(jobs);

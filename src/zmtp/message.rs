@@ -56,6 +56,13 @@ impl Messages {
         })
     }
 
+    /// The messages with the bytes that they were cut from.
+    #[inline]
+    #[must_use]
+    pub fn view<'b>(&'b self, bytes: &'b [u8]) -> MessageView<'b> {
+        MessageView { messages: self, bytes }
+    }
+
     /// The messages from the `first` on, and a copy of the part of `bytes` in which they lie. Their positions count
     /// from its beginning.
     #[must_use]
@@ -88,6 +95,40 @@ impl Messages {
         if by > 0 {
             self.frames.iter_mut().for_each(|frame| *frame = frame.start + by..frame.end + by);
         }
+    }
+}
+
+/// Messages with the bytes that they were cut from.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageView<'b> {
+    messages: &'b Messages,
+    bytes: &'b [u8],
+}
+
+impl<'b> MessageView<'b> {
+    /// The number of messages.
+    #[inline]
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether there are no messages.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// The messages in order.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = Message<'b>> {
+        self.messages.iter(self.bytes)
+    }
+
+    /// The messages from the `first` on, with bytes of their own ([`Messages::rest`]).
+    #[must_use]
+    pub fn rest(self, first: usize) -> (Messages, Vec<u8>) {
+        self.messages.rest(first, self.bytes)
     }
 }
 

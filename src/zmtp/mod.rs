@@ -50,7 +50,7 @@ pub use curve_key::{KEY_CHARS, NotAKey, PublicKey, SecretKey};
 pub use frame::{FRAME_HEADER_BYTES_MAX, Part, encode_frame, encode_frame_header};
 pub use handshake::{Handshake, HandshakePeer, HandshakeStep, SocketType};
 pub use mechanism::{Claim, ClaimRefusal, Mechanisms};
-pub use message::{Message, MessageBounds, MessageCutter, Messages, Unconsumed};
+pub use message::{Message, MessageBounds, MessageCutter, MessageView, Messages, Unconsumed};
 pub use spoken::SpokenProtocol;
 
 /// A peer's violation that ends its connection.

@@ -205,7 +205,7 @@ fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
         worker_cores: vec![None; workers],
         admissions: TablesAdmissions::default(),
     };
-    let kv = bind(&settings, Clock::start(), (&tables, backstage.changes), Neighbours::default()).unwrap();
+    let kv = bind(&settings, Clock::start(), &tables, backstage.changes, Neighbours::default()).unwrap();
     (kv, tables)
 }
 

@@ -280,7 +280,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let listener = spiderq::SpiderqListener::bind(&settings, parts.clone()).unwrap();
     let jobs_listener = jobs::JobsListener::bind(&jobs_settings, parts).unwrap();
     let Service { front, stopper, endpoint, .. } =
-        listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
+        listener.serve(&mut committer, tasks.clone(), queue.clone(), Box::new(|| {}));
     let Service { front: jobs_front, stopper: jobs_stopper, endpoint: address, .. } =
         jobs_listener.serve(JOB_ROOM_BYTES, &mut committer, tasks.clone(), family);
     let sink = committer.sink(Box::new(Silent));

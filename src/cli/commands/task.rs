@@ -271,16 +271,14 @@ fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
 }
 
 fn stats(of: &TaskServer, out: &mut impl Write) -> Result<(), CommandError> {
-    let counters: serde_json::Map<_, _> = match of.connect()?.stats().map_err(of.told())? {
-        Counters::Eight(counters) => Counters::LISTED_1_3.iter().zip(counters).map(named).collect(),
-        Counters::Ten(counters) => Counters::LISTED_1_4.iter().zip(counters).map(named).collect(),
+    let counters = of.connect()?.stats().map_err(of.told())?;
+    let (names, counts): (&[_], &[_]) = match &counters {
+        Counters::Eight(counts) => (&Counters::LISTED_1_3, counts),
+        Counters::Ten(counts) => (&Counters::LISTED_1_4, counts),
     };
-    let json = serde_json::Value::Object(counters);
+    let named = names.iter().zip(counts).map(|((name, _), count)| ((*name).to_owned(), json!(count)));
+    let json = serde_json::Value::Object(named.collect());
     of.format.print(out, &show::outline(&json), &json)
-}
-
-fn named(((name, _), count): (&(&str, u8), u64)) -> (String, serde_json::Value) {
-    ((*name).to_owned(), json!(count))
 }
 
 /// The error of the command for an error of the client, whose user has logged in or not.

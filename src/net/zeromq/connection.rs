@@ -23,8 +23,8 @@ use crate::limits::{OUTBOX_BYTES_MAX, RECEIVE_BYTES};
 use crate::net::sockets::is_settled;
 use crate::security::{Identity, Login};
 use crate::zmtp::{
-    Claim, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, MessageBounds, MessageCutter, Messages, ProtocolError,
-    SocketType, Unconsumed,
+    Claim, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, MessageBounds, MessageCutter, MessageView, Messages,
+    ProtocolError, SocketType, Unconsumed,
 };
 
 /// Stage of a connection.
@@ -56,6 +56,12 @@ impl From<Errno> for InputEnd {
 pub(super) struct ReceivedMessages {
     pub(super) messages: Messages,
     pub(super) bytes: Vec<u8>,
+}
+
+impl ReceivedMessages {
+    pub(super) fn view(&self) -> MessageView<'_> {
+        self.messages.view(&self.bytes)
+    }
 }
 
 /// A connection, with the frontend's state for it.
@@ -278,7 +284,8 @@ impl<S> Connection<S> {
     pub(super) fn take(
         &mut self,
         readable: bool,
-        (bounds, most): (&MessageBounds, usize),
+        bounds: &MessageBounds,
+        most: usize,
         shared: &mut Vec<u8>,
         messages: &mut Messages,
     ) -> Result<Unconsumed, InputEnd> {
@@ -298,7 +305,7 @@ impl<S> Connection<S> {
                 let rest = self.inbox.unused(shared).len();
                 Ok(Unconsumed { begun: rest..rest, rest })
             }
-            (ConnectionStage::Open, ReceiveOutcome::Bytes) => self.cut(0, (bounds, most), shared, messages),
+            (ConnectionStage::Open, ReceiveOutcome::Bytes) => self.cut(0, bounds, most, shared, messages),
             (ConnectionStage::Shaking(handshake), ReceiveOutcome::Bytes) => {
                 let bytes = self.inbox.unused(shared);
                 let (taken, step) = handshake.advance(bytes, self.outbox.bytes_mut()).map_err(InputEnd::Fault)?;
@@ -310,7 +317,7 @@ impl<S> Connection<S> {
                     }
                     HandshakeStep::Done(_) => {
                         self.stage = ConnectionStage::Open;
-                        self.cut(taken, (bounds, most), shared, messages)
+                        self.cut(taken, bounds, most, shared, messages)
                     }
                 }
             }
@@ -340,7 +347,8 @@ impl<S> Connection<S> {
     fn cut(
         &mut self,
         start: usize,
-        (bounds, most): (&MessageBounds, usize),
+        bounds: &MessageBounds,
+        most: usize,
         shared: &[u8],
         messages: &mut Messages,
     ) -> Result<Unconsumed, InputEnd> {
@@ -362,8 +370,8 @@ impl<S> Connection<S> {
     }
 
     /// Holds these messages, except the first `taken`.
-    pub(super) fn hold(&mut self, taken: usize, messages: &Messages, bytes: &[u8]) {
-        let (messages, bytes) = messages.rest(taken, bytes);
+    pub(super) fn hold(&mut self, taken: usize, messages: MessageView<'_>) {
+        let (messages, bytes) = messages.rest(taken);
         self.held = (!messages.is_empty()).then(|| Box::new(ReceivedMessages { messages, bytes }));
     }
 
@@ -399,7 +407,7 @@ impl<S> Connection<S> {
     }
 
     /// Keeps messages that a turn has brought back.
-    pub(super) fn hold_rest(&mut self, (messages, bytes): (Messages, TurnBytes)) {
+    pub(super) fn hold_rest(&mut self, messages: Messages, bytes: TurnBytes) {
         let TurnBytes::Own(mut bytes, start) = bytes else { return };
         bytes.drain(..start);
         self.held = (!messages.is_empty()).then(|| Box::new(ReceivedMessages { messages, bytes }));

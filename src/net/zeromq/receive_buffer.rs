@@ -60,7 +60,8 @@ impl SealedInput {
 fn receive(
     descriptor: &OwnedFd,
     buffer: &mut Vec<u8>,
-    (mut sealed, received): (Option<&mut SealedInput>, &mut u64),
+    mut sealed: Option<&mut SealedInput>,
+    received: &mut u64,
 ) -> Result<ReceiveOutcome, Errno> {
     // The buffer doubles while a large message comes: its bytes move a few times, and not once for each portion.
     let wire = sealed.as_deref_mut().map_or(&mut *buffer, |sealed| &mut sealed.bytes);
@@ -111,7 +112,7 @@ impl ReceiveBuffer {
     pub(super) fn receive(&mut self, descriptor: &OwnedFd, shared: &mut Vec<u8>) -> Result<ReceiveOutcome, Errno> {
         let is_empty = self.is_empty();
         let Self { bytes, received, sealed, .. } = self;
-        receive(descriptor, if is_empty { shared } else { bytes }, (sealed.as_deref_mut(), received))
+        receive(descriptor, if is_empty { shared } else { bytes }, sealed.as_deref_mut(), received)
     }
 
     /// Receives once into the connection's own buffer.
@@ -121,7 +122,7 @@ impl ReceiveBuffer {
             self.used = 0;
         }
         let Self { bytes, received, sealed, .. } = self;
-        receive(descriptor, bytes, (sealed.as_deref_mut(), received))
+        receive(descriptor, bytes, sealed.as_deref_mut(), received)
     }
 
     /// Answers the PINGs among the unused bytes, and removes them. `cutter` has read some of these bytes before.

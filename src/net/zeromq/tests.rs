@@ -78,9 +78,9 @@ impl Echo {
     fn turns(&mut self) {
         let Self { heard, was_tight, starved, .. } = self;
         let mut echo =
-            |id, count: &mut u32, outbox: &mut super::ReplyBuffer, messages: &crate::zmtp::Messages, bytes: &[u8]| {
+            |id, count: &mut u32, outbox: &mut super::ReplyBuffer, messages: crate::zmtp::MessageView<'_>| {
                 *was_tight = outbox.is_tight();
-                for (number, message) in messages.iter(bytes).enumerate() {
+                for (number, message) in messages.iter().enumerate() {
                     if outbox.is_tight() && message.frames().map(<[u8]>::len).sum::<usize>() > BUFFER_KEPT_BYTES {
                         *starved += 1;
                         return TurnOutcome::Starved(number);
@@ -453,7 +453,7 @@ fn a_fault_behind_a_message_that_waits_wakes_nobody_until_the_message_goes_on() 
         echo.connections.wait(PATIENCE, || now);
         while echo
             .connections
-            .receive(4, |id, _, _, _, _| {
+            .receive(4, |id, _, _, _| {
                 parked = Some(id);
                 TurnOutcome::Parked(0)
             })
@@ -467,8 +467,8 @@ fn a_fault_behind_a_message_that_waits_wakes_nobody_until_the_message_goes_on() 
     }
     assert!(waits < 10, "{waits} waits");
     let mut taken = 0;
-    echo.connections.resume(parked.unwrap(), |_, _, _, messages, bytes| {
-        taken = messages.iter(bytes).count();
+    echo.connections.resume(parked.unwrap(), |_, _, _, messages| {
+        taken = messages.iter().count();
         TurnOutcome::All
     });
     assert_eq!(taken, 1);

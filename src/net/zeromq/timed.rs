@@ -55,38 +55,45 @@ impl TimedReply {
         self.arrived.nanos_until(sent)
     }
 
-    /// Adds it to the slow log if it was slow and belongs there. The system has it since `sent`, which is at
-    /// `unix_millis`.
-    pub fn log(
-        self,
-        log: &SlowLog,
-        (sent, unix_millis): (Now, u64),
-        (protocol, verb): (&'static str, &'static str),
-        client: impl FnOnce() -> String,
-    ) {
-        let nanos = self.nanos(sent);
-        let Some(table) = self.table.filter(|_| log.is_slow(nanos)) else { return };
-        let stages = Stages {
+    /// Its stages, if the system has it since `sent`.
+    fn stages(&self, sent: Now) -> Stages {
+        Stages {
             queue: self.begun.map(|begun| self.arrived.nanos_until(begun)),
             execution: Some(self.begun.unwrap_or(self.arrived).nanos_until(self.answered)),
             write: Some(self.answered.nanos_until(sent)),
-        };
-        let (request_bytes, reply_bytes) = (self.request_bytes as u64, self.reply_bytes);
-        log.add(SlowRequest {
-            unix_millis,
-            nanos,
-            stages,
-            client: client(),
-            protocol,
-            verb,
-            table,
-            request_bytes,
-            reply_bytes,
-        });
+        }
     }
 }
 
 impl<S: ConnectionState> Connections<S> {
+    /// Takes the timed replies that the system has taken until `now`. `record` records one, and returns the name of its
+    /// verb. Those that were slow and belong there go to the slow log. The clock has started at `start_wall_millis`.
+    pub fn record_timed(
+        &mut self,
+        now: Now,
+        start_wall_millis: u64,
+        log: &SlowLog,
+        protocol: &'static str,
+        mut record: impl FnMut(&TimedReply) -> &'static str,
+    ) {
+        while let Some((id, reply)) = self.timed() {
+            let verb = record(&reply);
+            let (stages, nanos) = (reply.stages(now), reply.nanos(now));
+            let Some(table) = reply.table.filter(|_| log.is_slow(nanos)) else { continue };
+            log.add(SlowRequest {
+                unix_millis: start_wall_millis + now.millis(),
+                nanos,
+                stages,
+                client: self.peer(id),
+                protocol,
+                verb,
+                table,
+                request_bytes: reply.request_bytes as u64,
+                reply_bytes: reply.reply_bytes,
+            });
+        }
+    }
+
     /// The address of the peer, as people write it. `gone` after its connection has closed, and `local` if it is on
     /// this host and has no address.
     pub fn peer(&mut self, id: ConnectionId) -> String {

@@ -17,10 +17,9 @@
 use super::ConnectionId;
 use super::reply_buffer::ReplyBuffer;
 use super::turn::{TurnBytes, TurnOutcome};
-use crate::clock::Now;
 use crate::limits::RECEIVE_BYTES;
 use crate::net::budget::{Budget, WorkerShare};
-use crate::zmtp::Messages;
+use crate::zmtp::{MessageView, Messages};
 
 /// A turn of one connection.
 #[derive(Debug)]
@@ -45,9 +44,7 @@ pub struct TurnParts<'t, S> {
     /// The frontend's state for it.
     pub state: &'t mut S,
     /// The messages.
-    pub messages: &'t Messages,
-    /// The bytes that they lie in.
-    pub bytes: &'t [u8],
+    pub messages: MessageView<'t>,
     /// For the replies.
     pub replies: &'t mut ReplyBuffer,
 }
@@ -74,14 +71,15 @@ impl<S: Default> TurnOut<S> {
     fn answer(
         &mut self,
         shared: &[u8],
-        (budget, share): (&Budget, &mut WorkerShare),
+        budget: &Budget,
+        share: &mut WorkerShare,
         answer: impl FnOnce(TurnParts<'_, S>) -> TurnOutcome,
     ) -> Option<Self> {
         let Self { id, state, messages, bytes, replies, is_exempt, .. } = self;
         if !*is_exempt && budget.is_over() {
             replies.set_tight(true);
         }
-        self.outcome = answer(TurnParts { id: *id, state, messages, bytes: bytes.of(shared), replies });
+        self.outcome = answer(TurnParts { id: *id, state, messages: messages.view(bytes.of(shared)), replies });
         share.add(budget, self.replies.kept());
         let TurnOutcome::Parked(answered) = self.outcome else { return None };
         Some(self.part(answered, shared))
@@ -147,9 +145,9 @@ impl<S: Default> TurnBatch<S> {
     }
 
     /// The states and messages of the turns from `first` on.
-    pub fn ahead(&self, first: usize) -> impl Iterator<Item = (&S, &Messages, &[u8])> {
+    pub fn ahead(&self, first: usize) -> impl Iterator<Item = (&S, MessageView<'_>)> {
         let turns = self.turns.get(first..self.len).unwrap_or_default();
-        turns.iter().map(|turn| (&turn.state, &turn.messages, turn.bytes.of(&self.bytes)))
+        turns.iter().map(|turn| (&turn.state, turn.messages.view(turn.bytes.of(&self.bytes))))
     }
 
     /// Has the turn at this place answered. A turn that has to wait is parted: the caller keeps the rest.
@@ -164,7 +162,7 @@ impl<S: Default> TurnBatch<S> {
     ) -> Option<TurnOut<S>> {
         let Self { turns, bytes, share, .. } = self;
         let turn = turns.get_mut(place).expect("the place is below the length");
-        turn.answer(bytes, (budget, share), answer)
+        turn.answer(bytes, budget, share, answer)
     }
 
     /// As [`TurnBatch::answer`], for a turn that has waited, which is added to the batch with its replies.
@@ -174,7 +172,7 @@ impl<S: Default> TurnBatch<S> {
         budget: &Budget,
         answer: impl FnOnce(TurnParts<'_, S>) -> TurnOutcome,
     ) -> Option<TurnOut<S>> {
-        let rest = turn.answer(&[], (budget, &mut self.share), answer);
+        let rest = turn.answer(&[], budget, &mut self.share, answer);
         self.turns.truncate(self.len);
         self.turns.push(turn);
         self.len += 1;
@@ -209,13 +207,5 @@ impl<S: Default> TurnBatch<S> {
         }
         self.len = 0;
         self.bytes.clear();
-    }
-}
-
-impl<S> TurnOut<S> {
-    /// Makes the turn ready to be answered.
-    pub(super) fn begin(&mut self, state: S, bytes: TurnBytes, (arrived, tight, unread): (Now, bool, bool)) {
-        (self.state, self.bytes) = (state, bytes);
-        self.replies.begin(arrived, tight, unread);
     }
 }

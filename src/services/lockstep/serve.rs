@@ -31,12 +31,13 @@ use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, TimedReply, Tur
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::responder::TIMED_ONE_OF;
 use crate::services::tables::serve::LockstepTally;
+use crate::services::tables::timing::verb_name;
 use crate::services::tables::waiting::WaitingClients;
 use crate::services::tables::wire::{Command, Request, TableName};
 use crate::stats::Sampler;
 use crate::stats::slow_log::SlowLog;
 use crate::tables::Session;
-use crate::zmtp::{Message, Messages};
+use crate::zmtp::{Message, MessageView};
 
 /// The name of the protocol.
 const PROTOCOL: &str = "lockstep";
@@ -57,7 +58,8 @@ pub struct LockstepConfig {
 pub fn bind(
     settings: &LockstepConfig,
     value_max: usize,
-    (mut session, clock): (Session, Clock),
+    mut session: Session,
+    clock: Clock,
     tally: Arc<LockstepTally>,
     parts: ServiceParts,
 ) -> Result<Service<LockstepFrontend>, ServeError> {
@@ -136,17 +138,15 @@ impl LockstepFrontend {
             answering.waiting.begin(&mut answering.session, now);
             for _ in 0..BATCH_MAX {
                 let Some(id) = answering.waiting.next() else { break };
-                connections.resume(id, |id, conversation, outbox, messages, bytes| {
-                    let turn = Turn { id, is_first: true, now };
-                    answering.turn(conversation, (messages, bytes), outbox, (turn, context))
+                connections.resume(id, |id, conversation, outbox, messages| {
+                    answering.turn(conversation, messages, outbox, Turn::new(id, true, now), context)
                 });
                 answering.send(connections);
             }
         }
         loop {
-            let turn = connections.receive(BATCH_MAX, |id, conversation, outbox, messages, bytes| {
-                let turn = Turn { id, is_first: false, now };
-                answering.turn(conversation, (messages, bytes), outbox, (turn, context))
+            let turn = connections.receive(BATCH_MAX, |id, conversation, outbox, messages| {
+                answering.turn(conversation, messages, outbox, Turn::new(id, false, now), context)
             });
             answering.send(connections);
             if turn.is_none() {
@@ -172,13 +172,22 @@ impl LockstepFrontend {
 }
 
 /// A connection's turn.
-#[derive(Clone, Copy)]
 struct Turn {
     id: ConnectionId,
     /// It has waited in the queue for its first message.
     is_first: bool,
     /// When the turn began.
     now: Now,
+    /// The client has fetched a large value, or has completed a large UPDATE.
+    has_moved: bool,
+    /// The last command that is answered.
+    last: Option<LastCommand>,
+}
+
+impl Turn {
+    fn new(id: ConnectionId, is_first: bool, now: Now) -> Self {
+        Self { id, is_first, now, has_moved: false, last: None }
+    }
 }
 
 /// The last command of a turn.
@@ -212,35 +221,34 @@ impl Answering {
     fn turn(
         &mut self,
         conversation: &mut Conversation,
-        messages: (&Messages, &[u8]),
+        messages: MessageView<'_>,
         outbox: &mut ReplyBuffer,
-        turn: (Turn, &HandlerContext<'_>),
+        mut turn: Turn,
+        context: &HandlerContext<'_>,
     ) -> TurnOutcome {
-        let Turn { id, now, .. } = turn.0;
-        let mut change = Change { before: conversation.held_bytes(), ..Change::default() };
+        let before = conversation.held_bytes();
         let begun = self.clock.now();
         let arrived = outbox.arrived(begun);
-        let mut last = None;
-        let outcome =
-            self.answer_all(conversation, messages, outbox, (turn, &mut change.moved), (begun, arrived, &mut last));
+        let outcome = self.answer_all(conversation, messages, outbox, &mut turn, context, begun);
+        let Turn { id, now, has_moved: moved, last, .. } = turn;
         if let Some(command) = last {
             self.describe(outbox, command, [arrived, begun]);
         }
-        change.after = conversation.held_bytes();
-        change.waits = matches!(outcome, TurnOutcome::Parked(_) | TurnOutcome::Starved(_));
-        self.memory.change(id, change, now);
+        let waits = matches!(outcome, TurnOutcome::Parked(_) | TurnOutcome::Starved(_));
+        self.memory.change(id, Change { before, after: conversation.held_bytes(), waits, moved }, now);
         outcome
     }
 
     /// Answers messages up to one that has to wait, or until the replies and the values that are copied are large
-    /// together. Notes whether the client has fetched a large value or has completed a large UPDATE.
+    /// together.
     fn answer_all(
         &mut self,
         conversation: &mut Conversation,
-        (messages, bytes): (&Messages, &[u8]),
+        messages: MessageView<'_>,
         outbox: &mut ReplyBuffer,
-        ((Turn { id, mut is_first, .. }, context), moved): ((Turn, &HandlerContext<'_>), &mut bool),
-        (begun, arrived, last): (Now, Now, &mut Option<LastCommand>),
+        turn: &mut Turn,
+        context: &HandlerContext<'_>,
+        begun: Now,
     ) -> TurnOutcome {
         let Self { session, waiting, memory, tally, value_max, nul, picker, table, .. } = self;
         let bounds = Bounds { value_max: *value_max, room: memory.room(conversation.held_bytes()) };
@@ -248,12 +256,12 @@ impl Answering {
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
         let mut copied = 0;
         let mut batch = session.batch(begun);
-        for (answered, message) in messages.iter(bytes).enumerate() {
+        for (answered, message) in messages.iter().enumerate() {
             if conversation.pending_bytes() > reply_max {
                 return TurnOutcome::Starved(answered);
             }
             let (command, held) = (conversation.completes(), conversation.held_bytes());
-            let is_held_up = !is_first && waiting.is_ahead_of(command);
+            let is_held_up = !turn.is_first && waiting.is_ahead_of(command);
             let argument = Argument::of(&message);
             let is_unread = outbox.is_unread();
             let taken = (!is_held_up).then(|| {
@@ -269,24 +277,26 @@ impl Answering {
             });
             let Some(Ok(answer)) = taken else {
                 let lacks_memory = !is_held_up && batch.lacks_memory();
-                if is_first {
-                    waiting.stay(id, command, lacks_memory);
+                if turn.is_first {
+                    waiting.stay(turn.id, command, lacks_memory);
                 } else {
-                    waiting.join(id, command, lacks_memory);
+                    waiting.join(turn.id, command, lacks_memory);
                 }
                 return TurnOutcome::Parked(answered);
             };
-            is_first = false;
-            *moved |= held > CONVERSATION_BYTES_MIN && (command.is_some() || matches!(answer, Answer::Second(_)));
+            turn.is_first = false;
+            turn.has_moved |=
+                held > CONVERSATION_BYTES_MIN && (command.is_some() || matches!(answer, Answer::Second(_)));
             copied += conversation.held_bytes().saturating_sub(held) as u64;
             let reply_begin = outbox.end();
             reply(outbox, &message, &answer, *nul);
             if let Some(command) = command {
                 if picker.picks() {
+                    let arrived = outbox.arrived(begun);
                     outbox.sample(usize::from(command.code()), arrived);
                 }
                 let request_bytes = held + message.frames().map(<[u8]>::len).sum::<usize>();
-                *last = Some(LastCommand { command, request_bytes, reply_bytes: outbox.end() - reply_begin });
+                turn.last = Some(LastCommand { command, request_bytes, reply_bytes: outbox.end() - reply_begin });
             }
             tally.requests.add(1);
             if command.is_some() || answer == Answer::Error {
@@ -325,14 +335,14 @@ impl Answering {
             return;
         }
         let now = self.clock.now();
-        let unix_millis = self.clock.start_wall_millis() + now.millis();
-        while let Some((id, reply)) = connections.timed() {
-            let Some(command) = Command::ALL.get(reply.verb) else { continue };
-            if reply.samples > 0 {
+        connections.record_timed(now, self.clock.start_wall_millis(), &self.slow, PROTOCOL, |reply| {
+            if reply.samples > 0
+                && let Some(command) = Command::ALL.get(reply.verb)
+            {
                 self.tally.worker.whole(*command).record_times(reply.nanos(now), reply.samples);
             }
-            reply.log(&self.slow, (now, unix_millis), (PROTOCOL, command.name()), || connections.peer(id));
-        }
+            verb_name(reply.verb)
+        });
     }
 
     /// Updates the metrics for STATS.

@@ -46,7 +46,7 @@ pub(crate) mod report;
 mod reporter;
 pub(crate) mod responder;
 pub mod serve;
-mod timing;
+pub(crate) mod timing;
 mod turn;
 pub(crate) mod waiting;
 pub mod wire;

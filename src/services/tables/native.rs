@@ -44,7 +44,8 @@ impl NativeWorker {
     pub(super) fn new(
         mut connections: Connections<TableClient>,
         handoff: HandoffReceiver,
-        (stopper, bell): (Stopper, &WakeSignal),
+        stopper: Stopper,
+        bell: &WakeSignal,
         mut state: WorkerState,
     ) -> Self {
         connections.spin_before_sleep();
@@ -110,17 +111,17 @@ impl NativeWorker {
             waiting.begin(&mut state.session, connections.now());
             for _ in 0..BATCH_MAX {
                 let Some(id) = waiting.next() else { break };
-                connections.resume(id, |id, client, outbox, messages, bytes| {
+                connections.resume(id, |id, client, outbox, messages| {
                     let turn = ConnectionTurn::new(id, client, waiting).tried_again();
-                    state.answer_turn((messages, bytes), outbox, turn, context)
+                    state.answer_turn(messages, outbox, turn, context)
                 });
                 times.send(connections);
             }
         }
         while let Some((id, made)) = state.reports.next() {
-            connections.resume(id, |id, client, outbox, messages, bytes| {
+            connections.resume(id, |id, client, outbox, messages| {
                 let turn = ConnectionTurn::new(id, client, waiting).with_report(made);
-                state.answer_turn((messages, bytes), outbox, turn, context)
+                state.answer_turn(messages, outbox, turn, context)
             });
             times.send(connections);
         }
@@ -128,9 +129,9 @@ impl NativeWorker {
             if connections.gather(BATCH_MAX, context.now) {
                 state.foresee(connections.gathered(), connections.now());
             }
-            let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages, bytes| {
+            let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages| {
                 let turn = ConnectionTurn::new(id, client, waiting);
-                state.answer_turn((messages, bytes), outbox, turn, context)
+                state.answer_turn(messages, outbox, turn, context)
             });
             times.send(connections);
             if turn.is_none() {

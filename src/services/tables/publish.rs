@@ -78,7 +78,9 @@ pub struct Publisher {
 impl Publisher {
     /// A publisher that sleeps in `subscribers`, until `changes` ring `bell`, or other subscribers have work.
     pub(super) fn new(
-        (mut subscribers, feed, mut one_frame): (Subscribers, Option<FeedPublisher>, Option<OneFramePublisher>),
+        mut subscribers: Subscribers,
+        feed: Option<FeedPublisher>,
+        mut one_frame: Option<OneFramePublisher>,
         mut changes: Changes,
         bell: WakeSignal,
         clock: Clock,

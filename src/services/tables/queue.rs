@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::report::ClientMetrics;
+use super::report::{ClientMetrics, ReportSources};
 use super::turn::{ReplyTimes, TableClient};
 use crate::clock::TimeLimit;
 use crate::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, LINGER};
@@ -71,20 +71,25 @@ pub struct TablesQueue {
 }
 
 impl TablesQueue {
-    /// A thread for these connections, with this many workers at the other end. Each of its wake-ups rings `bell`.
+    /// A thread for these connections, with the workers of the report at the other end. Each of its wake-ups rings
+    /// `bell`.
     pub(super) fn new(
         mut connections: Connections<TableClient>,
-        (end, workers): (QueueEnd<Work>, usize),
-        (stopper, bell): (Stopper, WakeSignal),
+        end: QueueEnd<Work>,
+        bell: WakeSignal,
+        stopper: Stopper,
         stop_workers: Arc<AtomicBool>,
-        (metrics, times): (Arc<ClientMetrics>, ReplyTimes),
-        mut session: Session,
+        report: &ReportSources,
     ) -> io::Result<Self> {
         connections.watch(&end)?;
+        let ReportSources { clock, tables, queue, queues, slow, .. } = report;
+        let mut session = tables.session();
         let waker = bell.clone();
         session.set_waker(Box::new(move || waker.ring()));
-        connections.allow_long_turns(workers);
-        let batches = vec![0; workers];
+        let batches = vec![0; report.workers.len()];
+        connections.allow_long_turns(batches.len());
+        let metrics = Arc::clone(queues.first().expect("the queue's metrics are the first"));
+        let times = ReplyTimes { clock: *clock, metrics: Arc::clone(queue), slow: Arc::clone(slow) };
         let spare = Vec::new();
         Ok(Self { connections, end, batches, spare, bell, stopper, stop_workers, metrics, times, session })
     }

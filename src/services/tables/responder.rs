@@ -35,7 +35,8 @@ impl Responder<'_> {
     pub(super) fn answer<F>(
         &self,
         parts: &RequestParts<'_, F>,
-        (batch, progress): (&mut Batch<'_>, &mut ManyProgress),
+        batch: &mut Batch<'_>,
+        progress: &mut ManyProgress,
         is_timed: bool,
         bytes_max: Option<usize>,
         mut sink: impl FnMut(&[u8], bool),
@@ -224,7 +225,7 @@ mod tests {
             let parts = RequestParts::read(frames, FieldLimits::DEFAULT);
             let sink = |frame: &[u8], _| reply.push(frame.to_vec());
             let progress = &mut ManyProgress::default();
-            let answered = responder.answer(&parts, (&mut batch, progress), true, bytes_max, sink);
+            let answered = responder.answer(&parts, &mut batch, progress, true, bytes_max, sink);
             (answered == Answered::Whole).then_some(reply)
         };
         let value = [7; 500];

@@ -21,7 +21,7 @@ use super::report::{ClientMetrics, FeedTally, NeighbourSources, PublishTally, Wo
 pub use super::report::{LockstepTally, ReportSources};
 use super::reporter::{ReportClient, Reporter};
 use super::responder::TIMED_ONE_OF;
-use super::turn::{ReplyTimes, WorkerState};
+use super::turn::WorkerState;
 use super::wire::FieldLimits;
 use crate::clock::Clock;
 use crate::limits::{
@@ -173,7 +173,8 @@ pub struct Kv {
 pub fn bind(
     settings: &KvConfig,
     clock: Clock,
-    (tables, changes): (&Tables, Changes),
+    tables: &Tables,
+    changes: Changes,
     neighbours: Neighbours,
 ) -> Result<Kv, ServeError> {
     let bell = WakeSignal::new()?;
@@ -212,10 +213,10 @@ pub fn bind(
         }
         _ => (None, None),
     };
-    let publisher = Publisher::new((own, feed, one_frame), changes, bell, clock, metrics);
+    let publisher = Publisher::new(own, feed, one_frame, changes, bell, clock, metrics);
     let (frontend, mut stoppers, endpoints, of_clients) = match settings.frontend {
-        FrontendKind::Queue => queue(settings, clock, tables, &report)?,
-        FrontendKind::Native => native(settings, clock, tables, &report)?,
+        FrontendKind::Queue => queue(settings, &report)?,
+        FrontendKind::Native => native(settings, &report)?,
     };
     stoppers.push(publisher_stopper);
     budgets.push(of_clients);
@@ -225,32 +226,23 @@ pub fn bind(
 /// A frontend, its stoppers, its endpoints, and its budget.
 type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, Arc<Budget>);
 
-fn queue(
-    settings: &KvConfig,
-    clock: Clock,
-    tables: &Tables,
-    report: &Arc<ReportSources>,
-) -> Result<BoundFrontend, ServeError> {
+fn queue(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFrontend, ServeError> {
     let budget = Budget::new(settings.held_bytes_max);
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
     let reporter = Reporter::new(Arc::clone(report));
     let (end, worker_ends) = inproc::queue(settings.worker_cores.len())?;
     let stop = Arc::new(AtomicBool::new(false));
-    let (queue_metrics, worker_clients) = report.queues.split_first().expect("the queue's metrics are the first");
     let mut workers = Vec::new();
-    for ((end, metrics), clients) in worker_ends.into_iter().zip(&report.workers).zip(worker_clients) {
+    for ((end, metrics), clients) in worker_ends.into_iter().zip(&report.workers).zip(report.queues.iter().skip(1)) {
         let bell = WakeSignal::new()?;
-        let state = worker_state((settings, clock, tables), report, (metrics, clients), reporter.client(&bell));
+        let state = worker_state(settings, report, metrics, clients, reporter.client(&bell));
         let parts = WorkerParts { end, state, bell, budget: Arc::clone(&budget), stop: Arc::clone(&stop) };
         workers.push(QueueWorker::new(parts));
     }
     let admission = settings.admissions.requests.as_ref();
     let connections = Connections::new(&bell, message_bounds(settings), &budget, admission)?;
-    let times = ReplyTimes { clock, metrics: Arc::clone(&report.queue), slow: Arc::clone(&report.slow) };
-    let wakes = (stopper.clone(), bell);
-    let outcome = (Arc::clone(queue_metrics), times);
-    let mut queue = TablesQueue::new(connections, (end, workers.len()), wakes, stop, outcome, tables.session())?;
+    let mut queue = TablesQueue::new(connections, end, bell, stopper.clone(), stop, report)?;
     let mut endpoints = Vec::new();
     for endpoint in &settings.endpoints {
         let listener = BoundListener::bind(endpoint)?;
@@ -282,14 +274,15 @@ fn message_bounds(settings: &KvConfig) -> MessageBounds {
 }
 
 fn worker_state(
-    (settings, clock, tables): (&KvConfig, Clock, &Tables),
+    settings: &KvConfig,
     report: &Arc<ReportSources>,
-    (metrics, clients): (&Arc<WorkerMetrics>, &Arc<ClientMetrics>),
+    metrics: &Arc<WorkerMetrics>,
+    clients: &Arc<ClientMetrics>,
     reports: ReportClient,
 ) -> WorkerState {
     WorkerState {
-        session: tables.session(),
-        clock,
+        session: report.tables.session(),
+        clock: report.clock,
         limits: settings.limits(),
         page_bytes_max: page_bytes_max(settings.client_bytes_max),
         metrics: Arc::clone(metrics),
@@ -300,16 +293,11 @@ fn worker_state(
     }
 }
 
-fn native(
-    settings: &KvConfig,
-    clock: Clock,
-    tables: &Tables,
-    report: &Arc<ReportSources>,
-) -> Result<BoundFrontend, ServeError> {
+fn native(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFrontend, ServeError> {
     let budget = Budget::new(settings.held_bytes_max);
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
-    let mut acceptor = Acceptor::new(stopper.clone(), &bell, clock)?;
+    let mut acceptor = Acceptor::new(stopper.clone(), &bell, report.clock)?;
     let reporter = Reporter::new(Arc::clone(report));
     let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
     for endpoint in &settings.endpoints {
@@ -320,12 +308,12 @@ fn native(
     for (metrics, clients) in report.workers.iter().zip(&report.queues) {
         let bell = WakeSignal::new()?;
         let stopper = Stopper::new(&bell);
-        let state = worker_state((settings, clock, tables), report, (metrics, clients), reporter.client(&bell));
+        let state = worker_state(settings, report, metrics, clients, reporter.client(&bell));
         let admission = settings.admissions.requests.as_ref();
         let connections = Connections::new(&bell, message_bounds(settings), &budget, admission)?;
         let handoff = acceptor.handoff(&bell);
         stoppers.push(stopper.clone());
-        workers.push(NativeWorker::new(connections, handoff, (stopper, &bell), state));
+        workers.push(NativeWorker::new(connections, handoff, stopper, &bell, state));
     }
     Ok((Frontend::Native { acceptor: Box::new(acceptor), workers, reporter }, stoppers, endpoints, budget))
 }

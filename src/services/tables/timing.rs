@@ -8,7 +8,7 @@ pub(super) const PROTOCOL: &str = "kv";
 pub(super) const NO_VERB: usize = Command::COUNT;
 
 /// The name of the verb with this number.
-pub(super) fn verb_name(verb: usize) -> &'static str {
+pub(crate) fn verb_name(verb: usize) -> &'static str {
     Command::ALL.get(verb).map_or("none", |command| command.name())
 }
 

@@ -31,7 +31,7 @@ use crate::net::zeromq::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome
 use crate::security::Identity;
 use crate::stats::Sampler;
 use crate::tables::{ManyProgress, Session};
-use crate::zmtp::{Message, Messages};
+use crate::zmtp::{Message, MessageView};
 pub(super) use timing::ReplyTimes;
 
 /// The most frames of a message for which no memory is allocated: an UPDATE with a TTL, and an envelope of three.
@@ -128,12 +128,7 @@ impl<'l> ConnectionTurn<'l> {
 
     /// The turn ends before its next request is answered whole.
     #[cold]
-    fn end(
-        &mut self,
-        tried: Answered,
-        (command, lacks_memory): (Option<Command>, bool),
-        answered: usize,
-    ) -> TurnOutcome {
+    fn end(&mut self, tried: Answered, command: Option<Command>, lacks_memory: bool, answered: usize) -> TurnOutcome {
         match tried {
             Answered::InPart | Answered::Whole => TurnOutcome::Some(answered),
             Answered::Starved => TurnOutcome::Starved(answered),
@@ -176,11 +171,11 @@ impl WorkerState {
     /// Answers messages in their order, up to one that has to wait, or until the replies are large together.
     fn answer_all(
         &mut self,
-        (messages, bytes): (&Messages, &[u8]),
+        messages: MessageView<'_>,
         outbox: &mut ReplyBuffer,
         turn: &mut ConnectionTurn<'_>,
         context: &HandlerContext<'_>,
-        (begun, arrived): (Now, Now),
+        [arrived, begun]: [Now; 2],
     ) -> TurnOutcome {
         let Self { session, clock, limits, metrics, clients, reports, picker, .. } = self;
         let responder = Responder { clock: *clock, metrics, context };
@@ -188,7 +183,7 @@ impl WorkerState {
         let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
         let mut answered = 0;
-        let mut left = messages.iter(bytes);
+        let mut left = messages.iter();
         while answered < messages.len() {
             let mut few = [[&[][..]; FEW_FRAMES]; LOOK_AHEAD];
             let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
@@ -223,11 +218,10 @@ impl WorkerState {
                     let tried = if is_held_up {
                         Answered::Busy
                     } else {
-                        responder.answer(parts, (&mut batch, progress), is_timed, bytes_max, sink)
+                        responder.answer(parts, &mut batch, progress, is_timed, bytes_max, sink)
                     };
                     if tried != Answered::Whole {
-                        let lacks_memory = tried == Answered::Busy && !is_held_up && batch.lacks_memory();
-                        return turn.end(tried, (parts.command(), lacks_memory), answered);
+                        return turn.end(tried, parts.command(), !is_held_up && batch.lacks_memory(), answered);
                     }
                 }
                 if is_timed && let Some(command) = parts.command() {
@@ -248,15 +242,11 @@ impl WorkerState {
 
     /// Lets the processor fetch what the first requests of these turns read, so that their cache misses overlap. See
     /// [`Batch::prefetch`](crate::tables::Batch::prefetch) for those of which nothing is fetched.
-    pub(super) fn foresee<'b>(
-        &mut self,
-        turns: impl Iterator<Item = (&'b TableClient, &'b Messages, &'b [u8])>,
-        now: Now,
-    ) {
+    pub(super) fn foresee<'b>(&mut self, turns: impl Iterator<Item = (&'b TableClient, MessageView<'b>)>, now: Now) {
         let mut few = [[&[][..]; FEW_FRAMES]; LOOK_AHEAD];
         let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
         let mut decoded: [Option<RequestParts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
-        let firsts = turns.filter_map(|(client, messages, bytes)| Some((client, messages.iter(bytes).next()?)));
+        let firsts = turns.filter_map(|(client, messages)| Some((client, messages.iter().next()?)));
         let spaces = decoded.iter_mut().zip(few.iter_mut().zip(&mut many));
         for ((parsed, (few, many)), (client, message)) in spaces.zip(firsts) {
             let parts = parsed.insert(read(&message, few, many, self.limits));

@@ -1,13 +1,13 @@
 //! The metrics of tasks: every request is counted and timed, from its arrival until the system has its reply.
 //!
 //! A Lend that may wait for a task is a verb of its own here: its time is mostly that until there is a task. This module
-//! does not send, and reads no clock.
+//! does not send.
 
 use std::sync::Arc;
 
 use super::handle::Access;
 use super::wire::Verb;
-use crate::clock::Now;
+use crate::clock::Clock;
 use crate::net::zeromq::{ConnectionState, Connections};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -52,17 +52,18 @@ pub(super) fn metrics(access: Access) -> Arc<ServiceMetrics> {
     Arc::new(ServiceMetrics::new(protocol, &VERBS))
 }
 
-/// Records how long the replies took that the system has taken until `now`.
+/// Records how long the replies took that the system has taken until now.
 pub(super) fn record_sent<S: ConnectionState>(
     connections: &mut Connections<S>,
-    (metrics, slow): (&ServiceMetrics, &SlowLog),
-    (now, start_wall_millis): (Now, u64),
+    metrics: &ServiceMetrics,
+    slow: &SlowLog,
+    clock: Clock,
 ) {
-    while let Some((id, reply)) = connections.timed() {
+    let now = clock.now();
+    connections.record_timed(now, clock.start_wall_millis(), slow, metrics.protocol, |reply| {
         metrics.record(reply.verb, Some(reply.arrived.nanos_until(reply.answered)), reply.nanos(now));
-        let names = (metrics.protocol, metrics.name(reply.verb));
-        reply.log(slow, (now, start_wall_millis + now.millis()), names, || connections.peer(id));
-    }
+        metrics.name(reply.verb)
+    });
 }
 
 /// Updates the counts of connections and bytes.

@@ -216,7 +216,8 @@ impl TaskResponder {
     /// Takes a message of a client.
     pub(super) fn take(
         &mut self,
-        (peer, client): (ConnectionId, &mut ClientState),
+        peer: ConnectionId,
+        client: &mut ClientState,
         message: &Message<'_>,
         Taking { arrived, is_unread, is_next }: Taking,
     ) -> Taken {
@@ -254,7 +255,7 @@ impl TaskResponder {
         let pending =
             PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
         client.has_asked(share);
-        self.ask(client, pending, (request, waits));
+        self.ask(client, pending, request, waits);
         if self.burst.len() >= SUBMIT_MAX || self.burst_bytes >= SUBMIT_BYTES_MAX {
             self.submit();
         }
@@ -264,7 +265,8 @@ impl TaskResponder {
     /// Asks for another task in place of one whose value could not be read.
     pub(super) fn ask_for_another(
         &mut self,
-        (peer, number): (ConnectionId, u64),
+        peer: ConnectionId,
+        number: u64,
         RepliedLease { token, key }: RepliedLease,
         LeaseTerms { timeout, wait }: LeaseTerms,
     ) {
@@ -272,7 +274,7 @@ impl TaskResponder {
     }
 
     /// The same for a Lend that may wait for the other task.
-    pub(super) fn ask_again(&mut self, (peer, client): (ConnectionId, &mut ClientState), reply: PendingReply) {
+    pub(super) fn ask_again(&mut self, peer: ConnectionId, client: &mut ClientState, reply: PendingReply) {
         let PendingReply { envelope, verb, terms, outcome, times, .. } = reply;
         let Some((token, key)) = outcome.lease().map(|(token, key)| (token, key.into())) else { return };
         let RequestTimes { arrived, request_bytes, waits, .. } = times;
@@ -282,11 +284,11 @@ impl TaskResponder {
             PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
         let LeaseTerms { timeout, wait } = terms;
         client.has_asked(share);
-        self.ask(client, pending, (tasks::Request::LeaseNext { token, key, timeout, wait }, waits));
+        self.ask(client, pending, tasks::Request::LeaseNext { token, key, timeout, wait }, waits);
     }
 
     /// Puts a request of a client into the burst. A Lend that may block takes a place.
-    fn ask(&mut self, client: &mut ClientState, pending: PendingRequest, (request, waits): (tasks::Request, bool)) {
+    fn ask(&mut self, client: &mut ClientState, pending: PendingRequest, request: tasks::Request, waits: bool) {
         let ticket = self.put(pending, request);
         if waits {
             client.waits_for(ticket);

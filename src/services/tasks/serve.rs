@@ -38,7 +38,7 @@ use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store::{self, Value};
 use crate::tasks::{Committer, Delivery, QueueName, Tasks};
-use crate::zmtp::{MessageBounds, Messages};
+use crate::zmtp::{MessageBounds, MessageView};
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
 /// committer has room without having rung.
@@ -75,7 +75,9 @@ impl SpiderqListener {
     /// server.
     pub fn serve(
         self,
-        (committer, tasks, queue): (&mut Committer, Tasks, QueueName),
+        committer: &mut Committer,
+        tasks: Tasks,
+        queue: QueueName,
         terminated: Box<dyn Fn() + Send>,
     ) -> Service<SpiderqFrontend> {
         let Self { bound, held_bytes_max, settings, metrics, slow } = self;
@@ -191,7 +193,7 @@ impl SpiderqFrontend {
         }
         while !self.connections.is_empty() && !limit.is_over(clock.now()) {
             self.connections.wait(Some(limit.left(clock.now())), || clock.now());
-            while self.connections.receive(1, |_, _, _, _, _| TurnOutcome::All).is_some() {}
+            while self.connections.receive(1, |_, _, _, _| TurnOutcome::All).is_some() {}
         }
         Ok(())
     }
@@ -266,11 +268,11 @@ impl SpiderqFrontend {
     fn take_turn(&mut self, refused: &mut Option<ConnectionId>) -> Option<()> {
         let Self { connections, responder, clock, .. } = self;
         let next = responder.window().next();
-        let turn = |peer, client: &mut ClientState, outbox: &mut ReplyBuffer, messages: &Messages, bytes: &[u8]| {
+        let turn = |peer, client: &mut ClientState, outbox: &mut ReplyBuffer, messages: MessageView<'_>| {
             let (arrived, is_unread) = (outbox.arrived(clock.now()), outbox.is_unread());
             let taking = Taking { arrived, is_unread, is_next: next.is_some() };
-            for (taken, message) in messages.iter(bytes).enumerate() {
-                match responder.take((peer, &mut *client), &message, taking) {
+            for (taken, message) in messages.iter().enumerate() {
+                match responder.take(peer, client, &message, taking) {
                     Taken::Yes => {}
                     Taken::Later => return TurnOutcome::Parked(taken),
                     Taken::TooLarge => {

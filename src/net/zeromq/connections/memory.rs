@@ -297,7 +297,7 @@ mod tests {
             let Connections { connections, bounds, .. } = &mut self.connections;
             let (mut shared, mut messages) = (Vec::new(), Messages::default());
             let connection = connections.get_mut(self.ids[slot]).unwrap();
-            let left = connection.take(true, (bounds, 8), &mut shared, &mut messages).unwrap();
+            let left = connection.take(true, bounds, 8, &mut shared, &mut messages).unwrap();
             connection.keep(&left, &shared);
         }
 

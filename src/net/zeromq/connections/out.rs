@@ -28,7 +28,7 @@ impl<S: ConnectionState> Connections<S> {
             if connection.held.is_some() {
                 self.send_out_held(id, batch);
             } else {
-                self.send_out_received(id, (readable, most.max(1)), batch);
+                self.send_out_received(id, readable, most.max(1), batch);
             }
         }
         Some(())
@@ -44,7 +44,7 @@ impl<S: ConnectionState> Connections<S> {
         batch.keep_last();
     }
 
-    fn send_out_received(&mut self, id: ConnectionId, (readable, most): (bool, usize), batch: &mut TurnBatch<S>) {
+    fn send_out_received(&mut self, id: ConnectionId, readable: bool, most: usize, batch: &mut TurnBatch<S>) {
         let Self { connections, bounds, counts, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
         let (turn, shared) = batch.next_place(id);
@@ -52,20 +52,21 @@ impl<S: ConnectionState> Connections<S> {
         // Input received before comes first, even before an end.
         let readable = readable && !connection.uncut;
         connection.uncut = false;
-        let left = connection.take(readable, (bounds, most), shared, &mut turn.messages);
+        let left = connection.take(readable, bounds, most, shared, &mut turn.messages);
         counts.traffic.received += connection.received() - before;
         let received = shared.get(from..).unwrap_or_default();
         if turn.messages.is_empty() {
             // The system reports its input again.
             connection.hot = false;
         }
+        let is_full = turn.messages.len() == most;
         if turn.messages.is_empty() || !connection.is_open() {
-            self.conclude(id, (most, left), received, &turn.messages);
+            self.conclude(id, left, received, is_full);
             shared.truncate(from);
             return;
         }
         let own = match &left {
-            Ok(left) => connection.detach(left, received, turn.messages.len() == most),
+            Ok(left) => connection.detach(left, received, is_full),
             // The messages before a fault are good, and no bytes behind them are.
             Err(_) => connection.detach(&Unconsumed { begun: 0..0, rest: usize::MAX }, received, false),
         };
@@ -93,7 +94,8 @@ impl<S: ConnectionState> Connections<S> {
             turn.replies.lend(sending.spare_replies.pop());
         }
         let arrived = connection.outbox.arrived(*now);
-        turn.begin(std::mem::take(&mut connection.state), bytes, (arrived, tight, unread));
+        turn.replies.begin(arrived, tight, unread);
+        (turn.state, turn.bytes) = (std::mem::take(&mut connection.state), bytes);
         self.renew_interest(id);
     }
 
@@ -119,7 +121,8 @@ impl<S: ConnectionState> Connections<S> {
             self.begun.out -= 1;
             connection.state = std::mem::take(&mut turn.state);
             if let Some(count) = turn.outcome.count() {
-                connection.hold_rest(turn.rest(count, shared));
+                let (messages, bytes) = turn.rest(count, shared);
+                connection.hold_rest(messages, bytes);
             }
         }
         if connection.is_broken() || connection.is_disconnecting() {

@@ -15,7 +15,7 @@ use super::super::reply_buffer::ReplyBuffer;
 use super::{ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
-use crate::zmtp::{Messages, ProtocolError, Unconsumed};
+use crate::zmtp::{MessageView, Messages, ProtocolError, Unconsumed};
 
 /// The bytes that a turn has received beyond the bytes of its connection, and the messages cut out of both.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl<S: ConnectionState> Connections<S> {
                 self.schedule.put_back(id);
                 break;
             }
-            let turn = self.begin(id, (readable, most.max(1)));
+            let turn = self.begin(id, readable, most.max(1));
             goes_on = turn.as_ref().is_some_and(BegunTurn::is_short);
             self.begun.gathered.extend(turn);
         }
@@ -116,24 +116,23 @@ impl<S: ConnectionState> Connections<S> {
         }
     }
 
-    /// The connections' states and the messages of the turns that [`Connections::gather`] has begun, with the bytes that
-    /// the messages lie in.
-    pub fn gathered(&self) -> impl Iterator<Item = (&S, &Messages, &[u8])> {
+    /// The connections' states and the messages of the turns that [`Connections::gather`] has begun.
+    pub fn gathered(&self) -> impl Iterator<Item = (&S, MessageView<'_>)> {
         self.begun.gathered.iter().filter_map(|turn| {
             let connection = self.connections.get(turn.id)?;
-            Some((&connection.state, &turn.input.messages, connection.unused(&turn.input.shared)))
+            Some((&connection.state, turn.input.messages.view(connection.unused(&turn.input.shared))))
         })
     }
 
-    /// Runs one turn of a connection. Hands at most `most` of its messages, and at least one, to `handle`, with the
-    /// bytes in which they lie. If [`Connections::gather`] has begun the turn, these are the gathered messages. Returns
-    /// `None` if no connection has a turn before the next wait.
+    /// Runs one turn of a connection. Hands at most `most` of its messages, and at least one, to `handle`. If
+    /// [`Connections::gather`] has begun the turn, these are the gathered messages. Returns `None` if no connection has a
+    /// turn before the next wait.
     ///
     /// A connection whose send buffer is too full has no turn, nor has one whose messages are parked.
     pub fn receive(
         &mut self,
         most: usize,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) -> Option<()> {
         self.notice();
         if let Some(turn) = self.begun.gathered.pop_front() {
@@ -144,7 +143,7 @@ impl<S: ConnectionState> Connections<S> {
         match self.connections.get_mut(id).filter(|connection| connection.is_served()) {
             Some(Connection { held: Some(_), .. }) => self.take_held(id, handle),
             Some(_) => {
-                if let Some(turn) = self.begin(id, (readable, most.max(1))) {
+                if let Some(turn) = self.begin(id, readable, most.max(1)) {
                     self.finish(turn, handle);
                 }
             }
@@ -157,7 +156,7 @@ impl<S: ConnectionState> Connections<S> {
     pub fn resume(
         &mut self,
         id: ConnectionId,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.parked = false;
@@ -169,7 +168,7 @@ impl<S: ConnectionState> Connections<S> {
     fn take_held(
         &mut self,
         id: ConnectionId,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(held) = connection.held.take() else { return };
@@ -180,11 +179,11 @@ impl<S: ConnectionState> Connections<S> {
         let is_broken = connection.is_broken();
         connection.outbox.set_unread(is_broken);
         let before = connection.outbox.end();
-        let taken = handle(id, &mut connection.state, &mut connection.outbox, &held.messages, &held.bytes);
+        let taken = handle(id, &mut connection.state, &mut connection.outbox, held.view());
         match taken.count() {
             None => {}
             Some(0) => connection.held = Some(held),
-            Some(count) => connection.hold(count, &held.messages, &held.bytes),
+            Some(count) => connection.hold(count, held.view()),
         }
         connection.wait_for(taken, connection.outbox.end() - before);
         self.memory.watch.note_answer(id, connection.outbox.len());
@@ -200,12 +199,12 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     /// Receives for a turn.
-    fn begin(&mut self, id: ConnectionId, (readable, most): (bool, usize)) -> Option<BegunTurn> {
+    fn begin(&mut self, id: ConnectionId, readable: bool, most: usize) -> Option<BegunTurn> {
         let connection = self.connections.get_mut(id)?;
         let mut input = self.begun.spare_inputs.pop().unwrap_or_default();
         let before = connection.received();
         input.shared.clear();
-        let left = connection.take(readable, (&self.bounds, most), &mut input.shared, &mut input.messages);
+        let left = connection.take(readable, &self.bounds, most, &mut input.shared, &mut input.messages);
         self.counts.traffic.received += connection.received() - before;
         Some(BegunTurn { id, most, input, left })
     }
@@ -214,11 +213,11 @@ impl<S: ConnectionState> Connections<S> {
     fn finish(
         &mut self,
         turn: BegunTurn,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let BegunTurn { id, most, input, left } = turn;
         self.handle(id, &input, handle);
-        self.conclude(id, (most, left), &input.shared, &input.messages);
+        self.conclude(id, left, &input.shared, input.messages.len() == most);
         self.begun.spare_inputs.extend(input.spared());
     }
 
@@ -226,7 +225,7 @@ impl<S: ConnectionState> Connections<S> {
         &mut self,
         id: ConnectionId,
         TurnInput { shared, messages }: &TurnInput,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, &Messages, &[u8]) -> TurnOutcome,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let Self { connections, memory, sending, now, .. } = self;
         let Some(connection) =
@@ -243,7 +242,7 @@ impl<S: ConnectionState> Connections<S> {
         outbox.set_tight(memory.watch.is_tight_for(id));
         outbox.set_unread(is_broken);
         let before = outbox.end();
-        let taken = handle(id, state, outbox, messages, bytes);
+        let taken = handle(id, state, outbox, messages.view(bytes));
         if let Some(count) = taken.count() {
             connection.hold_of_shared(count, messages, shared);
         }
@@ -251,13 +250,14 @@ impl<S: ConnectionState> Connections<S> {
         memory.watch.note_answer(id, connection.outbox.len());
     }
 
-    /// What follows a turn: its rest is kept, and an end or the next turn is noted.
+    /// What follows a turn: its rest is kept, and an end or the next turn is noted. `is_full`: it had as many messages
+    /// as a turn may have, so further ones may follow.
     pub(super) fn conclude(
         &mut self,
         id: ConnectionId,
-        (most, left): (usize, Result<Unconsumed, InputEnd>),
+        left: Result<Unconsumed, InputEnd>,
         shared: &[u8],
-        messages: &Messages,
+        is_full: bool,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         match left {
@@ -273,7 +273,7 @@ impl<S: ConnectionState> Connections<S> {
                     return;
                 }
                 let answered = !connection.outbox.is_empty();
-                let more = connection.held.is_some() || unseen && messages.len() == most;
+                let more = connection.held.is_some() || unseen && is_full;
                 if more && connection.is_served() {
                     self.queue(id);
                 }

@@ -38,7 +38,7 @@ fn read_all(client: &mut UnixStream) -> usize {
 fn take(connection: &mut Connection<()>, client: &mut UnixStream, bytes: &[u8], most: usize) -> (usize, bool) {
     let (mut shared, mut messages) = (Vec::new(), Messages::default());
     client.write_all(bytes).unwrap();
-    let left = connection.take(true, (&BOUNDS, most), &mut shared, &mut messages).unwrap();
+    let left = connection.take(true, &BOUNDS, most, &mut shared, &mut messages).unwrap();
     (messages.len(), connection.keep(&left, &shared))
 }
 
@@ -102,11 +102,11 @@ fn messages_wait_for_this_server_if_they_are_parked_or_throttled() {
 fn of_messages_those_that_were_not_taken_are_held() {
     let (mut connection, _client) = opened();
     let ReceivedMessages { messages, bytes } = messages(3);
-    connection.hold(1, &messages, &bytes);
+    connection.hold(1, messages.view(&bytes));
     let held = connection.held.as_ref().unwrap();
     let frames: Vec<Vec<&[u8]>> = held.messages.iter(&held.bytes).map(|message| message.frames().collect()).collect();
     assert_eq!(frames, [[[1]], [[2]]]);
-    connection.hold(3, &messages, &bytes);
+    connection.hold(3, messages.view(&bytes));
     assert!(connection.held.is_none());
 }
 

@@ -32,7 +32,7 @@ fn gather(echo: &mut Echo) -> bool {
 fn gathered(echo: &Echo) -> Vec<Vec<Vec<u8>>> {
     let messages = echo.connections.gathered();
     messages
-        .map(|(_, messages, bytes)| messages.iter(bytes).map(|message| message.frames().flatten().copied().collect()))
+        .map(|(_, messages)| messages.iter().map(|message| message.frames().flatten().copied().collect()))
         .map(Iterator::collect)
         .collect()
 }
@@ -120,7 +120,7 @@ fn memory_is_looked_at_between_gathered_turns() {
     let _clients = clients_with_a_message_each(&mut echo, 3);
     assert!(gather(&mut echo));
     let mut were_tight = Vec::new();
-    let mut answer = |_, _: &mut u32, outbox: &mut super::super::ReplyBuffer, _: &crate::zmtp::Messages, _: &[u8]| {
+    let mut answer = |_, _: &mut u32, outbox: &mut super::super::ReplyBuffer, _: crate::zmtp::MessageView<'_>| {
         were_tight.push(outbox.is_tight());
         outbox.push(&vec![7; 8 << 20], false);
         TurnOutcome::All
@@ -136,7 +136,7 @@ fn requests_have_arrived_when_they_were_gathered_however_long_those_before_them_
     let (gathered_at, answered_at) = (Now::from_millis(5), Now::from_millis(900));
     assert!(echo.connections.gather(4, || gathered_at));
     let mut arrivals = Vec::new();
-    let mut answer = |_, _: &mut u32, outbox: &mut super::super::ReplyBuffer, _: &crate::zmtp::Messages, _: &[u8]| {
+    let mut answer = |_, _: &mut u32, outbox: &mut super::super::ReplyBuffer, _: crate::zmtp::MessageView<'_>| {
         arrivals.push(outbox.arrived(answered_at));
         TurnOutcome::All
     };

@@ -134,11 +134,10 @@ fn where_frames_lie_counts_as_well() {
     while parked == 0 {
         let now = echo.now;
         echo.connections.wait(PATIENCE, || now);
-        let park =
-            |_, _: &mut u32, _: &mut crate::net::zeromq::ReplyBuffer, messages: &crate::zmtp::Messages, _: &[u8]| {
-                parked = messages.len();
-                TurnOutcome::Parked(0)
-            };
+        let park = |_, _: &mut u32, _: &mut crate::net::zeromq::ReplyBuffer, messages: crate::zmtp::MessageView<'_>| {
+            parked = messages.len();
+            TurnOutcome::Parked(0)
+        };
         let _turn = echo.connections.receive(4, park);
     }
     let least = parked * (small.len() + 8 * size_of::<std::ops::Range<usize>>());

@@ -92,7 +92,7 @@ impl Away {
 
 /// Echoes `most` messages of a turn.
 fn echo(turn: TurnParts<'_, u32>, most: usize) {
-    for message in turn.messages.iter(turn.bytes).take(most) {
+    for message in turn.messages.iter().take(most) {
         *turn.state += 1;
         let last = message.frames().len() - 1;
         message.frames().enumerate().for_each(|(number, frame)| turn.replies.push(frame, number < last));
@@ -374,7 +374,7 @@ fn a_large_message_goes_out_in_the_buffer_in_which_it_came() {
     server.pass_until_out(1);
     assert!(server.batch.received() < LARGE, "it is not among what is shared");
     server.answer(|turn| {
-        assert_eq!(turn.messages.iter(turn.bytes).next().unwrap().frames().next().unwrap().len(), LARGE);
+        assert_eq!(turn.messages.iter().next().unwrap().frames().next().unwrap().len(), LARGE);
         TurnOutcome::Some(1)
     });
     server.pass_until_out(1);

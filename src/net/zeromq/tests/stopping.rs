@@ -121,7 +121,7 @@ fn a_wait_does_not_last_while_received_input_has_no_turn() {
     let _alarm = Alarm::set(&echo.bell);
     while turns < 3 {
         assert!(!echo.connections.wait(None, || now), "it has slept");
-        let one = |of, _: &mut u32, _: &mut super::super::ReplyBuffer, messages: &crate::zmtp::Messages, _: &[u8]| {
+        let one = |of, _: &mut u32, _: &mut super::super::ReplyBuffer, messages: crate::zmtp::MessageView<'_>| {
             assert_eq!((of, messages.len()), (id, 1));
             turns += 1;
             TurnOutcome::All
@@ -152,13 +152,13 @@ fn a_resumed_connection_without_further_input_has_no_turn() {
     let (now, mut parked) = (echo.now, false);
     while !parked {
         echo.connections.wait(PATIENCE, || now);
-        let _turn = echo.connections.receive(4, |_, _, _, _, _| {
+        let _turn = echo.connections.receive(4, |_, _, _, _| {
             parked = true;
             TurnOutcome::Parked(0)
         });
     }
     assert!(!echo.connections.has_backlog());
-    echo.connections.resume(id, |_, _, _, _, _| TurnOutcome::All);
+    echo.connections.resume(id, |_, _, _, _| TurnOutcome::All);
     assert!(!echo.connections.has_backlog());
 }
 

@@ -46,7 +46,7 @@ impl Rig {
         let slow = Arc::new(SlowLog::new(Duration::ZERO));
         let parts = ServiceParts { held_bytes_max: HELD_BYTES_MAX, slow, ..ServiceParts::default() };
         let Service { front, endpoint, budgets, .. } =
-            bind(&settings, VALUE_MAX, (tables.session(), clock), Arc::clone(&tally), parts).unwrap();
+            bind(&settings, VALUE_MAX, tables.session(), clock, Arc::clone(&tally), parts).unwrap();
         Self { front, background, tally, endpoint, budgets, context: zmq::Context::new() }
     }
 

@@ -50,8 +50,7 @@ fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), Some(feed));
     let metrics = Arc::new(PublishTally::default());
     let feed = FeedPublisher::new(followers, Arc::new(FeedTally::default()));
-    let subscribers = (subscribers, Some(feed), None);
-    let mut publisher = Publisher::new(subscribers, changes, bell, clock, Arc::clone(&metrics));
+    let mut publisher = Publisher::new(subscribers, Some(feed), None, changes, bell, clock, Arc::clone(&metrics));
     let mut session = tables.session();
     session.batch(clock.now()).create_table(b"t", TABLE).unwrap();
     for number in 0..CHANGES {
@@ -80,7 +79,7 @@ fn how_long_it_rests_depends_on_how_many_changes_it_found() {
     let (subscribers, _reads_nothing) = with_one(&bell, TABLE);
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), None);
     let metrics = Arc::new(PublishTally::default());
-    let mut publisher = Publisher::new((subscribers, None, None), changes, bell, Clock::start(), metrics);
+    let mut publisher = Publisher::new(subscribers, None, None, changes, bell, Clock::start(), metrics);
     // The first look for tables that nobody hears.
     publisher.review();
     let mut rest = |taken, left| {

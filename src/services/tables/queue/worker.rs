@@ -112,13 +112,13 @@ impl QueueWorker {
         }
         for (id, made) in due {
             let Some(turn) = parked.remove(&id) else { continue };
-            let rest = late.answer_late(turn, budget, |TurnParts { id, state: client, messages, bytes, replies }| {
+            let rest = late.answer_late(turn, budget, |TurnParts { id, state: client, messages, replies }| {
                 let turn = ConnectionTurn::new(id, client, waiting);
                 let turn = match made {
                     Some(made) => turn.with_report(made),
                     None => turn.tried_again(),
                 };
-                state.answer_turn((messages, bytes), replies, turn, context)
+                state.answer_turn(messages, replies, turn, context)
             });
             parked.extend(rest.map(|rest| (id, rest)));
         }
@@ -135,9 +135,9 @@ impl QueueWorker {
                 state.foresee(batch.ahead(first).take(LOOK_AHEAD), state.clock.now());
             }
             for place in places {
-                let rest = batch.answer(place, budget, |TurnParts { id, state: client, messages, bytes, replies }| {
+                let rest = batch.answer(place, budget, |TurnParts { id, state: client, messages, replies }| {
                     let turn = ConnectionTurn::new(id, client, waiting);
-                    state.answer_turn((messages, bytes), replies, turn, context)
+                    state.answer_turn(messages, replies, turn, context)
                 });
                 parked.extend(rest.map(|rest| (rest.id(), rest)));
             }

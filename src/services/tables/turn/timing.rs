@@ -27,13 +27,13 @@ use crate::services::tables::timing::{NO_VERB, PROTOCOL, verb_name};
 use crate::services::tables::wire::Command;
 use crate::stats::slow_log::SlowLog;
 use crate::tables::ManyProgress;
-use crate::zmtp::Messages;
+use crate::zmtp::MessageView;
 
 impl WorkerState {
     /// Answers the messages of a turn, and times it.
     pub(in super::super) fn answer_turn(
         &mut self,
-        (messages, bytes): (&Messages, &[u8]),
+        messages: MessageView<'_>,
         outbox: &mut ReplyBuffer,
         mut turn: ConnectionTurn<'_>,
         context: &HandlerContext<'_>,
@@ -47,15 +47,15 @@ impl WorkerState {
         let begun = self.clock.now();
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
-        let outcome = self.answer_all((messages, bytes), outbox, &mut turn, context, (begun, arrived));
+        let outcome = self.answer_all(messages, outbox, &mut turn, context, [arrived, begun]);
         outbox.set_open(turn.client.progress.is_telling());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.clock.now();
         if self.report.slow.is_slow(arrived.nanos_until(now)) {
-            self.describe((messages, bytes), (outbox, replies_begin), 0..answered, [arrived, begun, now]);
+            self.describe(messages, outbox, replies_begin, 0..answered, [arrived, begun, now]);
         } else if outbox.len() as u64 > TAKEN_AT_ONCE_BYTES {
             let last = answered.saturating_sub(1)..answered;
-            self.describe((messages, bytes), (outbox, replies_begin), last, [arrived, begun, now]);
+            self.describe(messages, outbox, replies_begin, last, [arrived, begun, now]);
         }
         outcome
     }
@@ -64,13 +64,14 @@ impl WorkerState {
     #[cold]
     fn describe(
         &self,
-        (messages, bytes): (&Messages, &[u8]),
-        (outbox, replies_begin): (&mut ReplyBuffer, u64),
+        messages: MessageView<'_>,
+        outbox: &mut ReplyBuffer,
+        replies_begin: u64,
         numbers: Range<usize>,
         [arrived, begun, answered]: [Now; 3],
     ) {
         let sizes: Vec<_> = outbox.messages_since(replies_begin).collect();
-        for (number, message) in messages.iter(bytes).enumerate().take(numbers.end).skip(numbers.start) {
+        for (number, message) in messages.iter().enumerate().take(numbers.end).skip(numbers.start) {
             let (mut few, mut many) = ([&[][..]; FEW_FRAMES], Vec::new());
             let parts: RequestParts<'_, &[u8]> = read(&message, &mut few, &mut many, self.limits);
             outbox.time(TimedReply {
@@ -107,15 +108,13 @@ impl ReplyTimes {
 
     fn record(&self, connections: &mut Connections<TableClient>) {
         let now = self.clock.now();
-        let unix_millis = self.clock.start_wall_millis() + now.millis();
-        while let Some((id, reply)) = connections.timed() {
+        connections.record_timed(now, self.clock.start_wall_millis(), &self.slow, PROTOCOL, |reply| {
             if reply.samples > 0
                 && let Some(command) = Command::ALL.get(reply.verb)
             {
                 self.metrics.whole(*command).record_times(reply.nanos(now), reply.samples);
             }
-            let names = (PROTOCOL, verb_name(reply.verb));
-            reply.log(&self.slow, (now, unix_millis), names, || connections.peer(id));
-        }
+            verb_name(reply.verb)
+        });
     }
 }

@@ -165,8 +165,8 @@ impl<'b> Reply<'b> {
                 sink(&[OK], true);
                 sink(&version.to_be_bytes(), false);
             }
-            Self::Values(values) => encode_values(&mut sink, values, (true, true)),
-            Self::SomeValues { values, is_first, is_last } => encode_values(&mut sink, values, (*is_first, *is_last)),
+            Self::Values(values) => encode_values(&mut sink, values, true, true),
+            Self::SomeValues { values, is_first, is_last } => encode_values(&mut sink, values, *is_first, *is_last),
             Self::Tables(tables) => encode_tables(&mut sink, tables),
             Self::Stats(json) => {
                 sink(&[OK], true);
@@ -248,7 +248,7 @@ impl<'b> Reply<'b> {
     }
 }
 
-fn encode_values(sink: &mut impl FnMut(&[u8], bool), values: &[Option<&[u8]>], (is_first, is_last): (bool, bool)) {
+fn encode_values(sink: &mut impl FnMut(&[u8], bool), values: &[Option<&[u8]>], is_first: bool, is_last: bool) {
     if is_first {
         sink(&[OK], !values.is_empty() || !is_last);
     }

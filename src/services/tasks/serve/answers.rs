@@ -96,9 +96,9 @@ impl SpiderqFrontend {
                     self.responder.tasks().read(&payload, before.as_ref(), done);
                 }
                 ReplyWish::Another { number, lease, terms } => {
-                    self.responder.ask_for_another((peer, number), lease, terms);
+                    self.responder.ask_for_another(peer, number, lease, terms);
                 }
-                ReplyWish::AnotherLater(reply) => self.responder.ask_again((peer, &mut *client), reply),
+                ReplyWish::AnotherLater(reply) => self.responder.ask_again(peer, client, reply),
             }
         }
         Ok(())
@@ -118,8 +118,7 @@ impl SpiderqFrontend {
     fn flush(&mut self) {
         self.connections.flush();
         if self.connections.has_timed() {
-            let now = (self.clock.now(), self.clock.start_wall_millis());
-            metrics::record_sent(&mut self.connections, (&self.metrics, &self.slow), now);
+            metrics::record_sent(&mut self.connections, &self.metrics, &self.slow, self.clock);
         }
     }
 

@@ -56,7 +56,7 @@ impl Rig {
         let parts = ServiceParts { held_bytes_max: HELD_BYTES_MAX, ..ServiceParts::default() };
         let listener = SpiderqListener::bind(&settings, parts).unwrap();
         let Service { mut front, endpoint, .. } =
-            listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
+            listener.serve(&mut committer, tasks.clone(), queue.clone(), Box::new(|| {}));
         let address = endpoint.strip_prefix("tcp://").unwrap().to_owned();
         // Commits take no time: with a disk that seems slow, the frontend would leave all to the committer.
         let millis: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(1_000)));
