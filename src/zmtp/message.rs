@@ -8,7 +8,7 @@
 //! Commands may stand between any two frames. A PING is answered, and all other commands mean nothing to a receiver of
 //! messages. If a message exceeds its bounds, only its beginning is kept, and [`Message::is_whole`] returns false.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use super::frame::short_frame;
 use super::{Part, ProtocolError, ZmtpCommand, encode_pong};
@@ -106,19 +106,6 @@ pub struct MessageView<'b> {
 }
 
 impl<'b> MessageView<'b> {
-    /// The number of messages.
-    #[inline]
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.messages.len()
-    }
-
-    /// Whether there are no messages.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.messages.is_empty()
-    }
-
     /// The messages in order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = Message<'b>> {
@@ -129,6 +116,15 @@ impl<'b> MessageView<'b> {
     #[must_use]
     pub fn rest(self, first: usize) -> (Messages, Vec<u8>) {
         self.messages.rest(first, self.bytes)
+    }
+}
+
+impl Deref for MessageView<'_> {
+    type Target = Messages;
+
+    #[inline]
+    fn deref(&self) -> &Messages {
+        self.messages
     }
 }
 

@@ -11,8 +11,8 @@ use rustix::net::getpeername;
 
 use super::ConnectionId;
 use crate::net::sockets::WakeSignal;
-use crate::security::{Denied, Identity, PeerAddress, Users, UsersWatch};
-use crate::zmtp::Mechanisms;
+use crate::security::{Denied, Identity, Login, PeerAddress, Users, UsersWatch};
+use crate::zmtp::{Claim, Mechanisms};
 
 /// The users and mechanisms that the endpoints of a frontend let in.
 #[derive(Clone, Debug)]
@@ -25,6 +25,46 @@ pub struct Admission {
 
 /// The result of a login: the user, or why there is none.
 type Checked = Result<Identity, Denied>;
+
+/// Who a peer is, where users are named.
+#[derive(Debug, Default)]
+pub(crate) enum PeerIdentity {
+    /// It has claimed nothing, or was refused.
+    #[default]
+    Unknown,
+    /// It claims to be a user, and nobody has begun to check it.
+    Claimed(Claim),
+    /// Its password is being checked. Meanwhile it gets no turns.
+    Checked(Login),
+    /// It is this user.
+    User(Identity),
+}
+
+impl PeerIdentity {
+    pub(crate) fn is_claimed(&self) -> bool {
+        matches!(self, Self::Claimed(_))
+    }
+
+    pub(crate) fn is_checked(&self) -> bool {
+        matches!(self, Self::Checked(_))
+    }
+
+    pub(crate) fn user(&self) -> Option<&Identity> {
+        if let Self::User(user) = self { Some(user) } else { None }
+    }
+
+    /// The result of the check of its password, which wakes the thread when it is there. `None`: nothing is checked.
+    pub(crate) fn result(&self, waker: &Waker) -> Option<Option<Checked>> {
+        if let Self::Checked(login) = self { Some(login.result(waker)) } else { None }
+    }
+
+    /// A claim that is not decided needs no decision any more.
+    pub(crate) fn end_check(&mut self) {
+        if !matches!(self, Self::User(_)) {
+            *self = Self::Unknown;
+        }
+    }
+}
 
 /// The users of one thread.
 pub(crate) struct Authentication {
@@ -50,14 +90,35 @@ impl Authentication {
         &self.mechanisms
     }
 
-    /// Whether users have changed since the last call.
-    pub(crate) fn has_moved(&mut self) -> bool {
-        self.watch.has_moved()
+    /// The peers whose users are no more as they were, if users have changed since the last call. `what` they are, for
+    /// the log.
+    pub(crate) fn outdated<'p, K>(&mut self, peers: impl Iterator<Item = (K, &'p PeerIdentity)>, what: &str) -> Vec<K> {
+        if !self.watch.has_moved() {
+            return Vec::new();
+        }
+        let is_outdated = |peer: &PeerIdentity| peer.user().is_some_and(|user| !self.users().is_current(user));
+        let outdated: Vec<K> = peers.filter(|(_, peer)| is_outdated(peer)).map(|(key, _)| key).collect();
+        if !outdated.is_empty() {
+            tracing::info!("{} {what} of users that have changed are closed", outdated.len());
+        }
+        outdated
     }
 
-    /// Notes that the password of this peer is being checked.
-    pub(crate) fn wait_for(&mut self, id: ConnectionId) {
-        self.checking.push(id);
+    /// Begins to check what this peer claims. Returns the result if it is known at once.
+    pub(crate) fn check(&mut self, id: ConnectionId, peer: &mut PeerIdentity, descriptor: &OwnedFd) -> Option<Checked> {
+        match std::mem::take(peer) {
+            PeerIdentity::Claimed(Claim::Curve(key)) => Some(self.users().curve(&key, address_of_peer(descriptor))),
+            PeerIdentity::Claimed(Claim::Plain { name, password }) => {
+                let login = self.users().password(&name, &password, address_of_peer(descriptor));
+                *peer = PeerIdentity::Checked(login);
+                self.checking.push(id);
+                None
+            }
+            other => {
+                *peer = other;
+                None
+            }
+        }
     }
 
     /// The peers whose checks are done, and the results. `result` asks the login of a peer, if it is still there, and
@@ -112,7 +173,7 @@ mod tests {
     fn a_peer_waits_until_its_check_is_done_or_it_has_gone() {
         let mut authentication = authentication();
         let [gone, waiting, refused] = [0, 1, 2].map(|slot| ConnectionId::new(slot, 0));
-        [gone, waiting, refused].into_iter().for_each(|id| authentication.wait_for(id));
+        [gone, waiting, refused].into_iter().for_each(|id| authentication.checking.push(id));
         let mut heard = |result: &dyn Fn(ConnectionId) -> Option<Option<Checked>>| {
             let done = authentication.heard(|id, _| result(id));
             done.into_iter().map(|(id, result)| (id, result.map(|user| user.name().to_owned()))).collect::<Vec<_>>()

@@ -19,7 +19,7 @@ mod turns;
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -29,14 +29,15 @@ use rustix::io::Errno;
 
 use super::authentication::{Admission, Authentication};
 use super::connection::Connection;
+use super::event_port::EventPort;
 use super::id::ConnectionId;
 use super::listen::BoundListener;
-use super::listeners::{BELL, LISTENERS, Listeners, SOURCE, wait};
+use super::listeners::{BELL, LISTENERS, SOURCE, wait};
 use super::spin::SpinRecord;
 use super::turn::TurnOutcome;
 use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
-use crate::limits::{HANDSHAKE_TIMEOUT, READY_EVENTS};
+use crate::limits::READY_EVENTS;
 use crate::net::budget::Budget;
 use crate::net::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
@@ -87,15 +88,6 @@ pub struct Connections<S> {
     authentication: Option<Authentication>,
 }
 
-/// What the thread waits for.
-struct EventPort {
-    epoll: OwnedFd,
-    bell: WakeSignal,
-    listeners: Listeners,
-    /// The thread may look for work before it sleeps.
-    spin: Option<SpinRecord>,
-}
-
 /// Whether the thread receives.
 #[derive(Default)]
 struct InputGate {
@@ -132,10 +124,8 @@ impl<S: ConnectionState> Connections<S> {
         budget: &Arc<Budget>,
         admission: Option<&Admission>,
     ) -> Result<Self, Errno> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self {
-            port: EventPort { epoll, bell: bell.clone(), listeners: Listeners::default(), spin: None },
+            port: EventPort::new(bell)?,
             bounds,
             now: Now::from_nanos(0),
             gate: InputGate::default(),
@@ -155,7 +145,7 @@ impl<S: ConnectionState> Connections<S> {
     /// # Errors
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
-        self.port.listeners.add(&self.port.epoll, listener)
+        self.port.listen(listener)
     }
 
     /// A wait ends when this descriptor is readable, too. The caller then makes it unreadable.
@@ -173,14 +163,14 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Takes over a connection that was just accepted.
     pub fn insert(&mut self, descriptor: ConnectionDescriptor, now: Now) {
-        let deadline = now.after(HANDSHAKE_TIMEOUT);
         let mechanisms = self.authentication.as_ref().map(Authentication::mechanisms);
-        let epoll = &self.port.epoll;
+        let (epoll, deadlines) = (&self.port.epoll, &mut self.endings.deadlines);
         let id = self.connections.insert(|id| {
+            let deadline = deadlines.begin(id, now);
             let mut connection = Connection::greet(descriptor, S::default(), id.generation(), deadline, mechanisms);
-            connection.active = now;
+            connection.watch.active = now;
             // Without epoll the thread would never hear of the connection, so it closes it.
-            epoll::add(epoll, connection.descriptor(), id.data(), connection.interest).ok()?;
+            connection.interest.change(epoll, &connection.descriptor, id, epoll::EventFlags::IN).ok()?;
             Some(connection)
         });
         let Some(id) = id else {
@@ -188,7 +178,6 @@ impl<S: ConnectionState> Connections<S> {
             return;
         };
         self.counts.accepted += 1;
-        self.endings.deadlines.push_back((deadline, id));
         self.touch(id);
     }
 
@@ -319,7 +308,8 @@ impl<S: ConnectionState> Connections<S> {
     /// Handles the event of one connection.
     fn note(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if (connection.waits() || connection.muted) && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        if (connection.waits() || connection.input.muted)
+            && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
             // Its requests are still handled, and the thread sees its end after them. The descriptor leaves the epoll,
             // which would report HUP and ERR again and again.
@@ -336,7 +326,7 @@ impl<S: ConnectionState> Connections<S> {
         let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         let muting = self.gate.muting || self.gate.deaf && !connection.is_disconnecting();
         if has_input && muting {
-            connection.muted = true;
+            connection.input.muted = true;
             self.gate.muted.push(id);
         }
         if flags.contains(epoll::EventFlags::OUT) {
@@ -344,7 +334,7 @@ impl<S: ConnectionState> Connections<S> {
         }
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
             // Nobody reads the replies to what has come.
-            connection.discard();
+            connection.outbox.give_up();
         }
         if has_input && !muting {
             self.schedule.note_input(id, connection);
@@ -356,10 +346,8 @@ impl<S: ConnectionState> Connections<S> {
     /// Nobody reads what is sent to the connection, and the system reports nothing of it any more.
     fn deregister(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.discard();
-        if connection.registered && epoll::delete(&self.port.epoll, connection.descriptor()).is_ok() {
-            (connection.registered, connection.interest) = (false, epoll::EventFlags::empty());
-        }
+        connection.outbox.give_up();
+        connection.interest.end(&self.port.epoll, &connection.descriptor);
     }
 
     /// Asks the system again for the input of muted connections from which the thread receives again.
@@ -369,7 +357,7 @@ impl<S: ConnectionState> Connections<S> {
             let Some(connection) = self.connections.get_mut(*id) else { return false };
             let stays = self.gate.deaf && !connection.is_disconnecting();
             if !stays {
-                connection.muted = false;
+                connection.input.muted = false;
                 self.renew_interest(*id);
             }
             stays
@@ -378,8 +366,13 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let deadline = self.endings.deadlines.front().map(|(deadline, _)| *deadline);
-        let next = deadline.into_iter().chain(self.port.listeners.again_at()).chain(self.memory.watch.look_at());
+        let next = self
+            .endings
+            .deadlines
+            .next()
+            .into_iter()
+            .chain(self.port.listeners.again_at())
+            .chain(self.memory.watch.look_at());
         let next = next.chain(self.authentication.as_ref().map(|_| self.now.after(USERS_LOOK / 2))).min();
         let left = next.map(|next| self.now.time_until(next));
         timeout.into_iter().chain(left).min()
@@ -387,18 +380,19 @@ impl<S: ConnectionState> Connections<S> {
 
     fn close_late(&mut self) {
         let now = self.now;
-        while let Some((_, id)) = self.endings.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
+        while let Some(id) = self.endings.deadlines.take_late(now) {
             // A connection that has finished its handshake in time may have a later deadline by now.
-            let Some(connection) =
-                self.connections.get_mut(id).filter(|connection| !connection.is_open() && connection.deadline <= now)
+            let Some(connection) = self
+                .connections
+                .get_mut(id)
+                .filter(|connection| !connection.is_open() && connection.watch.deadline <= now)
             else {
                 continue;
             };
             // The client sent in time, and this thread was late to receive it. Handshakes are short, so this extension
             // ends.
             if !connection.is_disconnecting() && connection.has_unreceived() {
-                connection.deadline = now.after(HANDSHAKE_TIMEOUT);
-                self.endings.deadlines.push_back((connection.deadline, id));
+                connection.watch.deadline = self.endings.deadlines.begin(id, now);
             } else {
                 self.close(id);
             }
@@ -417,30 +411,24 @@ impl<S: ConnectionState> Connections<S> {
     fn renew_interest(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let kept = connection.kept();
-        self.memory.share.change(kept, std::mem::replace(&mut connection.counted, kept));
+        self.memory.share.change(kept, std::mem::replace(&mut connection.watch.counted, kept));
         if self.memory.watch.is_tight() {
             self.throttle(id);
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
         let wanted = connection.wanted();
-        if wanted != connection.interest && !connection.touched {
-            connection.interest = wanted;
-            let asked = if std::mem::replace(&mut connection.registered, true) {
-                epoll::modify(&self.port.epoll, connection.descriptor(), id.data(), wanted)
-            } else {
-                epoll::add(&self.port.epoll, connection.descriptor(), id.data(), wanted)
-            };
-            if asked.is_err() {
-                self.close(id);
-            }
+        if !connection.outbox.is_touched
+            && connection.interest.change(&self.port.epoll, &connection.descriptor, id, wanted).is_err()
+        {
+            self.close(id);
         }
     }
 }
 
 /// Puts a connection into the list for the next flush.
 fn touch<S>(touched: &mut VecDeque<ConnectionId>, connection: &mut Connection<S>, id: ConnectionId) {
-    if !connection.touched {
-        connection.touched = true;
+    if !connection.outbox.is_touched {
+        connection.outbox.is_touched = true;
         touched.push_back(id);
     }
 }

@@ -15,7 +15,7 @@ use rustix::net::{SendFlags, send};
 
 use super::receive_buffer::{give_back, kept};
 use super::reply_buffer::ReplyBuffer;
-use crate::limits::SENT_BYTES_A_TURN;
+use crate::limits::{OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
 use crate::zmtp::Sealer;
 
 /// Bytes to be sent to one client.
@@ -24,6 +24,12 @@ pub(super) struct SendBuffer {
     replies: ReplyBuffer,
     /// With CURVE, the bytes on the wire. All other positions count the bytes before they are sealed.
     sealed: Option<Box<SealedOutput>>,
+    /// The thread receives no more until the client has read.
+    pub(super) is_paused: bool,
+    /// The client takes no more bytes. Bytes that it sent before are still received.
+    pub(super) is_broken: bool,
+    /// It is in the list of buffers to flush.
+    pub(super) is_touched: bool,
 }
 
 /// Bytes that are sealed at once, beside one frame: some system calls' worth.
@@ -106,6 +112,16 @@ impl SendBuffer {
         self.replies.kept() + self.sealed.as_ref().map_or(0, |sealed| kept(&sealed.bytes))
     }
 
+    /// Writes as many bytes as the system takes. Returns true if the buffer was too full and has room again.
+    pub(super) fn drain(&mut self, descriptor: &OwnedFd) -> bool {
+        let was_full = self.is_paused || self.len() > OUTBOX_BYTES_MAX;
+        if self.is_broken || self.flush(descriptor).is_err() {
+            self.give_up();
+        }
+        self.is_paused = was_full && self.len() > OUTBOX_BYTES_MAX / 2;
+        was_full && !self.is_paused
+    }
+
     /// Writes as many bytes as the system takes, up to [`SENT_BYTES_A_TURN`]. Epoll reports at once that the system
     /// takes more.
     pub(super) fn flush(&mut self, descriptor: &OwnedFd) -> Result<(), Errno> {
@@ -161,6 +177,12 @@ impl SendBuffer {
                 }
             }
         }
+    }
+
+    /// Drops the unsent bytes, and later ones too. Received requests are still handled.
+    pub(super) fn give_up(&mut self) {
+        self.is_broken = true;
+        self.discard();
     }
 
     /// Drops the unsent bytes. The client will not take them.

@@ -7,9 +7,8 @@
 //! ```
 
 use super::{ConnectionId, Connections, touch};
-use crate::net::zeromq::authentication::address_of_peer;
+use crate::net::zeromq::authentication::PeerIdentity;
 use crate::security::{Denied, Identity};
-use crate::zmtp::Claim;
 
 /// The state that a frontend keeps for a connection.
 pub trait ConnectionState: Default {
@@ -24,35 +23,27 @@ pub trait ConnectionState: Default {
 
 impl<S: ConnectionState> Connections<S> {
     /// Begins to check what a peer claims.
-    pub(super) fn identify(&mut self, id: ConnectionId, claim: Claim) {
+    pub(super) fn identify(&mut self, id: ConnectionId) {
         let Some(authentication) = &mut self.authentication else { return };
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let (users, address) = (authentication.users(), address_of_peer(connection.descriptor()));
-        match claim {
-            Claim::Curve(key) => {
-                let result = users.curve(&key, address);
-                self.decide(id, result);
-            }
-            Claim::Plain { name, password } => {
-                connection.login = Some(users.password(&name, &password, address));
-                authentication.wait_for(id);
-                self.hear_logins();
-            }
+        match authentication.check(id, &mut connection.peer, &connection.descriptor) {
+            Some(result) => self.decide(id, result),
+            None => self.hear_logins(),
         }
     }
 
     /// Takes the results of checks that are done, and cuts the connections of users that are no more.
     pub(super) fn hear_users(&mut self) {
         let Some(authentication) = &mut self.authentication else { return };
-        if authentication.has_moved() {
-            self.close_outdated();
-        }
+        let peers = self.connections.iter().map(|(id, connection)| (id, &connection.peer));
+        let outdated = authentication.outdated(peers, "connections");
+        outdated.into_iter().for_each(|id| self.close(id));
         self.hear_logins();
     }
 
     fn hear_logins(&mut self) {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
-        let done = authentication.heard(|id, waker| Some(connections.get_mut(id)?.login.as_ref()?.result(waker)));
+        let done = authentication.heard(|id, waker| connections.get_mut(id)?.peer.result(waker));
         done.into_iter().for_each(|(id, result)| self.decide(id, result));
     }
 
@@ -60,11 +51,11 @@ impl<S: ConnectionState> Connections<S> {
     fn decide(&mut self, id: ConnectionId, result: Result<Identity, Denied>) {
         let frame_bytes = self.bounds.frame_bytes;
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.login = None;
+        connection.peer = PeerIdentity::Unknown;
         let is_in = match result {
             Ok(identity) => {
                 connection.state.admit(identity.clone());
-                connection.identity = Some(identity);
+                connection.peer = PeerIdentity::User(identity);
                 connection.admit(frame_bytes)
             }
             Err(why) => {
@@ -72,7 +63,7 @@ impl<S: ConnectionState> Connections<S> {
                 false
             }
         };
-        let has_input = is_in && connection.holds_input();
+        let has_input = is_in && connection.input.is_held();
         touch(&mut self.sending.touched, connection, id);
         if !is_in {
             self.disconnect(id);
@@ -80,22 +71,5 @@ impl<S: ConnectionState> Connections<S> {
             self.queue(id);
         }
         self.renew_interest(id);
-    }
-
-    /// Closes the connections of users that are no more as they were.
-    fn close_outdated(&mut self) {
-        let Some(authentication) = &self.authentication else { return };
-        let users = authentication.users().clone();
-        let is_outdated = |identity: &Identity| !users.is_current(identity);
-        let outdated: Vec<ConnectionId> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| connection.identity.as_ref().is_some_and(is_outdated))
-            .map(|(id, _)| id)
-            .collect();
-        if !outdated.is_empty() {
-            tracing::info!("{} connections of users that have changed are closed", outdated.len());
-        }
-        outdated.into_iter().for_each(|id| self.close(id));
     }
 }

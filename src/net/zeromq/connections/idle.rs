@@ -25,7 +25,8 @@ const LOOKS: usize = 3;
 impl<S: ConnectionState> Connection<S> {
     /// Whether nothing is under way for the peer: no request, no reply, and nothing that the frontend owes it.
     fn is_idle(&self) -> bool {
-        let holds_nothing = !self.has_messages() && !self.parked && !self.queued && self.outbox.is_empty();
+        let holds_nothing =
+            !self.has_messages() && !self.turn.is_parked && !self.turn.is_queued && self.outbox.is_empty();
         self.is_open() && holds_nothing && self.state.is_idle()
     }
 }
@@ -63,7 +64,7 @@ impl<S: ConnectionState> Connections<S> {
 
     /// At most so many idle connections, those first that make place first.
     fn idle(&self, most: usize) -> Vec<ConnectionId> {
-        let is_silent = |connection: &Connection<S>| connection.is_outside() && connection.received() == 0;
+        let is_silent = |connection: &Connection<S>| connection.is_outside() && connection.input.buffer.received() == 0;
         let silent = self.oldest(most, is_silent, PLACE_SILENT_TIME);
         if !silent.is_empty() {
             return silent;
@@ -74,9 +75,9 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Of the connections that may go and were not active for `time`, those that were so the longest.
     fn oldest(&self, most: usize, may_go: impl Fn(&Connection<S>) -> bool, time: Duration) -> Vec<ConnectionId> {
-        let has_had_its_time = |connection: &Connection<S>| connection.active.after(time) <= self.now;
+        let has_had_its_time = |connection: &Connection<S>| connection.watch.active.after(time) <= self.now;
         let all = self.connections.iter().filter(|(_, connection)| has_had_its_time(connection) && may_go(connection));
-        let mut old: Vec<_> = all.map(|(id, connection)| (connection.active, id)).collect();
+        let mut old: Vec<_> = all.map(|(id, connection)| (connection.watch.active, id)).collect();
         if old.len() > most {
             old.select_nth_unstable_by_key(most, |(active, _)| *active);
             old.truncate(most);

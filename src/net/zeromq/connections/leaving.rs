@@ -1,16 +1,11 @@
 //! The ends of connections: closed at once, or when their clients have read what is on its way.
 
-use std::collections::VecDeque;
-
-use super::super::connection::Connection;
+use super::super::deadlines::Deadlines;
 use super::{Closed, ConnectionId, ConnectionState, Connections};
-use crate::clock::Now;
-use crate::limits::HANDSHAKE_TIMEOUT;
 
 /// Connections that end, or have ended.
 pub(super) struct Endings<S> {
-    /// Connections that must finish their handshake or their parting, with the deadline.
-    pub(super) deadlines: VecDeque<(Now, ConnectionId)>,
+    pub(super) deadlines: Deadlines,
     /// Those that have closed, for the frontend.
     pub(super) gone: Vec<Closed<S>>,
     /// Connections closed since the last call of [`Connections::closed`].
@@ -19,7 +14,7 @@ pub(super) struct Endings<S> {
 
 impl<S> Default for Endings<S> {
     fn default() -> Self {
-        Self { deadlines: VecDeque::new(), gone: Vec::new(), closed: 0 }
+        Self { deadlines: Deadlines::default(), gone: Vec::new(), closed: 0 }
     }
 }
 
@@ -32,17 +27,16 @@ impl<S: ConnectionState> Connections<S> {
     /// Closes a connection at once, or when its messages that are out have come back.
     pub fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.out.is_some() {
-            connection.closing = true;
+        if let Some(out) = &mut connection.turn.out {
+            out.closes = true;
             return self.deregister(id);
         }
         let connection = self.connections.remove(id);
-        self.memory.share.change(0, connection.counted);
+        self.memory.share.change(0, connection.watch.counted);
         self.endings.closed += 1;
         let (is_disconnecting, sent) = (connection.is_disconnecting(), connection.outbox.sent());
-        let state = connection.end();
         if !is_disconnecting {
-            self.endings.gone.push(Closed { id, state, sent });
+            self.endings.gone.push(Closed { id, state: connection.state, sent });
         }
     }
 
@@ -51,8 +45,7 @@ impl<S: ConnectionState> Connections<S> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if !connection.is_disconnecting() {
             connection.disconnect();
-            connection.deadline = self.now.after(HANDSHAKE_TIMEOUT);
-            self.endings.deadlines.push_back((connection.deadline, id));
+            connection.watch.deadline = self.endings.deadlines.begin(id, self.now);
             // The bytes in the send buffer are still sent.
             self.endings.gone.push(Closed {
                 id,
@@ -83,7 +76,7 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Drops all bytes that the system has not taken.
     pub fn discard_all(&mut self) {
-        self.connections.iter_mut().for_each(Connection::discard);
+        self.connections.iter_mut().for_each(|connection| connection.outbox.give_up());
     }
 
     /// Receives no more. Input received before still has its turns.

@@ -17,7 +17,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::super::connection::Connection;
+use super::super::connection::{Connection, MemoryWait};
 use super::{ConnectionId, ConnectionState, Connections};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, STALLED_BYTES, STALLED_MAX};
@@ -95,7 +95,7 @@ impl<S: ConnectionState> Connections<S> {
     pub(super) fn tighten(&mut self) {
         self.memory.watch.look_at = Some(self.now.after(LOOK_EVERY));
         for connection in self.connections.iter_mut() {
-            connection.progress = (connection.moved(), self.now);
+            connection.watch_moves(self.now);
         }
         self.connections.ids().into_iter().for_each(|id| self.renew_interest(id));
     }
@@ -129,9 +129,10 @@ impl<S: ConnectionState> Connections<S> {
         let holds_much = connection.bytes() > BUFFER_KEPT_BYTES
             && self.memory.watch.exempt != Some(id)
             && !connection.is_disconnecting();
-        let was_throttled = std::mem::replace(&mut connection.throttled, holds_much || connection.starved);
-        self.counts.held_back += u64::from(connection.throttled && !was_throttled);
-        if was_throttled && connection.is_served() && connection.may_have_input() {
+        let was_throttled = connection.turn.is_throttled();
+        connection.turn.throttle(holds_much);
+        self.counts.held_back += u64::from(connection.turn.is_throttled() && !was_throttled);
+        if was_throttled && connection.is_served() && connection.input.may_come() {
             self.queue(id);
         }
     }
@@ -141,8 +142,9 @@ impl<S: ConnectionState> Connections<S> {
         self.memory.watch = MemoryWatch::default();
         for id in self.connections.ids() {
             let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.starved = false;
-            if std::mem::take(&mut connection.throttled) && connection.is_served() && connection.may_have_input() {
+            let was_throttled = connection.turn.is_throttled();
+            connection.turn.memory = MemoryWait::No;
+            if was_throttled && connection.is_served() && connection.input.may_come() {
                 self.queue(id);
             }
             self.renew_interest(id);
@@ -155,8 +157,8 @@ impl<S: ConnectionState> Connections<S> {
             return;
         }
         let waits = |connection: &Connection<S>| {
-            let holds_much = connection.starved || connection.unfinished() > BUFFER_KEPT_BYTES;
-            connection.throttled && holds_much && !connection.is_paused() && !connection.is_busy()
+            let holds_much = connection.turn.is_starved() || connection.unfinished() > BUFFER_KEPT_BYTES;
+            connection.turn.is_throttled() && holds_much && !connection.outbox.is_paused && !connection.turn.is_busy()
         };
         let waiting = || self.connections.iter().filter(|(_, connection)| waits(connection));
         let next = waiting().find(|(id, _)| id.slot() > self.memory.watch.last).or_else(|| waiting().next());
@@ -167,8 +169,8 @@ impl<S: ConnectionState> Connections<S> {
             self.memory.watch.last = id.slot();
             self.memory.watch.until = Some(self.now.after(STALLED_MAX));
             if let Some(connection) = self.connections.get_mut(id) {
-                connection.starved = false;
-                connection.progress = (connection.moved(), self.now);
+                connection.turn.feed();
+                connection.watch_moves(self.now);
             }
         }
         last.into_iter().chain(next).for_each(|id| self.renew_interest(id));
@@ -188,8 +190,8 @@ impl<S: ConnectionState> Connections<S> {
     fn look(&mut self) {
         for connection in self.connections.iter_mut() {
             let moved = connection.moved();
-            if connection.bytes() <= BUFFER_KEPT_BYTES || connection.progress.0.abs_diff(moved) >= STALLED_BYTES {
-                connection.progress = (moved, self.now);
+            if connection.bytes() <= BUFFER_KEPT_BYTES || connection.watch.moved.abs_diff(moved) >= STALLED_BYTES {
+                connection.watch_moves(self.now);
             }
         }
         if self.memory.share.is_enough() {
@@ -222,9 +224,9 @@ impl<S: ConnectionState> Connections<S> {
             // connections wait for this server, even if their clients have sent more.
             let may_move = !connection.outbox.is_empty() || exempt == Some(*id) && !connection.has_unreceived();
             may_move
-                && !connection.is_busy()
+                && !connection.turn.is_busy()
                 && connection.bytes() > BUFFER_KEPT_BYTES
-                && connection.progress.1.after(STALLED_MAX) <= now
+                && connection.watch.moved_at.after(STALLED_MAX) <= now
         });
         let mut still: Vec<_> = still.map(|(id, connection)| (id, connection.bytes())).collect();
         still.sort_unstable_by_key(|(_, bytes)| Reverse(*bytes));
@@ -288,7 +290,7 @@ mod tests {
         /// A connection holds a message, or none.
         fn hold(&mut self, slot: usize, held: bool) {
             let messages = || Box::new(ReceivedMessages { messages: Messages::default(), bytes: Vec::new() });
-            self.at(slot).held = held.then(messages);
+            self.at(slot).input.held = held.then(messages);
         }
 
         /// The client sends these bytes, and the connection keeps what is not a whole message.
@@ -298,7 +300,7 @@ mod tests {
             let (mut shared, mut messages) = (Vec::new(), Messages::default());
             let connection = connections.get_mut(self.ids[slot]).unwrap();
             let left = connection.take(true, bounds, 8, &mut shared, &mut messages).unwrap();
-            connection.keep(&left, &shared);
+            connection.input.keep(&left, &shared);
         }
 
         /// The client is done with its handshake, and has sent this many bytes of a large message.
@@ -308,6 +310,12 @@ mod tests {
             self.receive(slot, &[introduction(SocketType::Dealer), begun].concat());
             self.at(slot).outbox.discard();
             assert_eq!(self.at(slot).unfinished(), bytes);
+        }
+
+        /// A connection had moved so much, and at this time.
+        fn stands(&mut self, slot: usize, moved: u64, moved_at: Now) {
+            let watch = &mut self.at(slot).watch;
+            (watch.moved, watch.moved_at) = (moved, moved_at);
         }
 
         /// The exempt connection, after exempting one if the last is done.
@@ -360,7 +368,7 @@ mod tests {
         let mut fixture = Fixture::new(3);
         fixture.connections.memory.watch.last = 1;
         for slot in 0..3 {
-            (fixture.at(slot).throttled, fixture.at(slot).starved) = (true, true);
+            fixture.at(slot).turn.memory = MemoryWait::Starved;
         }
         let exempt: Vec<_> = (0..4).map(|_| fixture.exempt()).collect();
         let [first, second, third] = fixture.ids[..] else { panic!() };
@@ -370,11 +378,10 @@ mod tests {
     #[test]
     fn only_connections_that_wait_for_memory_are_exempt() {
         let mut fixture = Fixture::new(4);
-        fixture.at(0).throttled = true;
+        fixture.at(0).turn.memory = MemoryWait::Throttled;
         fixture.begin(1, BUFFER_KEPT_BYTES);
-        fixture.at(1).throttled = true;
-        fixture.at(2).starved = true;
-        (fixture.at(3).throttled, fixture.at(3).starved, fixture.at(3).parked) = (true, true, true);
+        fixture.at(1).turn.memory = MemoryWait::Throttled;
+        (fixture.at(3).turn.memory, fixture.at(3).turn.is_parked) = (MemoryWait::Starved, true);
         assert_eq!(fixture.exempt(), None);
         fixture.receive(1, b"x");
         assert_eq!(fixture.exempt(), Some(fixture.ids[1]));
@@ -383,9 +390,9 @@ mod tests {
     #[test]
     fn throttled_connections_with_input_have_a_turn_when_memory_is_enough() {
         let mut fixture = Fixture::new(3);
-        fixture.at(0).throttled = true;
+        fixture.at(0).turn.memory = MemoryWait::Throttled;
         fixture.hold(1, true);
-        fixture.at(2).throttled = true;
+        fixture.at(2).turn.memory = MemoryWait::Throttled;
         fixture.hold(2, true);
         fixture.connections.loosen();
         fixture.connections.schedule.begin_wait();
@@ -399,7 +406,7 @@ mod tests {
         fixture.fill(1, BUFFER_KEPT_BYTES + 1);
         for slot in 0..2 {
             let moved = fixture.at(slot).moved();
-            fixture.at(slot).progress = (moved, START);
+            fixture.stands(slot, moved, START);
         }
         fixture.ids.clone().into_iter().for_each(|id| fixture.connections.renew_interest(id));
         let is_warned = |fixture: &Fixture| {
@@ -409,7 +416,7 @@ mod tests {
         fixture.connections.now = START.after(STALLED_MAX / 2);
         fixture.connections.look();
         assert_eq!((fixture.connections.cut(), is_warned(&fixture)), (0, false));
-        let progress = [0, 1].map(|slot| fixture.at(slot).progress.1);
+        let progress = [0, 1].map(|slot| fixture.at(slot).watch.moved_at);
         assert_eq!(progress, [fixture.connections.now, START], "the first holds little");
         fixture.connections.now = START.after(STALLED_MAX);
         fixture.connections.look();
@@ -432,7 +439,7 @@ mod tests {
         let mut fixture = Fixture::new(2);
         for slot in 0..2 {
             fixture.begin(slot, BUFFER_KEPT_BYTES + 1);
-            fixture.at(slot).progress = (0, START);
+            fixture.stands(slot, 0, START);
         }
         fixture.connections.now = START.after(STALLED_MAX);
         let still = |fixture: &Fixture| -> Vec<ConnectionId> {
@@ -448,7 +455,7 @@ mod tests {
         let mut fixture = Fixture::new(2);
         for (slot, bytes) in [(0, BUFFER_KEPT_BYTES), (1, BUFFER_KEPT_BYTES + 1)] {
             fixture.fill(slot, bytes);
-            fixture.at(slot).progress = (0, START);
+            fixture.stands(slot, 0, START);
         }
         fixture.connections.now = START.after(STALLED_MAX);
         assert_eq!(fixture.connections.those_that_stand_still(), [(fixture.ids[1], BUFFER_KEPT_BYTES + 1)]);

@@ -9,7 +9,7 @@
 //! PINGs (see `Connection::is_read_ahead`), and closes it only when the turn is back: until then its messages count as
 //! held.
 
-use super::super::connection::{InputEnd, ReceivedMessages};
+use super::super::connection::{InputEnd, MessagesOut, ReceivedMessages};
 use super::super::turn::TurnBytes;
 use super::super::turn_batch::{TurnBatch, TurnOut};
 use super::{ConnectionId, ConnectionState, Connections, TurnOutcome};
@@ -25,7 +25,7 @@ impl<S: ConnectionState> Connections<S> {
         if connection.waits() {
             self.receive_ahead(id);
         } else if connection.is_served() {
-            if connection.held.is_some() {
+            if connection.input.held.is_some() {
                 self.send_out_held(id, batch);
             } else {
                 self.send_out_received(id, readable, most.max(1), batch);
@@ -36,7 +36,7 @@ impl<S: ConnectionState> Connections<S> {
 
     fn send_out_held(&mut self, id: ConnectionId, batch: &mut TurnBatch<S>) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let Some(held) = connection.held.take() else { return };
+        let Some(held) = connection.input.held.take() else { return };
         let ReceivedMessages { messages, bytes } = *held;
         let (turn, _) = batch.next_place(id);
         turn.messages = messages;
@@ -48,16 +48,16 @@ impl<S: ConnectionState> Connections<S> {
         let Self { connections, bounds, counts, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
         let (turn, shared) = batch.next_place(id);
-        let (from, before) = (shared.len(), connection.received());
+        let (from, before) = (shared.len(), connection.input.buffer.received());
         // Input received before comes first, even before an end.
-        let readable = readable && !connection.uncut;
-        connection.uncut = false;
+        let readable = readable && !connection.input.uncut;
+        connection.input.uncut = false;
         let left = connection.take(readable, bounds, most, shared, &mut turn.messages);
-        counts.traffic.received += connection.received() - before;
+        counts.traffic.received += connection.input.buffer.received() - before;
         let received = shared.get(from..).unwrap_or_default();
         if turn.messages.is_empty() {
             // The system reports its input again.
-            connection.hot = false;
+            connection.input.hot = false;
         }
         let is_full = turn.messages.len() == most;
         if turn.messages.is_empty() || !connection.is_open() {
@@ -66,9 +66,9 @@ impl<S: ConnectionState> Connections<S> {
             return;
         }
         let own = match &left {
-            Ok(left) => connection.detach(left, received, is_full),
+            Ok(left) => connection.input.detach(left, received, is_full),
             // The messages before a fault are good, and no bytes behind them are.
-            Err(_) => connection.detach(&Unconsumed { begun: 0..0, rest: usize::MAX }, received, false),
+            Err(_) => connection.input.detach(&Unconsumed { begun: 0..0, rest: usize::MAX }, received, false),
         };
         let bytes = match own {
             Some((bytes, start)) => TurnBytes::Own(bytes, start),
@@ -85,11 +85,11 @@ impl<S: ConnectionState> Connections<S> {
     fn begin_out(&mut self, id: ConnectionId, turn: &mut TurnOut<S>, bytes: TurnBytes) {
         let Self { connections, memory, sending, begun, now, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
-        connection.out = Some(bytes.memory());
-        connection.active = *now;
+        connection.turn.out = Some(MessagesOut { memory: bytes.memory(), closes: false });
+        connection.watch.active = *now;
         begun.out += 1;
         turn.is_exempt = memory.watch.is_exempt(id);
-        let (tight, unread) = (memory.watch.is_tight_for(id), connection.is_broken());
+        let (tight, unread) = (memory.watch.is_tight_for(id), connection.outbox.is_broken);
         if turn.replies.lacks_memory() {
             turn.replies.lend(sending.spare_replies.pop());
         }
@@ -116,43 +116,44 @@ impl<S: ConnectionState> Connections<S> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let replies = turn.replies.end();
         connection.outbox.take_over(&mut turn.replies);
+        let mut closes = false;
         if !matches!(turn.outcome, TurnOutcome::Parked(_)) {
-            connection.out = None;
+            closes = connection.turn.out.take().is_some_and(|out| out.closes);
             self.begun.out -= 1;
             connection.state = std::mem::take(&mut turn.state);
             if let Some(count) = turn.outcome.count() {
                 let (messages, bytes) = turn.rest(count, shared);
-                connection.hold_rest(messages, bytes);
+                connection.input.hold_rest(messages, bytes);
             }
         }
-        if connection.is_broken() || connection.is_disconnecting() {
+        if connection.outbox.is_broken || connection.is_disconnecting() {
             connection.outbox.discard();
         }
-        connection.active = self.now;
-        connection.wait_for(turn.outcome, replies);
+        connection.watch.active = self.now;
+        connection.turn.wait_for(turn.outcome, replies);
         self.memory.watch.note_answer(id, connection.outbox.len());
         if matches!(turn.outcome, TurnOutcome::Starved(_)) && !self.memory.watch.is_tight() {
             self.tighten();
         }
         self.touch(id);
-        self.after_turn(id);
+        self.after_turn(id, closes);
     }
 
     /// What follows when a turn is back: an end that has waited for it, or the next turn.
-    fn after_turn(&mut self, id: ConnectionId) {
+    fn after_turn(&mut self, id: ConnectionId, closes: bool) {
         let deaf = self.gate.deaf;
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.out.is_some() {
+        if connection.turn.out.is_some() {
             return self.renew_interest(id);
         }
-        let has_input = connection.uncut || connection.held.is_some() || connection.hot && !deaf;
+        let has_input = connection.input.uncut || connection.input.held.is_some() || connection.input.hot && !deaf;
         let is_next = has_input && connection.is_served();
-        if connection.closing {
+        if closes {
             self.close(id);
-        } else if connection.faulty && connection.held.is_none() {
+        } else if connection.input.is_faulty() {
             self.disconnect(id);
         } else if is_next {
-            let comes_next = !connection.is_long;
+            let comes_next = !connection.turn.is_long;
             // Its turn comes before the next wait, unless the last one was long.
             if self.queue(id) && comes_next {
                 self.schedule.hasten();
@@ -166,13 +167,13 @@ impl<S: ConnectionState> Connections<S> {
     pub(super) fn receive_ahead(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.is_read_ahead() {
-            let before = connection.received();
+            let before = connection.input.buffer.received();
             connection.receive_ahead();
-            self.counts.traffic.received += connection.received() - before;
+            self.counts.traffic.received += connection.input.buffer.received() - before;
             self.touch(id);
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.hot = connection.out.is_some();
+        connection.input.hot = connection.turn.out.is_some();
         self.renew_interest(id);
     }
 

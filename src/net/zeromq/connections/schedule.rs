@@ -58,8 +58,8 @@ impl Schedule {
 
     /// The system reports input of a connection.
     pub(super) fn note_input<S>(&mut self, id: ConnectionId, connection: &mut Connection<S>) {
-        if connection.is_long && !connection.queued {
-            connection.queued = true;
+        if connection.turn.is_long && !connection.turn.is_queued {
+            connection.turn.is_queued = true;
             self.long.push_back((id, true));
         } else {
             self.readable.push_back(id);
@@ -75,7 +75,7 @@ impl Schedule {
         }
         while let Some(id) = self.readable.pop_front() {
             // Input received before comes first, even before an end.
-            if connections.get(id).is_some_and(|connection| !connection.queued) {
+            if connections.get(id).is_some_and(|connection| !connection.turn.is_queued) {
                 return Some((id, true));
             }
         }
@@ -91,10 +91,10 @@ impl Schedule {
 
     /// Queues a connection with input for a turn. Returns whether it was not queued before.
     pub(super) fn queue<S>(&mut self, id: ConnectionId, connection: &mut Connection<S>) -> bool {
-        if std::mem::replace(&mut connection.queued, true) {
+        if std::mem::replace(&mut connection.turn.is_queued, true) {
             return false;
         }
-        if connection.is_long {
+        if connection.turn.is_long {
             self.long.push_back((id, false));
         } else {
             self.backlog.push_back(id);
@@ -132,7 +132,7 @@ impl Schedule {
 /// Notes that a connection is queued no more. Returns whether the thread has to receive to know of its input.
 fn leaves_queue<S>(connections: &mut Slots<S>, id: ConnectionId) -> bool {
     connections.get_mut(id).is_some_and(|connection| {
-        connection.queued = false;
-        connection.hot
+        connection.turn.is_queued = false;
+        connection.input.hot
     })
 }

@@ -31,7 +31,7 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     pub(in super::super) fn descriptor(&mut self, id: ConnectionId) -> Option<&OwnedFd> {
-        self.connections.get_mut(id).map(|connection| connection.descriptor())
+        self.connections.get_mut(id).map(|connection| &*connection.descriptor)
     }
 
     /// The next timed reply that the system has taken, and its connection.
@@ -57,10 +57,10 @@ impl<S: ConnectionState> Connections<S> {
         // In the order of touching: the client that was answered first gets its reply first.
         while let Some(id) = self.sending.touched.pop_front() {
             let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.touched = false;
-            let (before, was_paused) = (connection.outbox.sent(), connection.is_paused());
+            connection.outbox.is_touched = false;
+            let (before, was_paused) = (connection.outbox.sent(), connection.outbox.is_paused);
             let has_room = connection.flush();
-            self.counts.held_back += u64::from(connection.is_paused() && !was_paused);
+            self.counts.held_back += u64::from(connection.outbox.is_paused && !was_paused);
             if self.sending.spare_replies.len() < READY_EVENTS {
                 self.sending.spare_replies.extend(connection.outbox.spare());
             }
@@ -71,7 +71,7 @@ impl<S: ConnectionState> Connections<S> {
             if has_room && connection.is_open() {
                 self.sending.drained.push(id);
                 // The client may have sent whole messages before the pause.
-                if connection.may_have_input() {
+                if connection.input.may_come() {
                     self.queue(id);
                 }
             }

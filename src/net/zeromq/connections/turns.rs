@@ -9,12 +9,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::connection::{Connection, InputEnd};
+use super::super::connection::InputEnd;
 use super::super::fault::note_fault;
 use super::super::reply_buffer::ReplyBuffer;
 use super::{ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::clock::Now;
-use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
+use crate::limits::{BUFFER_KEPT_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
 use crate::zmtp::{MessageView, Messages, ProtocolError, Unconsumed};
 
 /// The bytes that a turn has received beyond the bytes of its connection, and the messages cut out of both.
@@ -62,16 +62,6 @@ impl BegunTurn {
     }
 }
 
-impl<S> Connection<S> {
-    /// Sets the flags that the held messages wait for, after a turn with replies of so many bytes.
-    pub(super) fn wait_for(&mut self, taken: TurnOutcome, replies: u64) {
-        self.is_long = matches!(taken, TurnOutcome::Some(_)) || replies > LARGE_REPLIES_BYTES;
-        self.parked = matches!(taken, TurnOutcome::Parked(_));
-        self.starved = matches!(taken, TurnOutcome::Starved(_));
-        self.throttled |= self.starved;
-    }
-}
-
 impl<S: ConnectionState> Connections<S> {
     /// Receives for the next turns before any of them is handled, so that the frontend can prepare all of them
     /// ([`Connections::gathered`]). [`Connections::receive`] then runs them one after the other. The first waits for
@@ -91,7 +81,7 @@ impl<S: ConnectionState> Connections<S> {
             let Some(connection) = self.connections.get_mut(id).filter(|connection| connection.is_served()) else {
                 continue;
             };
-            if connection.held.is_some() || !connection.is_open() {
+            if connection.input.held.is_some() || !connection.is_open() {
                 self.schedule.put_back(id);
                 break;
             }
@@ -120,7 +110,7 @@ impl<S: ConnectionState> Connections<S> {
     pub fn gathered(&self) -> impl Iterator<Item = (&S, MessageView<'_>)> {
         self.begun.gathered.iter().filter_map(|turn| {
             let connection = self.connections.get(turn.id)?;
-            Some((&connection.state, turn.input.messages.view(connection.unused(&turn.input.shared))))
+            Some((&connection.state, turn.input.messages.view(connection.input.buffer.unused(&turn.input.shared))))
         })
     }
 
@@ -141,7 +131,7 @@ impl<S: ConnectionState> Connections<S> {
         }
         let (id, readable) = self.next_turn()?;
         match self.connections.get_mut(id).filter(|connection| connection.is_served()) {
-            Some(Connection { held: Some(_), .. }) => self.take_held(id, handle),
+            Some(connection) if connection.input.held.is_some() => self.take_held(id, handle),
             Some(_) => {
                 if let Some(turn) = self.begin(id, readable, most.max(1)) {
                     self.finish(turn, handle);
@@ -159,7 +149,7 @@ impl<S: ConnectionState> Connections<S> {
         handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.parked = false;
+        connection.turn.is_parked = false;
         if connection.is_served() {
             self.take_held(id, handle);
         }
@@ -171,24 +161,23 @@ impl<S: ConnectionState> Connections<S> {
         handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let Some(held) = connection.held.take() else { return };
+        let Some(held) = connection.input.held.take() else { return };
         if connection.outbox.lacks_memory() {
             connection.outbox.lend(self.sending.spare_replies.pop());
         }
         connection.outbox.set_tight(self.memory.watch.is_tight_for(id));
-        let is_broken = connection.is_broken();
+        let is_broken = connection.outbox.is_broken;
         connection.outbox.set_unread(is_broken);
         let before = connection.outbox.end();
         let taken = handle(id, &mut connection.state, &mut connection.outbox, held.view());
         match taken.count() {
             None => {}
-            Some(0) => connection.held = Some(held),
-            Some(count) => connection.hold(count, held.view()),
+            Some(0) => connection.input.held = Some(held),
+            Some(count) => connection.input.hold(count, held.view()),
         }
-        connection.wait_for(taken, connection.outbox.end() - before);
+        connection.turn.wait_for(taken, connection.outbox.end() - before);
         self.memory.watch.note_answer(id, connection.outbox.len());
-        let (faulty, more) =
-            (connection.faulty && connection.held.is_none(), connection.holds_input() && connection.is_served());
+        let (faulty, more) = (connection.input.is_faulty(), connection.input.is_held() && connection.is_served());
         self.touch(id);
         if faulty {
             self.disconnect(id);
@@ -202,10 +191,10 @@ impl<S: ConnectionState> Connections<S> {
     fn begin(&mut self, id: ConnectionId, readable: bool, most: usize) -> Option<BegunTurn> {
         let connection = self.connections.get_mut(id)?;
         let mut input = self.begun.spare_inputs.pop().unwrap_or_default();
-        let before = connection.received();
+        let before = connection.input.buffer.received();
         input.shared.clear();
         let left = connection.take(readable, &self.bounds, most, &mut input.shared, &mut input.messages);
-        self.counts.traffic.received += connection.received() - before;
+        self.counts.traffic.received += connection.input.buffer.received() - before;
         Some(BegunTurn { id, most, input, left })
     }
 
@@ -233,8 +222,8 @@ impl<S: ConnectionState> Connections<S> {
         else {
             return;
         };
-        connection.active = *now;
-        let is_broken = connection.is_broken();
+        connection.watch.active = *now;
+        let is_broken = connection.outbox.is_broken;
         let (bytes, state, outbox) = connection.parts(shared);
         if outbox.lacks_memory() {
             outbox.lend(sending.spare_replies.pop());
@@ -244,9 +233,9 @@ impl<S: ConnectionState> Connections<S> {
         let before = outbox.end();
         let taken = handle(id, state, outbox, messages.view(bytes));
         if let Some(count) = taken.count() {
-            connection.hold_of_shared(count, messages, shared);
+            connection.input.hold_of_shared(count, messages, shared);
         }
-        connection.wait_for(taken, connection.outbox.end() - before);
+        connection.turn.wait_for(taken, connection.outbox.end() - before);
         memory.watch.note_answer(id, connection.outbox.len());
     }
 
@@ -262,18 +251,18 @@ impl<S: ConnectionState> Connections<S> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         match left {
             Ok(left) => {
-                let unseen = connection.keep(&left, shared);
+                let unseen = connection.input.keep(&left, shared);
                 if connection.is_open() && connection.unfinished() > 0 {
-                    connection.active = self.now;
+                    connection.watch.active = self.now;
                 }
-                if let Some(claim) = connection.claim.take() {
+                if connection.peer.is_claimed() {
                     self.touch(id);
-                    self.identify(id, claim);
+                    self.identify(id);
                     self.renew_interest(id);
                     return;
                 }
                 let answered = !connection.outbox.is_empty();
-                let more = connection.held.is_some() || unseen && is_full;
+                let more = connection.input.held.is_some() || unseen && is_full;
                 if more && connection.is_served() {
                     self.queue(id);
                 }
@@ -286,7 +275,7 @@ impl<S: ConnectionState> Connections<S> {
             Err(InputEnd::Fault(fault)) => {
                 self.note_fault(id, &fault);
                 let Some(connection) = self.connections.get_mut(id) else { return };
-                if connection.held.is_none() {
+                if connection.input.held.is_none() {
                     self.disconnect(id);
                 } else if connection.is_served() {
                     self.queue(id);
@@ -301,8 +290,8 @@ impl<S: ConnectionState> Connections<S> {
     pub(super) fn note_fault(&mut self, id: ConnectionId, fault: &ProtocolError) {
         tracing::debug!("a connection ends: {fault}");
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.faulty = true;
-        note_fault(connection.descriptor(), fault, self.authentication.as_ref());
+        connection.input.note_fault();
+        note_fault(&connection.descriptor, fault, self.authentication.as_ref());
     }
 
     /// The connection that has the next turn, and whether the thread receives for it.
@@ -348,8 +337,10 @@ mod tests {
 
     use super::*;
     use crate::clock::Now;
+    use crate::limits::LARGE_REPLIES_BYTES;
     use crate::net::budget::Budget;
     use crate::net::sockets::WakeSignal;
+    use crate::net::zeromq::connection::Connection;
     use crate::zmtp::MessageBounds;
 
     const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
@@ -374,10 +365,10 @@ mod tests {
         }
         let [long, longer, other, last] = connections.connections.ids()[..] else { panic!() };
         for id in [long, longer] {
-            connections.connections.get_mut(id).unwrap().wait_for(TurnOutcome::Some(1), 0);
+            connections.connections.get_mut(id).unwrap().turn.wait_for(TurnOutcome::Some(1), 0);
             connections.queue(id);
         }
-        connections.connections.get_mut(other).unwrap().wait_for(TurnOutcome::All, LARGE_REPLIES_BYTES);
+        connections.connections.get_mut(other).unwrap().turn.wait_for(TurnOutcome::All, LARGE_REPLIES_BYTES);
         connections.queue(other);
         note_input(&mut connections, last);
         let turns: Vec<_> = std::iter::from_fn(|| connections.next_turn()).collect();
@@ -412,8 +403,8 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut connection = Connection::greet(OwnedFd::from(ours).into(), (), 1, Now::from_millis(1), None);
         let mut after = |outcome| {
-            connection.wait_for(outcome, 0);
-            (connection.parked, connection.starved, connection.throttled)
+            connection.turn.wait_for(outcome, 0);
+            (connection.turn.is_parked, connection.turn.is_starved(), connection.turn.is_throttled())
         };
         assert_eq!(after(TurnOutcome::Some(1)), (false, false, false));
         assert_eq!(after(TurnOutcome::Parked(1)), (true, false, false));

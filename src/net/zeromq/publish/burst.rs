@@ -56,13 +56,14 @@ impl Burst {
     #[inline]
     pub(super) fn add(
         &mut self,
-        subscriptions: (&Topics, &Readers),
+        topics: &Topics,
+        readers: &Readers,
         topic: &[u8],
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         let audience = match &self.last {
             Some((last, audience)) if last == topic => *audience,
-            _ => self.look_up(subscriptions, topic),
+            _ => self.look_up(topics, readers, topic),
         };
         let Some(audience) = audience else { return false };
         self.append(audience, encode);
@@ -88,7 +89,7 @@ impl Burst {
         }
     }
 
-    fn look_up(&mut self, (topics, readers): (&Topics, &Readers), topic: &[u8]) -> Option<usize> {
+    fn look_up(&mut self, topics: &Topics, readers: &Readers, topic: &[u8]) -> Option<usize> {
         let start = self.audiences.last().copied().unwrap_or(0);
         let mut lists = 0;
         let members = &mut self.members;
@@ -177,7 +178,7 @@ mod tests {
         let mut burst = Burst::default();
         let mut encoded = 0;
         let mut add = |burst: &mut Burst, topics: &Topics, topic: &[u8]| {
-            burst.add((topics, &readers), topic, |bytes| {
+            burst.add(topics, &readers, topic, |bytes| {
                 bytes.push(b'.');
                 encoded += 1;
             })

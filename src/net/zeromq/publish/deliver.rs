@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use super::burst::{Burst, ByteRun};
 use super::queue::{SharedBuffer, SubscriberQueue, send};
 use super::subscriber::SubscriberConnection;
+use super::topics::Member;
 use crate::limits::SHARED_BYTES_MIN;
 use crate::net::budget::Budget;
 
@@ -30,7 +31,7 @@ pub(super) struct QueueBounds {
 
 /// Messages of a burst for one subscriber, and for all others with the same runs.
 #[derive(Debug, Default)]
-pub(super) struct BurstPortion {
+struct BurstPortion {
     runs: Vec<ByteRun>,
     messages: usize,
     /// The bytes of the runs, if there are several runs.
@@ -76,7 +77,7 @@ impl BurstPortion {
     }
 
     /// Forgets the burst.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.runs.clear();
         self.gathered.clear();
         self.buffer = None;
@@ -84,69 +85,103 @@ impl BurstPortion {
     }
 }
 
-/// Offers the system a subscriber's runs of the burst, if its queue is empty. Returns the bytes taken, or `None` if the
-/// system took all.
-///
-/// # Errors
-/// The connection is broken.
-pub(super) fn offer(
-    subscriber: &mut SubscriberConnection,
-    (burst, portion): (&Burst, &mut BurstPortion),
-) -> Result<Option<usize>, Errno> {
-    portion.load(burst, &subscriber.runs);
-    subscriber.runs.clear();
-    let Some(descriptor) = subscriber.descriptor.as_ref().filter(|_| subscriber.queue.is_empty()) else {
-        return Ok(Some(0));
-    };
-    let bytes = portion.bytes(burst);
-    let sent = match &mut subscriber.sealed {
-        None => send(descriptor, &[IoSlice::new(bytes)])?,
-        Some(sealed) => sealed.offer(bytes, descriptor)?,
-    };
-    Ok((sent < bytes.len()).then_some(sent))
+/// The messages on their way to subscribers.
+pub(super) struct Delivery {
+    pub(super) burst: Burst,
+    portion: BurstPortion,
+    /// Subscribers with messages in the burst that is being sent.
+    pub(super) touched: Vec<Member>,
+    /// Deliveries to subscribers since the last pass of receiving.
+    pub(super) count: usize,
+    /// Bytes that wait for all subscribers.
+    pub(super) held: Arc<Budget>,
+    /// Whether this burst has already cut the queues down to their shares.
+    has_made_room: bool,
 }
 
-/// Whether the buffers of all subscribers lack room for the delivery.
-pub(super) fn lacks_room(
-    queue: &mut SubscriberQueue,
-    (burst, portion): (&Burst, &BurstPortion),
-    held: &Budget,
-) -> bool {
-    !held.has_room_for(portion.cost(burst, queue))
-}
-
-/// Appends the delivery, of which the system has taken `sent` bytes, to a subscriber's queue. Returns how many messages
-/// the subscriber loses.
-///
-/// If all buffers together would exceed their bound, the queue keeps the messages that fit, and in any case a message
-/// of which the system has taken a part.
-pub(super) fn keep(
-    queue: &mut SubscriberQueue,
-    (burst, portion): (&Burst, &mut BurstPortion),
-    sent: usize,
-    room: QueueBounds,
-    held: &Arc<Budget>,
-) -> usize {
-    let is_full = |queue: &mut SubscriberQueue| {
-        queue.bytes() >= room.bytes || (queue.messages_at_most() >= room.messages && queue.messages() >= room.messages)
-    };
-    if !queue.is_empty() && is_full(queue) {
-        return portion.messages;
-    }
-    let mut lost = 0;
-    if lacks_room(queue, (burst, portion), held) {
-        let left = usize::try_from(held.left()).unwrap_or(usize::MAX);
-        lost = portion.messages - queue.push_fitting(portion.bytes(burst), sent, left, held);
-    } else {
-        if portion.bytes(burst).len() < SHARED_BYTES_MIN {
-            queue.push_copy(portion.bytes(burst), portion.messages, held);
-        } else {
-            queue.push_shared(&portion.buffer(burst, held), portion.messages);
+impl Delivery {
+    /// Nothing is on its way. At most so many bytes may wait.
+    pub(super) fn new(held_bytes: usize) -> Self {
+        Self {
+            burst: Burst::default(),
+            portion: BurstPortion::default(),
+            touched: Vec::new(),
+            count: 0,
+            held: Budget::new(held_bytes as u64),
+            has_made_room: false,
         }
-        queue.advance(sent);
     }
-    if queue.messages_at_most() > room.messages || queue.bytes() > room.bytes {
-        lost += queue.shorten(room.messages, room.bytes);
+
+    /// Offers the system a subscriber's runs of the burst, if its queue is empty. Returns the bytes taken, or `None` if
+    /// the system took all.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn offer(&mut self, subscriber: &mut SubscriberConnection) -> Result<Option<usize>, Errno> {
+        let Self { burst, portion, count, .. } = self;
+        let SubscriberConnection { descriptor, output, .. } = subscriber;
+        *count += 1;
+        portion.load(burst, &output.runs);
+        output.runs.clear();
+        let Some(descriptor) = descriptor.as_ref().filter(|_| output.queue.is_empty()) else {
+            return Ok(Some(0));
+        };
+        let bytes = portion.bytes(burst);
+        let sent = match &mut output.sealed {
+            None => send(descriptor, &[IoSlice::new(bytes)])?,
+            Some(sealed) => sealed.offer(bytes, descriptor)?,
+        };
+        Ok((sent < bytes.len()).then_some(sent))
     }
-    lost
+
+    /// Whether the buffers of all subscribers lack room for the delivery, for the first time in this burst.
+    pub(super) fn begins_to_lack_room(&mut self, queue: &mut SubscriberQueue) -> bool {
+        let begins = !self.has_made_room && self.lacks_room(queue);
+        self.has_made_room |= begins;
+        begins
+    }
+
+    fn lacks_room(&self, queue: &mut SubscriberQueue) -> bool {
+        !self.held.has_room_for(self.portion.cost(&self.burst, queue))
+    }
+
+    /// Appends the delivery, of which the system has taken `sent` bytes, to a subscriber's queue. Returns how many
+    /// messages the subscriber loses.
+    ///
+    /// If all buffers together would exceed their bound, the queue keeps the messages that fit, and in any case a
+    /// message of which the system has taken a part.
+    pub(super) fn keep(&mut self, queue: &mut SubscriberQueue, sent: usize, room: QueueBounds) -> usize {
+        let is_full = |queue: &mut SubscriberQueue| {
+            queue.bytes() >= room.bytes
+                || (queue.messages_at_most() >= room.messages && queue.messages() >= room.messages)
+        };
+        if !queue.is_empty() && is_full(queue) {
+            return self.portion.messages;
+        }
+        let lacks_room = self.lacks_room(queue);
+        let Self { burst, portion, held, .. } = self;
+        let mut lost = 0;
+        if lacks_room {
+            let left = usize::try_from(held.left()).unwrap_or(usize::MAX);
+            lost = portion.messages - queue.push_fitting(portion.bytes(burst), sent, left, held);
+        } else {
+            if portion.bytes(burst).len() < SHARED_BYTES_MIN {
+                queue.push_copy(portion.bytes(burst), portion.messages, held);
+            } else {
+                queue.push_shared(&portion.buffer(burst, held), portion.messages);
+            }
+            queue.advance(sent);
+        }
+        if queue.messages_at_most() > room.messages || queue.bytes() > room.bytes {
+            lost += queue.shorten(room.messages, room.bytes);
+        }
+        lost
+    }
+
+    /// Forgets the burst, which is sent.
+    pub(super) fn clear(&mut self) {
+        self.portion.clear();
+        self.burst.clear();
+        self.has_made_room = false;
+    }
 }

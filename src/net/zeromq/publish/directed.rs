@@ -11,31 +11,30 @@ impl Subscribers {
     /// From now on calls `call` with each new topic, unless an existing topic is a prefix of the new one. The call
     /// precedes the answers to what the subscriber has sent behind its subscription. The publisher waits for it.
     pub fn before_first_subscription(&mut self, call: impl Fn(&[Box<[u8]>]) + Send + 'static) {
-        self.before_first = Some(Box::new(call));
-        self.topics.note_first();
+        self.subscriptions.call_before_first(Box::new(call));
     }
 
     /// Whether there is a topic that `text` begins with, or that begins with `text`.
     #[must_use]
     pub fn touches(&self, text: &[u8]) -> bool {
-        self.topics.touches(text)
+        self.subscriptions.topics.touches(text)
     }
 
     /// How many topics have lost their last subscriber, ever.
     #[must_use]
     pub fn topics_ended(&self) -> u64 {
-        self.topics.ended()
+        self.subscriptions.topics.ended()
     }
 
     /// Notes subscriptions from now on, for [`Subscribers::take_subscriptions`].
     pub fn note_subscriptions(&mut self) {
-        self.topics.note_new();
+        self.subscriptions.topics.note_new();
     }
 
     /// The subscriptions that have come since the last call, with a name for the subscriber that no other has later.
     /// What one turn may receive bounds them.
     pub fn take_subscriptions(&mut self) -> Vec<(u64, Box<[u8]>)> {
-        let new = self.topics.take_new();
+        let new = self.subscriptions.topics.take_new();
         let named = |(member, topic): (u32, Box<[u8]>)| {
             let generation = self.connections.get(member as usize)?.generation;
             Some((u64::from(generation) << 32 | u64::from(member), topic))
@@ -46,7 +45,7 @@ impl Subscribers {
     /// Whether a subscriber has exactly this topic.
     #[must_use]
     pub fn has_subscriber(&self, topic: &[u8]) -> bool {
-        !self.topics.exactly(topic).is_empty()
+        !self.subscriptions.topics.exactly(topic).is_empty()
     }
 
     /// Whether a subscriber is there, and has exactly this topic.
@@ -55,7 +54,7 @@ impl Subscribers {
         let id = ConnectionId::of(subscriber);
         let connection = self.connections.get(id.slot() as usize);
         connection.is_some_and(|connection| connection.is_open() && connection.generation == id.generation())
-            && self.topics.exactly(topic).binary_search(&id.slot()).is_ok()
+            && self.subscriptions.topics.exactly(topic).binary_search(&id.slot()).is_ok()
     }
 
     /// Publishes a message to one subscriber. Returns false if it is gone.
@@ -64,7 +63,7 @@ impl Subscribers {
         let is_there = self.get(id).is_some_and(|subscriber| subscriber.is_open());
         if is_there {
             self.make_room();
-            self.burst.add_for(&[id.slot()], encode);
+            self.delivery.burst.add_for(&[id.slot()], encode);
         }
         is_there
     }
@@ -72,8 +71,8 @@ impl Subscribers {
     /// Publishes a message to the subscribers that have exactly this topic. Returns false if there is none.
     pub fn publish_exactly(&mut self, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.make_room();
-        let members = self.topics.exactly(topic);
-        self.burst.add_for(members, encode)
+        let members = self.subscriptions.topics.exactly(topic);
+        self.delivery.burst.add_for(members, encode)
     }
 
     /// Has a wait of these subscribers end when the others have work too. The caller then gives the others a turn.
@@ -81,6 +80,6 @@ impl Subscribers {
     /// # Errors
     /// If the system has no memory left for it.
     pub fn wake_for(&self, others: &Self) -> Result<(), Errno> {
-        epoll::add(&self.epoll, &others.epoll, epoll::EventData::new_u64(OTHERS), epoll::EventFlags::IN)
+        epoll::add(&self.port.epoll, &others.port.epoll, epoll::EventData::new_u64(OTHERS), epoll::EventFlags::IN)
     }
 }

@@ -8,22 +8,23 @@
 use super::queue::SubscriberQueue;
 use super::subscriber::{CloseReason, SubscriberConnection};
 use super::subscribers::{Subscribers, member_at};
+use super::subscriptions::Subscriptions;
 use super::topics::Member;
 use crate::clock::Now;
 use crate::descriptors;
 use crate::limits::{
     HANDSHAKE_TIMEOUT, PLACE_HANDSHAKE_TIME, PLACE_SILENT_TIME, PLACES_AT_ONCE, SUBSCRIPTIONS_REMOVED_A_TURN,
 };
-use crate::net::zeromq::ConnectionId;
+use crate::net::zeromq::{ConnectionId, PeerIdentity};
 
 impl Subscribers {
     /// Tells a subscriber the reason for its end, and parts with it.
     pub(super) fn refuse(&mut self, member: Member, refusal: &CloseReason) {
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         if subscriber.is_open() {
-            self.closed += 1;
-            if self.refusals_told.is_time(self.now) {
-                tracing::warn!("a subscriber is closed: {refusal}; {} by now", self.closed);
+            self.counts.closed += 1;
+            if self.counts.refusals_told.is_time(self.now) {
+                tracing::warn!("a subscriber is closed: {refusal}; {} by now", self.counts.closed);
             }
         }
         self.disconnect(member, Some(refusal));
@@ -31,26 +32,17 @@ impl Subscribers {
 
     pub(super) fn disconnect(&mut self, member: Member, refusal: Option<&CloseReason>) {
         self.leave(member);
-        let deadline = self.now.after(HANDSHAKE_TIMEOUT);
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
-        subscriber.part(refusal, &self.held);
-        subscriber.deadline = deadline;
-        self.deadlines.push_back((deadline, ConnectionId::new(member as usize, subscriber.generation)));
+        subscriber.part(refusal, &self.delivery.held);
+        let id = ConnectionId::new(member as usize, subscriber.generation);
+        subscriber.deadline = self.deadlines.begin(id, self.now);
     }
 
     /// Ends the service of a subscriber, and queues its subscriptions for removal.
     fn leave(&mut self, member: Member) {
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
-        self.subscribers -= usize::from(subscriber.is_open());
-        self.subscriptions -= subscriber.topics.len();
-        self.topic_bytes -= subscriber.topic_bytes;
-        self.readers.remove(member);
-        let topics = std::mem::take(&mut subscriber.topics);
-        subscriber.topic_bytes = 0;
-        if !topics.is_empty() && !self.ending {
-            subscriber.is_leaving = true;
-            self.left.push_back((member, topics.into_iter().collect()));
-        }
+        self.counts.subscribers -= usize::from(subscriber.is_open());
+        self.subscriptions.leave(member, &mut subscriber.topics);
     }
 
     /// Closes a connection.
@@ -58,9 +50,9 @@ impl Subscribers {
         self.leave(member);
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         subscriber.descriptor = None;
-        subscriber.queue = SubscriberQueue::default();
-        (subscriber.login, subscriber.sealed, subscriber.unfinished) = (None, None, Vec::new());
-        if !subscriber.is_leaving {
+        (subscriber.output.queue, subscriber.output.sealed) = (SubscriberQueue::default(), None);
+        (subscriber.input.unfinished, subscriber.peer) = (Vec::new(), PeerIdentity::Unknown);
+        if !subscriber.topics.is_leaving {
             self.connections.remove(member as usize);
         }
     }
@@ -68,15 +60,15 @@ impl Subscribers {
     /// Accepts those that wait. For each of them that finds no room, a connection without a subscription makes place.
     pub(super) fn accept(&mut self) {
         self.admit();
-        if self.listeners.again_at().is_none() {
+        if self.port.listeners.again_at().is_none() {
             return;
         }
         for member in self.idle() {
             descriptors::made_place();
             self.forget(member);
-            self.listeners.resume(&self.epoll);
+            self.port.listeners.resume(&self.port.epoll);
             self.admit();
-            if self.listeners.again_at().is_none() {
+            if self.port.listeners.again_at().is_none() {
                 return;
             }
         }
@@ -86,7 +78,7 @@ impl Subscribers {
     fn idle(&self) -> Vec<Member> {
         // The deadline of a connection is that of its handshake, or of its parting.
         let had_its_time = |subscriber: &SubscriberConnection| {
-            let time = if subscriber.is_silent { PLACE_SILENT_TIME } else { PLACE_HANDSHAKE_TIME };
+            let time = if subscriber.input.has_come { PLACE_HANDSHAKE_TIME } else { PLACE_SILENT_TIME };
             subscriber.deadline <= self.now.after(HANDSHAKE_TIMEOUT - time)
         };
         let all = self.connections.iter().filter(|(_, subscriber)| subscriber.is_idle() && had_its_time(subscriber));
@@ -101,15 +93,12 @@ impl Subscribers {
     /// Removes some subscriptions of former subscribers.
     pub(super) fn remove_left(&mut self) {
         for _ in 0..SUBSCRIPTIONS_REMOVED_A_TURN {
-            let Some((member, topics)) = self.left.front_mut() else { return };
-            if let Some(topic) = topics.pop() {
-                self.topics.remove(topic, *member);
-                continue;
+            if self.subscriptions.left.is_empty() {
+                return;
             }
-            let member = *member;
-            self.left.pop_front();
+            let Some(member) = self.subscriptions.remove_left() else { continue };
             let Some(subscriber) = self.connections.get_mut(member as usize) else { continue };
-            subscriber.is_leaving = false;
+            subscriber.topics.is_leaving = false;
             if subscriber.descriptor.is_none() {
                 self.connections.remove(member as usize);
             }
@@ -120,19 +109,20 @@ impl Subscribers {
     /// of its subscriptions that fit.
     pub fn lose(&mut self, topic: &[u8]) {
         let mut lost = 0;
-        let is_lost = |member: &&Member| self.readers.may_read(**member, topic);
-        self.topics.matching(topic, |members| lost += members.iter().filter(is_lost).count() as u64);
-        self.lost += lost;
+        let Subscriptions { topics, readers, .. } = &self.subscriptions;
+        let is_lost = |member: &&Member| readers.may_read(**member, topic);
+        topics.matching(topic, |members| lost += members.iter().filter(is_lost).count() as u64);
+        self.counts.lost += lost;
     }
 
     /// Sends the queued messages, and parts with all subscribers. Returns when they have read everything and left, or
     /// at the time `end`.
     pub fn finish(&mut self, end: Now, clock: impl Fn() -> Now) {
         self.send();
-        self.listeners.close();
-        self.ending = true;
-        self.left.clear();
-        self.connections.iter_mut().for_each(|(_, subscriber)| subscriber.is_leaving = false);
+        self.port.listeners.close();
+        self.subscriptions.is_ending = true;
+        self.subscriptions.left.clear();
+        self.connections.iter_mut().for_each(|(_, subscriber)| subscriber.topics.is_leaving = false);
         self.now = clock();
         let all: Vec<(Member, bool, bool)> = self
             .connections

@@ -37,6 +37,7 @@ mod sealed;
 mod subscriber;
 mod subscriber_command;
 mod subscribers;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod topics;

@@ -171,7 +171,7 @@ mod tests {
             for name in &names {
                 let topic = topic_of(form, name);
                 let mut burst = Burst::default();
-                burst.add((&topics, &readers), &topic, |bytes| bytes.push(b'.'));
+                burst.add(&topics, &readers, &topic, |bytes| bytes.push(b'.'));
                 let mut found = Vec::new();
                 burst.for_each(|member, _| found.push(member as usize));
                 let expected: Vec<usize> = (0..users.len())

@@ -1,48 +1,34 @@
 //! One connection to a subscriber.
 //!
 //! ```text
-//! Shaking ──► Open ──► (the client closes, or the connection breaks) closed
-//!    │          │ a protocol fault, an exceeded bound, or the end of the server
-//!    └──────────┴──► Parting: send the rest, shut down our end, throw later input away ──► closed
+//! its bytes ─► SubscriberInput ─► SubscriberCommand ─► Subscriptions, or a PONG
+//! runs of the burst ─► SubscriberOutput: its queue ─► (sealed ─►) the system
 //! ```
+//! Its slot outlives the connection until its subscriptions are removed.
+//!
 //! This module does not choose the subscriber's messages, nor the time of its turns; see `burst` and `subscribers`.
 
 use std::sync::Arc;
 
-use ahash::AHashSet;
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, ioctl_fionread};
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::{RecvFlags, recv};
 use thiserror::Error;
 
 use super::PublishLimits;
 use super::burst::ByteRun;
 use super::queue::SubscriberQueue;
-use super::readers::Readers;
 use super::sealed::SealedOutput;
 use super::subscriber_command::SubscriberCommand;
-use super::topics::{Member, NodeId, Topics};
+use super::subscriptions::{SubscriberTopics, Subscriptions};
+use super::topics::Member;
 use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
 use crate::net::budget::Budget;
-use crate::security::{Identity, Login};
-use crate::zmtp::{
-    Claim, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, Opener, ProtocolError, SocketType, encode_error,
-    encode_pong,
-};
-
-/// The subscriptions of all, and which subscriber these are of.
-type Subscriptions<'s> = (Member, &'s mut Topics, &'s mut Readers);
-
-/// Stage of a connection.
-#[derive(Debug)]
-pub(super) enum SubscriberStage {
-    Shaking(Handshake),
-    Open,
-    /// `true`: our end is shut down.
-    Parting(bool),
-}
+use crate::net::zeromq::{ConnectionStage, Interest, PeerIdentity};
+use crate::security::Identity;
+use crate::zmtp::{ClaimRefusal, Mechanisms, Opener, ProtocolError, SocketType, encode_error, encode_pong};
 
 /// Why the publisher ends a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -70,43 +56,51 @@ pub(super) enum CloseReason {
     Pings,
 }
 
+/// What a subscriber has sent.
+#[derive(Debug, Default)]
+pub(super) struct SubscriberInput {
+    /// The beginning of a command or frame that has not come whole.
+    pub(super) unfinished: Vec<u8>,
+    /// With CURVE, opens what it sends.
+    opener: Option<Opener>,
+    /// It is in the list of subscribers with input to receive.
+    pub(super) is_queued: bool,
+    /// Something was received from it.
+    pub(super) has_come: bool,
+    /// Bytes that came after its end.
+    pub(super) ignored: usize,
+}
+
+/// What is sent to a subscriber.
+#[derive(Debug, Default)]
+pub(super) struct SubscriberOutput {
+    /// Its runs of the burst that is being sent.
+    pub(super) runs: Vec<ByteRun>,
+    pub(super) queue: SubscriberQueue,
+    /// With CURVE, what is sent before the queue.
+    pub(super) sealed: Option<Box<SealedOutput>>,
+}
+
+impl SubscriberOutput {
+    /// Whether the system has taken all bytes.
+    fn is_sent(&self) -> bool {
+        self.queue.is_empty() && self.sealed.as_ref().is_none_or(|sealed| sealed.is_empty())
+    }
+}
+
 /// A subscriber, with its queue.
 #[derive(Debug)]
 pub(super) struct SubscriberConnection {
     /// `None`: it is gone. Its slot is not free before its subscriptions are removed.
     pub(super) descriptor: Option<ConnectionDescriptor>,
-    pub(super) stage: SubscriberStage,
+    stage: ConnectionStage,
     /// Tells it from other subscribers in the same slot.
     pub(super) generation: u32,
-    /// The beginning of a command or frame that has not come whole.
-    pub(super) unfinished: Vec<u8>,
-    pub(super) queue: SubscriberQueue,
-    /// What the peer claims, until the publisher begins to check it.
-    pub(super) claim: Option<Claim>,
-    /// The check of its password, while it lasts. Meanwhile nothing is received.
-    pub(super) login: Option<Login>,
-    /// The user, where users are named.
-    pub(super) identity: Option<Identity>,
-    /// With CURVE, opens what it sends.
-    opener: Option<Opener>,
-    /// With CURVE, what is sent to it, before the queue.
-    pub(super) sealed: Option<Box<SealedOutput>>,
-    /// Nodes of its topics in the trie.
-    pub(super) topics: AHashSet<NodeId>,
-    /// Bytes of these topics.
-    pub(super) topic_bytes: usize,
-    /// Its subscriptions are still being removed. Its slot is not free before that is done.
-    pub(super) is_leaving: bool,
-    /// Its runs of the burst that is being sent.
-    pub(super) runs: Vec<ByteRun>,
-    /// Events that the system has been asked to report.
-    pub(super) interest: EventFlags,
-    /// It is in the list of subscribers with input to receive.
-    pub(super) queued: bool,
-    /// Nothing was received from it.
-    pub(super) is_silent: bool,
-    /// Bytes that came after its end.
-    pub(super) ignored: usize,
+    pub(super) peer: PeerIdentity,
+    pub(super) input: SubscriberInput,
+    pub(super) output: SubscriberOutput,
+    pub(super) topics: SubscriberTopics,
+    pub(super) interest: Interest,
     /// By then it must be through its handshake, or have ended its parting.
     pub(super) deadline: Now,
 }
@@ -117,44 +111,33 @@ impl SubscriberConnection {
         descriptor: ConnectionDescriptor,
         generation: u32,
         deadline: Now,
-        (mechanisms, held): (Option<&Arc<Mechanisms>>, &Arc<Budget>),
+        interest: Interest,
+        mechanisms: Option<&Arc<Mechanisms>>,
+        held: &Arc<Budget>,
     ) -> Self {
-        let (mut greeting, mut queue) = (Vec::new(), SubscriberQueue::default());
-        let handshake = match mechanisms {
-            None => Handshake::open(SocketType::XPub, &mut greeting),
-            Some(mechanisms) => Handshake::serve(SocketType::XPub, mechanisms, &mut greeting),
-        };
-        queue.push_copy(&greeting, 0, held);
+        let (mut greeting, mut output) = (Vec::new(), SubscriberOutput::default());
+        let stage = ConnectionStage::greet(SocketType::XPub, mechanisms, &mut greeting);
+        output.queue.push_copy(&greeting, 0, held);
         Self {
             descriptor: Some(descriptor),
-            stage: SubscriberStage::Shaking(handshake),
+            stage,
             generation,
-            unfinished: Vec::new(),
-            queue,
-            claim: None,
-            login: None,
-            identity: None,
-            opener: None,
-            sealed: None,
-            topics: AHashSet::new(),
-            topic_bytes: 0,
-            is_leaving: false,
-            runs: Vec::new(),
-            interest: EventFlags::IN,
-            queued: false,
-            is_silent: true,
-            ignored: 0,
+            peer: PeerIdentity::default(),
+            input: SubscriberInput::default(),
+            output,
+            topics: SubscriberTopics::default(),
+            interest,
             deadline,
         }
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.stage, SubscriberStage::Open) && self.descriptor.is_some()
+        self.stage.is_open() && self.descriptor.is_some()
     }
 
     /// Whether no client misses it: nobody is through the handshake, or has a subscription.
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_leaving && self.login.is_none() && self.descriptor.is_some() && self.topics.is_empty()
+        !self.topics.is_leaving && !self.peer.is_checked() && self.descriptor.is_some() && self.topics.nodes.is_empty()
     }
 
     /// Whether it has sent bytes that the publisher has not received.
@@ -163,14 +146,14 @@ impl SubscriberConnection {
     }
 
     pub(super) fn is_parting(&self) -> bool {
-        matches!(self.stage, SubscriberStage::Parting(_)) && self.descriptor.is_some()
+        self.stage.is_parting() && self.descriptor.is_some()
     }
 
     /// Receives once, behind the unfinished bytes. Returns the number of bytes received, or `None` if the connection
     /// has ended.
     pub(super) fn receive(&mut self, buffer: &mut Vec<u8>) -> Option<usize> {
         buffer.clear();
-        buffer.append(&mut self.unfinished);
+        buffer.append(&mut self.input.unfinished);
         let start = buffer.len();
         buffer.resize(start + SUBSCRIBER_RECEIVE_BYTES, 0);
         let room = buffer.get_mut(start..).unwrap_or_default();
@@ -181,7 +164,7 @@ impl SubscriberConnection {
             Err(_) => None,
         };
         buffer.truncate(start + came.unwrap_or(0));
-        self.is_silent &= came.is_none_or(|count| count == 0);
+        self.input.has_come |= came.is_some_and(|count| count > 0);
         came
     }
 
@@ -189,21 +172,23 @@ impl SubscriberConnection {
     pub(super) fn listen(
         &mut self,
         bytes: &[u8],
-        subscriptions: Subscriptions<'_>,
-        bounds: (&PublishLimits, &Arc<Budget>),
+        member: Member,
+        subscriptions: &mut Subscriptions,
+        limits: &PublishLimits,
+        held: &Arc<Budget>,
     ) -> Result<(), CloseReason> {
-        let mut taken = self.shake(bytes, bounds.1)?;
+        let mut taken = self.shake(bytes, held)?;
         let rest = bytes.get(taken..).unwrap_or_default();
-        if let Some(opener) = &mut self.opener {
+        if let Some(opener) = &mut self.input.opener {
             let mut opened = Vec::new();
             taken += opener.open(rest, SUBSCRIBER_FRAME_BYTES_MAX, &mut opened)?;
             // Each sealed frame is a whole frame, so nothing is left of the opened ones.
-            self.obey(&opened, subscriptions, bounds)?;
-        } else if matches!(self.stage, SubscriberStage::Open) {
-            taken += self.obey(rest, subscriptions, bounds)?;
+            self.obey(&opened, member, subscriptions, limits, held)?;
+        } else if self.stage.is_open() {
+            taken += self.obey(rest, member, subscriptions, limits, held)?;
         }
         if !self.is_parting() {
-            self.unfinished.extend_from_slice(bytes.get(taken..).unwrap_or_default());
+            self.input.unfinished.extend_from_slice(bytes.get(taken..).unwrap_or_default());
         }
         Ok(())
     }
@@ -212,15 +197,20 @@ impl SubscriberConnection {
     fn obey(
         &mut self,
         bytes: &[u8],
-        (member, topics, readers): Subscriptions<'_>,
-        (limits, held): (&PublishLimits, &Arc<Budget>),
+        member: Member,
+        subscriptions: &mut Subscriptions,
+        limits: &PublishLimits,
+        held: &Arc<Budget>,
     ) -> Result<usize, CloseReason> {
         let mut taken = 0;
         while let Some((said, length)) = SubscriberCommand::decode(bytes.get(taken..).unwrap_or_default())? {
             taken += length;
             match said {
-                SubscriberCommand::Subscribe(topic) => self.subscribe(topic, (member, topics, readers), limits)?,
-                SubscriberCommand::Cancel(topic) => self.cancel(topic, (member, topics)),
+                SubscriberCommand::Subscribe(topic) => {
+                    subscriptions.subscribe(member, &mut self.topics, self.peer.user(), topic);
+                    self.check_topics(limits)?;
+                }
+                SubscriberCommand::Cancel(topic) => subscriptions.cancel(member, &mut self.topics, topic),
                 SubscriberCommand::Ping(context) => self.answer(context, held)?,
                 SubscriberCommand::Other => {}
             }
@@ -230,80 +220,49 @@ impl SubscriberConnection {
 
     /// Continues the handshake, if it is not over. Returns the number of bytes used.
     fn shake(&mut self, bytes: &[u8], held: &Arc<Budget>) -> Result<usize, CloseReason> {
-        let SubscriberStage::Shaking(handshake) = &mut self.stage else { return Ok(0) };
         let mut out = Vec::new();
-        let went_on = handshake.advance(bytes, &mut out);
-        self.queue.push_copy(&out, 0, held);
-        let (taken, step) = went_on?;
-        match step {
-            HandshakeStep::More => {}
-            HandshakeStep::Claimed(claim) => self.claim = Some(claim),
-            HandshakeStep::Done(_) => self.stage = SubscriberStage::Open,
-        }
-        Ok(taken)
+        let taken = self.stage.advance(bytes, &mut out, &mut self.peer);
+        self.output.queue.push_copy(&out, 0, held);
+        Ok(taken?)
     }
 
     /// Lets the peer in after its claim. False: the handshake has failed.
     pub(super) fn admit(&mut self, identity: Identity, held: &Arc<Budget>) -> bool {
-        let SubscriberStage::Shaking(handshake) = &mut self.stage else { return false };
         let mut out = Vec::new();
-        let admitted = handshake.admit(&mut out);
-        self.queue.push_copy(&out, 0, held);
-        let Ok(step) = admitted else { return false };
-        self.identity = Some(identity);
-        if let HandshakeStep::Done(_) = step {
-            if let Some(cipher) = handshake.cipher() {
-                let clear = self.queue.take_bytes();
-                self.sealed = Some(Box::new(SealedOutput::new(cipher.sealer, clear, held)));
-                self.opener = Some(cipher.opener);
-            }
-            self.stage = SubscriberStage::Open;
+        let admitted = self.stage.admit(&mut out);
+        self.output.queue.push_copy(&out, 0, held);
+        let Ok(cipher) = admitted else { return false };
+        self.peer = PeerIdentity::User(identity);
+        if let Some(cipher) = cipher {
+            let clear = self.output.queue.take_bytes();
+            self.output.sealed = Some(Box::new(SealedOutput::new(cipher.sealer, clear, held)));
+            self.input.opener = Some(cipher.opener);
         }
         true
     }
 
     /// Refuses the peer after its claim.
     pub(super) fn deny(&mut self, why: ClaimRefusal, held: &Arc<Budget>) {
-        if let SubscriberStage::Shaking(handshake) = &mut self.stage {
-            let mut out = Vec::new();
-            handshake.refuse(why, &mut out);
-            self.queue.push_copy(&out, 0, held);
-        }
+        let mut out = Vec::new();
+        self.stage.refuse(why, &mut out);
+        self.output.queue.push_copy(&out, 0, held);
     }
 
-    fn subscribe(
-        &mut self,
-        topic: &[u8],
-        (member, topics, readers): Subscriptions<'_>,
-        limits: &PublishLimits,
-    ) -> Result<(), CloseReason> {
-        if self.identity.as_ref().is_some_and(|user| !readers.admit(member, user, topic)) {
-            return Ok(());
-        }
-        let Some(id) = topics.subscribe(topic, member) else { return Ok(()) };
-        self.topics.insert(id);
-        self.topic_bytes += topic.len();
-        if self.topics.len() > limits.subscriptions {
+    fn check_topics(&self, limits: &PublishLimits) -> Result<(), CloseReason> {
+        if self.topics.nodes.len() > limits.subscriptions {
             return Err(CloseReason::Subscriptions { most: limits.subscriptions });
         }
-        if self.topic_bytes > limits.topic_bytes {
+        if self.topics.bytes > limits.topic_bytes {
             return Err(CloseReason::TopicBytes { most: limits.topic_bytes });
         }
         Ok(())
     }
 
-    fn cancel(&mut self, topic: &[u8], (member, topics): (Member, &mut Topics)) {
-        if let Some(id) = topics.cancel(topic, member) {
-            self.topics.remove(&id);
-            self.topic_bytes -= topic.len();
-        }
-    }
-
     fn answer(&mut self, context: &[u8], held: &Arc<Budget>) -> Result<(), CloseReason> {
         let mut pong = Vec::new();
         encode_pong(&mut pong, context);
-        self.queue.push_copy(&pong, 0, held);
-        if self.queue.control_bytes() > CONTROL_BYTES_MAX { Err(CloseReason::Pings) } else { Ok(()) }
+        self.output.queue.push_copy(&pong, 0, held);
+        if self.output.queue.control_bytes() > CONTROL_BYTES_MAX { Err(CloseReason::Pings) } else { Ok(()) }
     }
 
     /// Writes as many bytes as the system takes, of about `most` bytes. Shuts down our end of a parting connection when
@@ -313,34 +272,25 @@ impl SubscriberConnection {
     /// The connection is broken.
     pub(super) fn flush(&mut self, most: usize) -> Result<(), Errno> {
         let Some(descriptor) = &self.descriptor else { return Ok(()) };
-        if let Some(sealed) = &mut self.sealed {
+        let SubscriberOutput { queue, sealed, .. } = &mut self.output;
+        if let Some(sealed) = sealed {
             let mut left = most;
-            while sealed.send(descriptor)? && left > 0 && !self.queue.is_empty() {
-                left = left.saturating_sub(self.queue.hand_over(|frames| sealed.seal(frames)));
+            while sealed.send(descriptor)? && left > 0 && !queue.is_empty() {
+                left = left.saturating_sub(queue.hand_over(|frames| sealed.seal(frames)));
             }
-        } else if !self.queue.is_empty() {
-            self.queue.flush(descriptor, most)?;
+        } else if !queue.is_empty() {
+            queue.flush(descriptor, most)?;
         }
-        let is_sent = self.is_sent();
-        if let SubscriberStage::Parting(closed @ false) = &mut self.stage
-            && is_sent
-        {
-            *closed = true;
-            // It fails if the connection is gone. Epoll reports that end.
-            let _gone = shutdown(descriptor, Shutdown::Write);
+        if self.output.is_sent() {
+            self.stage.shut_down(descriptor);
         }
         Ok(())
     }
 
-    /// Whether the system has taken all bytes.
-    fn is_sent(&self) -> bool {
-        self.queue.is_empty() && self.sealed.as_ref().is_none_or(|sealed| sealed.is_empty())
-    }
-
     /// Events that the system is to report.
     pub(super) fn wanted(&self) -> EventFlags {
-        let reading = if self.login.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
-        if self.is_sent() { reading } else { reading | EventFlags::OUT }
+        let reading = if self.peer.is_checked() { EventFlags::RDHUP } else { EventFlags::IN };
+        if self.output.is_sent() { reading } else { reading | EventFlags::OUT }
     }
 
     /// Ends its service. A refused subscriber gets no further messages, but an ERROR with the reason.
@@ -348,14 +298,14 @@ impl SubscriberConnection {
         if let Some(refusal) = refusal {
             let mut error = Vec::new();
             // The handshake itself reports its faults, in a form that the client can read.
-            if matches!(self.stage, SubscriberStage::Open) {
-                self.queue.discard();
+            if self.stage.is_open() {
+                self.output.queue.discard();
                 encode_error(&mut error, &refusal.to_string());
             }
-            self.queue.push_copy(&error, 0, held);
+            self.output.queue.push_copy(&error, 0, held);
         }
-        self.stage = SubscriberStage::Parting(false);
-        self.unfinished = Vec::new();
-        (self.claim, self.login) = (None, None);
+        self.stage = ConnectionStage::Parting(false);
+        self.input.unfinished = Vec::new();
+        self.peer.end_check();
     }
 }

@@ -12,7 +12,6 @@
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,72 +19,60 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::burst::Burst;
-use super::deliver::{BurstPortion, QueueBounds, keep, lacks_room, offer};
-use super::readers::{Readers, TopicForm};
+use super::deliver::{Delivery, QueueBounds};
+use super::readers::TopicForm;
 use super::subscriber::{CloseReason, SubscriberConnection};
-use super::topics::{Member, NodeId, Topics};
+use super::subscriptions::Subscriptions;
+use super::topics::Member;
 use super::{PublishLimits, PublisherMetrics};
 use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{
-    HANDSHAKE_TIMEOUT, IGNORED_BYTES_MAX, READY_EVENTS, SEND_BYTES_A_TURN, SUBSCRIBER_RECEIVE_BYTES,
-    SUBSCRIBERS_RECEIVE_BYTES,
+    IGNORED_BYTES_MAX, READY_EVENTS, SEND_BYTES_A_TURN, SUBSCRIBER_RECEIVE_BYTES, SUBSCRIBERS_RECEIVE_BYTES,
 };
 use crate::log::WarningPace;
 use crate::net::budget::Budget;
 use crate::net::sockets::WakeSignal;
-use crate::net::zeromq::{Admission, Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
+use crate::net::zeromq::{
+    Admission, Authentication, BELL, BoundListener, ConnectionId, Deadlines, EventPort, Interest, LISTENERS, wait,
+};
 use crate::security::limits::USERS_LOOK;
 
 /// Names another set of subscribers to epoll: see [`Subscribers::wake_for`].
 pub(super) const OTHERS: u64 = u64::MAX - 2;
 
-/// What is called with the topics that came first.
-pub(super) type BeforeFirst = Box<dyn Fn(&[Box<[u8]>]) + Send>;
-
 /// Subscribers, and the messages on their way to them.
 pub struct Subscribers {
-    pub(super) epoll: OwnedFd,
-    pub(super) bell: WakeSignal,
-    pub(super) listeners: Listeners,
+    pub(super) port: EventPort,
     pub(super) limits: PublishLimits,
     /// The last reading of the clock.
     pub(super) now: Now,
     pub(super) connections: Slab<SubscriberConnection>,
-    pub(super) generation: u32,
-    pub(super) topics: Topics,
-    pub(super) readers: Readers,
+    /// That of the newest subscriber.
+    generation: u32,
+    pub(super) subscriptions: Subscriptions,
     /// The users that may subscribe. None: any client may.
     pub(super) authentication: Option<Authentication>,
-    pub(super) burst: Burst,
-    pub(super) portion: BurstPortion,
-    /// Subscribers with messages in the burst that is being sent.
-    pub(super) touched: Vec<Member>,
-    /// Deliveries to subscribers since the last pass of receiving.
-    pub(super) deliveries: usize,
-    pub(super) held: Arc<Budget>,
-    /// Whether this burst has already cut the queues down to their shares.
-    pub(super) made_room: bool,
-    /// Subscribers that must finish their handshake or their parting, with the deadline.
-    pub(super) deadlines: VecDeque<(Now, ConnectionId)>,
+    pub(super) delivery: Delivery,
+    pub(super) deadlines: Deadlines,
     /// Subscribers with input to receive.
-    pub(super) turns: VecDeque<ConnectionId>,
-    /// Subscriptions of former subscribers, to be removed.
-    pub(super) left: VecDeque<(Member, Vec<NodeId>)>,
-    /// The server ends. No slot is given out any more, so the topics of former subscribers stay.
-    pub(super) ending: bool,
-    /// Count of the open ones.
+    turns: VecDeque<ConnectionId>,
+    /// Memory for what is received.
+    buffer: Vec<u8>,
+    pub(super) counts: SubscriberCounts,
+}
+
+/// Counts of the subscribers.
+#[derive(Default)]
+pub(super) struct SubscriberCounts {
+    /// The open ones.
     pub(super) subscribers: usize,
-    pub(super) subscriptions: usize,
-    pub(super) topic_bytes: usize,
+    /// Messages that subscribers have lost, ever.
     pub(super) lost: u64,
+    /// Subscribers that were closed, ever.
     pub(super) closed: u64,
-    pub(super) losses_told: WarningPace,
+    losses_told: WarningPace,
     pub(super) refusals_told: WarningPace,
-    pub(super) buffer: Vec<u8>,
-    /// Called with the topics that came first, before the subscriber is answered.
-    pub(super) before_first: Option<BeforeFirst>,
 }
 
 impl Subscribers {
@@ -100,45 +87,25 @@ impl Subscribers {
         form: TopicForm,
         admission: Option<&Admission>,
     ) -> Result<Self, Errno> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        let held = Budget::new(limits.held_bytes as u64);
         Ok(Self {
-            epoll,
-            bell: bell.clone(),
-            listeners: Listeners::default(),
+            port: EventPort::new(bell)?,
+            delivery: Delivery::new(limits.held_bytes),
             limits,
             now: Now::from_nanos(0),
             connections: Slab::new(),
             generation: 0,
-            topics: Topics::new(),
-            readers: Readers::new(form),
+            subscriptions: Subscriptions::new(form),
             authentication: admission.map(|admission| Authentication::new(admission, bell)),
-            burst: Burst::default(),
-            portion: BurstPortion::default(),
-            touched: Vec::new(),
-            deliveries: 0,
-            held,
-            made_room: false,
-            deadlines: VecDeque::new(),
+            deadlines: Deadlines::default(),
             turns: VecDeque::new(),
-            left: VecDeque::new(),
-            ending: false,
-            subscribers: 0,
-            subscriptions: 0,
-            topic_bytes: 0,
-            lost: 0,
-            closed: 0,
-            losses_told: WarningPace::default(),
-            refusals_told: WarningPace::default(),
             buffer: Vec::new(),
-            before_first: None,
+            counts: SubscriberCounts::default(),
         })
     }
 
     /// The budget of the bytes that wait for all of them.
     pub fn budget(&self) -> &Arc<Budget> {
-        &self.held
+        &self.delivery.held
     }
 
     /// Accepts the clients that connect to this listener.
@@ -146,24 +113,24 @@ impl Subscribers {
     /// # Errors
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
-        self.listeners.add(&self.epoll, listener)
+        self.port.listen(listener)
     }
 
     /// Whether there is no subscription.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.topics.is_empty()
+        self.subscriptions.topics.is_empty()
     }
 
     /// The publisher's metrics.
     #[must_use]
     pub fn metrics(&self) -> PublisherMetrics {
         PublisherMetrics {
-            subscribers: self.subscribers as u64,
-            topics: self.topics.len() as u64,
-            subscriptions: self.subscriptions as u64,
-            lost: self.lost,
-            closed: self.closed,
+            subscribers: self.counts.subscribers as u64,
+            topics: self.subscriptions.topics.len() as u64,
+            subscriptions: self.subscriptions.count as u64,
+            lost: self.counts.lost,
+            closed: self.counts.closed,
         }
     }
 
@@ -173,7 +140,7 @@ impl Subscribers {
     /// [`send`](Self::send) sends it. Returns false if no client subscribes to it, and then does not encode it.
     #[inline]
     pub fn publish(&mut self, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
-        if self.topics.is_empty() {
+        if self.subscriptions.topics.is_empty() {
             return false;
         }
         self.make_room();
@@ -183,49 +150,47 @@ impl Subscribers {
     /// As [`publish`](Self::publish), but sends nothing, also if many messages are collected.
     #[inline]
     pub fn collect(&mut self, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
-        !self.topics.is_empty() && self.burst.add((&self.topics, &self.readers), topic, encode)
+        let Subscriptions { topics, readers, .. } = &self.subscriptions;
+        !topics.is_empty() && self.delivery.burst.add(topics, readers, topic, encode)
     }
 
     /// Sends the published messages if they are many.
     #[inline]
     pub fn make_room(&mut self) {
-        if self.burst.is_full() {
+        if self.delivery.burst.is_full() {
             self.send();
         }
     }
 
     /// Sends the published messages.
     pub fn send(&mut self) {
-        let Self { burst, connections, touched, .. } = self;
+        let Self { delivery: Delivery { burst, touched, .. }, connections, .. } = self;
         burst.for_each(|member, run| {
             let Some(subscriber) = connections.get_mut(member as usize).filter(|subscriber| subscriber.is_open())
             else {
                 return;
             };
-            match subscriber.runs.last_mut() {
+            let runs = &mut subscriber.output.runs;
+            match runs.last_mut() {
                 Some(last) if last.end == run.start => {
                     (last.end, last.messages) = (run.end, last.messages + run.messages);
                 }
-                Some(_) => subscriber.runs.push(run),
+                Some(_) => runs.push(run),
                 None => {
-                    subscriber.runs.push(run);
+                    runs.push(run);
                     touched.push(member);
                 }
             }
         });
-        let mut touched = std::mem::take(&mut self.touched);
+        let mut touched = std::mem::take(&mut self.delivery.touched);
         touched.drain(..).for_each(|member| self.deliver(member));
-        self.touched = touched;
-        self.portion.clear();
-        self.burst.clear();
-        self.made_room = false;
+        self.delivery.touched = touched;
+        self.delivery.clear();
     }
 
     fn deliver(&mut self, member: Member) {
-        self.deliveries += 1;
-        let Self { connections, burst, portion, .. } = self;
-        let Some(subscriber) = connections.get_mut(member as usize) else { return };
-        match offer(subscriber, (burst, portion)) {
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
+        match self.delivery.offer(subscriber) {
             Ok(None) => {}
             Ok(Some(sent)) => self.keep(member, sent),
             Err(_) => return self.forget(member),
@@ -236,15 +201,13 @@ impl Subscribers {
     /// Queues the bytes of a subscriber's delivery that the system has not taken.
     fn keep(&mut self, member: Member, sent: usize) {
         let (room, share) = (self.room(), self.share());
-        let Self { connections, burst, portion, held, made_room, .. } = self;
-        let Some(SubscriberConnection { queue, .. }) = connections.get_mut(member as usize) else { return };
-        if !*made_room && queue.bytes() < share && lacks_room(queue, (burst, portion), held) {
-            *made_room = true;
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
+        let queue = &mut subscriber.output.queue;
+        if queue.bytes() < share && self.delivery.begins_to_lack_room(queue) {
             self.cut_to_shares(share);
         }
-        let Self { connections, burst, portion, held, .. } = self;
-        let Some(SubscriberConnection { queue, .. }) = connections.get_mut(member as usize) else { return };
-        let lost = keep(queue, (burst, portion), sent, room, held);
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
+        let lost = self.delivery.keep(&mut subscriber.output.queue, sent, room);
         self.count_lost(lost);
     }
 
@@ -257,18 +220,18 @@ impl Subscribers {
     /// Bytes that each subscriber may always have waiting, however much the others have. It is half of the subscriber's
     /// part of the memory, since a buffer may take twice the bytes that wait in it.
     fn share(&self) -> usize {
-        self.limits.held_bytes / 2 / self.subscribers.max(1)
+        self.limits.held_bytes / 2 / self.counts.subscribers.max(1)
     }
 
     /// Removes the newest messages of subscribers above their share, and shrinks buffers with little in them.
     fn cut_to_shares(&mut self, share: usize) {
         let mut lost = 0;
-        let Self { connections, held, .. } = self;
-        for (_, SubscriberConnection { queue, .. }) in connections.iter_mut() {
+        for (_, subscriber) in &mut self.connections {
+            let queue = &mut subscriber.output.queue;
             if queue.bytes() > share {
                 lost += queue.shorten(usize::MAX, share);
             }
-            queue.tighten(held);
+            queue.tighten(&self.delivery.held);
         }
         self.count_lost(lost);
     }
@@ -277,11 +240,11 @@ impl Subscribers {
         if messages == 0 {
             return;
         }
-        self.lost += messages as u64;
-        if self.losses_told.is_time(self.now) {
+        self.counts.lost += messages as u64;
+        if self.counts.losses_told.is_time(self.now) {
             tracing::warn!(
                 "a subscriber reads too slowly and has lost {messages} messages; {} of all subscribers by now",
-                self.lost
+                self.counts.lost
             );
         }
     }
@@ -297,13 +260,13 @@ impl Subscribers {
         self.send();
         let timeout = self.patience(timeout);
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
-        let events = wait(&self.epoll, &mut room, timeout);
+        let events = wait(&self.port.epoll, &mut room, timeout);
         self.now = clock();
         self.close_late();
         self.hear_users();
         for event in events {
             match event.data.u64() {
-                BELL => self.bell.silence(),
+                BELL => self.port.bell.silence(),
                 LISTENERS => self.accept(),
                 OTHERS => {}
                 data => self.note(ConnectionId::of(data), event.flags),
@@ -316,10 +279,10 @@ impl Subscribers {
     /// How long a wait may be that would otherwise end after `timeout`.
     #[must_use]
     pub fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
-        if !self.turns.is_empty() || !self.left.is_empty() {
+        if !self.turns.is_empty() || !self.subscriptions.left.is_empty() {
             return Some(Duration::ZERO);
         }
-        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.listeners.again_at());
+        let next = self.deadlines.next().into_iter().chain(self.port.listeners.again_at());
         let next = next.chain(self.authentication.as_ref().map(|_| self.now.after(USERS_LOOK / 2))).min();
         let left = next.map(|next| self.now.time_until(next));
         timeout.into_iter().chain(left).min()
@@ -327,31 +290,32 @@ impl Subscribers {
 
     fn close_late(&mut self) {
         let now = self.now;
-        while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
+        while let Some(id) = self.deadlines.take_late(now) {
             // A subscriber that has finished its handshake in time may have a later deadline by now.
             if self.get(id).is_some_and(|subscriber| !subscriber.is_open() && subscriber.deadline <= now) {
                 self.forget(id.slot());
             }
         }
-        self.listeners.reopen(&self.epoll, now);
+        self.port.listeners.reopen(&self.port.epoll, now);
     }
 
     pub(super) fn admit(&mut self) {
         let room = self.limits.subscribers.saturating_sub(self.connections.len());
-        let came = self.listeners.admit(&self.epoll, self.now, room);
+        let came = self.port.listeners.admit(&self.port.epoll, self.now, room);
         came.into_iter().for_each(|descriptor| self.insert(descriptor));
     }
 
     fn insert(&mut self, descriptor: ConnectionDescriptor) {
         self.generation = self.generation.wrapping_add(1);
-        let deadline = self.now.after(HANDSHAKE_TIMEOUT);
         let entry = self.connections.vacant_entry();
         let id = ConnectionId::new(entry.key(), self.generation);
         // Without epoll the publisher would never hear of the connection, so it closes it.
-        if epoll::add(&self.epoll, &descriptor, id.data(), epoll::EventFlags::IN).is_ok() {
+        let mut interest = Interest::default();
+        if interest.change(&self.port.epoll, &descriptor, id, epoll::EventFlags::IN).is_ok() {
+            let (generation, deadline) = (self.generation, self.deadlines.begin(id, self.now));
             let mechanisms = self.authentication.as_ref().map(Authentication::mechanisms);
-            entry.insert(SubscriberConnection::greet(descriptor, self.generation, deadline, (mechanisms, &self.held)));
-            self.deadlines.push_back((deadline, id));
+            let held = &self.delivery.held;
+            entry.insert(SubscriberConnection::greet(descriptor, generation, deadline, interest, mechanisms, held));
             self.flush(id.slot());
         }
     }
@@ -360,16 +324,16 @@ impl Subscribers {
         if flags.contains(epoll::EventFlags::OUT) && self.get(id).is_some() {
             self.flush(id.slot());
         }
-        if let Some(subscriber) = self.get(id).filter(|subscriber| subscriber.login.is_some()) {
-            subscriber.queued = false;
+        if let Some(subscriber) = self.get(id).filter(|subscriber| subscriber.peer.is_checked()) {
+            subscriber.input.is_queued = false;
             if flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
                 self.forget(id.slot());
             }
             return;
         }
         let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-        if has_input && let Some(subscriber) = self.get(id).filter(|subscriber| !subscriber.queued) {
-            subscriber.queued = true;
+        if has_input && let Some(subscriber) = self.get(id).filter(|subscriber| !subscriber.input.is_queued) {
+            subscriber.input.is_queued = true;
             self.turns.push_back(id);
         }
     }
@@ -391,11 +355,10 @@ impl Subscribers {
     fn renew_interest(&mut self, member: Member) {
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         let (wanted, id) = (subscriber.wanted(), ConnectionId::new(member as usize, subscriber.generation));
-        let Some(descriptor) = subscriber.descriptor.as_ref().filter(|_| wanted != subscriber.interest) else { return };
-        if epoll::modify(&self.epoll, descriptor, id.data(), wanted).is_err() {
-            return self.forget(member);
+        let Some(descriptor) = &subscriber.descriptor else { return };
+        if subscriber.interest.change(&self.port.epoll, descriptor, id, wanted).is_err() {
+            self.forget(member);
         }
-        subscriber.interest = wanted;
     }
 
     // ----------------------------------------------------------------------------------------------------- receiving
@@ -403,9 +366,10 @@ impl Subscribers {
     /// Receives from subscribers with input, one after the other, until the budget of the turn is spent.
     fn receive(&mut self) {
         // The topics of former subscribers free their room before the publisher takes more.
-        let is_behind = !self.ending && self.topics.subscriptions() > 2 * self.limits.all_subscriptions;
+        let is_behind = !self.subscriptions.is_ending
+            && self.subscriptions.topics.subscriptions() > 2 * self.limits.all_subscriptions;
         // A turn with many deliveries is long, so it may receive from as many subscribers.
-        let most = SUBSCRIBERS_RECEIVE_BYTES + std::mem::take(&mut self.deliveries) * RECEIVE_COST;
+        let most = SUBSCRIBERS_RECEIVE_BYTES + std::mem::take(&mut self.delivery.count) * RECEIVE_COST;
         let mut budget = if is_behind { 0 } else { most };
         while budget >= SUBSCRIBER_RECEIVE_BYTES
             && let Some(id) = self.turns.pop_front()
@@ -419,8 +383,8 @@ impl Subscribers {
     fn receive_from(&mut self, id: ConnectionId) -> usize {
         let mut buffer = std::mem::take(&mut self.buffer);
         let subscriber = self.get(id).and_then(|subscriber| {
-            subscriber.queued = false;
-            subscriber.login.is_none().then_some(subscriber)
+            subscriber.input.is_queued = false;
+            (!subscriber.peer.is_checked()).then_some(subscriber)
         });
         let Some(subscriber) = subscriber else {
             self.buffer = buffer;
@@ -430,8 +394,8 @@ impl Subscribers {
         match came {
             Some(1..) if !subscriber.is_parting() => self.listen_to(id, &buffer),
             Some(count) => {
-                subscriber.ignored += count;
-                if subscriber.ignored > IGNORED_BYTES_MAX {
+                subscriber.input.ignored += count;
+                if subscriber.input.ignored > IGNORED_BYTES_MAX {
                     self.forget(id.slot());
                 }
             }
@@ -443,37 +407,34 @@ impl Subscribers {
     }
 
     pub(super) fn listen_to(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let Self { connections, topics, readers, limits, held, .. } = self;
+        let Self { connections, subscriptions, limits, delivery, .. } = self;
         let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
-        let before = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
-        let listened = subscriber.listen(bytes, (id.slot(), topics, readers), (limits, held));
-        let claim = subscriber.claim.take();
-        let after = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
-        let first = topics.take_first();
-        if let Some(call) = self.before_first.as_ref().filter(|_| !first.is_empty()) {
-            call(&first);
-        }
-        self.subscribers += usize::from(after.0 && !before.0);
-        self.subscriptions = self.subscriptions - before.1 + after.1;
-        self.topic_bytes = self.topic_bytes - before.2 + after.2;
+        let was_open = subscriber.is_open();
+        let listened = subscriber.listen(bytes, id.slot(), subscriptions, limits, &delivery.held);
+        let has_claimed = subscriber.peer.is_claimed();
+        subscriptions.tell_first();
+        self.counts.subscribers += usize::from(subscriber.is_open() && !was_open);
         if let Err(refusal) = listened {
             if let CloseReason::Fault(fault) = &refusal {
                 self.note_fault(id.slot(), fault);
             }
             self.refuse(id.slot(), &refusal);
         }
-        while self.subscriptions > self.limits.all_subscriptions || self.topic_bytes > self.limits.all_topic_bytes {
+        while self.subscriptions.count > self.limits.all_subscriptions
+            || self.subscriptions.bytes > self.limits.all_topic_bytes
+        {
             self.refuse_the_largest();
         }
-        if let Some(claim) = claim {
-            self.identify(id, claim);
+        if has_claimed {
+            self.identify(id);
         }
         self.flush(id.slot());
     }
 
     fn refuse_the_largest(&mut self) {
         let open = self.connections.iter().filter(|(_, subscriber)| subscriber.is_open());
-        let largest = open.max_by_key(|(_, subscriber)| subscriber.topic_bytes + TOPIC_COST * subscriber.topics.len());
+        let largest =
+            open.max_by_key(|(_, subscriber)| subscriber.topics.bytes + TOPIC_COST * subscriber.topics.nodes.len());
         let Some((index, _)) = largest else { unreachable!("somebody has the subscriptions") };
         self.refuse(member_at(index), &CloseReason::All);
         self.flush(member_at(index));

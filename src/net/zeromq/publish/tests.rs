@@ -245,11 +245,12 @@ fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
             number += 1;
         }
         rig.subscribers.send();
-        most = most.max(usize::try_from(rig.subscribers.held.held()).unwrap());
+        most = most.max(usize::try_from(rig.subscribers.delivery.held.held()).unwrap());
     }
     assert!(most > HELD - BURST_BYTES_MAX, "it is used up: {most}");
     assert!(most <= HELD + 4 * 108, "and nothing more than that, but for a begun message of each: {most}");
-    let waiting: usize = rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.queue.bytes()).sum();
+    let waiting: usize =
+        rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.output.queue.bytes()).sum();
     assert!(waiting > most, "{waiting} bytes wait in {most}");
 }
 
@@ -262,19 +263,19 @@ fn all_that_waits_is_bounded_for_subscribers_of_different_topics_and_a_late_one_
     let burst = |rig: &mut PublisherRig, number: u8| {
         (0..1_000).for_each(|count| assert!(rig.publish(&[number; 100], count)));
         rig.subscribers.send();
-        let held = usize::try_from(rig.subscribers.held.held()).unwrap();
+        let held = usize::try_from(rig.subscribers.delivery.held.held()).unwrap();
         assert!(held <= HELD + usize::from(DEAF) * 108, "{held}");
     };
     // Until each subscriber has lost messages. The system keeps different amounts for them.
     while rig.publisher_metrics().lost < 100_000
-        || rig.subscribers.connections.iter().any(|(_, one)| one.queue.is_empty())
+        || rig.subscribers.connections.iter().any(|(_, one)| one.output.queue.is_empty())
     {
         (0..DEAF).for_each(|number| burst(&mut rig, number));
     }
     let _late = rig.join(&[DEAF]);
     let waiting = |rig: &mut PublisherRig| {
         let late = rig.subscribers.connections.iter_mut().max_by_key(|(_, subscriber)| subscriber.generation);
-        late.map(|(_, late)| late.queue.messages()).unwrap()
+        late.map(|(_, late)| late.output.queue.messages()).unwrap()
     };
     let mut bursts = 0;
     while waiting(&mut rig) < 2 {
@@ -299,7 +300,7 @@ fn too_many_subscriptions_close_a_connection_and_leave_nothing_behind() {
         let told = rig.rest(&mut greedy);
         assert_eq!(understood(&told), [[b"ERROR".to_vec(), reason.to_vec()]]);
         drop(greedy);
-        rig.pass_until(|subscribers| subscribers.connections.len() == 1 && subscribers.topics.len() == 1);
+        rig.pass_until(|subscribers| subscribers.connections.len() == 1 && subscribers.subscriptions.topics.len() == 1);
         let publisher_metrics = PublisherMetrics { subscribers: 1, topics: 1, subscriptions: 1, lost: 0, closed: 1 };
         assert_eq!(rig.publisher_metrics(), publisher_metrics);
         assert!(rig.publish(b"table", 1));
@@ -349,7 +350,7 @@ fn those_who_send_without_end_take_turns_and_get_so_much_of_each_turn() {
         assert!(came * length <= SUBSCRIBERS_RECEIVE_BYTES + FLOODS * length, "{came} in a turn");
     }
     let counts: Vec<usize> =
-        rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.topics.len()).collect();
+        rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.topics.nodes.len()).collect();
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     // The system's windows open in steps, so they are not equal.
     assert!(4 * least > *most, "{counts:?}");
@@ -364,7 +365,8 @@ fn nothing_is_kept_of_messages_without_end_and_a_long_frame_closes_its_connectio
     for _ in 0..500 {
         endless.write_all(&frames).unwrap();
         rig.pass();
-        let kept = rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.unfinished.capacity()).max();
+        let kept =
+            rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.input.unfinished.capacity()).max();
         assert!(kept.unwrap() as u64 <= 4 * SUBSCRIBER_FRAME_BYTES_MAX, "{kept:?}");
     }
     assert_eq!(rig.publisher_metrics().subscribers, 1, "what it says is no subscription, and it stays");
@@ -408,7 +410,8 @@ fn one_that_does_not_read_the_answers_to_its_pings_is_closed() {
     while rig.publisher_metrics().closed == 0 {
         let _full = stream.write(&pings);
         rig.pass();
-        let control = rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.queue.control_bytes()).max();
+        let control =
+            rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.output.queue.control_bytes()).max();
         assert!(control.unwrap() <= CONTROL_BYTES_MAX + pings.len());
     }
 }
@@ -444,7 +447,7 @@ fn a_connection_without_a_subscription_makes_place_and_a_subscriber_does_not() {
     let mut third = rig.join(b"t");
     assert!(is_end(&mut shaken));
     let _waits = rig.connect();
-    rig.pass_until(|subscribers| subscribers.listeners.again_at().is_some());
+    rig.pass_until(|subscribers| subscribers.port.listeners.again_at().is_some());
     rig.now = rig.now.after(HANDSHAKE_TIMEOUT);
     rig.publish(b"t", 5);
     rig.pass();
@@ -465,7 +468,7 @@ fn what_waits_at_the_end_is_sent_and_one_that_never_reads_is_not_waited_for_long
         rig.publish(&[7; 100], number);
     }
     rig.subscribers.send();
-    assert!(rig.subscribers.held.held() > 1 << 20, "more than the system takes");
+    assert!(rig.subscribers.delivery.held.held() > 1 << 20, "more than the system takes");
     let PublisherRig { mut subscribers, .. } = rig;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {

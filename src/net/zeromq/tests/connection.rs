@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use super::super::connection::{Connection, ReceivedMessages};
+use super::super::connection::{Connection, MemoryWait, ReceivedMessages};
 use super::*;
 use crate::zmtp::Messages;
 
@@ -39,7 +39,7 @@ fn take(connection: &mut Connection<()>, client: &mut UnixStream, bytes: &[u8], 
     let (mut shared, mut messages) = (Vec::new(), Messages::default());
     client.write_all(bytes).unwrap();
     let left = connection.take(true, &BOUNDS, most, &mut shared, &mut messages).unwrap();
-    (messages.len(), connection.keep(&left, &shared))
+    (messages.len(), connection.input.keep(&left, &shared))
 }
 
 /// This many messages of one byte each, with their bytes.
@@ -57,12 +57,12 @@ fn a_connection_counts_the_memory_of_all_that_it_keeps() {
     assert_eq!((connection.kept(), connection.bytes()), (0, 0));
     connection.outbox.push_encoded(&[7; 100]);
     assert_eq!((connection.kept(), connection.bytes()), (100, 100));
-    connection.held = Some(Box::new(messages(5)));
-    let held = connection.held.as_ref().unwrap();
+    connection.input.held = Some(Box::new(messages(5)));
+    let held = connection.input.held.as_ref().unwrap();
     let (capacity, positions, length) = (held.bytes.capacity(), held.messages.kept_bytes(), held.bytes.len());
     assert!(capacity > 0 && positions > 0);
     assert_eq!((connection.kept(), connection.bytes()), (100 + capacity + positions, 100 + length));
-    connection.held = None;
+    connection.input.held = None;
     // Twenty empty frames of a message that is not finished: their positions are kept as well.
     assert_eq!(take(&mut connection, &mut client, &b"\x01\0".repeat(20), 8), (0, false));
     let frames = connection.kept() - 100 - connection.unfinished();
@@ -86,9 +86,10 @@ fn bytes_in_both_directions_move_a_connection() {
 fn messages_wait_for_this_server_if_they_are_parked_or_throttled() {
     let (mut connection, _client) = opened();
     let mut waits = |parked, throttled, held| {
-        (connection.parked, connection.throttled) = (parked, throttled);
-        connection.held = (held > 0).then(|| Box::new(messages(held)));
-        (connection.waits(), connection.is_served(), connection.holds_input())
+        let memory = if throttled { MemoryWait::Throttled } else { MemoryWait::No };
+        (connection.turn.is_parked, connection.turn.memory) = (parked, memory);
+        connection.input.held = (held > 0).then(|| Box::new(messages(held)));
+        (connection.waits(), connection.is_served(), connection.input.is_held())
     };
     assert_eq!(waits(false, false, 0), (false, true, false));
     assert_eq!(waits(false, false, 1), (false, true, true));
@@ -102,12 +103,12 @@ fn messages_wait_for_this_server_if_they_are_parked_or_throttled() {
 fn of_messages_those_that_were_not_taken_are_held() {
     let (mut connection, _client) = opened();
     let ReceivedMessages { messages, bytes } = messages(3);
-    connection.hold(1, messages.view(&bytes));
-    let held = connection.held.as_ref().unwrap();
+    connection.input.hold(1, messages.view(&bytes));
+    let held = connection.input.held.as_ref().unwrap();
     let frames: Vec<Vec<&[u8]>> = held.messages.iter(&held.bytes).map(|message| message.frames().collect()).collect();
     assert_eq!(frames, [[[1]], [[2]]]);
-    connection.hold(3, messages.view(&bytes));
-    assert!(connection.held.is_none());
+    connection.input.hold(3, messages.view(&bytes));
+    assert!(connection.input.held.is_none());
 }
 
 #[test]
@@ -115,26 +116,26 @@ fn bytes_behind_the_last_message_of_a_turn_are_told() {
     let (mut connection, mut client) = opened();
     let two = message(&[b"x"]).repeat(2);
     assert_eq!(take(&mut connection, &mut client, &two, 2), (2, false));
-    assert!(!connection.holds_input());
+    assert!(!connection.input.is_held());
     assert_eq!(take(&mut connection, &mut client, &two, 1), (1, true));
-    assert!(connection.holds_input());
+    assert!(connection.input.is_held());
 }
 
 #[test]
 fn a_connection_pauses_above_a_full_outbox_and_goes_on_at_half_of_it() {
     let (mut connection, mut client) = opened();
     connection.outbox.push_encoded(&vec![7; OUTBOX_BYTES_MAX]);
-    assert!(!connection.flush() && !connection.is_paused(), "not more than there may be");
+    assert!(!connection.flush() && !connection.outbox.is_paused, "not more than there may be");
     assert!(!connection.outbox.is_empty(), "the client does not read");
     let left = OUTBOX_BYTES_MAX + 1 - connection.outbox.len();
     connection.outbox.push_encoded(&vec![7; left]);
-    assert!(!connection.flush() && connection.is_paused() && !connection.is_served());
+    assert!(!connection.flush() && connection.outbox.is_paused && !connection.is_served());
     connection.outbox.discard();
     connection.outbox.push_encoded(&vec![7; OUTBOX_BYTES_MAX / 2 + 1]);
-    assert!(!connection.flush() && connection.is_paused(), "more than half");
+    assert!(!connection.flush() && connection.outbox.is_paused, "more than half");
     connection.outbox.discard();
     connection.outbox.push_encoded(&vec![7; OUTBOX_BYTES_MAX / 2]);
-    assert!(connection.flush() && !connection.is_paused());
+    assert!(connection.flush() && !connection.outbox.is_paused);
     assert_eq!(connection.outbox.len(), OUTBOX_BYTES_MAX / 2, "the client has not read");
     read_all(&mut client);
     assert!(!connection.flush(), "it was not full");
@@ -144,7 +145,7 @@ fn a_connection_pauses_above_a_full_outbox_and_goes_on_at_half_of_it() {
 fn nothing_is_sent_after_a_discard() {
     let (mut connection, mut client) = opened();
     connection.outbox.push_encoded(&[7; 100]);
-    connection.discard();
+    connection.outbox.give_up();
     assert!(connection.outbox.is_empty());
     connection.outbox.push_encoded(&[7; 100]);
     connection.flush();
@@ -169,4 +170,10 @@ fn a_connection_is_settled_in_its_handshake_or_without_bytes_on_their_way() {
     assert!(connection.is_settled(), "a whole message, which was handled");
     take(&mut connection, &mut client, b"\x00\x05be", 8);
     assert!(!connection.is_settled(), "not handled");
+}
+
+/// A thread may have 65,536 of them. It had 568 bytes before its states were types.
+#[test]
+fn a_connection_is_small() {
+    assert!(size_of::<Connection<()>>() <= 520);
 }

@@ -85,9 +85,9 @@ proptest! {
         rig.pass_until(|subscribers| {
             let mut topics = 0;
             // The empty topic fits all, and it may be there as well.
-            subscribers.topics.matching(MARK, |_| topics += 1);
+            subscribers.subscriptions.topics.matching(MARK, |_| topics += 1);
             let mut empty = 0;
-            subscribers.topics.matching(b"", |_| empty += 1);
+            subscribers.subscriptions.topics.matching(b"", |_| empty += 1);
             topics > empty
         });
         let mut greeting = vec![0; introduction(SocketType::XPub).len()];
