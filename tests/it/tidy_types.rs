@@ -10,8 +10,7 @@ use crate::source::braces;
 const FIELDS_MAX: usize = 12;
 
 /// Larger structs, each with its file.
-const LARGE_STRUCTS: &[(&str, &str)] =
-    &[("src/services/tasks/responder.rs", "TaskResponder"), ("src/services/tasks/serve.rs", "SpiderqFrontend")];
+const LARGE_STRUCTS: &[(&str, &str)] = &[];
 
 /// Functions with a tuple as a parameter, each with its file.
 const TUPLE_PARAMETERS: &[(&str, &str)] = &[];

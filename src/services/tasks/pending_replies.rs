@@ -12,12 +12,14 @@ pub(super) struct PendingReplies {
     budget: Arc<Budget>,
     /// The clients with pending replies, ordered by the bytes of these.
     by_bytes: BTreeSet<(u64, ConnectionId)>,
+    /// Clients that have pending replies, or have had some since the last sweep.
+    pub(super) late: Vec<ConnectionId>,
 }
 
 impl PendingReplies {
     /// None yet, and at most so many bytes of them.
     pub(super) fn new(bytes_max: u64) -> Self {
-        Self { budget: Budget::new(bytes_max), by_bytes: BTreeSet::new() }
+        Self { budget: Budget::new(bytes_max), by_bytes: BTreeSet::new(), late: Vec::new() }
     }
 
     /// Notes that the pending replies of a client take `now` bytes, and took `before` bytes.
@@ -30,6 +32,17 @@ impl PendingReplies {
         if now > 0 {
             self.by_bytes.insert((now, peer));
         }
+        if before == 0 {
+            self.late.push(peer);
+        }
+    }
+
+    /// The clients whose pending replies are to be looked at in a sweep.
+    pub(super) fn take_late(&mut self) -> Vec<ConnectionId> {
+        let mut late = std::mem::take(&mut self.late);
+        late.sort_unstable();
+        late.dedup();
+        late
     }
 
     pub(super) fn budget(&self) -> &Arc<Budget> {

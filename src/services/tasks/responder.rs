@@ -131,6 +131,27 @@ pub(super) enum Taken {
     TooLarge,
 }
 
+/// Requests to submit next.
+struct RequestBurst {
+    requests: Vec<Submission>,
+    /// Bytes of those that clients have sent.
+    bytes: usize,
+}
+
+impl RequestBurst {
+    fn new() -> Self {
+        Self { requests: Vec::with_capacity(SUBMIT_MAX), bytes: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.requests.len() >= SUBMIT_MAX || self.bytes >= SUBMIT_BYTES_MAX
+    }
+
+    fn take(&mut self) -> Vec<Submission> {
+        std::mem::replace(self, Self::new()).requests
+    }
+}
+
 /// All requests that are not answered yet, and the burst of requests to submit next.
 pub(super) struct TaskResponder {
     tasks: Tasks,
@@ -148,16 +169,13 @@ pub(super) struct TaskResponder {
     abandoned: VecDeque<RepliedLease>,
     /// The requests in `pending` that take back what a client has left.
     undos: usize,
-    burst: Vec<Submission>,
+    burst: RequestBurst,
     room: RoomWait,
-    /// Bytes of the requests in `burst`.
-    burst_bytes: usize,
     pub(super) policy: ReplyPolicy,
 }
 
 impl TaskResponder {
     pub(super) fn new(tasks: Tasks, queue: QueueName, sink: usize, policy: ReplyPolicy) -> Self {
-        let burst = Vec::with_capacity(SUBMIT_MAX);
         Self {
             tasks,
             queue,
@@ -168,9 +186,8 @@ impl TaskResponder {
             window: SubmitWindow::default(),
             abandoned: VecDeque::new(),
             undos: 0,
-            burst,
+            burst: RequestBurst::new(),
             room: RoomWait::default(),
-            burst_bytes: 0,
             policy,
         }
     }
@@ -248,7 +265,7 @@ impl TaskResponder {
             tasks::Request::Lease { timeout, wait } => LeaseTerms { timeout, wait },
             _ => LeaseTerms::default(),
         };
-        self.burst_bytes += frame.len();
+        self.burst.bytes += frame.len();
         let verb = decoded.map(|request| request.verb());
         let (envelope, request_bytes) = (envelope.into(), frame.len());
         let again = false;
@@ -256,7 +273,7 @@ impl TaskResponder {
             PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
         client.has_asked(share);
         self.ask(client, pending, request, waits);
-        if self.burst.len() >= SUBMIT_MAX || self.burst_bytes >= SUBMIT_BYTES_MAX {
+        if self.burst.is_full() {
             self.submit();
         }
         Taken::Yes
@@ -307,9 +324,8 @@ impl TaskResponder {
 
     /// Submits the burst to the committer.
     pub(super) fn submit(&mut self) {
-        if !self.burst.is_empty() {
-            let burst = self.take_burst();
-            self.tasks.submit(burst);
+        if !self.burst.requests.is_empty() {
+            self.tasks.submit(self.burst.take());
         }
     }
 
@@ -319,15 +335,14 @@ impl TaskResponder {
     /// # Errors
     /// [`store::Error`] if the burst cannot be stored.
     pub(super) fn try_commit(&mut self, clock: Clock) -> Result<Option<Delivery>, store::Error> {
-        if self.burst.is_empty() {
+        if self.burst.requests.is_empty() {
             return Ok(None);
         }
-        if self.burst.len() > TRY_COMMIT_MAX {
+        if self.burst.requests.len() > TRY_COMMIT_MAX {
             self.submit();
             return Ok(None);
         }
-        let burst = self.take_burst();
-        Ok(match self.tasks.try_commit(self.sink, burst, || clock.reading())? {
+        Ok(match self.tasks.try_commit(self.sink, self.burst.take(), || clock.reading())? {
             CommitAttempt::Committed(answers) => answers,
             CommitAttempt::Busy(burst) => {
                 self.tasks.submit(burst);
@@ -336,15 +351,10 @@ impl TaskResponder {
         })
     }
 
-    fn take_burst(&mut self) -> Vec<Submission> {
-        self.burst_bytes = 0;
-        std::mem::replace(&mut self.burst, Vec::with_capacity(SUBMIT_MAX))
-    }
-
     fn put(&mut self, pending: PendingRequest, request: tasks::Request) -> u64 {
         let number = self.pending.insert(pending) as u64;
         let ticket = Ticket { sink: self.sink, number };
-        self.burst.push(Submission { queue: self.queue.clone(), ticket, request });
+        self.burst.requests.push(Submission { queue: self.queue.clone(), ticket, request });
         number
     }
 
@@ -378,7 +388,7 @@ impl TaskResponder {
         {
             self.undos += 1;
             self.put(PendingRequest::Undo, tasks::Request::Undo { token, key });
-            if self.burst.len() >= SUBMIT_MAX {
+            if self.burst.is_full() {
                 self.submit();
             }
         }

@@ -93,13 +93,10 @@ impl SpiderqListener {
             deliveries,
             reads: Mailbox::new(&bell),
             terminated: Some(terminated),
-            late: Vec::new(),
             replies: PendingReplies::new(held_bytes_max / 2),
             clock,
             sweep_at: clock.now().after(SWEEP),
-            refused_ever: 0,
-            refusals_told: WarningPace::default(),
-            closures_told: WarningPace::default(),
+            closures: ClosureWarnings::default(),
             metrics,
             slow,
         };
@@ -125,18 +122,22 @@ pub struct SpiderqFrontend {
     reads: (Mailbox<ReadReply>, Receiver<ReadReply>),
     /// Called once, by the first Terminate.
     terminated: Option<Box<dyn Fn() + Send>>,
-    /// Clients that have pending replies, or have had some since the last sweep.
-    late: Vec<ConnectionId>,
-    /// The bytes of all pending replies.
+    /// The bytes of all pending replies, and whose they are.
     replies: PendingReplies,
     clock: Clock,
     sweep_at: Now,
+    closures: ClosureWarnings,
+    metrics: Arc<ServiceMetrics>,
+    slow: Arc<SlowLog>,
+}
+
+/// The warnings of connections that the frontend closes.
+#[derive(Default)]
+struct ClosureWarnings {
     /// Connections closed so far for an envelope above the limits.
     refused_ever: u64,
     refusals_told: WarningPace,
-    closures_told: WarningPace,
-    metrics: Arc<ServiceMetrics>,
-    slow: Arc<SlowLog>,
+    told: WarningPace,
 }
 
 impl SpiderqFrontend {
@@ -200,9 +201,9 @@ impl SpiderqFrontend {
 
     /// Whether every request is answered and no reply is pending.
     fn is_all_answered(&mut self) -> bool {
-        let Self { connections, late, .. } = self;
-        late.retain(|peer| connections.connection(*peer).is_some_and(|(client, _)| client.replies_bytes() > 0));
-        self.responder.is_empty() && self.late.is_empty()
+        let Self { connections, replies, .. } = self;
+        replies.late.retain(|peer| connections.connection(*peer).is_some_and(|(client, _)| client.replies_bytes() > 0));
+        self.responder.is_empty() && self.replies.late.is_empty()
     }
 
     fn answer_and_settle(&mut self) -> Result<(), store::Error> {
@@ -215,7 +216,7 @@ impl SpiderqFrontend {
     /// Sleeps until there is work, or until `limit` is over.
     fn rest(&mut self, limit: Option<TimeLimit>) {
         if self.responder.has_room() {
-            let idle = self.responder.is_empty() && self.late.is_empty() && limit.is_none();
+            let idle = self.responder.is_empty() && self.replies.late.is_empty() && limit.is_none();
             let (clock, patience) = (self.clock, self.patience(limit));
             let timeout = match self.responder.window().has_next() {
                 true => Some(Duration::ZERO),
@@ -295,9 +296,9 @@ impl SpiderqFrontend {
     /// Disconnects a client that has sent a message above the limits.
     fn refuse(&mut self, peer: ConnectionId) {
         self.connections.disconnect(peer);
-        self.refused_ever += 1;
-        if self.refusals_told.is_time(self.connections.now()) {
-            let refused_ever = self.refused_ever;
+        self.closures.refused_ever += 1;
+        if self.closures.refusals_told.is_time(self.connections.now()) {
+            let refused_ever = self.closures.refused_ever;
             tracing::warn!(
                 "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames, or {ENVELOPE_BYTES_MAX} bytes: its connection is closed; \
                  {refused_ever} by now"
@@ -335,13 +336,10 @@ impl SpiderqFrontend {
         }
         self.sweep_at = now.after(SWEEP);
         self.responder.tasks().check()?;
-        let mut late = std::mem::take(&mut self.late);
-        late.sort_unstable();
-        late.dedup();
-        for peer in late {
+        for peer in self.replies.take_late() {
             match self.connections.connection(peer).map(|(client, outbox)| client.patience(outbox, now)) {
                 Some(ReplyDeadline::Over) => self.connections.close(peer),
-                Some(ReplyDeadline::Some) => self.late.push(peer),
+                Some(ReplyDeadline::Some) => self.replies.late.push(peer),
                 Some(ReplyDeadline::NoNeed) | None => {}
             }
         }

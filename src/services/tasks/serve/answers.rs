@@ -134,15 +134,11 @@ impl SpiderqFrontend {
             return Ok(());
         };
         waited.into_iter().for_each(|ticket| client.has_heard_of(ticket));
-        let before = client.replies_bytes();
         self.change(peer, |client| {
             client.add(reply);
             Ok(())
         })?;
         let after = self.connections.connection(peer).map_or(0, |(client, _)| client.replies_bytes());
-        if after > 0 && before == 0 {
-            self.late.push(peer);
-        }
         if after > CLIENT_BYTES_DEFAULT {
             self.close(peer, after);
         }
@@ -159,7 +155,7 @@ impl SpiderqFrontend {
     fn close(&mut self, peer: ConnectionId, bytes: u64) {
         self.connections.close(peer);
         self.settle();
-        if self.closures_told.is_time(self.clock.now()) {
+        if self.closures.told.is_time(self.clock.now()) {
             tracing::warn!(
                 "a client that does not read has {bytes} bytes of answers waiting: its connection is closed"
             );

@@ -206,7 +206,7 @@ fn a_client_that_does_not_read_its_answers_is_closed_and_its_leases_go_back() {
     // From here on this test moves the time.
     front.clock = Clock::fake(&MILLIS);
     pass(&mut front);
-    assert_eq!((front.late.len(), front.connections.len()), (1, 2), "the system has not taken all replies");
+    assert_eq!((front.replies.late.len(), front.connections.len()), (1, 2), "the system has not taken all replies");
     let step = |front: &mut SpiderqFrontend, time: Duration| {
         MILLIS.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
         (0..3).for_each(|_| pass(front));
