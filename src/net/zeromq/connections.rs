@@ -308,22 +308,22 @@ impl<S: ConnectionState> Connections<S> {
     /// Handles the event of one connection.
     fn note(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if (connection.waits() || connection.input.muted)
-            && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-        {
+        let is_gone = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        if is_gone {
+            // Nobody reads the replies to what has come, and what waited until the client has read waits no more.
+            connection.outbox.give_up();
+        }
+        if (connection.waits() || connection.input.muted) && is_gone {
             // Its requests are still handled, and the thread sees its end after them. The descriptor leaves the epoll,
             // which would report HUP and ERR again and again.
             self.deregister(id);
             return;
         }
-        if !connection.is_served()
-            && !connection.waits()
-            && flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-        {
+        if !connection.is_served() && !connection.waits() && (is_gone || flags.contains(epoll::EventFlags::RDHUP)) {
             self.close(id);
             return;
         }
-        let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        let has_input = is_gone || flags.contains(epoll::EventFlags::IN);
         let muting = self.gate.muting || self.gate.deaf && !connection.is_disconnecting();
         if has_input && muting {
             connection.input.muted = true;
@@ -331,10 +331,6 @@ impl<S: ConnectionState> Connections<S> {
         }
         if flags.contains(epoll::EventFlags::OUT) {
             touch(&mut self.sending.touched, connection, id);
-        }
-        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-            // Nobody reads the replies to what has come.
-            connection.outbox.give_up();
         }
         if has_input && !muting {
             self.schedule.note_input(id, connection);

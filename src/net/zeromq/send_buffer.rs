@@ -181,7 +181,7 @@ impl SendBuffer {
 
     /// Drops the unsent bytes, and later ones too. Received requests are still handled.
     pub(super) fn give_up(&mut self) {
-        self.is_broken = true;
+        (self.is_broken, self.is_paused) = (true, false);
         self.discard();
     }
 

@@ -54,3 +54,78 @@ fn who_has_sent_in_time_is_heard_however_late_the_thread_is() {
     introduced(&mut stream);
     expect(&mut stream, &message(&[b"", b"x"]));
 }
+
+/// A client has sent so many requests at once, and takes nothing of a large reply to the first. From the message at
+/// `parked` on they wait for the frontend, if there is one. Returns how many were handled when the client has `left`.
+fn handled_of_a_paused_client(parked: Option<usize>, left: impl FnOnce(TcpStream)) -> u32 {
+    let mut echo = Echo::start();
+    let mut client = echo.connect();
+    let requests = message(&[b"", b"x"]).repeat(REQUESTS as usize);
+    client.write_all(&[introduction(SocketType::Req), requests].concat()).unwrap();
+    let (mut first, mut waiting) = (None, None);
+    let mut is_parked = parked.is_some();
+    let mut turn = |connections: &mut Connections<u32>, resumed: Option<ConnectionId>, is_parked: bool| {
+        let handle =
+            |id, count: &mut u32, outbox: &mut super::super::ReplyBuffer, messages: crate::zmtp::MessageView<'_>| {
+                first.get_or_insert(id);
+                for (number, _) in messages.iter().enumerate() {
+                    if is_parked && Some(number) == parked {
+                        waiting = Some(id);
+                        return TurnOutcome::Parked(number);
+                    }
+                    *count += 1;
+                    outbox.push(&vec![7; if *count == 1 { 16 << 20 } else { 1 }], false);
+                }
+                TurnOutcome::All
+            };
+        match resumed {
+            Some(id) => connections.resume(id, handle),
+            None => drop(connections.receive(4, handle)),
+        }
+        (first, waiting)
+    };
+    let wait = |echo: &mut Echo| {
+        let now = echo.now;
+        echo.connections.wait(Some(Duration::from_millis(20)), || now);
+    };
+    while echo.connections.turns_waiting() == 0 || turn(&mut echo.connections, None, is_parked).0.is_none() {
+        wait(&mut echo);
+    }
+    echo.connections.flush();
+    left(client);
+    for _ in 0..1_000 {
+        wait(&mut echo);
+        let (_, waiting) = turn(&mut echo.connections, None, is_parked);
+        if let Some(id) = waiting.filter(|_| std::mem::take(&mut is_parked)) {
+            turn(&mut echo.connections, Some(id), false);
+        }
+        echo.connections.flush();
+        if let Some(closed) = echo.connections.gone() {
+            return closed.state;
+        }
+    }
+    panic!("it stays")
+}
+
+const REQUESTS: u32 = 40;
+
+/// A connection that waited until its client reads was closed with what it held when the client was gone.
+#[test]
+fn requests_of_a_client_that_does_not_read_are_handled_when_it_is_gone() {
+    let reset = |client: TcpStream| {
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+    };
+    assert_eq!(handled_of_a_paused_client(None, reset), REQUESTS);
+    assert_eq!(handled_of_a_paused_client(Some(2), reset), REQUESTS, "and those that wait for the frontend");
+}
+
+/// A client that had sent its last request was closed before it read the replies.
+#[test]
+fn a_client_that_sends_no_more_may_read_its_replies_late() {
+    let read = |mut client: TcpStream| {
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+    };
+    assert_eq!(handled_of_a_paused_client(None, read), REQUESTS);
+}
