@@ -150,7 +150,7 @@ def chapter_ttls(endpoint, publish):
         c.fails(b"BAD TTL", b"2\0", b"t\0", b"bad\0", b"v\0", ttl + b"\0")
         c.fails(b"KEY NOT FOUND", b"4\0", b"t\0", b"bad\0")
     c.fails(b"BAD TTL", b"2\0", b"t\0", b"bad\0", b"v\0", b"")
-    for ttl in [b"a", b"0", b"1", b"300", b"007", b"0" * 63 + b"7", b"4294967295"]:
+    for ttl in [b"a", b"\x01", b"0", b"1", b"300", b"007", b"0" * 63 + b"7", b"4294967295"]:
         for end in [b"\0", b""]:
             c.ok(b"2\0", b"t\0", b"good\0", ttl, ttl + end)
             c.value(ttl, b"4\0", b"t\0", b"good\0")
@@ -158,12 +158,12 @@ def chapter_ttls(endpoint, publish):
     c.fails(b"BAD TTL", b"2\0", b"no\0", b"k\0", b"v\0", b"x\0")
     # It expires, and not before its time. An update without a TTL keeps the deadline, one with a TTL sets it.
     begun = time.monotonic()
-    for key in [b"a", b"0", b"00", b"later", b"goes"]:
+    for key in [b"a", b"\x01", b"0", b"00", b"later", b"goes"]:
         c.ok(b"2\0", b"t\0", key, b"v\0", b"0001\0")
-    for ttl in [b"a", b"0", b"00"]:
+    for ttl in [b"a", b"\x01", b"0", b"00"]:
         c.ok(b"2\0", b"t\0", ttl, b"w\0", ttl + b"\0")
     c.ok(b"2\0", b"t\0", b"later\0", b"w\0", b"300\0")
-    present = {b"a", b"0", b"00", b"goes"}
+    present = {b"a", b"\x01", b"0", b"00", b"goes"}
     while present:
         assert time.monotonic() - begun < PATIENCE_MILLIS / 1000, f"{present} did not expire"
         for key in sorted(present):

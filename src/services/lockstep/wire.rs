@@ -126,7 +126,7 @@ impl<'m> Argument<'m> {
     /// `BadTtl`, or `BadRequest` for a message of another shape.
     pub fn ttl(self) -> Result<Option<Ttl>, Reason> {
         let text = self.text(Reason::BadTtl)?;
-        if text == b"a" {
+        if matches!(text, b"a" | b"\x01") {
             return Ok(None);
         }
         if text.is_empty() || text.len() > TTL_DIGITS_MAX || !text.iter().all(u8::is_ascii_digit) {

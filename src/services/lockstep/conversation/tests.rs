@@ -144,7 +144,7 @@ fn fault(kind: &str, text: Result<&[u8], Option<&'static str>>) -> Option<&'stat
         "table" => (1..=254).contains(&text.len()) && !text.contains(&0),
         "key" => text.len() <= 64,
         "value" => text.len() <= VALUE_MAX,
-        _ => text == b"a" || seconds(text).is_some(),
+        _ => text == b"a" || text == b"\x01" || seconds(text).is_some(),
     };
     (!is_good).then_some(of_kind)
 }

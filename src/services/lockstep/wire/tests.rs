@@ -120,9 +120,11 @@ fn each_row_of_the_ttls() {
     let longest = [b'0'; TTL_DIGITS_MAX - 1];
     let zeros = |end: &[u8]| [&longest, end].concat();
     type Row<'r> = (&'r [u8], Result<Option<u32>, Reason>);
-    let rows: [Row<'_>; 22] = [
+    let rows: [Row<'_>; 25] = [
         (b"a", Ok(None)),
         (b"a\0", Ok(None)),
+        (b"\x01", Ok(None)),
+        (b"\x01\0", Ok(None)),
         (b"0", Ok(None)),
         (b"0\0", Ok(None)),
         (b"000", Ok(None)),
@@ -137,6 +139,7 @@ fn each_row_of_the_ttls() {
         (b"18446744073709551617", Err(Reason::BadTtl)),
         (b"", Err(Reason::BadTtl)),
         (b"\0", Err(Reason::BadTtl)),
+        (b"\x01\x01", Err(Reason::BadTtl)),
         (b"A", Err(Reason::BadTtl)),
         (b"aa", Err(Reason::BadTtl)),
         (b"-1", Err(Reason::BadTtl)),
