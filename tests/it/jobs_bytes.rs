@@ -28,6 +28,7 @@ fn every_end_of_a_request_is_one_and_none_is_needed() {
             assert_eq!(ask(&server, format!("GET q{end}")), format!("{id} 3 a\nb"));
             assert_eq!(ask(&server, format!("ACK q {id}{end}")), "YES", "--jobs-ack yes-no");
             assert_eq!(ask(&server, format!("ACK q {id}{end}")), "NO");
+            assert_eq!(ask(&server, format!("SAVE{end}")), "OK");
         }
     }
     server.stop();
@@ -64,6 +65,8 @@ fn what_is_no_request_is_an_error_and_changes_nothing() {
     let bad = [
         "\n",
         "HELLO\n",
+        "SAVE",
+        "SAVE\n",
         "get q\n",
         "GETq\n",
         "GET\n",

@@ -145,7 +145,7 @@ impl<'h> JobConversation<'h> {
 
     async fn read_request(&self, inbox: &mut RequestBuffer<'h>) -> io::Result<()> {
         self.read_until(inbox, |bytes| match decode(bytes, false) {
-            Decoded::Whole(_) | Decoded::Wrong(_) => Need::Nothing,
+            Decoded::Whole(_) | Decoded::Save | Decoded::Wrong(_) => Need::Nothing,
             Decoded::Pausing => Need::More { missing: 1, patience: JOB_PAUSE },
             Decoded::Short { missing } => Need::More { missing, patience: JOB_SILENCE },
         })
@@ -252,8 +252,10 @@ impl<'h> JobConversation<'h> {
         let now = self.shared.clock.now();
         self.pace.enter(PaceStage::Busy, now);
         self.times.begin(now);
-        let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
-            return self.send(&self.written(&Reply::Error)).await;
+        let request = match decode(&inbox.bytes, true) {
+            Decoded::Whole(request) => request,
+            Decoded::Save => return self.send(&self.written(&Reply::Saved)).await,
+            _ => return self.send(&self.written(&Reply::Error)).await,
         };
         if !self.is_allowed(user, &request) {
             return self.send(&self.written(&Reply::Error)).await;

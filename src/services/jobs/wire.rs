@@ -7,6 +7,7 @@
 //! GET <queue>                      <id> <length> <data>, NONE
 //! ACK <queue> <id>                 OK, NO       (or YES, NO)
 //! IN <queue> <id>                  YES, NO
+//! SAVE                             ERROR        (or OK)
 //! (anything else)                  ERROR        (BUSY: the password was not checked)
 //! ```
 //! Where users are named, the line of `auth` comes before the request. One space separates two fields. A request may end with LF or CRLF, a reply never does. A connection carries one

@@ -17,7 +17,7 @@ const BUSY: &[u8] = b"BUSY";
 pub enum AckWording {
     /// `OK`
     OkNo,
-    /// `YES`, which some clients expect.
+    /// `YES`, which some clients expect. They also expect `OK` to SAVE, which is no command with the other wording.
     YesNo,
 }
 
@@ -39,6 +39,8 @@ pub enum Reply<'b> {
     Done(bool),
     /// Whether the job is in the queue.
     In(bool),
+    /// To SAVE. Nothing is answered before it is on disk, so there is nothing left to save.
+    Saved,
     /// The request was malformed or refused, and the queues are unchanged.
     Error,
     /// The password was not checked, and may be right. The queues are unchanged.
@@ -76,6 +78,8 @@ impl<'b> Reply<'b> {
             Self::Done(false) | Self::In(false) => out.extend(NO),
             Self::Error => out.extend(ERROR),
             Self::Busy => out.extend(BUSY),
+            Self::Saved if words == AckWording::YesNo => out.extend(OK),
+            Self::Saved => out.extend(ERROR),
         }
     }
 

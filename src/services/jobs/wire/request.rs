@@ -8,6 +8,8 @@ use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX, JOB_QUEUE_BYTES_MAX}
 
 /// Digits of an id: as many as the largest `u64` has.
 const ID_DIGITS: usize = 20;
+/// The request of some clients to have everything on disk.
+const SAVE: &[u8] = b"SAVE";
 /// Digits of the longest length, leading zeros included.
 const LENGTH_DIGITS_MAX: usize = 20;
 
@@ -117,6 +119,8 @@ pub enum Fault {
 pub enum Decoded<'b> {
     /// The request is complete, and can be answered at once.
     Whole(Request<'b>),
+    /// The whole request is the word SAVE, which asks for no queue.
+    Save,
     /// The request may be complete or go on. The caller decodes it with `over` if no byte comes for a moment.
     Pausing,
     /// The request lacks `missing` bytes at least.
@@ -136,7 +140,7 @@ pub fn decode(bytes: &[u8], over: bool) -> Decoded<'_> {
     let (word, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
     let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.word().as_bytes() == word) else {
         let begins = end.is_none() && Verb::ALL.into_iter().any(|verb| verb.word().as_bytes().starts_with(word));
-        return if begins && !over { Decoded::Short { missing: 1 } } else { Decoded::Wrong(Fault::Command) };
+        return if begins && !over { Decoded::Short { missing: 1 } } else { save(bytes, over) };
     };
     let decoded = match (verb, rest) {
         (Verb::Add, []) => Decoded::Short { missing: 1 },
@@ -149,6 +153,17 @@ pub fn decode(bytes: &[u8], over: bool) -> Decoded<'_> {
         Decoded::Pausing if over => Decoded::Wrong(Fault::Fields),
         Decoded::Short { .. } if over => Decoded::Wrong(Fault::Data),
         other => other,
+    }
+}
+
+/// Decodes bytes that begin with the word of no verb.
+fn save(bytes: &[u8], over: bool) -> Decoded<'_> {
+    match bytes.strip_prefix(SAVE) {
+        Some(b"\n" | b"\r\n") => Decoded::Save,
+        Some(b"" | b"\r") if over => Decoded::Save,
+        Some(b"" | b"\r") => Decoded::Pausing,
+        None if SAVE.starts_with(bytes) && !over => Decoded::Short { missing: 1 },
+        _ => Decoded::Wrong(Fault::Command),
     }
 }
 

@@ -37,6 +37,28 @@ fn every_request_is_read_with_each_end_and_without() {
     }
 }
 
+/// The most common request of clients of this protocol that was refused.
+#[test]
+fn save_is_a_request_without_a_queue() {
+    for cut in 0..4 {
+        assert_eq!(decode(&b"SAVE"[..cut], false), Decoded::Short { missing: 1 });
+        assert!(matches!(decode(&b"SAVE"[..cut], true), Decoded::Wrong(_)));
+    }
+    for (bytes, at_once) in [("SAVE", false), ("SAVE\r", false), ("SAVE\n", true), ("SAVE\r\n", true)] {
+        let expected = if at_once { Decoded::Save } else { Decoded::Pausing };
+        assert_eq!((decode(bytes.as_bytes(), false), decode(bytes.as_bytes(), true)), (expected, Decoded::Save));
+    }
+    for wrong in ["SAVED", "SAVE q\n", "SAVE \n", "SAVE\nGET q\n", "save\n"] {
+        assert_eq!(decode(wrong.as_bytes(), false), Decoded::Wrong(Fault::Command), "{wrong:?}");
+    }
+    let written = |words| {
+        let mut bytes = Vec::new();
+        Reply::Saved.encode(words, &mut bytes);
+        bytes
+    };
+    assert_eq!((written(AckWording::YesNo), written(AckWording::OkNo)), (b"OK".to_vec(), b"ERROR".to_vec()));
+}
+
 #[test]
 fn a_request_that_is_cut_anywhere_goes_on() {
     for (bytes, request) in requests() {
@@ -48,6 +70,7 @@ fn a_request_that_is_cut_anywhere_goes_on() {
                     Decoded::Whole(whole) => assert!(whole == request && cut >= bytes.len()),
                     Decoded::Short { missing } => assert!(missing >= 1 && cut + missing <= bytes.len()),
                     Decoded::Pausing => assert_ne!(request.verb(), Verb::Add),
+                    Decoded::Save => panic!("{} is no SAVE", ended[..cut].escape_ascii()),
                 }
             }
         }
@@ -190,6 +213,7 @@ fn read_plainly(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
     let fields: Vec<&[u8]> = text.split(|byte| *byte == b' ').collect();
     let good = match fields[..] {
+        [b"SAVE"] => true,
         [b"GET", queue] => is_queue(queue),
         [b"ACK" | b"IN", queue, id] => is_queue(queue) && (id.len() > 255 || is_queue(id)),
         _ => false,
@@ -205,6 +229,7 @@ fn compare(bytes: &[u8]) {
             Request::Ack { queue, id } => vec![b"ACK".to_vec(), queue.to_vec(), id.to_vec()],
             Request::In { queue, id } => vec![b"IN".to_vec(), queue.to_vec(), id.to_vec()],
         }),
+        Decoded::Save => Some(vec![b"SAVE".to_vec()]),
         Decoded::Wrong(_) => None,
         undecided => panic!("{undecided:?}: {}", bytes.escape_ascii()),
     };
