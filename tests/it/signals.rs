@@ -105,7 +105,9 @@ fn a_command_dies_of_a_signal_at_once() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("tcp://{}", silent.local_addr().unwrap());
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let mut command = Command::new(SPINDLE);
+        // Under nohup, and in the background of a script, signals are ignored that a command would inherit so.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", SPINDLE]);
         let child =
             command.args(["ping", "--timeout", "60", "--connect", &endpoint]).stderr(Stdio::null()).spawn().unwrap();
         let mut child = Guarded(child);
