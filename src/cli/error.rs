@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::show::{escaped, json_line};
 use crate::log;
 
 /// The exit status of the program. A script may rely on these numbers.
@@ -23,17 +24,27 @@ pub(super) enum ExitStatus {
     Failed = 1,
     /// The arguments are wrong.
     Usage = 2,
-    /// The table, the element or the task is not there.
+    /// The table, the element, the task or its lease is not there.
     NotFound = 3,
     /// The element has another version.
     VersionMismatch = 4,
     /// The user may not do this.
     Denied = 5,
+    /// The table, the task, the user or the file of a key is there already.
+    AlreadyThere = 6,
 }
 
 impl ExitStatus {
     /// All of them, in their order.
-    const ALL: [Self; 6] = [Self::Done, Self::Failed, Self::Usage, Self::NotFound, Self::VersionMismatch, Self::Denied];
+    const ALL: [Self; 7] = [
+        Self::Done,
+        Self::Failed,
+        Self::Usage,
+        Self::NotFound,
+        Self::VersionMismatch,
+        Self::Denied,
+        Self::AlreadyThere,
+    ];
 
     /// The word in JSON.
     fn kind(self) -> &'static str {
@@ -44,6 +55,7 @@ impl ExitStatus {
             Self::NotFound => "not_found",
             Self::VersionMismatch => "version_mismatch",
             Self::Denied => "denied",
+            Self::AlreadyThere => "already_there",
         }
     }
 
@@ -53,9 +65,10 @@ impl ExitStatus {
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Usage => "bad usage",
-            Self::NotFound => "not found: the table, the key or the task, or an empty queue",
+            Self::NotFound => "not found: the table, the key, the task, its lease, the job, or an empty queue",
             Self::VersionMismatch => "the element has another version",
             Self::Denied => "permission denied",
+            Self::AlreadyThere => "already there: the table, the task, the user or the file",
         }
     }
 
@@ -79,8 +92,10 @@ pub enum CommandError {
     Usage(String),
     /// The command could not be carried out.
     Failed(String),
-    /// The table, the element or the task is not there.
+    /// The table, the element, the task or its lease is not there.
     NotFound(String),
+    /// The table, the task, the user or the file of a key is there already.
+    AlreadyThere(String),
     /// The element has another version than the given one.
     VersionMismatch {
         /// The sentence.
@@ -107,6 +122,7 @@ impl CommandError {
             Self::Failed(_) | Self::Output(_) => ExitStatus::Failed,
             Self::Usage(_) => ExitStatus::Usage,
             Self::NotFound(_) => ExitStatus::NotFound,
+            Self::AlreadyThere(_) => ExitStatus::AlreadyThere,
             Self::VersionMismatch { .. } => ExitStatus::VersionMismatch,
             Self::Denied(_) => ExitStatus::Denied,
         }
@@ -119,11 +135,13 @@ impl CommandError {
             Self::Usage(what)
             | Self::Failed(what)
             | Self::NotFound(what)
+            | Self::AlreadyThere(what)
             | Self::Denied(what)
             | Self::VersionMismatch { what, .. } => what,
             Self::Output(error) => &format!("cannot write to standard output: {error}"),
         };
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        escaped(&words, |character| character.escape_unicode().to_string())
     }
 
     /// The object of an error.
@@ -144,7 +162,7 @@ impl CommandError {
             return self.status();
         }
         if is_json {
-            log::say_line(&self.json().to_string());
+            log::say_line(&json_line(&self.json()));
         } else {
             log::say(&self.sentence());
         }
@@ -166,6 +184,7 @@ mod tests {
             (CommandError::NotFound(String::new()), 3, "not_found"),
             (mismatch, 4, "version_mismatch"),
             (CommandError::Denied(String::new()), 5, "denied"),
+            (CommandError::AlreadyThere(String::new()), 6, "already_there"),
         ];
         for (error, status, kind) in rows {
             let json = error.json();
@@ -180,6 +199,12 @@ mod tests {
         let expected =
             "{\"current_version\":7,\"error\":\"another version\",\"kind\":\"version_mismatch\",\"status\":4}";
         assert_eq!(mismatch.json().to_string(), expected);
+    }
+
+    #[test]
+    fn what_a_line_quotes_does_not_steer_the_terminal() {
+        let error = CommandError::Failed("no \x1b[2J and no \u{202e}".to_owned());
+        assert_eq!(error.sentence(), "no \\u{1b}[2J and no \\u{202e}");
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn dispatch(matches: &ArgMatches, settings: Settings, out: &mut impl Write) -> R
     let arguments = Arguments::from_arg_matches(matches).map_err(|error| CommandError::Usage(error.to_string()))?;
     match arguments.command {
         Command::Serve(flags) => commands::serve::run(*flags, settings),
-        Command::Client(command) => commands::client::run(command, out),
+        Command::Client(command) => commands::client::run(command, &mut commands::session::Session::default(), out),
         Command::Dump(arguments) => commands::dump::dump(&arguments, out),
         Command::LoadDump(arguments) => commands::dump::load(&arguments, out),
         Command::Watch(arguments) => commands::watch::run(&arguments, out),
@@ -163,7 +163,7 @@ fn dispatch(matches: &ArgMatches, settings: Settings, out: &mut impl Write) -> R
         Command::Slow(arguments) => commands::slow::run(&arguments, out),
         Command::Top(arguments) => top::run(&arguments, out),
         Command::Ping(arguments) => commands::monitor::ping(&arguments, out),
-        Command::Shell(arguments) => commands::shell::run(&arguments, Arguments::command()),
+        Command::Shell(arguments) => commands::shell::run(&arguments, Arguments::command(), out),
         Command::Completions(arguments) => commands::manual::completions(&arguments, Arguments::command(), out),
         Command::Man(arguments) => commands::manual::man(&arguments, Arguments::command(), out),
         Command::Config(command) => {

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::CommandError;
-use super::flags::operand::{Hex, name, shown, shown_at_length};
+use super::flags::operand::{Hex, name, shown, shown_at_length, steers};
 use crate::services::tables::wire::TableLine;
 
 /// The format of answers.
@@ -18,6 +18,14 @@ pub(super) struct Format {
     json: bool,
     #[command(flatten)]
     pub(super) hex: Hex,
+}
+
+/// Whether a value is printed as it is.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Raw {
+    /// Print the value as it is, byte for byte and without a line feed
+    #[arg(long, conflicts_with_all = ["json", "hex"])]
+    pub(super) raw: bool,
 }
 
 impl Format {
@@ -46,9 +54,29 @@ impl Format {
         self.print_all(out, std::iter::once(self.answer(|| text.to_owned(), || json.clone())))
     }
 
+    /// Prints a value behind the lines of its head, or `json`, and flushes.
+    ///
+    /// # Errors
+    /// [`CommandError::Output`]
+    pub(super) fn print_value(
+        self,
+        out: &mut impl Write,
+        Raw { raw }: Raw,
+        head: &str,
+        bytes: &[u8],
+        json: &Value,
+    ) -> Result<(), CommandError> {
+        if !raw {
+            return self.print(out, &format!("{head}{}", value(bytes, self.hex)), json);
+        }
+        out.write_all(head.as_bytes())?;
+        out.write_all(bytes)?;
+        Ok(out.flush()?)
+    }
+
     /// An answer as text, with its line feed, or as a line of JSON. It makes only the one that is printed.
     pub(super) fn answer(self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) -> String {
-        if self.json { format!("{}\n", json()) } else { text() }
+        if self.json { json_line(&json()) + "\n" } else { text() }
     }
 
     /// Prints many answers, and flushes once.
@@ -71,6 +99,23 @@ impl Format {
     pub(super) fn done(self, out: &mut impl Write) -> Result<(), CommandError> {
         self.print(out, "OK\n", &json!({ "ok": true }))
     }
+}
+
+/// JSON on one line, in which characters are escaped that steer a terminal.
+pub(super) fn json_line(json: &Value) -> String {
+    escaped(&json.to_string(), |character| format!("\\u{:04x}", u32::from(character)))
+}
+
+/// The text with another one in place of each character that steers a terminal.
+pub(super) fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut escaped, character| {
+        if steers(character) {
+            escaped += &escape(character);
+        } else {
+            escaped.push(character);
+        }
+        escaped
+    })
 }
 
 /// A value, with a line feed at its end.
@@ -190,6 +235,14 @@ mod tests {
         };
         assert_eq!(printed(true), "{\"value\":\"a\\nb\"}\n");
         assert_eq!(printed(false), "text\n");
+    }
+
+    #[test]
+    fn json_escapes_what_steers_a_terminal() {
+        let json = json!({ "value": "\u{202e}\u{9b}2J\u{7f}" });
+        let line = json_line(&json);
+        assert_eq!(line, "{\"value\":\"\\u202e\\u009b2J\\u007f\"}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), json);
     }
 
     #[test]

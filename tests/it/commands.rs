@@ -28,17 +28,24 @@ fn the_status_and_the_object_tell_why_a_command_has_failed() {
     for good in [&["create-table", "t"][..], &["set", "t", "k", "v"]] {
         assert!(spindle(&[good, &kv].concat()).status.success());
     }
-    let rows: [(&[&str], &str, i32, &str); 11] = [
+    for good in [&["task", "add", "there", "v"][..], &["task", "lend"]] {
+        assert!(spindle(&[good, &["--connect", server.tasks()]].concat()).status.success());
+    }
+    let rows: [(&[&str], &str, i32, &str); 15] = [
         (&["get", "t", "absent"], server.kv(), 3, "not_found"),
         (&["get", "absent", "k"], server.kv(), 3, "not_found"),
         (&["scan", "absent"], server.kv(), 3, "not_found"),
         (&["delete-table", "absent"], server.kv(), 3, "not_found"),
         (&["cas", "t", "k", "1", "v"], server.kv(), 4, "version_mismatch"),
         (&["delete", "t", "k", "--if-version", "1"], server.kv(), 4, "version_mismatch"),
-        (&["create-table", "t"], server.kv(), 1, "failed"),
+        (&["create-table", "t"], server.kv(), 6, "already_there"),
         (&["get", "t"], server.kv(), 2, "usage"),
         (&["task", "lookup", "absent"], server.tasks(), 3, "not_found"),
         (&["task", "lend"], server.tasks(), 3, "not_found"),
+        (&["task", "add", "there", "v"], server.tasks(), 6, "already_there"),
+        (&["task", "repay", "9", "there", "v", "--status", "drop"], server.tasks(), 3, "not_found"),
+        (&["task", "heartbeat", "9", "there", "--timeout", "9"], server.tasks(), 3, "not_found"),
+        (&["job", "ack", "q", "00000000000000000009"], server.jobs(), 3, "not_found"),
         (&["job", "get", "absent"], server.jobs(), 3, "not_found"),
     ];
     for (command, endpoint, status, kind) in rows {
@@ -360,6 +367,68 @@ fn a_shell_without_a_terminal_is_a_script_that_ends_with_the_first_line_that_fai
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("line 1 has failed"), "{said}");
     assert_eq!(told(&shell, b"tables\nexit\ndelete-table birds\n"), b"1 element   birds\n");
+    let pair = b"set birds wren brown\nget birds 'grey heron'\nget birds wren\nget birds -\n";
+    let output = spindle_reads(&shell, pair);
+    assert_eq!(output.stdout, b"OK\nardea cinerea\nbrown\n", "each value has a line, and - reads nothing");
+    assert_eq!(output.status.code(), Some(1), "no line of the script was its key");
+    server.stop();
+}
+
+/// Each line was a process of its own with a connection of its own: 3,000 of them took 42 s.
+#[test]
+fn the_lines_of_a_script_share_a_connection() {
+    let server = Server::start(&[]);
+    let shell = ["shell", "--connect", server.kv()];
+    let connections = || server.stats()["connections"]["connections_ever"].as_u64().unwrap();
+    let before = connections();
+    let sets: String = (0..3_000).map(|number| format!("set t k{number} v{number}\n")).collect();
+    let script = format!("create-table t\n{sets}get t k2999\nincr t hits\n");
+    let expected = format!("OK\n{}v2999\n1\n", "OK\n".repeat(3_000));
+    assert_eq!(String::from_utf8(told(&shell, script.as_bytes())).unwrap(), expected);
+    assert!(connections() <= before + 3, "that of the shell, and those that asked");
+    let output = spindle_reads(&shell, b"set t a 1\nset absent b 2\nset t c 3\ndelete-table t\n");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b"OK\n"[..]));
+    assert!(said.contains("table not found") && said.contains("line 2 has failed: 1 set behind it had been"), "{said}");
+    assert_eq!(told(&["get", "t", "c", "--connect", server.kv()], b""), b"3");
+    server.stop();
+}
+
+/// Who writes the lines one by one waits for the answer to each.
+#[test]
+fn a_script_answers_each_line_before_it_waits_for_the_next() {
+    let server = Server::start(&[]);
+    told(&["create-table", "t", "--connect", server.kv()], b"");
+    let mut command = Command::new(SPINDLE);
+    let shell = command.args(["shell", "--connect", server.kv()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = Guarded(shell.spawn().unwrap());
+    let (mut lines, answers) = (shell.0.stdin.take().unwrap(), shell.0.stdout.take().unwrap());
+    let mut answers = BufReader::new(answers).lines();
+    for (line, answer) in [("set t k v", "OK"), ("get t k", "v"), ("set t k w", "OK"), ("ping", "")] {
+        lines.write_all(format!("{line}\n").as_bytes()).unwrap();
+        assert!(answers.next().unwrap().unwrap().contains(answer));
+    }
+    drop(lines);
+    assert!(shell.0.wait().unwrap().success());
+    server.stop();
+}
+
+#[test]
+fn a_value_behind_a_key_may_begin_with_a_dash() {
+    let folder = tempfile::tempdir().unwrap();
+    let (any, data) = ("tcp://127.0.0.1:*", folder.path().to_str().unwrap());
+    let server = Server::start(&["--tasks", any, "--jobs", "0", "--data", data]);
+    let kv = |words: &[&str]| told(&[words, &["--connect", server.kv()]].concat(), b"");
+    kv(&["create-table", "t"]);
+    for value in ["-v", "-1.5e3", "--value", "-- ", "-x=y"] {
+        kv(&["set", "t", "k", value, "--ttl", "60"]);
+        assert_eq!(kv(&["get", "t", "k"]), value.as_bytes());
+        kv(&["cas", "t", value.trim_start_matches('-'), "0", value]);
+    }
+    told(&["task", "add", "k", "--head", "-v", "--connect", server.tasks()], b"");
+    assert_eq!(told(&["task", "lookup", "k", "--connect", server.tasks()], b""), b"-v\n");
+    told(&["job", "add", "q", "--data of a job", "--connect", server.jobs()], b"");
+    assert_eq!(spindle(&["set", "t", "k", "v", "--tll", "5", "--connect", server.kv()]).status.code(), Some(2));
     server.stop();
 }
 

@@ -15,8 +15,14 @@ const DAY_MILLIS: u64 = 86_400_000;
 /// The line of a command that failed with status 1.
 #[track_caller]
 pub(crate) fn complaint(output: &Output) -> String {
+    complaint_with(1, output)
+}
+
+/// The line of a command that failed with this status.
+#[track_caller]
+pub(crate) fn complaint_with(status: i32, output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(status), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     said
 }
@@ -83,7 +89,7 @@ fn a_table_is_dumped_and_loaded_with_its_deadlines() {
     let names: Vec<_> = to.list_tables().unwrap().into_iter().map(|table| table.name).collect();
     assert_eq!(names, [Box::from(&b"t\0"[..])], "the name is spelt as it was");
 
-    let said = complaint(&load(&other, &[], &bytes));
+    let said = complaint_with(6, &load(&other, &[], &bytes));
     assert!(said.contains("table exists") && said.contains("--merge"), "{said}");
     to.update(b"t", b"large", b"small", Some(Ttl::from_secs(DAY))).unwrap();
     to.update(b"t", b"more", b"stays", None).unwrap();
@@ -141,6 +147,8 @@ fn what_is_no_whole_dump_is_refused_with_what_was_loaded() {
         ("b", b"key value\n", "no dump"),
         ("c", &bytes[..bytes.len() - 1], "ends too early"),
         ("d", &bytes[..bytes.len() / 2], "ends too early"),
+        ("e", &[&bytes[..], b"garbage"].concat(), "bytes follow the end"),
+        ("f", &[&bytes[..], &bytes].concat(), "bytes follow the end"),
     ] {
         let said = complaint(&load(&server, &[table], wrong));
         assert!(said.contains(about), "{said}");
@@ -155,7 +163,7 @@ fn what_is_no_whole_dump_is_refused_with_what_was_loaded() {
     }
     let mut damaged = bytes.clone();
     damaged[bytes.len() / 2] ^= 1;
-    let said = complaint(&load(&server, &["e"], &damaged));
+    let said = complaint(&load(&server, &["g"], &damaged));
     assert!(said.contains("damaged"), "{said}");
     server.stop();
 }

@@ -8,7 +8,7 @@ use spindle::clock::Ttl;
 use spindle::feed::Cause;
 use spindle::services::tables::wire::Reason;
 
-use super::dump::{complaint, dump, elements, elements_of, load};
+use super::dump::{complaint, complaint_with, dump, elements, elements_of, load};
 use super::harness::{FRONTENDS, Server, spindle, spindle_reads};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -75,7 +75,7 @@ fn a_table_that_exists_gives_new_versions() {
     let mut client = client_of(&server);
     fill(&mut client);
     let (bytes, before) = (dump(&server, "t"), elements(&mut client, b"t"));
-    assert!(complaint(&load(&server, &[], &bytes)).contains("table exists"));
+    assert!(complaint_with(6, &load(&server, &[], &bytes)).contains("table exists"));
     let said = String::from_utf8(load(&server, &["--merge"], &bytes).stdout).unwrap();
     assert_eq!(said, format!("{ELEMENTS} elements loaded into t with new versions, 0 had expired\n"));
     for (key, (value, version, _)) in elements(&mut client, b"t") {

@@ -293,7 +293,7 @@ fn people_work_with_jobs_on_the_command_line() {
     bad(&["get", "mail"], 3, "spindle job add");
     let id = good(&["add", "mail", "to ada"]).trim_end().to_owned();
     assert!(is_id(&id));
-    bad(&["ack", "mail", &id], 1, "not handed out");
+    bad(&["ack", "mail", &id], 3, "not handed out");
     assert_eq!(good(&["in", "mail", &id]), "YES\n");
     assert_eq!(good(&["get", "mail"]), format!("{id}\nto ada\n"));
     assert_eq!(good(&["ack", "mail", &id]), "OK\n");
@@ -320,5 +320,9 @@ fn a_job_is_read_from_standard_input() {
     let server = Server::start_jobs(folder.path(), &[]);
     assert!(spindle_reads(&["job", "add", "q", "-", "--connect", server.jobs()], b"from afar").status.success());
     assert!(get(&server, "q").ends_with(" 9 from afar"));
+    let bytes = b"\xff\x00 and no end of line";
+    let added = spindle_reads(&["job", "add", "q", "-", "--connect", server.jobs()], bytes).stdout;
+    let got = spindle(&["job", "get", "q", "--raw", "--connect", server.jobs()]).stdout;
+    assert_eq!(got, [&added[..], bytes].concat(), "behind the line of the id");
     server.stop();
 }

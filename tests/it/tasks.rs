@@ -248,12 +248,11 @@ fn people_work_with_tasks_on_the_command_line() {
         assert_eq!((status, &*out), (Some(expected), ""), "{arguments:?}");
         assert!(error.trim_end().lines().count() == 1 && error.contains(about), "{arguments:?}: {error}");
     };
-    let bad = |arguments: &[&str], about: &str| ends(arguments, 1, about);
     let missing = |arguments: &[&str], about: &str| ends(arguments, 3, about);
     missing(&["lend"], "--wait");
     assert_eq!(good(&["add", "page-1", "one"]), "OK\n");
     assert_eq!(good(&["add", "page-2", "two", "--head"]), "OK\n");
-    bad(&["add", "page-1", "again"], "there is a task of this key");
+    ends(&["add", "page-1", "again"], 6, "there is a task of this key");
     assert_eq!(good(&["count"]), "2\n");
     assert_eq!(good(&["lookup", "page-1"]), "one\n");
     missing(&["lookup", "page-9"], "no task of this key");
@@ -264,9 +263,9 @@ fn people_work_with_tasks_on_the_command_line() {
     let (lend_key, key) = line.split_once(' ').unwrap();
     assert_eq!((key, value), ("page-2", "zwei\n"));
     assert_eq!(good(&["heartbeat", lend_key, key, "--timeout", "60000"]), "OK\n");
-    bad(&["heartbeat", "1234567", key, "--timeout", "60000"], "not lent with this key");
+    missing(&["heartbeat", "1234567", key, "--timeout", "60000"], "not lent with this key");
     assert_eq!(good(&["repay", lend_key, key, "done", "--status", "drop"]), "OK\n");
-    bad(&["repay", lend_key, key, "done", "--status", "drop"], "not lent with this key");
+    missing(&["repay", lend_key, key, "done", "--status", "drop"], "not lent with this key");
     assert_eq!(good(&["flush"]), "OK\n");
     assert_eq!(good(&["remove", "page-2"]), "OK\n");
     missing(&["remove", "page-2"], "no task of this key");
@@ -288,6 +287,11 @@ fn a_task_is_read_from_standard_input() {
     let server = Server::start_tasks(folder.path(), &[]);
     assert!(spindle_reads(&["task", "add", "k", "-", "--connect", server.tasks()], b"from afar").status.success());
     assert_eq!(client(&server).lookup(b"k").unwrap().as_deref(), Some(&b"from afar"[..]));
+    let bytes = b"\xff\x00 and no end of line";
+    assert!(spindle_reads(&["task", "update", "k", "-", "--connect", server.tasks()], bytes).status.success());
+    assert_eq!(spindle(&["task", "lookup", "k", "--raw", "--connect", server.tasks()]).stdout, bytes);
+    let lent = spindle(&["task", "lend", "--raw", "--connect", server.tasks()]).stdout;
+    assert_eq!(lent.splitn(2, |byte| *byte == b'\n').nth(1), Some(&bytes[..]), "behind the line of lend key and key");
     server.stop();
 }
 

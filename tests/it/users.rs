@@ -431,7 +431,7 @@ fn users_are_added_listed_and_removed_and_no_secret_is_shown() {
     );
     assert_eq!((&bob["admin"], &bob["curve"], &bob["password"]), (&true.into(), &public.trim().into(), &false.into()));
     assert!(!listed.contains("argon2id"));
-    refused(&add(&["ada", "--password-stdin"]), 1, &["a user \"ada\" already"]);
+    refused(&add(&["ada", "--password-stdin"]), 6, &["a user \"ada\" already"]);
     refused(&add(&["eve", "--curve", public.trim()]), 1, &["the key of \"eve\" is that of \"bob\""]);
     refused(&add(&["eve"]), 2, &["--password-stdin"]);
     refused(&spindle(&[&["user", "remove", "eve"], &file[..]].concat()), 3, &["no user \"eve\""]);

@@ -1,16 +1,17 @@
 //! The commands that send one request about tables.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::session::{self, Session};
 use crate::cli::CommandError;
 use crate::cli::flags::endpoint::Connect;
 use crate::cli::flags::number::{delta, version};
 use crate::cli::flags::operand::{Hex, Operand, TableOperand, name, operand, table};
 use crate::cli::flags::time_to_live::time_to_live;
-use crate::cli::show::{self, Format};
+use crate::cli::show::{self, Format, Raw};
 use crate::clients::rust::tables::{Client, Disconnected, Error};
 use crate::clock::Ttl;
 use crate::services::tables::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
@@ -103,7 +104,7 @@ pub(crate) struct CasArguments {
     #[arg(value_parser = version(), allow_negative_numbers = true)]
     version: u64,
     /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand(), allow_negative_numbers = true)]
+    #[arg(value_parser = operand(), allow_hyphen_values = true)]
     value: Operand,
     /// Time to live: seconds, or a number with a unit such as 1500ms or 12h; 0 for none [default: unchanged; none for a
     /// new element]
@@ -135,14 +136,21 @@ pub(crate) struct SetArguments {
     #[arg(value_parser = operand(), allow_negative_numbers = true)]
     key: Operand,
     /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand(), allow_negative_numbers = true)]
+    #[arg(value_parser = operand(), allow_hyphen_values = true)]
     value: Operand,
     /// Time to live: seconds, or a number with a unit such as 1500ms or 12h; 0 for none [default: unchanged; none for a
     /// new element]
     #[arg(long, value_name = "TIME", value_parser = time_to_live(), allow_negative_numbers = true)]
-    ttl: Option<Ttl>,
+    pub(crate) ttl: Option<Ttl>,
     #[command(flatten)]
     of: KvServer,
+}
+
+/// The bytes of an element to set.
+pub(crate) struct SetOperands {
+    pub(crate) table: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
 #[derive(Debug, Args)]
@@ -164,33 +172,31 @@ pub(crate) struct TouchArguments {
 ///
 /// # Errors
 /// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
-pub(crate) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), CommandError> {
+pub(crate) fn run(command: TableCommand, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TableCommand::CreateTable(TableArguments { table, of }) => {
-            of.connect()?.create_table(&of.table(&table)?).map_err(failure)?;
+            session.client(&of.server)?.create_table(&of.table(&table)?).map_err(failure)?;
             of.format.done(out)
         }
         TableCommand::DeleteTable(TableArguments { table, of }) => {
-            of.connect()?.delete_table(&of.table(&table)?).map_err(failure)?;
+            session.client(&of.server)?.delete_table(&of.table(&table)?).map_err(failure)?;
             of.format.done(out)
         }
-        TableCommand::Tables(of) => tables(&of, out),
+        TableCommand::Tables(of) => tables(&of, session, out),
         TableCommand::Set(set) => {
-            let table = set.of.table(&set.table)?;
-            let (key, value) = read_both(set.key, set.value, set.of.format.hex)?;
-            let mut client = set.of.connect()?;
-            let done = client.update(&table, &key, &value, set.ttl);
-            done.map_err(failure)?;
-            set.of.format.done(out)
+            let (server, format, ttl) = (set.server().clone(), set.format(), set.ttl);
+            let SetOperands { table, key, value } = set.read(session)?;
+            session.client(&server)?.update(&table, &key, &value, ttl).map_err(failure)?;
+            format.done(out)
         }
-        TableCommand::Get(get) => self::get(get, out),
-        TableCommand::Delete(delete) => self::delete(delete, out),
-        TableCommand::Incr(incr) => self::incr(incr, out),
-        TableCommand::Cas(cas) => self::cas(cas, out),
-        TableCommand::Scan(scan) => self::scan(scan, out),
+        TableCommand::Get(get) => self::get(get, session, out),
+        TableCommand::Delete(delete) => self::delete(delete, session, out),
+        TableCommand::Incr(incr) => self::incr(incr, session, out),
+        TableCommand::Cas(cas) => self::cas(cas, session, out),
+        TableCommand::Scan(scan) => self::scan(scan, session, out),
         TableCommand::Touch(TouchArguments { table, key, ttl, of }) => {
-            let (table, key) = of.element(&table, key)?;
-            of.connect()?.touch(&table, &key, ttl).map_err(failure)?;
+            let (table, key) = of.element(&table, key, session)?;
+            session.client(&of.server)?.touch(&table, &key, ttl).map_err(failure)?;
             of.format.done(out)
         }
     }
@@ -203,8 +209,7 @@ impl KvServer {
     }
 
     pub(crate) fn connect(&self) -> Result<Client, CommandError> {
-        self.server.login.log_in()?;
-        Client::connect_within(&self.server.connect, self.server.patience.timeouts()).map_err(failure)
+        session::connect(&self.server)
     }
 
     /// The name of a table.
@@ -213,8 +218,35 @@ impl KvServer {
     }
 
     /// The name of a table, and a key.
-    fn element(&self, table: &TableOperand, key: Operand) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
-        Ok((self.table(table)?, key.read(self.format.hex, io::stdin())?))
+    fn element(
+        &self,
+        table: &TableOperand,
+        key: Operand,
+        session: &Session,
+    ) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
+        Ok((self.table(table)?, key.read(self.format.hex, session.input())?))
+    }
+}
+
+impl SetArguments {
+    /// The server.
+    pub(crate) fn server(&self) -> &Connect {
+        &self.of.server
+    }
+
+    /// The format of the answer.
+    pub(crate) fn format(&self) -> Format {
+        self.of.format
+    }
+
+    /// The table, the key and the value.
+    ///
+    /// # Errors
+    /// [`CommandError`] as [`read_both`].
+    pub(crate) fn read(self, session: &Session) -> Result<SetOperands, CommandError> {
+        let table = self.of.table(&self.table)?;
+        let (key, value) = read_both(self.key, self.value, self.of.format.hex, session.input())?;
+        Ok(SetOperands { table, key, value })
     }
 }
 
@@ -222,16 +254,21 @@ impl KvServer {
 ///
 /// # Errors
 /// [`CommandError`] if both are standard input, or if it cannot be read.
-pub(crate) fn read_both(key: Operand, value: Operand, hex: Hex) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
+pub(crate) fn read_both(
+    key: Operand,
+    value: Operand,
+    hex: Hex,
+    mut input: impl Read,
+) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
     if key == Operand::StandardInput && value == Operand::StandardInput {
         let both = "only one of KEY and VALUE can be -, standard input".to_owned();
         return Err(CommandError::Usage(both));
     }
-    Ok((key.read(hex, io::stdin())?, value.read(hex, io::stdin())?))
+    Ok((key.read(hex, &mut input)?, value.read(hex, input)?))
 }
 
-fn tables(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
-    let tables = of.connect()?.list_tables().map_err(failure)?;
+fn tables(of: &KvServer, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
+    let tables = session.client(&of.server)?.list_tables().map_err(failure)?;
     let hex = of.format.hex;
     let line = |table: &TableLine| {
         let name = hex.shown_in_json(name(&table.name));
@@ -241,21 +278,20 @@ fn tables(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
     of.format.print(out, &show::tables(&tables, hex), &json)
 }
 
-fn get(get: ElementArguments, out: &mut impl Write) -> Result<(), CommandError> {
+fn get(get: ElementArguments, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
     let ElementArguments { table, key, of } = get;
-    let (table, key) = of.element(&table, key)?;
-    let entry = of.connect()?.get_entry(&table, &key).map_err(failure)?;
+    let (table, key) = of.element(&table, key, session)?;
+    let entry = session.client(&of.server)?.get_entry(&table, &key).map_err(failure)?;
     let Format { hex, .. } = of.format;
-    if is_raw(of.format, io::stdout().is_terminal()) {
-        out.write_all(&entry.value)?;
-        return Ok(out.flush()?);
-    }
+    let raw = Raw { raw: is_raw(of.format, io::stdout().is_terminal()) };
     let json = json!({
         "value": hex.shown_in_json(&entry.value),
         "version": entry.version,
         "remaining_millis": entry.remaining_millis,
     });
-    of.format.print(out, &show::value(&entry.value, hex), &json)
+    of.format.print_value(out, raw, "", &entry.value, &json)?;
+    // The values of a script would run together.
+    if raw.raw && session.is_script() { of.format.print(out, "\n", &json) } else { Ok(()) }
 }
 
 /// Whether a value is written as it is: to a file or a program that has not asked for another form.
@@ -263,10 +299,10 @@ fn is_raw(format: Format, is_terminal: bool) -> bool {
     !is_terminal && !format.is_json() && !format.hex.is_on()
 }
 
-fn delete(delete: DeleteArguments, out: &mut impl Write) -> Result<(), CommandError> {
+fn delete(delete: DeleteArguments, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
     let DeleteArguments { element: ElementArguments { table, key, of }, if_version } = delete;
-    let (table, key) = of.element(&table, key)?;
-    let mut client = of.connect()?;
+    let (table, key) = of.element(&table, key, session)?;
+    let client = session.client(&of.server)?;
     let deleted = match if_version {
         Some(version) => client.compare_and_delete(&table, &key, version),
         None => client.delete(&table, &key),
@@ -277,28 +313,27 @@ fn delete(delete: DeleteArguments, out: &mut impl Write) -> Result<(), CommandEr
     of.format.print(out, &show::value(&value, hex), &json)
 }
 
-fn incr(incr: IncrArguments, out: &mut impl Write) -> Result<(), CommandError> {
+fn incr(incr: IncrArguments, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
     let IncrArguments { element: ElementArguments { table, key, of }, delta, ttl } = incr;
-    let (table, key) = of.element(&table, key)?;
-    let (sum, version) = of.connect()?.increment(&table, &key, delta, ttl).map_err(failure)?;
+    let (table, key) = of.element(&table, key, session)?;
+    let (sum, version) = session.client(&of.server)?.increment(&table, &key, delta, ttl).map_err(failure)?;
     of.format.print(out, &format!("{sum}\n"), &json!({ "value": sum, "version": version }))
 }
 
-fn cas(cas: CasArguments, out: &mut impl Write) -> Result<(), CommandError> {
+fn cas(cas: CasArguments, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
     let CasArguments { element: ElementArguments { table, key, of }, version, value, ttl } = cas;
-    let (table, (key, value)) = (of.table(&table)?, read_both(key, value, of.format.hex)?);
-    let swapped = of.connect()?.compare_and_swap(&table, &key, version, &value, ttl);
+    let (table, (key, value)) = (of.table(&table)?, read_both(key, value, of.format.hex, session.input())?);
+    let swapped = session.client(&of.server)?.compare_and_swap(&table, &key, version, &value, ttl);
     let version = swapped.map_err(failure)?;
     of.format.print(out, &format!("{version}\n"), &json!({ "version": version }))
 }
 
-fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
+fn scan(scan: ScanArguments, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
     let (format, table) = (scan.of.format, scan.of.table(&scan.table)?);
     let hex = format.hex;
-    let prefix = scan.prefix.map_or(Ok(Vec::new()), |prefix| prefix.read(hex, io::stdin()))?;
+    let prefix = scan.prefix.map_or(Ok(Vec::new()), |prefix| prefix.read(hex, session.input()))?;
     let fields = if scan.values || format.is_json() { ScanFields::Entry } else { ScanFields::Key };
-    let mut client = scan.of.connect()?;
-    each_page(&mut client, &table, fields, &prefix, |rows| match rows {
+    each_page(session.client(&scan.of.server)?, &table, fields, &prefix, |rows| match rows {
         ScanRows::Entry(rows) => format.print_all(out, rows.iter().map(|row| entry_line(row, format))),
         ScanRows::Key(rows) => format.print_all(out, rows.iter().map(|key| format!("{}\n", hex.shown(key)))),
         ScanRows::Value(_) | ScanRows::Mirror(_) => unreachable!("a page has the fields that were asked for"),
@@ -354,6 +389,7 @@ fn refusal(reason: Reason) -> CommandError {
     let (what, advice) = (reason.text().to_lowercase(), advice(reason));
     match reason {
         Reason::TableNotFound | Reason::KeyNotFound => CommandError::NotFound(format!("{what}: {advice}")),
+        Reason::TableExists => CommandError::AlreadyThere(format!("{what}: {advice}")),
         Reason::Denied => CommandError::Denied(format!("{what}: {advice}")),
         Reason::VersionMismatch { current: 0 } => {
             CommandError::VersionMismatch { what: format!("{what}: the element is absent: {advice}"), current: 0 }
@@ -399,7 +435,10 @@ mod tests {
     fn every_refusal_says_what_to_do_in_one_line() {
         for reason in Reason::ALL {
             let line = match failure(Error::Refused(reason)) {
-                CommandError::Failed(line) | CommandError::NotFound(line) | CommandError::Denied(line) => line,
+                CommandError::Failed(line)
+                | CommandError::NotFound(line)
+                | CommandError::AlreadyThere(line)
+                | CommandError::Denied(line) => line,
                 CommandError::VersionMismatch { what, .. } => what,
                 CommandError::Usage(_) | CommandError::Output(_) => panic!("{reason:?} is no bad usage"),
             };
@@ -425,7 +464,7 @@ mod tests {
 
     #[test]
     fn standard_input_is_key_or_value_and_not_both() {
-        let both = read_both(Operand::StandardInput, Operand::StandardInput, Hex::OFF);
+        let both = read_both(Operand::StandardInput, Operand::StandardInput, Hex::OFF, io::empty());
         assert!(matches!(both, Err(CommandError::Usage(_))));
     }
 

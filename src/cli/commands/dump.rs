@@ -118,8 +118,9 @@ fn dumped<'b>(row: &EntryRow<'b>, now: u64) -> DumpRow<'b> {
 /// a table could be taken for the whole.
 ///
 /// # Errors
-/// [`CommandError::Failed`] if the server does not answer or refuses, or the input is no whole dump. The line says how
-/// many elements were loaded before, and whether they are gone again.
+/// [`CommandError::Failed`] if the server does not answer or refuses, or the input is not exactly one whole dump. The line
+/// says how many elements were loaded before, and whether they are gone again. [`CommandError::AlreadyThere`] if the
+/// table exists.
 pub(crate) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let (mut reader, dumped) = DumpReader::begin(io::stdin().lock()).map_err(unreadable)?;
     let Format { hex, .. } = arguments.of.format;
@@ -129,7 +130,7 @@ pub(crate) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Resul
     let is_new = match client.create_table(table) {
         Err(Error::Refused(Reason::TableExists)) if arguments.merge => false,
         Err(Error::Refused(Reason::TableExists)) => {
-            return Err(CommandError::Failed(
+            return Err(CommandError::AlreadyThere(
                 "table exists: load into it with --merge, or give the name of another TABLE".to_owned(),
             ));
         }

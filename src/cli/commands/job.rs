@@ -11,7 +11,7 @@ use crate::cli::flags::endpoint::TimeoutFlag;
 use crate::cli::flags::login::LoginFlags;
 use crate::cli::flags::operand::{Operand, operand};
 use crate::cli::flags::tls::{TcpAddress, TlsFlags};
-use crate::cli::show::{self, Format};
+use crate::cli::show::{Format, Raw};
 use crate::cli::{CommandError, JOBS_ADDRESS};
 use crate::clients::rust::jobs::{Error, JobsClient};
 use crate::limits::JOB_DATA_BYTES_MAX;
@@ -23,7 +23,7 @@ pub(crate) enum JobCommand {
     /// Add a job, and print its id
     Add(JobAdd),
     /// Lease the first job that is not handed out, and print its id and its data
-    Get(QueueArguments),
+    Get(JobGet),
     /// Mark a job as done: it is gone for good
     Ack(JobArguments),
     /// Print YES if a job is in the queue, handed out or not, and NO otherwise
@@ -47,10 +47,12 @@ pub(crate) struct JobServer {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct QueueArguments {
+pub(crate) struct JobGet {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
+    #[command(flatten)]
+    raw: Raw,
     #[command(flatten)]
     of: JobServer,
 }
@@ -73,7 +75,7 @@ pub(crate) struct JobAdd {
     #[arg(value_parser = operand())]
     queue: Operand,
     /// Data of the job: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand(), required_unless_present = "file")]
+    #[arg(value_parser = operand(), required_unless_present = "file", allow_hyphen_values = true)]
     data: Option<Operand>,
     /// Read the data from a file
     #[arg(long, value_name = "PATH", conflicts_with = "data")]
@@ -97,16 +99,16 @@ pub(crate) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), Comma
             let id = of.client()?.add(&queue, &data).map_err(failure)?;
             of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
         }
-        JobCommand::Get(QueueArguments { queue, of }) => {
+        JobCommand::Get(JobGet { queue, raw, of }) => {
             let job = of.client()?.get(&of.queue(queue)?).map_err(failure)?;
             let job = job.ok_or_else(|| CommandError::NotFound(NOTHING.to_owned()))?;
             let hex = of.format.hex;
             let json = json!({ "id": job.id.to_string(), "data": hex.shown_in_json(&job.data) });
-            of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data, hex)), &json)
+            of.format.print_value(out, raw, &format!("{}\n", job.id), &job.data, &json)
         }
         JobCommand::Ack(JobArguments { queue, id, of }) => {
             let done = of.client()?.ack(&of.queue(queue)?, id).map_err(failure)?;
-            if done { of.format.done(out) } else { Err(CommandError::Failed(NOT_HANDED_OUT.to_owned())) }
+            if done { of.format.done(out) } else { Err(CommandError::NotFound(NOT_HANDED_OUT.to_owned())) }
         }
         JobCommand::In(JobArguments { queue, id, of }) => {
             let there = of.client()?.is_in(&of.queue(queue)?, id).map_err(failure)?;

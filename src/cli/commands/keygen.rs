@@ -24,17 +24,15 @@ pub(crate) struct KeygenArguments {
 /// Makes a key, and prints its public key.
 ///
 /// # Errors
-/// [`CommandError::Failed`] if the file is there, or cannot be written.
+/// [`CommandError::AlreadyThere`] if the file is there, [`CommandError::Failed`] if it cannot be written.
 pub(crate) fn keygen(arguments: &KeygenArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let key = SecretKey::generate();
-    let failed = |error: io::Error| {
-        let why = match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                "it is there already, and no key is overwritten: name another file".to_owned()
-            }
-            _ => error.to_string(),
-        };
-        CommandError::Failed(format!("{}: {why}", arguments.to.display()))
+    let at = arguments.to.display();
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => CommandError::AlreadyThere(format!(
+            "{at}: it is there already, and no key is overwritten: name another file"
+        )),
+        _ => CommandError::Failed(format!("{at}: {error}")),
     };
     user_file::write_secret(&arguments.to, &(key.to_secret_text() + "\n")).map_err(failed)?;
     let public = key.public_key().to_string();
@@ -58,7 +56,8 @@ mod tests {
         keygen(&KeygenArguments { to: path.clone(), json: false }, &mut out).unwrap();
         let key = secret_key(&path).unwrap();
         assert_eq!(String::from_utf8(out).unwrap().trim(), key.public_key().to_string());
-        assert!(keygen(&KeygenArguments { to: path.clone(), json: false }, &mut Vec::new()).is_err());
+        let again = keygen(&KeygenArguments { to: path.clone(), json: false }, &mut Vec::new());
+        assert!(matches!(again, Err(CommandError::AlreadyThere(_))));
         std::fs::write(&path, "a secret that is no key").unwrap();
         assert!(!secret_key(&path).unwrap_err().contains("a secret"));
         assert!(secret_key(Path::new("/dev/zero")).is_err());

@@ -17,6 +17,7 @@ pub(super) mod manual;
 pub(super) mod mirror;
 pub(super) mod monitor;
 pub(super) mod serve;
+pub(super) mod session;
 pub(super) mod shell;
 pub(super) mod slow;
 pub(super) mod task;

@@ -4,13 +4,15 @@
 //! a line ─► words ─► spindle WORDS, in a process of its own, which Ctrl-C ends without the shell
 //!    └ Tab: commands and flags, as they are declared
 //! ```
-//! Without a terminal the lines are a script, which ends with the first that fails.
+//! Without a terminal the lines are a [`script`], which ends with the first that fails.
 //!
 //! This module carries out no command itself.
 
+mod script;
+
 use std::env;
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 
@@ -24,6 +26,8 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
+
+use script::Script;
 
 use crate::cli::CommandError;
 use crate::cli::flags::endpoint::connection;
@@ -48,27 +52,30 @@ pub(crate) struct ShellArguments {
 ///
 /// # Errors
 /// [`CommandError::Failed`] if there is nothing to read from, or a line of a script fails.
-pub(crate) fn run(arguments: &ShellArguments, mut declared: Command) -> Result<(), CommandError> {
+pub(crate) fn run(arguments: &ShellArguments, mut declared: Command, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |why: String| CommandError::Failed(why);
     let program = env::current_exe().map_err(|error| failed(format!("cannot find this program: {error}")))?;
+    let start = |words: &[String], input: Stdio| {
+        let mut command = process::Command::new(&program);
+        command.args(words).stdin(input).envs(arguments.connect.iter().map(|endpoint| (CONNECT, endpoint)));
+        let status = command.status().map_err(|error| failed(format!("cannot start a command: {error}")))?;
+        Ok(status.success())
+    };
+    if !io::stdin().is_terminal() {
+        // The lines of a script are not the input of its commands.
+        let script = Script::new(arguments.connect.as_deref(), out, |words| start(words, Stdio::null()));
+        return script.run(io::stdin().lock());
+    }
     // The terminal sends Ctrl-C to the command and to the shell, which goes on.
     flag::register(SIGINT, std::sync::Arc::default()).map_err(|error| failed(error.to_string()))?;
     declared.build();
     let mut editor = editor(declared).map_err(|error| failed(format!("cannot edit lines: {error}")))?;
-    let is_terminal = io::stdin().is_terminal();
-    let history = history_file().filter(|_| is_terminal);
+    let history = history_file();
     if let Some(path) = &history {
         // The first shell finds none.
         let _absent = editor.load_history(path);
     }
-    let done = read_lines(&mut editor, is_terminal, |words| {
-        let mut command = process::Command::new(&program);
-        command.args(words).envs(arguments.connect.iter().map(|endpoint| (CONNECT, endpoint)));
-        // The lines of a script are not the input of its commands.
-        let command = if is_terminal { &mut command } else { command.stdin(Stdio::null()) };
-        let status = command.status().map_err(|error| failed(format!("cannot start a command: {error}")))?;
-        Ok(status.success())
-    });
+    let done = read_lines(&mut editor, |words| start(words, Stdio::inherit()));
     if let Some(path) = &history {
         // A shell without a place for its history is one all the same.
         let _unkept = keep(&mut editor, path);
@@ -88,30 +95,25 @@ fn editor(declared: Command) -> rustyline::Result<ShellEditor> {
 
 fn read_lines(
     editor: &mut ShellEditor,
-    is_terminal: bool,
-    carry_out: impl Fn(Vec<String>) -> Result<bool, CommandError>,
+    carry_out: impl Fn(&[String]) -> Result<bool, CommandError>,
 ) -> Result<(), CommandError> {
-    for number in 1_u64.. {
+    loop {
         let line = match editor.readline(PROMPT) {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => continue,
-            Err(ReadlineError::Eof) => break,
+            Err(ReadlineError::Eof) => return Ok(()),
             Err(error) => return Err(CommandError::Failed(format!("cannot read a line: {error}"))),
         };
-        let is_good = match ShellLine::read(&line) {
-            ShellLine::Empty => true,
-            ShellLine::Exit => break,
-            ShellLine::Command(words) => carry_out(words)?,
-            ShellLine::Wrong(why) => {
-                crate::log::say(why);
-                false
+        match ShellLine::read(&line) {
+            ShellLine::Empty => {}
+            ShellLine::Exit => return Ok(()),
+            ShellLine::Command(words) => {
+                // The command itself has reported its failure.
+                let _is_good = carry_out(&words)?;
             }
-        };
-        if !is_good && !is_terminal {
-            return Err(CommandError::Failed(format!("line {number} has failed: no line after it was carried out")));
+            ShellLine::Wrong(why) => crate::log::say(why),
         }
     }
-    Ok(())
 }
 
 /// A line of the shell.

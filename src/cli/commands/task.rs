@@ -11,7 +11,7 @@ use crate::cli::flags::curve::ZeromqLogin;
 use crate::cli::flags::endpoint::{connection, seconds, timeouts};
 use crate::cli::flags::number::{lend_key, millis};
 use crate::cli::flags::operand::{Operand, operand};
-use crate::cli::show::{self, Format};
+use crate::cli::show::{self, Format, Raw};
 use crate::cli::{CommandError, TASKS_ENDPOINT};
 use crate::clients::rust::tasks::{Disconnected, Error, TasksClient};
 use crate::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
@@ -36,7 +36,7 @@ pub(crate) enum TaskCommand {
     /// Print how many requests of each kind the server has answered
     Stats(TaskServer),
     /// Print the value of a task in any state
-    Lookup(TaskArguments),
+    Lookup(TaskLookup),
     /// Sync everything to disk
     Flush(TaskServer),
     /// Remove a task in any state
@@ -74,7 +74,7 @@ pub(crate) struct TaskAdd {
     #[arg(value_parser = operand())]
     key: Operand,
     /// Value of the task: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_hyphen_values = true)]
     value: Operand,
     /// Put the task before all others
     #[arg(long)]
@@ -89,7 +89,7 @@ pub(crate) struct TaskUpdate {
     #[arg(value_parser = operand())]
     key: Operand,
     /// New value of the task: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_hyphen_values = true)]
     value: Operand,
     #[command(flatten)]
     of: TaskServer,
@@ -103,6 +103,8 @@ pub(crate) struct TaskLend {
     /// Wait until a task is ready
     #[arg(long)]
     wait: bool,
+    #[command(flatten)]
+    raw: Raw,
     #[command(flatten)]
     of: TaskServer,
 }
@@ -128,7 +130,7 @@ pub(crate) struct TaskRepay {
     #[arg(value_parser = operand())]
     key: Operand,
     /// New value of the task: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_hyphen_values = true)]
     value: Operand,
     /// How the task is repaid
     #[arg(long, value_enum)]
@@ -150,6 +152,14 @@ pub(crate) struct TaskHeartbeat {
     timeout: u64,
     #[command(flatten)]
     of: TaskServer,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskLookup {
+    #[command(flatten)]
+    task: TaskArguments,
+    #[command(flatten)]
+    raw: Raw,
 }
 
 /// How a task is repaid.
@@ -187,13 +197,13 @@ pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
             of.format.print(out, &format!("{count}\n"), &json!({ "count": count }))
         }
         TaskCommand::Add(TaskAdd { key, value, head, of }) => {
-            let (key, value) = read_both(key, value, of.format.hex)?;
+            let (key, value) = read_both(key, value, of.format.hex, io::stdin())?;
             let mode = if head { AddMode::Head } else { AddMode::Tail };
             let added = of.connect()?.add(&key, &value, mode).map_err(of.told())?;
-            of.done(added, "there is a task of this key: see `spindle task lookup`, or change it with `update`", out)
+            if added { of.format.done(out) } else { Err(CommandError::AlreadyThere(SAME_KEY.to_owned())) }
         }
         TaskCommand::Update(TaskUpdate { key, value, of }) => {
-            let (key, value) = read_both(key, value, of.format.hex)?;
+            let (key, value) = read_both(key, value, of.format.hex, io::stdin())?;
             let updated = of.connect()?.update(&key, &value).map_err(of.told())?;
             if updated { of.format.done(out) } else { Err(no_task()) }
         }
@@ -204,22 +214,22 @@ pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
             of.done(done, NO_LEASE, out)
         }
         TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
-            let (key, value) = read_both(key, value, of.format.hex)?;
+            let (key, value) = read_both(key, value, of.format.hex, io::stdin())?;
             let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(of.told())?;
-            of.done(repaid, NO_LEASE, out)
+            if repaid { of.format.done(out) } else { Err(no_lease()) }
         }
         TaskCommand::Heartbeat(TaskHeartbeat { lend_key, key, timeout, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
             let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(of.told())?;
-            of.done(kept, NO_LEASE, out)
+            if kept { of.format.done(out) } else { Err(no_lease()) }
         }
         TaskCommand::Stats(of) => stats(&of, out),
-        TaskCommand::Lookup(TaskArguments { key, of }) => {
+        TaskCommand::Lookup(TaskLookup { task: TaskArguments { key, of }, raw }) => {
             let key = key.read(of.format.hex, io::stdin())?;
             let found = of.connect()?.lookup(&key).map_err(of.told())?;
             let value = found.ok_or_else(no_task)?;
             let hex = of.format.hex;
-            of.format.print(out, &show::value(&value, hex), &json!({ "value": hex.shown_in_json(&value) }))
+            of.format.print_value(out, raw, "", &value, &json!({ "value": hex.shown_in_json(&value) }))
         }
         TaskCommand::Flush(of) => {
             of.connect()?.flush().map_err(of.told())?;
@@ -233,7 +243,12 @@ pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
     }
 }
 
-const NO_LEASE: &str = "it is not lent with this key: its time was up, or it was given back; nothing was changed";
+const SAME_KEY: &str = "there is a task of this key: see `spindle task lookup`, or change it with `update`";
+
+fn no_lease() -> CommandError {
+    let gone = "it is not lent with this key: its time was up, or it was given back; nothing was changed";
+    CommandError::NotFound(gone.to_owned())
+}
 
 fn no_task() -> CommandError {
     CommandError::NotFound("there is no task of this key: add it with `spindle task add`".to_owned())
@@ -250,10 +265,6 @@ impl TaskServer {
         let is_user = self.login.is_given();
         move |error| failure(error, is_user)
     }
-
-    fn done(&self, done: bool, otherwise: &str, out: &mut impl Write) -> Result<(), CommandError> {
-        if done { self.format.done(out) } else { Err(CommandError::Failed(otherwise.to_owned())) }
-    }
 }
 
 fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
@@ -261,13 +272,13 @@ fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
     let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(lend.of.told())?;
     let lent = lent.ok_or_else(|| CommandError::NotFound("no task is ready: wait for one with --wait".to_owned()))?;
     let Format { hex, .. } = lend.of.format;
-    let text = format!("{} {}\n{}", lent.lend_key, hex.shown(&lent.key), show::value(&lent.value, hex));
+    let head = format!("{} {}\n", lent.lend_key, hex.shown(&lent.key));
     let json = json!({
         "lend_key": lent.lend_key,
         "key": hex.shown_in_json(&lent.key),
         "value": hex.shown_in_json(&lent.value),
     });
-    lend.of.format.print(out, &text, &json)
+    lend.of.format.print_value(out, lend.raw, &head, &lent.value, &json)
 }
 
 fn stats(of: &TaskServer, out: &mut impl Write) -> Result<(), CommandError> {

@@ -185,6 +185,12 @@ fn add(arguments: UserAdd, out: &mut impl Write) -> Result<(), CommandError> {
     if arguments.grants.has_empty_list() {
         return Err(CommandError::Usage("a list of prefixes is empty: give one, or \"\" for all names".to_owned()));
     }
+    let (file, name) = (&arguments.file.users, &arguments.name);
+    // Nobody is asked for a password that is not taken. A file that is not there yet has no users.
+    if UserList::read(file).is_ok_and(|users| users.named(name).is_some()) {
+        let why = format!("{}: there is a user {name:?} already: `spindle user edit` changes it", file.display());
+        return Err(CommandError::AlreadyThere(why));
+    }
     let permissions = arguments.grants.applied_to(&Permissions::default());
     let password = match (arguments.password_stdin, arguments.curve) {
         (false, Some(_)) => None,

@@ -21,7 +21,7 @@ const CURVE_KEY: &str = "SPINDLE_CURVE_KEY";
 const CURVE_SERVER: &str = "SPINDLE_CURVE_SERVER";
 
 /// The flags, as typed.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct ZeromqLogin {
     #[command(flatten)]
     login: LoginFlags,

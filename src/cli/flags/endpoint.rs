@@ -141,7 +141,7 @@ fn is_address(address: &str) -> bool {
 }
 
 /// How long to wait for the server.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct TimeoutFlag {
     /// Seconds to wait for the server to be there, and for each answer [default: 0.3 until it is there, 5 for an
     /// answer]
@@ -157,7 +157,7 @@ impl TimeoutFlag {
 }
 
 /// The server to connect to.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct Connect {
     /// Endpoint at which the server answers requests: HOST:PORT, tcp://HOST:PORT or ipc://PATH
     #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT", default_value = KV_ENDPOINT, value_parser = connection)]

@@ -14,7 +14,7 @@ const USER: &str = "SPINDLE_USER";
 const PASSWORD: &str = "SPINDLE_PASSWORD";
 
 /// The flags, as typed.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct LoginFlags {
     /// User to log in as, with the password in SPINDLE_PASSWORD or --password-file
     #[arg(long, value_name = "NAME", env = USER)]

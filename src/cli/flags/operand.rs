@@ -141,14 +141,21 @@ impl Operand {
     }
 }
 
+/// Whether a terminal does something with the character in place of showing it: a control character, a separator of
+/// lines, or a sign for the direction of the text, which can show it in another order.
+pub(crate) fn steers(character: char) -> bool {
+    let is_direction = matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}');
+    character.is_control() || is_direction || matches!(character, '\u{2066}'..='\u{2069}')
+}
+
 /// Text if it is readable on one line and can be typed again, and `0x…` otherwise.
 pub(crate) fn shown(bytes: &[u8]) -> String {
-    shown_if(bytes, |character| !character.is_control())
+    shown_if(bytes, |character| !steers(character))
 }
 
 /// Like [`shown`], but a text may have several lines: for a value that stands alone.
 pub(crate) fn shown_at_length(bytes: &[u8]) -> String {
-    shown_if(bytes, |character| !character.is_control() || matches!(character, '\n' | '\t'))
+    shown_if(bytes, |character| !steers(character) || matches!(character, '\n' | '\t'))
 }
 
 /// Like [`shown`], but any text is shown as text: JSON escapes it.
@@ -232,6 +239,12 @@ mod tests {
         assert_eq!(shown(b"\x00\x09\x9a\xf0"), "0x00099af0");
         assert_eq!(shown(b"a\nb"), "0x610a62");
         assert_eq!(shown(b"0x"), "0x3078");
+        assert_eq!(shown("a\u{9b}2J".as_bytes()), "0x61c29b324a");
+        for direction in ["\u{202e}gpj.exe", "\u{2066}a", "a\u{200f}", "\u{61c}", "a\u{2028}b"] {
+            assert!(shown(direction.as_bytes()).starts_with("0x"), "{direction:?}");
+            assert!(shown_at_length(direction.as_bytes()).starts_with("0x"), "{direction:?}");
+        }
+        assert_eq!(shown("👩\u{200d}🚀".as_bytes()), "👩\u{200d}🚀");
         assert_eq!(shown(b""), "");
         assert_eq!(shown_at_length(b"a\nb"), "a\nb");
         assert_eq!(shown_at_length(b"a\x1bb"), "0x611b62");

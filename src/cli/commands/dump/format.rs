@@ -57,6 +57,9 @@ pub(super) enum DumpError {
     /// The input begins with other bytes.
     #[error("this is no dump of a table: make one with `spindle dump TABLE > FILE`")]
     NoDump,
+    /// The file goes on behind the end of its dump.
+    #[error("bytes follow the end of the dump: load each dump by itself, as it was written")]
+    Joined,
     /// The writer was stopped, or the file was cut.
     #[error("the dump ends too early: it was not written to its end, so make it again")]
     Cut,
@@ -208,7 +211,7 @@ impl<R: Read> DumpReader<R> {
         if count == 0 {
             let rows: [u8; 8] = self.array()?;
             let is_right = u64::from_be_bytes(self.array()?) == xxh3_64_with_seed(&rows, self.blocks);
-            return if is_right && u64::from_be_bytes(rows) == self.rows { Ok(false) } else { Err(damaged) };
+            return if is_right && u64::from_be_bytes(rows) == self.rows { self.end() } else { Err(damaged) };
         }
         // Read as it comes: a length that is wrong takes no memory.
         self.block.clear();
@@ -219,6 +222,12 @@ impl<R: Read> DumpReader<R> {
         }
         self.blocks += 1;
         Ok(true)
+    }
+
+    /// Checks that the input ends where the dump does.
+    fn end(&mut self) -> Result<bool, DumpError> {
+        let more = (&mut self.input).take(1).read_to_end(&mut Vec::new())?;
+        if more == 0 { Ok(false) } else { Err(DumpError::Joined) }
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DumpError> {
@@ -346,6 +355,17 @@ mod tests {
             assert!(matches!(error, Some(DumpError::Damaged(_))), "{rows:?}");
         }
         assert!(load(&second).1.is_none());
+    }
+
+    /// The first of two dumps was loaded, and the second was left out without a word.
+    #[test]
+    fn what_follows_the_end_of_a_dump_is_found() {
+        let bytes = dump(&[vec![element(1)]]);
+        for behind in [&b"\n"[..], b"\0", b"\0\0\0\0", &bytes] {
+            let (rows, error) = load(&[&bytes, behind].concat());
+            assert_eq!(rows, [element(1)]);
+            assert!(matches!(error, Some(DumpError::Joined)), "{error:?}");
+        }
     }
 
     #[test]
