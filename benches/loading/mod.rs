@@ -45,7 +45,7 @@ struct Arguments {
     #[command(flatten)]
     flags: LoadFlags,
     /// Draw the percentiles, and the latency over time
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = plot::file)]
     plot: Option<PathBuf>,
 }
 
@@ -134,6 +134,24 @@ mod tests {
         }
         assert!(REDIS.verbs.contains(&RequestKind::Incr));
         assert!(!MEMCACHED.verbs.contains(&RequestKind::Incr), "a missing one is no zero");
+    }
+
+    /// It was told after the run, which may take hours.
+    #[test]
+    fn a_plot_that_cannot_be_written_is_told_before_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let parsed = |name: &str| {
+            let path = folder.path().join(name);
+            Arguments::try_parse_from(["load", "--plot", path.to_str().unwrap()]).map_err(|error| error.to_string())
+        };
+        for (wrong, about) in [("absent/load.svg", "cannot write"), ("load.png", "an SVG"), ("load", "an SVG")] {
+            let said = parsed(wrong).map(drop).unwrap_err();
+            assert!(said.contains(about), "{said}");
+        }
+        assert!(parsed("load.svg").is_ok() && !folder.path().join("load.svg").exists());
+        std::fs::write(folder.path().join("old.svg"), "old").unwrap();
+        assert!(parsed("old.svg").is_ok());
+        assert_eq!(std::fs::read_to_string(folder.path().join("old.svg")).unwrap(), "old");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The plot of a run, one SVG: the percentiles of each phase, and below them the latency over time.
 
-use std::path::Path;
+use std::fs::{File, remove_file};
+use std::path::{Path, PathBuf};
 
 use spindle::load::{LatencyHistogram, PhaseReport, Plan, Second};
 
@@ -13,6 +14,23 @@ const POINTS: u32 = 250;
 /// Width of a curve, and of the p50 beside its p99, in points.
 const WIDTH: u32 = 2;
 const WIDTH_OF_P50: u32 = 1;
+
+/// Checks that a plot can be written, and leaves the place as it is.
+///
+/// # Errors
+/// The mistake in the path.
+pub(super) fn file(typed: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(typed);
+    if path.extension().is_none_or(|extension| extension != "svg") {
+        return Err("a plot is an SVG: name it FILE.svg, and have `rsvg-convert` make a PNG of it".to_owned());
+    }
+    let is_new = !path.exists();
+    File::options().append(true).create(true).open(&path).map_err(|error| format!("cannot write it: {error}"))?;
+    if is_new {
+        remove_file(&path).map_err(|error| format!("cannot write it: {error}"))?;
+    }
+    Ok(path)
+}
 
 /// The name of a phase.
 fn name(plan: &Plan, phase: &PhaseReport) -> String {

@@ -104,7 +104,7 @@ impl RunningLog {
     /// Takes the level that `again` has read from the file, unless a flag or a variable names it.
     pub(super) fn reread(&self, again: impl FnOnce() -> Option<Result<Option<LevelFilter>, CommandError>>) {
         match again() {
-            None => tracing::info!("SIGHUP: there is nothing to be read again, without --config"),
+            None => tracing::info!("SIGHUP: the log level stays as it is, without --config"),
             Some(Err(error)) => tracing::warn!("SIGHUP: the log level stays as it is: {}", error.sentence()),
             Some(Ok(_)) if !self.is_of_file => {
                 tracing::info!("SIGHUP: the log level stays as it is: a flag or the environment has set it");

@@ -129,7 +129,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             dispatch(&matches, settings, &mut io::stdout())
         }
         Err(ParseError::Usage(error)) => return refuse(&error, &typed).into(),
-        Err(ParseError::Setting(error)) => Err(error),
+        Err(ParseError::Setting(error)) => {
+            is_json |= logs_in_json(&typed);
+            Err(error)
+        }
     };
     let status = match done {
         Ok(()) => ExitStatus::Done,
@@ -178,9 +181,22 @@ fn has_flag(typed: &[OsString], flag: &str) -> bool {
     typed.iter().take_while(|argument| *argument != "--").any(|argument| argument == flag)
 }
 
+/// Whether the arguments, or else the environment, ask a server for a log in JSON. It is known also when they are wrong.
+fn logs_in_json(typed: &[OsString]) -> bool {
+    let words: Vec<_> =
+        typed.iter().take_while(|argument| *argument != "--").filter_map(|word| word.to_str()).collect();
+    let mut pairs = words.windows(2).filter_map(|pair| match pair {
+        ["--log", form] => Some(*form),
+        [_, word] => word.strip_prefix("--log="),
+        _ => None,
+    });
+    let form = pairs.next_back().map(str::to_owned).or_else(|| std::env::var("SPINDLE_LOG").ok());
+    words.get(1) == Some(&"serve") && form.as_deref() == Some("json")
+}
+
 /// Prints help if the user asked for it, and otherwise the mistake in the arguments.
 fn refuse(error: &clap::Error, typed: &[OsString]) -> ExitStatus {
-    let is_json = has_flag(typed, JSON);
+    let is_json = has_flag(typed, JSON) || logs_in_json(typed);
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
             Ok(()) => ExitStatus::Done,

@@ -68,7 +68,12 @@ impl Admissions {
     /// Has the files read again.
     pub(super) fn rereader(&self) -> impl Fn() + Send + use<> {
         let (users, certificate) = (self.users.clone(), self.certificate.clone());
+        let files =
+            [users.as_ref().map(|users| format!("{users:?}")), certificate.as_ref().map(|it| format!("{it:?}"))];
+        let files: Vec<String> = files.into_iter().flatten().collect();
+        let files = if files.is_empty() { "neither users nor a certificate".to_owned() } else { files.join(" and ") };
         move || {
+            tracing::info!("SIGHUP: read again: {files}");
             users.iter().for_each(Users::reread);
             certificate.iter().for_each(Certificate::reread);
         }

@@ -160,12 +160,25 @@ fn a_service_that_accepts_and_is_silent_is_told_so() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(1) && said.contains("it was silent for 0.05 s"), "{said}");
     }
-    for command in
-        [&["job", "get", "q", "--connect", "nohost.invalid:80"][..], &["slow", "--admin", "nohost.invalid:80"]]
-    {
+}
+
+/// It was said that no server listens there, or that there is no answer.
+#[test]
+fn a_name_that_is_no_hosts_is_told_as_that() {
+    let at = "nohost.invalid:80";
+    let commands: [&[&str]; 6] = [
+        &["ping", "--connect", at],
+        &["ping", "--connect", at, "--timeout", "0.05"],
+        &["task", "count", "--connect", at],
+        &["watch", "--subscribe", at],
+        &["job", "get", "q", "--connect", at],
+        &["slow", "--admin", at],
+    ];
+    for command in commands {
         let output = spindle(command);
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && said.contains("no answer from nohost.invalid:80"), "{said}");
+        let tells = said.contains("no host is known by the name in") && said.contains(at) && said.contains("lookup");
+        assert!(output.status.code() == Some(1) && tells && said.lines().count() == 1, "{command:?}: {said}");
     }
 }
 
@@ -254,6 +267,30 @@ fn on_a_terminal(arguments: &[&str], typed: &str) -> (Option<i32>, String) {
     child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The terminal did not show any more what was typed.
+#[test]
+fn ctrl_c_at_a_password_gives_the_echo_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    let user = format!("env --default-signal {SPINDLE} user add ada --users {}", users.display());
+    let line = format!("trap : INT; {user}; echo status $?; stty -a");
+    let mut script = Command::new("env");
+    script.args(["--default-signal", "script", "-qec", &line, "/dev/null"]);
+    let mut child = Guarded(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let (mut keys, mut screen) = (child.0.stdin.take().unwrap(), child.0.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("Password of ada: ") {
+        let mut byte = [0];
+        screen.read_exact(&mut byte).expect("it asks");
+        shown.extend(byte);
+    }
+    keys.write_all(b"\x03").unwrap();
+    let mut rest = String::new();
+    screen.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("status 130") && rest.contains(" echo ") && !users.exists(), "{rest}");
+    child.0.wait().unwrap();
 }
 
 #[test]

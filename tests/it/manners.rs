@@ -274,6 +274,11 @@ fn a_log_in_json_is_an_object_on_each_line() {
     let failed = spindle(&["serve", "--log", "json", "--kv", "tcp://192.0.2.1:1", "--publish", "off"]);
     let said: serde_json::Value = serde_json::from_slice(&failed.stderr).unwrap();
     assert_eq!((failed.status.code(), &said["kind"]), (Some(1), &"failed".into()));
+    for wrong in [&["serve", "--log", "json", "--workers", "many"][..], &["serve", "--log=json", "--nonsense"]] {
+        let failed = spindle(wrong);
+        let said: serde_json::Value = serde_json::from_slice(&failed.stderr).unwrap();
+        assert_eq!((failed.status.code(), &said["kind"]), (Some(2), &"usage".into()), "from the first line on");
+    }
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn a_file_that_is_none_is_told_by_name() {
     let rows: &[(&[&str], i32, &str)] = &[
         (&["user", "list", "--users", here], 1, "Is a directory"),
         (&["user", "remove", "ada", "--users", "/nowhere"], 1, "/nowhere"),
-        (&["keygen", &file], 1, "name another file"),
+        (&["keygen", &file], 6, "name another file"),
         (&["check", &file], 1, "is no folder"),
         (&["check", "/nowhere"], 1, "/nowhere is not there"),
         (&["backup", "/nowhere/backup", "--data", "/nowhere"], 1, "/nowhere is not there"),

@@ -48,6 +48,7 @@ fn build(folder: &Path, version: &str) -> std::path::PathBuf {
     let release = folder.join("release");
     std::fs::create_dir_all(&release).unwrap();
     std::fs::copy(SPINDLE, release.join("spindle")).unwrap();
+    done(Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/server/package/pages")).arg(&release));
     let package = folder.join(format!("spindle-{version}.deb"));
     let path = format!("{TOOLS}:{}", std::env::var("PATH").unwrap());
     let mut command = Command::new(env!("CARGO"));
@@ -55,6 +56,52 @@ fn build(folder: &Path, version: &str) -> std::path::PathBuf {
     command.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder).env("PATH", path);
     done(&mut command);
     package
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Links led from the pages to the folders of the source, which no package had.
+#[test]
+fn the_package_has_pages_of_the_manual_completions_and_links_that_work() {
+    let cargo_deb = format!("{TOOLS}/cargo-deb");
+    if ["dpkg-deb", &cargo_deb].map(real_peer).iter().any(Option::is_none) {
+        return println!("skipped: it needs dpkg-deb and cargo-deb");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("extracted");
+    done(Command::new("dpkg-deb").arg("--extract").arg(build(folder.path(), "0.1.0")).arg(&to));
+    for file in [
+        "usr/share/man/man1/spindle.1",
+        "usr/share/man/man1/spindle-task-lend.1",
+        "usr/share/bash-completion/completions/spindle",
+        "usr/share/zsh/vendor-completions/_spindle",
+        "usr/share/fish/vendor_completions.d/spindle.fish",
+        "etc/needrestart/conf.d/spindle.conf",
+    ] {
+        // Some versions of cargo-deb compress the pages of the manual.
+        let there = [file.to_owned(), format!("{file}.gz")].into_iter().find_map(|file| to.join(file).metadata().ok());
+        assert!(there.is_some_and(|there| there.len() > 100), "{file}");
+    }
+    let docs = files(&to.join("usr/share/doc/spindle"));
+    let pages = docs.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let mut links = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(page).unwrap();
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
+        for target in targets.filter(|target| !target.is_empty() && !target.contains("://")) {
+            assert!(page.with_file_name(target).exists(), "{}: {target}", page.display());
+            links += 1;
+        }
+    }
+    assert!(links > 50, "{links}");
+    let unit = files(&to).into_iter().find(|path| path.ends_with("spindle.service")).unwrap();
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let page = of_unit(&unit, "Documentation").split_once("file:///").unwrap().1.to_owned();
+    assert!(to.join(&page).exists(), "{page}");
 }
 
 /// What a command printed.

@@ -241,3 +241,28 @@ fn wrong_files_are_refused_at_the_start() {
         assert!(said.contains(about) && said.contains("--tls-cert") && said.lines().count() <= 2, "{said}");
     }
 }
+
+/// As everybody makes one for a test. curl takes it, and commands refused it: an authority is no server's certificate.
+#[test]
+fn a_certificate_that_openssl_has_signed_by_itself_is_trusted_as_itself() {
+    let Some(openssl) = real_peer("openssl") else { return };
+    for names in [&["-addext", "subjectAltName=DNS:localhost"][..], &[]] {
+        let folder = Folder::new();
+        let mut command = Command::new(&openssl);
+        command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        command.args(["-keyout", &folder.text("key"), "-out", &folder.text("certificate")]).args(names);
+        assert!(command.output().unwrap().status.success());
+        let server = folder.start_with("127.0.0.1:0", &folder.flags("certificate", "key"));
+        let password = folder.text("password");
+        fs::write(&password, "heron").unwrap();
+        let at = format!("localhost:{}", server.jobs().rsplit_once(':').unwrap().1);
+        let login = ["--user", "root", "--password-file", &password];
+        let add = ["job", "add", "mail", "x", "--connect", &at, "--tls-ca", &folder.text("certificate")];
+        let output = spindle(&[&add[..], &login].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let other = Folder::new();
+        let add = ["job", "add", "mail", "x", "--connect", &at, "--tls-ca", &other.text("certificate")];
+        assert_eq!(spindle(&[&add[..], &login].concat()).status.code(), Some(1));
+        server.stop();
+    }
+}

@@ -12,7 +12,8 @@ use std::io::{self, IsTerminal, Read, Write};
 use clap::Args;
 use serde_json::json;
 
-use super::client::{KvServer, each_page, failure};
+use super::client::{KvServer, each_page};
+use super::refusal::failure;
 use crate::cli::CommandError;
 use crate::cli::flags::endpoint::Connect;
 use crate::cli::flags::operand::{Hex, TableOperand, name, table};

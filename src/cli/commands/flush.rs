@@ -5,7 +5,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 use serde_json::json;
 
-use super::client::{KvServer, failure};
+use super::client::KvServer;
+use super::refusal::failure;
 use crate::cli::CommandError;
 use crate::cli::show::counted;
 use crate::clients::rust::tables::Error;

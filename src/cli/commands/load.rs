@@ -14,6 +14,8 @@ use serde_json::json;
 
 use super::watch::stop_on_signals;
 use crate::cli::CommandError;
+use crate::cli::flags::amount::bytes;
+use crate::cli::flags::duration::{BareUnit, duration};
 use crate::cli::flags::endpoint::Connect;
 use crate::cli::flags::operand::{Hex, TableOperand, table};
 use crate::cli::flags::time_to_live::some_time_to_live;
@@ -62,10 +64,10 @@ struct PaceFlags {
     #[arg(long)]
     prefill: bool,
     /// Seconds at the beginning of each phase that are not measured
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = numbers(0.0, 1e6, "0 to 1000000 seconds"))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = times(0.0, 1e6))]
     warm_up: f64,
     /// Seconds of each phase that are measured
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = numbers(0.1, 1e6, "0.1 to 1000000 seconds"))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = times(0.1, 1e6))]
     seconds: f64,
 }
 
@@ -126,8 +128,9 @@ struct Sizes {
 /// Reads `64` or `10-1000`.
 fn sizes(typed: &str) -> Result<Sizes, String> {
     let (least, most) = typed.split_once('-').unwrap_or((typed, typed));
-    match (least.parse(), most.parse()) {
-        (Ok(least), Ok(most)) if least <= most && most <= VALUE_BYTES_MAX => Ok(Sizes { least, most }),
+    let size = |typed| bytes(typed).ok().and_then(|bytes| usize::try_from(bytes).ok());
+    match (size(least), size(most)) {
+        (Some(least), Some(most)) if least <= most && most <= VALUE_BYTES_MAX => Ok(Sizes { least, most }),
         _ => Err(format!("a size is a number up to {VALUE_BYTES_MAX}, or a range such as 10-1000")),
     }
 }
@@ -145,6 +148,14 @@ fn numbers(
     otherwise: &'static str,
 ) -> impl Fn(&str) -> Result<f64, &'static str> + Clone + Send + Sync + 'static {
     move |typed| typed.parse().ok().filter(|number| (least..=most).contains(number)).ok_or(otherwise)
+}
+
+fn times(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |typed| {
+        let seconds = duration(typed, BareUnit::Seconds).map(|time| time.as_secs_f64());
+        let within = seconds.filter(|seconds| (least..=most).contains(seconds));
+        within.ok_or_else(|| format!("{least} to {most} seconds, or with a unit as in 10s or 2m"))
+    }
 }
 
 impl LoadFlags {

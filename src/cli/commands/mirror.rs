@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::client::failure;
 use super::feed::{FeedServer, ShownChange, Silence, position};
+use super::refusal::failure;
 use super::watch::{GLANCE, stop_on_signals, without_feed};
 use crate::cli::CommandError;
 use crate::cli::flags::operand::{TableOperand, table};

@@ -16,6 +16,7 @@ pub(super) mod load;
 pub(super) mod manual;
 pub(super) mod mirror;
 pub(super) mod monitor;
+mod refusal;
 pub(super) mod serve;
 pub(super) mod session;
 pub(super) mod shell;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::client::{KvServer, failure};
+use super::client::KvServer;
 use super::load::time;
+use super::refusal::failure;
 use super::watch::{GLANCE, stop_on_signals};
 use crate::cli::CommandError;
 use crate::cli::flags::endpoint::seconds;

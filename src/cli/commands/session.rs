@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::client::failure;
+use super::refusal::failure;
 use crate::cli::CommandError;
 use crate::cli::flags::endpoint::Connect;
 use crate::clients::rust::tables::Client;

@@ -7,8 +7,10 @@ use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::cli::CommandError;
 use crate::cli::show::Format;
@@ -16,6 +18,7 @@ use crate::security::limits::PASSWORD_BYTES_MAX;
 use crate::security::user_file::{self, NotChanged, Warning};
 use crate::security::users::{UserList, check_name};
 use crate::security::{Access, HashedPassword, Permissions, Prefixes, User};
+use crate::threads::signals::Signals;
 use crate::zmtp::PublicKey;
 
 /// A command about users.
@@ -355,6 +358,15 @@ fn read_line(input: &mut impl BufRead) -> Result<String, CommandError> {
     String::from_utf8(line.to_vec()).map_err(|_| failed("it is not UTF-8".to_owned()))
 }
 
+/// Waits until a line was typed, or a signal has come, which stays pending.
+fn wait_for_line(signals: &Signals) -> Result<(), CommandError> {
+    let input = io::stdin();
+    let mut polled = [PollFd::new(&input, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+    poll(&mut polled, None).map_err(|error| CommandError::Failed(format!("the terminal: {error}")))?;
+    let [_, came] = &polled;
+    if came.revents().is_empty() { Ok(()) } else { Err(CommandError::Failed("interrupted".to_owned())) }
+}
+
 /// Asks twice on the terminal, which does not show what is typed.
 fn ask(name: &str) -> Result<String, CommandError> {
     let input = io::stdin();
@@ -366,16 +378,24 @@ fn ask(name: &str) -> Result<String, CommandError> {
     let mut hidden = shown.clone();
     hidden.local_modes.remove(LocalModes::ECHO);
     hidden.local_modes.insert(LocalModes::ECHONL);
+    // Ctrl-C must not leave a terminal behind that does not show what is typed.
+    let signals = Signals::take_over().map_err(|error| CommandError::Failed(format!("the signals: {error}")))?;
     let set = |modes| tcsetattr(&input, OptionalActions::Flush, modes);
     set(&hidden).map_err(|error| CommandError::Failed(format!("the terminal: {error}")))?;
     let asked: Result<_, CommandError> = (|| {
         eprint!("Password of {name}: ");
+        wait_for_line(&signals)?;
         let first = read_line(&mut input.lock())?;
         eprint!("Once more: ");
+        wait_for_line(&signals)?;
         Ok((first, read_line(&mut input.lock())?))
     })();
     // If the terminal has gone, nothing can be shown on it.
     let _gone = set(&shown);
+    if let Some(signal) = signals.next() {
+        // It ends the process, as it would have done at once.
+        let _ended = emulate_default_handler(signal.number());
+    }
     let (first, second) = asked?;
     if first == second { Ok(first) } else { Err(CommandError::Failed("the two passwords differ".to_owned())) }
 }

@@ -10,8 +10,8 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::client::failure;
 use super::feed::{Feed, Sequences, ShownChange, Silence};
+use super::refusal::failure;
 use crate::cli::CommandError;
 use crate::cli::flags::endpoint::Subscribe;
 use crate::cli::flags::operand::{TableOperand, name, table};

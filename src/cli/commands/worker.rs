@@ -7,12 +7,13 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 
 use crate::cli::flags::curve::ZeromqLogin;
+use crate::cli::flags::duration::{BareUnit, statement_seconds, whole};
 use crate::cli::flags::endpoint::connection;
 use crate::cli::flags::password_file::PasswordFile;
 use crate::cli::log::{self, LogFlags};
 use crate::cli::{CommandError, EVENTS_ENDPOINT};
 use crate::clients::rust::tasks::{Disconnected, Error as ClientError};
-use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
+use crate::limits::{CLAIM_MAX, STORE_ANSWER_MAX};
 use crate::server::{Signals, raise_descriptor_limit};
 use crate::services::events::mysql::DatabaseAddress;
 use crate::worker::{self, EventCommand, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
@@ -57,7 +58,7 @@ pub(crate) struct WorkerArguments {
     claim: usize,
 
     /// Seconds that a statement of the database may take; after that the database ends it
-    #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(STATEMENT_SECONDS), requires = "store")]
+    #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = statement_seconds(), requires = "store")]
     timeout: u64,
 
     /// Length of a lease of a server's event, in seconds: after it, another worker gets the event of a dead one
@@ -66,7 +67,7 @@ pub(crate) struct WorkerArguments {
 }
 
 fn seconds() -> impl TypedValueParser<Value = u64> {
-    clap::value_parser!(u64).range(1..=SECONDS_MAX)
+    whole(BareUnit::Seconds, 1, SECONDS_MAX, "a time is whole seconds")
 }
 
 fn count(most: u64) -> impl TypedValueParser<Value = usize> {

@@ -9,7 +9,8 @@ use std::ffi::OsString;
 use clap::{Arg, Command};
 
 use super::super::CommandError;
-use super::{Setting, SettingOrigin, check, is_switch, settings_of, shape};
+use super::super::flags::endpoint::OFF;
+use super::{Setting, SettingOrigin, alone, check, is_optional, is_switch, settings_of, shape};
 
 /// Looks up an environment variable.
 type Lookup<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
@@ -45,7 +46,12 @@ pub(super) fn read(
             "0" if is_switch(arg) => "false",
             other => other,
         };
-        let value = check(arg, flag, value).map_err(|why| wrong(&why))?;
+        let value = match value {
+            "true" if is_optional(arg) => alone(arg, flag),
+            "false" if is_optional(arg) => check(arg, flag, OFF),
+            other => check(arg, flag, other),
+        };
+        let value = value.map_err(|why| wrong(&why))?;
         let origin = SettingOrigin::Variable(name);
         settings.insert(flag.to_owned(), Setting { values: vec![value], origin });
     }
@@ -78,6 +84,17 @@ mod tests {
         let variables = [("SPINDLE_MAX_MEMORY", "2G"), ("SPINDLE_REPAIR", "1"), ("SPINDLE_KV", "tcp://h:1")];
         let expected = vec![pair("kv", "tcp://h:1"), pair("max-memory", "2G"), pair("repair", "true")];
         assert_eq!(found(&variables, ""), Ok(expected));
+    }
+
+    /// They are so in a file.
+    #[test]
+    fn a_flag_whose_value_may_be_left_out_is_on_or_off() {
+        let variables = [("SPINDLE_TASKS", "true"), ("SPINDLE_JOBS", "true"), ("SPINDLE_ADMIN", "false")];
+        let expected =
+            vec![pair("admin", "off"), pair("jobs", "127.0.0.1:8080"), pair("tasks", "tcp://127.0.0.1:5557")];
+        assert_eq!(found(&variables, ""), Ok(expected));
+        assert_eq!(found(&[("SPINDLE_JOBS", "1")], ""), Ok(vec![pair("jobs", "1")]), "a port");
+        assert!(found(&[("SPINDLE_KV", "true")], "").is_err());
     }
 
     #[test]

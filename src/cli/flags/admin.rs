@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::duration::{BareUnit, whole};
 use super::endpoint::{Listening, OFF, listening};
 use crate::cli::ADMIN_ADDRESS;
 use crate::services::operator::admin::serve::AdminConfig;
@@ -20,7 +21,7 @@ pub(crate) struct AdminFlags {
     admin_host: Vec<String>,
 
     /// Time of a request, in microseconds, above which it goes to the slow log; `spindle slow` shows it
-    #[arg(long, value_name = "MICROS", default_value_t = SLOW_MICROS_DEFAULT)]
+    #[arg(long, value_name = "MICROS", default_value_t = SLOW_MICROS_DEFAULT, value_parser = whole(BareUnit::Micros, 0, u64::MAX, "a time is whole microseconds"))]
     slow: u64,
 }
 

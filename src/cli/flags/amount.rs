@@ -1,4 +1,5 @@
-//! Amounts of memory as typed: bytes, with K, M or G for 1024 and its powers, or a share of the available memory.
+//! Amounts of memory as typed: bytes, with K, M, G or T for 1024 and its powers, or a share of the available memory. The
+//! units may be written out, as in 2GB or 2GiB, in any case.
 
 use std::fmt;
 
@@ -57,18 +58,27 @@ pub(crate) fn bytes_within(least: u64, most: u64) -> impl TypedValueParser<Value
     })
 }
 
-fn bytes(typed: &str) -> Result<u64, String> {
-    let (digits, shift) = match typed.char_indices().last() {
-        Some((end, 'k' | 'K')) => (typed.get(..end), 10),
-        Some((end, 'm' | 'M')) => (typed.get(..end), 20),
-        Some((end, 'g' | 'G')) => (typed.get(..end), 30),
-        _ => (Some(typed), 0),
+/// The digits at the beginning of a text, and the rest.
+pub(crate) fn number_and_unit(typed: &str) -> (&str, &str) {
+    typed.split_at(typed.find(|character: char| !character.is_ascii_digit()).unwrap_or(typed.len()))
+}
+
+/// Parses a number of bytes.
+///
+/// # Errors
+/// The mistake in the text.
+pub(crate) fn bytes(typed: &str) -> Result<u64, String> {
+    let (digits, unit) = number_and_unit(typed);
+    let shift = match &*unit.to_ascii_lowercase() {
+        "" | "b" => Some(0),
+        "k" | "kb" | "kib" => Some(10),
+        "m" | "mb" | "mib" => Some(20),
+        "g" | "gb" | "gib" => Some(30),
+        "t" | "tb" | "tib" => Some(40),
+        _ => None,
     };
-    let number = digits.filter(|digits| !digits.starts_with('+'));
-    number
-        .and_then(|digits| digits.parse::<u64>().ok())
-        .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| "bytes are a number, with K, M or G at its end if you like".to_owned())
+    let number = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
+    number.ok_or_else(|| "bytes are a number, with K, M, G or T at its end if you like, as in 2G or 2GB".to_owned())
 }
 
 fn at_least_one(bytes: u64) -> Result<u64, String> {
@@ -88,6 +98,10 @@ mod tests {
         assert_eq!(amount("3k"), Ok(Amount::Bytes(3 << 10)));
         assert_eq!(amount("3M"), Ok(Amount::Bytes(3 << 20)));
         assert_eq!(amount("16G"), Ok(Amount::Bytes(16 << 30)));
+        for typed in ["2GB", "2gb", "2GiB", "2048MB", "2147483648B"] {
+            assert_eq!(amount(typed), Ok(Amount::Bytes(2 << 30)), "{typed}");
+        }
+        assert_eq!(amount("1TB"), Ok(Amount::Bytes(1 << 40)));
     }
 
     #[test]
@@ -100,7 +114,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bad in ["", "0", "-1", "+1", "K", "1T", "1.5G", "0%", "101%", "%", "20000000000G", "Ω"] {
+        for bad in ["", "0", "-1", "+1", "K", "1P", "1 G", "1GBs", "1.5G", "0%", "101%", "%", "20000000000G", "Ω"] {
             assert!(amount(bad).is_err(), "{bad}");
         }
     }

@@ -1,12 +1,13 @@
 //! Endpoints as typed, `tcp://HOST:PORT` or `ipc://PATH`, and addresses of plain TCP, `HOST:PORT` or `PORT`.
 //!
 //! A command that connects takes `HOST:PORT`, `:PORT` and `PORT` too: there is only one way to connect to them. A server
-//! takes whole endpoints alone, since a short one does not say who may reach it.
+//! takes `HOST:PORT` alone of these, since the others do not say who may reach it.
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::curve::ZeromqLogin;
+use super::duration::{BareUnit, duration};
 use crate::cli::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 
 use crate::clients::rust::tables::{ClientTimeouts, TIMEOUT_DEFAULT};
@@ -16,7 +17,7 @@ use crate::clients::rust::tables::{ClientTimeouts, TIMEOUT_DEFAULT};
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The longest time to wait that a flag accepts, in seconds: a day.
-const TIMEOUT_SECONDS_MAX: f64 = 86_400.0;
+const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
 /// The word for no endpoint.
 pub(crate) const OFF: &str = "off";
@@ -25,20 +26,21 @@ pub(crate) const OFF: &str = "off";
 const IPC_PATH_BYTES_MAX: usize = 107;
 
 /// Checks an endpoint, so that a mistyped one is bad usage and not a server that cannot be found. The listener or the
-/// client makes the final check.
+/// client makes the final check. `HOST:PORT` becomes an endpoint of TCP.
 ///
 /// # Errors
 /// The mistake in the text.
 pub(crate) fn endpoint(typed: &str) -> Result<String, String> {
-    let good = match typed.split_once("://") {
-        Some(("tcp", address)) => is_address(address),
-        Some(("ipc", path)) => (1..=IPC_PATH_BYTES_MAX).contains(&path.len()),
-        _ => false,
+    let (good, scheme) = match typed.split_once("://") {
+        Some(("tcp", address)) => (is_address(address), ""),
+        Some(("ipc", path)) => ((1..=IPC_PATH_BYTES_MAX).contains(&path.len()), ""),
+        Some(_) => (false, ""),
+        None => (is_address(typed), "tcp://"),
     };
     if !good {
         return Err("an endpoint is tcp://HOST:PORT or ipc://PATH, with an address of IPv6 in brackets".to_owned());
     }
-    Ok(typed.to_owned())
+    Ok(format!("{scheme}{typed}"))
 }
 
 /// An endpoint to connect to: as [`endpoint`], or `HOST:PORT`, `:PORT` and `PORT`, to which `tcp://` is added.
@@ -67,13 +69,14 @@ fn to_connect(typed: &str) -> String {
     if port.parse::<u16>().is_ok() { format!("127.0.0.1:{port}") } else { typed.to_owned() }
 }
 
-/// A time to wait, in seconds.
+/// A time to wait: seconds, or with a unit.
 ///
 /// # Errors
 /// If it is no time, or too long.
 pub(crate) fn seconds(typed: &str) -> Result<Duration, String> {
-    let seconds = typed.parse().ok().filter(|seconds| (0.001..=TIMEOUT_SECONDS_MAX).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("0.001 to {TIMEOUT_SECONDS_MAX} seconds"))
+    let bounds = Duration::from_millis(1)..=Duration::from_secs(TIMEOUT_SECONDS_MAX);
+    let time = duration(typed, BareUnit::Seconds).filter(|time| bounds.contains(time));
+    time.ok_or_else(|| format!("0.001 to {TIMEOUT_SECONDS_MAX} seconds, or with a unit as in 500ms or 10s"))
 }
 
 /// How long a command waits. Only a time that was asked for is spent on a server that is not there yet.
@@ -191,6 +194,9 @@ mod tests {
         let good = ["tcp://127.0.0.1:5555", "tcp://*:0", "tcp://[::1]:*", "tcp://[::]:1", "tcp://[fe80::1%eth0]:1"];
         for good in good.into_iter().chain(["tcp://localhost:1", "tcp://eth0:1", "ipc:///tmp/s"]) {
             assert_eq!(endpoint(good), Ok(good.to_owned()));
+            if let Some(short) = good.strip_prefix("tcp://") {
+                assert_eq!(endpoint(short), Ok(good.to_owned()));
+            }
         }
     }
 
@@ -241,6 +247,7 @@ mod tests {
         assert!((usual.connect, usual.retries) == (Duration::from_millis(300), false) && usual.answer > usual.connect);
         let asked = seconds("1.5").unwrap();
         assert_eq!(timeouts(Some(asked)), ClientTimeouts::from(Duration::from_millis(1_500)));
+        assert_eq!((seconds("10s"), seconds("500ms")), (Ok(Duration::from_secs(10)), Ok(Duration::from_millis(500))));
         for bad in ["", "0", "-1", "nan", "inf", "86401", "soon"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
@@ -249,7 +256,7 @@ mod tests {
     #[test]
     fn anything_else_is_refused() {
         let long = format!("ipc://{}", "p".repeat(108));
-        let bad = ["", "5555", "127.0.0.1:5555", "tcp://", "tcp://:1", "tcp://h:65536", "ipc://", "udp://h:1", &long];
+        let bad = ["", "5555", ":5555", "/tmp/s", "tcp://", "tcp://:1", "tcp://h:65536", "ipc://", "udp://h:1", &long];
         for bad in bad.into_iter().chain(["tcp://::1:1", "tcp://[::1]", "tcp://[h]:1", "tcp://[::1:1", "tcp://::1]:1"])
         {
             assert!(endpoint(bad).is_err(), "{bad}");

@@ -1,9 +1,10 @@
 //! The flags of `spindle serve` for the events and their store.
 
+use super::duration::statement_seconds;
 use super::endpoint::{Listening, OFF, endpoint, listening};
 use super::password_file::PasswordFile;
 use crate::cli::{CommandError, EVENTS_ADDRESS, EVENTS_ENDPOINT};
-use crate::limits::{STATEMENT_SECONDS, STORE_ANSWER_MAX};
+use crate::limits::STORE_ANSWER_MAX;
 use crate::server::EventsConfig;
 use crate::services::events::mysql::DatabaseAddress;
 
@@ -38,7 +39,7 @@ struct EventsStoreFlags {
     password: PasswordFile,
 
     /// Seconds that a statement of the events' database may take; after that the database ends it
-    #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(STATEMENT_SECONDS))]
+    #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = statement_seconds())]
     events_timeout: u64,
 }
 

@@ -6,6 +6,7 @@
 pub(super) mod admin;
 pub(super) mod amount;
 pub(super) mod curve;
+pub(super) mod duration;
 pub(super) mod endpoint;
 pub(super) mod endpoint_conflicts;
 pub(super) mod events;

@@ -2,6 +2,8 @@
 
 use clap::builder::{StringValueParser, TypedValueParser};
 
+use super::duration::{self, BareUnit};
+
 /// Parses the version of an element.
 pub(crate) fn version() -> impl TypedValueParser<Value = u64> {
     whole("a version is a whole number, 0 for an element that must be absent")
@@ -17,9 +19,9 @@ pub(crate) fn lend_key() -> impl TypedValueParser<Value = u64> {
     whole("a lend key is a whole number, as `lend` printed it")
 }
 
-/// Parses a time in milliseconds.
+/// Parses a time in milliseconds, or with a unit.
 pub(crate) fn millis() -> impl TypedValueParser<Value = u64> {
-    whole("a time is a whole number of milliseconds")
+    duration::whole(BareUnit::Millis, 0, u64::MAX, "a time is a whole number of milliseconds")
 }
 
 /// Parses a whole number. Any other text is refused with the sentence.

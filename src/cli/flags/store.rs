@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::amount::bytes_within;
+use super::duration::{BareUnit, whole};
 use crate::cli::{CommandError, DATA_FOLDER};
 use crate::store::{SEGMENTS_MIN, StoreConfig};
 use crate::tasks::Policy;
@@ -80,10 +81,10 @@ fn policy(typed: &str) -> Result<Policy, String> {
     match typed {
         "always" => Ok(Policy::Always),
         "never" => Ok(Policy::Never),
-        millis => match millis.parse() {
+        millis => match whole(BareUnit::Millis, 0, u64::MAX, "")(millis) {
             Ok(0) => Ok(Policy::Always),
             Ok(millis) => Ok(Policy::Within(millis)),
-            Err(_) => Err("it is always, never, or a number of milliseconds".to_owned()),
+            Err(_) => Err("it is always, never, or a number of milliseconds, or a time such as 1s".to_owned()),
         },
     }
 }

@@ -1,5 +1,6 @@
 //! The flags of `spindle serve` for tasks and jobs.
 
+use super::duration::{BareUnit, whole};
 use super::endpoint::{Listening, OFF, endpoint_or_off, listening};
 use super::word::one_of;
 use crate::cli::{JOBS_ADDRESS, TASKS_ENDPOINT};
@@ -47,7 +48,7 @@ pub(crate) struct JobsFlags {
     pub(crate) jobs: Listening,
 
     /// How long a job is leased, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = JOB_LEASE_SECONDS, value_parser = clap::value_parser!(u64).range(1..=LEASE_SECONDS_MAX))]
+    #[arg(long, value_name = "SECONDS", default_value_t = JOB_LEASE_SECONDS, value_parser = whole(BareUnit::Seconds, 1, LEASE_SECONDS_MAX, "a lease is whole seconds"))]
     lease: u64,
 
     /// Words of the replies to ACK of a job: OK and NO, or YES and NO

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
+use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, UnknownHost, or_late};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::services::jobs::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 
@@ -38,6 +38,9 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
+    /// The name in the address is that of no host: correct it.
+    #[error(transparent)]
+    UnknownHost(UnknownHost),
     /// Client and server do not agree about TLS.
     #[error(transparent)]
     Tls(TlsFault),
@@ -286,6 +289,7 @@ impl JobsClient {
         let connected = ServerStream::connect(&self.address, self.connect_timeout, self.timeout, authorities);
         connected.map_err(|fault| match fault {
             ConnectFault::Address(_) => Error::Address(address),
+            ConnectFault::Unknown(unknown) => Error::UnknownHost(unknown),
             ConnectFault::NoAnswer(source) => Error::NoAnswer { address, source },
             ConnectFault::Tls(fault) => Error::Tls(fault),
         })

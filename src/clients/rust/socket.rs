@@ -156,6 +156,7 @@ impl ConnectTarget {
             ConnectError::Late => Disconnected::NoAnswer { endpoint, timeout: timeouts.answer },
             ConnectError::Unreached => Disconnected::NoAnswer { endpoint, timeout: timeouts.connect },
             ConnectError::Refused => Disconnected::Refused(endpoint),
+            ConnectError::UnknownHost(problem) => Disconnected::UnknownHost { endpoint, problem },
             ConnectError::Denied => Disconnected::Denied(endpoint),
             ConnectError::Busy => Disconnected::Busy(endpoint),
             ConnectError::Closed => Disconnected::Closed(endpoint),
@@ -181,8 +182,12 @@ impl ClientSocket {
         loop {
             match Self::try_open(target, clock, &timeouts) {
                 Err(ConnectError::Lost) if !timeouts.retries => return Err(ConnectError::Refused),
-                Err(ConnectError::Lost | ConnectError::Closed) if timeouts.retries => {
-                    let left = remaining(clock, timeouts.connect).map_err(|_| ConnectError::Unreached)?;
+                Err(error @ (ConnectError::Lost | ConnectError::Closed | ConnectError::UnknownHost(_)))
+                    if timeouts.retries =>
+                {
+                    let is_unknown = matches!(error, ConnectError::UnknownHost(_));
+                    let late = if is_unknown { error } else { ConnectError::Unreached };
+                    let left = remaining(clock, timeouts.connect).map_err(|_| late)?;
                     sleep(&mut [], RETRY.min(left))?;
                 }
                 other => return other,

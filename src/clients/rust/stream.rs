@@ -4,9 +4,12 @@
 //! address ─► connect to the first that accepts ─┬─ without authorities ─────────────────────────► ServerStream
 //!                                               └─ handshake: its certificate leads to one ─────► ServerStream
 //! ```
-//! With TLS a client trusts the authorities in one file alone, and the name of the host has to be in the certificate.
+//! With TLS a client trusts the authorities in one file alone, and the name of the host has to be in the certificate. The
+//! file may also hold the server's own certificate, as in [`own_certificate`].
 //!
 //! This module does not interpret the bytes of a connection.
+
+mod own_certificate;
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use own_certificate::OwnCertificateVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -47,14 +51,17 @@ impl Authorities {
             _ => of("it is not in the form of PEM".to_owned()),
         })?;
         let mut roots = RootCertStore::empty();
-        let (known, _) = roots.add_parsable_certificates(certificates);
+        let (known, _) = roots.add_parsable_certificates(certificates.iter().cloned());
         if known == 0 {
             return Err(of("it has no certificate".to_owned()));
         }
-        let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let verifier = OwnCertificateVerifier::new(roots, certificates, Arc::clone(&provider)).map_err(of)?;
+        let versions = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        Ok(Self(Arc::new(versions.with_root_certificates(roots).with_no_client_auth())))
+        let config = versions.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+        Ok(Self(Arc::new(config)))
     }
 }
 
@@ -110,12 +117,24 @@ impl TlsFault {
     }
 }
 
+/// The name of a host that has no address, as far as this system knows.
+#[derive(Debug, Error)]
+#[error("no host is known by the name in {address} ({source}): correct it, or give an address")]
+pub struct UnknownHost {
+    /// The address with the name.
+    address: String,
+    /// The error of the system.
+    source: io::Error,
+}
+
 /// Why there is no connection.
 #[derive(Debug)]
 pub(crate) enum ConnectFault {
     /// The address is malformed.
     Address(io::Error),
-    /// The host is unknown, no server accepts the connection, or it does not answer in time.
+    /// The host is unknown.
+    Unknown(UnknownHost),
+    /// No server accepts the connection, or it does not answer in time.
     NoAnswer(io::Error),
     /// Client and server do not agree about TLS.
     Tls(TlsFault),
@@ -165,8 +184,7 @@ fn accepted(address: &str, time: Duration) -> Result<TcpStream, ConnectFault> {
     let mut refused = io::Error::other("its host has no address");
     let found = address.to_socket_addrs().map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => ConnectFault::Address(error),
-        // The host is unknown.
-        _ => ConnectFault::NoAnswer(error),
+        _ => ConnectFault::Unknown(UnknownHost { address: address.to_owned(), source: error }),
     });
     for address in found? {
         match TcpStream::connect_timeout(&address, time) {

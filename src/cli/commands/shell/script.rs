@@ -16,7 +16,8 @@ use clap::builder::Resettable;
 use clap::{Arg, Command, FromArgMatches, Subcommand};
 
 use super::{PROGRAM, ShellLine};
-use crate::cli::commands::client::{self, SetArguments, SetOperands, TableCommand, failure};
+use crate::cli::commands::client::{self, SetArguments, SetOperands, TableCommand};
+use crate::cli::commands::refusal::failure;
 use crate::cli::commands::session::Session;
 use crate::cli::show::{Format, counted};
 use crate::cli::{CommandError, ExitStatus, JSON, has_flag, manners, refuse};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
+use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, UnknownHost, or_late};
 use crate::net::http::authorization;
 
 /// Bytes of the longest reply that the client reads: STATS of as many tables as a server has at most.
@@ -25,6 +25,9 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
+    /// The name in the address is that of no host.
+    #[error(transparent)]
+    UnknownHost(UnknownHost),
     /// Client and server do not agree about TLS.
     #[error(transparent)]
     Tls(TlsFault),
@@ -120,6 +123,7 @@ impl AdminClient {
         let no_answer = |source| Error::NoAnswer { address: address.clone(), source: or_late(source, self.timeout) };
         let connected = ServerStream::connect(address, self.connect_timeout, self.timeout, authorities.as_ref());
         let mut stream = connected.map_err(|fault| match fault {
+            ConnectFault::Unknown(unknown) => Error::UnknownHost(unknown),
             ConnectFault::Address(source) | ConnectFault::NoAnswer(source) => no_answer(source),
             ConnectFault::Tls(fault) => Error::Tls(fault),
         })?;

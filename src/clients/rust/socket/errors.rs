@@ -19,6 +19,14 @@ pub enum Disconnected {
     /// No server listens there, and the client was not to try again: start the server, or correct the endpoint.
     #[error("no server listens at {0}: start one there with `spindle serve`, or name the endpoint of another")]
     Refused(String),
+    /// The name of the host has no address: correct it.
+    #[error("no host is known by the name in {endpoint} ({problem}): correct it, or give an address")]
+    UnknownHost {
+        /// The endpoint.
+        endpoint: String,
+        /// The error of the system.
+        problem: String,
+    },
     /// The server does not let this client in: name a user and its password, or its key, or another user.
     #[error(
         "{0} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
@@ -73,6 +81,8 @@ pub(in super::super) enum ConnectError {
     Unreached,
     /// No server listens there.
     Refused,
+    /// The name of the host has no address, as the system says.
+    UnknownHost(String),
     /// The server does not let this client in.
     Denied,
     /// The server was too busy to check the password.

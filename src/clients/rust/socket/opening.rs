@@ -38,6 +38,9 @@ pub(in super::super) enum OpeningStep {
 
 impl OpeningSocket {
     /// Begins to connect. One of the addresses has to accept within this time.
+    ///
+    /// # Errors
+    /// `Endpoint`. `UnknownHost`: it may be known later.
     pub(in super::super) fn start(target: &ConnectTarget, connect: Duration) -> Result<Self, ConnectError> {
         let addresses = resolve(&target.endpoint).map_err(unresolved)?;
         Ok(Self { stage: Stage::Dialing(Box::new(Dialing::start(addresses, connect))), target: target.clone() })
@@ -90,8 +93,7 @@ impl OpeningSocket {
 fn unresolved(error: io::Error) -> ConnectError {
     match error.kind() {
         ErrorKind::InvalidInput => ConnectError::Endpoint(error.to_string()),
-        // A host without a name may have one later.
-        _ => ConnectError::Lost,
+        _ => ConnectError::UnknownHost(error.to_string()),
     }
 }
 

@@ -132,6 +132,7 @@ impl Link {
             ConnectError::Late
             | ConnectError::Unreached
             | ConnectError::Refused
+            | ConnectError::UnknownHost(_)
             | ConnectError::Busy
             | ConnectError::Closed
             | ConnectError::Lost => Ok(LinkStep::Idle),
