@@ -71,9 +71,10 @@ impl Admissions {
         let files =
             [users.as_ref().map(|users| format!("{users:?}")), certificate.as_ref().map(|it| format!("{it:?}"))];
         let files: Vec<String> = files.into_iter().flatten().collect();
-        let files = if files.is_empty() { "neither users nor a certificate".to_owned() } else { files.join(" and ") };
         move || {
-            tracing::info!("SIGHUP: read again: {files}");
+            if !files.is_empty() {
+                tracing::info!("SIGHUP: read again: {}", files.join(" and "));
+            }
             users.iter().for_each(Users::reread);
             certificate.iter().for_each(Certificate::reread);
         }

@@ -106,6 +106,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/threads.rs",
             "src/server/",
             "src/cli/commands/shell.rs",
+            "src/cli/commands/user.rs",
             "src/cli/commands/watch.rs",
             "src/cli/commands/worker.rs",
         ],

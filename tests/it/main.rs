@@ -148,6 +148,8 @@ mod real_peers;
 mod restore;
 /// Scans beside writers: an element that stays is in one of the pages.
 mod scanning;
+/// Lines of the shell from a file or a pipe share a connection, and each has its answer.
+mod scripts;
 /// Sentences of pages and doc comments chain few pronouns, and use the words of the field.
 mod sentences;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.
