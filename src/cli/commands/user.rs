@@ -190,7 +190,7 @@ fn add(arguments: UserAdd, out: &mut impl Write) -> Result<(), CommandError> {
     }
     let (file, name) = (&arguments.file.users, &arguments.name);
     // Nobody is asked for a password that is not taken. A file that is not there yet has no users.
-    if UserList::read(file).is_ok_and(|users| users.named(name).is_some()) {
+    if file.is_file() && UserList::read(file).is_ok_and(|users| users.named(name).is_some()) {
         let why = format!("{}: there is a user {name:?} already: `spindle user edit` changes it", file.display());
         return Err(CommandError::AlreadyThere(why));
     }
