@@ -273,7 +273,7 @@ fn people_work_with_tasks_on_the_command_line() {
     assert_eq!(good(&["add", "page-3", "drei", "--head"]), "OK\n");
     let lent = good(&["lend"]);
     let lend_key = lent.split(' ').next().unwrap();
-    bad(&["done", "1234567", "page-3"], "not lent with this key");
+    missing(&["done", "1234567", "page-3"], "not lent with this key");
     assert_eq!(good(&["done", lend_key, "page-3"]), "OK\n");
     missing(&["lookup", "page-3"], "no task of this key");
     let json: serde_json::Value = serde_json::from_str(&good(&["lend", "--json"])).unwrap();

@@ -211,7 +211,7 @@ pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
         TaskCommand::Done(TaskDone { lend_key, key, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
             let done = of.connect()?.done(lend_key, &key).map_err(of.told())?;
-            of.done(done, NO_LEASE, out)
+            if done { of.format.done(out) } else { Err(no_lease()) }
         }
         TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
             let (key, value) = read_both(key, value, of.format.hex, io::stdin())?;
