@@ -236,8 +236,6 @@ impl<S> Connection<S> {
             // Requests received earlier are handled even if the client leaves meanwhile, so RDHUP is not asked for.
             (false, true) => EventFlags::empty(),
             (false, false) if self.is_served() => EventFlags::IN,
-            // The client may have sent its last request, and read the replies from now on.
-            (false, false) if self.outbox.is_paused => EventFlags::empty(),
             (false, false) => EventFlags::RDHUP,
         };
         if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }

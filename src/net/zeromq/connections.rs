@@ -308,7 +308,9 @@ impl<S: ConnectionState> Connections<S> {
     /// Handles the event of one connection.
     fn note(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let is_gone = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        let sends_no_more = flags.contains(epoll::EventFlags::RDHUP);
+        let is_gone = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            || sends_no_more && connection.outbox.is_paused;
         if is_gone {
             // Nobody reads the replies to what has come, and what waited until the client has read waits no more.
             connection.outbox.give_up();
@@ -319,7 +321,7 @@ impl<S: ConnectionState> Connections<S> {
             self.deregister(id);
             return;
         }
-        if !connection.is_served() && !connection.waits() && (is_gone || flags.contains(epoll::EventFlags::RDHUP)) {
+        if !connection.is_served() && !connection.waits() && (is_gone || sends_no_more) {
             self.close(id);
             return;
         }
