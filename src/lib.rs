@@ -109,7 +109,7 @@
 //!
 //! # An Add of a task
 //!
-//! 1. `tasks`: `SpiderqFrontend::run` calls `rest`, which waits in `Connections::wait`, and `take`, which gives each
+//! 1. `tasks`: `SpiderqFrontend::wait` waits in `Connections::wait`, and `serve` calls `take`, which gives each
 //!    readable connection a turn with `Connections::receive`.
 //! 2. `TaskResponder::take` decodes the last frame (`Request::decode`), and `Access::task_request` makes a request of
 //!    [`tasks`] of it. It notes a pending request under a ticket and appends the request to the burst.

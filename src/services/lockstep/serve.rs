@@ -13,8 +13,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::conversation::{Answer, Bounds, Conversation};
 use super::handle::execute;
@@ -22,12 +22,11 @@ use super::memory::{Change, ConversationMemory, LOOK_EVERY};
 use super::wire::{Argument, envelope_frames, message_bounds};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{
-    BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_DEFAULT, LARGE_REPLIES_BYTES, LINGER,
-    TABLE_NAME_BYTES_MAX,
+    BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_DEFAULT, LARGE_REPLIES_BYTES, TABLE_NAME_BYTES_MAX,
 };
 use crate::net::service::{BoundConnections, Service, ServiceParts};
 use crate::net::sockets::{ServeError, Stopper};
-use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, TimedReply, TurnOutcome};
+use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, Serving, ServingParts, TimedReply, TurnOutcome};
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::responder::TIMED_ONE_OF;
 use crate::services::tables::serve::LockstepTally;
@@ -100,34 +99,11 @@ impl LockstepFrontend {
             start_wall_millis: clock.start_wall_millis(),
             may_read: None,
         };
-        while !self.stopper.is_told() {
-            self.wait();
-            self.serve(&context);
-        }
-        // Answers the requests that have come until now.
-        self.connections.stop_accepting();
-        let limit = TimeLimit::begin(clock.now(), LINGER);
-        self.connections.wait(Some(Duration::ZERO), || clock.now());
-        self.serve(&context);
-        self.connections.stop_receiving();
-        while (self.connections.has_backlog() || !self.answering.waiting.is_empty()) && !limit.is_over(clock.now()) {
-            self.wait();
-            self.serve(&context);
-        }
-        self.connections.disconnect_all();
-        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
-            self.connections.wait(Some(limit.left(clock.now())), || clock.now());
-            self.serve(&context);
-        }
-    }
-
-    /// Waits until there is work, for the clients or for memory that has to be given back.
-    fn wait(&mut self) {
-        let Self { connections, answering: Answering { session, waiting, memory, clock, .. }, .. } = self;
-        let rest = if memory.is_tight() { session.patience().min(LOOK_EVERY) } else { session.patience() };
-        let patience = waiting.patience(session, || clock.now()).map_or(rest, |patience| patience.min(rest));
-        connections.wait(Some(patience), || clock.now());
-        session.rest(connections.now());
+        let serve = |front: &mut Self, _limit| {
+            front.serve(&context);
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = Serving::run(&mut self, serve, |_, _| Ok(()));
     }
 
     /// Gives turns: to some of the clients for whom the tables may have room again, and to all that have sent bytes.
@@ -168,6 +144,24 @@ impl LockstepFrontend {
     fn drop_stalled(&mut self, now: Now) {
         let stalled = self.answering.memory.stalled(now);
         stalled.into_iter().for_each(|id| self.connections.close(id));
+    }
+}
+
+impl Serving<Conversation> for LockstepFrontend {
+    fn parts(&mut self) -> ServingParts<'_, Conversation> {
+        ServingParts { connections: &mut self.connections, stopper: &self.stopper, clock: self.answering.clock }
+    }
+
+    /// Waits until there is work, for the clients or for memory that has to be given back.
+    fn wait(&mut self, _limit: Option<TimeLimit>) {
+        let Self { connections, answering: Answering { session, waiting, memory, clock, .. }, .. } = self;
+        let time = waiting.sleep_time(session, || clock.now());
+        connections.wait(Some(if memory.is_tight() { time.min(LOOK_EVERY) } else { time }), || clock.now());
+        session.rest(connections.now());
+    }
+
+    fn has_waiting(&mut self) -> bool {
+        !self.answering.waiting.is_empty()
     }
 }
 

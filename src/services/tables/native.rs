@@ -17,16 +17,16 @@
 //!
 //! This module does not manage connections; see `net/zeromq`. It does not answer requests; see `turn`.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::handle::HandlerContext;
 use super::turn::{ConnectionTurn, ReplyTimes, TableClient, WorkerState};
 use super::waiting::WaitingClients;
-use crate::clock::{Clock, TimeLimit};
-use crate::limits::{BATCH_MAX, LINGER};
+use crate::clock::TimeLimit;
+use crate::limits::BATCH_MAX;
 use crate::net::sockets::{Stopper, WakeSignal};
-use crate::net::zeromq::{ConnectionId, Connections, HandoffReceiver};
+use crate::net::zeromq::{ConnectionId, Connections, HandoffReceiver, Serving, ServingParts};
 
 /// A worker that owns its connections, ready to run.
 pub struct NativeWorker {
@@ -59,39 +59,17 @@ impl NativeWorker {
         let (report, clock) = (Arc::clone(&self.state.report), self.state.clock);
         let (stats, now) = (&|| report.render(), &|| clock.now());
         let context = self.state.context(stats, now);
-        while !self.stopper.is_told() {
-            self.wait(clock);
-            self.state.metrics.busy.begin(self.connections.now().nanos());
-            self.let_in();
-            self.serve(&context);
-            self.show();
-            self.state.metrics.busy.end(clock.now().nanos());
-        }
-        // Answers the requests that have come until now.
-        let limit = TimeLimit::begin(clock.now(), LINGER);
-        self.connections.wait(Some(Duration::ZERO), || clock.now());
-        self.serve(&context);
-        self.connections.stop_receiving();
-        while (self.connections.has_backlog() || !self.waiting.is_empty() || self.state.reports.is_waiting())
-            && !limit.is_over(clock.now())
-        {
-            self.wait(clock);
-            self.serve(&context);
-        }
-        self.connections.disconnect_all();
-        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
-            self.connections.wait(Some(limit.left(clock.now())), || clock.now());
-            self.serve(&context);
-        }
-    }
-
-    /// Waits until there is work, for the clients or for memory that has to be given back.
-    fn wait(&mut self, clock: Clock) {
-        let session = &mut self.state.session;
-        let rest = session.patience();
-        let patience = self.waiting.patience(session, || clock.now()).map_or(rest, |patience| patience.min(rest));
-        self.connections.wait(Some(patience), || clock.now());
-        session.rest(self.connections.now());
+        let serve = |worker: &mut Self, limit: Option<TimeLimit>| {
+            worker.state.metrics.busy.begin(worker.connections.now().nanos());
+            if limit.is_none() {
+                worker.let_in();
+            }
+            worker.serve(&context);
+            worker.show();
+            worker.state.metrics.busy.end(clock.now().nanos());
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = Serving::run(&mut self, serve, |_, _| Ok(()));
     }
 
     fn let_in(&mut self) {
@@ -146,5 +124,23 @@ impl NativeWorker {
     fn show(&self) {
         self.state.clients.show(&self.connections);
         self.state.metrics.waiting.set(self.waiting.len() as u64);
+    }
+}
+
+impl Serving<TableClient> for NativeWorker {
+    fn parts(&mut self) -> ServingParts<'_, TableClient> {
+        ServingParts { connections: &mut self.connections, stopper: &self.stopper, clock: self.state.clock }
+    }
+
+    /// Waits until there is work, for the clients or for memory that has to be given back.
+    fn wait(&mut self, _limit: Option<TimeLimit>) {
+        let (session, clock) = (&mut self.state.session, self.state.clock);
+        let time = self.waiting.sleep_time(session, || clock.now());
+        self.connections.wait(Some(time), || clock.now());
+        session.rest(self.connections.now());
+    }
+
+    fn has_waiting(&mut self) -> bool {
+        !self.waiting.is_empty() || self.state.reports.is_waiting()
     }
 }

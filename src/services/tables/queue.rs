@@ -19,6 +19,7 @@
 
 mod worker;
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +33,7 @@ use crate::clock::TimeLimit;
 use crate::limits::{BATCH_BYTES, BATCH_MAX, BATCH_TURNS, BATCHES_OF_A_WORKER, LINGER};
 use crate::net::sockets::{Stopper, WakeSignal, timespec};
 use crate::net::zeromq::inproc::{Message, QueueEnd};
-use crate::net::zeromq::{BoundListener, Connections, TurnBatch};
+use crate::net::zeromq::{BoundListener, Connections, Serving, ServingParts, TurnBatch};
 use crate::tables::Session;
 pub(super) use worker::{QueueWorker, WorkerParts};
 
@@ -106,41 +107,15 @@ impl TablesQueue {
     /// If the system cannot wait.
     pub fn run(mut self) {
         let clock = self.times.clock;
-        while !self.stopper.is_told() {
-            self.wait(None);
-            self.times.metrics.busy.begin(self.connections.now().nanos());
-            self.round();
-            self.metrics.show(&self.connections);
-            self.times.metrics.busy.end(clock.now().nanos());
-        }
-        // Answers the requests that have come until now.
-        let limit = TimeLimit::begin(clock.now(), LINGER);
-        self.connections.wait(Some(Duration::ZERO), || clock.now());
-        self.round();
-        self.connections.stop_receiving();
-        while (self.connections.has_backlog() || self.connections.turns_out() > 0) && !limit.is_over(clock.now()) {
-            self.wait(Some(limit.left(clock.now())));
-            self.round();
-        }
-        self.connections.disconnect_all();
-        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
-            self.wait(Some(limit.left(clock.now())));
-            self.round();
-        }
+        let serve = |queue: &mut Self, _limit| {
+            queue.times.metrics.busy.begin(queue.connections.now().nanos());
+            queue.round();
+            queue.metrics.show(&queue.connections);
+            queue.times.metrics.busy.end(clock.now().nanos());
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = Serving::run(&mut self, serve, |_, _| Ok(()));
         self.end_workers();
-    }
-
-    /// Waits until there is work. The last look at the queue has found nothing.
-    fn wait(&mut self, timeout: Option<Duration>) {
-        let clock = self.times.clock;
-        if self.has_room() {
-            let patience = self.session.patience();
-            let timeout = timeout.map_or(patience, |timeout| timeout.min(patience));
-            self.connections.wait(Some(timeout), || clock.now());
-            self.session.rest(self.connections.now());
-        } else if self.has_no_batch_within(BUSY_LOOK) {
-            self.connections.wait_without_receiving(Some(Duration::ZERO), || clock.now());
-        }
     }
 
     /// Waits for a batch, or a wake-up, alone. The turns of connections that were readable wait.
@@ -220,6 +195,29 @@ impl TablesQueue {
             // A worker that goes on after all finds the queue there.
             std::mem::forget(self.end);
         }
+    }
+}
+
+impl Serving<TableClient> for TablesQueue {
+    fn parts(&mut self) -> ServingParts<'_, TableClient> {
+        ServingParts { connections: &mut self.connections, stopper: &self.stopper, clock: self.times.clock }
+    }
+
+    /// Waits until there is work. The last look at the queue has found nothing.
+    fn wait(&mut self, limit: Option<TimeLimit>) {
+        let clock = self.times.clock;
+        if self.has_room() {
+            let patience = self.session.patience();
+            let timeout = limit.map_or(patience, |limit| limit.left(clock.now()).min(patience));
+            self.connections.wait(Some(timeout), || clock.now());
+            self.session.rest(self.connections.now());
+        } else if self.has_no_batch_within(BUSY_LOOK) {
+            self.connections.wait_without_receiving(Some(Duration::ZERO), || clock.now());
+        }
+    }
+
+    fn has_waiting(&mut self) -> bool {
+        self.connections.turns_out() > 0
     }
 }
 

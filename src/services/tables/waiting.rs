@@ -135,9 +135,15 @@ impl<C> WaitingClients<C> {
         if self.try_credits { self.for_credits.pop_front() } else { None }
     }
 
-    /// The longest time that the worker may sleep without a wake-up; `None` is without bound. The tables ring the bell
-    /// when a client may be tried again.
-    pub(crate) fn patience(&mut self, session: &mut Session, now: impl FnOnce() -> Now) -> Option<Duration> {
+    /// The longest time that the thread may sleep without a wake-up, for these clients and for its session. The tables
+    /// ring the bell when a client may be tried again.
+    pub(crate) fn sleep_time(&mut self, session: &mut Session, now: impl FnOnce() -> Now) -> Duration {
+        let rest = session.patience();
+        self.patience(session, now).map_or(rest, |patience| patience.min(rest))
+    }
+
+    /// The same for these clients alone. `None` is without bound.
+    fn patience(&mut self, session: &mut Session, now: impl FnOnce() -> Now) -> Option<Duration> {
         self.rest_begun = None;
         if self.is_empty() {
             return None;

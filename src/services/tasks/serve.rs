@@ -29,11 +29,11 @@ use super::metrics;
 use super::pending_replies::PendingReplies;
 use super::responder::{ReplyPolicy, Taken, Taking, TaskResponder};
 use crate::clock::{Clock, Now, TimeLimit};
-use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX, TASK_FRAME_BYTES_MAX};
+use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, ROOM_RECHECK, SUBMIT_MAX, TASK_FRAME_BYTES_MAX};
 use crate::log::WarningPace;
 use crate::net::service::{BoundConnections, Service, ServiceParts};
 use crate::net::sockets::{Mailbox, ServeError, Stopper};
-use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, TurnOutcome};
+use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, Serving, ServingParts, TurnOutcome};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store::{self, Value};
@@ -146,39 +146,28 @@ impl SpiderqFrontend {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or a change cannot be stored.
     pub fn run(mut self) -> Result<(), store::Error> {
-        while !self.stopper.is_told() {
-            self.rest(None);
-            self.answer()?;
-            self.sweep()?;
-            if self.responder.has_room() {
-                self.take(None);
-            }
-            self.try_commit()?;
-            // After the last receiving: connections that have ended are not among them.
-            metrics::show(&self.connections, &self.metrics);
+        Serving::run(&mut self, Self::serve, Self::part)
+    }
+
+    /// Answers what was committed, and takes what has come.
+    fn serve(&mut self, limit: Option<TimeLimit>) -> Result<(), store::Error> {
+        self.answer()?;
+        self.sweep()?;
+        if self.responder.has_room() {
+            self.take(limit);
         }
-        self.end()
+        match limit {
+            None => self.try_commit()?,
+            Some(_) => self.responder.submit(),
+        }
+        // After the last receiving: connections that have ended are not among them.
+        metrics::show(&self.connections, &self.metrics);
+        Ok(())
     }
 
     /// Answers every request taken, takes back the leases whose replies cannot be sent, and disconnects the clients.
-    fn end(&mut self) -> Result<(), store::Error> {
-        self.connections.stop_accepting();
-        self.responder.tasks().dismiss();
-        // The requests that have arrived until now are taken.
+    fn part(&mut self, limit: TimeLimit) -> Result<(), store::Error> {
         let clock = self.clock;
-        self.connections.wait(Some(Duration::ZERO), || clock.now());
-        // That wait has silenced the bell.
-        self.answer()?;
-        let limit = TimeLimit::begin(clock.now(), LINGER);
-        self.take(Some(limit));
-        self.responder.submit();
-        self.connections.stop_receiving();
-        while (self.connections.has_backlog() || self.responder.window().has_waiting()) && !limit.is_over(clock.now()) {
-            self.rest(Some(limit));
-            self.answer_and_settle()?;
-            self.take(Some(limit));
-            self.responder.submit();
-        }
         while !(limit.is_over(clock.now()) || self.is_all_answered() && self.connections.is_all_sent()) {
             self.wait_for_answers(Some(limit));
             self.answer_and_settle()?;
@@ -191,10 +180,6 @@ impl SpiderqFrontend {
         while !self.responder.is_empty() {
             self.wait_for_answers(None);
             self.answer_and_settle()?;
-        }
-        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
-            self.connections.wait(Some(limit.left(clock.now())), || clock.now());
-            while self.connections.receive(1, |_, _, _, _| TurnOutcome::All).is_some() {}
         }
         Ok(())
     }
@@ -211,26 +196,6 @@ impl SpiderqFrontend {
         self.sweep()?;
         self.responder.submit();
         Ok(())
-    }
-
-    /// Sleeps until there is work, or until `limit` is over.
-    fn rest(&mut self, limit: Option<TimeLimit>) {
-        if self.responder.has_room() {
-            let idle = self.responder.is_empty() && self.replies.late.is_empty() && limit.is_none();
-            let (clock, patience) = (self.clock, self.patience(limit));
-            let timeout = match self.responder.window().has_next() {
-                true => Some(Duration::ZERO),
-                false => (!idle).then_some(patience),
-            };
-            self.connections.wait(timeout, || clock.now());
-        } else {
-            self.wait_for_answers(limit);
-            if self.responder.has_room() {
-                // Clients that have sent requests meanwhile have their turns at once.
-                let clock = self.clock;
-                self.connections.wait(Some(Duration::ZERO), || clock.now());
-            }
-        }
     }
 
     /// Waits without receiving: while the frontend takes no requests, arriving ones must not wake the thread.
@@ -344,5 +309,40 @@ impl SpiderqFrontend {
             }
         }
         Ok(())
+    }
+}
+
+impl Serving<ClientState> for SpiderqFrontend {
+    fn parts(&mut self) -> ServingParts<'_, ClientState> {
+        ServingParts { connections: &mut self.connections, stopper: &self.stopper, clock: self.clock }
+    }
+
+    /// Sleeps until there is work, or until `limit` is over.
+    fn wait(&mut self, limit: Option<TimeLimit>) {
+        if self.responder.has_room() {
+            let idle = self.responder.is_empty() && self.replies.late.is_empty() && limit.is_none();
+            let (clock, patience) = (self.clock, self.patience(limit));
+            let timeout = match self.responder.window().has_next() {
+                true => Some(Duration::ZERO),
+                false => (!idle).then_some(patience),
+            };
+            self.connections.wait(timeout, || clock.now());
+        } else {
+            self.wait_for_answers(limit);
+            if self.responder.has_room() {
+                // Clients that have sent requests meanwhile have their turns at once.
+                let clock = self.clock;
+                self.connections.wait(Some(Duration::ZERO), || clock.now());
+            }
+        }
+    }
+
+    fn has_waiting(&mut self) -> bool {
+        self.responder.window().has_waiting()
+    }
+
+    fn stop_accepting(&mut self) {
+        self.connections.stop_accepting();
+        self.responder.tasks().dismiss();
     }
 }

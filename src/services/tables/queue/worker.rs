@@ -84,13 +84,11 @@ impl QueueWorker {
     /// Waits for a batch, or until a turn that waits may be tried again.
     fn receive(&mut self) -> Option<Message<Work>> {
         let Self { parts: WorkerParts { end, state, bell, .. }, waiting, .. } = self;
-        let rest = state.session.patience();
-        let patience =
-            waiting.patience(&mut state.session, || state.clock.now()).map_or(rest, |patience| patience.min(rest));
+        let time = waiting.sleep_time(&mut state.session, || state.clock.now());
         end.receive().or_else(|| {
             let mut polled = [PollFd::new(end, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
             // Interrupted or not, both are looked at again.
-            let _ready = poll(&mut polled, Some(&timespec(patience)));
+            let _ready = poll(&mut polled, Some(&timespec(time)));
             if !polled[1].revents().is_empty() {
                 bell.silence();
             }

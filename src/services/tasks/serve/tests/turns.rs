@@ -117,7 +117,8 @@ fn requests_that_wait_are_taken_at_the_end() {
     large.stream.shutdown(Shutdown::Both).unwrap();
     let Rig { mut front, committer, tasks, .. } = rig;
     let committer = std::thread::spawn(move || committer.run(|| Clock::start().reading()));
-    front.end().unwrap();
+    front.stopper.stop();
+    Serving::run(&mut front, SpiderqFrontend::serve, SpiderqFrontend::part).unwrap();
     assert!(front.responder.is_empty() && !front.responder.window().has_waiting());
     assert!(tasks.metrics().queues()[0].counts().ready > taken);
     drop((front, tasks));
