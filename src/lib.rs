@@ -302,6 +302,9 @@
 //! | | a bound with a flag: `cli/commands/serve.rs` and `ServerConfig` in `server/mod.rs` too |
 //! | | bounds that follow the memory: `server/memory.rs`; bounds of descriptors: `descriptors.rs` |
 //! | a thread | `server/mod.rs`, through `threads::spawn` |
+//! | a protocol | a folder of `services` with the files of its neighbours; a row in `ROOMS` (`tests/it/tidy.rs`) |
+//! | | its connections: `net/service.rs` (over ZeroMQ, and the loop `net/zeromq/serve.rs`) or `net/tcp/frontend.rs` |
+//! | | its place in the server: `server/services.rs`; what clients make it hold: `net/budget.rs` |
 //!
 //! # Glossary
 //!

@@ -92,7 +92,7 @@ pub const LOOK_AHEAD: usize = 16;
 
 /// Largest frame that is read at all, in bytes. A larger one closes its connection (`tables/PROTOCOL.md`).
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Keys of one GET_MANY and pairs of one UPDATE_MANY (`tables/PROTOCOL.md`).
+/// Keys of one GET_MANY or DELETE_MANY, pairs of one UPDATE_MANY (`tables/PROTOCOL.md`). Python's client has it too.
 pub const MANY_MAX: usize = 1024;
 /// Frames of the longest body: UPDATE_MANY has a command, a table, a TTL, and two frames for each pair.
 pub const BODY_FRAMES_MAX: usize = 3 + 2 * MANY_MAX;
@@ -108,7 +108,8 @@ pub const REQUEST_OVERHEAD_BYTES: u64 = 64;
 /// Bytes of the values or names in one reply, where there is memory for it, else a quarter of the memory that the
 /// tables leave. A longer reply is refused before it is built (`tables/PROTOCOL.md`). A GET_MANY of the most keys, with
 /// values of a megabyte, just fits. Its client has nothing else outstanding meanwhile.
-pub const REPLY_BYTES_MAX: usize = MANY_MAX << 20;
+pub const REPLY_BYTES_MAX: usize = 1 << 30;
+const _: () = assert!(MANY_MAX << 20 <= REPLY_BYTES_MAX);
 
 /// Bytes that one client may have outstanding, unless `--client-bytes-max` sets another number (`OPERATION.md`).
 pub const CLIENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -249,8 +250,7 @@ pub const SUBMIT_MAX: usize = 256;
 /// Bytes of requests after which a frontend submits its burst: a small part of a batch.
 pub const SUBMIT_BYTES_MAX: usize = 1 << 20;
 const _: () = assert!(SUBMIT_BYTES_MAX as u64 * 4 <= TASKS_BATCH_BYTES);
-/// Bytes of requests that may wait for the committer, approximately. Above it, a frontend submits no more until some
-/// are answered.
+/// Bytes of requests that may wait for the committer, about, and of the envelopes of a frontend's unanswered requests.
 pub const INBOX_BYTES_MAX: u64 = 256 << 20;
 
 /// Requests that a frontend commits itself while the committer is idle. With one client that saves a third of the time

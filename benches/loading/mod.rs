@@ -44,8 +44,8 @@ struct Arguments {
     protocol: ProtocolName,
     #[command(flatten)]
     flags: LoadFlags,
-    /// Draw the percentiles, and the latency over time
-    #[arg(long, value_name = "FILE.svg", value_parser = plot::file)]
+    /// Draw the percentiles, and the latency over time, as an SVG or a PNG
+    #[arg(long, value_name = "FILE", value_parser = plot::file)]
     plot: Option<PathBuf>,
 }
 
@@ -144,7 +144,7 @@ mod tests {
             let path = folder.path().join(name);
             Arguments::try_parse_from(["load", "--plot", path.to_str().unwrap()]).map_err(|error| error.to_string())
         };
-        for (wrong, about) in [("absent/load.svg", "cannot write"), ("load.png", "an SVG"), ("load", "an SVG")] {
+        for (wrong, about) in [("absent/load.svg", "cannot write"), ("load.gif", "an SVG"), ("load", "an SVG")] {
             let said = parsed(wrong).map(drop).unwrap_err();
             assert!(said.contains(about), "{said}");
         }

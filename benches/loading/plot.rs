@@ -1,7 +1,9 @@
-//! The plot of a run, one SVG: the percentiles of each phase, and below them the latency over time.
+//! The plot of a run, an SVG or a PNG: the percentiles of each phase, and below them the latency over time.
 
 use std::fs::{File, remove_file};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use spindle::load::{LatencyHistogram, PhaseReport, Plan, Second};
 
@@ -14,6 +16,8 @@ const POINTS: u32 = 250;
 /// Width of a curve, and of the p50 beside its p99, in points.
 const WIDTH: u32 = 2;
 const WIDTH_OF_P50: u32 = 1;
+/// The program that makes a PNG of an SVG.
+const CONVERTER: &str = "rsvg-convert";
 
 /// Checks that a plot can be written, and leaves the place as it is.
 ///
@@ -21,8 +25,13 @@ const WIDTH_OF_P50: u32 = 1;
 /// The mistake in the path.
 pub(super) fn file(typed: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(typed);
-    if path.extension().is_none_or(|extension| extension != "svg") {
-        return Err("a plot is an SVG: name it FILE.svg, and have `rsvg-convert` make a PNG of it".to_owned());
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg") => {}
+        Some("png") if Command::new(CONVERTER).arg("--version").output().is_ok() => {}
+        Some("png") => {
+            return Err(format!("a PNG needs {CONVERTER} (Debian: librsvg2-bin): install it, or name it FILE.svg"));
+        }
+        _ => return Err("a plot is an SVG or a PNG: name it FILE.svg or FILE.png".to_owned()),
     }
     let is_new = !path.exists();
     File::options().append(true).create(true).open(&path).map_err(|error| format!("cannot write it: {error}"))?;
@@ -71,7 +80,21 @@ fn human_rate(rate: f64) -> String {
 pub(super) fn draw(path: &Path, plan: &Plan, phases: &[PhaseReport]) -> Result<(), String> {
     let failed = |why: String| format!("cannot write {}: {why}", path.display());
     let text = draw_chart(&panels(plan, phases), 1).map_err(|error| failed(error.to_string()))?;
+    if path.extension().is_some_and(|extension| extension == "png") {
+        return convert(path, &text).map_err(failed);
+    }
     std::fs::write(path, text).map_err(|error| failed(error.to_string()))
+}
+
+/// Makes a PNG of an SVG.
+fn convert(path: &Path, svg: &str) -> Result<(), String> {
+    let mut converter = Command::new(CONVERTER);
+    converter.arg("--output").arg(path).stdin(Stdio::piped());
+    let mut child = converter.spawn().map_err(|error| error.to_string())?;
+    // A converter that has failed reads no more, and its status says so.
+    let _unread = child.stdin.take().map(|mut input| input.write_all(svg.as_bytes()));
+    let status = child.wait().map_err(|error| error.to_string())?;
+    if status.success() { Ok(()) } else { Err(format!("{CONVERTER} ends with {status}")) }
 }
 
 fn panels(plan: &Plan, phases: &[PhaseReport]) -> [Panel; 2] {

@@ -21,6 +21,7 @@
 //! | unsent replies of tasks | the client with the most is closed (`services/tasks/serve/answers.rs`) |
 //! | envelopes of unanswered requests of tasks | no request is taken; from half on a Lend does not wait (`services/tasks/responder.rs`) |
 //!
+//! Topics of subscribers have bounds of their own (`limits.rs`), and so have changes on their way (`tables/change.rs`).
 //! Jobs wait for room (`services/jobs/pace.rs`). HTTP keeps a head and a body of bounded size for each connection, and
 //! the number of connections bounds the sum.
 

@@ -70,6 +70,6 @@ pub struct Service<F> {
     pub stopper: Stopper,
     /// Where it listens, with the port that the system chose.
     pub endpoint: String,
-    /// The bytes that it holds for its clients. None: so few that they do not count.
+    /// The bytes that it holds for its clients, as far as the tables' memory limit leaves them out.
     pub budgets: Vec<Arc<Budget>>,
 }

@@ -1,7 +1,7 @@
 //! A look at a key: the slot that the index shows, and the state of its word by the caller's clock.
 //!
-//! All operations on elements begin here. A look changes nothing, apart from `find_live`, which marks an entry whose
-//! deadline it has seen pass.
+//! All operations on one element begin here; a SCAN walks the buckets (`scan.rs`). A look changes nothing, apart from
+//! `find_live`, which marks an entry whose deadline it has seen pass.
 //!
 //! # Races
 //!

@@ -169,7 +169,7 @@ fn a_name_that_is_no_hosts_is_told_as_that() {
     let at = "nohost..invalid:80";
     let commands: [&[&str]; 6] = [
         &["ping", "--connect", at],
-        &["ping", "--connect", at, "--timeout", "0.05"],
+        &["ping", "--connect", at, "--timeout", "0.5"],
         &["task", "count", "--connect", at],
         &["watch", "--subscribe", at],
         &["job", "get", "q", "--connect", at],

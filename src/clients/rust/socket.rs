@@ -187,8 +187,11 @@ impl ClientSocket {
                 {
                     let is_unknown = matches!(error, ConnectError::UnknownHost(_));
                     let late = if is_unknown { error } else { ConnectError::Unreached };
-                    let left = remaining(clock, timeouts.connect).map_err(|_| late)?;
+                    let left = remaining(clock, timeouts.connect).unwrap_or_default();
                     sleep(&mut [], RETRY.min(left))?;
+                    if left <= RETRY {
+                        return Err(late);
+                    }
                 }
                 other => return other,
             }

@@ -149,7 +149,7 @@ line! {
         pub(super) cut_off: u64 = counter("spindle_clients_cut_off", "How often a client was cut off."),
         pub(super) held_back: u64 = counter("spindle_clients_held_back", "How often a client was held back."),
         pub(super) requests: u64,
-        pub(super) dropped_requests: u64 = counter("spindle_dropped_requests", "Requests of clients that are cut off."),
+        pub(super) dropped_requests: u64 = counter("spindle_dropped_requests", "Reads of clients that were gone."),
         pub(super) oversized_requests: u64 =
             counter("spindle_oversized_requests", "Requests that were too long to keep."),
         pub(super) undeliverable_replies: u64 =
