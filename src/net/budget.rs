@@ -20,10 +20,10 @@
 //! | values of lock-step conversations | a conversation gets half of the rest; large ones that stand still are closed (`services/lockstep/memory.rs`) |
 //! | unsent replies of tasks | the client with the most is closed (`services/tasks/serve/answers.rs`) |
 //! | envelopes of unanswered requests of tasks | no request is taken; from half on a Lend does not wait (`services/tasks/responder.rs`) |
+//! | larger requests and answers of jobs | they wait for room, and slow ones lose theirs (`services/jobs/pace.rs`) |
 //!
 //! Topics of subscribers have bounds of their own (`limits.rs`), and so have changes on their way (`tables/change.rs`).
-//! Jobs wait for room (`services/jobs/pace.rs`). HTTP keeps a head and a body of bounded size for each connection, and
-//! the number of connections bounds the sum.
+//! HTTP keeps a head and a body of bounded size for each connection, and the number of connections bounds the sum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use tokio::sync::Notify;
 use crate::clock::Now;
 use crate::descriptors;
 use crate::limits::{JOB_PACE_BYTES, JOB_PACE_CHECK, JOB_PACE_TIME, PLACE_SILENT_TIME, PLACES_AT_ONCE};
+use crate::net::budget::Budget;
 
 /// The stage of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +48,9 @@ pub(super) enum PaceStage {
 /// The pace of one conversation. Written by the conversation, but for `is_lost`, which [`Paces`] sets.
 pub(super) struct Pace {
     stage: Cell<PaceStage>,
-    /// Bytes of room.
+    /// Bytes of room, which `budget` counts too.
     held: Cell<usize>,
+    budget: Arc<Budget>,
     /// The start of the period, and the bytes that have moved in it.
     since: Cell<Now>,
     moved: Cell<usize>,
@@ -74,7 +77,7 @@ impl Pace {
 
     /// The bytes of room that the conversation holds.
     pub(super) fn hold(&self, bytes: usize) {
-        self.held.set(bytes);
+        self.budget.change(self.held.replace(bytes) as u64, bytes as u64);
     }
 
     /// These bytes have come, or have been sent.
@@ -126,8 +129,9 @@ impl Pace {
 }
 
 /// The paces of all conversations, in the order in which they came.
-#[derive(Default)]
 pub(super) struct Paces {
+    /// What all of them hold.
+    budget: Arc<Budget>,
     all: RefCell<BTreeMap<u64, Rc<Pace>>>,
     next: Cell<u64>,
     coming: RoomQueue,
@@ -163,12 +167,19 @@ impl RoomKind {
 }
 
 impl Paces {
+    /// No conversations yet. What they hold is counted there.
+    pub(super) fn new(budget: Arc<Budget>) -> Rc<Self> {
+        let (coming, going) = (RoomQueue::default(), RoomQueue::default());
+        Rc::new(Self { budget, all: RefCell::default(), next: Cell::new(0), coming, going })
+    }
+
     /// A conversation begins.
     pub(super) fn begin(self: &Rc<Self>, now: Now) -> PaceEntry {
         let number = self.next.replace(self.next.get() + 1);
         let pace = Rc::new(Pace {
             stage: Cell::new(PaceStage::Reading),
             held: Cell::new(0),
+            budget: Arc::clone(&self.budget),
             since: Cell::new(now),
             moved: Cell::new(0),
             was_slow: Cell::new(false),
@@ -277,6 +288,7 @@ impl std::ops::Deref for PaceEntry {
 
 impl Drop for PaceEntry {
     fn drop(&mut self) {
+        self.pace.hold(0);
         self.paces.all.borrow_mut().remove(&self.number);
     }
 }
@@ -310,10 +322,23 @@ mod tests {
         (0..entries.len()).filter(|index| entries[*index].is_lost()).collect()
     }
 
+    #[test]
+    fn the_budget_counts_what_all_hold_and_what_has_ended_no_more() {
+        let budget = Budget::new(1 << 30);
+        let paces = Paces::new(Arc::clone(&budget));
+        let mut entries = holders(&paces, 3);
+        assert_eq!(budget.held(), 3 * MEGABYTE as u64);
+        entries[0].hold(10);
+        entries.truncate(2);
+        assert_eq!(budget.held(), MEGABYTE as u64 + 10);
+        drop(entries);
+        assert_eq!(budget.held(), 0);
+    }
+
     /// A small request waited for a minute behind 300 clients that sent a byte every three seconds.
     #[test]
     fn who_trickles_loses_as_much_room_as_others_wait_for() {
-        let paces = Rc::<Paces>::default();
+        let paces = Paces::new(Budget::new(1 << 30));
         let tricklers = holders(&paces, 300);
         let mut now = 0;
         while now < 6 * SECOND {
@@ -334,7 +359,7 @@ mod tests {
 
     #[test]
     fn who_is_not_slow_keeps_its_room_however_many_wait() {
-        let paces = Rc::<Paces>::default();
+        let paces = Paces::new(Budget::new(1 << 30));
         let entries = holders(&paces, 3);
         let _wanted = paces.want(RoomKind::Coming, 300 * MEGABYTE);
         for now in (0..60 * SECOND).step_by(200) {
@@ -348,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_client_is_judged_after_a_whole_period_and_may_recover() {
-        let paces = Rc::<Paces>::default();
+        let paces = Paces::new(Budget::new(1 << 30));
         let entries = holders(&paces, 1);
         let _wanted = paces.want(RoomKind::Coming, 1);
         paces.make_room(RoomKind::Coming, at(SECOND - 1));
@@ -361,14 +386,14 @@ mod tests {
 
     #[test]
     fn if_all_wait_for_one_another_the_last_to_come_loses_its_place() {
-        let paces = Rc::<Paces>::default();
+        let paces = Paces::new(Budget::new(1 << 30));
         let entries = holders(&paces, 3);
         let _wanted = paces.want(RoomKind::Coming, 3 * MEGABYTE);
         entries.iter().for_each(|entry| entry.enter(PaceStage::Waiting, at(0)));
         paces.make_room(RoomKind::Coming, at(1));
         paces.make_room(RoomKind::Coming, at(SECOND));
         assert_eq!(lost(&entries), [2], "its room is on its way");
-        let entries = holders(&Rc::default(), 3);
+        let entries = holders(&Paces::new(Budget::new(1 << 30)), 3);
         let paces = Rc::clone(&entries[0].paces);
         entries[1].enter(PaceStage::Waiting, at(0));
         entries[0].enter(PaceStage::Waiting, at(0));
@@ -378,7 +403,7 @@ mod tests {
 
     #[test]
     fn room_for_requests_and_for_answers_is_given_up_by_those_who_hold_it() {
-        let paces = Rc::<Paces>::default();
+        let paces = Paces::new(Budget::new(1 << 30));
         let entries = holders(&paces, 2);
         entries[1].enter(PaceStage::Sending, at(0));
         let _wanted = paces.want(RoomKind::Going, 1);
@@ -388,7 +413,7 @@ mod tests {
 
     #[test]
     fn when_all_connections_are_taken_those_that_have_sent_nothing_go_soon() {
-        let paces = Rc::<Paces>::default();
+        let paces = Paces::new(Budget::new(1 << 30));
         let entries = holders(&paces, 2);
         entries[0].moved(1, at(1));
         paces.make_place(at(99));
@@ -399,7 +424,7 @@ mod tests {
 
     #[test]
     fn when_all_connections_are_taken_the_slowest_go() {
-        let paces = Rc::<Paces>::default();
+        let paces = Paces::new(Budget::new(1 << 30));
         let entries = holders(&paces, PLACES_AT_ONCE + 4);
         entries[0].enter(PaceStage::Busy, at(0));
         entries[1].moved(5, at(1));

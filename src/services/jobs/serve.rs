@@ -18,11 +18,13 @@ use tokio::task::spawn_local;
 pub use super::context::JobsConfig;
 use super::context::{EndSignal, JobRooms, JobsContext};
 use super::conversation::converse;
+use super::pace::Paces;
 use super::responder::JobResponder;
 use super::stream::JobStream;
 use super::timing::{self, JobTimer};
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
+use crate::net::budget::Budget;
 use crate::net::service::{Service, ServiceParts};
 use crate::net::sockets::ServeError;
 use crate::net::tcp::{
@@ -72,8 +74,10 @@ impl JobsListener {
     ) -> Service<JobsFrontend> {
         let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.acceptor().address.to_string());
         let answers = TcpFrontend::answers(committer);
-        let front = JobsFrontend { listener: self, answers, tasks, family, room_bytes };
-        Service { front, stopper, endpoint, budgets: Vec::new() }
+        let budget = Budget::new(2 * room_bytes as u64);
+        let budgets = vec![Arc::clone(&budget)];
+        let front = JobsFrontend { listener: self, answers, tasks, family, room_bytes, budget };
+        Service { front, stopper, endpoint, budgets }
     }
 }
 
@@ -84,6 +88,8 @@ pub struct JobsFrontend {
     tasks: Tasks,
     family: Family,
     room_bytes: usize,
+    /// What conversations hold of both rooms.
+    budget: Arc<Budget>,
 }
 
 impl JobsFrontend {
@@ -98,7 +104,7 @@ impl JobsFrontend {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { listener, answers, tasks, family, room_bytes } = self;
+        let Self { listener, answers, tasks, family, room_bytes, budget } = self;
         let JobsListener { tcp, settings, metrics, slow, users } = listener;
         let (failed, clock) = (tcp.failed(), Clock::start());
         let context = Rc::new(JobsContext {
@@ -108,7 +114,7 @@ impl JobsFrontend {
             users,
             clock,
             rooms: JobRooms::new(room_bytes),
-            paces: Rc::default(),
+            paces: Paces::new(budget),
             closing: EndSignal::default(),
             over: EndSignal::default(),
             failed,

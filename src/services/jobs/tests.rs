@@ -172,7 +172,7 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         users: None,
         clock,
         rooms: JobRooms::new(0),
-        paces: Rc::default(),
+        paces: super::pace::Paces::new(crate::net::budget::Budget::new(1 << 30)),
         closing: EndSignal::default(),
         over: EndSignal::default(),
         failed: tokio::sync::mpsc::unbounded_channel().0,
