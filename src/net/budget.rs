@@ -157,11 +157,7 @@ impl ThreadShare {
     }
 
     fn count(&mut self) {
-        if self.own >= self.counted {
-            self.budget.add(self.own - self.counted);
-        } else {
-            self.budget.subtract(self.counted - self.own);
-        }
+        self.budget.change(self.counted, self.own);
         self.counted = self.own;
     }
 

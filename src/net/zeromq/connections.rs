@@ -318,7 +318,7 @@ impl<S: ConnectionState> Connections<S> {
         if (connection.waits() || connection.input.muted) && is_gone {
             // Its requests are still handled, and the thread sees its end after them. The descriptor leaves the epoll,
             // which would report HUP and ERR again and again.
-            self.deregister(id);
+            connection.interest.end(&self.port.epoll, &connection.descriptor);
             return;
         }
         if !connection.is_served() && !connection.waits() && (is_gone || sends_no_more) {
@@ -339,13 +339,6 @@ impl<S: ConnectionState> Connections<S> {
         } else if has_input {
             self.renew_interest(id);
         }
-    }
-
-    /// Nobody reads what is sent to the connection, and the system reports nothing of it any more.
-    fn deregister(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.outbox.give_up();
-        connection.interest.end(&self.port.epoll, &connection.descriptor);
     }
 
     /// Asks the system again for the input of muted connections from which the thread receives again.

@@ -45,7 +45,8 @@ pub struct ReplyBuffer {
     /// Commands that were put off to the end of that message, since none may stand between two frames.
     #[expect(clippy::box_collection, reason = "each connection has room for it, and hardly one has any")]
     put_off: Option<Box<Vec<u8>>>,
-    /// Nobody reads the replies any more. Written by the owner of the connection, read by the thread that answers.
+    /// Nobody reads the replies any more: the client takes no more bytes. Those that it sent before are still received.
+    /// Written by the owner of the connection, read by the thread that answers.
     unread: bool,
     /// When the requests arrived that have not been answered. None: at the last receive, after which nothing read the
     /// clock.
@@ -244,8 +245,8 @@ impl ReplyBuffer {
         self.unread
     }
 
-    pub(super) fn set_unread(&mut self, unread: bool) {
-        self.unread = unread;
+    pub(super) fn note_unread(&mut self) {
+        self.unread = true;
     }
 
     /// The buffer, for commands and greetings that `zmtp` itself sends.

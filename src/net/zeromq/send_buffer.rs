@@ -26,8 +26,6 @@ pub(super) struct SendBuffer {
     sealed: Option<Box<SealedOutput>>,
     /// The thread receives no more until the client has read.
     pub(super) is_paused: bool,
-    /// The client takes no more bytes. Bytes that it sent before are still received.
-    pub(super) is_broken: bool,
     /// It is in the list of buffers to flush.
     pub(super) is_touched: bool,
 }
@@ -115,7 +113,7 @@ impl SendBuffer {
     /// Writes as many bytes as the system takes. Returns true if the buffer was too full and has room again.
     pub(super) fn drain(&mut self, descriptor: &OwnedFd) -> bool {
         let was_full = self.is_paused || self.len() > OUTBOX_BYTES_MAX;
-        if self.is_broken || self.flush(descriptor).is_err() {
+        if self.is_unread() || self.flush(descriptor).is_err() {
             self.give_up();
         }
         self.is_paused = was_full && self.len() > OUTBOX_BYTES_MAX / 2;
@@ -181,7 +179,8 @@ impl SendBuffer {
 
     /// Drops the unsent bytes, and later ones too. Received requests are still handled.
     pub(super) fn give_up(&mut self) {
-        (self.is_broken, self.is_paused) = (true, false);
+        self.replies.note_unread();
+        self.is_paused = false;
         self.discard();
     }
 

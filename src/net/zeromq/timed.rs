@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use rustix::net::getpeername;
 
 use super::{ConnectionId, ConnectionState, Connections};
-use crate::clock::Now;
+use crate::clock::{Clock, Now};
 use crate::stats::slow_log::{SlowLog, SlowRequest, Stages};
 
 /// A reply that is timed.
@@ -66,22 +66,26 @@ impl TimedReply {
 }
 
 impl<S: ConnectionState> Connections<S> {
-    /// Takes the timed replies that the system has taken until `now`. `record` records one, and returns the name of its
-    /// verb. Those that were slow and belong there go to the slow log. The clock has started at `start_wall_millis`.
+    /// Takes the timed replies that the system has taken until now. `record` records one, which has taken so many
+    /// nanoseconds, and returns the name of its verb. Those that were slow and belong there go to the slow log.
     pub fn record_timed(
         &mut self,
-        now: Now,
-        start_wall_millis: u64,
+        clock: Clock,
         log: &SlowLog,
         protocol: &'static str,
-        mut record: impl FnMut(&TimedReply) -> &'static str,
+        mut record: impl FnMut(&TimedReply, u64) -> &'static str,
     ) {
+        let now = clock.now();
         while let Some((id, reply)) = self.timed() {
-            let verb = record(&reply);
-            let (stages, nanos) = (reply.stages(now), reply.nanos(now));
-            let Some(table) = reply.table.filter(|_| log.is_slow(nanos)) else { continue };
+            let nanos = reply.nanos(now);
+            let verb = record(&reply, nanos);
+            if !log.is_slow(nanos) {
+                continue;
+            }
+            let stages = reply.stages(now);
+            let Some(table) = reply.table else { continue };
             log.add(SlowRequest {
-                unix_millis: start_wall_millis + now.millis(),
+                unix_millis: clock.start_wall_millis() + now.millis(),
                 nanos,
                 stages,
                 client: self.peer(id),

@@ -30,7 +30,7 @@ use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, Serving, Servin
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::responder::TIMED_ONE_OF;
 use crate::services::tables::serve::LockstepTally;
-use crate::services::tables::timing::verb_name;
+use crate::services::tables::timing::record_sent;
 use crate::services::tables::waiting::WaitingClients;
 use crate::services::tables::wire::{Command, Request, TableName};
 use crate::stats::Sampler;
@@ -325,18 +325,9 @@ impl Answering {
     /// Writes new bytes as far as the system takes them, and records how long the timed replies among them took.
     fn send(&self, connections: &mut Connections<Conversation>) {
         connections.flush();
-        if !connections.has_timed() {
-            return;
+        if connections.has_timed() {
+            record_sent(connections, &self.tally.worker, &self.slow, PROTOCOL, self.clock);
         }
-        let now = self.clock.now();
-        connections.record_timed(now, self.clock.start_wall_millis(), &self.slow, PROTOCOL, |reply| {
-            if reply.samples > 0
-                && let Some(command) = Command::ALL.get(reply.verb)
-            {
-                self.tally.worker.whole(*command).record_times(reply.nanos(now), reply.samples);
-            }
-            verb_name(reply.verb)
-        });
     }
 
     /// Updates the metrics for STATS.

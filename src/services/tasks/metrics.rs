@@ -59,9 +59,8 @@ pub(super) fn record_sent<S: ConnectionState>(
     slow: &SlowLog,
     clock: Clock,
 ) {
-    let now = clock.now();
-    connections.record_timed(now, clock.start_wall_millis(), slow, metrics.protocol, |reply| {
-        metrics.record(reply.verb, Some(reply.arrived.nanos_until(reply.answered)), reply.nanos(now));
+    connections.record_timed(clock, slow, metrics.protocol, |reply, nanos| {
+        metrics.record(reply.verb, Some(reply.arrived.nanos_until(reply.answered)), nanos);
         metrics.name(reply.verb)
     });
 }

@@ -29,7 +29,9 @@ impl<S: ConnectionState> Connections<S> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(out) = &mut connection.turn.out {
             out.closes = true;
-            return self.deregister(id);
+            // Nobody reads what is sent to it, and the system reports nothing of it any more.
+            connection.outbox.give_up();
+            return connection.interest.end(&self.port.epoll, &connection.descriptor);
         }
         let connection = self.connections.remove(id);
         self.memory.share.change(0, connection.watch.counted);

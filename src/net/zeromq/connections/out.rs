@@ -89,7 +89,7 @@ impl<S: ConnectionState> Connections<S> {
         connection.watch.active = *now;
         begun.out += 1;
         turn.is_exempt = memory.watch.is_exempt(id);
-        let (tight, unread) = (memory.watch.is_tight_for(id), connection.outbox.is_broken);
+        let (tight, unread) = (memory.watch.is_tight_for(id), connection.outbox.is_unread());
         if turn.replies.lacks_memory() {
             turn.replies.lend(sending.spare_replies.pop());
         }
@@ -126,7 +126,7 @@ impl<S: ConnectionState> Connections<S> {
                 connection.input.hold_rest(messages, bytes);
             }
         }
-        if connection.outbox.is_broken || connection.is_disconnecting() {
+        if connection.outbox.is_unread() || connection.is_disconnecting() {
             connection.outbox.discard();
         }
         connection.watch.active = self.now;

@@ -166,8 +166,6 @@ impl<S: ConnectionState> Connections<S> {
             connection.outbox.lend(self.sending.spare_replies.pop());
         }
         connection.outbox.set_tight(self.memory.watch.is_tight_for(id));
-        let is_broken = connection.outbox.is_broken;
-        connection.outbox.set_unread(is_broken);
         let before = connection.outbox.end();
         let taken = handle(id, &mut connection.state, &mut connection.outbox, held.view());
         match taken.count() {
@@ -223,13 +221,11 @@ impl<S: ConnectionState> Connections<S> {
             return;
         };
         connection.watch.active = *now;
-        let is_broken = connection.outbox.is_broken;
         let (bytes, state, outbox) = connection.parts(shared);
         if outbox.lacks_memory() {
             outbox.lend(sending.spare_replies.pop());
         }
         outbox.set_tight(memory.watch.is_tight_for(id));
-        outbox.set_unread(is_broken);
         let before = outbox.end();
         let taken = handle(id, state, outbox, messages.view(bytes));
         if let Some(count) = taken.count() {

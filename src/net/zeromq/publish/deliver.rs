@@ -15,19 +15,13 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::PublishLimits;
 use super::burst::{Burst, ByteRun};
 use super::queue::{SharedBuffer, SubscriberQueue, send};
 use super::subscriber::SubscriberConnection;
 use super::topics::Member;
 use crate::limits::SHARED_BYTES_MIN;
 use crate::net::budget::Budget;
-
-/// Bounds of the messages that wait for a subscriber.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct QueueBounds {
-    pub(super) messages: usize,
-    pub(super) bytes: usize,
-}
 
 /// Messages of a burst for one subscriber, and for all others with the same runs.
 #[derive(Debug, Default)]
@@ -150,10 +144,10 @@ impl Delivery {
     ///
     /// If all buffers together would exceed their bound, the queue keeps the messages that fit, and in any case a
     /// message of which the system has taken a part.
-    pub(super) fn keep(&mut self, queue: &mut SubscriberQueue, sent: usize, room: QueueBounds) -> usize {
+    pub(super) fn keep(&mut self, queue: &mut SubscriberQueue, sent: usize, limits: &PublishLimits) -> usize {
         let is_full = |queue: &mut SubscriberQueue| {
-            queue.bytes() >= room.bytes
-                || (queue.messages_at_most() >= room.messages && queue.messages() >= room.messages)
+            queue.bytes() >= limits.bytes
+                || (queue.messages_at_most() >= limits.messages && queue.messages() >= limits.messages)
         };
         if !queue.is_empty() && is_full(queue) {
             return self.portion.messages;
@@ -172,8 +166,8 @@ impl Delivery {
             }
             queue.advance(sent);
         }
-        if queue.messages_at_most() > room.messages || queue.bytes() > room.bytes {
-            lost += queue.shorten(room.messages, room.bytes);
+        if queue.messages_at_most() > limits.messages || queue.bytes() > limits.bytes {
+            lost += queue.shorten(limits.messages, limits.bytes);
         }
         lost
     }

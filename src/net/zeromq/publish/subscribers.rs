@@ -19,7 +19,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::deliver::{Delivery, QueueBounds};
+use super::deliver::Delivery;
 use super::readers::TopicForm;
 use super::subscriber::{CloseReason, SubscriberConnection};
 use super::subscriptions::Subscriptions;
@@ -200,21 +200,15 @@ impl Subscribers {
 
     /// Queues the bytes of a subscriber's delivery that the system has not taken.
     fn keep(&mut self, member: Member, sent: usize) {
-        let (room, share) = (self.room(), self.share());
+        let share = self.share();
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         let queue = &mut subscriber.output.queue;
         if queue.bytes() < share && self.delivery.begins_to_lack_room(queue) {
             self.cut_to_shares(share);
         }
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
-        let lost = self.delivery.keep(&mut subscriber.output.queue, sent, room);
+        let lost = self.delivery.keep(&mut subscriber.output.queue, sent, &self.limits);
         self.count_lost(lost);
-    }
-
-    /// Bounds of the messages that wait for a subscriber.
-    fn room(&self) -> QueueBounds {
-        let PublishLimits { messages, bytes, .. } = self.limits;
-        QueueBounds { messages, bytes }
     }
 
     /// Bytes that each subscriber may always have waiting, however much the others have. It is half of the subscriber's

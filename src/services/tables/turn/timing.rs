@@ -23,8 +23,7 @@ use crate::net::zeromq::{Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedRep
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::report::WorkerMetrics;
 use crate::services::tables::responder::RequestParts;
-use crate::services::tables::timing::{NO_VERB, PROTOCOL, verb_name};
-use crate::services::tables::wire::Command;
+use crate::services::tables::timing::{NO_VERB, PROTOCOL, record_sent};
 use crate::stats::slow_log::SlowLog;
 use crate::tables::ManyProgress;
 use crate::zmtp::MessageView;
@@ -102,19 +101,7 @@ impl ReplyTimes {
     pub(in super::super) fn send(&self, connections: &mut Connections<TableClient>) {
         connections.flush();
         if connections.has_timed() {
-            self.record(connections);
+            record_sent(connections, &self.metrics, &self.slow, PROTOCOL, self.clock);
         }
-    }
-
-    fn record(&self, connections: &mut Connections<TableClient>) {
-        let now = self.clock.now();
-        connections.record_timed(now, self.clock.start_wall_millis(), &self.slow, PROTOCOL, |reply| {
-            if reply.samples > 0
-                && let Some(command) = Command::ALL.get(reply.verb)
-            {
-                self.metrics.whole(*command).record_times(reply.nanos(now), reply.samples);
-            }
-            verb_name(reply.verb)
-        });
     }
 }
