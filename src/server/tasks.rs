@@ -16,13 +16,12 @@ use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
 use crate::services::jobs::serve::{self as jobs, JobsFrontend, JobsListener};
 use crate::services::operator::control::serve::ControlListener;
+use crate::services::tables::report::TASKS_QUEUE;
 use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
 use crate::stats::service::ServiceMetrics;
 use crate::store::{KeyedStore, StoreConfig};
 use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
 
-/// The name of the queue that `--tasks` serves.
-const QUEUE: &[u8] = b"spiderq";
 /// The prefix of the queues that `--jobs` serves.
 const JOBS: &[u8] = b"jobs/";
 /// The name of the queue whose tasks are the events of `--events`.
@@ -119,7 +118,7 @@ impl TasksListeners {
             }
         };
         if let Some(listener) = self.spiderq {
-            let queue = committer.queue(QUEUE, LeaseOrder::Priority, self.sync)?;
+            let queue = committer.queue(TASKS_QUEUE, LeaseOrder::Priority, self.sync)?;
             let service = listener.serve(&mut committer, tasks.clone(), queue, terminated);
             services.push(BoundService::new("tasks", "tasks", service, SpiderqFrontend::run));
         }

@@ -73,7 +73,7 @@ pub(crate) use micros::Micros;
 pub(crate) use name::hexadecimal;
 use services::SlowLine;
 pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics};
-pub(crate) use tasks_section::TasksSection;
+pub(crate) use tasks_section::{TASKS_QUEUE, TasksSection};
 pub(crate) use verb_times::VerbTimes;
 
 use super::wire::{Command, Reason};

@@ -5,7 +5,7 @@
 //!            ─► each second the figures and their point, made once for all ─► its connection
 //! ```
 //! The history gets a point each second, whether somebody listens or not.
-
+//!
 //! The reply of a user that is removed or changed ends within that second.
 //!
 //! A listener that does not read misses figures, and gets later ones when it reads again. So a listener holds two
@@ -28,6 +28,7 @@ use super::limits::LISTENERS_MAX;
 use super::sources::{AdminSources, Points};
 use crate::lock::Mutex;
 use crate::security::Identity;
+use crate::services::tables::report::VerbTimes;
 
 /// The time from one message to the next.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -68,7 +69,7 @@ impl Live {
         }
         let (sender, receiver) = channel(1);
         // It has room for one message.
-        let _sent = sender.try_send(self.message(Points::All));
+        let _sent = sender.try_send(self.message(Points::All, self.sources.verb_times()));
         listeners.push(Listener { sender, user });
         Some(Body::new(EventBody(receiver)))
     }
@@ -82,19 +83,19 @@ impl Live {
                 None => return,
                 Some(listeners) => listeners.retain(Listener::stays),
             }
-            self.sources.record();
-            self.send();
+            let verbs = self.sources.record();
+            self.send(verbs);
         }
     }
 
-    /// Sends the figures to all listeners.
-    fn send(&self) {
+    /// Sends the figures to all listeners, with these times of the verbs.
+    fn send(&self, verbs: Vec<VerbTimes>) {
         let listeners = self.listeners.lock();
         let mut listeners = listeners.iter().flatten().peekable();
         if listeners.peek().is_none() {
             return;
         }
-        let message = self.message(Points::Latest);
+        let message = self.message(Points::Latest, verbs);
         for listener in listeners {
             // One that has not read its last message misses this one.
             let _missed = listener.sender.try_send(message.clone());
@@ -107,8 +108,8 @@ impl Live {
     }
 
     /// The figures now, as a message. JSON has no line feeds of its own.
-    fn message(&self, points: Points) -> Bytes {
-        Bytes::from(format!("data: {}\n\n", self.sources.page_json(points)))
+    fn message(&self, points: Points, verbs: Vec<VerbTimes>) -> Bytes {
+        Bytes::from(format!("data: {}\n\n", self.sources.page_json(points, verbs)))
     }
 }
 

@@ -10,7 +10,7 @@ use super::limits::{SHOWN_MAX, SLOW_SHOWN_MAX};
 use crate::clock::wall_millis;
 use crate::lock::Mutex;
 use crate::services::events::mysql::WritersMetrics;
-use crate::services::tables::report::{ReportSources, SlowDocument, StatsDocument, TableStats};
+use crate::services::tables::report::{ReportSources, SlowDocument, StatsDocument, TableStats, VerbTimes};
 use crate::services::tables::report::{counter, line};
 use crate::stats::slow_log::KEPT_MAX;
 
@@ -102,25 +102,31 @@ impl AdminSources {
     }
 
     /// The metrics at this moment, and the latencies of the last minute.
-    fn recent(&self) -> RecentDocument {
-        let last_minute = self.history.lock().last_minute(self.report.verb_times());
+    fn recent(&self, verbs: Vec<VerbTimes>) -> RecentDocument {
+        let last_minute = self.history.lock().last_minute(verbs);
         RecentDocument { document: self.document(), last_minute }
     }
 
-    /// Adds a point to the history.
-    pub(super) fn record(&self) {
+    /// The requests and times of each verb.
+    pub(super) fn verb_times(&self) -> Vec<VerbTimes> {
+        self.report.verb_times()
+    }
+
+    /// Adds a point to the history. Returns the times of the verbs in it.
+    pub(super) fn record(&self) -> Vec<VerbTimes> {
         let reading = Reading {
             now: self.report.now(),
             unix_millis: wall_millis(),
             memory_bytes: self.report.memory_bytes(),
-            verbs: self.report.verb_times(),
+            verbs: self.verb_times(),
         };
         self.history.lock().record(&reading);
+        reading.verbs
     }
 
     /// What the page shows: the document with the largest tables and the first queues alone, points, and the slow log.
-    pub(super) fn page_json(&self, points: Points) -> String {
-        let mut document = self.recent();
+    pub(super) fn page_json(&self, points: Points, verbs: Vec<VerbTimes>) -> String {
+        let mut document = self.recent(verbs);
         let stats = &mut document.document.stats;
         let (tables_count, elements) =
             (stats.data.tables.len(), stats.data.tables.iter().map(|table| table.elements).sum::<u64>());
@@ -157,6 +163,6 @@ impl AdminSources {
 
     /// The document of `/stats` as JSON.
     pub(super) fn json(&self) -> String {
-        serde_json::to_string(&self.recent()).expect("numbers and text can be written as JSON")
+        serde_json::to_string(&self.recent(self.verb_times())).expect("numbers and text can be written as JSON")
     }
 }

@@ -65,13 +65,14 @@ line! {
     }
 }
 
-/// The name in the store of the queue that `--tasks` serves, and its name for people.
-const STORED_NAME: &[u8] = b"spiderq";
+/// The name in the store of the queue that `--tasks` serves.
+pub(crate) const TASKS_QUEUE: &[u8] = b"spiderq";
+/// Its name for people.
 const SHOWN_NAME: &str = "tasks";
 
 /// The name of a queue. That of jobs begins with `jobs/`, so none has the name of the tasks.
 fn queue_name(stored: &[u8]) -> String {
-    if stored == STORED_NAME { SHOWN_NAME.to_owned() } else { printable(stored) }
+    if stored == TASKS_QUEUE { SHOWN_NAME.to_owned() } else { printable(stored) }
 }
 
 impl TasksSection {

@@ -21,17 +21,17 @@ impl ReportSources {
         let lockstep = self.neighbours.lockstep.iter().map(|tally| &tally.worker).collect();
         let tables = [("kv", own), ("lockstep", lockstep)];
         let of_tables = tables.iter().flat_map(|(protocol, threads)| {
-            Command::ALL.into_iter().map(move |command| of_command(protocol, threads, command))
+            Command::ALL.into_iter().filter_map(move |command| of_command(protocol, threads, command))
         });
         let of_services = self.neighbours.services.iter().flat_map(|service| {
-            service.verbs.iter().map(|verb| VerbTimes {
+            service.verbs.iter().filter(|verb| verb.requests.get() > 0).map(|verb| VerbTimes {
                 protocol: service.protocol,
                 verb: verb.name,
                 requests: verb.requests.get(),
-                whole: LatencySnapshot::of(Some(&verb.whole).filter(|_| verb.requests.get() > 0)),
+                whole: LatencySnapshot::of([&verb.whole]),
             })
         });
-        of_tables.chain(of_services).filter(|times| times.requests > 0).collect()
+        of_tables.chain(of_services).collect()
     }
 
     /// The time on the server's clock.
@@ -47,9 +47,9 @@ impl ReportSources {
 }
 
 /// The queue's thread counts no request, but records how long each took. Without a request there is nothing to add up.
-fn of_command(protocol: &'static str, threads: &[&WorkerMetrics], command: Command) -> VerbTimes {
+fn of_command(protocol: &'static str, threads: &[&WorkerMetrics], command: Command) -> Option<VerbTimes> {
     let all = || threads.iter().map(|thread| thread.of(Some(command)));
     let requests = all().map(|metrics| metrics.requests.get()).sum();
-    let whole = LatencySnapshot::of(all().filter(|_| requests > 0).map(|metrics| &metrics.whole));
-    VerbTimes { protocol, verb: command.name(), requests, whole }
+    let whole = || LatencySnapshot::of(all().map(|metrics| &metrics.whole));
+    (requests > 0).then(|| VerbTimes { protocol, verb: command.name(), requests, whole: whole() })
 }
