@@ -64,10 +64,11 @@ impl Format {
         Raw { raw }: Raw,
         head: &str,
         bytes: &[u8],
-        json: &Value,
+        json: impl FnOnce() -> Value,
     ) -> Result<(), CommandError> {
         if !raw {
-            return self.print(out, &format!("{head}{}", value(bytes, self.hex)), json);
+            let text = || format!("{head}{}", value(bytes, self.hex));
+            return self.print_all(out, std::iter::once(self.answer(text, json)));
         }
         out.write_all(head.as_bytes())?;
         out.write_all(bytes)?;

@@ -142,13 +142,16 @@ pub(crate) struct SetArguments {
     /// Time to live: seconds, or a number with a unit such as 1500ms or 12h; 0 for none [default: unchanged; none for a
     /// new element]
     #[arg(long, value_name = "TIME", value_parser = time_to_live(), allow_negative_numbers = true)]
-    pub(crate) ttl: Option<Ttl>,
+    ttl: Option<Ttl>,
     #[command(flatten)]
     of: KvServer,
 }
 
-/// The bytes of an element to set.
+/// An element to set: where, and its bytes.
 pub(crate) struct SetOperands {
+    pub(crate) server: Connect,
+    pub(crate) format: Format,
+    pub(crate) ttl: Option<Ttl>,
     pub(crate) table: Vec<u8>,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
@@ -185,8 +188,7 @@ pub(crate) fn run(command: TableCommand, session: &mut Session, out: &mut impl W
         }
         TableCommand::Tables(of) => tables(&of, session, out),
         TableCommand::Set(set) => {
-            let (server, format, ttl) = (set.server().clone(), set.format(), set.ttl);
-            let SetOperands { table, key, value } = set.read(session)?;
+            let SetOperands { server, format, ttl, table, key, value } = set.read(session)?;
             session.client(&server)?.update(&table, &key, &value, ttl).map_err(failure)?;
             format.done(out)
         }
@@ -230,24 +232,15 @@ impl KvServer {
 }
 
 impl SetArguments {
-    /// The server.
-    pub(crate) fn server(&self) -> &Connect {
-        &self.of.server
-    }
-
-    /// The format of the answer.
-    pub(crate) fn format(&self) -> Format {
-        self.of.format
-    }
-
-    /// The table, the key and the value.
+    /// The element to set.
     ///
     /// # Errors
     /// [`CommandError`] as [`read_both`].
     pub(crate) fn read(self, session: &Session) -> Result<SetOperands, CommandError> {
         let table = self.of.table(&self.table)?;
-        let (key, value) = read_both(self.key, self.value, self.of.format.hex, session.input())?;
-        Ok(SetOperands { table, key, value })
+        let KvServer { server, format } = self.of;
+        let (key, value) = read_both(self.key, self.value, format.hex, session.input())?;
+        Ok(SetOperands { server, format, ttl: self.ttl, table, key, value })
     }
 }
 
@@ -285,14 +278,20 @@ fn get(get: ElementArguments, session: &mut Session, out: &mut impl Write) -> Re
     let entry = session.client(&of.server)?.get_entry(&table, &key).map_err(failure)?;
     let Format { hex, .. } = of.format;
     let raw = Raw { raw: is_raw(of.format, io::stdout().is_terminal()) };
-    let json = json!({
-        "value": hex.shown_in_json(&entry.value),
-        "version": entry.version,
-        "remaining_millis": entry.remaining_millis,
-    });
-    of.format.print_value(out, raw, "", &entry.value, &json)?;
-    // The values of a script would run together.
-    if raw.raw && session.is_script() { of.format.print(out, "\n", &json) } else { Ok(()) }
+    let json = || {
+        json!({
+            "value": hex.shown_in_json(&entry.value),
+            "version": entry.version,
+            "remaining_millis": entry.remaining_millis,
+        })
+    };
+    of.format.print_value(out, raw, "", &entry.value, json)?;
+    if raw.raw && session.is_script() {
+        // The values of a script would run together.
+        out.write_all(b"\n")?;
+        out.flush()?;
+    }
+    Ok(())
 }
 
 /// Whether a value is written as it is: to a file or a program that has not asked for another form.

@@ -103,8 +103,8 @@ pub(crate) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), Comma
             let job = of.client()?.get(&of.queue(queue)?).map_err(failure)?;
             let job = job.ok_or_else(|| CommandError::NotFound(NOTHING.to_owned()))?;
             let hex = of.format.hex;
-            let json = json!({ "id": job.id.to_string(), "data": hex.shown_in_json(&job.data) });
-            of.format.print_value(out, raw, &format!("{}\n", job.id), &job.data, &json)
+            let json = || json!({ "id": job.id.to_string(), "data": hex.shown_in_json(&job.data) });
+            of.format.print_value(out, raw, &format!("{}\n", job.id), &job.data, json)
         }
         JobCommand::Ack(JobArguments { queue, id, of }) => {
             let done = of.client()?.ack(&of.queue(queue)?, id).map_err(failure)?;

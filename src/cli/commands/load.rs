@@ -58,7 +58,7 @@ struct PaceFlags {
     depth: Option<usize>,
     /// Requests a second of all connections together: an open loop, whose latencies count from the time a request was
     /// due; several rates, separated by commas, are measured one after the other
-    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = numbers(0.001, 1e9, "a rate is requests a second, 0.001 to 1000000000"))]
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
     /// Store every key before the first measurement
     #[arg(long)]
@@ -142,12 +142,9 @@ fn counts(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> +
     }
 }
 
-fn numbers(
-    least: f64,
-    most: f64,
-    otherwise: &'static str,
-) -> impl Fn(&str) -> Result<f64, &'static str> + Clone + Send + Sync + 'static {
-    move |typed| typed.parse().ok().filter(|number| (least..=most).contains(number)).ok_or(otherwise)
+fn rate(typed: &str) -> Result<f64, &'static str> {
+    let rate = typed.parse().ok().filter(|rate| (0.001..=1e9).contains(rate));
+    rate.ok_or("a rate is requests a second, 0.001 to 1000000000")
 }
 
 fn times(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {

@@ -229,7 +229,7 @@ pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
             let found = of.connect()?.lookup(&key).map_err(of.told())?;
             let value = found.ok_or_else(no_task)?;
             let hex = of.format.hex;
-            of.format.print_value(out, raw, "", &value, &json!({ "value": hex.shown_in_json(&value) }))
+            of.format.print_value(out, raw, "", &value, || json!({ "value": hex.shown_in_json(&value) }))
         }
         TaskCommand::Flush(of) => {
             of.connect()?.flush().map_err(of.told())?;
@@ -273,12 +273,14 @@ fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
     let lent = lent.ok_or_else(|| CommandError::NotFound("no task is ready: wait for one with --wait".to_owned()))?;
     let Format { hex, .. } = lend.of.format;
     let head = format!("{} {}\n", lent.lend_key, hex.shown(&lent.key));
-    let json = json!({
-        "lend_key": lent.lend_key,
-        "key": hex.shown_in_json(&lent.key),
-        "value": hex.shown_in_json(&lent.value),
-    });
-    lend.of.format.print_value(out, lend.raw, &head, &lent.value, &json)
+    let json = || {
+        json!({
+            "lend_key": lent.lend_key,
+            "key": hex.shown_in_json(&lent.key),
+            "value": hex.shown_in_json(&lent.value),
+        })
+    };
+    lend.of.format.print_value(out, lend.raw, &head, &lent.value, json)
 }
 
 fn stats(of: &TaskServer, out: &mut impl Write) -> Result<(), CommandError> {

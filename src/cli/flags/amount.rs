@@ -59,7 +59,7 @@ pub(crate) fn bytes_within(least: u64, most: u64) -> impl TypedValueParser<Value
 }
 
 /// The digits at the beginning of a text, and the rest.
-pub(crate) fn number_and_unit(typed: &str) -> (&str, &str) {
+fn number_and_unit(typed: &str) -> (&str, &str) {
     typed.split_at(typed.find(|character: char| !character.is_ascii_digit()).unwrap_or(typed.len()))
 }
 

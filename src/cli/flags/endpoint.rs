@@ -31,16 +31,16 @@ const IPC_PATH_BYTES_MAX: usize = 107;
 /// # Errors
 /// The mistake in the text.
 pub(crate) fn endpoint(typed: &str) -> Result<String, String> {
-    let (good, scheme) = match typed.split_once("://") {
-        Some(("tcp", address)) => (is_address(address), ""),
-        Some(("ipc", path)) => ((1..=IPC_PATH_BYTES_MAX).contains(&path.len()), ""),
-        Some(_) => (false, ""),
-        None => (is_address(typed), "tcp://"),
+    let whole = if typed.contains("://") { typed.to_owned() } else { format!("tcp://{typed}") };
+    let is_good = match whole.split_once("://") {
+        Some(("tcp", address)) => is_address(address),
+        Some(("ipc", path)) => (1..=IPC_PATH_BYTES_MAX).contains(&path.len()),
+        _ => false,
     };
-    if !good {
+    if !is_good {
         return Err("an endpoint is tcp://HOST:PORT or ipc://PATH, with an address of IPv6 in brackets".to_owned());
     }
-    Ok(format!("{scheme}{typed}"))
+    Ok(whole)
 }
 
 /// An endpoint to connect to: as [`endpoint`], or `HOST:PORT`, `:PORT` and `PORT`, to which `tcp://` is added.
@@ -48,8 +48,7 @@ pub(crate) fn endpoint(typed: &str) -> Result<String, String> {
 /// # Errors
 /// The mistake in the text.
 pub(crate) fn connection(typed: &str) -> Result<String, String> {
-    let whole = if typed.contains("://") { typed.to_owned() } else { format!("tcp://{}", to_connect(typed)) };
-    match endpoint(&whole) {
+    match endpoint(&to_connect(typed)) {
         Ok(endpoint) if !endpoint.starts_with("tcp://*") && !endpoint.ends_with(":*") => Ok(endpoint),
         _ => Err("an endpoint to connect to is HOST:PORT, tcp://HOST:PORT or ipc://PATH".to_owned()),
     }

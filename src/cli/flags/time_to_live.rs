@@ -9,6 +9,7 @@
 
 use clap::builder::{StringValueParser, TypedValueParser};
 
+use super::duration::{BareUnit, duration};
 use crate::clock::Ttl;
 
 /// What a text that is no time to live is told.
@@ -26,17 +27,9 @@ pub(crate) fn some_time_to_live() -> impl TypedValueParser<Value = Ttl> {
 }
 
 fn parse(typed: &str) -> Option<Ttl> {
-    let (digits, unit) =
-        typed.split_at(typed.find(|character: char| !character.is_ascii_digit()).unwrap_or(typed.len()));
-    let millis: u64 = match unit {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(millis).and_then(Ttl::from_millis)
+    // Whole numbers, of milliseconds at least.
+    let time = duration(typed, BareUnit::Seconds).filter(|_| !typed.contains(['.', 'u']))?;
+    Ttl::from_millis(u64::try_from(time.as_millis()).ok()?)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ use rustix::io::Errno;
 pub(crate) use byte_stream::{ByteStream, StreamEnd};
 pub(crate) use dialing::{Dialing, resolve};
 pub(super) use errors::ConnectError;
-pub use errors::Disconnected;
+pub use errors::{Disconnected, UnknownHost};
 pub(super) use opening::{OpeningSocket, OpeningStep};
 pub(super) use pipeline::{Pipeline, ReplyError};
 pub(crate) use shaking::{ShakeError, Shaking};
@@ -156,7 +156,7 @@ impl ConnectTarget {
             ConnectError::Late => Disconnected::NoAnswer { endpoint, timeout: timeouts.answer },
             ConnectError::Unreached => Disconnected::NoAnswer { endpoint, timeout: timeouts.connect },
             ConnectError::Refused => Disconnected::Refused(endpoint),
-            ConnectError::UnknownHost(problem) => Disconnected::UnknownHost { endpoint, problem },
+            ConnectError::UnknownHost(problem) => Disconnected::UnknownHost(UnknownHost { address: endpoint, problem }),
             ConnectError::Denied => Disconnected::Denied(endpoint),
             ConnectError::Busy => Disconnected::Busy(endpoint),
             ConnectError::Closed => Disconnected::Closed(endpoint),

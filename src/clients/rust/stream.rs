@@ -25,6 +25,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use thiserror::Error;
 
+pub use super::socket::UnknownHost;
+
 /// The beginning of an alert (RFC 8446, section 5.1): a server that speaks TLS answers so to other bytes.
 const TLS_ALERT: &[u8] = &[0x15, 0x03];
 
@@ -117,16 +119,6 @@ impl TlsFault {
     }
 }
 
-/// The name of a host that has no address, as far as this system knows.
-#[derive(Debug, Error)]
-#[error("no host is known by the name in {address} ({source}): correct it, or give an address")]
-pub struct UnknownHost {
-    /// The address with the name.
-    address: String,
-    /// The error of the system.
-    source: io::Error,
-}
-
 /// Why there is no connection.
 #[derive(Debug)]
 pub(crate) enum ConnectFault {
@@ -184,7 +176,7 @@ fn accepted(address: &str, time: Duration) -> Result<TcpStream, ConnectFault> {
     let mut refused = io::Error::other("its host has no address");
     let found = address.to_socket_addrs().map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => ConnectFault::Address(error),
-        _ => ConnectFault::Unknown(UnknownHost { address: address.to_owned(), source: error }),
+        _ => ConnectFault::Unknown(UnknownHost { address: address.to_owned(), problem: error.to_string() }),
     });
     for address in found? {
         match TcpStream::connect_timeout(&address, time) {

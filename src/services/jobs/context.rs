@@ -117,10 +117,9 @@ impl JobsContext {
     /// Ends the conversations now. A conversation that waits for the committer gets its answer and gives the lease in
     /// it back. Leases that are not submitted yet are withdrawn.
     pub(super) fn cut_short(&self) {
-        self.over.is_given.set(true);
+        self.over.give();
         self.responder.withdraw_leases();
         self.responder.submit_burst();
-        self.over.given.notify_waiters();
     }
 
     /// Ready when the server has stopped reading requests.

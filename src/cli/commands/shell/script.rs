@@ -102,16 +102,14 @@ impl<'s, W: Write, F: Fn(&[String]) -> Result<bool, CommandError>> Script<'s, W,
         let typed: Vec<OsString> =
             [PROGRAM].into_iter().chain(words.iter().map(String::as_str)).map(OsString::from).collect();
         let matches = self.tables.try_get_matches_from_mut(&typed);
-        let done = match matches.and_then(|matches| TableCommand::from_arg_matches(&matches)) {
+        let parsed = matches.and_then(|matches| TableCommand::from_arg_matches(&matches));
+        if !matches!(parsed, Ok(TableCommand::Set(_))) {
+            self.receive_all()?;
+        }
+        let done = match parsed {
             Ok(TableCommand::Set(set)) => self.send(number, set)?,
-            Ok(command) => {
-                self.receive_all()?;
-                client::run(command, &mut self.session, self.out)
-            }
-            Err(error) => {
-                self.receive_all()?;
-                return Ok(refuse(&error, &typed) == ExitStatus::Done);
-            }
+            Ok(command) => client::run(command, &mut self.session, self.out),
+            Err(error) => return Ok(refuse(&error, &typed) == ExitStatus::Done),
         };
         let is_json = has_flag(&typed, JSON);
         Ok(done.map_err(|error| error.report(is_json)).is_ok())
@@ -122,20 +120,20 @@ impl<'s, W: Write, F: Fn(&[String]) -> Result<bool, CommandError>> Script<'s, W,
     /// # Errors
     /// [`CommandError`] if an earlier line has failed.
     fn send(&mut self, number: u64, set: SetArguments) -> Result<Result<(), CommandError>, CommandError> {
-        let server = set.server().clone();
+        let SetOperands { server, format, ttl, table, key, value } = match set.read(&self.session) {
+            Ok(operands) => operands,
+            Err(error) => return Ok(Err(error)),
+        };
         let is_full = self.sent.len() >= IN_FLIGHT_MAX || self.bytes > BYTES_IN_FLIGHT_MAX;
         if is_full || !self.session.is_with(&server) {
             self.receive_all()?;
         }
-        let (format, ttl) = (set.format(), set.ttl);
-        let sent = set.read(&self.session).and_then(|SetOperands { table, key, value }| {
-            let table = TableName::spelt(&table);
-            let request = Request::Update { table, key: &key, value: &value, ttl };
-            self.session.client(&server)?.send(&request).map_err(failure)?;
+        let request = Request::Update { table: TableName::spelt(&table), key: &key, value: &value, ttl };
+        let sent = self.session.client(&server).and_then(|client| client.send(&request).map_err(failure));
+        if sent.is_ok() {
             self.sent.push_back((number, format));
             self.bytes += value.len();
-            Ok(())
-        });
+        }
         Ok(sent)
     }
 

@@ -5,6 +5,16 @@ use std::time::Duration;
 use rustix::io::Errno;
 use thiserror::Error;
 
+/// The name of a host that has no address, as far as this system knows.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("no host is known by the name in {address} ({problem}): correct it, or give an address")]
+pub struct UnknownHost {
+    /// The address with the name.
+    pub(in crate::clients::rust) address: String,
+    /// The error of the system.
+    pub(in crate::clients::rust) problem: String,
+}
+
 /// Why there is no connection, by the caller's remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Disconnected {
@@ -20,13 +30,8 @@ pub enum Disconnected {
     #[error("no server listens at {0}: start one there with `spindle serve`, or name the endpoint of another")]
     Refused(String),
     /// The name of the host has no address: correct it.
-    #[error("no host is known by the name in {endpoint} ({problem}): correct it, or give an address")]
-    UnknownHost {
-        /// The endpoint.
-        endpoint: String,
-        /// The error of the system.
-        problem: String,
-    },
+    #[error(transparent)]
+    UnknownHost(UnknownHost),
     /// The server does not let this client in: name a user and its password, or its key, or another user.
     #[error(
         "{0} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
