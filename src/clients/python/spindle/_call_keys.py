@@ -8,6 +8,7 @@ So values are encoded here, with their lengths. What :mod:`pickle` can take apar
 a set, a dictionary          its encoded elements in their order
 a dataclass                  its type and the fields that it compares
 a function, a class          its module and name
+a method of an object        the object and the name
 anything else                what __reduce_ex__ gives
 ```
 """
@@ -21,6 +22,7 @@ import inspect
 from datetime import datetime, timezone
 from decimal import Decimal
 from numbers import Rational, Real
+from types import MethodWrapperType
 from typing import Any, Callable, Dict, FrozenSet, Tuple, Union
 
 from .codecs import as_bytes
@@ -48,7 +50,8 @@ class CallKeys:
     def __init__(self, function: Callable[..., Any], key: "Union[None, Callable[..., Union[bytes, str]]]") -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self._key = key
-        self._signature = inspect.signature(function if key is None else key)
+        if key is None:
+            self._signature = inspect.signature(function)
 
     def of(self, arguments: Tuple[Any, ...], named: Dict[str, Any]) -> bytes:
         """The key of a call. Raises TypeError if the function does not take these arguments, or they make no key."""
@@ -78,7 +81,7 @@ def _encoded(value: Any, around: FrozenSet[int]) -> bytes:
         return b"a" + repr(value).encode()
     if isinstance(value, datetime) and value.utcoffset() is not None:
         return b"t" + value.astimezone(timezone.utc).isoformat().encode()
-    if inspect.isroutine(value) and not inspect.ismethod(value) or isinstance(value, type):
+    if inspect.isroutine(value) and not _is_bound(value) or isinstance(value, type):
         return _name_of(value)
     if id(value) in around:
         raise TypeError("one is a part of itself")
@@ -93,6 +96,13 @@ def _encoded(value: Any, around: FrozenSet[int]) -> bytes:
         compared = [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
         return _joined(b"c", [_name_of(type(value)), *(_encoded(part, around) for part in compared)])
     return _reduced(value, around)
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether it is a method of an object. The object of a builtin function is its module."""
+    if inspect.isbuiltin(value):
+        return value.__self__ is not None and not inspect.ismodule(value.__self__)
+    return inspect.ismethod(value) or isinstance(value, MethodWrapperType)
 
 
 def _compares_fields(kind: Any) -> bool:

@@ -84,7 +84,9 @@ class LockState:
 
     def acquire(self, clock: Callable[[], float], timeout: Optional[float]) -> Flow[bool]:
         """Takes the lock. False: another client has it, and still had it when the time was up."""
-        if not self.may_hold:
+        # A new token is nowhere yet, and a request without a reply ends this flow.
+        is_fresh = not self.may_hold
+        if is_fresh:
             self.token = os.urandom(16)
         self.version = 0
         end = None if timeout is None else clock() + timeout
@@ -96,7 +98,8 @@ class LockState:
                 self.until = until
                 break
             except VersionMismatch:
-                self.version = yield from self._own()
+                if not is_fresh:
+                    self.version = yield from self._own()
                 if self.version:
                     try:
                         yield from self.extend(clock)

@@ -8,6 +8,7 @@ from collections import deque
 from time import monotonic
 from typing import Deque, Generic, Optional, TypeVar
 
+from ._link import abandon_in_child
 from ._notifications import Notification, NotificationPump
 
 K = TypeVar("K")
@@ -21,7 +22,12 @@ class Subscription(Generic[K]):
 
     def __init__(self, pump: "NotificationPump[K]") -> None:
         self._pump = pump
-        self._found: "Deque[Notification[K]]" = deque()
+        self._found: "Deque[Notification[bytes]]" = deque()
+        self._lock = threading.Lock()
+        abandon_in_child(self)
+
+    def _abandon(self, reason: str) -> None:
+        """After a fork, in the child: no thread has the lock."""
         self._lock = threading.Lock()
 
     def _until_begun(self, timeout: float) -> bool:
@@ -33,17 +39,17 @@ class Subscription(Generic[K]):
                 self._turn(deadline)
             return True
 
-    def _take(self, timeout: Optional[float]) -> "Optional[Notification[K]]":
+    def _take(self, timeout: Optional[float]) -> "Optional[Notification[bytes]]":
         """The next notification. None: there was none in time."""
         deadline = float("inf") if timeout is None else monotonic() + timeout
         while True:
             with self._lock:
+                if not self._found:
+                    self._turn(deadline)
                 if self._found:
                     return self._found.popleft()
                 if monotonic() >= deadline:
-                    self._pump.link.check()
                     return None
-                self._turn(deadline)
 
     def _turn(self, deadline: float) -> None:
         """Waits until the link has something to do, for a while, and does it."""

@@ -37,7 +37,7 @@ class Notifications(Subscription[K]):
         found = self._take(timeout)
         if found is None:
             raise Timeout(f"no notification of table {self._pump.table!r} within {timeout:g} s")
-        return found
+        return Notification(found.kind, None if found.key is None else self._pump.keys.decode(found.key))
 
     def _begin(self, timeout: float) -> None:
         """Waits until the server has the subscription."""

@@ -283,7 +283,8 @@ class Table(Elements[K, V]):
                         if is_usable:
                             self._keep(cached.store(value), note)
                 finally:
-                    self._keep(cached.lock.give_up(), note)
+                    if cached.lock.may_hold:
+                        self._keep(cached.lock.give_up(), note)
                 result: V = value
                 return result
 

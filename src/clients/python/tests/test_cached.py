@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import decimal
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -51,6 +52,16 @@ def test_a_value_that_the_codec_does_not_read_is_computed_again(client, name):
         return 7
 
     assert get() == get() == 7 and cache.cache_failures > 0 and cache["own"] == 7
+
+
+def test_a_builtin_may_make_the_key(client, name):
+    cache = client.table(name, create=True, codec=spindle.JSON)
+
+    @cache.cached(ttl=60, key=str)
+    def double(number):
+        return number * 2
+
+    assert double(3) == double(3) == 6 and cache["3"] == 6
 
 
 def test_without_a_server_results_are_computed(caplog):
@@ -124,6 +135,13 @@ class Plain:
     def __init__(self, state):
         self.state = state
 
+    def method(self):
+        return self.state
+
+    @classmethod
+    def made(cls):
+        return cls(None)
+
 
 def function(a, b=2, *rest, **named):
     return a
@@ -168,6 +186,20 @@ def test_equal_arguments_are_one_key_however_they_are_passed():
     for wrong in (lambda: None, threading.Lock(), (itself := []).append(itself) or itself):
         with pytest.raises(TypeError, match="key="):
             keys.of((wrong,), {})
+
+
+def test_a_method_is_one_of_its_object():
+    keys = CallKeys(function, None)
+    methods = [
+        *("abc".upper, "xyz".upper, "abc".lower, "abc".__len__, "xyz".__len__, None.__bool__),
+        *([1].append, [2].append, dict.fromkeys, bytes.fromhex, bytearray.fromhex),
+        *(Plain(1).method, Plain(2).method, Plain.made, len, math.sin, function),
+    ]
+    assert len({keys.of((method,), {}) for method in methods}) == len(methods)
+    assert keys.of(("abc".upper,), {}) == keys.of(("".join(["a", "bc"]).upper,), {})
+    assert keys.of((Plain(1).method,), {}) == keys.of((Plain(1.0).method,), {})
+    with pytest.raises(TypeError, match="key="):
+        keys.of((threading.Lock().acquire,), {})
 
 
 PROGRAM = """

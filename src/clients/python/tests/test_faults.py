@@ -287,6 +287,28 @@ def test_a_client_of_the_parent_says_so_after_a_fork(client, name, shared_server
     assert table["a"] == b"1", "the parent goes on"
 
 
+def test_notifications_of_the_parent_say_so_after_a_fork(client, name):
+    changes = client.notifications(name)
+    waiter = threading.Thread(target=lambda: pytest.raises(spindle.Closed, changes.get))
+    waiter.start()
+    while not changes._lock.locked():
+        threading.Event().wait(0.001)
+    child = os.fork()
+    if child == 0:
+        # It ends also if it hangs.
+        signal.alarm(10)
+        try:
+            changes.get(timeout=0)
+        except spindle.Closed:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    changes.close()
+    waiter.join(PATIENCE)
+    assert not waiter.is_alive()
+
+
 @pytest.fixture
 def interrupts():
     """A process that was started in the background may ignore them."""

@@ -65,6 +65,14 @@ def test_a_holder_does_not_get_it_twice_and_nobody_else_releases_it(table):
     second.release()
 
 
+def test_a_look_at_the_lock_of_another_client_is_one_request(client, table, monkeypatch):
+    requests, call = [], client._driver.call
+    with table.lock("x", ttl=60):
+        monkeypatch.setattr(client._driver, "call", lambda *request: requests.append(request) or call(*request))
+        assert not table.lock("x").acquire(blocking=False)
+        assert len(requests) == 1
+
+
 def test_a_lock_of_the_parent_says_so_after_a_fork(table):
     lock, held, go_on = table.lock("x"), threading.Event(), threading.Event()
 
@@ -120,6 +128,24 @@ def test_a_lock_is_lost_as_soon_as_its_ttl_has_ended():
             assert lock.is_lost
             with lock:
                 assert not lock.is_lost
+    finally:
+        server.end()
+
+
+def test_a_lock_that_was_taken_without_a_reply_is_found_again():
+    server = Server()
+    try:
+        with spindle.Client(server.kv, timeout=PATIENCE) as client:
+            lock = client.table("locks", create=True).lock("x", ttl=60)
+            server.pause()
+            client.timeout = 0.05
+            with pytest.raises(spindle.Timeout):
+                lock.acquire()
+            client.timeout = PATIENCE
+            server.resume()
+            assert lock.acquire(blocking=False)
+            lock.release()
+            assert not lock.locked()
     finally:
         server.end()
 

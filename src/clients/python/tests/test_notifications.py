@@ -1,6 +1,8 @@
 """Notifications, without the feed."""
 
 import asyncio
+import select
+import socket
 import threading
 
 import pytest
@@ -36,6 +38,52 @@ def test_each_change_is_told_once_in_order(client, name):
         assert not waiter.is_alive()
     with pytest.raises(spindle.Closed):
         changes.get()
+
+
+def until_come(changes, last):
+    """Waits until these bytes are in the socket, from which nobody reads meanwhile."""
+    connection, found = changes._pump.link._socket, b""
+    while last not in found:
+        assert select.select([connection], [], [], PATIENCE)[0]
+        found = connection.recv(1 << 16, socket.MSG_PEEK)
+
+
+def test_what_has_come_is_there_without_waiting(client, table, name):
+    with client.notifications(name) as changes:
+        table.set("last", "1")
+        until_come(changes, b"last")
+        assert changes.get(timeout=0) == spindle.Notification("updated", b"last")
+        with pytest.raises(spindle.Timeout):
+            changes.get(timeout=0)
+
+
+KEYS = (b"first", b"\xff", b"last")
+
+
+def test_a_key_that_the_codec_refuses_loses_no_other(client, table, name):
+    with client.notifications(name, keys=spindle.TEXT) as changes:
+        for key in KEYS:
+            table.set(key, "1")
+        until_come(changes, KEYS[-1])
+        assert changes.get(timeout=PATIENCE).key == "first"
+        with pytest.raises(UnicodeDecodeError):
+            changes.get(timeout=PATIENCE)
+        assert changes.get(timeout=PATIENCE).key == "last"
+
+
+def test_a_key_that_the_codec_refuses_loses_no_other_of_asyncio(shared_server, ends, table, name):
+    async def body():
+        async with aio.Client(shared_server.kv, timeout=PATIENCE, **ends) as client:
+            changes = await client.notifications(name, keys=spindle.TEXT)
+            for key in KEYS:
+                table.set(key, "1")
+            until_come(changes, KEYS[-1])
+            assert (await changes.get(timeout=5)).key == "first"
+            with pytest.raises(UnicodeDecodeError):
+                await changes.get(timeout=5)
+            assert (await changes.get(timeout=5)).key == "last"
+
+    asyncio.run(body())
 
 
 def test_a_lost_connection_is_told_when_it_is_there_again():

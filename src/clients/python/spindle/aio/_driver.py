@@ -63,8 +63,7 @@ class Driver:
         else:
             self._unsent[request_id] = message
             link.hurry()
-            self._step()
-        if link.is_edge or link.changes != self._watched:
+        if not link.is_up or link.is_edge or link.changes != self._watched:
             self._step()
         timer = loop.call_later(timeout, self._expire, future, timeout)
         try:

@@ -20,7 +20,7 @@ class Subscription(Generic[K]):
 
     def __init__(self, pump: "NotificationPump[K]") -> None:
         self._pump = pump
-        self._found: "Deque[Notification[K]]" = deque()
+        self._found: "Deque[Notification[bytes]]" = deque()
         self._fault: Optional[Error] = None
         self._changed = Event()
         self._watch = Watch(asyncio.get_running_loop(), [pump.link], self._turn)
@@ -47,7 +47,7 @@ class Subscription(Generic[K]):
             await self._changed.wait(left)
         return True
 
-    async def _take(self, timeout: Optional[float]) -> "Optional[Notification[K]]":
+    async def _take(self, timeout: Optional[float]) -> "Optional[Notification[bytes]]":
         """The next notification. None: there was none in time."""
         deadline = None if timeout is None else monotonic() + timeout
         while not self._found:

@@ -282,7 +282,8 @@ class Table(Elements[K, V]):
                         if is_usable:
                             await self._keep(cached.store(value), note)
                 finally:
-                    await self._keep(cached.lock.give_up(), note)
+                    if cached.lock.may_hold:
+                        await self._keep(cached.lock.give_up(), note)
                 result: V = value
                 return result
 
