@@ -69,7 +69,7 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def fault(self, error: OSError, flag: str = "--jobs") -> Disconnected:
+    def fault(self, error: OSError, flag: str) -> Disconnected:
         """Why a connection has failed."""
         if isinstance(error, ssl.SSLCertVerificationError):
             why = f"its certificate is not trusted ({error.verify_message})"

@@ -85,13 +85,23 @@ def full_endpoint(endpoint: str) -> str:
     return endpoint if "://" in endpoint else f"tcp://{endpoint}"
 
 
+def endpoint_of(endpoint: str, port: int) -> str:
+    """Where another service is, unless told: at its usual port of the same host.
+
+    >>> endpoint_of("tcp://spindle.example:5555", 5557)
+    'tcp://spindle.example:5557'
+    """
+    host = endpoint.rpartition(":")[0] if endpoint.startswith("tcp://") else "tcp://127.0.0.1"
+    return f"{host}:{port}"
+
+
 def address_of(endpoint: str) -> Tuple[int, Any]:
     """The family and the address of an endpoint.
 
     >>> address_of("tcp://[::1]:5555")[1], address_of("ipc:///run/spindle")[1]
     (('::1', 5555), '/run/spindle')
     """
-    scheme, _, rest = full_endpoint(endpoint).partition("://")
+    scheme, _, rest = endpoint.partition("://")
     if scheme == "ipc" and rest:
         return socket.AF_UNIX, "\0" + rest[1:] if rest.startswith("@") else rest
     host, _, port = rest.rpartition(":")
@@ -388,10 +398,10 @@ os.register_at_fork(after_in_child=_after_fork)
 def open_link(endpoint: str, kind: str, security: Security, topics: Sequence[bytes] = ()) -> Any:
     """A link of this kind of socket: DEALER or SUB."""
     if security.curve is None:
-        return Link(full_endpoint(endpoint), kind, security, topics)
+        return Link(endpoint, kind, security, topics)
     from ._curve import CurveLink
 
-    return CurveLink(full_endpoint(endpoint), kind, security, topics)
+    return CurveLink(endpoint, kind, security, topics)
 
 
 __all__ = ["Curve", "Link", "LinkLost", "Security", "open_link"]

@@ -31,16 +31,6 @@ class Notification(Generic[K]):
     """None if some were missed."""
 
 
-def endpoint_of(endpoint: str) -> str:
-    """Where notifications are published, unless told: at the usual port of the same host.
-
-    >>> endpoint_of("tcp://spindle.example:5555")
-    'tcp://spindle.example:5556'
-    """
-    host = endpoint.rpartition(":")[0] if endpoint.startswith("tcp://") else "tcp://127.0.0.1"
-    return f"{host}:{DEFAULT_PORT}"
-
-
 class NotificationPump(Generic[K]):
     """A link whose messages become notifications. Its owner polls the link."""
 

@@ -11,19 +11,20 @@ from . import _events, _kv, _notifications
 from ._flows import Flow, Pause, make_table
 from ._jobs import Place, Tls, context_of
 from ._kv import Command, Key, TableCommands
-from ._link import Curve, Security, abandon_in_child, full_endpoint
+from ._link import Curve, Security, abandon_in_child, endpoint_of, full_endpoint
 from ._mirror import MirrorPump, feed_command
 from ._notifications import NotificationPump
 from .codecs import BYTES, Codec
-from .errors import Error
+from .errors import Error, Timeout
 from ._concurrency import Mutex, sleep
 from ._driver import Driver
+from ._exchange import LATE, exchange
 from .events import Events
 from .jobs import Jobs
 from .mirror import Mirror
 from .notifications import Notifications
 from .table import Table
-from .tasks import Tasks, endpoint_of
+from .tasks import DEFAULT_PORT, Tasks
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -178,7 +179,8 @@ class Client:
         Without it, and without that of the client, it is the usual port of the same host. The server has the
         subscription when this returns. It ends with the client.
         """
-        endpoint = full_endpoint(publish) if publish else self._publish or _notifications.endpoint_of(self.endpoint)
+        usual = endpoint_of(self.endpoint, _notifications.DEFAULT_PORT)
+        endpoint = full_endpoint(publish) if publish else self._publish or usual
         found: Notifications[Any] = Notifications(NotificationPump(name, endpoint, self._security, keys))
         self._subscriptions.add(found)
         found._begin(self.timeout)
@@ -213,7 +215,7 @@ class Client:
         return Events(self)
 
     def _tasks_address(self) -> str:
-        return self._tasks_endpoint or endpoint_of(self.endpoint)
+        return self._tasks_endpoint or endpoint_of(self.endpoint, DEFAULT_PORT)
 
     def _jobs_place(self) -> Place:
         return Place.of(self._jobs_address, self.endpoint, self._security, self._tls)
@@ -267,6 +269,17 @@ class Client:
             replies = self._driver.call_many([request for request, _ in window], self.timeout)
             results += [decode(reply) for (_, decode), reply in zip(window, replies)]
         return results
+
+    def _exchange(self, place: Place, request: bytes, flag: str) -> bytes:
+        """The answer to a request over a connection of its own, to a service that the flag starts."""
+        self._check()
+        timeout = self.timeout
+        try:
+            return exchange(place, request, timeout)
+        except LATE:
+            raise Timeout(f"no answer of {place} within {timeout:g} s") from None
+        except OSError as error:
+            raise place.fault(error, flag) from None
 
     def _flow(self, flow: Flow[T]) -> T:
         result: Any = None

@@ -1,11 +1,10 @@
 """Events over HTTP."""
 
 import asyncio
-import socket
-import threading
 
 import pytest
 from conftest import PATIENCE
+from fake import Fake
 from server import Guarded
 
 import spindle
@@ -55,21 +54,16 @@ def test_a_server_of_events_that_is_none_is_told(shared_server):
         (b'HTTP/1.1 418 No\r\ncontent-length: 15\r\n\r\n{"error":"tea"}', spindle.BadRequest),
     ]
     for answer, error in answers:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
 
-            def serve(listener=listener, answer=answer):
-                connection, _ = listener.accept()
-                with connection:
-                    connection.recv(4096)
-                    connection.sendall(answer)
+        def behave(connection, answer=answer):
+            connection.recv(4096)
+            connection.sendall(answer)
 
-            thread = threading.Thread(target=serve)
-            thread.start()
-            address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with Fake(behave, b"") as server:
+            address = f"127.0.0.1:{server.port}"
             with spindle.Client(shared_server.kv, events=address, timeout=PATIENCE) as client:
                 with pytest.raises(error):
                     client.events.count()
-            thread.join()
 
 
 @pytest.mark.parametrize("tls", [(), Guarded.TLS])

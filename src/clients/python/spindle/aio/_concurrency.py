@@ -32,6 +32,10 @@ class Event:
     def set(self) -> None:
         """Sets it, and ends all waiting."""
         self._is_set = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Ends all waiting without setting it."""
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
@@ -77,8 +81,7 @@ class Turn:
     def give(self) -> None:
         """Gives it to one of those that wait."""
         self._owner = None
-        given, self._given = self._given, Event()
-        given.set()
+        self._given.wake()
 
 
 class Routine:

@@ -39,18 +39,14 @@ class PolledView(MirrorView[K, V]):
         if not self._pump.closed:
             self._watch.close()
             self._pump.close()
-            self._end_waiting()
-
-    def _end_waiting(self) -> None:
-        changed, self._changed = self._changed, Event()
-        changed.set()
+            self._changed.wake()
 
     def _turn(self) -> None:
         if self._pump.closed:
             return
         changes = self._step()
         if self.exact or self._pump.problem is not None:
-            self._end_waiting()
+            self._changed.wake()
         self._watch.update(self._pump.due())
         if changes:
             self._tell(changes)

@@ -34,8 +34,7 @@ class Subscription(Generic[K]):
             self._stop()
         else:
             self._watch.update()
-        changed, self._changed = self._changed, Event()
-        changed.set()
+        self._changed.wake()
 
     async def _until_begun(self, timeout: float) -> bool:
         deadline = monotonic() + timeout
@@ -67,7 +66,7 @@ class Subscription(Generic[K]):
         if self._pump.link.closed is None:
             self._watch.close()
             self._pump.link.close("these notifications are closed")
-            self._changed.set()
+            self._changed.wake()
 
 
 __all__ = ["Subscription"]

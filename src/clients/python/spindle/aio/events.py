@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from .. import _events
 from .._events import Event
-from ..errors import Disconnected, Error, Timeout
-from ._exchange import LATE, exchange
 
 if TYPE_CHECKING:
     from .client import Client
@@ -33,17 +31,9 @@ class Events:
 
     async def _ask(self, method: str, path: str, *expected: int) -> Tuple[int, Dict[str, Any]]:
         """One connection for one request."""
-        self._client._check()
-        timeout, place = self._client.timeout, self._place
-        try:
-            request = _events.request(method, path, place, self._client._security)
-            return _events.answer_of(await exchange(place, request, timeout), place, expected)
-        except LATE:
-            raise Timeout(f"no answer of {place} within {timeout:g} s") from None
-        except Error:
-            raise
-        except OSError as error:
-            raise place.fault(error, "--events") from None
+        request = _events.request(method, path, self._place, self._client._security)
+        answer = await self._client._exchange(self._place, request, "--events")
+        return _events.answer_of(answer, self._place, expected)
 
     async def create(self) -> Event:
         """Makes an event with a value that the server makes. It is stored then."""

@@ -9,9 +9,8 @@ from .. import _jobs
 from .._flows import pauses_of
 from .._kv import seconds_of
 from ..codecs import Codec
-from ..errors import Error, LeaseLost, Timeout
+from ..errors import LeaseLost
 from ._concurrency import Event, sleep
-from ._exchange import LATE, exchange
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -84,16 +83,7 @@ class Jobs(Generic[V]):
 
     async def _ask(self, request: bytes) -> bytes:
         """One connection for one request."""
-        self._client._check()
-        timeout, place = self._client.timeout, self._place
-        try:
-            return place.check(await exchange(place, request, timeout))
-        except LATE:
-            raise Timeout(f"no answer of {place} within {timeout:g} s") from None
-        except Error:
-            raise
-        except OSError as error:
-            raise place.fault(error) from None
+        return self._place.check(await self._client._exchange(self._place, request, "--jobs"))
 
     async def add(self, data: Any) -> str:
         """Adds a job, which is on disk then. Returns its id."""

@@ -30,16 +30,6 @@ POLL_PAUSES = (0.005, 0.25)
 FOREVER = 1e9
 
 
-def endpoint_of(endpoint: str) -> str:
-    """Where tasks are served, unless told: at the usual port of the same host.
-
-    >>> endpoint_of("tcp://spindle.example:5555")
-    'tcp://spindle.example:5557'
-    """
-    host = endpoint.rpartition(":")[0] if endpoint.startswith("tcp://") else "tcp://127.0.0.1"
-    return f"{host}:{DEFAULT_PORT}"
-
-
 class Task(Generic[V]):
     """A task under a lease. Another worker gets it when the lease ends before it is repaid."""
 
@@ -71,30 +61,30 @@ class Task(Generic[V]):
     def _repayment(self, status: str, value: Any) -> Command[bool]:
         return _spiderq.repay(self._lent, self._lent.value if value is None else self._codec.encode(value), status)
 
+    def _check(self, is_held: bool) -> None:
+        if not is_held:
+            self.is_lost = True
+            raise LeaseLost(f"the lease of {self!r} has ended")
+
     async def heartbeat(self, seconds: Optional[float] = None) -> None:
         """The lease ends so many seconds from now. Without a number: as many as it had at first. Raises
         :class:`spindle.LeaseLost` if it has ended.
         """
-        if not await self._tasks._run(_spiderq.heartbeat(self._lent, self.lease if seconds is None else seconds)):
-            self.is_lost = True
-            raise LeaseLost(f"the lease of {self!r} has ended")
+        seconds = self.lease if seconds is None else seconds
+        self._check(await self._tasks._run(_spiderq.heartbeat(self._lent, seconds)))
 
     async def repay(self, status: str = PENALTY, value: Any = None) -> None:
         """Gives the task back to the queue, with a new value if there is one: ``"penalty"`` further behind,
         ``"reward"`` further ahead, ``"front"`` to the front. ``"drop"`` takes it out of the queue for good, and keeps its
         key and value until :meth:`Tasks.remove`. Raises :class:`spindle.LeaseLost` if the lease has ended.
         """
-        if not await self._tasks._run(self._repayment(status, value)):
-            self.is_lost = True
-            raise LeaseLost(f"the lease of {self!r} has ended")
+        self._check(await self._tasks._run(self._repayment(status, value)))
 
     async def done(self) -> None:
         """The task is done: it is gone, with its key and value. Raises :class:`spindle.LeaseLost` if the lease has ended.
         A result goes into a table.
         """
-        if not await self._tasks._done(self._lent):
-            self.is_lost = True
-            raise LeaseLost(f"the lease of {self!r} has ended")
+        self._check(await self._tasks._done(self._lent))
 
 
 class Tasks(Generic[V]):
