@@ -5,10 +5,10 @@
 //! any thread:   Backup::copy_to: the note `backup.unfinished` ─► sync ─► closed segments and summaries linked, or
 //!               copied and verified; the newest copied up to the sync ─► files and folder synced ─► the note becomes
 //!               `backup` ─► sync
-//!               before each piece of a copy, and each segment: BackupTurn ─► go on, or end
+//!               before each piece of a copy, and each segment: BackupTurn ─► continue, or end
 //! ```
 //! A closed segment is never written to, so a link is as good as a copy. (Blocks behind its end may be given back. They
-//! hold nothing.) The writer goes on meanwhile: segments that are held stay.
+//! hold nothing.) The writer continues meanwhile: segments that are held stay.
 //!
 //! A folder with the note `backup.unfinished` is never opened. The note `backup` says which batch is the last one, so a
 //! backup whose files are not all there is damaged. When a log is opened in a backup, its marks jump: newer ones were
@@ -19,7 +19,7 @@
 //! backup to the same folder replaces it.
 //!
 //! Where space is short, and the reserve of the log is used in part, nothing is linked: links keep the segments that are
-//! to be cleaned. A backup by copies goes on, until the log needs the segments that it holds.
+//! to be cleaned. A backup by copies continues until the log needs the segments that it holds.
 //!
 //! A copy is compared with its checksums, see `backup/segment_copy.rs`. What is damaged, or cannot be read, is named in
 //! the report, and all else is in the backup. A link is not read.
@@ -67,7 +67,7 @@ pub(super) struct HeldSegment {
 }
 
 impl Log {
-    /// Syncs, and holds all segments for a backup. The writer goes on; [`Backup::copy_to`] runs in any thread.
+    /// Syncs, and holds all segments for a backup. The writer continues; [`Backup::copy_to`] runs in any thread.
     ///
     /// # Errors
     /// As [`Log::sync`].
@@ -90,7 +90,7 @@ impl Log {
     /// A segment was begun. Has a backup end if the log cannot do without what it holds.
     pub(super) fn look_at_backup(&mut self) {
         let gives_way = self.is_space_short() && self.chores.is_nearly_used_up();
-        // Relaxed: nothing else is told by it.
+        // Relaxed: it publishes no other data.
         self.disk.backup_gives_way.store(gives_way, Ordering::Relaxed);
     }
 }
@@ -126,14 +126,14 @@ impl Backup {
         Ok(report)
     }
 
-    /// Whether the backup goes on.
-    fn go_on(&self, turn: &mut dyn FnMut() -> BackupTurn, to: &dyn Folder) -> Result<(), Error> {
+    /// Returns an error if the backup ends here.
+    fn check_turn(&self, turn: &mut dyn FnMut() -> BackupTurn, to: &dyn Folder) -> Result<(), Error> {
         match turn() {
-            // Relaxed: nothing else is told by it.
-            BackupTurn::GoOn if self.gives_way.load(Ordering::Relaxed) => {
+            // Relaxed: it publishes no other data.
+            BackupTurn::Continue if self.gives_way.load(Ordering::Relaxed) => {
                 Err(Error::BackupGaveWay { from: self.folder.path().to_owned(), to: to.path().to_owned() })
             }
-            BackupTurn::GoOn => Ok(()),
+            BackupTurn::Continue => Ok(()),
             BackupTurn::Cancel => Err(Error::Cancelled(to.path().to_owned())),
             BackupTurn::Leave => Err(Error::Left(to.path().to_owned())),
         }
@@ -191,7 +191,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Links a closed segment and its summary, or copies the segment.
     fn take_closed(&mut self, held: &HeldSegment) -> Result<(), Error> {
-        self.backup.go_on(self.turn, &**self.to)?;
+        self.backup.check_turn(self.turn, &**self.to)?;
         let (from, number) = (self.backup.folder.path(), held.segment.head.number);
         // Another file system, or one without links. The copy reports all other errors.
         if !self.backup.may_link || self.to.link(&name_of(number), from).is_err() {
@@ -211,7 +211,7 @@ impl Copy<'_> {
         let explain = |error: io::Error| Error::of(to.path(), &error);
         let head = &held.segment.head;
         let copy = to.create(&name_of(head.number)).map_err(explain)?;
-        let turn = &mut || self.backup.go_on(self.turn, to);
+        let turn = &mut || self.backup.check_turn(self.turn, to);
         copy_bytes(held, from, to, &*copy, turn, self.report)?;
         copy.set_size(head.size).map_err(explain)?;
         // Before the sync most bytes are still in memory.

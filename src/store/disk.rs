@@ -48,7 +48,7 @@ impl Drop for RealFolder {
     /// A process that is being started has a copy of each descriptor, until it executes its program. So closing does
     /// not always unlock.
     fn drop(&mut self) {
-        // Nobody can be told. The lock ends with the last copy at the latest.
+        // No caller receives an error. The lock ends with the last copy at the latest.
         let _failed = self.lock.unlock();
     }
 }

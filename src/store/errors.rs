@@ -85,7 +85,7 @@ pub enum Error {
         why: String,
     },
     /// The device of a backup is full.
-    #[error("no space is left for the backup in {}: make room there, or choose another folder; the server goes on", .0.display())]
+    #[error("no space is left for the backup in {}: make room there, or choose another folder; the server keeps running", .0.display())]
     BackupFull(PathBuf),
     /// A backup has ended because the log needs the segments that it held.
     #[error(
@@ -114,7 +114,7 @@ pub enum Error {
     Left(PathBuf),
     /// The store cannot have written these bytes.
     #[error(
-        "{} is damaged ({what}): nothing was changed; restore a backup, or start with --repair to go on without what is lost (finished tasks may return)",
+        "{} is damaged ({what}): nothing was changed; restore a backup, or start with --repair to continue without what is lost (finished tasks may return)",
         folder.display()
     )]
     Damaged {
@@ -136,7 +136,7 @@ pub enum Error {
     /// The bytes of this record were lost earlier.
     #[error("{}: the bytes of this record are lost, and it was set aside: write it again or remove it", .0.display())]
     SetAside(PathBuf),
-    /// A batch, a key or a body exceeds the bounds of the format. Nothing was written, and the log goes on.
+    /// A batch, a key or a body exceeds the bounds of the format. Nothing was written, and the log takes more.
     #[error("a {what} of {given} bytes is too large: it has at most {most}")]
     TooLarge {
         /// The thing that is too large.
@@ -146,8 +146,8 @@ pub enum Error {
         /// The most bytes.
         most: u64,
     },
-    /// No segment can be laid out for a batch. Nothing of it was written, and the log goes on.
-    #[error("no space is left for another segment in {}: make room; nothing was lost, and the server goes on", .0.display())]
+    /// No segment can be laid out for a batch. Nothing of it was written, and the log takes more.
+    #[error("no space is left for another segment in {}: make room; nothing was lost, and the server keeps running", .0.display())]
     NoRoom(PathBuf),
     /// A repair would not find room.
     #[error("{}: a repair needs {needed} bytes for what is left, beside the old files, and {free} are free: make room and start again; nothing was changed", folder.display())]
@@ -247,7 +247,7 @@ impl Error {
         matches!(self, Self::Unread { .. })
     }
 
-    /// Whether a log goes on after this error: nothing was written.
+    /// Whether a log takes more after this error: nothing was written.
     #[must_use]
     pub fn leaves_the_log(&self) -> bool {
         matches!(self, Self::NoRoom { .. } | Self::TooLarge { .. } | Self::Unread { .. })

@@ -1,4 +1,4 @@
-//! The kinds of the system's errors that the store tells apart.
+//! The kinds of the system's errors that the store distinguishes.
 //!
 //! This module decides nothing.
 
@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
-/// The kinds of errors of the system that the store tells apart.
+/// The kinds of errors of the system that the store distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// ENOSPC, EDQUOT: no space is left.
@@ -46,7 +46,8 @@ pub(super) fn failure(error: &io::Error) -> Failure {
     }
 }
 
-/// Whether the device cannot return these bytes. Who has asked patiently goes on without them, if the operator wants it.
+/// Whether the device cannot return these bytes. After patient reads the opening leaves the bytes out, if the operator
+/// wants it.
 pub(super) fn is_unreadable(error: &io::Error) -> bool {
     error.kind() == ErrorKind::UnexpectedEof || failure(error) == Failure::Device
 }

@@ -22,7 +22,7 @@ pub(super) enum Fault {
     MarksForgotten,
     /// A segment ends the one before although its first batch is torn.
     TornFirstCounts,
-    /// The cleaner goes on although the copies were never written.
+    /// The cleaner continues although the copies were never written.
     CopiesLost,
     /// A repair names the new segment as the oldest before all copies are on disk.
     RepairNamedEarly,
@@ -32,7 +32,7 @@ pub(super) enum Fault {
     ReadersIgnored,
     /// Adds are taken although the log has no room for them.
     AddsUnbounded,
-    /// After a repair, and in a backup, the marks go on where they were.
+    /// After a repair, and in a backup, the marks stay where they were.
     MarksNotJumped,
     /// An opening does not know the records that were set aside.
     SetAsideForgotten,
@@ -45,7 +45,7 @@ pub(super) enum Fault {
     /// A repair leaves no note of the files that it has replaced.
     RepairUnnoted,
     /// Before an opening writes another head, it removes the head that records that all earlier batches are synced.
-    TellingHeadRemoved,
+    SyncedHeadRemoved,
     /// A first start notes that the log has a segment before it has one.
     BegunNotedEarly,
     /// A damaged piece of a table takes its batch.

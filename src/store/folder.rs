@@ -24,7 +24,7 @@ pub struct DiskSpace {
     pub total: u64,
 }
 
-/// What tells a file from a copy of it.
+/// What distinguishes a file from a copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     /// The number that the file system has given it.
@@ -74,7 +74,7 @@ pub trait Folder: Send + Sync + Debug {
     /// The system's error.
     fn link(&self, name: &str, from: &Path) -> io::Result<()>;
 
-    /// What tells the file with this name from a copy of it.
+    /// What distinguishes the file with this name from a copy of it.
     ///
     /// # Errors
     /// The system's error.

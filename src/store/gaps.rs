@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_gap_that_begins_with_the_first_batch_of_the_first_one() {
+    fn adjacent_segments_are_one_gap_that_begins_with_the_first_batch_of_the_first_one() {
         for order in [[5, 6, 7, 9], [7, 9, 6, 5], [6, 5, 9, 7]] {
             let gaps = gaps(&order);
             assert_eq!(gaps.0, [Gap { start: 5, count: 3, first: 50 }, Gap { start: 9, count: 1, first: 90 }]);

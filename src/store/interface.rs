@@ -150,11 +150,11 @@ pub struct BackupReport {
     pub damages: Vec<String>,
 }
 
-/// Whether a backup that is being written goes on.
+/// Whether a backup that is being written continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupTurn {
-    /// It goes on.
-    GoOn,
+    /// It continues.
+    Continue,
     /// It ends with [`Error::Cancelled`], and is removed.
     Cancel,
     /// It ends with [`Error::Left`] at once. It stays, marked as unfinished.
@@ -184,11 +184,11 @@ pub enum IdleWork {
 
 /// A store that one thread writes.
 pub trait Store: Send {
-    /// Calls `each` with the keys of all records of tasks that [`Store::take`] would tell, in their order.
+    /// Calls `each` with the keys of all records of tasks that [`Store::take`] would pass, in their order.
     fn found(&self, each: &mut dyn FnMut(&TaskKey));
 
     /// Calls `each` with key and bytes of all records of a space that were found when the store was opened, in the
-    /// order of their keys. It tells them once. Of the values it tells none.
+    /// order of their keys. The first call passes them, later ones pass none. Values are never passed.
     fn take(&mut self, space: Space, each: &mut dyn FnMut(&[u8], &[u8]));
 
     /// Returns the records that were found lost since the last call: at the opening, by a reader, or while the store
@@ -198,7 +198,7 @@ pub trait Store: Send {
     /// As [`Store::commit`].
     fn lost(&mut self) -> Result<Vec<LostRecord>, Error>;
 
-    /// Whether the owner goes on without records that do not fit to each other.
+    /// Whether the owner leaves out records that do not fit to each other.
     fn is_repairing(&self) -> bool;
 
     /// Makes all changes. With `sync`, these and all changes before them are on disk before it returns. Where no space is
@@ -259,7 +259,7 @@ pub trait Store: Send {
     /// Returns a snapshot of the values with these keys. Other threads can read it while the store changes.
     fn moment(&self, keys: &[TaskKey]) -> Arc<dyn StoreSnapshot>;
 
-    /// Syncs all changes, and returns a backup of them. The store goes on.
+    /// Syncs all changes, and returns a backup of them. The store takes further changes meanwhile.
     ///
     /// # Errors
     /// As [`Store::commit`].

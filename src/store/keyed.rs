@@ -4,7 +4,7 @@
 //! batch ─► copies of the oldest segment, in front ─► Log::append ─► new places ─► the old ones are dead
 //! moment(keys) ─► the present places of the values ─► read by a frontend
 //!                                                          └─► the bytes have changed: noted in `reports`
-//! lost: reports, copies that could not be read ─► the record is set aside ─► its owner is told
+//! lost: reports, copies that could not be read ─► the record is set aside ─► its owner gets a report
 //! ```
 //! Records of `Meta` are few and in memory. Of tasks and their values only the places are: 44 bytes for both and the
 //! key. The records of tasks that were found at the opening are kept until they are taken.
@@ -53,9 +53,9 @@ pub struct StoreConfig {
     pub segment_bytes: u64,
     /// The bytes that the folder may take. `None`: 95 % of the file system.
     pub max_disk: Option<u64>,
-    /// Whether to go on without records that are damaged.
+    /// Whether to open without records that are damaged.
     pub repair: bool,
-    /// Whether the folder is a copy of one whose server has gone on.
+    /// Whether the folder is a copy of one that a server has used since.
     pub copied: bool,
 }
 
@@ -65,15 +65,15 @@ pub struct KeyedStore {
     pub(in crate::store) log: Log,
     folder: PathBuf,
     meta: BTreeMap<Box<[u8]>, (Place, Value)>,
-    /// In the order of the keys: numbers of tasks grow, so the present ones are neighbours.
+    /// In the order of the keys: numbers of tasks grow, so the present ones are adjacent.
     places: ChunkedMap<TaskId, TaskPlaces>,
     /// Records of tasks that were found at the opening, until they are taken.
     found: FoundBodies,
-    /// Records that were found lost, until their owner is told.
+    /// Records that were found lost, until their owner takes them.
     pub(in crate::store) lost: Vec<LostRecord>,
     reports: Reports,
     repair: bool,
-    /// What the opening has to tell the operator.
+    /// What the opening reports to the operator.
     notes: Vec<String>,
     /// Whether records were written since the log last rested.
     is_stirred: bool,
@@ -104,7 +104,7 @@ impl KeyedStore {
         notes.extend(lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")));
         notes.extend(harmless.iter().map(|what| format!("{what}: nothing is lost by it; look at the device")));
         if was_backup {
-            notes.push("this was a backup: lend keys and ids go on far above those in it".to_owned());
+            notes.push("this was a backup: lend keys and ids continue far above those in it".to_owned());
         }
         let newest = Arc::new(AtomicU32::new(log.written_segment()));
         let mut store = Self {
@@ -226,7 +226,7 @@ impl KeyedStore {
     /// Writes copies of the oldest segment, and syncs them. Returns false if that gives no space back at present.
     fn shrink(&mut self) -> Result<bool, Error> {
         let mut copies = self.copies(&RecordBatch::default(), true)?;
-        if copies.batch.records.is_empty() && !self.log.goes_on(copies.batch.cleaned.as_ref()) {
+        if copies.batch.records.is_empty() && !self.log.advances(copies.batch.cleaned.as_ref()) {
             return Ok(false);
         }
         match self.append(&mut copies.batch) {
@@ -385,7 +385,7 @@ impl Store for KeyedStore {
         let reports = std::mem::take(&mut *self.reports.lock());
         let (mut records, mut known): (Vec<Record>, HashSet<TaskKey>) = Default::default();
         for (key, place) in reports {
-            // Of one that is set aside the owner was told.
+            // A record that is set aside was reported to the owner before.
             let is_present = !place.is_set_aside() && place_in(&self.places, Space::Values, &key) == Some(place);
             if is_present && known.insert(key) {
                 records.push(Record { space: Space::Values, key: key.into(), body: Body::SetAside });

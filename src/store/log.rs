@@ -104,7 +104,7 @@ pub(in crate::store) struct Beginning {
 }
 
 impl Log {
-    /// A log that goes on in a new segment.
+    /// A log that continues in a new segment.
     pub(in crate::store) fn begin(
         files: Arc<OpenFiles>,
         config: LogConfig,
@@ -205,8 +205,8 @@ impl Log {
     /// after the next [`Log::sync`].
     ///
     /// # Errors
-    /// [`Error::TooLarge`], [`Error::NoRoom`]: nothing was written, and the log goes on. Any other [`Error`]: the log
-    /// takes nothing more.
+    /// [`Error::TooLarge`], [`Error::NoRoom`]: nothing was written, and the log takes more. Any other [`Error`]: the
+    /// log takes nothing more.
     pub fn append(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Place>>, Error> {
         check_bounds(batch, self.writer.batch_bytes_max)?;
         self.guarded(|log| log.append_once(batch))
@@ -224,22 +224,22 @@ impl Log {
         })
     }
 
-    /// Tells a later opening that the last batch was synced: writes an empty batch that says so, and syncs. Call it
-    /// when there is nothing else to write.
+    /// Records for a later opening that the last batch was synced: writes an empty batch that says so, and syncs. Call
+    /// it when there is nothing else to write.
     ///
     /// # Errors
     /// As [`Log::append`].
     pub fn rest(&mut self) -> Result<(), Error> {
         self.guarded(|log| {
             log.sync_segment()?;
-            if log.heads.numbers.untold {
+            if log.heads.numbers.unrecorded {
                 match log.append_once(&RecordBatch::default()) {
-                    // The next batch tells it, or the next rest.
+                    // The next batch records it, or the next rest.
                     Err(Error::NoRoom { .. }) => {}
                     written => {
                         written?;
                         log.sync_segment()?;
-                        log.heads.numbers.untold = false;
+                        log.heads.numbers.unrecorded = false;
                     }
                 }
             }
@@ -291,7 +291,7 @@ impl Log {
     fn note(&mut self, length: u64, batch: &RecordBatch) {
         let (live, removals) = self.live.wrote(batch);
         self.segments.wrote(length, live, removals);
-        self.heads.numbers.untold |= !batch.records.is_empty();
+        self.heads.numbers.unrecorded |= !batch.records.is_empty();
         self.heads.numbers.next += 1;
         self.chores.discard_prepared();
         if matches!(self.stage, LogStage::Open) {

@@ -59,18 +59,18 @@ pub(super) fn read<const N: usize>(folder: &dyn Folder, name: &str) -> io::Resul
     Ok(Some([(); N].map(|()| fields.u64_le().unwrap_or_default())))
 }
 
-/// The number of the last batch of the backup in a folder. `None`: the folder is no backup. With `goes_on` it is 0 if the
-/// note is damaged.
+/// The number of the last batch of the backup in a folder. `None`: the folder is no backup. With `is_lenient` it is 0 if
+/// the note is damaged.
 ///
 /// # Errors
 /// [`Error::Unfinished`] if the backup was interrupted. Another [`Error`] if a note cannot be read, or is damaged.
-pub(super) fn backup_end(folder: &dyn Folder, goes_on: bool) -> Result<Option<u64>, Error> {
+pub(super) fn backup_end(folder: &dyn Folder, is_lenient: bool) -> Result<Option<u64>, Error> {
     let read = |name| read::<1>(folder, name).map_err(|error| Error::of(folder.path(), &error));
     if read(UNFINISHED)?.is_some() {
         return Err(Error::Unfinished(folder.path().to_owned()));
     }
     match read(BACKUP)? {
-        Some([0]) if !goes_on => Err(Error::Damaged { folder: folder.path().to_owned(), what: BACKUP.to_owned() }),
+        Some([0]) if !is_lenient => Err(Error::Damaged { folder: folder.path().to_owned(), what: BACKUP.to_owned() }),
         last => Ok(last.map(|[last]| last)),
     }
 }

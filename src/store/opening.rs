@@ -1,4 +1,4 @@
-//! Opens a log: reads its history, and goes on in a new segment.
+//! Opens a log: reads its history, and continues it in a new segment.
 //!
 //! ```text
 //! read history ─► winners: the last record of each key ─► new segment: one batch of what stood behind the last known
@@ -70,7 +70,7 @@ pub struct OpenOptions {
     pub config: LogConfig,
     /// Whether damage is left out. Otherwise it is an error.
     pub repair: bool,
-    /// Whether the folder is a copy of one whose server has gone on.
+    /// Whether the folder is a copy of one that a server has used since.
     pub copied: bool,
     /// Where segments are laid out and removed.
     pub chores: ChoreMode,
@@ -99,7 +99,7 @@ pub struct Opened {
 /// [`Error`] if the folder cannot be read or written, or is damaged.
 pub fn open(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Error> {
     open_folder(folder, options).map_err(|error| match error {
-        // No log goes on.
+        // There is no log yet that could take more.
         Error::NoRoom(folder) => Error::Full(folder),
         error => error,
     })
@@ -163,9 +163,9 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         .map_err(explain)?;
     let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
     log.opened(shape);
-    let copy = origin.told(is_copy, jumps).map(str::to_owned);
-    let kept = (segment_bytes != wanted_bytes).then(|| told_of_size(segment_bytes, wanted_bytes));
-    let notes = history.cut.iter().map(told_of_cut).chain(copy).chain(kept).collect();
+    let copy = origin.notice(is_copy, jumps).map(str::to_owned);
+    let kept = (segment_bytes != wanted_bytes).then(|| size_notice(segment_bytes, wanted_bytes));
+    let notes = history.cut.iter().map(cut_notice).chain(copy).chain(kept).collect();
     Ok(Opened { log, winners, lost, harmless: history.damage.harmless, was_backup: backup.is_some(), notes })
 }
 
@@ -211,13 +211,13 @@ fn leave_begun(folder: &dyn Folder) -> io::Result<()> {
     notes::unless_full(folder.create(BEGUN).and_then(|_| folder.sync()))
 }
 
-fn told_of_size(kept: u64, wanted: u64) -> String {
+fn size_notice(kept: u64, wanted: u64) -> String {
     format!(
         "segments keep their {kept} bytes: the device of --data has no room for those of {wanted} bytes (--segment-size); make room on it, and the next start changes them"
     )
 }
 
-fn told_of_cut(cut: &CutOff) -> String {
+fn cut_notice(cut: &CutOff) -> String {
     format!("{cut} are cut off: they are no whole batch, and no sync of them was acknowledged")
 }
 
@@ -266,7 +266,7 @@ fn batch_of(records: Vec<ReadRecord>) -> RecordBatch {
     RecordBatch { records: records.collect(), cleaned: None }
 }
 
-/// The state with which the log goes on.
+/// The state with which the log continues.
 fn beginning(
     folder: &Arc<dyn Folder>,
     history: &mut ReadHistory,

@@ -5,7 +5,7 @@
 //! frontend            expire leases ─► apply its requests ─► commit: store, then answer      if the committer is idle
 //! ```
 //! When no batch was stored for a while, the committer does a piece of the store's idle work, and looks at the inbox
-//! again: cleaning, and telling a later opening that all is synced.
+//! again: cleaning, and a record for the next opening that all is synced.
 //!
 //! While one batch is being synced the next one gathers in the inbox: the more clients, the larger the batches. The
 //! only timers are the deadlines of leases and of delayed syncs, and the beginning of idle work. A commit takes place
@@ -67,7 +67,7 @@ pub fn open_with(
         unsynced: None,
         sleeps_until: 0,
         idle_at: None,
-        refusals_told: WarningPace::default(),
+        refusals_logged: WarningPace::default(),
         backoff: SlowDiskBackoff::default(),
         is_probed: false,
         failed: false,
@@ -214,7 +214,7 @@ impl Committer {
             return Ok(());
         }
         core.engine.dismiss();
-        let now = core.clock.tell(now());
+        let now = core.clock.advance(now());
         core.commit(now, None)?;
         core.store.rest()?;
         // A folder that is gone did not show itself to the writes.
@@ -226,14 +226,14 @@ impl Committer {
         let mut core = self.lock()?;
         // The clock is read under the lock, because a lease begins when it is granted.
         let (start, written) = (now(), core.written());
-        let time = core.clock.tell(start);
+        let time = core.clock.advance(start);
         core.sleeps_until = 0;
         let mut taken = TakenRequests::default();
         let done = core.guarded(|core| {
             core.begin(time)?;
             taken = core.apply(first, || self.inbox.try_recv().ok());
             // The drain made room in the inbox: frontends fill it while this batch is being synced.
-            self.shared.tell(|sink| core.go_on(sink));
+            self.shared.notify_room(|sink| core.notify_room(sink));
             let committed = core.commit(time, None)?;
             if taken.messages == 0 {
                 core.work_idle(time)?;
@@ -242,7 +242,7 @@ impl Committer {
         });
         self.shared.set_disk_slow(core.note_commit(written, start, now()));
         self.shared.done(taken.messages, taken.bytes);
-        self.shared.tell(|sink| core.go_on(sink));
+        self.shared.notify_room(|sink| core.notify_room(sink));
         done.map(drop)
     }
 
@@ -257,7 +257,7 @@ impl Committer {
         let (wake, now) = {
             let mut core = self.lock()?;
             core.sleeps_until = core.wake();
-            (core.sleeps_until, core.clock.tell(now()))
+            (core.sleeps_until, core.clock.advance(now()))
         };
         let sleep = Duration::from_millis(wake.saturating_sub(now)).min(CHECK);
         match self.inbox.recv_timeout(sleep) {

@@ -143,8 +143,8 @@ impl Engine {
     }
 
     /// Numbers of tasks up to `floor` may have been given in queues that were removed. Numbers up to `mark` may have
-    /// been given in a queue of no family. The mark is above all numbers only if some are lost. Then all queues go on
-    /// above it.
+    /// been given in a queue of no family. The mark is above all numbers only if some are lost. Then the numbers of
+    /// all queues continue above it.
     pub(super) fn restore_ids(&mut self, mark: u64, floor: u64) {
         self.queues.raise_floor(floor);
         if mark <= self.queues.last() {
@@ -331,11 +331,11 @@ impl Engine {
         self.queues.get_mut(queue_index).expect(TAKEN)
     }
 
-    /// Marks a queue as possibly changed, and tells it the time.
+    /// Marks a queue as possibly changed, and sets its time.
     fn mark(&mut self, queue_index: usize) {
         let LeaseTimers { now, due_until, .. } = self.timers;
         let entry = self.entry_mut(queue_index);
-        entry.queue.tell(now, due_until);
+        entry.queue.set_time(now, due_until);
         if !std::mem::replace(&mut entry.marked, true) {
             self.marked.push(queue_index);
         }

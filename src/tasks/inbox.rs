@@ -8,8 +8,8 @@
 //! The committer is idle while every submitted request is answered and no commit is under way. A frontend may then
 //! commit by itself, under the committer's lock: one thread commits at a time, and there is one order.
 //!
-//! When too much is waiting a frontend submits nothing more. The committer tells it when to check again
-//! ([`super::ReplySink::go_on`]).
+//! When too much is waiting a frontend submits nothing more. The committer notifies it when to check again
+//! ([`super::ReplySink::notify_room`]).
 //!
 //! The requests of one frontend are committed in its order, whether it submits or commits them itself. It commits only
 //! when all its submitted requests are committed and their answers are delivered.
@@ -75,16 +75,16 @@ impl TasksShared {
         self.submitted.fetch_sub(messages, Ordering::Release);
     }
 
-    /// Tells the frontends whether they leave their commits to the committer. Called by the committing thread, under
-    /// its lock.
+    /// Publishes whether the frontends leave their commits to the committer. Called by the committing thread,
+    /// under its lock.
     pub(super) fn set_disk_slow(&self, is_slow: bool) {
         // Relaxed: advice that publishes no data.
         self.is_disk_slow.store(is_slow, Ordering::Relaxed);
     }
 
-    /// Calls `tell` for each sink that waits for room.
-    pub(super) fn tell(&self, tell: impl FnMut(usize)) {
-        self.room.tell(tell);
+    /// Calls `notify` for each sink that waits for room.
+    pub(super) fn notify_room(&self, notify: impl FnMut(usize)) {
+        self.room.notify(notify);
     }
 }
 
@@ -147,7 +147,7 @@ impl Tasks {
         Ok(CommitAttempt::Committed(own))
     }
 
-    /// Returns a backup of all that was answered before the call. The committer waits for its sync, and then goes on.
+    /// Returns a backup of all that was answered before the call. The committer waits for its sync, and then continues.
     /// `None`: the store has failed, and the thread that got the error ends the process.
     ///
     /// # Errors
@@ -193,8 +193,8 @@ impl Tasks {
         let _failed = self.sender.send(message);
     }
 
-    /// Whether the inbox has room for requests of a sink. If not, the committer calls [`super::ReplySink::go_on`] once
-    /// when the frontend should check again.
+    /// Whether the inbox has room for requests of a sink. If not, the committer calls [`super::ReplySink::notify_room`]
+    /// once when the frontend should check again.
     ///
     /// # Panics
     /// If `sink` is 64 or more.

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! first start                      the time of the wall clock
-//! while the server runs            goes on as the system's uptime does. The wall clock is not asked
-//! next start, same system start    goes on as the uptime does, also for the time in between
-//! next start, after a reboot       goes on as the wall clock does, and stands still if that went back
+//! while the server runs            runs as the system's uptime does. The wall clock is not asked
+//! next start, same system start    continues as the uptime does, also for the time in between
+//! next start, after a reboot       continues as the wall clock does, and stands still if that went back
 //! ```
 //! Each batch stores a mark: this clock, the uptime and the wall clock at the same moment. So a step of the wall clock
 //! while the server runs is no passed time at the next start. A clock that continues from the last mark is never before
 //! the grant of a stored lease, so no lease lasts longer after a restart than its length from the restart. A step
-//! between the last mark and the first start after a reboot is the only one that counts as passed time: nothing tells
-//! it from a long pause.
+//! between the last mark and the first start after a reboot is the only one that counts as passed time: it looks
+//! like a long pause.
 //!
-//! This module reads no clock: it is told [`ClockReading`]s.
+//! This module reads no clock: callers pass [`ClockReading`]s in.
 
 use super::record::Damaged;
 use crate::byte_reader::ByteReader;
@@ -75,7 +75,7 @@ impl LeaseClock {
     }
 
     /// Takes a reading, and returns the time of this clock. A reading that another thread took earlier changes nothing.
-    pub(super) fn tell(&mut self, reading: ClockReading) -> u64 {
+    pub(super) fn advance(&mut self, reading: ClockReading) -> u64 {
         if reading.up >= self.latest.reading.up {
             let passed = (reading.up - self.start.reading.up) / NANOS_PER_MILLI;
             self.latest = ClockMark { time: self.start.time.saturating_add(passed), reading };
@@ -134,9 +134,9 @@ mod tests {
     fn a_running_clock_does_not_follow_the_wall_clock() {
         let mut clock = LeaseClock::resume(None, reading(1, 50, YEAR));
         assert_eq!(clock.now(), YEAR);
-        assert_eq!(clock.tell(reading(1, 60, 3 * YEAR)), YEAR + 10);
-        assert_eq!(clock.tell(reading(1, 70, 0)), YEAR + 20);
-        assert_eq!(clock.tell(reading(1, 65, YEAR)), YEAR + 20, "an earlier reading of another thread");
+        assert_eq!(clock.advance(reading(1, 60, 3 * YEAR)), YEAR + 10);
+        assert_eq!(clock.advance(reading(1, 70, 0)), YEAR + 20);
+        assert_eq!(clock.advance(reading(1, 65, YEAR)), YEAR + 20, "an earlier reading of another thread");
         assert_eq!(clock.ahead_of_uptime(), YEAR - 50);
     }
 
@@ -144,13 +144,13 @@ mod tests {
     fn readings_that_come_often_add_up_and_one_at_the_same_moment_counts() {
         let at = |nanos, wall| ClockReading { wall, up: nanos, boot: 1 };
         let mut clock = LeaseClock::resume(None, at(0, YEAR));
-        let told: Vec<u64> = (1..=10).map(|step| clock.tell(at(step * 400_000, YEAR)) - YEAR).collect();
-        assert_eq!(told, [0, 0, 1, 1, 2, 2, 2, 3, 3, 4]);
+        let times: Vec<u64> = (1..=10).map(|step| clock.advance(at(step * 400_000, YEAR)) - YEAR).collect();
+        assert_eq!(times, [0, 0, 1, 1, 2, 2, 2, 3, 3, 4]);
         clock.take_mark();
-        assert_eq!(clock.tell(at(4_000_000, YEAR + 5 * STEP)), YEAR + 4);
+        assert_eq!(clock.advance(at(4_000_000, YEAR + 5 * STEP)), YEAR + 4);
         assert!(clock.is_stepped(), "it is as new as the one before");
         // Another thread took this one before that step.
-        assert_eq!(clock.tell(at(3_999_999, YEAR)), YEAR + 4);
+        assert_eq!(clock.advance(at(3_999_999, YEAR)), YEAR + 4);
         assert!(clock.is_stepped() && clock.take_mark().reading.wall == YEAR + 5 * STEP);
     }
 
@@ -160,7 +160,7 @@ mod tests {
         assert!(clock.is_stepped(), "nothing is marked");
         clock.take_mark();
         for (up, wall, stepped) in [(10_000, YEAR + 11_000, false), (10_000, YEAR + 11_001, true), (20_000, 5, true)] {
-            clock.tell(reading(1, up, wall));
+            clock.advance(reading(1, up, wall));
             assert_eq!(clock.is_stepped(), stepped, "{wall}");
         }
         clock.take_mark();
@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn between_two_starts_it_goes_on_as_the_best_clock_says() {
+    fn between_two_starts_it_continues_as_the_best_clock_says() {
         let mark = ClockMark { time: 2 * YEAR, reading: reading(1, 1_000, 5 * YEAR) };
         let starts = [
             (reading(1, 1_500, 9 * YEAR), 500, "the system runs on, and its wall clock is set"),
             (reading(1, 1_500, 0), 500, "and set back"),
             (reading(2, 3, 5 * YEAR + 700), 700, "after a reboot"),
-            (reading(2, 3, 4 * YEAR), 0, "a wall clock that went back tells nothing"),
+            (reading(2, 3, 4 * YEAR), 0, "a wall clock that went back adds nothing"),
             (reading(1, 999, 5 * YEAR + 700), 700, "an uptime that went back is another one"),
         ];
         for (start, passed, why) in starts {

@@ -130,7 +130,7 @@ pub struct TaskMetrics {
     pub(super) store: Mutex<LogMetrics>,
     /// How often a frontend had to wait for room.
     pub(super) waits: SharedCounter,
-    /// How often a frontend was told and not woken, or found room without being told.
+    /// How often a frontend was notified of room and not woken, or found room without a notification.
     pub(super) lost_wakeups: SharedCounter,
 }
 
@@ -196,7 +196,7 @@ impl TaskMetrics {
         self.waits.get()
     }
 
-    /// How often a frontend was told of room and not woken, or found room without being told. Each one is a bug.
+    /// How often a frontend was notified of room and not woken, or found room without a notification. Each is a bug.
     #[must_use]
     pub fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.get()

@@ -296,7 +296,7 @@ pub enum Outcome {
     /// Nothing has changed: there is no such task or lease, no task is ready, the key exists, or there are too many
     /// queues.
     Refused,
-    /// Nothing has changed: the store takes nothing that makes it larger. What takes away goes on.
+    /// Nothing has changed: the store takes nothing that makes it larger. Removals are applied.
     NoRoom {
         /// The bytes of key and value that were to be added, or of the larger value.
         bytes: u64,
@@ -381,7 +381,7 @@ impl Payload {
     ///
     /// # Errors
     /// [`store::Error`] if the value cannot be read or is missing. If [`store::Error::loses_one_value`], the next batch
-    /// sets the task aside, and the store goes on. If [`store::Error::may_pass`], the value may be read later.
+    /// sets the task aside, and the store continues. If [`store::Error::may_pass`], the value may be read later.
     ///
     /// # Panics
     /// If the payload refers to the store and `before` is `None`.
@@ -430,6 +430,6 @@ pub trait ReplySink: Send {
     /// Takes the answers of a batch.
     fn deliver(&self, delivery: Delivery);
 
-    /// Tells the frontend to check [`Tasks::has_room`] again, after that had returned false.
-    fn go_on(&self);
+    /// Wakes the frontend, which checks [`Tasks::has_room`] again. Called after that has returned false.
+    fn notify_room(&self);
 }

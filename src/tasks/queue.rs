@@ -82,7 +82,7 @@ pub(super) struct TaskQueue {
     tasks: TaskTable,
     keys: KeyTable,
     ready: ReadyTasks,
-    /// Milliseconds of the leases' clock. Written by [`TaskQueue::tell`].
+    /// Milliseconds of the leases' clock. Written by [`TaskQueue::set_time`].
     now: u64,
     /// Leases with a deadline up to this one are held by nobody, although some have not expired yet. 0: all have.
     due: u64,
@@ -157,7 +157,7 @@ impl TaskQueue {
     }
 
     /// Sets the time, and up to which deadline leases are due, in milliseconds of the leases' clock.
-    pub(super) fn tell(&mut self, now: u64, due: u64) {
+    pub(super) fn set_time(&mut self, now: u64, due: u64) {
         (self.now, self.due) = (now, due);
     }
 

@@ -99,7 +99,7 @@ impl QueueCounters {
         self.last
     }
 
-    /// Goes on above this number: those up to it may have been given.
+    /// Makes the numbers continue above this one: those up to it may have been given.
     pub(super) fn raise_last(&mut self, last: u64) {
         self.last = self.last.max(last);
     }

@@ -1,14 +1,14 @@
-//! Back-pressure: frontends wait until the inbox has room, and the committer tells them to check again.
+//! Back-pressure: frontends wait until the inbox has room, and the committer notifies them to check again.
 //!
 //! ```text
 //! a frontend                                      the committer, twice in each batch
 //! register: its bit := 1                          requests leave the inbox, or are answered
 //!           fence (SeqCst)                        fence (SeqCst)
-//!           is there room? go on                  is a bit set? all bits := 0, tell those sinks
+//!           is there room? continue               is a bit set? all bits := 0, notify those sinks
 //! ```
 //! If the frontend's fence comes first, the committer sees the bit. If the committer's fence comes first, the frontend
 //! sees the room. While there is no room some requests are not yet answered, so another pass follows. A frontend that
-//! finds room by itself leaves its bit: several may wait for one sink, and to be told for nothing costs one look.
+//! finds room by itself leaves its bit: several may wait for one sink, and a needless notification costs one look.
 //!
 //! This module does not define room and does not put a frontend to sleep; see `inbox.rs`.
 
@@ -45,7 +45,7 @@ impl RoomWaiters {
         self.metrics.lost_wakeups.add(u64::from(wait.is_waiting && !is_full()));
     }
 
-    /// Frontend: whether there is room. If not, the committer tells it once to check again.
+    /// Frontend: whether there is room. If not, the committer notifies it once to check again.
     ///
     /// # Panics
     /// If `sink` is 64 or more.
@@ -60,20 +60,20 @@ impl RoomWaiters {
     fn register(&self, sink: usize, is_full: impl Fn() -> bool) -> bool {
         // Relaxed: ordered by the fence.
         self.sinks.fetch_or(bit(sink), Ordering::Relaxed);
-        // SeqCst fence: pairs with the one in `tell`.
+        // SeqCst fence: pairs with the one in `notify`.
         fence(Ordering::SeqCst);
         is_full()
     }
 
-    /// Committer: calls `tell` for each sink that waits.
-    pub(super) fn tell(&self, mut tell: impl FnMut(usize)) {
+    /// Committer: calls `notify` for each sink that waits.
+    pub(super) fn notify(&self, mut notify: impl FnMut(usize)) {
         // SeqCst fence: pairs with the one in `register`.
         fence(Ordering::SeqCst);
         // Relaxed, both: a bit publishes no data.
         if self.sinks.load(Ordering::Relaxed) != 0 {
             let mut sinks = self.sinks.swap(0, Ordering::Relaxed);
             while sinks != 0 {
-                tell(sinks.trailing_zeros() as usize);
+                notify(sinks.trailing_zeros() as usize);
                 sinks &= sinks - 1;
             }
         }
@@ -93,26 +93,26 @@ mod tests {
         (RoomWaiters::new(Arc::clone(&metrics)), metrics)
     }
 
-    fn told(waiters: &RoomWaiters) -> Vec<usize> {
-        let mut told = Vec::new();
-        waiters.tell(|sink| told.push(sink));
-        told
+    fn notified(waiters: &RoomWaiters) -> Vec<usize> {
+        let mut sinks = Vec::new();
+        waiters.notify(|sink| sinks.push(sink));
+        sinks
     }
 
     #[test]
-    fn each_sink_that_waits_is_told_once() {
+    fn each_sink_that_waits_is_notified_once() {
         let (waiters, metrics) = waiters();
         let (mut first, mut last) = (RoomWait::default(), RoomWait::default());
         assert!(waiters.has_room(0, &mut first, || false));
-        assert_eq!(told(&waiters), [0; 0], "nobody waits");
+        assert_eq!(notified(&waiters), [0; 0], "nobody waits");
         assert!(!waiters.has_room(0, &mut first, || true));
         assert!(!waiters.has_room(63, &mut last, || true));
         assert!(!waiters.has_room(63, &mut last, || true), "it waits on");
-        assert_eq!(told(&waiters), [0, 63]);
-        assert_eq!(told(&waiters), [0; 0]);
+        assert_eq!(notified(&waiters), [0, 63]);
+        assert_eq!(notified(&waiters), [0; 0]);
         assert!(waiters.has_room(63, &mut last, || false));
         assert!(!waiters.has_room(0, &mut first, || true), "it looks again, and waits on");
-        assert_eq!(told(&waiters), [0]);
+        assert_eq!(notified(&waiters), [0]);
         assert!(waiters.has_room(0, &mut first, || false));
         assert_eq!((metrics.waits(), metrics.lost_wakeups()), (2, 0));
     }
@@ -138,7 +138,7 @@ mod tests {
         assert!(!waiters.has_room(5, &mut first, || true));
         let looks = std::cell::Cell::new(0);
         assert!(waiters.has_room(5, &mut second, || looks.replace(looks.get() + 1) == 0));
-        assert_eq!((looks.get(), metrics.waits(), told(&waiters)), (2, 1, vec![5]));
+        assert_eq!((looks.get(), metrics.waits(), notified(&waiters)), (2, 1, vec![5]));
     }
 }
 
@@ -153,8 +153,8 @@ mod model {
 
     use super::*;
 
-    /// Two batches are in the inbox, one more than there is room for. The committer commits both. A frontend that is
-    /// not told would wait for ever.
+    /// Two batches are in the inbox, one more than there is room for. The committer commits both. Without a
+    /// notification the frontend would wait for ever.
     #[test]
     fn no_sink_waits_for_ever() {
         let mut builder = loom::model::Builder::new();
@@ -163,23 +163,23 @@ mod model {
         builder.check(|| {
             let metrics = Arc::new(TaskMetrics::default());
             let waiters = loom::sync::Arc::new(RoomWaiters::new(Arc::clone(&metrics)));
-            let bell = loom::sync::Arc::new(Notify::new());
+            let wake_signal = loom::sync::Arc::new(Notify::new());
             let outstanding = loom::sync::Arc::new(AtomicUsize::new(2));
             let committer = {
-                let (waiters, bell, outstanding) = (waiters.clone(), bell.clone(), outstanding.clone());
+                let (waiters, wake_signal, outstanding) = (waiters.clone(), wake_signal.clone(), outstanding.clone());
                 thread::spawn(move || {
                     for _ in 0..2 {
                         outstanding.fetch_sub(1, Ordering::Relaxed);
-                        waiters.tell(|sink| {
+                        waiters.notify(|sink| {
                             assert_eq!(sink, 3);
-                            bell.notify();
+                            wake_signal.notify();
                         });
                     }
                 })
             };
             let mut wait = RoomWait::default();
             while !waiters.has_room(3, &mut wait, || outstanding.load(Ordering::Relaxed) > 0) {
-                bell.wait();
+                wake_signal.wait();
             }
             committer.join().unwrap();
             assert_eq!(metrics.lost_wakeups(), 0);

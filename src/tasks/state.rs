@@ -50,8 +50,8 @@ pub(super) struct CommitterState {
     pub(super) sleeps_until: u64,
     /// When the store's idle work is due, in milliseconds of the leases' clock.
     pub(super) idle_at: Option<u64>,
-    /// When the log last told that adds are refused.
-    pub(super) refusals_told: WarningPace,
+    /// When the log last reported that adds are refused.
+    pub(super) refusals_logged: WarningPace,
     /// The brake of the frontends.
     pub(super) backoff: SlowDiskBackoff,
     /// The next commit writes a record and syncs it, also without a change.
@@ -69,7 +69,7 @@ impl CommitterState {
         requests: Vec<Submission>,
         now: ClockReading,
     ) -> Result<(Option<Delivery>, bool), Error> {
-        let now = self.clock.tell(now);
+        let now = self.clock.advance(now);
         let own = self.guarded(|core| {
             core.begin(now)?;
             core.apply(Some(InboxMessage::Submitted(requests)), || None);
@@ -98,7 +98,7 @@ impl CommitterState {
     /// Writes a record and syncs it, as a batch of requests would be: the record is the mark of the clock. Returns why
     /// the store takes no adds, and writes nothing then. `None`: the store has failed.
     pub(super) fn probe(&mut self, now: ClockReading) -> Result<Option<Result<(), AddsRefused>>, Error> {
-        let now = self.clock.tell(now);
+        let now = self.clock.advance(now);
         self.guarded(|core| {
             core.store.measure_space();
             if let Err(why) = core.store.adds_room() {
@@ -120,9 +120,9 @@ impl CommitterState {
         })
     }
 
-    /// Tells a frontend to check for room again.
-    pub(super) fn go_on(&self, sink: usize) {
-        self.sinks.get(sink).into_iter().for_each(|sink| sink.go_on());
+    /// Wakes a frontend, which checks for room again.
+    pub(super) fn notify_room(&self, sink: usize) {
+        self.sinks.get(sink).into_iter().for_each(|sink| sink.notify_room());
     }
 
     /// Runs `work` unless the store has failed. An error makes the state failed.
@@ -149,7 +149,7 @@ impl CommitterState {
         let room = self.store.adds_room();
         self.engine.bound_adds(room.unwrap_or(0));
         if let Err(why) = room
-            && self.refusals_told.is_time(Now::from_millis(now))
+            && self.refusals_logged.is_time(Now::from_millis(now))
         {
             tracing::warn!("tasks, jobs and events are not added at present: {why}");
         }

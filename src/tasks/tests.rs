@@ -63,7 +63,7 @@ struct RecordingSink(Arc<Mutex<Vec<(u64, ReadAnswer)>>>, Arc<AtomicUsize>);
 
 impl ReplySink for RecordingSink {
     fn deliver(&self, delivery: Delivery) {
-        let mut heard = self.0.lock();
+        let mut recorded = self.0.lock();
         for (number, outcome) in &delivery.answers {
             let is_lost = |payload: &Payload| matches!(delivery.read(payload), Err(error) if error.loses_one_value());
             let answer = match outcome {
@@ -77,11 +77,11 @@ impl ReplySink for RecordingSink {
                 Outcome::Found(Some(payload)) => ReadAnswer::Found(delivery.read(payload).unwrap().to_vec()),
                 other => ReadAnswer::Plain(other.clone()),
             };
-            heard.push((*number, answer));
+            recorded.push((*number, answer));
         }
     }
 
-    fn go_on(&self) {
+    fn notify_room(&self) {
         self.1.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -198,12 +198,13 @@ fn the_first_who_waits_is_served_first_and_the_lease_begins_then() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let wait = |timeout| Request::Lease { timeout, wait: true };
     assert_eq!(real.commit(vec![wait(10), wait(10), wait(10)], 0).unwrap(), []);
-    let heard = real.commit(vec![add("a"), add("b")], 100).unwrap();
-    let tickets: Vec<u64> = heard.iter().filter(|(_, answer)| token_of(answer).is_some()).map(|(at, _)| *at).collect();
+    let answers = real.commit(vec![add("a"), add("b")], 100).unwrap();
+    let tickets: Vec<u64> =
+        answers.iter().filter(|(_, answer)| token_of(answer).is_some()).map(|(at, _)| *at).collect();
     assert_eq!(tickets, [0, 1]);
     assert_eq!(real.commit(vec![], 109).unwrap(), [], "the leases are ten from when they were granted");
-    let heard = real.commit(vec![], 110).unwrap();
-    assert_eq!(heard.len(), 1, "one came back, and the third was waiting: {heard:?}");
+    let answers = real.commit(vec![], 110).unwrap();
+    assert_eq!(answers.len(), 1, "one came back, and the third was waiting: {answers:?}");
 }
 
 #[test]
@@ -211,11 +212,11 @@ fn who_waits_no_more_is_answered_and_takes_nothing() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let wait = || Request::Lease { timeout: 10, wait: true };
     real.commit(vec![wait(), wait(), wait()], 0).unwrap();
-    let heard = real.commit(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
+    let answers = real.commit(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
     let plain = |number, outcome| (number, ReadAnswer::Plain(outcome));
-    assert_eq!(heard, [plain(0, Outcome::Refused), plain(2, Outcome::Refused), plain(3, Outcome::Done)]);
-    let heard = real.commit(vec![add("a")], 0).unwrap();
-    assert_eq!(heard.iter().find(|(_, answer)| token_of(answer).is_some()).map(|(number, _)| *number), Some(1));
+    assert_eq!(answers, [plain(0, Outcome::Refused), plain(2, Outcome::Refused), plain(3, Outcome::Done)]);
+    let answers = real.commit(vec![add("a")], 0).unwrap();
+    assert_eq!(answers.iter().find(|(_, answer)| token_of(answer).is_some()).map(|(number, _)| *number), Some(1));
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn nothing_is_answered_once_the_store_has_failed() {
         let mut answered = Vec::new();
         for key in ["a", "b", "c", "d", "e"] {
             match real.commit(vec![add(key), Request::Count], 0) {
-                Ok(heard) => answered.extend(heard),
+                Ok(answers) => answered.extend(answers),
                 Err(error) => {
                     assert!(matches!(error, Error::Failed { .. }));
                     break;
@@ -275,7 +276,7 @@ fn nothing_is_answered_once_the_store_has_failed() {
 }
 
 #[test]
-fn a_frontend_that_found_no_room_is_told_after_the_next_batch() {
+fn a_frontend_that_found_no_room_is_notified_after_the_next_batch() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let tasks = real.tasks.clone();
     let (mut wait, mut number) = (RoomWait::default(), 0);
@@ -286,13 +287,13 @@ fn a_frontend_that_found_no_room_is_told_after_the_next_batch() {
         number += 1;
     }
     assert_eq!(number, INBOX_BYTES_MAX >> 20, "as much as may wait");
-    let told = || real.sink.1.load(Ordering::Relaxed);
-    assert_eq!(told(), 0);
+    let notified = || real.sink.1.load(Ordering::Relaxed);
+    assert_eq!(notified(), 0);
     real.committer.batch(at(0)).unwrap();
-    assert_eq!(told(), 1);
+    assert_eq!(notified(), 1);
     assert!(tasks.has_room(0, &mut wait));
     real.committer.batch(at(0)).unwrap();
-    assert_eq!(told(), 1, "it does not wait any more");
+    assert_eq!(notified(), 1, "it does not wait any more");
     let metrics = tasks.metrics();
     assert_eq!((metrics.waits(), metrics.lost_wakeups()), (1, 0));
 }

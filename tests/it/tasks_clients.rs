@@ -252,7 +252,7 @@ struct Silent;
 impl ReplySink for Silent {
     fn deliver(&self, _: Delivery) {}
 
-    fn go_on(&self) {}
+    fn notify_room(&self) {}
 }
 
 fn settings() -> spiderq::SpiderqConfig {

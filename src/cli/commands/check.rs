@@ -44,11 +44,11 @@ fn advice(CheckReport { counts, damages, lost_values, .. }: &CheckReport) -> Opt
             counted(values, "value")
         )),
         (parts, 0) => Some(format!(
-            "has {}: restore a backup, or start with --repair to go on without what is lost",
+            "has {}: restore a backup, or start with --repair to continue without what is lost",
             counted(parts, "damaged part")
         )),
         (parts, values) => Some(format!(
-            "has {} and has lost {}: restore a backup, or start with --repair to go on without what is lost",
+            "has {} and has lost {}: restore a backup, or start with --repair to continue without what is lost",
             counted(parts, "damaged part"),
             counted(values, "value")
         )),

@@ -35,7 +35,7 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "BYTES", value_parser = bytes_within(SEGMENTS_MIN * SEGMENT_BYTES_MIN, u64::MAX))]
     max_disk: Option<u64>,
 
-    /// Start although --data is damaged: go on without what is lost; finished tasks may return
+    /// Start although --data is damaged: continue without what is lost; finished tasks may return
     #[arg(long)]
     repair: bool,
 

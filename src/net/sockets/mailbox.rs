@@ -43,7 +43,7 @@ impl ReplySink for Mailbox<Delivery> {
         self.send(delivery);
     }
 
-    fn go_on(&self) {
+    fn notify_room(&self) {
         self.waker.wake_by_ref();
     }
 }

@@ -143,7 +143,7 @@ impl ReplySink for NoSink {
         panic!("the committer is idle")
     }
 
-    fn go_on(&self) {}
+    fn notify_room(&self) {}
 }
 
 /// A client whose request has been sent, and the task that serves it.

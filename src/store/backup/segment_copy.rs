@@ -1,11 +1,11 @@
-//! The copy of one segment. What the device does not return, and what is damaged, is named, and the copy goes on.
+//! The copy of one segment. What the device does not return, and what is damaged, is named, and the copy continues.
 //!
 //! ```text
 //! source ─► pieces of 1 MiB; of one that the device does not return blocks of 4 KiB, each tried again ─► zeros, named
 //! copy   ─► all heads, tables and bodies against their checksums ─► damage, named
 //! ```
 //! So what a backup lacks is what a check of it finds. Whether a server needs a value that is damaged is not known here:
-//! the check tells it.
+//! the check finds it.
 //!
 //! This module repairs nothing.
 

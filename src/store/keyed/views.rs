@@ -1,4 +1,4 @@
-//! What other threads have of a store: values as they were at one moment, and whether the store and its folder go on.
+//! What other threads have of a store: values as they were at one moment, and whether store and folder still work.
 //!
 //! This module changes nothing. A value that cannot be read is reported to the owner, see `keyed.rs`.
 

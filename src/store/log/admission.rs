@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! live bytes > 3/4 of the bound        ─┐
-//! free bytes < two segments             ├─► adds refused; all else, cleaning and opening go on
+//! free bytes < two segments             ├─► adds refused; all else, cleaning and opening continue
 //! fewer spares than the reserve demands ─┘
 //! ```
 //! The bound is `--max-disk`, and at most 95 % of the file system, without the summaries and the spares of the reserve.

@@ -22,7 +22,7 @@ pub(in crate::store) struct LogDisk {
 
 impl LogDisk {
     /// # Errors
-    /// [`Error`] if the file system does not tell its space.
+    /// [`Error`] if the file system does not report its space.
     pub(super) fn new(files: Arc<OpenFiles>) -> Result<Self, Error> {
         let space = files.folder.space().map_err(|error| Error::of(files.folder.path(), &error))?;
         Ok(Self { files, space, has_holes: true, backup_gives_way: Arc::default() })

@@ -25,14 +25,14 @@ pub(in crate::store) struct BatchNumbers {
     pub(in crate::store) next: u64,
     /// The number of the last batch that is known to be on disk.
     pub(in crate::store) synced: u64,
-    /// Whether a batch with records is on disk, and no head says so yet.
-    pub(in crate::store) untold: bool,
+    /// Whether a batch with records is on disk, and no head records its sync yet.
+    pub(in crate::store) unrecorded: bool,
 }
 
 impl BatchNumbers {
     /// Those behind the last batch, which is on disk.
     pub(super) fn after(last: u64) -> Self {
-        Self { next: last + 1, synced: last, untold: false }
+        Self { next: last + 1, synced: last, unrecorded: false }
     }
 
     /// The number of the last batch that was written.

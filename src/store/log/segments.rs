@@ -87,7 +87,7 @@ impl Log {
     }
 
     /// Whether the cleaner gets further than it is, or a segment can be retired.
-    pub(in crate::store) fn goes_on(&self, cleaned: Option<&Cleaned>) -> bool {
+    pub(in crate::store) fn advances(&self, cleaned: Option<&Cleaned>) -> bool {
         cleaned.is_some_and(|cleaned| cleaned.at != self.cleaner.at || !cleaned.finished.is_empty())
     }
 

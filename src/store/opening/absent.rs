@@ -1,4 +1,4 @@
-//! Folders without a log. A command that reads one is refused, and told where a log is.
+//! Folders without a log. A command that reads one is refused, and the error names the folders with a log.
 //!
 //! ```text
 //! a segment, a summary, `begun`, the note of a backup, a segment that a repair has kept ─► a log, or what is left of it
@@ -57,7 +57,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The names in a folder, but that of the lock: it tells nothing.
+/// The names in a folder, but that of the lock: it proves nothing.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().filter(|name| name != LOCK_FILE).collect())

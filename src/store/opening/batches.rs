@@ -91,7 +91,7 @@ impl HistoryReader<'_> {
         match self.patience.read(|| segment.read(offset, length)) {
             Ok(bytes) => Ok(Some(ReadBytes { range: 0..bytes.len(), block: Rc::new(bytes) })),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) if self.goes_on_without(&error) => {
+            Err(error) if self.leaves_out(&error) => {
                 let name = name_of(segment.head.number);
                 self.unreadable.borrow_mut().push(format!("the device does not return byte {offset} of {name}"));
                 Ok(None)

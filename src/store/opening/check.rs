@@ -59,7 +59,7 @@ pub struct CheckReport {
     pub counts: CheckCounts,
     /// Whether the folder is a backup that was not opened yet.
     pub is_backup: bool,
-    /// What an opening leaves out behind the end. That is no damage: nobody was told that it is stored.
+    /// What an opening leaves out behind the end. That is no damage: it was not acknowledged as stored.
     pub cut: Vec<CutOff>,
     /// All damage, by name. Without any the folder can be opened.
     pub damages: Vec<String>,
@@ -114,7 +114,7 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
 
 impl HistoryReader<'_> {
     /// Compares the summary in the folder with the records of the segment. A segment may have none, or one that opening
-    /// ignores, since it goes on behind the last batch known synced.
+    /// ignores, since it continues behind the last batch known synced.
     pub(in crate::store) fn check_summary(&self, segment: &Arc<Segment>, sums: &Summary, history: &mut ReadHistory) {
         let name = summary_name(segment.head.number);
         let bytes = match read_file(&*self.files.folder, &name) {

@@ -4,8 +4,8 @@
 //! … batch │ batch │ end │ bytes of a batch, in part │ zeros
 //!                 synced or not    CutOff
 //! ```
-//! A segment is laid out with zeros, so the last byte that is not zero ends them. The log goes on in a new segment, and
-//! the next opening does not find them again.
+//! A segment is laid out with zeros, so the last byte that is not zero ends them. The log continues in a new segment,
+//! and the next opening does not find them again.
 //!
 //! This module looks for nothing: `batches.rs` does.
 

@@ -1,4 +1,4 @@
-//! Folders of the library that kept tasks before the log: they are told apart, and nothing in them is touched.
+//! Folders of the library that kept tasks before the log: they are recognized, and nothing in them is touched.
 //!
 //! ```text
 //! version      "FJL" and a byte            keyspaces/    a folder            N.jnl    journals

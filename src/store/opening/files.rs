@@ -60,7 +60,7 @@ impl FolderFiles {
 
     /// A next segment that was begun and has no batch is begun again.
     pub(super) fn begin_again(&mut self, next: u32) {
-        if self.begun.is_empty() && !planted(Fault::TellingHeadRemoved) {
+        if self.begun.is_empty() && !planted(Fault::SyncedHeadRemoved) {
             self.begun.extend(self.leftovers.extract_if(.., |name| *name == name_of(next)));
         }
     }
@@ -94,10 +94,10 @@ impl FolderFiles {
     /// Removes the files that are laid out in part, or whose segments are outside of this range. They would stand in the
     /// way of the next segments, or a batch that is known synced says that none needs them.
     ///
-    /// The segment after the range may be there without a batch. Its head tells that all batches before it are synced, so
-    /// it stays until the next segment takes its name.
+    /// The segment after the range may be there without a batch. Its head says that all batches before it are synced,
+    /// so it stays until the next segment takes its name.
     pub(super) fn make_room(&mut self, folder: &dyn Folder, needed: Range<u32>) -> io::Result<()> {
-        if !planted(Fault::TellingHeadRemoved) {
+        if !planted(Fault::SyncedHeadRemoved) {
             self.leftovers.retain(|name| number_of(name) != Some(needed.end));
         }
         let goes_now = |name: &mut String| number_of(name).is_none_or(|number| !needed.contains(&number));

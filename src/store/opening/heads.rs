@@ -5,7 +5,7 @@
 //! store, nonce, first     the head of the batch at byte 512, or its copy; the batch behind it agrees, if there is one
 //!                         else the summary, if the head of any batch agrees with it
 //!                         else two batches or more, if all agree: the first batch is lost, `first` is its number, and
-//!                         one of them tells that it was synced
+//!                         one of them says that it was synced
 //! ```
 //! No client writes the bytes at 512, and none knows the id of the store or the nonce. So bytes that look like a head are
 //! of this segment, of another store, or of an earlier use of the same blocks. Those of another store do not agree with
@@ -45,7 +45,7 @@ impl HistoryReader<'_> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Ok(FoundFile::Damaged(format!("{name} is empty")));
             }
-            Err(error) if self.goes_on_without(&error) => Err(HeadFault::Damaged),
+            Err(error) if self.leaves_out(&error) => Err(HeadFault::Damaged),
             Err(error) => return Err(self.explain(&error)),
             Ok(()) => SegmentHead::decode(&bytes),
         };
@@ -98,7 +98,7 @@ impl SegmentFile<'_, '_> {
         let mut bytes = vec![0; BATCH_HEAD];
         match self.reader.patience.read(|| read_exact(self.file, &mut bytes, at)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) if self.reader.goes_on_without(&error) => Ok(None),
+            Err(error) if self.reader.leaves_out(&error) => Ok(None),
             Err(error) => Err(self.reader.explain(&error)),
             Ok(()) => Ok(BatchHead::decode_alone(&bytes, self.number, offset, self.size)),
         }
@@ -141,7 +141,7 @@ impl SegmentFile<'_, '_> {
             }
         }
         let lost_first = |head: BatchHead| {
-            // A first batch that is not known synced ends the log, and no damage would be told.
+            // A first batch that is not known synced ends the log, and no damage would be reported.
             let first = head.number.checked_sub(1).filter(|first| (1..=synced).contains(first))?;
             Some(self.segment_head(&head, first))
         };

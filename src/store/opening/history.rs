@@ -1,7 +1,7 @@
 //! Reading the batches that a folder holds, in their order, up to their end.
 //!
 //! ```text
-//! files ─► segments with right heads ─► synced: the highest that any head of the tail tells ─► the oldest one named
+//! files ─► segments with right heads ─► synced: the highest that any head of the tail names ─► the oldest one named
 //!       ─► from there on: all heads right, numbers without a gap
 //!       ─► batches in order, up to the first one behind `synced` that is not whole: the end
 //! ```
@@ -63,7 +63,7 @@ pub(in crate::store) struct ReadRecord {
     pub(in crate::store) body: Option<Value>,
 }
 
-/// What the heads of the batches known synced tell.
+/// What the heads of the batches known synced say.
 #[derive(Debug, Default)]
 pub(in crate::store) struct KnownState {
     /// The number of the last batch known synced.
@@ -114,7 +114,7 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) known: KnownState,
     /// The records behind the last batch known synced, in their order.
     pub(in crate::store) behind: Vec<ReadRecord>,
-    /// The bytes behind the end, which the log goes on without.
+    /// The bytes behind the end, which the log leaves out.
     pub(in crate::store) cut: Vec<CutOff>,
     pub(in crate::store) damage: Damage,
     pub(in crate::store) shape: OpeningShape,
@@ -145,18 +145,18 @@ pub(in crate::store) fn read(
     });
     let mut found: Vec<Arc<Segment>> = segments.collect();
     history.store = found.first().map(|segment| segment.head.store);
-    let (begun, told) = reader.begun(&found)?;
+    let (begun, synced) = reader.begun(&found)?;
     for segment in found.split_off(begun) {
         reader.check_size(&segment, &mut history)?;
         history.cut.extend(reader.cut_off(&segment, SECTOR)?);
         history.files.leftovers.push(name_of(segment.head.number));
     }
     let newest = found.last().map_or(0, |segment| segment.head.number);
-    history.known.synced = told;
-    if told > 0 && found.is_empty() {
+    history.known.synced = synced;
+    if synced > 0 && found.is_empty() {
         reader.damage(&mut history, "the first batch of the oldest segment is missing".to_owned())?;
     }
-    history.oldest = reader.oldest(&found, told, &history.gaps)?.unwrap_or(1);
+    history.oldest = reader.oldest(&found, synced, &history.gaps)?.unwrap_or(1);
     reader.judge(&all, &mut found, &mut history)?;
     let remade = reader.remade.borrow().range(history.oldest..).map(|(number, _)| name_of(*number)).collect::<Vec<_>>();
     history.damage.harmless.extend(remade.into_iter().map(|name| format!("the head of {name} has changed")));
@@ -201,7 +201,7 @@ pub(in crate::store) fn damage_of(
 pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) files: &'h Arc<OpenFiles>,
     pub(in crate::store) purpose: Purpose,
-    /// The number of a batch that is known synced, whatever the heads tell.
+    /// The number of a batch that is known synced, whatever the heads say.
     synced: u64,
     /// The bytes of a segment that are in memory at a time.
     pub(in crate::store) block_bytes: u64,
@@ -267,8 +267,8 @@ impl HistoryReader<'_> {
         }
     }
 
-    /// Whether these bytes count as lost, and reading goes on. They were read patiently.
-    pub(in crate::store) fn goes_on_without(&self, error: &io::Error) -> bool {
+    /// Whether these bytes count as lost, and reading continues behind them. They were read patiently.
+    pub(in crate::store) fn leaves_out(&self, error: &io::Error) -> bool {
         self.purpose != Purpose::Open && is_unreadable(error)
     }
 
@@ -323,33 +323,33 @@ impl HistoryReader<'_> {
     ///
     /// A segment is begun when its first batch is known synced, or whole. Its first batch may be torn, with the head in
     /// place: it then ends nothing, because the segment before may hold batches that were acknowledged and that no head
-    /// tells. But all batches before its first one were synced before the log laid out its head.
+    /// names. But all batches before its first one were synced before the log laid out its head.
     fn begun(&self, found: &[Arc<Segment>]) -> Result<(usize, u64), Error> {
-        let mut told = self.synced;
+        let mut synced = self.synced;
         for (index, segment) in found.iter().enumerate().rev() {
-            told = told.max(self.told(segment)?).max(segment.head.first - 1);
+            synced = synced.max(self.synced_in(segment)?).max(segment.head.first - 1);
             // Behind a first batch that was synced, damage is damage.
-            if told >= segment.head.first && !planted(Fault::FirstIgnored) {
-                return Ok((index + 1, told));
+            if synced >= segment.head.first && !planted(Fault::FirstIgnored) {
+                return Ok((index + 1, synced));
             }
             let Some(head) = self.head_at(segment, SECTOR)? else { continue };
             let is_whole = planted(Fault::TornFirstCounts) || self.batch(segment, &head, true, &mut |_| {})?.is_some();
             if head.number == segment.head.first && is_whole {
-                return Ok((index + 1, told));
+                return Ok((index + 1, synced));
             }
         }
-        Ok((0, told))
+        Ok((0, synced))
     }
 
-    /// The highest number of a synced batch that any head in this segment tells.
-    fn told(&self, segment: &Arc<Segment>) -> Result<u64, Error> {
-        let (mut told, mut offset) = (0, SECTOR);
+    /// The highest number of a synced batch that any head in this segment names.
+    fn synced_in(&self, segment: &Arc<Segment>) -> Result<u64, Error> {
+        let (mut synced, mut offset) = (0, SECTOR);
         while offset < segment.head.size {
             let head = self.head_at(segment, offset)?;
-            told = told.max(head.map_or(0, |head| head.synced));
+            synced = synced.max(head.map_or(0, |head| head.synced));
             offset += head.map_or(SECTOR, |head| head.length());
         }
-        Ok(told)
+        Ok(synced)
     }
 
     /// The oldest segment as the last whole batch names it. The head of a batch that is not whole says nothing: the
@@ -376,7 +376,7 @@ impl HistoryReader<'_> {
             };
             match whole {
                 Some(head) => (oldest, offset, expected) = (Some(head.oldest), offset + head.length(), expected + 1),
-                // Damage: a repair goes on behind it.
+                // Damage: a repair continues behind it.
                 None if expected <= synced => match self.head_behind(segment, offset, expected)? {
                     Some(head) => (offset, expected) = (head.offset, head.number),
                     None => break,

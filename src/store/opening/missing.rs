@@ -1,4 +1,4 @@
-//! Segments that are gone from the folder: what else is there tells that they were.
+//! Segments that are gone from the folder: what else is there shows that they were.
 //!
 //! ```text
 //! first start:  the first segment ─► its name is durable ─► the note `begun` ─► its name is durable ─► ready
@@ -41,7 +41,7 @@ pub(in crate::store) fn named_gaps(all: &BTreeMap<u32, FoundFile>, named: &BTree
     gaps
 }
 
-/// The number of the last batch of each segment, as the segment after it tells, or the gap. `None`: it is the newest one.
+/// The number of the last batch of each segment, by the segment after it or the gap. `None`: it is the newest one.
 pub(in crate::store) fn limits(found: &[Arc<Segment>], gaps: &Gaps) -> Vec<Option<u64>> {
     let ends = found.iter().zip(found.iter().skip(1));
     let none = Gaps::default();
@@ -50,7 +50,7 @@ pub(in crate::store) fn limits(found: &[Arc<Segment>], gaps: &Gaps) -> Vec<Optio
     ends.chain([None]).take(found.len()).collect()
 }
 
-/// The damage that the names in a folder tell: its newest segments are gone. `None`: nothing tells of any.
+/// The damage that the names in a folder show: its newest segments are gone. `None`: they show none.
 pub(in crate::store) fn newest_missing(names: &[String]) -> Option<String> {
     let newest = names.iter().filter_map(|name| number_of(name)).max();
     let summed = names.iter().filter_map(|name| name.strip_suffix(SUM)?.parse::<u32>().ok()).max();

@@ -4,7 +4,7 @@
 //! origin    inode:u64 birth:u64 checksum:u64       of this file itself; birth in nanoseconds since 1970, 0: not known
 //!
 //! opening:  no note ─► one is left               the note is of this file ─► it is the log's own
-//!           the note is of another file ─► the folder is a copy: the operator is told, until it is announced
+//!           the note is of another file ─► the folder is a copy: the operator gets a notice, until it is announced
 //! ```
 //! A file keeps both numbers when its folder is moved on its file system, when the device or the host gets another name,
 //! and in an image of the whole disk. A program that copies files makes other ones. Some file systems give a file another
@@ -30,13 +30,13 @@ pub(in crate::store) enum FolderOrigin {
 
 /// Said of a copy.
 const ANNOUNCED: &str =
-    "--copied: lend keys and ids go on far above those in this copy; leave the flag out from the next start on";
+    "--copied: lend keys and ids continue far above those in this copy; leave the flag out from the next start on";
 /// Said of a folder that seems to be one.
 const NOT_ANNOUNCED: &str = "this folder is a copy of another one: if a server has used the other one since, both give out the same lend keys and ids; stop this server, and start it once with --copied";
 
 impl FolderOrigin {
-    /// What the operator is told of the folder. `is_copy`: it was announced as one. `jumps`: the marks have jumped.
-    pub(in crate::store) fn told(self, is_copy: bool, jumps: bool) -> Option<&'static str> {
+    /// The notice to the operator about the folder. `is_copy`: it was announced as one. `jumps`: the marks have jumped.
+    pub(in crate::store) fn notice(self, is_copy: bool, jumps: bool) -> Option<&'static str> {
         match self {
             _ if is_copy => Some(ANNOUNCED),
             Self::Elsewhere if !jumps => Some(NOT_ANNOUNCED),

@@ -7,7 +7,7 @@
 //! A dead record takes no memory. A removed key takes sixteen bytes while the log is read: two hashes with secret keys,
 //! so that clients cannot make keys that share them.
 //!
-//! The places of tasks and of their values are in one table, which the owner of the log goes on with. Their keys are
+//! The places of tasks and of their values are in one table, which the owner of the log takes over. Their keys are
 //! numbers that grow, so each segment is nearly read in their order.
 //!
 //! This module reads nothing.

@@ -1,4 +1,4 @@
-//! Histories of backups: the log goes on while one is written, calls fail, and the power fails.
+//! Histories of backups: the log takes batches while one is written, calls fail, and the power fails.
 //!
 //! ```text
 //! history ─► Log::backup ─► history ─► Backup::copy_to, with failures ─► power failure
@@ -106,7 +106,7 @@ fn run(seed: u64) -> u32 {
         0 => end,
         _ => {
             turns -= 1;
-            BackupTurn::GoOn
+            BackupTurn::Continue
         }
     };
     let target = shared(&to);
@@ -140,7 +140,7 @@ fn run(seed: u64) -> u32 {
     let again = if is_whole || to.file_names().iter().any(|name| name.ends_with(".log")) { 2 } else { 1 };
     let to = history.folder.beside(again);
     let (backup, moment) = begin(&mut history, &mut owner);
-    match backup.copy_to(&shared(&to), &mut || BackupTurn::GoOn) {
+    match backup.copy_to(&shared(&to), &mut || BackupTurn::Continue) {
         Ok(_) => restore(&history, &to, &moment),
         Err(error) => panic!("seed {seed}: a backup cannot be repeated: {error:?}"),
     }
@@ -177,7 +177,7 @@ fn a_backup_without_its_last_file_is_damaged() {
     let mut owner = history.open().unwrap();
     (0..60).for_each(|_| history.step(&mut owner).unwrap());
     let to = history.folder.beside(1);
-    owner.log.backup().unwrap().copy_to(&shared(&to), &mut || BackupTurn::GoOn).unwrap();
+    owner.log.backup().unwrap().copy_to(&shared(&to), &mut || BackupTurn::Continue).unwrap();
     let last = to.file_names().into_iter().filter(|name| name.ends_with(".log")).max().unwrap();
     to.remove(&last).unwrap();
     assert!(matches!(history.open_folder(&to, false), Err(Error::Damaged { .. })));
@@ -190,7 +190,10 @@ fn a_folder_with_files_of_a_log_takes_no_backup() {
     let mut history = History::new(4);
     let mut owner = history.open().unwrap();
     let backup = owner.log.backup().unwrap();
-    assert!(matches!(backup.copy_to(&shared(&history.folder), &mut || BackupTurn::GoOn), Err(Error::NotEmpty { .. })));
+    assert!(matches!(
+        backup.copy_to(&shared(&history.folder), &mut || BackupTurn::Continue),
+        Err(Error::NotEmpty { .. })
+    ));
 }
 
 /// A log with some closed segments on a device without links, and a backup of it.
@@ -208,14 +211,14 @@ fn a_copy_names_each_byte_that_has_changed_and_each_that_the_device_does_not_ret
     let (history, _owner, backup) = held();
     let ends: Vec<(String, u64)> = backup.ends().collect();
     assert!(ends.len() > 2, "{ends:?}");
-    let whole = backup.copy_to(&shared(&history.folder.beside(1)), &mut || BackupTurn::GoOn).unwrap();
+    let whole = backup.copy_to(&shared(&history.folder.beside(1)), &mut || BackupTurn::Continue).unwrap();
     assert_eq!((whole.lost, whole.linked, whole.copied), (0, 0, ends.len() as u64));
     for (name, end) in &ends {
         for at in [0, 7, 520, end / 2, end - 1].map(|at| at as usize) {
             let folder = history.folder.copy();
             let of = |backup: &Backup| backup.on(&shared(&folder));
             folder.lose(name, at);
-            let report = of(&backup).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::GoOn).unwrap();
+            let report = of(&backup).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::Continue).unwrap();
             let block = at / 4096 * 4096;
             let (first, last) = (format!("the bytes {block} to "), format!(" of {name} cannot be read"));
             assert!(report.damages[0].starts_with(&first) && report.damages[0].contains(&last), "{at}: {report:?}");
@@ -225,7 +228,7 @@ fn a_copy_names_each_byte_that_has_changed_and_each_that_the_device_does_not_ret
         let report_of = |at: usize| {
             let folder = history.folder.copy();
             folder.rot(name, at);
-            backup.on(&shared(&folder)).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::GoOn).unwrap()
+            backup.on(&shared(&folder)).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::Continue).unwrap()
         };
         assert_eq!(report_of(7).lost, 0, "the batches have what the head of a segment has");
         // A head that is there twice, and zeros behind a batch, cost nothing.
@@ -242,7 +245,7 @@ fn a_report_names_some_parts_and_counts_all() {
     let folder = history.folder.copy();
     let (name, end) = backup.ends().max_by_key(|(_, end)| *end).unwrap();
     (0..end / 512).for_each(|sector| assert!(folder.rot(&name, sector as usize * 512 + 20)));
-    let report = backup.on(&shared(&folder)).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::GoOn).unwrap();
+    let report = backup.on(&shared(&folder)).copy_to(&shared(&folder.beside(2)), &mut || BackupTurn::Continue).unwrap();
     assert!(report.lost >= report.damages.len() as u64 && report.damages.len() <= 100, "{report:?}");
     assert!(report.damages.iter().all(|part| part.len() <= 500));
 }

@@ -83,9 +83,9 @@ impl Filled {
 
     fn commit(&mut self, records: Vec<Record>) {
         let Self { history, owner, .. } = self;
-        history.commit(owner, RecordBatch { records, cleaned: None }, false).expect("the log goes on");
+        history.commit(owner, RecordBatch { records, cleaned: None }, false).expect("the log continues");
         if history.chance.one_in(3) {
-            owner.log.sync().expect("the log goes on");
+            owner.log.sync().expect("the log continues");
             history.acknowledge();
             history.forget_older();
         }
@@ -125,9 +125,9 @@ fn run(seed: u64) -> u32 {
     while !filled.owner.places.is_empty() {
         filled.remove();
     }
-    filled.owner.shrink().expect("the log goes on");
+    filled.owner.shrink().expect("the log continues");
     for _ in 0..4 {
-        filled.owner.log.rest().expect("the log goes on");
+        filled.owner.log.rest().expect("the log continues");
         (0..100).for_each(|_| filled.owner.log.chores.work_off());
     }
     assert_eq!(filled.owner.log.adds_refused(), None, "seed {seed}: {:?}", filled.owner.log.metrics());
@@ -141,7 +141,7 @@ fn run(seed: u64) -> u32 {
 }
 
 #[test]
-fn at_its_limits_the_log_refuses_adds_and_goes_on() {
+fn at_its_limits_the_log_refuses_adds_and_continues() {
     let (count, refusals) = histories(100, run);
     println!("{count} histories at the limits, {refusals} refusals");
     assert!(refusals > count, "{refusals}");

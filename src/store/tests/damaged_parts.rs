@@ -1,7 +1,7 @@
 //! One byte of a segment changes: the damage costs what this byte covers, and nothing else.
 //!
 //! ```text
-//! the head of a segment, zeros       nothing: a start goes on and says so
+//! the head of a segment, zeros       nothing: a start continues and says so
 //! the head of a batch                nothing in a long batch, which has two; otherwise its records, with --repair
 //! a piece of a table                 the records in this piece, with --repair
 //! a body                             its record
@@ -86,7 +86,7 @@ fn a_byte_in_the_head_of_a_segment_costs_nothing() {
             assert_eq!(found(&mut opened).len(), TASKS, "{name}, byte {at}");
             assert_eq!(opened.harmless, [format!("the head of {name} has changed")]);
             drop(opened);
-            // The next start finds the same head, in a log that has gone on.
+            // The next start finds the same head, in a log that has continued.
             assert_eq!(found(&mut open_in(&folder, false).unwrap()).len(), TASKS, "{name}, byte {at}");
         }
     }
@@ -195,12 +195,12 @@ fn a_record_of_a_later_version_refuses_the_folder_with_a_sentence() {
 
 #[test]
 fn a_segment_of_another_store_is_not_believed_because_its_head_is_damaged() {
-    let (folder, stranger) = (log_of(31, 100, 50), log_of(32, 2_000, 50));
+    let (folder, foreign) = (log_of(31, 100, 50), log_of(32, 2_000, 50));
     let last = segments(&folder).iter().filter_map(|name| number_of(name)).max().unwrap();
     let name = name_of(last + 1);
-    assert!(segments(&stranger).contains(&name));
+    assert!(segments(&foreign).contains(&name));
     let file = folder.create(&name).unwrap();
-    write_all(&*file, &stranger.contents(&name), 0).unwrap();
+    write_all(&*file, &foreign.contents(&name), 0).unwrap();
     assert!(matches!(open_in(&folder, false), Err(Error::Foreign { .. })));
     folder.rot(&name, 20);
     assert!(matches!(open_in(&folder, false), Err(Error::Damaged { .. })));
@@ -343,10 +343,10 @@ fn run(seed: u64) -> u32 {
         } else {
             folder.rot(name, at);
         }
-        let mut was_told = true;
+        let mut was_reported = true;
         let mut opened = match history.open_folder(&folder, false) {
             Ok(opened) => {
-                was_told = false;
+                was_reported = false;
                 opened
             }
             Err(Error::Damaged { what, .. }) => {
@@ -370,7 +370,7 @@ fn run(seed: u64) -> u32 {
             let found = state.get(key).map(|body| body.as_ref());
             assert!(found == expected.get(key).map(Some), "seed {seed}: byte {at} of {name} has cost another record");
         }
-        let is_there = |key: &RecordKey| was_told || state.contains_key(key);
+        let is_there = |key: &RecordKey| was_reported || state.contains_key(key);
         assert!(expected.keys().all(is_there), "seed {seed}: byte {at} of {name} has cost a record silently");
     }
     damages

@@ -35,10 +35,10 @@ struct Content {
     unread: BTreeSet<TaskKey>,
     /// Whether reads wait until this is taken back.
     holds_reads: bool,
-    /// Rotten values that a reader has found, until the owner is told.
+    /// Rotten values that a reader has found, until the owner takes them.
     found: Vec<LostRecord>,
     adds_refused: Option<AddsRefused>,
-    /// Whether backups go on until they are ended.
+    /// Whether backups continue until they are ended.
     holds_backups: bool,
     /// The bytes that the adds of a batch may have. `None`: any.
     adds_room: Option<u64>,
@@ -132,7 +132,7 @@ impl FakeDisk {
         self.lock().adds_refused = why;
     }
 
-    /// From now on a backup goes on until its turn ends it, or until this is taken back.
+    /// From now on a backup continues until its turn ends it, or until this is taken back.
     pub(crate) fn hold_backups(&self, is_held: bool) {
         self.lock().holds_backups = is_held;
     }
@@ -322,8 +322,8 @@ impl StoreBackup for FakeBackup {
     fn write_to(&self, to: &Path, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
         loop {
             match turn() {
-                BackupTurn::GoOn if self.1.lock().holds_backups => std::thread::yield_now(),
-                BackupTurn::GoOn => break,
+                BackupTurn::Continue if self.1.lock().holds_backups => std::thread::yield_now(),
+                BackupTurn::Continue => break,
                 BackupTurn::Cancel => return Err(Error::Cancelled(to.to_owned())),
                 BackupTurn::Leave => return Err(Error::Left(to.to_owned())),
             }

@@ -96,8 +96,7 @@ fn state(store: &mut KeyedStore, number: u64, length: usize) {
     done.unwrap_or_else(|error| panic!("task {number}: {error}: {:?}", store.metrics()));
 }
 
-/// Every task is leased, told to be alive and given back, over and over, also after restarts. No other program leaves
-/// a byte.
+/// Every task is leased, extended and given back, over and over, also after restarts. No other program leaves a byte.
 #[test]
 fn on_a_full_device_states_can_be_stored_any_number_of_times() {
     for (together, bytes) in [(50, 1_000), (1, 10_000), (400, 0)] {
@@ -175,7 +174,7 @@ fn beside_a_backup() {
         state(&mut store, (round * 7) % tasks, 56);
     }
     folder.limit((1 << 30) + (1 << 20));
-    let copied = backup.copy_to(&to, &mut || BackupTurn::GoOn).unwrap();
+    let copied = backup.copy_to(&to, &mut || BackupTurn::Continue).unwrap();
     assert!(copied.linked > 4);
     drop(backup);
     folder.limit(folder.bytes());

@@ -161,7 +161,7 @@ fn on_a_full_device_a_backup_keeps_no_segment_that_the_log_needs() {
             let to: Arc<dyn Folder> = Arc::new(target);
             let done = backup.copy_to(&to, &mut || {
                 churn(&mut device, pace);
-                BackupTurn::GoOn
+                BackupTurn::Continue
             });
             drop(backup);
             match done {
@@ -199,7 +199,7 @@ fn on_a_full_device_segments_keep_their_size() {
 
 /// Every other segment is of tasks that nobody touches, so there are more gaps between segments than a head names.
 #[test]
-fn on_a_full_device_cold_states_between_hot_ones_become_neighbours() {
+fn on_a_full_device_cold_states_between_hot_ones_become_adjacent() {
     let mut device = FullDevice::new(2_500, 50, 0, ChoreMode::Writer);
     for cold in (100..2_500).step_by(75) {
         device.states(cold..cold + 75);

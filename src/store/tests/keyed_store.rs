@@ -122,7 +122,7 @@ fn a_moment_shows_values_that_were_replaced_and_removed_since() {
 }
 
 #[test]
-fn a_value_that_the_device_has_changed_is_told_once_and_again_after_a_restart() {
+fn a_value_that_the_device_has_changed_is_reported_once_and_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path());
     let mut batch = WriteBatch::new();
@@ -163,7 +163,7 @@ fn a_value_that_the_device_has_changed_is_told_once_and_again_after_a_restart() 
 }
 
 #[test]
-fn a_folder_of_an_earlier_version_is_told_and_left_alone() {
+fn a_folder_of_an_earlier_version_is_recognized_and_left_alone() {
     for (name, bytes) in [("version", Some(&b"FJL\x03"[..])), ("0.jnl", Some(b"")), ("keyspaces", None)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
@@ -227,7 +227,7 @@ fn records_behind_a_table_that_cannot_be_read_are_lost_only_if_their_bytes_are()
 
 #[test]
 fn an_error_that_says_nothing_of_the_bytes_sets_no_record_aside() {
-    let mut told = 0;
+    let mut unread = 0;
     for errno in [EMFILE, EACCES, EIO] {
         for at in 1..45 {
             let (folder, mut store) = simulated();
@@ -239,18 +239,18 @@ fn an_error_that_says_nothing_of_the_bytes_sets_no_record_aside() {
                     failures.is_none() && records.iter().all(|record| record.body != Body::SetAside),
                     "{errno} at {at}"
                 ),
-                Err(Error::Unread { .. }) => told += 1,
+                Err(Error::Unread { .. }) => unread += 1,
                 Err(error) => panic!("{errno} at {at}: {error:?}"),
             }
             assert_eq!(store.lost().unwrap(), [], "{errno} at {at}");
         }
     }
-    assert!(told >= 3 * 40, "{told}: each record takes a call");
+    assert!(unread >= 3 * 40, "{unread}: each record takes a call");
 }
 
 /// Three reads that failed within a millisecond took a task for ever, and one without a descriptor ended the server.
 #[test]
-fn a_store_that_cannot_read_its_oldest_segment_goes_on_and_loses_nothing() {
+fn a_store_that_cannot_read_its_oldest_segment_continues_and_loses_nothing() {
     let (mut paused, mut cleaned) = (0, 0);
     for (at, errno) in (0..300).zip([EMFILE, EIO, ENOMEM].into_iter().cycle()) {
         let (folder, mut store) = simulated();
@@ -291,8 +291,8 @@ fn a_store_that_cannot_read_its_oldest_segment_goes_on_and_loses_nothing() {
 
 /// A health check said "an earlier write has failed", and not why, when the writer had found it out first.
 #[test]
-fn a_store_that_has_failed_goes_on_to_tell_why() {
-    let mut told = 0;
+fn a_store_that_has_failed_keeps_reporting_why() {
+    let mut read_only = 0;
     for (errno, at) in [(EROFS, 1), (EROFS, 2), (EIO, 1), (EACCES, 1)] {
         let (folder, mut store) = simulated();
         let watch = store.watch();
@@ -307,9 +307,9 @@ fn a_store_that_has_failed_goes_on_to_tell_why() {
         folder.process_ends();
         let later = [write().unwrap_err(), watch.check().unwrap_err(), store.rest().unwrap_err()];
         assert_eq!(later.map(|error| error.to_string()), [first.as_str(); 3], "{errno} at {at}");
-        told += u32::from(errno == EROFS && first.contains("read-only"));
+        read_only += u32::from(errno == EROFS && first.contains("read-only"));
     }
-    assert_eq!(told, 2);
+    assert_eq!(read_only, 2);
 }
 
 /// The queue hands over all tasks of a batch before all values.

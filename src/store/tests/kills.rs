@@ -145,9 +145,9 @@ fn a_backup_is_linked_on_its_file_system_and_copied_to_another_one() {
     targets.extend(other.as_ref().map(|other| (other.path().join("backup"), false)));
     for (path, is_linked) in targets {
         let to: Arc<dyn Folder> = Arc::new(RealFolder::lock(&path).unwrap());
-        let report = backup.copy_to(&to, &mut || BackupTurn::GoOn).unwrap();
+        let report = backup.copy_to(&to, &mut || BackupTurn::Continue).unwrap();
         assert_eq!(report.linked > 0, is_linked, "{report:?}");
-        assert!(matches!(backup.copy_to(&to, &mut || BackupTurn::GoOn), Err(Error::NotEmpty { .. })));
+        assert!(matches!(backup.copy_to(&to, &mut || BackupTurn::Continue), Err(Error::NotEmpty { .. })));
         drop(to);
         let mut opened = open_real(&path);
         assert!(opened.was_backup && read_state(&mut opened).0 == state);

@@ -1,4 +1,4 @@
-//! Segments that are gone from a folder, or shorter than they were: an opening tells which, wherever they stood.
+//! Segments that are gone from a folder, or shorter than they were: an opening names which, wherever they stood.
 
 #![allow(
     clippy::unwrap_used,
@@ -58,7 +58,7 @@ fn a_log_whose_segments_are_all_gone_is_damaged() {
         assert_eq!(damage(&folder), "all its segments are missing", "{count}");
         let report = check(&(Arc::new(folder.clone()) as Arc<dyn Folder>)).unwrap();
         assert_eq!(report.damages, ["all its segments are missing"]);
-        // The summaries alone tell it, too: a folder of an earlier version has no note.
+        // The summaries alone show it, too: a folder of an earlier version has no note.
         if count == 40 {
             let folder = folder.copy();
             folder.remove(notes::BEGUN).unwrap();

@@ -120,11 +120,11 @@ fn another_version_and_another_stores_segment_have_their_own_names() {
             assert!(refused.to_string().contains(&sentence), "{refused}");
         }
     }
-    let stranger = SimulatedFolder::new(77);
-    drop(open_in(&stranger, false).unwrap());
+    let foreign = SimulatedFolder::new(77);
+    drop(open_in(&foreign, false).unwrap());
     let file = folder.create(&name_of(9)).unwrap();
-    write_all(&*file, &stranger.contents(&name_of(1)), 0).unwrap();
-    let mut moved = stranger.contents(&name_of(1));
+    write_all(&*file, &foreign.contents(&name_of(1)), 0).unwrap();
+    let mut moved = foreign.contents(&name_of(1));
     moved.truncate(SECTOR as usize - 8);
     moved[12] = 9;
     seal(&mut moved, 0);
@@ -166,7 +166,7 @@ fn a_repair_counts_only_unreadable_bytes_as_lost() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_and_the_log_goes_on() {
+fn what_is_too_large_is_refused_and_the_log_continues() {
     let folder = SimulatedFolder::new(2);
     let mut log = open_in(&folder, false).unwrap().log;
     let large_key = "k".repeat(65_536);
@@ -221,7 +221,7 @@ fn an_opening_writes_the_summaries_that_are_missing() {
 }
 
 #[test]
-fn cleaning_goes_on_past_a_rotten_table() {
+fn cleaning_continues_past_a_rotten_table() {
     let folder = SimulatedFolder::new(5);
     let log = open_in(&folder, false).unwrap().log;
     let mut owner = Owner::new(log);
@@ -419,7 +419,7 @@ fn an_opening_reads_each_byte_once() {
 
 /// Interrupts the beginning of a segment at each call, then the opening after it. Meanwhile a value rots. Returns
 /// whether all keys that were acknowledged are there each time.
-fn keeps_what_a_head_without_a_batch_tells() -> bool {
+fn keeps_batches_that_a_head_without_a_batch_names() -> bool {
     let cut = |at| Failures { at: Some(at), errno: EIO, lasting: true, power: true };
     let mut is_kept = true;
     for at in 1..24 {
@@ -455,15 +455,15 @@ fn keeps_what_a_head_without_a_batch_tells() -> bool {
 
 #[test]
 fn an_interrupted_opening_does_not_forget_which_batches_were_synced() {
-    assert!(keeps_what_a_head_without_a_batch_tells());
-    plant(Some(Fault::TellingHeadRemoved));
-    let is_kept = keeps_what_a_head_without_a_batch_tells();
+    assert!(keeps_batches_that_a_head_without_a_batch_names());
+    plant(Some(Fault::SyncedHeadRemoved));
+    let is_kept = keeps_batches_that_a_head_without_a_batch_names();
     plant(None);
     assert!(!is_kept, "the planted fault is found");
 }
 
 /// The power fails while an opening writes its first batch, with a batch of the segment before that was acknowledged and
-/// that no head tells.
+/// that no head names.
 #[test]
 fn a_first_batch_that_is_torn_behind_its_head_ends_nothing() {
     let run = |_| {

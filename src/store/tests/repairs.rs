@@ -72,7 +72,7 @@ fn run(seed: u64) -> bool {
     let checked = check(&shared);
     match open_once(&history, &folder.copy(), false) {
         Ok((state, _, mark)) => {
-            // Two rotten heads at the end, the last batch's and that which tells of its sync, look as if neither was
+            // Two rotten heads at the end, the last batch's and the next that records its sync, look as if neither was
             // written. A single rotten byte never hides a batch.
             let states = if bytes == 1 { &history.states[history.states.len() - 1..] } else { &history.states };
             let is_known = states.iter().any(|known| is_apart_from_rot(&state, known, bytes as usize));

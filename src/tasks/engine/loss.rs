@@ -17,7 +17,7 @@ use crate::tasks::record::task_of_key;
 
 impl Engine {
     /// These records are lost in the store. A task without its value is dropped, and a lost record is stored again.
-    /// Returns what to tell the operator.
+    /// Returns a report of each for the operator.
     pub(in super::super) fn lose(&mut self, lost: &[LostRecord]) -> Vec<String> {
         let named = |lost: &LostRecord| task_of_key(&lost.key).ok().map(|(queue, number)| (queue as usize, number));
         let mut wanted: HashMap<usize, HashMap<u64, Option<TaskIndex>>> = HashMap::new();
@@ -30,11 +30,11 @@ impl Engine {
             }
         }
         let index = |queue_index, number| *wanted.get(&queue_index)?.get(&number)?;
-        let tell = |lost: &LostRecord| {
+        let report = |lost: &LostRecord| {
             let (queue_index, number) = named(lost)?;
             self.lose_one(lost.space, queue_index, number, index(queue_index, number))
         };
-        lost.iter().filter_map(tell).collect()
+        lost.iter().filter_map(report).collect()
     }
 
     /// Ends a lease whose value could not be read. If it has ended meanwhile, nothing changes.

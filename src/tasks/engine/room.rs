@@ -4,7 +4,7 @@
 //! Add, Push, Append                        need room for key and value
 //! Update and Settle with a larger value    need room for the value
 //! the same with another value              need a place for the batch: the store prepares it
-//! all others                               need none: what takes away goes on
+//! all others                               need none: removals are applied
 //! ```
 //! A value that is not larger than the one before takes no more room in the end: the cleaner gives the old one back.
 //! Until then both are there. Where room is short, the store is asked for a place before the value is taken.

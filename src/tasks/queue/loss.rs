@@ -105,7 +105,7 @@ impl TaskQueue {
         lease.is_some_and(|(deadline, held)| held == token && self.is_running(deadline))
     }
 
-    /// Goes on above this number: those up to it may have been given.
+    /// Makes the numbers continue above this one: those up to it may have been given.
     pub(in super::super) fn raise_last(&mut self, last: u64) {
         self.counters.raise_last(last);
     }

@@ -51,14 +51,14 @@ fn open(store: &FakeDisk, machine: &Machine) -> RealQueues {
 /// A queue whose only task is leased now.
 fn with_a_lease(store: &FakeDisk, machine: &Machine) -> RealQueues {
     let mut real = open(store, machine);
-    let heard = real.commit_at(vec![add("a"), poll(LEASE)], machine.reading()).unwrap();
-    leased(heard[1].1.clone());
+    let answers = real.commit_at(vec![add("a"), poll(LEASE)], machine.reading()).unwrap();
+    leased(answers[1].1.clone());
     real
 }
 
 fn is_held(real: &mut RealQueues, machine: &Machine) -> bool {
-    let heard = real.commit_at(vec![Request::Count], machine.reading()).unwrap();
-    heard == [(heard[0].0, ReadAnswer::Plain(Outcome::Counted(0)))]
+    let answers = real.commit_at(vec![Request::Count], machine.reading()).unwrap();
+    answers == [(answers[0].0, ReadAnswer::Plain(Outcome::Counted(0)))]
 }
 
 /// The lease is held for `left` milliseconds from now and no longer.
@@ -93,7 +93,7 @@ fn a_clock_that_is_set_between_two_starts_changes_no_lease() {
 }
 
 #[test]
-fn after_a_reboot_a_lease_goes_on_by_the_wall_clock() {
+fn after_a_reboot_a_lease_continues_by_the_wall_clock() {
     let (store, mut machine) = (FakeDisk::new(), Machine::new(0));
     drop(with_a_lease(&store, &machine));
     store.crash(0);

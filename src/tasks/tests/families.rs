@@ -164,9 +164,9 @@ fn compare(operations: &[FamilyOperation]) {
             requests.push((real.family.queue(&[*name]), request));
             expected.push(answer);
         }
-        let heard = real.commit(requests, now);
+        let answers = real.commit(requests, now);
         let mut pushed = pushed.into_iter();
-        for number in heard.iter().filter_map(number_of) {
+        for number in answers.iter().filter_map(number_of) {
             assert!(number > last, "{number} after {last}");
             last = number;
             let job = plain.get_mut(&pushed.next().unwrap()).unwrap().iter_mut().find(|job| job.id == 0);
@@ -174,9 +174,11 @@ fn compare(operations: &[FamilyOperation]) {
             ids.push(number);
         }
         // A task that is pushed and leased in one batch is leased under a number that the model does not know yet.
-        let same =
-            heard.iter().zip(&expected).all(|(heard, expected)| plainly(heard, &known) == plainly(expected, &known));
-        assert!(same && heard.len() == expected.len(), "{operation:?}: {heard:?}, and not {expected:?}");
+        let same = answers
+            .iter()
+            .zip(&expected)
+            .all(|(answer, expected)| plainly(answer, &known) == plainly(expected, &known));
+        assert!(same && answers.len() == expected.len(), "{operation:?}: {answers:?}, and not {expected:?}");
         check_what_is_left(&real, &mut plain);
     }
 }
@@ -310,8 +312,8 @@ fn a_queue_that_does_not_exist_answers_as_an_empty_one() {
     ];
     for request in requests {
         let missing = real.family.queue(b"missing");
-        let heard = real.commit(vec![(missing, request.clone()), (empty.clone(), request.clone())], 0);
-        assert!(heard.len() == 2 && heard[0] == heard[1], "{request:?}: {heard:?}");
+        let answers = real.commit(vec![(missing, request.clone()), (empty.clone(), request.clone())], 0);
+        assert!(answers.len() == 2 && answers[0] == answers[1], "{request:?}: {answers:?}");
     }
     assert_eq!(real.metrics(), [0, 0, 0], "none of them creates the queue");
 }

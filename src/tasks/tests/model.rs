@@ -303,7 +303,7 @@ fn operation() -> impl Strategy<Value = ModelOperation> {
 }
 
 /// The request with its lease filled in. `leases` are the granted tokens and keys.
-fn meant(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
+fn with_lease(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
     let lease = |ago: usize| {
         let at = leases.len().checked_sub(ago + 1);
         at.map_or((7_777_777, Vec::new()), |at| leases[at].clone())
@@ -363,11 +363,11 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
                 &[]
             }
         };
-        let requests: Vec<Request> = inputs.iter().map(|input| meant(input, &leases)).collect();
+        let requests: Vec<Request> = inputs.iter().map(|input| with_lease(input, &leases)).collect();
         let first = real.submitted;
-        let heard = real.commit(requests.clone(), now).unwrap();
+        let answers = real.commit(requests.clone(), now).unwrap();
         assert_eq!(real.store.unsynced(), 0, "answered before it was on disk");
-        let given: Vec<u64> = heard.iter().filter_map(|(_, answer)| token_of(answer)).collect();
+        let given: Vec<u64> = answers.iter().filter_map(|(_, answer)| token_of(answer)).collect();
         let last = leases.last().map_or(0, |(token, _)| *token);
         assert!(given.iter().is_sorted() && given.iter().all(|token| *token > last), "tokens grow: {given:?}");
         let mut given = given.into_iter();
@@ -379,9 +379,9 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
             expected.extend(answer.map(|answer| (ticket, answer)));
             plain.grant(&mut expected, &mut tokens);
         }
-        let heard: Vec<_> = heard.into_iter().map(|(ticket, answer)| (ticket, without_number(answer))).collect();
-        assert_eq!(heard, expected, "{operation:?}");
-        leases.extend(heard.into_iter().filter_map(|(_, answer)| match answer {
+        let answers: Vec<_> = answers.into_iter().map(|(ticket, answer)| (ticket, without_number(answer))).collect();
+        assert_eq!(answers, expected, "{operation:?}");
+        leases.extend(answers.into_iter().filter_map(|(_, answer)| match answer {
             ReadAnswer::Leased { token, key, .. } => Some((token, key)),
             _ => None,
         }));

@@ -49,21 +49,21 @@ fn assert_same(real: &mut RealQueues, model: &[NumberedModelTask]) {
     let count = real.commit_one(Request::CountAll, 0);
     assert_eq!(count, ReadAnswer::Plain(Outcome::Counted(model.len() as u64)));
     let looks = (1..=model.len() + 1).map(|number| Request::LookDropped { key: key(number) });
-    let heard: Vec<ReadAnswer> =
+    let answers: Vec<ReadAnswer> =
         real.commit(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
     let standing = |task: &NumberedModelTask| {
         if task.dropped { ReadAnswer::Found(task.value.clone()) } else { ReadAnswer::Plain(Outcome::Found(None)) }
     };
     let absent = ReadAnswer::Plain(Outcome::Refused);
     let expected: Vec<ReadAnswer> = model.iter().map(standing).chain([absent]).collect();
-    assert_eq!(heard, expected);
+    assert_eq!(answers, expected);
 }
 
 fn step(real: &mut RealQueues, model: &mut Vec<NumberedModelTask>, operation: &NumberedOperation) {
     match operation {
         NumberedOperation::Append(inputs) => {
-            let heard = real.commit(inputs.iter().copied().map(append).collect(), 0).unwrap();
-            for ((byte, dropped), (_, answer)) in inputs.iter().zip(heard) {
+            let answers = real.commit(inputs.iter().copied().map(append).collect(), 0).unwrap();
+            for ((byte, dropped), (_, answer)) in inputs.iter().zip(answers) {
                 model.push(NumberedModelTask { value: vec![*byte], dropped: *dropped, token: None });
                 assert_eq!(answer, ReadAnswer::Plain(Outcome::Added(model.len() as u64)));
             }

@@ -17,7 +17,7 @@ fn key(name: &str) -> Box<[u8]> {
 }
 
 #[test]
-fn without_room_adds_are_refused_and_what_takes_away_goes_on() {
+fn without_room_adds_are_refused_and_removals_are_applied() {
     let store = FakeDisk::new();
     let mut real = start(&store);
     real.commit(vec![add("a"), add("b")], 0).unwrap();
@@ -25,9 +25,9 @@ fn without_room_adds_are_refused_and_what_takes_away_goes_on() {
     let (commits, _) = store.counts();
     let value = || Value::from(&b"value"[..]);
     let adds = vec![add("c"), Request::Push { value: value() }, Request::Append { value: value(), dropped: true }];
-    let heard: Vec<_> = real.commit(adds, 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
+    let answers: Vec<_> = real.commit(adds, 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
     let refused = |bytes| ReadAnswer::Plain(Outcome::NoRoom { bytes });
-    assert_eq!(heard, [refused(2), refused(5), refused(5)]);
+    assert_eq!(answers, [refused(2), refused(5), refused(5)]);
     assert_eq!(store.counts().0, commits, "nothing changed");
     let (token, name) = leased(real.commit_one(poll(1_000), 0));
     let settle = Request::Settle { token, key: name.into(), value: Some(of_bytes(1)), how: Settlement::Drop };
@@ -65,18 +65,18 @@ fn without_room_a_larger_value_is_refused_and_a_value_that_is_no_larger_is_not()
     assert_eq!(real.commit_one(update("none", 3), 0), ReadAnswer::Plain(Outcome::Refused));
     assert_eq!(real.commit_one(settle(token + 1, 3, Settlement::Drop), 0), ReadAnswer::Plain(Outcome::Refused));
     // The lease is still held. The value of the batch counts, not the one before.
-    let heard = real.commit(vec![update("cc", 1), update("cc", 2), settle(token, 2, Settlement::Reward)], 0).unwrap();
-    let heard: Vec<_> = heard.into_iter().map(|(_, answer)| answer).collect();
-    assert_eq!(heard, [done(), refused(2), done()]);
+    let answers = real.commit(vec![update("cc", 1), update("cc", 2), settle(token, 2, Settlement::Reward)], 0).unwrap();
+    let answers: Vec<_> = answers.into_iter().map(|(_, answer)| answer).collect();
+    assert_eq!(answers, [done(), refused(2), done()]);
     assert_eq!(real.commit_one(update("cc", 1), 0), done());
     assert_eq!(real.commit_one(Request::Look { key: key("bb") }, 0), ReadAnswer::Found(b"bb".to_vec()));
     store.refuse_adds(None);
     assert_eq!(real.commit_one(update("bb", 3), 0), done());
     // With room for less than the value it is the same.
     store.bound_adds(3);
-    let heard = real.commit(vec![update("bb", 4), update("bb", 3), update("cc", 1), update("cc", 2)], 0).unwrap();
-    let heard: Vec<_> = heard.into_iter().map(|(_, answer)| answer).collect();
-    assert_eq!(heard, [refused(4), done(), done(), refused(2)]);
+    let answers = real.commit(vec![update("bb", 4), update("bb", 3), update("cc", 1), update("cc", 2)], 0).unwrap();
+    let answers: Vec<_> = answers.into_iter().map(|(_, answer)| answer).collect();
+    assert_eq!(answers, [refused(4), done(), done(), refused(2)]);
 }
 
 /// On a full disk a value that was as long as the one before ended the server if its batch found no segment.
@@ -91,17 +91,17 @@ fn without_room_a_value_that_is_no_larger_needs_a_place_for_its_batch() {
     store.bound_prepared(12_000);
     let update = |name: &str| Request::Update { key: key(name), value: of_bytes(5_000) };
     let settle = |value| Request::Settle { token, key: name.as_slice().into(), value, how: Settlement::Drop };
-    let mut heard = |requests| -> Vec<_> {
+    let mut answers_to = |requests| -> Vec<_> {
         real.commit(requests, 0).unwrap().into_iter().map(|(_, answer)| answer).collect::<Vec<_>>()
     };
     let done = || ReadAnswer::Plain(Outcome::Done);
     let refused = || ReadAnswer::Plain(Outcome::NoRoom { bytes: 5_000 });
-    assert_eq!(heard(vec![update("b"), update("c"), settle(Some(of_bytes(5_000)))]), [done(), done(), refused()]);
-    assert_eq!(heard(vec![update("c")]), [done()], "each batch has its own place");
+    assert_eq!(answers_to(vec![update("b"), update("c"), settle(Some(of_bytes(5_000)))]), [done(), done(), refused()]);
+    assert_eq!(answers_to(vec![update("c")]), [done()], "each batch has its own place");
     store.bound_prepared(5_000);
     let nothing = ReadAnswer::Plain(Outcome::Refused);
     let gone = Request::Remove { key: key("b") };
-    assert_eq!(heard(vec![update("c"), update("none"), gone, settle(None)]), [refused(), nothing, done(), done()]);
+    assert_eq!(answers_to(vec![update("c"), update("none"), gone, settle(None)]), [refused(), nothing, done(), done()]);
 }
 
 /// Each of them was searched among all tasks of its queue: this would take minutes.
@@ -128,12 +128,12 @@ fn an_add_that_needs_more_room_than_a_batch_has_is_refused_and_a_smaller_one_is_
     let mut real = start(&store);
     store.bound_adds(10);
     let push = |bytes: usize| Request::Push { value: Value::from(vec![7; bytes]) };
-    let mut heard = |requests: Vec<Request>| -> Vec<bool> {
-        let heard = real.commit(requests, 0).unwrap();
-        heard.iter().map(|(_, answer)| matches!(answer, ReadAnswer::Plain(Outcome::Added(_)))).collect()
+    let mut are_added = |requests: Vec<Request>| -> Vec<bool> {
+        let answers = real.commit(requests, 0).unwrap();
+        answers.iter().map(|(_, answer)| matches!(answer, ReadAnswer::Plain(Outcome::Added(_)))).collect()
     };
-    assert_eq!(heard(vec![push(11), push(6), push(5), push(4)]), [false, true, false, true]);
-    assert_eq!(heard(vec![push(0)]), [true], "each batch has its own room");
+    assert_eq!(are_added(vec![push(11), push(6), push(5), push(4)]), [false, true, false, true]);
+    assert_eq!(are_added(vec![push(0)]), [true], "each batch has its own room");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_backup_holds_all_that_was_answered_and_its_sync_is_the_one_that_was_due() {
     let mut asked = 0;
     let report = backup.write_to(Path::new("/backup"), &mut || {
         asked += 1;
-        BackupTurn::GoOn
+        BackupTurn::Continue
     });
     assert_eq!((report.unwrap().bytes, asked), (2, 1), "a byte for each task");
 }

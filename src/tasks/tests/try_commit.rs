@@ -39,8 +39,8 @@ fn a_frontend_commits_by_itself_and_gets_its_own_answers_back() {
     assert_eq!(answers, [(7, Outcome::Added(1)), (8, Outcome::Counted(0))]);
     assert_eq!(store.unsynced(), 0, "answered before it was on disk");
     assert!(real.sink.0.lock().is_empty(), "the own answers are returned alone");
-    let heard = std::mem::take(&mut *other.0.lock());
-    assert!(matches!(&heard[..], [(5, ReadAnswer::Leased { key, .. })] if key == b"a"), "{heard:?}");
+    let delivered = std::mem::take(&mut *other.0.lock());
+    assert!(matches!(&delivered[..], [(5, ReadAnswer::Leased { key, .. })] if key == b"a"), "{delivered:?}");
 }
 
 #[test]
@@ -66,7 +66,7 @@ impl ReplySink for Meddling {
         assert!(matches!(attempt, CommitAttempt::Busy(_)), "two commits at once");
     }
 
-    fn go_on(&self) {}
+    fn notify_room(&self) {}
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn after_a_slow_commit_frontends_commit_only_when_the_committer_found_the_disk_f
     assert!(!attempt(&real, "c", &[]), "and no other frontend tries");
     real.tasks.submit(requests(&real, "c"));
     real.committer.batch(at(300)).unwrap();
-    assert!(!attempt(&real, "d", &[]), "a fast commit within the pause tells nothing");
+    assert!(!attempt(&real, "d", &[]), "a fast commit within the pause does not end it");
     real.committer.batch(at(10_220)).unwrap();
     assert!(!attempt(&real, "d", &[]), "the committer wrote nothing");
     real.tasks.submit(requests(&real, "d"));

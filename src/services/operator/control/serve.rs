@@ -198,7 +198,7 @@ impl ControlFrontend {
             match (self.stopper.is_told(), has_hung_up(client)) {
                 (true, _) => BackupTurn::Leave,
                 (false, true) => BackupTurn::Cancel,
-                (false, false) => BackupTurn::GoOn,
+                (false, false) => BackupTurn::Continue,
             }
         };
         Ok(match backup.write_to(to, turn) {

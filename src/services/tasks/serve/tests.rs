@@ -31,7 +31,7 @@ struct Silent;
 impl ReplySink for Silent {
     fn deliver(&self, _: Delivery) {}
 
-    fn go_on(&self) {}
+    fn notify_room(&self) {}
 }
 
 struct Rig {

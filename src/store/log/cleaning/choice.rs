@@ -28,11 +28,11 @@ const LEAST_GAIN: u64 = 4;
 const TIGHT: usize = 3;
 
 impl Log {
-    /// Where the cleaner goes on in a segment that it has begun. Where space is short it leaves a segment that others
+    /// Where the cleaner continues in a segment that it has begun. Where space is short it leaves a segment that others
     /// have begun to read: this segment would give nothing back.
     pub(in crate::store) fn resumed(&self) -> Option<CleanedUpTo> {
-        let goes_on = |used: &UsedSegment| self.is_open(used) && (!self.is_space_short() || self.is_given(used));
-        self.cleaner.at.filter(|at| self.used(at.segment).is_some_and(goes_on))
+        let is_resumed = |used: &UsedSegment| self.is_open(used) && (!self.is_space_short() || self.is_given(used));
+        self.cleaner.at.filter(|at| self.used(at.segment).is_some_and(is_resumed))
     }
 
     /// The beginning of the next segment to clean, if it is worth it. `finished` are cleaned with the next batch.

@@ -1,8 +1,8 @@
 //! Cleaning: copies what counts in an old segment into the batches that go out anyway, then retires it.
 //!
 //! ```text
-//! old segment ─► next records ─► live? ─► copies, at the front of the next batch ─► written: the cleaner goes on, and
-//!                                                                                    retires what it has left
+//! old segment ─► next records ─► live? ─► copies, at the front of the next batch ─► written: the cleaner continues,
+//!                                                                                    and retires what it has left
 //! ```
 //! The owner of the records says whether one is live, that is the last of its key. It says so in the step that gives
 //! the copies their places, so no newer record can come between. Removals in the oldest segment are never copied: all
@@ -12,9 +12,9 @@
 //! records.
 //!
 //! A record of `Meta` is written from the owner's memory. All others are read and verified. If its bytes are lost, the
-//! record is set aside: a record that says so takes the place of the copy, and cleaning goes on. The state of a task is
-//! read too, although the engine has it: the owner of the log does not, and does no harm by reading. A state that is lost
-//! is told to the engine, which stores it again from its memory.
+//! record is set aside: a record that says so takes the place of the copy, and cleaning continues. The state of a task
+//! is read too, although the engine has it: the owner of the log does not, and does no harm by reading. A state that is
+//! lost is reported to the engine, which stores it again from its memory.
 //!
 //! This module writes nothing; see `log.rs`.
 
@@ -196,7 +196,7 @@ impl Log {
 
     fn copy_some(&mut self, budget: u64, own: u64, is_live: IsLive<'_>) -> Result<Copies, Error> {
         let (mut copies, mut room, mut read) = (Copies::default(), self.copy_room(own), 0);
-        if budget == 0 || self.cleaner.pause.goes_on() {
+        if budget == 0 || self.cleaner.pause.covers_batch() {
             return Ok(copies);
         }
         let mut finished = Vec::new();

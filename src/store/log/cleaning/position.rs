@@ -100,10 +100,10 @@ impl Pause {
     }
 
     /// Whether this batch is part of the pause.
-    pub(in crate::store) fn goes_on(&mut self) -> bool {
-        let goes_on = self.left > 0;
+    pub(in crate::store) fn covers_batch(&mut self) -> bool {
+        let is_covered = self.left > 0;
         self.left = self.left.saturating_sub(1);
-        goes_on
+        is_covered
     }
 
     /// Whether the last read has failed.
