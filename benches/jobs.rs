@@ -25,7 +25,7 @@ mod durable;
 use std::process::{Child, Command};
 use std::sync::Mutex;
 
-use durable::{Figures, Plan, ask_job, crowd, repeat, start};
+use durable::{Plan, SideResults, ask_job, crowd, repeat, start};
 use hdrhistogram::Histogram;
 use spindle::services::jobs::wire::{Reply, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,7 +49,7 @@ fn main() {
     println!("| clients | | thousands a second / p50 / p99 in µs | of the bare server |");
     println!("|---:|---|---:|---:|");
     for clients in &plan.clients {
-        let mut metrics: [Figures; 4] = Default::default();
+        let mut metrics: [SideResults; 4] = Default::default();
         let mut shares: [Vec<f64>; 4] = Default::default();
         for _ in 0..plan.rounds {
             let round = round(&spindle, &bare, *clients, plan.seconds);

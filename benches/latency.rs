@@ -110,8 +110,8 @@ impl Server {
         let fixed = ["load", "--json", "--connect", &self.endpoint, "--keys", &plan.keys, "--mix", &plan.mix];
         let output = Command::new(SPINDLE).args(fixed).args(flags).output().unwrap();
         assert!(output.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        told["phases"][0]["verbs"]["all"].clone()
+        let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+        results["phases"][0]["verbs"]["all"].clone()
     }
 }
 

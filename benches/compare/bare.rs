@@ -31,8 +31,8 @@ impl BarePublisher {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
         let is_over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_over);
-        let thread = thread::spawn(move || publish(listener.accept().unwrap().0, pace, &told).unwrap());
+        let is_ended = Arc::clone(&is_over);
+        let thread = thread::spawn(move || publish(listener.accept().unwrap().0, pace, &is_ended).unwrap());
         Self { endpoint, is_over, thread }
     }
 

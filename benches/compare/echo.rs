@@ -34,9 +34,9 @@ impl ConnectionState for Client {}
 
 /// Answers at a port that the system chooses, until the process is killed. Prints the same lines as the server.
 pub(crate) fn run(workers: usize) {
-    let (bell, budget) = (WakeSignal::new().unwrap(), Budget::new(HELD_BYTES_MAX));
+    let (wake_signal, budget) = (WakeSignal::new().unwrap(), Budget::new(HELD_BYTES_MAX));
     let bounds = MessageBounds { frame_bytes: 1 << 24, frames: 16, bytes: 1 << 24 };
-    let mut connections: Connections<Client> = Connections::new(&bell, bounds, &budget, None).unwrap();
+    let mut connections: Connections<Client> = Connections::new(&wake_signal, bounds, &budget, None).unwrap();
     let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
     println!("kv {}\nready", listener.endpoint());
     std::io::stdout().flush().unwrap();

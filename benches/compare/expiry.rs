@@ -61,11 +61,11 @@ fn one(crowd: usize, report: &mut Report) -> Vec<String> {
     let stats: Value = serde_json::from_str(&client.stats().unwrap()).unwrap();
     let lag = &stats["expiry"]["lag_micros"];
     report.raw(&serde_json::json!({ "what": "crowd", "keys": crowd, "seconds": spread.as_secs_f64(), "before": before, "during": during, "lag": lag }));
-    let others = |told: &Value| {
-        let all = &told["phases"][0]["verbs"]["all"];
+    let others = |results: &Value| {
+        let all = &results["phases"][0]["verbs"]["all"];
         let micros =
             ["p50", "p99", "max"].map(|name| format!("{:.0}", all[format!("{name}_nanos")].as_f64().unwrap() / 1e3));
-        let late = told["phases"][0]["behind_nanos"].as_f64().unwrap() / 1e3;
+        let late = results["phases"][0]["behind_nanos"].as_f64().unwrap() / 1e3;
         format!("{} ({late:.0})", micros.join(" / "))
     };
     let millis = |name: &str| format!("{:.2}", lag[name].as_f64().unwrap() / 1e3);

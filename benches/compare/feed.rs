@@ -35,14 +35,14 @@ const FRONTENDS: [&str; 2] = ["native", "queue"];
 const ANY: &str = "tcp://127.0.0.1:*";
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
-    told(plan, report);
+    throughput(plan, report);
     cost(plan, report);
     mirrors(plan, report);
     scans(plan, report);
     counters(plan, report);
 }
 
-/// Prints the medians of some figures of each case.
+/// Prints the medians of some metrics of each case.
 fn print<C>(
     plan: &Plan,
     report: &mut Report,
@@ -53,30 +53,30 @@ fn print<C>(
     let mut rounds: Vec<Vec<Vec<f64>>> = cases.iter().map(|_| Vec::new()).collect();
     for _ in 0..plan.rounds {
         for ((what, case), rounds) in cases.iter().zip(&mut rounds) {
-            let figures = round(case);
-            report.raw(&serde_json::json!({ "what": what, "heads": heads, "figures": figures }));
-            rounds.push(figures);
+            let metrics = round(case);
+            report.raw(&serde_json::json!({ "what": what, "heads": heads, "metrics": metrics }));
+            rounds.push(metrics);
         }
     }
     let mut rows = vec![std::iter::once("").chain(heads.iter().copied()).map(str::to_owned).collect::<Vec<_>>()];
     for ((what, _), rounds) in cases.iter().zip(&rounds) {
-        let figure = |at: usize| median(&rounds.iter().map(|round| round[at]).collect::<Vec<_>>());
-        let cells = (0..heads.len()).map(|at| format!("{:.3}", figure(at)));
+        let middle = |at: usize| median(&rounds.iter().map(|round| round[at]).collect::<Vec<_>>());
+        let cells = (0..heads.len()).map(|at| format!("{:.3}", middle(at)));
         rows.push(std::iter::once(what.clone()).chain(cells).collect());
     }
     report.table(&rows);
 }
 
 /// How many changes a second one subscriber receives, and whether one is missing.
-fn told(plan: &Plan, report: &mut Report) {
+fn throughput(plan: &Plan, report: &mut Report) {
     report.write(
         "## The feed to one subscriber\n\n`--frontend native --publish off`, values of 64 bytes, one writer with \
          UPDATE_MANY, one subscriber on libzmq that decodes each change. Millions of changes a second from the first \
-         to the last that arrived; *told* of those committed, in millions (a key that is written faster than it is told \
-         is told once); *missing*: sequences that did not come.",
+         to the last that arrived; *published* of those committed, in millions (a key that is written faster \
+         than it is published is published once); *missing*: sequences that did not come.",
     );
     let cases = [("3 million new keys".to_owned(), CHANGES), ("3 million changes of 10,000 keys".to_owned(), 10_000)];
-    print(plan, report, &["M changes/s", "told, M", "missing"], &cases, |keys| {
+    print(plan, report, &["M changes/s", "published, M", "missing"], &cases, |keys| {
         let side = Side::spindle(&["--publish", "off", "--frontend", "native", "--feed", ANY]);
         let mut writer = client(&side.endpoint);
         let mut subscriber = FeedSubscriber::connect(&side.feed, Some(TABLE)).unwrap();
@@ -86,7 +86,7 @@ fn told(plan: &Plan, report: &mut Report) {
         store_in_turn(&side.endpoint, ("key-", *keys), CHANGES, || None);
         let (changes, missing, time) = thread.join().unwrap();
         let state = writer.feed_state(TABLE).unwrap();
-        // What the server has told to the end, if the subscriber's bound was passed there.
+        // What the server has published to the end, if the subscriber's bound was passed there.
         let missing = missing + (state.next.sequence - 1).saturating_sub(changes + missing);
         vec![changes as f64 / time.as_secs_f64() / 1e6, changes as f64 / 1e6, missing as f64]
     });
@@ -109,12 +109,12 @@ fn receive(subscriber: &mut FeedSubscriber) -> (u64, u64, Duration) {
     (changes, missing, first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first))
 }
 
-/// Who publishes changes, and who listens.
+/// Whether changes are published, and whether a subscriber receives them.
 #[derive(Clone, Copy, PartialEq)]
 enum Feed {
     Off,
-    Unheard,
-    Heard,
+    Unsubscribed,
+    Subscribed,
     /// The feed is off. A bare publisher sends the subscriber as many changes as were stored with a feed before.
     Bare,
 }
@@ -150,11 +150,11 @@ fn cost(plan: &Plan, report: &mut Report) {
     );
     let cases = [
         ("feed off", CostCase { feed: Feed::Off, beside: false }),
-        ("feed on, nobody listens", CostCase { feed: Feed::Unheard, beside: false }),
-        ("feed on, one subscriber", CostCase { feed: Feed::Heard, beside: false }),
+        ("feed on, nobody listens", CostCase { feed: Feed::Unsubscribed, beside: false }),
+        ("feed on, one subscriber", CostCase { feed: Feed::Subscribed, beside: false }),
         ("feed off, a bare publisher and one subscriber", CostCase { feed: Feed::Bare, beside: false }),
         ("feed off, client beside the worker's core", CostCase { feed: Feed::Off, beside: true }),
-        ("feed on, client and one subscriber beside it", CostCase { feed: Feed::Heard, beside: true }),
+        ("feed on, client and one subscriber beside it", CostCase { feed: Feed::Subscribed, beside: true }),
         (
             "feed off, client, a bare publisher and one subscriber beside it",
             CostCase { feed: Feed::Bare, beside: true },
@@ -168,23 +168,23 @@ fn cost(plan: &Plan, report: &mut Report) {
     ));
     print(plan, report, &["k SET/s", "server, ns"], &cases, |case: &CostCase| {
         let base = ["--publish", "off", "--frontend", "native"];
-        let has_feed = matches!(case.feed, Feed::Unheard | Feed::Heard);
+        let has_feed = matches!(case.feed, Feed::Unsubscribed | Feed::Subscribed);
         let feed: &[&str] = if has_feed { &["--feed", ANY] } else { &[] };
         let side = Side::spindle(&[&base, feed].concat());
         side.fill(100_000, 64);
         let before = side.nanos("").0;
-        let (told, bare, subscriber) = on_cores(case.beside, || {
+        let (results, bare, subscriber) = on_cores(case.beside, || {
             let bare = (case.feed == Feed::Bare).then(|| BarePublisher::start(pace));
             let endpoint = bare.as_ref().map_or(&side.feed, |bare| &bare.endpoint);
-            let subscriber = matches!(case.feed, Feed::Heard | Feed::Bare).then(|| {
+            let subscriber = matches!(case.feed, Feed::Subscribed | Feed::Bare).then(|| {
                 let mut subscriber = FeedSubscriber::connect(endpoint, None).unwrap();
                 thread::spawn(move || receive_to_the_end(&mut subscriber))
             });
             (side.load(&flags), bare, subscriber)
         });
-        let all = &told["phases"][0]["verbs"]["all"];
+        let all = &results["phases"][0]["verbs"]["all"];
         let (answers, rate) = (all["answers"].as_f64().unwrap(), all["per_second"].as_f64().unwrap());
-        if case.feed == Feed::Heard {
+        if case.feed == Feed::Subscribed {
             pace = rate;
         }
         // The warm-up is not counted in the answers, so its part of the time is taken off.

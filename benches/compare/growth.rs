@@ -1,6 +1,6 @@
 //! Growth: the native frontend with ever more keys, and with ever more connections.
 //!
-//! The processor time of the server for a request tells more than the rate on a machine that server and load share: it
+//! The processor time of the server for a request says more than the rate on a machine that server and load share: it
 //! does not depend on the process that gets the cores.
 
 use crate::report::Report;

@@ -81,10 +81,10 @@ fn probe(client: &mut Client, listener: &mut Listener) -> Vec<f64> {
     let mut arrived = HashMap::new();
     while arrived.len() < PROBES && sent.elapsed() < PATIENCE {
         let mut now = None;
-        listener.hear(|told| {
-            if told.deleted {
+        listener.receive(|notification| {
+            if notification.deleted {
                 let now = *now.get_or_insert_with(Instant::now);
-                arrived.insert(told.key.to_vec(), now);
+                arrived.insert(notification.key.to_vec(), now);
             }
         });
     }
@@ -117,18 +117,18 @@ fn redis(others: usize) -> Option<Vec<f64>> {
         side.load(&words(&flags));
     }
     let connect = || TcpStream::connect(side.address()).unwrap();
-    let (mut asking, hearing) = (connect(), connect());
+    let (mut asking, subscriber) = (connect(), connect());
     let mut replies = BufReader::new(asking.try_clone().unwrap());
     ask(&mut asking, &mut replies, "CONFIG SET notify-keyspace-events Ex\r\n");
-    let mut events = BufReader::new(hearing.try_clone().unwrap());
-    (&hearing).write_all(b"PSUBSCRIBE __keyevent@0__:expired\r\n").unwrap();
+    let mut events = BufReader::new(subscriber.try_clone().unwrap());
+    (&subscriber).write_all(b"PSUBSCRIBE __keyevent@0__:expired\r\n").unwrap();
     (0..6).for_each(|_| drop(line(&mut events)));
     let sets: String = (0..PROBES).map(|number| format!("SET probe-{number:010} probe EX {TTL}\r\n")).collect();
     let sent = Instant::now();
     asking.write_all(sets.as_bytes()).unwrap();
     (0..PROBES).for_each(|_| drop(line(&mut replies)));
     let deadlines = deadlines_of(&mut asking, &mut replies);
-    hearing.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    subscriber.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut lags = Vec::new();
     while lags.len() < PROBES && sent.elapsed() < PATIENCE {
         // A Redis event is an array of four strings, the last of which is the key.

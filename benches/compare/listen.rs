@@ -19,7 +19,7 @@ pub(crate) struct Listener {
 }
 
 /// A notification of a key.
-pub(crate) struct Heard<'b> {
+pub(crate) struct Notification<'b> {
     pub(crate) deleted: bool,
     pub(crate) key: &'b [u8],
 }
@@ -36,19 +36,19 @@ impl Listener {
         Self { stream, bytes, read: 0, came }
     }
 
-    /// How long [`Listener::hear`] waits for any notification.
+    /// How long [`Listener::receive`] waits for any notification.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.stream.set_read_timeout(Some(patience)).unwrap();
     }
 
     /// Waits for notifications and hands over all that have come. False: none has.
-    pub(crate) fn hear(&mut self, mut each: impl FnMut(Heard<'_>)) -> bool {
-        if !self.receive() {
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(Notification<'_>)) -> bool {
+        if !self.fill() {
             return false;
         }
         while let Some((frames, length)) = self.message() {
             let [_, kind, key] = frames;
-            each(Heard { deleted: kind == [1], key });
+            each(Notification { deleted: kind == [1], key });
             self.read += length;
         }
         true
@@ -67,7 +67,7 @@ impl Listener {
         Some((frames, taken - self.read))
     }
 
-    fn receive(&mut self) -> bool {
+    fn fill(&mut self) -> bool {
         if self.read > 0 {
             self.bytes.copy_within(self.read..self.came, 0);
             self.came -= self.read;

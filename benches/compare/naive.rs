@@ -41,7 +41,7 @@ pub(crate) fn run() {
         let mut room = [const { MaybeUninit::uninit() }; 64];
         let events = match epoll::wait(&queue, &mut room[..], None) {
             Ok((events, _)) => events,
-            // The process was stopped, and goes on.
+            // The process was stopped, and continues.
             Err(Errno::INTR) => continue,
             Err(why) => panic!("the system does not wait: {why}"),
         };

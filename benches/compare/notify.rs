@@ -36,7 +36,7 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for case in CASES {
         let rounds: Vec<Round> = (0..plan.rounds).map(|_| round(&case)).collect();
-        let middle = |figure: fn(&Round) -> f64| median(&rounds.iter().map(figure).collect::<Vec<_>>());
+        let middle = |metric: fn(&Round) -> f64| median(&rounds.iter().map(metric).collect::<Vec<_>>());
         let rate = middle(|round| round.rate);
         let lost: usize = rounds.iter().map(|round| round.lost).sum();
         let raw: Vec<_> = rounds.iter().map(|round| (round.rate, round.lost, round.server, round.publisher)).collect();
@@ -107,7 +107,7 @@ fn round(case: &Case) -> Round {
     let cost = |before: u64, after: u64| (after - before) as f64 / case.updates as f64;
     Round {
         rate: case.updates as f64 / slowest.as_secs_f64(),
-        lost: counts.iter().map(|(heard, _)| case.updates - heard).sum(),
+        lost: counts.iter().map(|(received, _)| case.updates - received).sum(),
         server: cost(before.0, after.0),
         publisher: cost(before.1, after.1),
     }
@@ -116,23 +116,23 @@ fn round(case: &Case) -> Round {
 /// Stores a key until the subscriber is notified.
 pub(crate) fn wait_for_mark(client: &mut spindle::clients::rust::tables::Client, listener: &mut Listener) {
     listener.set_patience(Duration::from_millis(20));
-    let mut heard = false;
-    while !heard {
+    let mut is_notified = false;
+    while !is_notified {
         client.update(crate::write::TABLE, MARK.as_bytes(), b"", None).unwrap();
-        listener.hear(|_| heard = true);
+        listener.receive(|_| is_notified = true);
     }
-    while listener.hear(|_| ()) {}
+    while listener.receive(|_| ()) {}
 }
 
 /// How many of the updates it receives, and the time from the first to the last.
 fn count(mut listener: Listener, updates: usize) -> (usize, Duration) {
     listener.set_patience(PATIENCE);
-    let (mut heard, mut first, mut last) = (0, None, None);
-    while heard < updates && listener.hear(|told| heard += usize::from(told.key != MARK.as_bytes())) {
+    let (mut received, mut first, mut last) = (0, None, None);
+    while received < updates && listener.receive(|one| received += usize::from(one.key != MARK.as_bytes())) {
         let now = Instant::now();
         first.get_or_insert(now);
         last = Some(now);
     }
     let time = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
-    (heard, time)
+    (received, time)
 }

@@ -56,7 +56,7 @@ impl Report {
 
 const METHOD: &str = "
 Method: each server is a process with its defaults, but for what is said below; the load is that of `--bench load`, another process, the same
-for all of them. The machine is shared by both. Sides take turns within each round, the others stopped meanwhile; a figure is the
+for all of them. The machine is shared by both. Sides take turns within each round, the others stopped meanwhile; a number is the
 median of the rounds. A request's *cost* is the processor time of server and load together: on a machine that both fill, rates are to
 each other as these, and they are less disturbed by the scheduler than the rate. Read `perf/README.md` for what not to conclude.
 Every round is in `raw.jsonl`.

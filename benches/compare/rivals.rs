@@ -60,8 +60,8 @@ fn open_loop(report: &mut Report) {
         let plot = report.folder().join(format!("open-loop-{}.svg", side.name));
         let mut flags = words("--rate 10000,50000,150000 --seconds 5");
         flags.extend(["--plot".to_owned(), plot.display().to_string()]);
-        let told = side.load(&flags);
-        for phase in told["phases"].as_array().unwrap() {
+        let results = side.load(&flags);
+        for phase in results["phases"].as_array().unwrap() {
             report.raw(&serde_json::json!({ "what": "open loop", "side": side.name, "phase": phase }));
             let all = &phase["verbs"]["all"];
             let micros = |name: &&str| format!("{:.0}", all[format!("{name}_nanos")].as_f64().unwrap() / 1e3);

@@ -159,10 +159,10 @@ impl Side {
     /// As [`Side::load`], with the cost of a request.
     pub(crate) fn measure(&self, flags: &str) -> Round {
         let before = (self.usage(), children_nanos());
-        let told = self.load(&words(flags));
+        let results = self.load(&words(flags));
         let mut usage = Usage::default();
         usage.add(&before.0, &self.usage());
-        let phase = &told["phases"][0];
+        let phase = &results["phases"][0];
         let all = &phase["verbs"]["all"];
         // The load also sends uncounted requests, in its warm-up: the server's own time is divided by all that it
         // answered.

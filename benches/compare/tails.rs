@@ -13,7 +13,7 @@ const RATES: [u32; 3] = [10_000, 50_000, 100_000];
 const ROUNDS_MIN: usize = 9;
 /// A load that sends a request later than this after it was due makes the round worthless.
 const LATE_NANOS: f64 = 2_000_000.0;
-/// How often a round is measured again, at most. The last try counts, and its lateness is told.
+/// How often a round is measured again, at most. The last try counts, and its lateness is reported.
 const TRIES: usize = 4;
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)];
 
@@ -79,8 +79,8 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
 fn round(plan: &Plan, report: &mut Report, (side, rate): (&Side, u32), rounds: &mut Rounds) {
     let flags = format!("--rate {rate} --keys 100000 --warm-up 0.2 --seconds {}", plan.seconds);
     for left in (0..TRIES).rev() {
-        let told = side.load(&words(&flags));
-        let phase = &told["phases"][0];
+        let results = side.load(&words(&flags));
+        let phase = &results["phases"][0];
         let is_late = phase["behind_nanos"].as_f64().unwrap() > LATE_NANOS;
         let what =
             serde_json::json!({ "what": "tails", "side": side.name, "rate": rate, "late": is_late, "phase": phase });

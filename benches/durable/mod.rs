@@ -79,7 +79,7 @@ pub(crate) fn ask_job(address: &str, request: &Request<'_>, read: impl FnOnce(Re
     read(Reply::decode(request.verb(), &answer).unwrap())
 }
 
-/// Runs this many clients for a time, each until it is told that this is over. Returns the rate, and latencies in
+/// Runs this many clients for a time, each until a flag says that the time is over. Returns the rate, and latencies in
 /// nanoseconds.
 pub(crate) fn crowd<C: Send>(
     clients: Vec<C>,
@@ -115,12 +115,12 @@ pub(crate) fn repeat(over: &AtomicBool, mut once: impl FnMut() -> bool) -> Histo
 
 /// The results of one side, round by round.
 #[derive(Default)]
-pub(crate) struct Figures {
+pub(crate) struct SideResults {
     rates: Vec<f64>,
     latencies: Option<Histogram<u64>>,
 }
 
-impl Figures {
+impl SideResults {
     pub(crate) fn add(&mut self, (rate, latencies): &(f64, Histogram<u64>)) {
         self.rates.push(*rate);
         match &mut self.latencies {

@@ -8,7 +8,7 @@
 //!       50 %  90 %  99 %               50 %  90 %  99 %
 //! ```
 //! The latency axis is logarithmic and spans all curves of all panels, so that panels can be compared by eye. Curves
-//! differ in lightness and in their dashes too, for print and for eyes that do not tell the colours apart. The colours
+//! differ in lightness and in their dashes too, for print and for eyes that do not distinguish the colours. The colours
 //! are those of Okabe and Ito, "Color Universal Design", 2008.
 //!
 //! This module measures nothing, and opens no file.

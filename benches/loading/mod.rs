@@ -136,9 +136,9 @@ mod tests {
         assert!(!MEMCACHED.verbs.contains(&RequestKind::Incr), "a missing one is no zero");
     }
 
-    /// It was told after the run, which may take hours.
+    /// The error came after the run, which may take hours.
     #[test]
-    fn a_plot_that_cannot_be_written_is_told_before_the_run() {
+    fn a_plot_that_cannot_be_written_is_refused_before_the_run() {
         let folder = tempfile::tempdir().unwrap();
         let parsed = |name: &str| {
             let path = folder.path().join(name);

@@ -37,7 +37,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use durable::{Figures, Plan, crowd, repeat, start};
+use durable::{Plan, SideResults, crowd, repeat, start};
 use hdrhistogram::Histogram;
 use meet::meet;
 use spindle::clients::rust::tasks::TasksClient;
@@ -64,7 +64,7 @@ fn main() {
     println!("| | clients | {} |", sides.iter().map(|side| side.name).collect::<Vec<_>>().join(" | "));
     println!("|---|---:|{}", "---:|".repeat(sides.len()));
     for clients in &plan.clients {
-        let mut metrics: Vec<[Figures; 2]> = sides.iter().map(|_| Default::default()).collect();
+        let mut metrics: Vec<[SideResults; 2]> = sides.iter().map(|_| Default::default()).collect();
         for _ in 0..plan.rounds {
             for (side, metrics) in sides.iter().zip(&mut metrics) {
                 metrics[0].add(&side.run(*clients, plan.seconds, Work::Add));

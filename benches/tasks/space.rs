@@ -82,13 +82,13 @@ impl Jobs {
         })
     }
 
-    /// The figures of the store in STATS.
+    /// The metrics of the store in STATS.
     fn store(&self) -> Value {
         let stats = Client::connect(&self.kv).unwrap().stats().unwrap();
         serde_json::from_str::<Value>(&stats).unwrap()["tasks"]["store"].take()
     }
 
-    fn figure(&self, name: &str) -> u64 {
+    fn metric(&self, name: &str) -> u64 {
         self.store()[name].as_u64().unwrap_or_else(|| panic!("{name} is in STATS"))
     }
 
@@ -171,9 +171,9 @@ pub(crate) fn cleaning(seconds: f64, rounds: usize) {
     let (mut rates, mut rounds_with) = ([Vec::new(), Vec::new()], 0);
     // The store begins to clean when the dead bytes are more than the live ones.
     while rounds_with < rounds {
-        let before = jobs.figure("copied_bytes");
+        let before = jobs.metric("copied_bytes");
         let (rate, latencies) = jobs.cycles(seconds);
-        let copied = jobs.figure("copied_bytes") - before;
+        let copied = jobs.metric("copied_bytes") - before;
         let (place, side) = if copied > 0 { (1, &mut with) } else { (0, &mut without) };
         rounds_with += place;
         rates[place].push(rate);

@@ -4,7 +4,7 @@
     cargo build --profile dist
     target/venv/bin/python perf/python/bench.py [--rounds 60] [--seconds 0.05]
 
-All servers run all the time. In each round every client has its turn, in an order of chance, so that a slow moment of
+All servers run all the time. In each round every client has its turn, in random order, so that a slow moment of
 the machine meets all of them. It prints the median of the rounds, and the lowest and highest tenth, as Markdown. The
 processor time of the client says what a call costs, also on a machine that does other things.
 """
