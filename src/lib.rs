@@ -361,8 +361,6 @@
 
 pub mod allocator;
 mod byte_reader;
-#[cfg(test)]
-mod chance;
 mod chunked_map;
 pub mod cli;
 pub mod clients;
@@ -375,6 +373,8 @@ mod lock;
 pub mod log;
 pub mod net;
 pub mod security;
+#[cfg(test)]
+mod seeded_rng;
 pub mod server;
 pub mod services;
 pub mod stats;

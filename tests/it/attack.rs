@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use spindle::server::raise_descriptor_limit;
 
-use crate::chance::Chance;
 use crate::harness::{number_of, python_with_pyzmq};
+use crate::seeded_rng::SeededRng;
 
 mod connections;
 mod control;
@@ -123,7 +123,7 @@ impl Way {
 /// Attacks one target, in one short round or in a long one for each kind of attack, and expects the server to hold.
 fn attack(face: Face) {
     raise_descriptor_limit();
-    let mut seeds = Chance(number_of(SEED).unwrap_or(std::process::id().into()));
+    let mut seeds = SeededRng(number_of(SEED).unwrap_or(std::process::id().into()));
     let ways = face.ways();
     let rounds: Vec<Round> = match number_of(SECONDS) {
         None => ways.into_iter().map(|ways| Round { face, ways, lasting: SHORT, seed: seeds.next() }).collect(),

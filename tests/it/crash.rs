@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::chance::Chance;
 use crate::harness::Server;
+use crate::seeded_rng::SeededRng;
 
 /// A size of segments with which new ones are begun, and old ones cleaned, in each round.
 pub(crate) const SMALL_SEGMENT: &str = "64K";
@@ -31,12 +31,12 @@ pub(crate) fn rounds() -> usize {
 }
 
 /// Runs clients until the server is killed, at a random moment. Each client is to end when its server does.
-pub(crate) fn kill_under_load(server: Server, chance: &mut Chance, work: impl Fn(usize, Chance) + Sync) {
-    let life = Duration::from_millis(chance.index(LIFE_MILLIS) as u64);
+pub(crate) fn kill_under_load(server: Server, rng: &mut SeededRng, work: impl Fn(usize, SeededRng) + Sync) {
+    let life = Duration::from_millis(rng.index(LIFE_MILLIS) as u64);
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
-            let (work, seed) = (&work, chance.next());
-            scope.spawn(move || work(client, Chance(seed)));
+            let (work, seed) = (&work, rng.next());
+            scope.spawn(move || work(client, SeededRng(seed)));
         }
         let end = Instant::now() + life;
         while let Some(left) = end.checked_duration_since(Instant::now()) {

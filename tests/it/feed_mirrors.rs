@@ -22,8 +22,8 @@ use spindle::clock::Ttl;
 use spindle::feed::FeedPosition;
 use spindle::services::tables::wire::{Reason, Reply, Request, RowMark, ScanFields, ScanRows, TableName};
 
-use super::chance::Chance;
 use super::harness::{Guarded, SPINDLE, Server, number_of, spindle};
+use super::seeded_rng::SeededRng;
 
 const TABLE: &[u8] = b"mirrored";
 const WRITERS: u64 = 4;
@@ -101,7 +101,7 @@ fn hash(content: &Content) -> u64 {
 /// One writer: a pipeline of requests of every kind.
 fn write(run: &Run, writer: u64) {
     let mut client = Client::connect(&run.kv).unwrap();
-    let mut chance = Chance(writer);
+    let mut rng = SeededRng(writer);
     let table = TableName::spelt(TABLE);
     let own = run.changes / WRITERS;
     let drops = (writer == 0).then_some(own / 5);
@@ -113,10 +113,10 @@ fn write(run: &Run, writer: u64) {
             client.delete_table(TABLE).unwrap();
             client.create_table(TABLE).unwrap();
         }
-        let key = (chance.next() % run.keys).to_be_bytes();
-        let value = [&change.to_be_bytes()[..], &vec![b'v'; chance.index(60)]].concat();
-        let brief = Ttl::from_millis(500 + chance.next() % 1_000).unwrap();
-        let request = match chance.index(20) {
+        let key = (rng.next() % run.keys).to_be_bytes();
+        let value = [&change.to_be_bytes()[..], &vec![b'v'; rng.index(60)]].concat();
+        let brief = Ttl::from_millis(500 + rng.next() % 1_000).unwrap();
+        let request = match rng.index(20) {
             0..=1 => Request::Delete { table, key: &key },
             2 => Request::Touch { table, key: &key, ttl: brief },
             3 => Request::Touch { table, key: &key, ttl: Ttl::NONE },
@@ -149,8 +149,8 @@ fn receive(client: &mut Client) {
 
 /// Follows the table from a random moment to its end. Returns the copy at `end`.
 fn follow(run: &Run, index: usize, end: &Mutex<Option<FeedPosition>>) -> (Content, Report) {
-    let mut chance = Chance(100 + index as u64);
-    run.progress.wait_for(chance.next() % (run.changes / 2));
+    let mut rng = SeededRng(100 + index as u64);
+    run.progress.wait_for(rng.next() % (run.changes / 2));
     let feed = if index == CUT { &run.proxy } else { &run.feed };
     let begin = Instant::now();
     let mut mirror = Mirror::connect(&run.kv, feed, TABLE).unwrap();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use spindle::clock::Ttl;
 
-use crate::chance::Chance;
 use crate::checker::{Answer, COUNTER, Operation, Request, Span, Value, is_linearizable};
+use crate::seeded_rng::SeededRng;
 
 /// A request with the places of its table and key in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ fn histories(plan: &Plan, records: &[Record]) -> BTreeMap<(usize, usize), Vec<Op
 /// One client's part of a round.
 struct Client<'p> {
     plan: &'p Plan,
-    chance: Chance,
+    rng: SeededRng,
     /// The next value. No two writes of a round have the same.
     next_value: Value,
     /// The last version of an element that this client saw.
@@ -183,7 +183,7 @@ impl<'p> Client<'p> {
     fn new(plan: &'p Plan, seed: u64, number: usize) -> Self {
         Self {
             plan,
-            chance: Chance(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
+            rng: SeededRng(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
             next_value: number as u64 * 1_000_000,
             versions: HashMap::new(),
         }
@@ -200,7 +200,7 @@ impl<'p> Client<'p> {
                 of_this.iter().for_each(|(ask, operation)| self.learn(ask, operation.answer));
                 records.extend(of_this);
             }
-            let count = 1 + self.chance.index(self.plan.batch_max);
+            let count = 1 + self.rng.index(self.plan.batch_max);
             asks = (0..count).map(|_| self.next_ask()).collect();
         }
         records
@@ -211,9 +211,9 @@ impl<'p> Client<'p> {
     }
 
     fn next_ask(&mut self) -> Ask {
-        let table = self.chance.index(self.plan.tables);
-        if self.chance.index(self.plan.table_request_every) == 0 {
-            let request = self.chance.pick(&[
+        let table = self.rng.index(self.plan.tables);
+        if self.rng.index(self.plan.table_request_every) == 0 {
+            let request = self.rng.pick(&[
                 Request::CreateTable,
                 Request::CreateTable,
                 Request::CreateTable,
@@ -221,9 +221,9 @@ impl<'p> Client<'p> {
             ]);
             return self.about(table, request);
         }
-        let key = self.chance.index(self.plan.keys);
-        if self.chance.index(MANY_EVERY) == 0 {
-            let many = 1 + self.chance.index(self.plan.keys - key);
+        let key = self.rng.index(self.plan.keys);
+        if self.rng.index(MANY_EVERY) == 0 {
+            let many = 1 + self.rng.index(self.plan.keys - key);
             let request = self.next_request_of_many(many);
             return Ask { table, key, request, many: Some(many) };
         }
@@ -232,22 +232,22 @@ impl<'p> Client<'p> {
     }
 
     fn next_request_of_many(&mut self, many: usize) -> Request {
-        match self.chance.index(5) {
+        match self.rng.index(5) {
             0 | 1 => return Request::Get,
             2 => return Request::Delete,
             _ => {}
         }
         let first = self.new_value();
         self.next_value += many as u64 - 1;
-        Request::Update(first, self.chance.pick(self.plan.ttls))
+        Request::Update(first, self.rng.pick(self.plan.ttls))
     }
 
     fn next_request(&mut self, element: (usize, usize)) -> Request {
-        let ttl = self.chance.pick(self.plan.ttls);
+        let ttl = self.rng.pick(self.plan.ttls);
         let seen = self.versions.get(&element).copied().unwrap_or(0);
         // Mostly the version seen last, at times one that is long gone or was never given.
-        let expected = self.chance.pick(&[seen, seen, seen, 0, seen.saturating_sub(1)]);
-        match self.chance.index(100) {
+        let expected = self.rng.pick(&[seen, seen, seen, 0, seen.saturating_sub(1)]);
+        match self.rng.index(100) {
             0..16 => Request::Update(self.new_value(), ttl),
             16..25 => Request::Increment(ttl),
             25..29 => Request::GetAndTouch(ttl.unwrap_or(Ttl::NONE)),

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, HashMap};
 use spindle::clients::rust::jobs::{Error, JobsClient};
 use spindle::services::jobs::wire::JobId;
 
-use crate::chance::Chance;
 use crate::crash::{CLIENTS, Faults, SMALL_SEGMENT, kill_under_load, rounds};
 use crate::harness::Server;
 use crate::lock::Mutex;
+use crate::seeded_rng::SeededRng;
 
 const QUEUES: [&[u8]; 3] = [b"red", b"green", b"blue"];
 /// In seconds, longer than any run: no lease expires.
@@ -62,14 +62,14 @@ fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     let rounds = rounds();
     let folder = tempfile::tempdir().unwrap();
     let book = Mutex::<Book>::default();
-    let mut chance = Chance(std::process::id().into());
+    let mut rng = SeededRng(std::process::id().into());
     for round in 0..rounds {
         let (server, client) = start(&folder);
-        check(&client, &mut book.lock(), &mut chance);
-        kill_under_load(server, &mut chance, |number, chance| work(&client, &book, round * CLIENTS + number, chance));
+        check(&client, &mut book.lock(), &mut rng);
+        kill_under_load(server, &mut rng, |number, rng| work(&client, &book, round * CLIENTS + number, rng));
     }
     let (server, client) = start(&folder);
-    check(&client, &mut book.lock(), &mut chance);
+    check(&client, &mut book.lock(), &mut rng);
     drain(&client, &mut book.lock());
     server.stop();
     let book = book.lock();
@@ -81,11 +81,11 @@ fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
 // ---------------------------------------------------------------------------------------------------------------- load
 
 /// Runs one client until the server is gone.
-fn work(client: &JobsClient, book: &Mutex<Book>, number: usize, mut chance: Chance) {
+fn work(client: &JobsClient, book: &Mutex<Book>, number: usize, mut rng: SeededRng) {
     let mut held: Vec<(Vec<u8>, &'static [u8], JobId)> = Vec::new();
     for step in 0.. {
-        let queue = chance.pick(&QUEUES);
-        let done = match chance.index(10) {
+        let queue = rng.pick(&QUEUES);
+        let done = match rng.index(10) {
             0..4 => add(client, book, queue, format!("{number}-{step}").into_bytes()),
             4..7 => get(client, book, queue).map(|job| held.extend(job)),
             7..9 => acknowledge(client, book, held.pop()),
@@ -162,12 +162,12 @@ fn look(client: &JobsClient, book: &Mutex<Book>, held: Option<&Held>) -> Result<
 // --------------------------------------------------------------------------------------------------------------- check
 
 /// After a start: everything that was acknowledged is so.
-fn check(client: &JobsClient, book: &mut Book, chance: &mut Chance) {
+fn check(client: &JobsClient, book: &mut Book, rng: &mut SeededRng) {
     let Book { jobs, doubtful, faults } = book;
     for known in jobs.values_mut() {
         let Some(id) = known.id else { continue };
         // They grow many: each check looks for some of them, and the end hands out all that came back.
-        if known.place == Place::Gone && chance.index(20) > 0 {
+        if known.place == Place::Gone && rng.index(20) > 0 {
             continue;
         }
         let there = client.is_in(known.queue, id).unwrap();
@@ -187,7 +187,7 @@ fn check(client: &JobsClient, book: &mut Book, chance: &mut Chance) {
                 known.place = Place::Done;
             }
             // Not all of them, so that some are held for many rounds.
-            Place::Held if chance.one_in(4) => {
+            Place::Held if rng.one_in(4) => {
                 faults.wrongly_leased += usize::from(!client.ack(known.queue, id).unwrap());
                 known.place = Place::Done;
             }

@@ -12,9 +12,6 @@ mod backup;
 mod backup_damaged;
 /// A real Chromium, driven by tests.
 mod browser;
-/// Random choices from a seed, so that a failure can be repeated.
-#[path = "../../src/chance.rs"]
-mod chance;
 /// Decides whether a history of one element is possible as one operation after the other.
 mod checker;
 /// The checker rejects broken histories and accepts tricky ones, so it can be believed.
@@ -150,6 +147,9 @@ mod restore;
 mod scanning;
 /// Lines of the shell from a file or a pipe share a connection, and each has its answer.
 mod scripts;
+/// Random choices from a seed, so that a failure can be repeated.
+#[path = "../../src/seeded_rng.rs"]
+mod seeded_rng;
 /// Sentences of pages and doc comments chain few pronouns, and use the words of the field.
 mod sentences;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.

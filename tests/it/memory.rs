@@ -14,8 +14,8 @@ use spindle::clients::rust::tables::{Client, Error};
 use spindle::services::tables::wire::Reason;
 
 use crate::admin::{awaited, get};
-use crate::chance::Chance;
 use crate::harness::Server;
+use crate::seeded_rng::SeededRng;
 
 const TABLE: &[u8] = b"t";
 /// Pairs of a request.
@@ -99,8 +99,8 @@ fn delete(client: &mut Client, numbers: &[usize]) {
 }
 
 /// Deletes all but one in twenty of these elements, and those that stayed before. Returns the elements that stay.
-fn thin_out(client: &mut Client, chance: &mut Chance, stayed: Vec<usize>, range: std::ops::Range<usize>) -> Vec<usize> {
-    let (stay, go): (Vec<_>, Vec<_>) = range.partition(|_| chance.index(STAYS_ONE_OF) == 0);
+fn thin_out(client: &mut Client, rng: &mut SeededRng, stayed: Vec<usize>, range: std::ops::Range<usize>) -> Vec<usize> {
+    let (stay, go): (Vec<_>, Vec<_>) = range.partition(|_| rng.index(STAYS_ONE_OF) == 0);
     delete(client, &go);
     delete(client, &stayed);
     stay
@@ -112,7 +112,7 @@ fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
     let before = status(server.pid(), "VmRSS");
     let mut client = Client::connect_within(server.kv(), PATIENCE).unwrap();
     client.create_table(TABLE).unwrap();
-    let mut chance = Chance(7);
+    let mut rng = SeededRng(7);
     let sizes = [1024, 64, 500, 16, 200, 1000, 8, 100, 700, 40, 300, 1024];
     let (mut stayed, mut first) = (Vec::new(), 0);
     for (round, bytes) in sizes.into_iter().take(trial.rounds + 2).enumerate() {
@@ -123,13 +123,13 @@ fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
         println!("{frontend} {allocator}: {} of {bytes} bytes ({share} %), most {} MiB", end - first, most >> 20);
         assert!(most < before + trial.limit + BEYOND_BYTES, "{most} bytes at most, {before} at first");
         assert!(share >= FILLED_PERCENT, "{stored} bytes of {} were stored, {bytes} at a time", trial.limit);
-        let number = chance.index(end - first) + first;
+        let number = rng.index(end - first) + first;
         assert_eq!(client.get(TABLE, &key(number)).unwrap(), vec![b'v'; bytes], "reading goes on");
         for number in &stayed {
             assert!(client.get(TABLE, &key(*number)).is_ok(), "what was not deleted is there");
         }
         if round <= trial.rounds {
-            stayed = thin_out(&mut client, &mut chance, stayed, first..end);
+            stayed = thin_out(&mut client, &mut rng, stayed, first..end);
         }
         first = end;
     }

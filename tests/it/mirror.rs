@@ -9,8 +9,8 @@ use spindle::clients::rust::tables::{Client, Error, Subscriber};
 use spindle::clock::Ttl;
 use spindle::services::tables::wire::{NotificationKind, Reason};
 
-use super::chance::Chance;
 use super::harness::Server;
+use super::seeded_rng::SeededRng;
 
 const WRITERS: u64 = 6;
 const OPERATIONS: usize = 3_000;
@@ -110,14 +110,14 @@ fn listen_to_the_end(mut subscriber: Subscriber) -> HashMap<Place, Heard> {
 /// One writer's part. Returns how often it updated each place.
 fn storm(endpoint: &str, writer: u64) -> Updates {
     let mut client = Client::connect(endpoint).unwrap();
-    let mut chance = Chance(writer);
+    let mut rng = SeededRng(writer);
     let mut updates = Updates::new();
     for number in 0..OPERATIONS {
         if writer == 0 && number % 40 == 0 {
             client.delete_table(DROPPED).unwrap();
             client.create_table(DROPPED).unwrap();
         }
-        for place in one_operation(&mut client, &mut chance) {
+        for place in one_operation(&mut client, &mut rng) {
             *updates.entry(place).or_default() += 1;
         }
     }
@@ -125,16 +125,16 @@ fn storm(endpoint: &str, writer: u64) -> Updates {
 }
 
 /// The places that one operation has updated.
-fn one_operation(client: &mut Client, chance: &mut Chance) -> Vec<Place> {
-    let (table, key) = (chance.pick(&TABLES), vec![u8::try_from(chance.index(KEYS)).unwrap()]);
-    let done = match chance.index(20) {
+fn one_operation(client: &mut Client, rng: &mut SeededRng) -> Vec<Place> {
+    let (table, key) = (rng.pick(&TABLES), vec![u8::try_from(rng.index(KEYS)).unwrap()]);
+    let done = match rng.index(20) {
         0..=8 => client.update(table, &key, b"kept", None).map(|()| true),
         9..=11 => client.update(table, &key, b"short-lived", Some(Ttl::from_secs(1))).map(|()| true),
         12..=14 => client.delete(table, &key).map(|_| false),
         15 | 16 => swap(client, table, &key).map(|()| true),
-        17 if chance.one_in(2) => client.touch(table, &key, Ttl::from_secs(1)).map(|()| false),
+        17 if rng.one_in(2) => client.touch(table, &key, Ttl::from_secs(1)).map(|()| false),
         17 => client.get_and_touch(table, &key, Ttl::from_secs(1)).map(|_| false),
-        _ => return many(client, chance),
+        _ => return many(client, rng),
     };
     match done {
         Ok(true) => vec![(table.to_vec(), key)],
@@ -161,8 +161,8 @@ fn swap(client: &mut Client, table: &[u8], key: &[u8]) -> Result<(), Error> {
 }
 
 /// Pairs in a table that stays: if it were dropped halfway, the applied ones would be unknown.
-fn many(client: &mut Client, chance: &mut Chance) -> Vec<Place> {
-    let keys: Vec<[u8; 1]> = (0..5).map(|_| [u8::try_from(chance.index(KEYS)).unwrap()]).collect();
+fn many(client: &mut Client, rng: &mut SeededRng) -> Vec<Place> {
+    let keys: Vec<[u8; 1]> = (0..5).map(|_| [u8::try_from(rng.index(KEYS)).unwrap()]).collect();
     let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [key.as_slice(), b"many"]).collect();
     client.update_many(TABLES[1], None, &pairs).unwrap();
     keys.iter().map(|key| (TABLES[1].to_vec(), key.to_vec())).collect()

@@ -12,10 +12,10 @@ use spindle::clock::Ttl;
 use spindle::services::tables::wire::{Reason, ScanFields, ScanRows};
 use spindle::tables::{Deadline, Refusal, ScanContent, ScanPage, Session, Tables};
 
-use crate::chance::Chance;
 use crate::harness::Server;
 use crate::linearizability::{World, with_tables};
 use crate::peer::Peer;
+use crate::seeded_rng::SeededRng;
 
 const TABLE: &[u8] = b"scanned";
 const DROPPED: &[u8] = b"dropped";
@@ -90,11 +90,11 @@ fn insist<R>(world: &World, session: &mut Session, mut operation: impl FnMut(&mu
 }
 
 fn churn_in_process(world: &World, tables: &Tables, writer: usize, churn: &Churn) {
-    let (mut session, mut chance, mut rounds) = (tables.session(), Chance(writer as u64), 0);
+    let (mut session, mut rng, mut rounds) = (tables.session(), SeededRng(writer as u64), 0);
     while churn.goes_on() {
         for number in 0..PASSING {
             let key = format!("{writer} passes {number} {rounds}");
-            let ttl = chance.pick(&[None, None, Some(Ttl::from_secs(1))]);
+            let ttl = rng.pick(&[None, None, Some(Ttl::from_secs(1))]);
             insist(world, &mut session, |session| {
                 let now = world.now();
                 session.batch(now).update(TABLE, key.as_bytes(), b"", Deadline::after(now, ttl))
@@ -113,15 +113,15 @@ fn churn_in_process(world: &World, tables: &Tables, writer: usize, churn: &Churn
 }
 
 fn scan_in_process(world: &World, tables: &Tables, seed: u64, churn: &Churn) {
-    let (mut session, mut chance, stable) = (tables.session(), Chance(seed), stable_keys());
+    let (mut session, mut rng, stable) = (tables.session(), SeededRng(seed), stable_keys());
     for scans in 0.. {
         if !churn.wants_scan(scans) {
             break;
         }
         let (mut shown, mut cursor) = (BTreeSet::new(), Vec::new());
         loop {
-            let count = 1 + chance.index(700);
-            let bytes_max = chance.pick(&[500, 5_000, 1 << 20]);
+            let count = 1 + rng.index(700);
+            let bytes_max = rng.pick(&[500, 5_000, 1 << 20]);
             let content = ScanContent::WithValues;
             let page = ScanPage { cursor: &cursor, count, bytes_max, prefix: b"", content };
             let now = world.now();
@@ -175,14 +175,14 @@ fn connect(server: &Server) -> Client {
 }
 
 fn churn_over_sockets(server: &Server, writer: usize, churn: &Churn) {
-    let (mut client, mut chance, mut round) = (connect(server), Chance(writer as u64), 0_u64);
+    let (mut client, mut rng, mut round) = (connect(server), SeededRng(writer as u64), 0_u64);
     while churn.goes_on() {
         let keys: Vec<Vec<u8>> =
             (0..500).map(|number| format!("{writer} passes {number} {}", round % 9).into_bytes()).collect();
         let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [&key[..], b"value"]).collect();
-        client.update_many(TABLE, chance.pick(&[None, Some(Ttl::NONE), Some(Ttl::from_secs(1))]), &pairs).unwrap();
+        client.update_many(TABLE, rng.pick(&[None, Some(Ttl::NONE), Some(Ttl::from_secs(1))]), &pairs).unwrap();
         let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        if chance.one_in(2) {
+        if rng.one_in(2) {
             assert_eq!(client.delete_many(TABLE, &names).unwrap().len(), 500);
         }
         client.increment(TABLE, b"rounds", 1, None).unwrap();
@@ -203,16 +203,16 @@ fn pairs(rows: &ScanRows<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn scan_over_sockets(server: &Server, seed: u64, churn: &Churn) {
-    let (mut client, mut chance, stable) = (connect(server), Chance(seed), stable_keys());
+    let (mut client, mut rng, stable) = (connect(server), SeededRng(seed), stable_keys());
     for round in 0.. {
         if !churn.wants_scan(round) {
             break;
         }
         let fields = ScanFields::ALL[round % 4];
-        let prefix = chance.pick(&[&b""[..], b"stable"]);
+        let prefix = rng.pick(&[&b""[..], b"stable"]);
         let (mut shown, mut cursor) = (BTreeSet::new(), Vec::new());
         loop {
-            let count = 1 + u32::try_from(chance.index(2_000)).unwrap();
+            let count = 1 + u32::try_from(rng.index(2_000)).unwrap();
             let page = client.scan(TABLE, &cursor, count, fields, prefix).unwrap();
             assert!(page.rows.len() <= count as usize);
             for (key, value) in pairs(&page.rows) {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use zmq::{Context, DEALER, PollEvents, ROUTER, SocketEvent};
 
-use crate::chance::Chance;
 use crate::harness::{Server, spindle};
 use crate::peer::{Frames, Peer};
+use crate::seeded_rng::SeededRng;
 
 const OK: &[u8] = &[1];
 const ERROR: &[u8] = &[0];
@@ -32,8 +32,8 @@ struct Sequential(HashMap<Vec<u8>, Vec<u8>>);
 
 impl Sequential {
     /// A request drawn at random, and its reply without the versions.
-    fn step(&mut self, chance: &mut Chance, number: u32) -> (Frames, Frames) {
-        let key = vec![chance.pick(b"abcde")];
+    fn step(&mut self, rng: &mut SeededRng, number: u32) -> (Frames, Frames) {
+        let key = vec![rng.pick(b"abcde")];
         let value = number.to_be_bytes().to_vec();
         let request = |code: u8, rest: &[&[u8]]| {
             let head = [vec![code], b"t".to_vec(), key.clone()];
@@ -41,7 +41,7 @@ impl Sequential {
         };
         let not_found = || vec![ERROR.to_vec(), b"KEY NOT FOUND".to_vec()];
         let found = |value: Vec<u8>| vec![OK.to_vec(), value];
-        match chance.index(6) {
+        match rng.index(6) {
             0 | 1 => {
                 self.0.insert(key.clone(), value.clone());
                 (request(2, &[&value]), vec![OK.to_vec()])
@@ -68,9 +68,9 @@ impl Sequential {
 #[test]
 fn pipelined_requests_of_one_client_are_executed_and_answered_in_order() {
     let (server, _context, peer) = serve(&["--workers", "4"]);
-    let mut chance = Chance(7);
+    let mut rng = SeededRng(7);
     let mut sequential = Sequential::default();
-    let steps: Vec<_> = (0..20_000).map(|number| sequential.step(&mut chance, number)).collect();
+    let steps: Vec<_> = (0..20_000).map(|number| sequential.step(&mut rng, number)).collect();
     for (request, _) in &steps {
         let frames: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
         peer.ask(&frames);

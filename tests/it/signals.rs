@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use crate::chance::Chance;
 use crate::harness::{Guarded, SPINDLE, Server};
+use crate::seeded_rng::SeededRng;
 
 /// Servers that are told to end while they start.
 const ROUNDS: usize = 60;
@@ -41,13 +41,13 @@ fn blocks_term(child: &Child) -> bool {
 #[test]
 fn a_server_that_is_told_to_end_while_it_starts_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let mut chance = Chance(3);
+    let mut rng = SeededRng(3);
     let mut well = 0;
     for round in 0..ROUNDS {
         let mut server = Guarded(start(folder.path()));
         // Half of them in the first milliseconds, when the server has started least.
         let most = if round % 2 == 0 { 8_000 } else { 200_000 };
-        let micros = u64::try_from(chance.index(most)).unwrap();
+        let micros = u64::try_from(rng.index(most)).unwrap();
         assert!(!ends_within(&server.0, Duration::from_micros(micros)), "it ended by itself");
         let blocks = blocks_term(&server.0);
         kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();

@@ -18,8 +18,8 @@ use spindle::zmtp::{
 };
 
 use crate::attack::mutation::mutate;
-use crate::chance::Chance;
 use crate::harness::number_of;
+use crate::seeded_rng::SeededRng;
 use crate::tls::Folder;
 use crate::users_tcp::ROOT;
 
@@ -34,19 +34,19 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// Runs with each seed, and says how many inputs there were, and for how many `run` was true: they were let in, read or
 /// answered.
-fn each_input(what: &str, count: u64, mut run: impl FnMut(Chance) -> bool) {
+fn each_input(what: &str, count: u64, mut run: impl FnMut(SeededRng) -> bool) {
     let count = number_of("SPINDLE_INPUTS").unwrap_or(count);
     let first = number_of("SPINDLE_SEED").unwrap_or(0);
     let mut taken = 0;
     for seed in first..first + count {
-        taken += u64::from(run(Chance(seed)));
+        taken += u64::from(run(SeededRng(seed)));
     }
     println!("{what}: {count} inputs, {taken} let in, read or answered, 0 wrong");
 }
 
 /// One direction of a connection, and what is changed on it.
 struct Link {
-    chance: Chance,
+    rng: SeededRng,
     /// Whether there is something to change.
     changes: bool,
     /// Bytes until the change.
@@ -59,10 +59,10 @@ struct Link {
 }
 
 impl Link {
-    fn new(chance: &mut Chance, changes: bool) -> Self {
-        let until = chance.index(320);
-        let chance = Chance(chance.next());
-        Self { chance, changes, until, passed: 0, differs_at: None, arrived: Vec::new(), all: Vec::new() }
+    fn new(rng: &mut SeededRng, changes: bool) -> Self {
+        let until = rng.index(320);
+        let rng = SeededRng(rng.next());
+        Self { rng, changes, until, passed: 0, differs_at: None, arrived: Vec::new(), all: Vec::new() }
     }
 
     /// Carries the bytes to the other end.
@@ -72,7 +72,7 @@ impl Link {
         if self.changes && self.passed + bytes.len() > self.until {
             self.changes = false;
             let mut rest = bytes.split_off(self.until - self.passed);
-            mutate(&mut self.chance, &mut rest, &before);
+            mutate(&mut self.rng, &mut rest, &before);
             bytes.extend(rest);
             let same = bytes.iter().zip(&before).take_while(|(one, other)| one == other).count();
             if bytes != before {
@@ -100,13 +100,13 @@ struct Met {
 }
 
 /// A client and a server whose bytes are changed between them. The server admits `right` alone.
-fn meet(mut chance: Chance, credentials: Credentials, mechanisms: &Arc<Mechanisms>, right: &Claim) -> Met {
-    let which = chance.index(3);
+fn meet(mut rng: SeededRng, credentials: Credentials, mechanisms: &Arc<Mechanisms>, right: &Claim) -> Met {
+    let which = rng.index(3);
     let (mut near, mut far) = (Vec::new(), Vec::new());
     let mut client = Some(ClientHandshake::begin(SocketType::Dealer, credentials, &mut near));
     let mut server = Some(Handshake::serve(SocketType::Router, mechanisms, &mut far));
-    let to_server = Link::new(&mut chance, which != 0);
-    let to_client = Link::new(&mut chance, which != 1);
+    let to_server = Link::new(&mut rng, which != 0);
+    let to_client = Link::new(&mut rng, which != 1);
     let mut met = Met { claim: None, served: false, met: false, to_server, to_client };
     loop {
         let moves = !near.is_empty() || !far.is_empty();
@@ -162,14 +162,14 @@ fn a_changed_handshake_of_curve_lets_no_other_in() {
     let (own, key) = (SecretKey::generate(), SecretKey::generate());
     let right = Claim::Curve(own.public_key());
     let mechanisms = Arc::new(Mechanisms::Users { plain: true, curve: Some(key.clone()) });
-    each_input("CURVE", 300, |chance| {
+    each_input("CURVE", 300, |rng| {
         let curve = Credentials::Curve { own: own.clone(), server: key.public_key() };
-        let met = meet(chance.clone(), curve, &mechanisms, &right);
-        assert!(met.claim.as_ref().is_none_or(|claim| *claim == right), "{chance:?}");
+        let met = meet(rng.clone(), curve, &mechanisms, &right);
+        assert!(met.claim.as_ref().is_none_or(|claim| *claim == right), "{rng:?}");
         let free = met.to_server.differs_at.is_some_and(|at| FREE_IN_HELLO.contains(&at));
-        assert!(!met.served || free || !met.to_server.commands_differ(), "{chance:?}");
-        assert!(!met.met || !met.to_client.commands_differ(), "{chance:?}");
-        assert!(!met.met || met.served, "{chance:?}: no other peer can answer for the server");
+        assert!(!met.served || free || !met.to_server.commands_differ(), "{rng:?}");
+        assert!(!met.met || !met.to_client.commands_differ(), "{rng:?}");
+        assert!(!met.met || met.served, "{rng:?}: no other peer can answer for the server");
         met.served
     });
 }
@@ -178,13 +178,13 @@ fn a_changed_handshake_of_curve_lets_no_other_in() {
 fn a_changed_handshake_of_plain_lets_in_only_with_name_and_password() {
     let right = Claim::Plain { name: b"ada".to_vec(), password: b"heron".to_vec() };
     let mechanisms = Arc::new(Mechanisms::Users { plain: true, curve: Some(SecretKey::generate()) });
-    each_input("PLAIN", 20_000, |chance| {
+    each_input("PLAIN", 20_000, |rng| {
         // One in two has a password that is nearly right.
-        let password = if chance.clone().next() % 2 == 0 { "heron" } else { "heroN" };
+        let password = if rng.clone().next() % 2 == 0 { "heron" } else { "heroN" };
         let plain = Credentials::Plain { name: "ada".to_owned(), password: password.to_owned() };
-        let met = meet(chance.clone(), plain, &mechanisms, &right);
+        let met = meet(rng.clone(), plain, &mechanisms, &right);
         let said = met.to_server.all.windows(16).any(|window| window == b"\x05HELLO\x03ada\x05heron");
-        assert!(said || !met.served, "{chance:?}");
+        assert!(said || !met.served, "{rng:?}");
         met.served
     });
 }
@@ -194,12 +194,12 @@ fn a_changed_handshake_of_null_lets_in_where_no_user_is_needed() {
     let right = Claim::Plain { name: b"ada".to_vec(), password: b"heron".to_vec() };
     let open = Arc::new(Mechanisms::Open);
     let users = Arc::new(Mechanisms::Users { plain: true, curve: None });
-    each_input("NULL", 20_000, |chance| {
-        let met = meet(chance.clone(), Credentials::None, &users, &right);
-        assert!(!met.served && !met.met && met.claim.is_none(), "{chance:?}");
-        let met = meet(chance.clone(), Credentials::None, &open, &right);
-        assert!(met.claim.is_none(), "{chance:?}");
-        assert!(met.served || met.to_server.differs_at.is_some() || met.to_client.differs_at.is_some(), "{chance:?}");
+    each_input("NULL", 20_000, |rng| {
+        let met = meet(rng.clone(), Credentials::None, &users, &right);
+        assert!(!met.served && !met.met && met.claim.is_none(), "{rng:?}");
+        let met = meet(rng.clone(), Credentials::None, &open, &right);
+        assert!(met.claim.is_none(), "{rng:?}");
+        assert!(met.served || met.to_server.differs_at.is_some() || met.to_client.differs_at.is_some(), "{rng:?}");
         met.served
     });
 }
@@ -225,15 +225,15 @@ fn changed_first_words_are_refused_over_a_socket() {
         first_words(Credentials::Curve { own: SecretKey::generate(), server: key }, &users),
         first_words(Credentials::None, &Arc::new(Mechanisms::Open)),
     ];
-    each_input("first words", 300, |mut chance| {
-        let mut bytes = words[chance.index(words.len())].clone();
-        let other = &words[chance.index(words.len())];
-        mutate(&mut chance, &mut bytes, other);
+    each_input("first words", 300, |mut rng| {
+        let mut bytes = words[rng.index(words.len())].clone();
+        let other = &words[rng.index(words.len())];
+        mutate(&mut rng, &mut bytes, other);
         let reply = exchange(address, &bytes);
         let says = |what: &[u8]| reply.windows(what.len()).any(|window| window == what);
-        assert!(!says(b"\x05READY"), "{chance:?}: {}", reply.escape_ascii());
+        assert!(!says(b"\x05READY"), "{rng:?}: {}", reply.escape_ascii());
         // CURVE says WELCOME before it knows its peer.
-        assert!(!says(b"\x04\x08\x07WELCOME"), "{chance:?}: {}", reply.escape_ascii());
+        assert!(!says(b"\x04\x08\x07WELCOME"), "{rng:?}: {}", reply.escape_ascii());
         !reply.is_empty()
     });
     folder.ask_tables(&server);
@@ -242,9 +242,9 @@ fn changed_first_words_are_refused_over_a_socket() {
 
 #[test]
 fn a_changed_line_of_auth_says_what_it_says() {
-    each_input("AUTH", 20_000, |mut chance| {
+    each_input("AUTH", 20_000, |mut rng| {
         let mut line = b"AUTH ada two words\r\nGET mail\n".to_vec();
-        mutate(&mut chance, &mut line, b"AUTH bob egret\nADD mail 4 text\n");
+        mutate(&mut rng, &mut line, b"AUTH bob egret\nADD mail 4 text\n");
         let decoded = decode_auth(&line);
         for end in (0..line.len()).rev().take(64) {
             let beginning = decode_auth(&line[..end]);
@@ -290,17 +290,17 @@ fn a_changed_hello_of_tls_is_answered_with_tls_or_nothing() {
     let server = folder.start();
     let hello = hello();
     let addresses = [server.jobs(), server.events(), server.admin()];
-    each_input("TLS", 300, |mut chance| {
+    each_input("TLS", 300, |mut rng| {
         let mut bytes = hello.clone();
-        mutate(&mut chance, &mut bytes, b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let reply = exchange(chance.pick(&addresses), &bytes);
+        mutate(&mut rng, &mut bytes, b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let reply = exchange(rng.pick(&addresses), &bytes);
         let mut rest = &reply[..];
         while let [kind, 3, _, high, low, ..] = *rest {
-            assert!((0x14..=0x17).contains(&kind), "{chance:?}: {}", reply.escape_ascii());
+            assert!((0x14..=0x17).contains(&kind), "{rng:?}: {}", reply.escape_ascii());
             let length = 5 + usize::from(high) * 256 + usize::from(low);
             rest = rest.get(length..).unwrap_or_default();
         }
-        assert!(rest.is_empty(), "{chance:?}: {}", reply.escape_ascii());
+        assert!(rest.is_empty(), "{rng:?}: {}", reply.escape_ascii());
         reply.first() == Some(&0x16)
     });
     folder.run("served", &server);
@@ -317,20 +317,20 @@ fn a_changed_head_of_http_is_served_to_a_user_alone() {
         b"POST /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer cm9vdDpoZXJvbg==\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
         b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Digest username=\"root\"\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
     ];
-    each_input("HTTP", 300, |mut chance| {
-        let mut bytes = chance.pick(&heads).to_vec();
-        let other = chance.pick(&heads);
-        mutate(&mut chance, &mut bytes, other);
-        let reply = exchange(chance.pick(&addresses), &bytes);
+    each_input("HTTP", 300, |mut rng| {
+        let mut bytes = rng.pick(&heads).to_vec();
+        let other = rng.pick(&heads);
+        mutate(&mut rng, &mut bytes, other);
+        let reply = exchange(rng.pick(&addresses), &bytes);
         let is_refusal = [&b"HTTP/1.1 4"[..], b"HTTP/1.0 4", b"HTTP/1.1 501", b"HTTP/1.1 505"];
         // A splice may join the scheme of one head and the right words of another.
         if bytes.windows(ROOT.len()).any(|window| window.eq_ignore_ascii_case(ROOT.as_bytes())) {
             return true;
         }
         let is_refused = reply.is_empty() || is_refusal.iter().any(|refusal| reply.starts_with(refusal));
-        assert!(is_refused, "{chance:?}: {} {}", bytes.escape_ascii(), reply.escape_ascii());
+        assert!(is_refused, "{rng:?}: {} {}", bytes.escape_ascii(), reply.escape_ascii());
         // A second request on the connection is no better than the first.
-        assert!(!reply.windows(12).any(|window| window == b"HTTP/1.1 200"), "{chance:?}");
+        assert!(!reply.windows(12).any(|window| window == b"HTTP/1.1 200"), "{rng:?}");
         !reply.is_empty()
     });
     server.stop();

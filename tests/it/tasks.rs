@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use spindle::clients::rust::tasks::{Error, Lent, TasksClient};
 use spindle::services::tasks::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
-use crate::chance::Chance;
 use crate::harness::{Server, run_python, spindle, spindle_reads};
+use crate::seeded_rng::SeededRng;
 
 /// Longer than any test.
 const LONG: u64 = 600_000;
@@ -334,13 +334,13 @@ impl Plain {
 #[test]
 fn order_and_boosts_are_those_of_the_formulas_also_after_kill_9() {
     let folder = folder();
-    let mut chance = Chance(11);
+    let mut rng = SeededRng(11);
     let mut plain = Plain { serial: 1, ready: Vec::new() };
     for round in 0..6 {
         let server = Server::start_tasks(folder.path(), &[]);
         let mut client = client(&server);
         for number in 0..10 {
-            let (key, head) = (format!("{round}-{number}"), chance.one_in(5));
+            let (key, head) = (format!("{round}-{number}"), rng.one_in(5));
             let mode = if head { AddMode::Head } else { AddMode::Tail };
             assert!(client.add(key.as_bytes(), b"", mode).unwrap());
             plain.add(key, head);
@@ -350,7 +350,7 @@ fn order_and_boosts_are_those_of_the_formulas_also_after_kill_9() {
             let (key, boost) = plain.lend();
             assert_eq!(lent.key, key.as_bytes(), "round {round}, step {step}");
             let status =
-                chance.pick(&[RepayStatus::Penalty, RepayStatus::Reward, RepayStatus::Reward, RepayStatus::Front]);
+                rng.pick(&[RepayStatus::Penalty, RepayStatus::Reward, RepayStatus::Reward, RepayStatus::Front]);
             assert!(client.repay(lent.lend_key, &lent.key, b"", status).unwrap());
             plain.repay(key, boost, status);
         }

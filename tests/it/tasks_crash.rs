@@ -12,10 +12,10 @@ use std::collections::{HashMap, HashSet};
 use spindle::clients::rust::tasks::{Error, TasksClient};
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 
-use crate::chance::Chance;
 use crate::crash::{CLIENTS, Faults, SMALL_SEGMENT, kill_under_load, rounds};
 use crate::harness::Server;
 use crate::lock::Mutex;
+use crate::seeded_rng::SeededRng;
 
 /// Longer than any run: no lease expires.
 const LEASE: u64 = 86_400_000;
@@ -56,13 +56,13 @@ fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     let rounds = rounds();
     let folder = tempfile::tempdir().unwrap();
     let book = Shared::default();
-    let mut chance = Chance(std::process::id().into());
+    let mut rng = SeededRng(std::process::id().into());
     for round in 0..rounds {
         let server = Server::start_tasks(folder.path(), &["--segment-size", SMALL_SEGMENT]);
         check(&server, &book);
         let endpoint = server.tasks().to_owned();
-        kill_under_load(server, &mut chance, |client, chance| {
-            work(&endpoint, &book, round * CLIENTS + client, chance);
+        kill_under_load(server, &mut rng, |client, rng| {
+            work(&endpoint, &book, round * CLIENTS + client, rng);
         });
     }
     let server = Server::start_tasks(folder.path(), &["--segment-size", SMALL_SEGMENT]);
@@ -77,15 +77,15 @@ fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
 // ---------------------------------------------------------------------------------------------------------------- load
 
 /// Runs one client until the server is gone.
-fn work(endpoint: &str, book: &Shared, number: usize, mut chance: Chance) {
+fn work(endpoint: &str, book: &Shared, number: usize, mut rng: SeededRng) {
     let Ok(mut client) = TasksClient::connect(endpoint) else { return };
     let mut held: Vec<(u64, Vec<u8>)> = Vec::new();
     for step in 0.. {
-        let done = match chance.index(10) {
+        let done = match rng.index(10) {
             0..4 => add(&mut client, book, format!("{number}-{step}").as_bytes()),
             4..7 => lend(&mut client, book, &mut held),
             7 => extend(&mut client, book, &held),
-            _ => repay(&mut client, book, &mut held, &mut chance),
+            _ => repay(&mut client, book, &mut held, &mut rng),
         };
         if done.is_err() {
             return;
@@ -151,12 +151,12 @@ fn repay(
     client: &mut TasksClient,
     book: &Shared,
     held: &mut Vec<(u64, Vec<u8>)>,
-    chance: &mut Chance,
+    rng: &mut SeededRng,
 ) -> Result<(), Error> {
     let Some((token, key)) = held.pop() else { return Ok(()) };
-    let status = chance.pick(&[RepayStatus::Drop, RepayStatus::Front, RepayStatus::Reward, RepayStatus::Penalty]);
+    let status = rng.pick(&[RepayStatus::Drop, RepayStatus::Front, RepayStatus::Reward, RepayStatus::Penalty]);
     let place = if status == RepayStatus::Drop { Place::Dropped } else { Place::Ready };
-    let value = chance.next().to_be_bytes();
+    let value = rng.next().to_be_bytes();
     {
         let mut book = book.lock();
         let known = book.tasks.get_mut(&key).unwrap();

@@ -17,8 +17,8 @@ use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 use spindle::store::{self, KeyedStore, Space, Store, StoreConfig, TaskKey, WriteBatch};
 use spindle::tasks;
 
-use crate::chance::Chance;
 use crate::harness::{Server, real_peer, spindle};
+use crate::seeded_rng::SeededRng;
 
 fn client(server: &Server) -> TasksClient {
     TasksClient::connect(server.tasks()).unwrap()
@@ -172,8 +172,8 @@ fn fill(size: &str, sync: &str) {
     let server = Server::start_tasks(&data, &["--sync", sync, "--segment-size", "1M"]);
     let mut client = client(&server);
     client.set_timeout(Duration::from_secs(60));
-    let mut chance = Chance(1);
-    let value: Vec<u8> = std::iter::repeat_with(|| chance.next().to_le_bytes()).take(12_500).flatten().collect();
+    let mut rng = SeededRng(1);
+    let value: Vec<u8> = std::iter::repeat_with(|| rng.next().to_le_bytes()).take(12_500).flatten().collect();
     let mut added = 0;
     let refused = loop {
         match client.add(format!("{added:04}").as_bytes(), &value, AddMode::Tail) {
@@ -387,7 +387,7 @@ fn a_damaged_store_is_refused_untouched_or_gives_only_what_was_stored() {
         records(copy.path()).unwrap()
     };
     assert_eq!(whole.len(), 40);
-    let mut chance = Chance(7);
+    let mut rng = SeededRng(7);
     let mut counts = BTreeMap::new();
     let places: Vec<(PathBuf, usize)> = good
         .iter()
@@ -395,11 +395,11 @@ fn a_damaged_store_is_refused_untouched_or_gives_only_what_was_stored() {
         .flat_map(|(name, bytes)| (0..used(bytes)).map(|place| (name.clone(), place)))
         .collect();
     for _ in 0..DAMAGED {
-        let (name, place) = &places[chance.index(places.len())];
+        let (name, place) = &places[rng.index(places.len())];
         let copy = tempfile::tempdir().unwrap();
         let mut files = good.clone();
         let byte = &mut files.get_mut(name).unwrap().as_mut().unwrap()[*place];
-        *byte ^= 1 << chance.index(8);
+        *byte ^= 1 << rng.index(8);
         write(copy.path(), &files);
         let outcome = match records(copy.path()) {
             // A value stands alone: it is found when it is read, and the other records are there.

@@ -29,7 +29,7 @@ const ROOMS: &[Room] = &[
     room("lock", 0, 0),
     room("allocator", 0, 0),
     room("byte_reader", 0, 0),
-    room("chance", 0, 0),
+    room("seeded_rng", 0, 0),
     room("clock", 0, 1),
     room("stats", 0, 1),
     room("log", 0, 2),

@@ -8,8 +8,8 @@ use spindle::net::sockets::Stopper;
 use spindle::services::tables::serve::{self, Frontend, FrontendKind, Kv, TablesAdmissions};
 use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
-use crate::chance::Chance;
 use crate::peer::{Frames, Peer};
+use crate::seeded_rng::SeededRng;
 
 const OK: &[u8] = &[1];
 const PING: &[&[u8]] = &[&[5]];
@@ -213,10 +213,10 @@ struct Stormy {
 
 impl Stormy {
     /// Sends a request about its key, without waiting for the answer.
-    fn ask(&mut self, chance: &mut Chance, number: u32) {
+    fn ask(&mut self, rng: &mut SeededRng, number: u32) {
         let value = number.to_be_bytes();
         let pair: [&[u8]; 2] = [&[self.key], &value];
-        match chance.index(3) {
+        match rng.index(3) {
             0 => self.peer.ask(&[&[2], b"t", pair[0], pair[1]]),
             1 => self.peer.ask(&[&[&[11], &b"t"[..], b""], &pair.repeat(20)[..]].concat()),
             _ => {
@@ -239,7 +239,7 @@ fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost()
             let control = Peer::connect(&context, &endpoint);
             assert_eq!(control.call(&[&[0], b"t"]), [OK]);
             release();
-            let mut chance = Chance(13);
+            let mut rng = SeededRng(13);
             let stormy = |key| {
                 let peer = Peer::connect(&context, &endpoint);
                 assert_eq!(peer.call(&[&[2], b"t", &[key], b""]), [OK]);
@@ -248,7 +248,7 @@ fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost()
             let mut clients: Vec<Stormy> = (0..16).map(stormy).collect();
             for round in 0..40 {
                 for number in 0..50 {
-                    clients.iter_mut().for_each(|client| client.ask(&mut chance, round * 100 + number));
+                    clients.iter_mut().for_each(|client| client.ask(&mut rng, round * 100 + number));
                 }
                 for client in &mut clients {
                     for (number, expected) in client.expected.drain(..).enumerate() {

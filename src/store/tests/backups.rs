@@ -48,7 +48,7 @@ fn shared(folder: &SimulatedFolder) -> Arc<dyn Folder> {
 }
 
 fn steps(history: &mut History, owner: &mut Owner, most: u64) {
-    for _ in 0..history.chance.below(most) {
+    for _ in 0..history.rng.below(most) {
         history.step(owner).expect("nothing fails");
     }
 }
@@ -96,12 +96,12 @@ fn run(seed: u64) -> u32 {
     steps(&mut history, &mut owner, 80);
     let (backup, moment) = begin(&mut history, &mut owner);
     steps(&mut history, &mut owner, 60);
-    if history.chance.one_in(2) {
+    if history.rng.one_in(2) {
         history.fail_a_call(80);
     }
     // The server removes a backup that fails. A server that ends leaves it, as does one that is killed.
-    let mut turns = if history.chance.one_in(3) { history.chance.below(8) } else { u64::MAX };
-    let end = if history.chance.one_in(2) { BackupTurn::Cancel } else { BackupTurn::Leave };
+    let mut turns = if history.rng.one_in(3) { history.rng.below(8) } else { u64::MAX };
+    let end = if history.rng.one_in(2) { BackupTurn::Cancel } else { BackupTurn::Leave };
     let turn = &mut || match turns {
         0 => end,
         _ => {
@@ -110,7 +110,7 @@ fn run(seed: u64) -> u32 {
         }
     };
     let target = shared(&to);
-    let copied = match history.chance.one_in(2) {
+    let copied = match history.rng.one_in(2) {
         true => backup.copy_or_discard(&target, turn),
         false => backup.copy_to(&target, turn),
     };
@@ -122,7 +122,7 @@ fn run(seed: u64) -> u32 {
     let is_ended = |error: &Error| matches!(error, Error::Cancelled { .. } | Error::Left { .. });
     history.judge(copied.err().filter(|error| !is_ended(error)), failures, false);
     drop((backup, owner));
-    if failures.is_some_and(|failures| failures.power) || history.chance.one_in(2) {
+    if failures.is_some_and(|failures| failures.power) || history.rng.one_in(2) {
         history.folder.power_failure();
     }
     let names = to.file_names();

@@ -27,8 +27,8 @@ impl Filled {
     fn new(seed: u64) -> Self {
         let mut history = History::new(seed);
         history.config.segment_bytes = SEGMENT_BYTES;
-        let most = (14 + history.chance.below(20)) * SEGMENT_BYTES;
-        if history.chance.one_in(2) {
+        let most = (14 + history.rng.below(20)) * SEGMENT_BYTES;
+        if history.rng.one_in(2) {
             history.config.max_disk = Some(most);
         } else {
             history.folder.limit(most);
@@ -51,10 +51,10 @@ impl Filled {
         }
         assert!(self.live_bytes() <= self.most / 4 * 3, "seed {}: more than the bound", self.history.seed);
         let mut records = Vec::new();
-        for _ in 0..=self.history.chance.below(12) {
+        for _ in 0..=self.history.rng.below(12) {
             self.next_key += 1;
-            let space = if self.history.chance.one_in(3) { Space::Tasks } else { Space::Values };
-            let body = vec![self.next_key as u8; self.history.chance.below(3000) as usize];
+            let space = if self.history.rng.one_in(3) { Space::Tasks } else { Space::Values };
+            let body = vec![self.next_key as u8; self.history.rng.below(3000) as usize];
             let key = self.next_key.to_be_bytes()[..].into();
             records.push(Record { space, key, body: Body::Bytes(body.into()) });
         }
@@ -64,10 +64,10 @@ impl Filled {
 
     /// Removes some records.
     fn remove(&mut self) {
-        let count = 1 + self.history.chance.below(16);
+        let count = 1 + self.history.rng.below(16);
         let all = self.owner.places.len() as u64;
         let keys = self.owner.places.keys();
-        let keys: Vec<_> = keys.skip(self.history.chance.below(all) as usize).take(count as usize).cloned().collect();
+        let keys: Vec<_> = keys.skip(self.history.rng.below(all) as usize).take(count as usize).cloned().collect();
         let records = keys.into_iter().map(|(space, key)| Record { space, key: key.into(), body: Body::Removed });
         let records: Vec<_> = records.collect();
         let before = self.history.without_room;
@@ -84,12 +84,12 @@ impl Filled {
     fn commit(&mut self, records: Vec<Record>) {
         let Self { history, owner, .. } = self;
         history.commit(owner, RecordBatch { records, cleaned: None }, false).expect("the log continues");
-        if history.chance.one_in(3) {
+        if history.rng.one_in(3) {
             owner.log.sync().expect("the log continues");
             history.acknowledge();
             history.forget_older();
         }
-        if history.chance.one_in(3) {
+        if history.rng.one_in(3) {
             owner.log.chores.work_off();
         }
     }
@@ -97,7 +97,7 @@ impl Filled {
     /// The process ends, and perhaps the power fails.
     fn restart(mut self) -> Self {
         drop(self.owner);
-        if self.history.chance.one_in(2) {
+        if self.history.rng.one_in(2) {
             self.history.folder.power_failure();
         }
         self.owner = self.history.open().unwrap_or_else(|error| panic!("seed {}: {error}", self.history.seed));
@@ -114,10 +114,10 @@ fn run(seed: u64) -> u32 {
                 break;
             }
         }
-        if filled.history.chance.one_in(2) {
+        if filled.history.rng.one_in(2) {
             filled = filled.restart();
         }
-        let until_empty = filled.history.chance.one_in(2);
+        let until_empty = filled.history.rng.one_in(2);
         while !filled.owner.places.is_empty() && (until_empty || filled.owner.log.adds_refused().is_some()) {
             filled.remove();
         }

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use super::model::{History, RecordKey, find_planted, histories, open_in, read_all};
 use super::simulated_disk::SimulatedFolder;
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::store::fault::{Fault, plant};
 use crate::store::folder::write_all;
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, SegmentHead, index};
@@ -288,16 +288,16 @@ fn parts_of_last_records(folder: &SimulatedFolder) -> BTreeMap<RecordKey, [Part;
 }
 
 /// Some records, many of them with long keys.
-fn batch(chance: &mut Chance) -> RecordBatch {
-    let records = (0..chance.below(30)).map(|_| {
-        let space = [Space::Tasks, Space::Values][chance.below(2) as usize];
-        let number = chance.below(60);
+fn batch(rng: &mut SeededRng) -> RecordBatch {
+    let records = (0..rng.below(30)).map(|_| {
+        let space = [Space::Tasks, Space::Values][rng.below(2) as usize];
+        let number = rng.below(60);
         let length = [12, 12, 400, 3_000][(number % 4) as usize];
         let key = vec![number as u8; length].into();
-        let bytes = if chance.one_in(9) { 3_000 } else { chance.below(100) };
-        let body = match chance.one_in(3) {
+        let bytes = if rng.one_in(9) { 3_000 } else { rng.below(100) };
+        let body = match rng.one_in(3) {
             true => Body::Removed,
-            false => Body::Bytes(vec![chance.next() as u8; bytes as usize].into()),
+            false => Body::Bytes(vec![rng.next() as u8; bytes as usize].into()),
         };
         Record { space, key, body }
     });
@@ -305,12 +305,12 @@ fn batch(chance: &mut Chance) -> RecordBatch {
 }
 
 /// A byte of a file that matters: of a head, or of any sector.
-fn byte_somewhere(chance: &mut Chance, bytes: &[u8]) -> usize {
+fn byte_somewhere(rng: &mut SeededRng, bytes: &[u8]) -> usize {
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or_default() as u64 + 1;
-    let at = match chance.below(3) {
-        0 => chance.below(SECTOR),
-        1 => chance.below(used / SECTOR + 1) * SECTOR + chance.below(BATCH_HEAD as u64),
-        _ => chance.below(used),
+    let at = match rng.below(3) {
+        0 => rng.below(SECTOR),
+        1 => rng.below(used / SECTOR + 1) * SECTOR + rng.below(BATCH_HEAD as u64),
+        _ => rng.below(used),
     };
     at.min(bytes.len() as u64 - 1) as usize
 }
@@ -319,11 +319,11 @@ fn byte_somewhere(chance: &mut Chance, bytes: &[u8]) -> usize {
 fn run(seed: u64) -> u32 {
     let mut history = History::new(seed ^ 0x0f0f_0000);
     history.config.segment_bytes = 64 << 10;
-    let mut chance = Chance(seed ^ 0xb17);
+    let mut rng = SeededRng(seed ^ 0xb17);
     for _ in 0..3 {
         let mut owner = history.open().expect("nothing fails");
-        for _ in 0..chance.below(25) {
-            let batch = batch(&mut chance);
+        for _ in 0..rng.below(25) {
+            let batch = batch(&mut rng);
             history.commit(&mut owner, batch, false).expect("nothing fails");
             owner.log.sync().expect("nothing fails");
         }
@@ -335,8 +335,8 @@ fn run(seed: u64) -> u32 {
     let names: Vec<_> = names.iter().filter(|name| name.ends_with(".log") || name.ends_with(".sum")).collect();
     let mut damages = 0;
     for _ in 0..12 {
-        let name = names[chance.below(names.len() as u64) as usize];
-        let at = byte_somewhere(&mut chance, &history.folder.contents(name));
+        let name = names[rng.below(names.len() as u64) as usize];
+        let at = byte_somewhere(&mut rng, &history.folder.contents(name));
         let (folder, is_cut) = (history.folder.copy(), seed % 3 == 2);
         if is_cut {
             folder.truncate(name, at);
@@ -379,7 +379,7 @@ fn run(seed: u64) -> u32 {
 /// Runs a history of power failures, each with a changed byte in the head of a segment. Returns how many have changed.
 fn run_with_changed_heads(seed: u64) -> u32 {
     let mut history = History::new(seed ^ 0x4ead_0000);
-    let mut chance = Chance(seed ^ 0x4ead);
+    let mut rng = SeededRng(seed ^ 0x4ead);
     for round in 0..6 {
         let mut owner = match history.open() {
             Ok(owner) => owner,
@@ -389,15 +389,15 @@ fn run_with_changed_heads(seed: u64) -> u32 {
             }
             Err(error) => panic!("seed {seed}: {error:?}"),
         };
-        for _ in 0..chance.below(40) {
+        for _ in 0..rng.below(40) {
             history.step(&mut owner).expect("nothing fails");
         }
         drop(owner);
-        if chance.one_in(2) {
+        if rng.one_in(2) {
             history.folder.power_failure();
         }
         let names = segments(&history.folder);
-        history.folder.rot(&names[chance.below(names.len() as u64) as usize], chance.below(SECTOR) as usize);
+        history.folder.rot(&names[rng.below(names.len() as u64) as usize], rng.below(SECTOR) as usize);
     }
     6
 }

@@ -136,9 +136,9 @@ fn on_a_full_device_tasks_can_be_finished_in_any_order() {
     let mut store = open_in(&folder, false).unwrap();
     let tasks = full(&folder, &mut store, 50, 1_000);
     let mut left: Vec<u64> = (0..tasks).collect();
-    let mut chance = crate::chance::Chance(5);
+    let mut rng = crate::seeded_rng::SeededRng(5);
     while !left.is_empty() {
-        let number = left.swap_remove(usize::try_from(chance.below(left.len() as u64)).unwrap());
+        let number = left.swap_remove(usize::try_from(rng.below(left.len() as u64)).unwrap());
         finish(&mut store, number)
             .unwrap_or_else(|error| panic!("{} left: {error}: {:?}", left.len(), store.metrics()));
         if left.len().is_multiple_of(300) {

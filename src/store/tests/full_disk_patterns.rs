@@ -123,18 +123,18 @@ fn on_a_full_device_a_server_starts_any_number_of_times() {
 fn on_a_full_device_a_server_that_is_killed_before_its_spares_are_there_starts_again() {
     for seed in 0..3 {
         let mut device = FullDevice::new(300, 10, 500, ChoreMode::Queue);
-        let mut chance = crate::chance::Chance(seed);
+        let mut rng = crate::seeded_rng::SeededRng(seed);
         let segments = |device: &FullDevice| {
             device.folder.list().unwrap().iter().filter(|name| name.ends_with(".log") || name.ends_with(".new")).count()
         };
         let before = segments(&device);
         for round in 0..60 {
-            device.restart(chance.one_in(3));
-            for _ in 0..chance.below(100) {
+            device.restart(rng.one_in(3));
+            for _ in 0..rng.below(100) {
                 device.store().log.chores.work_off();
                 device.squeeze();
             }
-            if chance.one_in(10) {
+            if rng.one_in(10) {
                 device.states([round]);
             }
         }
@@ -238,10 +238,10 @@ fn on_a_full_device_large_values_are_not_copied_for_others() {
 fn on_a_full_device_work_that_is_late_holds_no_segment() {
     for seed in 0..4 {
         let mut device = FullDevice::new(400, 10, 300, ChoreMode::Queue);
-        let mut chance = crate::chance::Chance(seed);
+        let mut rng = crate::seeded_rng::SeededRng(seed);
         for _ in 0..1_000 {
-            device.states([chance.below(400)]);
-            if chance.one_in(5) {
+            device.states([rng.below(400)]);
+            if rng.one_in(5) {
                 device.store().log.chores.work_off();
                 device.squeeze();
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::simulated_disk::{Failures, SimulatedFolder};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOMEM, EROFS};
 use crate::store::folder::Folder;
 use crate::store::keyed::split_off;
@@ -53,21 +53,21 @@ fn bytes_in(folder: &Path) -> u64 {
 #[test]
 fn all_records_are_there_after_any_changes_and_the_space_comes_back() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut model, mut chance) = (BTreeMap::new(), Chance(3));
+    let (mut model, mut rng) = (BTreeMap::new(), SeededRng(3));
     let (mut most, mut copies) = (0, 0);
     for round in 0..6_u64 {
         let mut store = open(folder.path());
         for number in 0..150 {
             let mut batch = WriteBatch::new();
-            let changed: std::collections::BTreeSet<_> = (0..4).map(|_| key(chance.below(60))).collect();
+            let changed: std::collections::BTreeSet<_> = (0..4).map(|_| key(rng.below(60))).collect();
             for key in changed {
-                if chance.one_in(3) {
+                if rng.one_in(3) {
                     batch.delete(Space::Tasks, &key);
                     batch.delete(Space::Values, &key);
                     model.remove(&key);
                 } else {
                     let record = [round.to_be_bytes(), u64::to_be_bytes(number)].concat();
-                    let value = vec![number.to_le_bytes()[0]; usize::try_from(chance.below(3_000)).unwrap()];
+                    let value = vec![number.to_le_bytes()[0]; usize::try_from(rng.below(3_000)).unwrap()];
                     batch.put(Space::Tasks, &key, &record);
                     batch.put_value(Space::Values, &key, Value::from(value.clone()));
                     model.insert(key, (record, Some(value)));

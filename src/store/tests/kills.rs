@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::model::{Owner, State, number_of_env, read_all};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::store::*;
 
 /// The child's folder.
@@ -37,14 +37,14 @@ fn open_real(path: &Path) -> Opened {
 
 /// The records of a batch. The last one is its number.
 fn records(number: u64) -> Vec<Record> {
-    let mut chance = Chance(number);
+    let mut rng = SeededRng(number);
     let mut records = Vec::new();
-    for _ in 0..chance.below(6) {
-        let space = if chance.one_in(2) { Space::Tasks } else { Space::Values };
-        let key = chance.below(60).to_be_bytes()[..].into();
-        let body = match chance.one_in(3) {
+    for _ in 0..rng.below(6) {
+        let space = if rng.one_in(2) { Space::Tasks } else { Space::Values };
+        let key = rng.below(60).to_be_bytes()[..].into();
+        let body = match rng.one_in(3) {
             true => Body::Removed,
-            false => Body::Bytes(vec![number as u8; chance.below(3000) as usize].into()),
+            false => Body::Bytes(vec![number as u8; rng.below(3000) as usize].into()),
         };
         records.push(Record { space, key, body });
     }
@@ -93,7 +93,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
     let around = tempfile::tempdir().unwrap();
     let path = around.path().join("data");
     let name = format!("{}::the_child_that_is_killed", module_path!().split_once("::").unwrap().1);
-    let (mut state, mut chance, mut last) = (State::new(), Chance(9), 0);
+    let (mut state, mut rng, mut last) = (State::new(), SeededRng(9), 0);
     let rounds = number_of_env("SPINDLE_ROUNDS").unwrap_or(20);
     let (mut removed, mut behind) = (0, 0);
     for _ in 0..rounds {
@@ -101,7 +101,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
         command.args([name.as_str(), "--exact", "--nocapture"]).env(CHILD, &path);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let until = last + 20 + chance.below(300);
+        let until = last + 20 + rng.below(300);
         let mut acknowledged = last;
         while acknowledged < until {
             let line = lines.next().expect("the child lives").unwrap();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(in crate::store) use super::owner::Owner;
 use super::simulated_disk::{Failures, SimulatedFolder};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::store::failure::errnos::{EACCES, EIO, EMFILE, ENOMEM, ENOSPC};
 use crate::store::fault::Fault;
 use crate::store::segment::name_of;
@@ -31,7 +31,7 @@ pub(in crate::store) type State = BTreeMap<RecordKey, Vec<u8>>;
 
 pub(in crate::store) struct History {
     pub(in crate::store) seed: u64,
-    pub(in crate::store) chance: Chance,
+    pub(in crate::store) rng: SeededRng,
     pub(in crate::store) folder: SimulatedFolder,
     /// The state after each batch since the last opening, the first one before all.
     pub(in crate::store) states: Vec<State>,
@@ -77,12 +77,12 @@ pub(in crate::store) fn read_all(opened: &mut Opened) -> Result<(Found, BTreeMap
 
 impl History {
     pub(in crate::store) fn new(seed: u64) -> Self {
-        let mut chance = Chance(seed);
-        let segment_bytes = [4096, 8192, 16_384][chance.below(3) as usize];
-        let chores = if chance.one_in(2) { ChoreMode::Writer } else { ChoreMode::Queue };
+        let mut rng = SeededRng(seed);
+        let segment_bytes = [4096, 8192, 16_384][rng.below(3) as usize];
+        let chores = if rng.one_in(2) { ChoreMode::Writer } else { ChoreMode::Queue };
         Self {
             seed,
-            chance,
+            rng,
             folder: SimulatedFolder::new(seed ^ 0x5eed),
             states: vec![State::new()],
             acknowledged: 0,
@@ -143,22 +143,22 @@ impl History {
 
     fn batch(&mut self, refused: bool) -> RecordBatch {
         let mut records = Vec::new();
-        for _ in 0..self.chance.below(6) {
-            let space = [Space::Meta, Space::Tasks, Space::Values, Space::Values][self.chance.below(4) as usize];
-            let key = self.chance.below(12).to_be_bytes();
-            let length = match self.chance.below(40) {
-                0 => self.chance.below(40_000),
-                1..=10 => self.chance.below(3_000),
+        for _ in 0..self.rng.below(6) {
+            let space = [Space::Meta, Space::Tasks, Space::Values, Space::Values][self.rng.below(4) as usize];
+            let key = self.rng.below(12).to_be_bytes();
+            let length = match self.rng.below(40) {
+                0 => self.rng.below(40_000),
+                1..=10 => self.rng.below(3_000),
                 11..=15 => 0,
-                _ => self.chance.below(200),
+                _ => self.rng.below(200),
             };
-            let byte = self.chance.next() as u8;
+            let byte = self.rng.next() as u8;
             let before = self.last_state().get(&(space, key.to_vec())).map(Vec::len);
             let is_small = |before: &usize| refused && space == Space::Tasks && *before < 1_000;
             let body = match before.filter(is_small) {
                 // A state is stored again.
                 Some(before) if byte > 99 => Body::Bytes(Value::from(vec![byte; before])),
-                _ if self.chance.one_in(3) || refused => Body::Removed,
+                _ if self.rng.one_in(3) || refused => Body::Removed,
                 _ => Body::Bytes(Value::from(vec![byte; length as usize])),
             };
             records.push(Record { space, key: key[..].into(), body });
@@ -180,7 +180,7 @@ impl History {
             }
         }
         self.states.push(state);
-        let drops = !idle && self.chance.one_in(6);
+        let drops = !idle && self.rng.one_in(6);
         match owner.commit(batch, idle, drops) {
             Err(Error::NoRoom { .. }) => {
                 self.without_room += 1;
@@ -207,11 +207,11 @@ impl History {
     }
 
     pub(in crate::store) fn step(&mut self, owner: &mut Owner) -> Result<(), Error> {
-        match self.chance.below(16) {
+        match self.rng.below(16) {
             0 => owner.log.rest()?,
             1 if owner.log.may_shrink() => return self.commit(owner, RecordBatch::default(), true),
             2 => {
-                self.mark += self.chance.below(100);
+                self.mark += self.rng.below(100);
                 owner.log.raise(0, self.mark);
                 return Ok(());
             }
@@ -229,7 +229,7 @@ impl History {
                 let refused = owner.log.adds_refused().is_some();
                 let batch = self.batch(refused);
                 self.commit(owner, batch, false)?;
-                if !self.chance.one_in(3) {
+                if !self.rng.one_in(3) {
                     return Ok(());
                 }
                 owner.log.sync()?;
@@ -241,17 +241,17 @@ impl History {
 
     /// A reader takes a value, or a holder reads its value and perhaps releases it.
     fn read_values(&mut self, owner: &mut Owner) -> Result<(), Error> {
-        if owner.held.is_empty() || self.chance.one_in(2) {
-            let index = self.chance.below(owner.places.len().max(1) as u64) as usize;
+        if owner.held.is_empty() || self.rng.one_in(2) {
+            let index = self.rng.below(owner.places.len().max(1) as u64) as usize;
             if let Some((key, place)) = owner.places.iter().nth(index) {
                 let value = owner.log.value(*place).expect("it is in use");
                 owner.held.push((value, key.clone(), self.last_state()[key].clone()));
             }
             return Ok(());
         }
-        let index = self.chance.below(owner.held.len() as u64) as usize;
+        let index = self.rng.below(owner.held.len() as u64) as usize;
         let (value, key, body) = owner.held[index].clone();
-        if self.chance.one_in(2) {
+        if self.rng.one_in(2) {
             owner.held.swap_remove(index);
         }
         match value.read() {
@@ -276,8 +276,8 @@ impl History {
         let is_old =
             |(key, place): &(&RecordKey, &Place)| key.0 == Space::Values && place.length > 0 && place.segment < newest;
         let old: Vec<_> = owner.places.iter().filter(is_old).collect();
-        let Some((key, place)) = old.get(self.chance.below(old.len() as u64) as usize) else { return };
-        let at = u64::from(place.offset) + self.chance.below(u64::from(place.length));
+        let Some((key, place)) = old.get(self.rng.below(old.len() as u64) as usize) else { return };
+        let at = u64::from(place.offset) + self.rng.below(u64::from(place.length));
         let body = self.last_state()[*key].clone();
         self.folder.rot(&name_of(place.segment), at as usize);
         self.rotten.insert(((*key).clone(), body));
@@ -285,9 +285,9 @@ impl History {
 
     /// Has a call fail, or the power at a call.
     pub(in crate::store) fn fail_a_call(&mut self, within: u64) {
-        let at = 1 + self.chance.below(within);
-        let errno = ERRNOS[self.chance.below(ERRNOS.len() as u64) as usize];
-        let (lasting, power) = (self.chance.one_in(2), self.chance.one_in(2));
+        let at = 1 + self.rng.below(within);
+        let errno = ERRNOS[self.rng.below(ERRNOS.len() as u64) as usize];
+        let (lasting, power) = (self.rng.one_in(2), self.rng.one_in(2));
         self.folder.fail(Failures { at: Some(at), errno, lasting, power });
     }
 
@@ -295,7 +295,7 @@ impl History {
     pub(in crate::store) fn run_and_rest(&mut self) {
         for _ in 0..4 {
             let mut owner = self.open().expect("nothing fails");
-            for _ in 0..self.chance.below(60) {
+            for _ in 0..self.rng.below(60) {
                 self.step(&mut owner).expect("nothing fails");
             }
             owner.log.rest().expect("nothing fails");
@@ -307,22 +307,22 @@ impl History {
     pub(in crate::store) fn run(&mut self) -> u32 {
         let (mut openings, mut limited) = (0, false);
         for _ in 0..8 {
-            let fails = self.chance.one_in(3);
+            let fails = self.rng.one_in(3);
             if fails {
                 self.fail_a_call(400);
             }
-            if self.chance.one_in(5) {
+            if self.rng.one_in(5) {
                 limited = true;
-                self.folder.limit(self.folder.bytes() + self.chance.below(10) * self.config.segment_bytes);
+                self.folder.limit(self.folder.bytes() + self.rng.below(10) * self.config.segment_bytes);
             }
-            if self.chance.one_in(4) {
-                let errno = [EIO, EMFILE, ENOMEM][self.chance.below(3) as usize];
-                self.folder.fail_reads(self.chance.below(60), 1 + self.chance.below(60), errno);
+            if self.rng.one_in(4) {
+                let errno = [EIO, EMFILE, ENOMEM][self.rng.below(3) as usize];
+                self.folder.fail_reads(self.rng.below(60), 1 + self.rng.below(60), errno);
             }
             let failed = match self.open() {
                 Ok(mut owner) => {
                     openings += 1;
-                    let steps = self.chance.below(if limited { 160 } else { 80 });
+                    let steps = self.rng.below(if limited { 160 } else { 80 });
                     let failed = (0..steps).find_map(|_| self.step(&mut owner).err());
                     self.gaps += u32::from(owner.log.heads.gaps.len() > 0);
                     failed
@@ -333,14 +333,14 @@ impl History {
             // An opening ends if a read fails again and again, and can be repeated.
             let unread = self.folder.reads_succeed() && failed.as_ref().is_some_and(is_of_a_read);
             self.judge(failed.filter(|_| !unread), failures, limited);
-            if self.chance.one_in(3) {
+            if self.rng.one_in(3) {
                 limited = false;
                 self.folder.limit(u64::MAX);
             }
-            if failures.is_some_and(|failures| failures.power) || self.chance.one_in(2) {
+            if failures.is_some_and(|failures| failures.power) || self.rng.one_in(2) {
                 self.folder.power_failure();
             }
-            if self.chance.one_in(4) {
+            if self.rng.one_in(4) {
                 self.check_copy();
             }
         }

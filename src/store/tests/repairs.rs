@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::model::{Found, History, State, find_planted, histories, read_all};
 use super::simulated_disk::{Failures, SimulatedFolder};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::store::failure::errnos::{EACCES, EIO, EMFILE};
 use crate::store::fault::Fault;
 use crate::store::format::SECTOR;
@@ -28,17 +28,17 @@ fn open_once(history: &History, folder: &SimulatedFolder, repair: bool) -> Resul
     Ok((state, opened.lost.len(), opened.log.marks()[0]))
 }
 
-fn rot_somewhere(chance: &mut Chance, folder: &SimulatedFolder) {
+fn rot_somewhere(rng: &mut SeededRng, folder: &SimulatedFolder) {
     let names = folder.file_names();
     let names: Vec<_> = names.iter().filter(|name| name.ends_with(".log") || name.ends_with(".sum")).collect();
-    let name = names[chance.below(names.len() as u64) as usize];
+    let name = names[rng.below(names.len() as u64) as usize];
     let length = folder.contents(name).len() as u64;
     // Heads are small and matter most.
-    let at = match chance.below(4) {
-        0 => chance.below(SECTOR),
-        1 => chance.below(length),
-        2 => chance.below(length / SECTOR).max(1) * SECTOR + chance.below(104),
-        _ => SECTOR + chance.below(104),
+    let at = match rng.below(4) {
+        0 => rng.below(SECTOR),
+        1 => rng.below(length),
+        2 => rng.below(length / SECTOR).max(1) * SECTOR + rng.below(104),
+        _ => SECTOR + rng.below(104),
     };
     folder.rot(name, at as usize);
 }
@@ -65,9 +65,9 @@ fn run(seed: u64) -> bool {
     history.run_and_rest();
     let folder = history.folder.clone();
     folder.power_failure();
-    let mut chance = Chance(seed ^ 0x707);
-    let bytes = 1 + chance.below(3);
-    (0..bytes).for_each(|_| rot_somewhere(&mut chance, &folder));
+    let mut rng = SeededRng(seed ^ 0x707);
+    let bytes = 1 + rng.below(3);
+    (0..bytes).for_each(|_| rot_somewhere(&mut rng, &folder));
     let shared: Arc<dyn Folder> = Arc::new(folder.copy());
     let checked = check(&shared);
     match open_once(&history, &folder.copy(), false) {
@@ -97,25 +97,25 @@ fn run(seed: u64) -> bool {
         Err(error) => panic!("seed {seed}: {error:?}"),
     }
     assert!(!checked.expect("a check").damages.is_empty(), "seed {seed}: a check has found nothing");
-    repair(&history, &folder, &mut chance);
+    repair(&history, &folder, &mut rng);
     true
 }
 
 /// Repairs a damaged folder, and a copy of it with interruptions. Both are then the same.
-fn repair(history: &History, folder: &SimulatedFolder, chance: &mut Chance) {
+fn repair(history: &History, folder: &SimulatedFolder, rng: &mut SeededRng) {
     let seed = history.seed;
     let (repaired, lost, mark) = open_once(history, &folder.copy(), true).expect("a repair");
     assert!(lost > 0, "seed {seed}: nothing was lost");
     assert!(mark >= MARK_JUMPS[0], "seed {seed}: the marks have not jumped");
     let old = segment_files(folder);
     for _ in 0..4 {
-        let at = Some(1 + chance.below(400));
+        let at = Some(1 + rng.below(400));
         folder.fail(Failures { at, errno: EACCES, lasting: true, power: true });
         let _interrupted = open_once(history, folder, true);
         folder.process_ends();
         folder.power_failure();
     }
-    folder.fail_reads(chance.below(200), 1 + chance.below(6), [EIO, EMFILE][chance.below(2) as usize]);
+    folder.fail_reads(rng.below(200), 1 + rng.below(6), [EIO, EMFILE][rng.below(2) as usize]);
     let mut opened = history.open_folder(folder, true).expect("a repair");
     folder.reads_succeed();
     let (state, _) = read_all(&mut opened).expect("all can be read");
@@ -140,7 +140,7 @@ fn a_repair_that_would_find_no_room_changes_nothing_and_says_what_it_needs() {
         history.run_and_rest();
         let folder = history.folder.clone();
         folder.power_failure();
-        rot_somewhere(&mut Chance(seed ^ 0x707), &folder);
+        rot_somewhere(&mut SeededRng(seed ^ 0x707), &folder);
         if !matches!(open_once(&history, &folder.copy(), false), Err(Error::Damaged { .. })) {
             continue;
         }

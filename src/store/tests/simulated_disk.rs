@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::lock::Mutex;
 
 use super::simulated_pages::FileState;
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::store::failure::errnos::ENOSPC;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::{DiskSpace, FileIdentity, Folder, LogFile};
@@ -61,7 +61,7 @@ pub(in crate::store) struct Failures {
 
 #[derive(Debug)]
 struct World {
-    chance: Chance,
+    rng: SeededRng,
     sector: usize,
     files: Vec<FileState>,
     names: BTreeMap<Name, usize>,
@@ -120,7 +120,7 @@ impl World {
     /// A call that changes something. If it fails because the power does, its effect may come, and the error after it.
     fn change(&mut self, effect: impl FnOnce(&mut Self)) -> io::Result<()> {
         let called = self.call();
-        let in_flight = self.failures.power && self.failures.at == Some(self.calls) && self.chance.one_in(2);
+        let in_flight = self.failures.power && self.failures.at == Some(self.calls) && self.rng.one_in(2);
         if called.is_ok() || in_flight {
             effect(self);
         }
@@ -155,10 +155,10 @@ impl World {
 
 impl SimulatedFolder {
     pub(in crate::store) fn new(seed: u64) -> Self {
-        let mut chance = Chance(seed);
-        let sector = if chance.one_in(2) { 512 } else { 4096 };
+        let mut rng = SeededRng(seed);
+        let sector = if rng.one_in(2) { 512 } else { 4096 };
         Self::of(World {
-            chance,
+            rng,
             sector,
             files: Vec::new(),
             names: BTreeMap::new(),
@@ -238,7 +238,7 @@ impl SimulatedFolder {
         });
         let folder = self.folder;
         let copy = Self::of(World {
-            chance: world.chance.clone(),
+            rng: world.rng.clone(),
             sector: world.sector,
             files: files.collect(),
             names: world.names.clone(),
@@ -291,17 +291,17 @@ impl SimulatedFolder {
     /// The power fails and comes back.
     pub(in crate::store) fn power_failure(&self) {
         let mut world = self.world.lock();
-        let World { chance, sector, files, names, durable_names, steps, failures, .. } = &mut *world;
+        let World { rng, sector, files, names, durable_names, steps, failures, .. } = &mut *world;
         *failures = Failures::default();
         for step in steps.drain(..) {
-            if chance.one_in(2) {
+            if rng.one_in(2) {
                 World::apply(durable_names, &step);
             }
         }
         names.clone_from(durable_names);
         for file in files.iter_mut() {
-            file.resize_perhaps(chance);
-            file.write_some(chance, *sector);
+            file.resize_perhaps(rng);
+            file.write_some(rng, *sector);
             file.now.clone_from(&file.durable);
             file.holes.clone_from(&file.durable_holes);
         }
@@ -463,7 +463,7 @@ impl Folder for SimulatedFolder {
 
     fn nonce(&self) -> io::Result<[u8; 16]> {
         let mut world = self.world.lock();
-        let (high, low) = (world.chance.next(), world.chance.next());
+        let (high, low) = (world.rng.next(), world.rng.next());
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&high.to_le_bytes());
         nonce[8..].copy_from_slice(&low.to_le_bytes());

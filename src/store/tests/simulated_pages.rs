@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::store::failure::errnos::EIO;
 
 #[derive(Debug, Default)]
@@ -40,16 +40,16 @@ impl FileState {
     }
 
     /// Writes sectors of the unsynced ranges to the device: none, all, or any subset.
-    pub(in crate::store) fn write_some(&mut self, chance: &mut Chance, sector: usize) {
+    pub(in crate::store) fn write_some(&mut self, rng: &mut SeededRng, sector: usize) {
         // The worst cases are as likely as the mixed ones.
-        let mode = chance.below(4);
+        let mode = rng.below(4);
         for (from, to) in self.unsynced.drain(..) {
             let mut at = from - from % sector;
             while at < to {
                 let keeps = match mode {
                     0 => false,
                     1 => true,
-                    _ => chance.one_in(2),
+                    _ => rng.one_in(2),
                 };
                 let part = at..(at + sector).min(self.now.len()).min(self.durable.len());
                 let pair = self.durable.get_mut(part.clone()).zip(self.now.get(part));
@@ -62,9 +62,9 @@ impl FileState {
     }
 
     /// The length on the device becomes that of the file, or stays.
-    pub(in crate::store) fn resize_perhaps(&mut self, chance: &mut Chance) {
-        let length = if chance.one_in(2) { self.now.len().max(self.durable.len()) } else { self.durable.len() };
-        let fill = if chance.one_in(2) { 0 } else { 0xa5 };
+    pub(in crate::store) fn resize_perhaps(&mut self, rng: &mut SeededRng) {
+        let length = if rng.one_in(2) { self.now.len().max(self.durable.len()) } else { self.durable.len() };
+        let fill = if rng.one_in(2) { 0 } else { 0xa5 };
         self.durable.resize(length, fill);
     }
 

@@ -32,9 +32,9 @@ use super::super::{
 };
 use super::BASE;
 use super::alone::alone;
-use crate::chance::Chance;
 use crate::clock::{Clock, Now};
 use crate::lock::Mutex;
+use crate::seeded_rng::SeededRng;
 use client::{Client, Counts};
 use holder::Holder;
 use listener::{Heard, Listener};
@@ -70,7 +70,7 @@ struct Plan {
 
 impl Plan {
     fn new(seed: u64) -> Self {
-        let mut random = Chance(seed);
+        let mut random = SeededRng(seed);
         Self {
             seed,
             has_feed: random.one_in(2),

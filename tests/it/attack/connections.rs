@@ -9,7 +9,7 @@ use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
 
 use super::samples::Target;
 use super::siege::Siege;
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 
 /// How long a due answer may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,8 +58,8 @@ impl Line {
     }
 
     /// Sends all of it, in pieces of random length.
-    pub(super) fn write_in_pieces(&self, bytes: &[u8], chance: &mut Chance) -> bool {
-        let cut = if chance.one_in(4) { chance.index(bytes.len() + 1) } else { bytes.len() };
+    pub(super) fn write_in_pieces(&self, bytes: &[u8], rng: &mut SeededRng) -> bool {
+        let cut = if rng.one_in(4) { rng.index(bytes.len() + 1) } else { bytes.len() };
         let (first, rest) = bytes.split_at(cut);
         self.write(first) == Some(first.len()) && self.write(rest) == Some(rest.len())
     }
@@ -107,34 +107,34 @@ pub(super) fn told(address: &str, bytes: &[u8]) -> io::Result<String> {
 }
 
 /// Connections that come, say a part of a client's conversation, and go.
-pub(super) fn storm(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn storm(target: &Target, siege: &Siege, mut rng: SeededRng) {
     for _ in 0..STORM_MAX {
         if siege.is_over() {
             return;
         }
         let Some(line) = Line::open(target.address) else { continue };
         siege.count(1);
-        let talk = target.talk(&mut chance);
-        let some = chance.index(talk.len());
-        let cut = chance.pick(&[0, talk.len(), some]);
+        let talk = target.talk(&mut rng);
+        let some = rng.index(talk.len());
+        let cut = rng.pick(&[0, talk.len(), some]);
         let _gone = line.write(&talk[..cut]);
-        if chance.one_in(4) {
+        if rng.one_in(4) {
             line.wait_to_read();
         }
         // Resets leave no trace. A connection closed at this end keeps its port for a minute.
-        line.leave(chance.index(8) != 0);
+        line.leave(rng.index(8) != 0);
     }
     siege.rest(PATIENCE);
 }
 
 /// Conversations that stop at any byte, and stay there until the server is gone.
-pub(super) fn half_open(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn half_open(target: &Target, siege: &Siege, mut rng: SeededRng) {
     let mut held = Vec::new();
     while !siege.is_over() && held.len() < HALF_OPEN {
         let Some(line) = Line::open(target.address) else { continue };
         siege.count(1);
-        let talk = target.talk(&mut chance);
-        let _gone = line.write(&talk[..chance.index(talk.len())]);
+        let talk = target.talk(&mut rng);
+        let _gone = line.write(&talk[..rng.index(talk.len())]);
         held.push(line);
     }
     while !siege.rest(LOOK) {}
@@ -163,12 +163,12 @@ pub(super) fn idle(target: &Target, siege: &Siege) {
 }
 
 /// Many conversations at once, each of which goes on by a byte when its turn comes.
-pub(super) fn trickle(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn trickle(target: &Target, siege: &Siege, mut rng: SeededRng) {
     let mut lines: Vec<Option<(Line, Vec<u8>, usize)>> = (0..TRICKLING).map(|_| None).collect();
     while !siege.is_over() {
         for place in &mut lines {
             let Some((line, talk, at)) = place else {
-                *place = Line::open(target.address).map(|line| (line, target.talk(&mut chance), 0));
+                *place = Line::open(target.address).map(|line| (line, target.talk(&mut rng), 0));
                 siege.count(usize::from(place.is_some()));
                 continue;
             };
@@ -178,7 +178,7 @@ pub(super) fn trickle(target: &Target, siege: &Siege, mut chance: Chance) {
                 *place = None;
             } else if *at == talk.len() {
                 siege.count(1);
-                (*talk, *at) = (target.request(&mut chance), 0);
+                (*talk, *at) = (target.request(&mut rng), 0);
             }
         }
         siege.rest(Duration::from_millis(1));
@@ -186,13 +186,13 @@ pub(super) fn trickle(target: &Target, siege: &Siege, mut chance: Chance) {
 }
 
 /// Clients that ask for long answers, or for all notifications, and never read.
-pub(super) fn deaf(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn deaf(target: &Target, siege: &Siege, mut rng: SeededRng) {
     let mut held: Vec<(Line, usize)> = Vec::new();
     while !siege.is_over() && held.len() < DEAF {
         let Some(line) = Line::open(target.address) else { continue };
         siege.count(1);
         set_socket_recv_buffer_size(&line.0, 4_096).unwrap();
-        let _gone = line.write(&target.hello(&mut chance));
+        let _gone = line.write(&target.hello(&mut rng));
         held.push((line, 0));
     }
     let (thirst, again) = target.thirst();

@@ -12,7 +12,7 @@ use spindle::services::tables::wire::NotificationKind;
 use super::connections::{PATIENCE, told};
 use super::siege::{Siege, Trouble, expect};
 use super::zmtp::{Client, Frames, message};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 
 /// The table that only this client uses.
 const TABLE: &[u8] = b"control";
@@ -44,15 +44,15 @@ pub(super) struct Tables {
     /// The content of the table if one request is done after the other.
     elements: HashMap<Vec<u8>, Vec<u8>>,
     number: u64,
-    chance: Chance,
+    rng: SeededRng,
 }
 
 impl Tables {
     /// Connects, and waits until the subscription has arrived.
-    pub(super) fn begin(kv: &str, publish: &str, chance: Chance) -> Self {
+    pub(super) fn begin(kv: &str, publish: &str, rng: SeededRng) -> Self {
         let client = Client::meet(kv, b"DEALER").unwrap();
         let subscriber = Subscriber::connect(publish, &[TABLE]).unwrap();
-        let mut tables = Self { client, subscriber, elements: HashMap::new(), number: 0, chance };
+        let mut tables = Self { client, subscriber, elements: HashMap::new(), number: 0, rng };
         let create = tables.call(&[&[0], TABLE]).unwrap();
         assert_eq!(create, [[1]]);
         while tables.hear(Duration::from_millis(20)).unwrap().is_none() {
@@ -103,11 +103,11 @@ impl Tables {
     /// A question and its answer. Adds the notifications that subscribers will receive to `told`, in the order of one
     /// writer.
     fn question(&mut self, told: &mut Vec<Heard>) -> (Frames, Frames) {
-        let key = vec![b'a' + u8::try_from(self.chance.index(8)).unwrap()];
-        let value = [&self.number.to_be_bytes()[..], &vec![b'v'; self.chance.index(100)]].concat();
+        let key = vec![b'a' + u8::try_from(self.rng.index(8)).unwrap()];
+        let value = [&self.number.to_be_bytes()[..], &vec![b'v'; self.rng.index(100)]].concat();
         let head = |code: u8| vec![vec![code], TABLE.to_vec(), key.clone()];
         let not_found = || vec![vec![0], b"KEY NOT FOUND".to_vec()];
-        match self.chance.index(6) {
+        match self.rng.index(6) {
             0 | 1 => {
                 let request = [head(2), vec![value.clone()]].concat();
                 self.elements.insert(key.clone(), value);

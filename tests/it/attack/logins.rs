@@ -10,8 +10,8 @@ use rustix::net::sockopt::set_socket_linger;
 use super::connections::{PATIENCE, told};
 use super::siege::{Siege, Trouble, expect};
 use super::zmtp::{Client, message, plain};
-use crate::chance::Chance;
 use crate::harness::{Server, spindle_reads};
+use crate::seeded_rng::SeededRng;
 use crate::users_guessing::{base64, connect_from};
 
 /// The user who logs in all the time, and at whose name others guess.
@@ -56,26 +56,26 @@ impl Doors {
 
 /// Guesses at every door: parked ones, of which each makes place for the next when it is answered. All come from one
 /// address, or each from another one. None lets anybody in.
-pub(super) fn guess(doors: &Doors, from_many: bool, siege: &Siege, mut chance: Chance) {
+pub(super) fn guess(doors: &Doors, from_many: bool, siege: &Siege, mut rng: SeededRng) {
     let mut parked: Vec<(TcpStream, usize)> = Vec::new();
     while !siege.is_over() {
         if parked.len() == OUTSTANDING {
-            let (stream, door) = parked.swap_remove(chance.index(OUTSTANDING));
+            let (stream, door) = parked.swap_remove(rng.index(OUTSTANDING));
             settle(stream, door, siege);
         }
-        let Ok(guess) = guess_once(doors, from_many, &mut chance) else { continue };
+        let Ok(guess) = guess_once(doors, from_many, &mut rng) else { continue };
         siege.count(1);
         parked.push(guess);
-        siege.rest(Duration::from_millis(chance.pick(&[0, 0, 1])));
+        siege.rest(Duration::from_millis(rng.pick(&[0, 0, 1])));
     }
 }
 
-fn guess_once(doors: &Doors, from_many: bool, chance: &mut Chance) -> io::Result<(TcpStream, usize)> {
+fn guess_once(doors: &Doors, from_many: bool, rng: &mut SeededRng) -> io::Result<(TcpStream, usize)> {
     let here = Ipv4Addr::new(127, 0, 2, 1);
-    let source = if from_many { Ipv4Addr::new(127, 0, 1, u8::try_from(1 + chance.index(254)).unwrap()) } else { here };
-    let name = chance.pick(&[USER, USER, "mallory", "nobody"]);
-    let password = format!("guess{}", chance.next());
-    let door = chance.index(3);
+    let source = if from_many { Ipv4Addr::new(127, 0, 1, u8::try_from(1 + rng.index(254)).unwrap()) } else { here };
+    let name = rng.pick(&[USER, USER, "mallory", "nobody"]);
+    let password = format!("guess{}", rng.next());
+    let door = rng.index(3);
     let (address, bytes) = match door {
         0 => (&doors.kv, plain(name, &password)),
         1 => (&doors.jobs, format!("AUTH {name} {password}\nGET ada\n").into_bytes()),

@@ -10,7 +10,7 @@ use super::mutation::mutate;
 use super::samples::{Target, identity, kv_frames, lockstep_arguments, task_bytes};
 use super::siege::Siege;
 use super::zmtp::{Client, command, greeting, message, ready};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 
 /// Connections of one thread, at most.
 const CONNECTIONS_MAX: usize = 200_000;
@@ -30,52 +30,52 @@ const BURST: u64 = 256;
 const BLOCKS_MAX: usize = 20_000;
 
 /// Greetings and READYs with some bytes wrong, and a request after them.
-pub(super) fn greetings(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn greetings(target: &Target, siege: &Siege, mut rng: SeededRng) {
     for _ in 0..CONNECTIONS_MAX {
         if siege.is_over() {
             return;
         }
         let Some(line) = Line::open(target.address) else { continue };
         siege.count(1);
-        let socket_type = chance.pick(&[&b"DEALER"[..], b"REQ", b"SUB", b"ROUTER", b"PUSH", b""]);
-        let own = identity(&mut chance);
+        let socket_type = rng.pick(&[&b"DEALER"[..], b"REQ", b"SUB", b"ROUTER", b"PUSH", b""]);
+        let own = identity(&mut rng);
         let mut bytes = [greeting(), ready(socket_type, Some(&own))].concat();
-        let other = target.frames(&mut chance);
-        if chance.index(4) > 0 {
-            mutate(&mut chance, &mut bytes, &other);
+        let other = target.frames(&mut rng);
+        if rng.index(4) > 0 {
+            mutate(&mut rng, &mut bytes, &other);
         }
-        bytes.extend(target.request(&mut chance));
-        line.write_in_pieces(&bytes, &mut chance);
-        if chance.one_in(8) {
+        bytes.extend(target.request(&mut rng));
+        line.write_in_pieces(&bytes, &mut rng);
+        if rng.one_in(8) {
             line.wait_to_read();
         }
-        line.leave(chance.index(8) != 0);
+        line.leave(rng.index(8) != 0);
     }
 }
 
 /// Good handshakes, then frames and commands with some bytes wrong.
-pub(super) fn frames(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn frames(target: &Target, siege: &Siege, mut rng: SeededRng) {
     for _ in 0..CONNECTIONS_MAX {
         if siege.is_over() {
             return;
         }
-        if chance.one_in(8) {
+        if rng.one_in(8) {
             probe_ping(target, siege);
         }
         let Some(line) = Line::open(target.address) else { continue };
-        line.write(&target.hello(&mut chance));
+        line.write(&target.hello(&mut rng));
         for _ in 0..MESSAGES {
-            let mut bytes = target.frames(&mut chance);
-            let other = target.frames(&mut chance);
-            if chance.one_in(2) {
-                mutate(&mut chance, &mut bytes, &other);
+            let mut bytes = target.frames(&mut rng);
+            let other = target.frames(&mut rng);
+            if rng.one_in(2) {
+                mutate(&mut rng, &mut bytes, &other);
             }
             siege.count(1);
-            if !line.write_in_pieces(&bytes, &mut chance) || line.read().is_none() {
+            if !line.write_in_pieces(&bytes, &mut rng) || line.read().is_none() {
                 break;
             }
         }
-        line.leave(chance.index(8) != 0);
+        line.leave(rng.index(8) != 0);
     }
 }
 
@@ -97,12 +97,12 @@ fn probe_ping(target: &Target, siege: &Siege) {
 }
 
 /// Requests with some bytes or frames wrong, in distinct envelopes: each is answered once, in its turn.
-pub(super) fn requests(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn requests(target: &Target, siege: &Siege, mut rng: SeededRng) {
     match target.face {
-        Face::Events | Face::Jobs | Face::Admin => plain_requests(target, siege, &mut chance),
+        Face::Events | Face::Jobs | Face::Admin => plain_requests(target, siege, &mut rng),
         _ => {
             while !siege.is_over() {
-                match answered_in_turn(target, siege, &mut chance) {
+                match answered_in_turn(target, siege, &mut rng) {
                     Err(error) if !siege.is_ending() => return siege.fault("mutated requests", error),
                     Ok(()) | Err(_) => {}
                 }
@@ -111,14 +111,14 @@ pub(super) fn requests(target: &Target, siege: &Siege, mut chance: Chance) {
     }
 }
 
-fn answered_in_turn(target: &Target, siege: &Siege, chance: &mut Chance) -> io::Result<()> {
+fn answered_in_turn(target: &Target, siege: &Siege, rng: &mut SeededRng) -> io::Result<()> {
     let mut client = Client::meet(&target.address.to_string(), b"DEALER")?;
     let mut number = 0_u64;
     for _ in 0..MESSAGES {
         let first = number;
         let mut bytes = Vec::new();
-        for _ in 0..=chance.index(PIPELINE) {
-            let body = mutated_request(target.face, chance);
+        for _ in 0..=rng.index(PIPELINE) {
+            let body = mutated_request(target.face, rng);
             let cookie = number.to_be_bytes();
             let frames: Vec<&[u8]> = [&cookie[..], b""].into_iter().chain(body.iter().map(Vec::as_slice)).collect();
             bytes.extend(message(&frames));
@@ -148,57 +148,57 @@ fn is_reply(face: Face, frames: &[Vec<u8>]) -> bool {
 }
 
 /// The body of a request. For the tasks it is none that waits for a task, since its answer waits too.
-fn mutated_request(face: Face, chance: &mut Chance) -> Vec<Vec<u8>> {
+fn mutated_request(face: Face, rng: &mut SeededRng) -> Vec<Vec<u8>> {
     if face == Face::Tasks {
-        let (mut bytes, other) = (task_bytes(chance), task_bytes(chance));
-        mutate(chance, &mut bytes, &other);
+        let (mut bytes, other) = (task_bytes(rng), task_bytes(rng));
+        mutate(rng, &mut bytes, &other);
         if matches!(Request::decode(&bytes), Ok(Request::Lend { mode: LendMode::Block, .. })) {
             bytes.clear();
         }
         return vec![bytes];
     }
     if face == Face::Lockstep {
-        return mutated_argument(chance);
+        return mutated_argument(rng);
     }
-    let (mut frames, other) = (kv_frames(chance), kv_frames(chance));
-    let at = chance.index(frames.len());
-    match chance.index(6) {
+    let (mut frames, other) = (kv_frames(rng), kv_frames(rng));
+    let at = rng.index(frames.len());
+    match rng.index(6) {
         0 => drop(frames.remove(at)),
-        1 => frames.insert(at, chance.pick(&other.iter().map(Vec::as_slice).collect::<Vec<_>>()).to_vec()),
-        2 => frames.extend(vec![Vec::new(); chance.pick(&[1, 3, 2_200])]),
+        1 => frames.insert(at, rng.pick(&other.iter().map(Vec::as_slice).collect::<Vec<_>>()).to_vec()),
+        2 => frames.extend(vec![Vec::new(); rng.pick(&[1, 3, 2_200])]),
         3 => frames.rotate_left(at),
-        _ => mutate(chance, &mut frames[at], &other.concat()),
+        _ => mutate(rng, &mut frames[at], &other.concat()),
     }
     frames
 }
 
 /// An argument of some command, wherever the conversation stands: the positions of most are wrong.
-fn mutated_argument(chance: &mut Chance) -> Vec<Vec<u8>> {
-    let arguments = lockstep_arguments(chance);
-    let at = chance.index(arguments.len());
+fn mutated_argument(rng: &mut SeededRng) -> Vec<Vec<u8>> {
+    let arguments = lockstep_arguments(rng);
+    let at = rng.index(arguments.len());
     let mut argument = arguments[at].clone();
-    match chance.index(8) {
-        0 => mutate(chance, &mut argument, &arguments.concat()),
+    match rng.index(8) {
+        0 => mutate(rng, &mut argument, &arguments.concat()),
         1 => return arguments,
-        2 => return vec![argument; chance.pick(&[2, 3, 2_200])],
+        2 => return vec![argument; rng.pick(&[2, 3, 2_200])],
         _ => {}
     }
     vec![argument]
 }
 
 /// Requests over HTTP or of the jobs, with some bytes wrong. An answer that comes is one of the protocol.
-fn plain_requests(target: &Target, siege: &Siege, chance: &mut Chance) {
+fn plain_requests(target: &Target, siege: &Siege, rng: &mut SeededRng) {
     for _ in 0..CONNECTIONS_MAX {
         if siege.is_over() {
             return;
         }
         let Some(line) = Line::open(target.address) else { continue };
         let (mut answer, mut open) = (Vec::new(), true);
-        for _ in 0..=chance.index(4) {
-            let (mut bytes, other) = (target.request(chance), target.request(chance));
-            mutate(chance, &mut bytes, &other);
+        for _ in 0..=rng.index(4) {
+            let (mut bytes, other) = (target.request(rng), target.request(rng));
+            mutate(rng, &mut bytes, &other);
             siege.count(1);
-            open = open && line.write_in_pieces(&bytes, chance);
+            open = open && line.write_in_pieces(&bytes, rng);
             while open && line.wait_to_read() {
                 match line.read() {
                     Some(more) => answer.extend(more),
@@ -209,7 +209,7 @@ fn plain_requests(target: &Target, siege: &Siege, chance: &mut Chance) {
         if !is_answer(target.face, &answer) {
             siege.fault("mutated requests", format!("an answer is {:?}", String::from_utf8_lossy(&answer)));
         }
-        line.leave(chance.index(8) != 0);
+        line.leave(rng.index(8) != 0);
     }
 }
 
@@ -228,9 +228,9 @@ fn is_answer(face: Face, bytes: &[u8]) -> bool {
 }
 
 /// Subscriptions to ever new topics, in both forms, from connections that never read.
-pub(super) fn subscriptions(target: &Target, siege: &Siege, mut chance: Chance) {
+pub(super) fn subscriptions(target: &Target, siege: &Siege, mut rng: SeededRng) {
     let mut lines: Vec<Option<(Line, Vec<u8>)>> = (0..SUBSCRIBERS).map(|_| None).collect();
-    let mut number = chance.next();
+    let mut number = rng.next();
     let last = number.saturating_add(SUBSCRIPTIONS_MAX);
     while !siege.is_over() {
         if number >= last {
@@ -239,7 +239,7 @@ pub(super) fn subscriptions(target: &Target, siege: &Siege, mut chance: Chance) 
         }
         for place in &mut lines {
             let Some((line, unsent)) = place else {
-                *place = Line::open(target.address).map(|line| (line, target.hello(&mut chance)));
+                *place = Line::open(target.address).map(|line| (line, target.hello(&mut rng)));
                 continue;
             };
             if unsent.is_empty() {

@@ -23,9 +23,9 @@ use super::samples::{LARGE, LARGE_BYTES, TABLE, Target};
 use super::siege::Siege;
 use super::zmtp::{Client, message};
 use super::{Face, Way};
-use crate::chance::Chance;
 use crate::harness::{self, Server};
 use crate::lock::Mutex;
+use crate::seeded_rng::SeededRng;
 
 /// Long jobs that wait for deaf clients.
 const LARGE_JOBS: usize = 32;
@@ -81,9 +81,9 @@ impl Round {
         };
         let server = start(self.face, folder.path(), &flags);
         let books = Books::default();
-        let mut chance = Chance(self.seed);
+        let mut rng = SeededRng(self.seed);
         let siege = Siege::lasting(self.lasting);
-        let (peak_mib, status, ending) = self.besiege(server, &mut chance, (&siege, &books));
+        let (peak_mib, status, ending) = self.besiege(server, &mut rng, (&siege, &books));
         let server = start(self.face, folder.path(), &[]);
         books.tasks.lock().check(server.tasks(), &siege, self.face != Face::Tasks);
         books.jobs.lock().check(server.jobs(), &siege);
@@ -112,7 +112,7 @@ impl Round {
     fn besiege(
         &self,
         server: Server,
-        chance: &mut Chance,
+        rng: &mut SeededRng,
         (siege, books): (&Siege, &Books),
     ) -> (u64, Option<ExitStatus>, Duration) {
         std::thread::scope(|scope| {
@@ -123,11 +123,11 @@ impl Round {
             } else {
                 lay_out(&server);
                 let kv = address(server.kv()).to_string();
-                let tables = Tables::begin(&kv, server.publish(), Chance(chance.next()));
+                let tables = Tables::begin(&kv, server.publish(), SeededRng(rng.next()));
                 control(scope, &server, tables, siege, books);
             }
             scope.spawn(move || siege.keep_asking("health", || health(&admin, siege)));
-            self.spawn_attackers(scope, &server, chance, siege);
+            self.spawn_attackers(scope, &server, rng, siege);
             siege.wait_for_end();
             let peak = peak_mib_of(&server);
             let told = Instant::now();
@@ -142,14 +142,14 @@ impl Round {
         &self,
         scope: &'s std::thread::Scope<'s, '_>,
         server: &Server,
-        chance: &mut Chance,
+        rng: &mut SeededRng,
         siege: &'s Siege,
     ) {
         for way in &self.ways {
             for _ in 0..if self.ways.len() == 1 { THREADS } else { 1 } {
                 let (way, target, doors) = (*way, self.target(server), Doors::of(server));
-                let chance = Chance(chance.next());
-                scope.spawn(move || attack(way, (&target, &doors), siege, chance));
+                let rng = SeededRng(rng.next());
+                scope.spawn(move || attack(way, (&target, &doors), siege, rng));
             }
         }
         if self.face == Face::Publish {
@@ -179,21 +179,21 @@ impl Round {
     }
 }
 
-fn attack(way: Way, (target, doors): (&Target, &Doors), siege: &Siege, chance: Chance) {
+fn attack(way: Way, (target, doors): (&Target, &Doors), siege: &Siege, rng: SeededRng) {
     match way {
-        Way::Greetings => greetings(target, siege, chance),
-        Way::Frames => frames(target, siege, chance),
-        Way::Requests => requests(target, siege, chance),
-        Way::Connects => storm(target, siege, chance),
-        Way::Deaf => deaf(target, siege, chance),
-        Way::Trickle => trickle(target, siege, chance),
-        Way::HalfOpen => half_open(target, siege, chance),
+        Way::Greetings => greetings(target, siege, rng),
+        Way::Frames => frames(target, siege, rng),
+        Way::Requests => requests(target, siege, rng),
+        Way::Connects => storm(target, siege, rng),
+        Way::Deaf => deaf(target, siege, rng),
+        Way::Trickle => trickle(target, siege, rng),
+        Way::HalfOpen => half_open(target, siege, rng),
         Way::Idle => idle(target, siege),
-        Way::Subscriptions => subscriptions(target, siege, chance),
-        Way::Pings => pings(target, siege, chance),
-        Way::Heartbeats => heartbeats(target, siege, chance),
-        Way::Gone => gone(target, siege, chance),
-        Way::Guesses | Way::LockOut => guess(doors, way == Way::LockOut, siege, chance),
+        Way::Subscriptions => subscriptions(target, siege, rng),
+        Way::Pings => pings(target, siege, rng),
+        Way::Heartbeats => heartbeats(target, siege, rng),
+        Way::Gone => gone(target, siege, rng),
+        Way::Guesses | Way::LockOut => guess(doors, way == Way::LockOut, siege, rng),
     }
 }
 

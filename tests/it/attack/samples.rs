@@ -6,7 +6,7 @@ use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Request};
 
 use super::Face;
 use super::zmtp::{command, greeting, hello, message, ready};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 
 /// The table that attackers share. Control clients use others.
 pub(super) const TABLE: &[u8] = b"attacked";
@@ -28,33 +28,33 @@ pub(super) struct Target {
 
 impl Target {
     /// Greeting and READY, if there are such.
-    pub(super) fn hello(&self, chance: &mut Chance) -> Vec<u8> {
+    pub(super) fn hello(&self, rng: &mut SeededRng) -> Vec<u8> {
         match self.face {
             Face::Events | Face::Jobs | Face::Admin => Vec::new(),
-            Face::Publish => hello(chance.pick(&[&b"SUB"[..], b"XSUB"])),
-            _ if chance.one_in(2) => hello(chance.pick(&[&b"REQ"[..], b"DEALER"])),
-            _ => [greeting(), ready(b"DEALER", Some(&identity(chance)))].concat(),
+            Face::Publish => hello(rng.pick(&[&b"SUB"[..], b"XSUB"])),
+            _ if rng.one_in(2) => hello(rng.pick(&[&b"REQ"[..], b"DEALER"])),
+            _ => [greeting(), ready(b"DEALER", Some(&identity(rng)))].concat(),
         }
     }
 
     /// A message that a client sends after its hello.
-    pub(super) fn request(&self, chance: &mut Chance) -> Vec<u8> {
+    pub(super) fn request(&self, rng: &mut SeededRng) -> Vec<u8> {
         match self.face {
             Face::Queue | Face::Native => {
-                let frames = kv_frames(chance);
+                let frames = kv_frames(rng);
                 message(&[&[&b""[..]], &frames.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]].concat())
             }
-            Face::Tasks => message(&[b"", &task_bytes(chance)]),
-            Face::Lockstep => conversation(&lockstep_arguments(chance)),
-            Face::Publish => subscription(chance),
-            Face::Events | Face::Admin => http_bytes(chance),
-            Face::Jobs => job_bytes(chance),
+            Face::Tasks => message(&[b"", &task_bytes(rng)]),
+            Face::Lockstep => conversation(&lockstep_arguments(rng)),
+            Face::Publish => subscription(rng),
+            Face::Events | Face::Admin => http_bytes(rng),
+            Face::Jobs => job_bytes(rng),
         }
     }
 
     /// A whole conversation of one request.
-    pub(super) fn talk(&self, chance: &mut Chance) -> Vec<u8> {
-        [self.hello(chance), self.request(chance)].concat()
+    pub(super) fn talk(&self, rng: &mut SeededRng) -> Vec<u8> {
+        [self.hello(rng), self.request(rng)].concat()
     }
 
     /// A request with a long answer, and whether it can be repeated on the same connection.
@@ -79,9 +79,9 @@ impl Target {
     }
 
     /// Frames and commands behind a handshake, of every kind.
-    pub(super) fn frames(&self, chance: &mut Chance) -> Vec<u8> {
-        let context = vec![b'c'; chance.pick(&[0, 1, 16, 17, 200])];
-        match chance.index(12) {
+    pub(super) fn frames(&self, rng: &mut SeededRng) -> Vec<u8> {
+        let context = vec![b'c'; rng.pick(&[0, 1, 16, 17, 200])];
+        match rng.index(12) {
             0 => command(b"PING", &[&[0, 10], &context[..]].concat()),
             1 => command(b"PING", &context[..context.len().min(1)]),
             2 => command(b"PONG", &context),
@@ -91,17 +91,17 @@ impl Target {
             6 => ready(b"DEALER", Some(b"again")),
             7 => command(b"UNHEARD", &context),
             8 => command(b"", b""),
-            9 => message(&vec![&b"many"[..]; chance.pick(&[64, 65, 3_000])]),
-            10 => message(&[&vec![7; chance.pick(&[255, 256, 70_000, 1 << 20])]]),
-            _ => self.request(chance),
+            9 => message(&vec![&b"many"[..]; rng.pick(&[64, 65, 3_000])]),
+            10 => message(&[&vec![7; rng.pick(&[255, 256, 70_000, 1 << 20])]]),
+            _ => self.request(rng),
         }
     }
 }
 
 /// Names that clients may give themselves. No client should use some of them.
-pub(super) fn identity(chance: &mut Chance) -> Vec<u8> {
-    let [a, b, c, d, ..] = chance.next().to_be_bytes();
-    match chance.index(7) {
+pub(super) fn identity(rng: &mut SeededRng) -> Vec<u8> {
+    let [a, b, c, d, ..] = rng.next().to_be_bytes();
+    match rng.index(7) {
         0 => Vec::new(),
         1 => b"the same".to_vec(),
         2 => vec![0, a, b, c, d],
@@ -113,42 +113,42 @@ pub(super) fn identity(chance: &mut Chance) -> Vec<u8> {
 }
 
 /// A request to the tables: mostly of frames that a command has.
-pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
+pub(super) fn kv_frames(rng: &mut SeededRng) -> Vec<Vec<u8>> {
     let table = || TABLE.to_vec();
-    let key = vec![b'a' + u8::try_from(chance.index(20)).unwrap()];
-    let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024])];
-    let ttl = chance.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
-    let version = chance.next().to_be_bytes().to_vec();
-    match chance.index(23) {
-        0 => vec![vec![0], format!("{}{}", "attacked", chance.index(30)).into_bytes()],
-        1 => vec![vec![1], format!("{}{}", "attacked", chance.index(30)).into_bytes()],
+    let key = vec![b'a' + u8::try_from(rng.index(20)).unwrap()];
+    let value = vec![b'v'; rng.pick(&[0, 1, 33, 1_024])];
+    let ttl = rng.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
+    let version = rng.next().to_be_bytes().to_vec();
+    match rng.index(23) {
+        0 => vec![vec![0], format!("{}{}", "attacked", rng.index(30)).into_bytes()],
+        1 => vec![vec![1], format!("{}{}", "attacked", rng.index(30)).into_bytes()],
         2 | 3 => vec![vec![2], table(), key, value],
         4 => vec![vec![2], table(), key, value, ttl],
         5 => vec![vec![3], table(), key],
         6 => vec![vec![4], table(), key],
         7 => vec![vec![6], table(), key],
-        8 => vec![vec![7], table(), key, chance.pick(&[vec![0; 8].as_slice(), &version]).to_vec(), value, ttl],
+        8 => vec![vec![7], table(), key, rng.pick(&[vec![0; 8].as_slice(), &version]).to_vec(), value, ttl],
         9 => vec![vec![8], table(), key, version],
         10 => vec![vec![9], table(), key, ttl],
-        11 => [vec![vec![10], table()], vec![key; 1 + chance.index(40)]].concat(),
-        12 => [vec![vec![11], table(), ttl], vec![[key, value]; 1 + chance.index(40)].concat()].concat(),
-        13 => vec![vec![chance.pick(&[12, 13])]],
-        14 => vec![vec![chance.next().to_be_bytes()[0]], table(), key, value],
+        11 => [vec![vec![10], table()], vec![key; 1 + rng.index(40)]].concat(),
+        12 => [vec![vec![11], table(), ttl], vec![[key, value]; 1 + rng.index(40)].concat()].concat(),
+        13 => vec![vec![rng.pick(&[12, 13])]],
+        14 => vec![vec![rng.next().to_be_bytes()[0]], table(), key, value],
         15 => {
-            let cursor = vec![7; chance.pick(&[0, 0, 0, 1, 32, 33])];
-            let count = chance.pick(&[0_u64, 1, 100, 10_000, 10_001]).to_be_bytes().to_vec();
-            vec![vec![14], table(), cursor, count, vec![u8::try_from(chance.index(5)).unwrap()], key]
+            let cursor = vec![7; rng.pick(&[0, 0, 0, 1, 32, 33])];
+            let count = rng.pick(&[0_u64, 1, 100, 10_000, 10_001]).to_be_bytes().to_vec();
+            vec![vec![14], table(), cursor, count, vec![u8::try_from(rng.index(5)).unwrap()], key]
         }
         16 => vec![vec![15], table(), key, version, ttl],
         17 => vec![vec![16], table(), key, ttl],
-        18 => [vec![vec![17], table()], vec![key; 1 + chance.index(40)]].concat(),
+        18 => [vec![vec![17], table()], vec![key; 1 + rng.index(40)]].concat(),
         19 => vec![vec![18], table()],
         20 => {
-            let sequence = chance.pick(&[0_u64, 1, u64::MAX]).to_be_bytes().to_vec();
+            let sequence = rng.pick(&[0_u64, 1, u64::MAX]).to_be_bytes().to_vec();
             vec![vec![19], table(), version.clone(), version, sequence]
         }
         21 => {
-            let version = chance.pick(&[1_u64, 7, 1 << 50, u64::MAX]).to_be_bytes().to_vec();
+            let version = rng.pick(&[1_u64, 7, 1 << 50, u64::MAX]).to_be_bytes().to_vec();
             vec![vec![20], table(), key, value, version, ttl]
         }
         _ => vec![vec![5]],
@@ -156,13 +156,13 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
 }
 
 /// The arguments of a command in lock-step, and mostly the question for its second part.
-pub(super) fn lockstep_arguments(chance: &mut Chance) -> Vec<Vec<u8>> {
-    let name = format!("attacked{}", chance.index(30)).into_bytes();
-    let key = vec![b'a' + u8::try_from(chance.index(20)).unwrap()];
-    let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024, 100_000])];
-    let ttl = chance.pick(&[&b"a"[..], b"0", b"1", b"4294967296", b"soon"]).to_vec();
+pub(super) fn lockstep_arguments(rng: &mut SeededRng) -> Vec<Vec<u8>> {
+    let name = format!("attacked{}", rng.index(30)).into_bytes();
+    let key = vec![b'a' + u8::try_from(rng.index(20)).unwrap()];
+    let value = vec![b'v'; rng.pick(&[0, 1, 33, 1_024, 100_000])];
+    let ttl = rng.pick(&[&b"a"[..], b"0", b"1", b"4294967296", b"soon"]).to_vec();
     let (table, code) = (TABLE.to_vec(), |code: &[u8]| code.to_vec());
-    let mut arguments = match chance.index(7) {
+    let mut arguments = match rng.index(7) {
         0 => vec![code(b"0"), name],
         1 => vec![code(b"1"), name],
         2 | 3 => vec![code(b"2"), table, key, value, ttl],
@@ -170,10 +170,10 @@ pub(super) fn lockstep_arguments(chance: &mut Chance) -> Vec<Vec<u8>> {
         5 => vec![code(b"4"), table, key],
         _ => vec![code(b"7")],
     };
-    if chance.index(4) > 0 {
+    if rng.index(4) > 0 {
         arguments.push(code(b"6"));
     }
-    if chance.one_in(2) {
+    if rng.one_in(2) {
         arguments.iter_mut().for_each(|argument| argument.push(0));
     }
     arguments
@@ -191,14 +191,14 @@ fn encoded(request: &Request<'_>) -> Vec<u8> {
 }
 
 /// A request to the tasks. None of them waits.
-pub(super) fn task_bytes(chance: &mut Chance) -> Vec<u8> {
-    let name = format!("attacked {}", chance.index(50));
-    let (key, lend_key) = (name.as_bytes(), chance.next() % 100);
-    let value = vec![b'v'; chance.index(300)];
-    let timeout_ms = chance.pick(&[0, 1, 1_000, u64::MAX]);
-    encoded(&match chance.index(12) {
+pub(super) fn task_bytes(rng: &mut SeededRng) -> Vec<u8> {
+    let name = format!("attacked {}", rng.index(50));
+    let (key, lend_key) = (name.as_bytes(), rng.next() % 100);
+    let value = vec![b'v'; rng.index(300)];
+    let timeout_ms = rng.pick(&[0, 1, 1_000, u64::MAX]);
+    encoded(&match rng.index(12) {
         0 => Request::Count,
-        1 | 2 => Request::Add { key, value: &value, mode: chance.pick(&[AddMode::Head, AddMode::Tail]) },
+        1 | 2 => Request::Add { key, value: &value, mode: rng.pick(&[AddMode::Head, AddMode::Tail]) },
         3 => Request::Update { key, value: &value },
         4 => Request::Lend { timeout_ms, mode: LendMode::Poll },
         5 => Request::Repay { lend_key, key, value: &value, status: RepayStatus::Reward },
@@ -212,10 +212,10 @@ pub(super) fn task_bytes(chance: &mut Chance) -> Vec<u8> {
 }
 
 /// A subscription or its end, in both of their forms.
-fn subscription(chance: &mut Chance) -> Vec<u8> {
-    let topic = chance.next().to_be_bytes();
-    let topic = &topic[..chance.index(9)];
-    match chance.index(4) {
+fn subscription(rng: &mut SeededRng) -> Vec<u8> {
+    let topic = rng.next().to_be_bytes();
+    let topic = &topic[..rng.index(9)];
+    match rng.index(4) {
         0 => command(b"SUBSCRIBE", topic),
         1 => command(b"CANCEL", topic),
         2 => message(&[&[&[1], topic].concat()]),
@@ -223,37 +223,35 @@ fn subscription(chance: &mut Chance) -> Vec<u8> {
     }
 }
 
-fn http_bytes(chance: &mut Chance) -> Vec<u8> {
-    chance
-        .pick(&[
-            &b"POST /events HTTP/1.1\r\nHost: x\r\n\r\n"[..],
-            b"POST /events/async HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
-            b"POST /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-            b"POST /events HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
-            b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"GET /events/1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-            b"GET /events/99999999999999999999 HTTP/1.0\r\n\r\n",
-            b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"GET /events HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        ])
-        .to_vec()
+fn http_bytes(rng: &mut SeededRng) -> Vec<u8> {
+    rng.pick(&[
+        &b"POST /events HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        b"POST /events/async HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"POST /events HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
+        b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /events/1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /events/99999999999999999999 HTTP/1.0\r\n\r\n",
+        b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /events HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ])
+    .to_vec()
 }
 
-fn job_bytes(chance: &mut Chance) -> Vec<u8> {
-    chance
-        .pick(&[
-            &b"ADD attacked 5 hello"[..],
-            b"ADD attacked 5 hello\r\n",
-            b"ADD attacked 0 ",
-            b"ADD attacked 26 GET attacked\nADD attacked 1 x\n",
-            b"GET attacked\n",
-            b"GET attacked",
-            b"ACK attacked 00000000000000000001\n",
-            b"IN attacked 00000000000000000001\r\n",
-            b"ADD attacked 1000000 hello",
-        ])
-        .to_vec()
+fn job_bytes(rng: &mut SeededRng) -> Vec<u8> {
+    rng.pick(&[
+        &b"ADD attacked 5 hello"[..],
+        b"ADD attacked 5 hello\r\n",
+        b"ADD attacked 0 ",
+        b"ADD attacked 26 GET attacked\nADD attacked 1 x\n",
+        b"GET attacked\n",
+        b"GET attacked",
+        b"ACK attacked 00000000000000000001\n",
+        b"IN attacked 00000000000000000001\r\n",
+        b"ADD attacked 1000000 hello",
+    ])
+    .to_vec()
 }

@@ -27,7 +27,7 @@ impl LogFile for SimulatedFile {
     }
 
     fn read_cached(&self, bytes: &mut [u8], at: u64) -> io::Result<Option<usize>> {
-        let waits = self.world.lock().chance.one_in(2);
+        let waits = self.world.lock().rng.one_in(2);
         if waits { Ok(None) } else { self.read_at(bytes, at).map(Some) }
     }
 
@@ -35,8 +35,8 @@ impl LogFile for SimulatedFile {
         let mut world = self.world.lock();
         let failed = world.call().err();
         // What stands in one sector is written whole or not at all.
-        let is_short = bytes.len() > SECTOR as usize && (failed.is_some() || world.chance.one_in(20));
-        let count = if is_short { 1 + world.chance.below(bytes.len() as u64 - 1) as usize } else { bytes.len() };
+        let is_short = bytes.len() > SECTOR as usize && (failed.is_some() || world.rng.one_in(20));
+        let count = if is_short { 1 + world.rng.below(bytes.len() as u64 - 1) as usize } else { bytes.len() };
         let at = at as usize;
         let grows = (at + count).saturating_sub(world.files[self.file].now.len()) as u64;
         if grows > 0 && world.bytes() + grows > world.space {
@@ -44,7 +44,7 @@ impl LogFile for SimulatedFile {
         }
         // A part of the failing write may have come. Later calls have no effect.
         let failed = match failed {
-            Some(error) if world.failures.at != Some(world.calls) || world.chance.one_in(2) => return Err(error),
+            Some(error) if world.failures.at != Some(world.calls) || world.rng.one_in(2) => return Err(error),
             failed => failed,
         };
         let file = &mut world.files[self.file];
@@ -65,14 +65,14 @@ impl LogFile for SimulatedFile {
             return Ok(());
         }
         let called = world.call();
-        let World { files, chance, sector, failures, .. } = &mut *world;
+        let World { files, rng, sector, failures, .. } = &mut *world;
         let file = &mut files[self.file];
         if called.is_err() {
             // The power failure decides what is kept, if it is one. Otherwise the pages read well, and the system does
             // not write them again.
             if !failures.power {
-                file.resize_perhaps(chance);
-                file.write_some(chance, *sector);
+                file.resize_perhaps(rng);
+                file.write_some(rng, *sector);
             }
             return called;
         }
@@ -105,7 +105,7 @@ impl LogFile for SimulatedFile {
     fn punch(&self, from: u64, length: u64) -> io::Result<()> {
         let mut world = self.world.lock();
         // A file system gives blocks to other files only when it is durable that they are free.
-        let is_durable = world.chance.one_in(2) || world.space < u64::MAX;
+        let is_durable = world.rng.one_in(2) || world.space < u64::MAX;
         world.change(|world| {
             let file = &mut world.files[self.file];
             let hole = (from as usize, (from + length) as usize);

@@ -7,9 +7,9 @@ use std::thread;
 
 use super::values::{KEYS, checked, is_counter, key_of, random_length, value_of};
 use super::{KEPT, NAMES, OLD, Stage};
-use crate::chance::Chance;
 use crate::clock::Now;
 use crate::feed::{FeedMessage, FeedPosition};
+use crate::seeded_rng::SeededRng;
 use crate::tables::slot::ANNOUNCED_ROUND;
 use crate::tables::{
     Addition, Batch, Deadline, Fetched, ManyProgress, Refusal, Restored, ScanContent, ScanPage, ScanProgress, Session,
@@ -38,7 +38,7 @@ pub(super) struct Client {
 /// What a client remembers.
 struct Mind {
     stage: Arc<Stage>,
-    random: Chance,
+    random: SeededRng,
     keys: Arc<Vec<Vec<u8>>>,
     /// The number of its last write, which no other client's write has.
     write: u64,
@@ -54,7 +54,7 @@ impl Client {
     pub(super) fn new(stage: &Arc<Stage>, number: u64, seed: u64) -> Self {
         let mind = Mind {
             stage: Arc::clone(stage),
-            random: Chance(seed),
+            random: SeededRng(seed),
             keys: Arc::new((0..KEYS).map(key_of).collect()),
             write: number << 40,
             seen: HashMap::new(),

@@ -6,14 +6,14 @@ use std::thread;
 
 use super::listener::PROBE;
 use super::{KEPT, NAMES, OLD, PATIENCE, Stage, until};
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 use crate::tables::{Batch, ChangeKind, Deadline, Hearing, Refusal, Session};
 
 /// A thread that holds audiences.
 pub(super) struct Holder {
     stage: Arc<Stage>,
     session: Session,
-    random: Chance,
+    random: SeededRng,
     /// The number of its last probe, which no other holder's has.
     probes: u64,
 }
@@ -21,7 +21,7 @@ pub(super) struct Holder {
 impl Holder {
     pub(super) fn new(stage: &Arc<Stage>, seed: u64, number: u64) -> Self {
         let session = stage.tables.session();
-        Self { stage: Arc::clone(stage), session, random: Chance(seed), probes: number << 32 }
+        Self { stage: Arc::clone(stage), session, random: SeededRng(seed), probes: number << 32 }
     }
 
     /// Holds audiences until the round is over. Returns how many probes were received.

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::{EPOCH, KEPT, NAMES, OLD, Phase, Stage};
-use crate::chance::Chance;
 use crate::feed::tests::follower::Follower;
 use crate::feed::{FeedMessage, PublishedMessage, table_of_topic};
+use crate::seeded_rng::SeededRng;
 use crate::tables::{AnnouncedChange, ChangeKind, ChangeSink, Changes};
 
 /// Keys that begin like this tell whether an audience receives changes.
@@ -83,7 +83,7 @@ impl ChangeSink for Heard {
 pub(super) struct Listener {
     stage: Arc<Stage>,
     changes: Changes,
-    random: Chance,
+    random: SeededRng,
     /// Tables that somebody has subscribed to, by their topics.
     topics: Vec<Vec<u8>>,
 }
@@ -93,7 +93,7 @@ impl Listener {
         let publisher = thread::current();
         changes.set_waker(Box::new(move || publisher.unpark()));
         changes.audience().begin([KEPT]);
-        Self { stage: Arc::clone(stage), changes, random: Chance(stage.plan.seed), topics: Vec::new() }
+        Self { stage: Arc::clone(stage), changes, random: SeededRng(stage.plan.seed), topics: Vec::new() }
     }
 
     /// Returns when the tables are closed.

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::chance::Chance;
 use crate::feed::Digest;
+use crate::seeded_rng::SeededRng;
 
 /// Keys of a table. The last [`COUNTERS`] of them have decimal numbers as values.
 pub(super) const KEYS: usize = 12;
@@ -34,7 +34,7 @@ pub(super) fn is_counter(number: usize) -> bool {
 }
 
 /// The length of a value: most are short, few are very long.
-pub(super) fn random_length(random: &mut Chance) -> usize {
+pub(super) fn random_length(random: &mut SeededRng) -> usize {
     match random.below(1_000) {
         0..150 => 0,
         150..400 => random.index(2 * SUM_BYTES),

@@ -19,11 +19,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::planted::Planted;
 use super::simulated::{KEYS, OwnedRow, PageJob, Replied, Server};
 use super::simulated_life::State;
-use crate::chance::Chance;
 use crate::clients::rust::tables::mirror::ask::{Ask, MirrorAnswer};
 use crate::clients::rust::tables::mirror::event::MirrorEvent;
 use crate::clients::rust::tables::mirror::follower::Follower;
 use crate::feed::FeedMessage;
+use crate::seeded_rng::SeededRng;
 use crate::services::tables::wire::MirrorRow;
 
 /// Steps of a history before its faults end.
@@ -77,7 +77,7 @@ pub(crate) struct Met {
 
 pub(crate) struct History {
     seed: u64,
-    chance: Chance,
+    rng: SeededRng,
     rates: Rates,
     server: Server,
     mirror: Follower,
@@ -105,8 +105,8 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn new(seed: u64, planted: Option<Planted>, is_strict: bool) -> Self {
-        let mut chance = Chance(seed);
-        let mut rate = |most: u64| if chance.one_in(2) { 0 } else { 2 + chance.below(most) };
+        let mut rng = SeededRng(seed);
+        let mut rate = |most: u64| if rng.one_in(2) { 0 } else { 2 + rng.below(most) };
         let rates = Rates {
             lost: rate(60),
             doubled: rate(30),
@@ -123,10 +123,10 @@ impl History {
             None => rates,
         };
         let mut server = Server::new(planted);
-        server.history_max = 1 + chance.below(6) as usize;
+        server.history_max = 1 + rng.below(6) as usize;
         Self {
             seed,
-            chance,
+            rng,
             rates,
             server,
             mirror: Follower::new(),
@@ -151,7 +151,7 @@ impl History {
             self.clock += 1;
             self.write();
             self.network();
-            match self.chance.below(4) {
+            match self.rng.below(4) {
                 0 => self.turn(),
                 1 => self.serve(),
                 2 => self.receive(),
@@ -171,10 +171,10 @@ impl History {
     // ------------------------------------------------------------------------------------------------------- server
 
     fn write(&mut self) {
-        let key = self.chance.below(u64::from(KEYS)) as u8;
-        let deadline = self.chance.one_in(2).then_some(self.clock + 1);
+        let key = self.rng.below(u64::from(KEYS)) as u8;
+        let deadline = self.rng.one_in(2).then_some(self.clock + 1);
         let value = self.clock.to_be_bytes()[4..].to_vec();
-        match self.chance.below(14) {
+        match self.rng.below(14) {
             0..=3 => self.server.set(key, value, deadline),
             4 => self.server.touch(key, deadline),
             5 | 6 => self.server.delete(key),
@@ -182,15 +182,15 @@ impl History {
             9 => self.server.create(),
             _ => {}
         }
-        if self.chance.one_in(self.rates.drop_table) {
+        if self.rng.one_in(self.rates.drop_table) {
             self.server.drop_table();
         }
-        if self.chance.one_in(self.rates.evict) {
+        if self.rng.one_in(self.rates.evict) {
             self.server.evict();
         }
-        if self.chance.one_in(self.rates.restart) {
+        if self.rng.one_in(self.rates.restart) {
             // Epochs have no order.
-            let epoch = 1 + self.chance.below(1 << 40);
+            let epoch = 1 + self.rng.below(1 << 40);
             self.server.restart(epoch);
             self.cut_feed();
             self.cut_requests();
@@ -199,17 +199,17 @@ impl History {
 
     /// The publisher: some changes have their turns, and some of what was told is published.
     fn turn(&mut self) {
-        for _ in 0..self.chance.below(4) {
+        for _ in 0..self.rng.below(4) {
             let turns = self.server.turns();
             if !turns.is_empty() {
-                let chosen = self.chance.below(turns.len() as u64) as usize;
+                let chosen = self.rng.below(turns.len() as u64) as usize;
                 self.server.tell(turns[chosen]);
             }
         }
-        if self.chance.one_in(2) {
+        if self.rng.one_in(2) {
             self.server.publish();
         }
-        if self.chance.one_in(6) {
+        if self.rng.one_in(6) {
             let bookmark = self.server.bookmark();
             self.send_published();
             self.send(bookmark);
@@ -225,32 +225,32 @@ impl History {
     // ------------------------------------------------------------------------------------------------------ network
 
     fn send(&mut self, payload: Vec<u8>) {
-        if !matches!(self.feed, FeedState::Up) || self.chance.one_in(self.rates.lost) {
+        if !matches!(self.feed, FeedState::Up) || self.rng.one_in(self.rates.lost) {
             return;
         }
-        if self.chance.one_in(self.rates.delayed) {
+        if self.rng.one_in(self.rates.delayed) {
             return self.late.push(payload);
         }
-        if self.chance.one_in(self.rates.doubled) {
+        if self.rng.one_in(self.rates.doubled) {
             self.way.push_back(payload.clone());
         }
         self.way.push_back(payload);
-        if self.way.len() > 1 && self.chance.one_in(self.rates.reordered) {
+        if self.way.len() > 1 && self.rng.one_in(self.rates.reordered) {
             let last = self.way.len() - 1;
             self.way.swap(last - 1, last);
         }
     }
 
     fn network(&mut self) {
-        if self.chance.one_in(self.rates.cut) {
+        if self.rng.one_in(self.rates.cut) {
             self.cut_feed();
         }
-        if self.chance.one_in(self.rates.cut) {
+        if self.rng.one_in(self.rates.cut) {
             self.cut_requests();
         }
         match self.feed {
-            FeedState::Down if self.chance.one_in(10) => self.feed = FeedState::Opening,
-            FeedState::Opening if self.chance.one_in(5) => self.subscribed(),
+            FeedState::Down if self.rng.one_in(10) => self.feed = FeedState::Opening,
+            FeedState::Opening if self.rng.one_in(5) => self.subscribed(),
             _ => {}
         }
     }
@@ -278,9 +278,9 @@ impl History {
 
     /// A message comes over the feed.
     fn receive(&mut self) {
-        let is_late = !self.late.is_empty() && self.chance.one_in(8);
+        let is_late = !self.late.is_empty() && self.rng.one_in(8);
         let payload = if is_late {
-            let chosen = self.chance.below(self.late.len() as u64) as usize;
+            let chosen = self.rng.below(self.late.len() as u64) as usize;
             Some(self.late.swap_remove(chosen))
         } else {
             self.way.pop_front()

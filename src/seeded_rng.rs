@@ -2,9 +2,9 @@
 
 /// The generator SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014), with its seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(pub(crate) u64);
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Chance {
+impl SeededRng {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
