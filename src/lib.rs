@@ -55,10 +55,10 @@
 //! 3. `QueueEnd::send` gives the batch to the worker with the fewest. libzmq passes a pointer to it on.
 //! 4. `table-worker-N`: `QueueWorker::run` calls `receive`. `WorkerState::foresee` decodes the first request of each turn
 //!    (`Request::decode`, without copying), and `Batch::prefetch` loads their slots, so that the cache misses overlap.
-//! 5. `TurnBatch::answer` hands each turn to `WorkerState::answer_turn`, which reads the clock. `answer_all` pins the
+//! 5. `TurnBatch::answer` hands each turn to `WorkerState::answer_turn`, which reads the clock. `answer_requests` pins the
 //!    thread (`Session::batch`), decodes up to [`limits::LOOK_AHEAD`] messages, fetches what they read, and notes where
 //!    it is. `Batch::expect` has the next look-up begin there.
-//! 6. `Responder::answer` calls `handle`, which calls `Batch::get`. That finds the table (`Catalog::reach`), and
+//! 6. `Responder::respond` calls `handle`, which calls `Batch::get`. That finds the table (`Catalog::reach`), and
 //!    `find_live` finds the slot, at its place (`Table::at`) or by its hash (`Table::find`), and loads its word
 //!    (`SlotRef::load`). The value is borrowed from the entry, and the guard keeps it.
 //!

@@ -4,7 +4,7 @@
 //! This module does not receive or send, and does not keep the value.
 
 use super::conversation::Outcome;
-use crate::services::tables::handle::{HandlerContext, NotDone, handle};
+use crate::services::tables::handle::{HandlerContext, NotDone, handle, refused};
 use crate::services::tables::wire::{Reason, Reply, Request};
 use crate::tables::{Batch, ManyProgress};
 
@@ -26,7 +26,8 @@ pub(super) fn execute(
     }
     let is_read = matches!(request, Request::Get { .. });
     // No request of this dialect goes in portions.
-    Ok(match handle(request, batch, context, &mut ManyProgress::default())? {
+    let reply = handle(request, batch, context, &mut ManyProgress::default()).or_else(refused)?;
+    Ok(match reply {
         Reply::Refused(reason) => Err(reason),
         Reply::Value(value) if is_read && value.len() > room => Err(Reason::OutOfMemory),
         Reply::Value(value) => Ok(Some(value.into())),

@@ -52,18 +52,9 @@ pub enum NotDone {
 /// part of the progress when the caller says so ([`ManyProgress::advance`]).
 ///
 /// # Errors
-/// [`NotDone`] if the request must be tried again in another batch. All other results, refusals too, are replies.
+/// The [`Refusal`] of the tables. [`refused`] makes a reply of it, or says that the request must be tried again.
 #[inline]
 pub fn handle<'b, F: Deref<Target = [u8]>>(
-    request: &Request<'_, F>,
-    batch: &'b mut Batch<'_>,
-    context: &HandlerContext<'_>,
-    progress: &mut ManyProgress,
-) -> Result<Reply<'b>, NotDone> {
-    answer(request, batch, context, progress).or_else(|refusal| refused(refusal).map(Reply::Refused))
-}
-
-fn answer<'b, F: Deref<Target = [u8]>>(
     request: &Request<'_, F>,
     batch: &'b mut Batch<'_>,
     context: &HandlerContext<'_>,
@@ -186,24 +177,28 @@ pub(super) fn tables(summaries: Vec<TableSummary>, bytes_max: usize) -> Reply<'s
     Reply::Tables(summaries.into_iter().map(line).collect())
 }
 
-/// The reason on the wire for a refusal of the tables.
-fn refused(refusal: Refusal) -> Result<Reason, NotDone> {
-    match refusal {
-        Refusal::TableExists => Ok(Reason::TableExists),
-        Refusal::TableNotFound => Ok(Reason::TableNotFound),
-        Refusal::KeyNotFound => Ok(Reason::KeyNotFound),
-        Refusal::VersionMismatch { current } => Ok(Reason::VersionMismatch { current }),
-        Refusal::NotANumber => Ok(Reason::NotANumber),
-        Refusal::OutOfRange | Refusal::VersionRefused => Ok(Reason::OutOfRange),
-        Refusal::ValueTooLong => Ok(Reason::ValueTooLong),
-        Refusal::BadCursor => Ok(Reason::BadCursor),
-        Refusal::FeedOff => Ok(Reason::FeedOff),
-        Refusal::Compacted { oldest } => Ok(Reason::Compacted { oldest }),
-        Refusal::OutOfMemory => Ok(Reason::OutOfMemory),
-        Refusal::TooManyTables => Ok(Reason::TooManyTables),
-        Refusal::Busy => Err(NotDone::Busy),
-        Refusal::Unfinished => Err(NotDone::Unfinished),
-    }
+/// The reply to a request that the tables have refused.
+///
+/// # Errors
+/// [`NotDone`] if the request must be tried again in another batch.
+pub fn refused<'b>(refusal: Refusal) -> Result<Reply<'b>, NotDone> {
+    let reason = match refusal {
+        Refusal::TableExists => Reason::TableExists,
+        Refusal::TableNotFound => Reason::TableNotFound,
+        Refusal::KeyNotFound => Reason::KeyNotFound,
+        Refusal::VersionMismatch { current } => Reason::VersionMismatch { current },
+        Refusal::NotANumber => Reason::NotANumber,
+        Refusal::OutOfRange | Refusal::VersionRefused => Reason::OutOfRange,
+        Refusal::ValueTooLong => Reason::ValueTooLong,
+        Refusal::BadCursor => Reason::BadCursor,
+        Refusal::FeedOff => Reason::FeedOff,
+        Refusal::Compacted { oldest } => Reason::Compacted { oldest },
+        Refusal::OutOfMemory => Reason::OutOfMemory,
+        Refusal::TooManyTables => Reason::TooManyTables,
+        Refusal::Busy => return Err(NotDone::Busy),
+        Refusal::Unfinished => return Err(NotDone::Unfinished),
+    };
+    Ok(Reply::Refused(reason))
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! The responder answers one message, with frames and a reply sink of its caller.
 //!
 //! ```text
-//! frames ─► RequestParts: envelope, request ─► Responder::answer: handle ─► envelope and reply into the sink
+//! frames ─► RequestParts: envelope, request ─► Responder::respond: handle ─► envelope and reply into the sink
 //!                                                                         ─► counted, and some of them timed
 //! ```
 //! This module does not make batches, and does not receive or send.
 
 use std::ops::Deref;
 
-use super::handle::{HandlerContext, NotDone, handle};
+use super::handle::{HandlerContext, NotDone, handle, refused};
 use super::permission::may;
 use super::report::WorkerMetrics;
 use super::wire::{Command, Fault, FieldLimits, Reason, Reply, Request, TableName, split};
@@ -32,7 +32,7 @@ impl Responder<'_> {
     /// recorded. The length of a value that a change returns is looked at before the change. A writer that comes in
     /// between may make the reply longer.
     #[inline]
-    pub(super) fn answer<F>(
+    pub(super) fn respond<F>(
         &self,
         parts: &RequestParts<'_, F>,
         batch: &mut Batch<'_>,
@@ -52,7 +52,7 @@ impl Responder<'_> {
         let command = parts.command();
         // The reply is not moved: a copy so soon after its fields were stored waits for the stores.
         let answered = match &parts.request {
-            Ok(request) => handle(request, batch, self.context, progress),
+            Ok(request) => handle(request, batch, self.context, progress).or_else(refused),
             Err(fault) => Ok(Reply::Refused(fault.reason)),
         };
         let reply = match &answered {
@@ -225,7 +225,7 @@ mod tests {
             let parts = RequestParts::read(frames, FieldLimits::DEFAULT);
             let sink = |frame: &[u8], _| reply.push(frame.to_vec());
             let progress = &mut ManyProgress::default();
-            let answered = responder.answer(&parts, &mut batch, progress, true, bytes_max, sink);
+            let answered = responder.respond(&parts, &mut batch, progress, true, bytes_max, sink);
             (answered == Answered::Whole).then_some(reply)
         };
         let value = [7; 500];

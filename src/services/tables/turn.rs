@@ -169,7 +169,7 @@ impl WorkerState {
     }
 
     /// Answers messages in their order, up to one that has to wait, or until the replies are large together.
-    fn answer_all(
+    fn answer_requests(
         &mut self,
         messages: MessageView<'_>,
         outbox: &mut ReplyBuffer,
@@ -218,7 +218,7 @@ impl WorkerState {
                     let tried = if is_held_up {
                         Answered::Busy
                     } else {
-                        responder.answer(parts, &mut batch, progress, is_timed, bytes_max, sink)
+                        responder.respond(parts, &mut batch, progress, is_timed, bytes_max, sink)
                     };
                     if tried != Answered::Whole {
                         return turn.end(tried, parts.command(), !is_held_up && batch.lacks_memory(), answered);

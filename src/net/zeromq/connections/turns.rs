@@ -1,7 +1,7 @@
 //! Turns of connections, and the messages that a turn leaves.
 //!
 //! ```text
-//! readable ─► received, cut ─► handle ─┬─► all taken
+//! readable ─► received, cut ─► answer ─┬─► all taken
 //!                 ▲                    ├─► some: the rest waits for another turn, when the send buffer has room
 //!                 │                    ├─► starved: the rest waits until the frontend holds less
 //!                 └─── none held ◄─────┴─► parked: the rest waits for `resume`, the client is not read from
@@ -32,6 +32,16 @@ pub(super) struct BegunTurn {
     most: usize,
     input: TurnInput,
     left: Result<Unconsumed, InputEnd>,
+}
+
+/// What a connection's turn begins with.
+enum NextTurn {
+    /// Messages that have just been received.
+    Received(BegunTurn),
+    /// Messages that this connection held.
+    Held(ConnectionId),
+    /// Nothing that can be answered.
+    None,
 }
 
 /// Turns that have begun and not ended.
@@ -114,7 +124,7 @@ impl<S: ConnectionState> Connections<S> {
         })
     }
 
-    /// Runs one turn of a connection. Hands at most `most` of its messages, and at least one, to `handle`. If
+    /// Runs one turn of a connection. Hands at most `most` of its messages, and at least one, to `answer`. If
     /// [`Connections::gather`] has begun the turn, these are the gathered messages. Returns `None` if no connection has a
     /// turn before the next wait.
     ///
@@ -122,43 +132,75 @@ impl<S: ConnectionState> Connections<S> {
     pub fn receive(
         &mut self,
         most: usize,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
+        answer: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) -> Option<()> {
         self.notice();
-        if let Some(turn) = self.begun.gathered.pop_front() {
-            self.finish(turn, handle);
-            return Some(());
-        }
-        let (id, readable) = self.next_turn()?;
-        match self.connections.get_mut(id).filter(|connection| connection.is_served()) {
-            Some(connection) if connection.input.held.is_some() => self.take_held(id, handle),
-            Some(_) => {
-                if let Some(turn) = self.begin(id, readable, most.max(1)) {
-                    self.finish(turn, handle);
+        let turn = match self.begun.gathered.pop_front() {
+            Some(turn) => turn,
+            None => match self.begin_next(most)? {
+                NextTurn::Received(turn) => turn,
+                NextTurn::Held(id) => {
+                    self.take_held(id, answer);
+                    return Some(());
                 }
+                NextTurn::None => return Some(()),
+            },
+        };
+        let BegunTurn { id, most, input, left } = turn;
+        let TurnInput { shared, messages } = &input;
+        let Self { connections, memory, sending, now, .. } = self;
+        if let Some(connection) = connections.get_mut(id).filter(|connection| connection.is_open())
+            && !messages.is_empty()
+        {
+            connection.watch.active = *now;
+            let (bytes, state, outbox) = connection.parts(shared);
+            if outbox.lacks_memory() {
+                outbox.lend(sending.spare_replies.pop());
             }
-            None => self.receive_ahead(id),
+            outbox.set_tight(memory.watch.is_tight_for(id));
+            let before = outbox.end();
+            let taken = answer(id, state, outbox, messages.view(bytes));
+            if let Some(count) = taken.count() {
+                connection.input.hold_of_shared(count, messages, shared);
+            }
+            connection.turn.wait_for(taken, connection.outbox.end() - before);
+            memory.watch.note_answer(id, connection.outbox.len());
         }
+        self.conclude(id, left, shared, messages.len() == most);
+        self.begun.spare_inputs.extend(input.spared());
         Some(())
+    }
+
+    /// Receives for the connection that has the next turn, unless it holds messages. None: no connection has one.
+    fn begin_next(&mut self, most: usize) -> Option<NextTurn> {
+        let (id, readable) = self.next_turn()?;
+        Some(match self.connections.get_mut(id).filter(|connection| connection.is_served()) {
+            Some(connection) if connection.input.held.is_some() => NextTurn::Held(id),
+            Some(_) => self.begin(id, readable, most.max(1)).map_or(NextTurn::None, NextTurn::Received),
+            None => {
+                self.receive_ahead(id);
+                NextTurn::None
+            }
+        })
     }
 
     /// Runs a turn of a connection with parked messages, if it is open and its client reads replies.
     pub fn resume(
         &mut self,
         id: ConnectionId,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
+        answer: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.turn.is_parked = false;
         if connection.is_served() {
-            self.take_held(id, handle);
+            self.take_held(id, answer);
         }
     }
 
     fn take_held(
         &mut self,
         id: ConnectionId,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
+        answer: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(held) = connection.input.held.take() else { return };
@@ -167,7 +209,7 @@ impl<S: ConnectionState> Connections<S> {
         }
         connection.outbox.set_tight(self.memory.watch.is_tight_for(id));
         let before = connection.outbox.end();
-        let taken = handle(id, &mut connection.state, &mut connection.outbox, held.view());
+        let taken = answer(id, &mut connection.state, &mut connection.outbox, held.view());
         match taken.count() {
             None => {}
             Some(0) => connection.input.held = Some(held),
@@ -194,45 +236,6 @@ impl<S: ConnectionState> Connections<S> {
         let left = connection.take(readable, &self.bounds, most, &mut input.shared, &mut input.messages);
         self.counts.traffic.received += connection.input.buffer.received() - before;
         Some(BegunTurn { id, most, input, left })
-    }
-
-    /// Has the messages of a turn handled, and keeps what they leave.
-    fn finish(
-        &mut self,
-        turn: BegunTurn,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
-    ) {
-        let BegunTurn { id, most, input, left } = turn;
-        self.handle(id, &input, handle);
-        self.conclude(id, left, &input.shared, input.messages.len() == most);
-        self.begun.spare_inputs.extend(input.spared());
-    }
-
-    fn handle(
-        &mut self,
-        id: ConnectionId,
-        TurnInput { shared, messages }: &TurnInput,
-        handle: impl FnOnce(ConnectionId, &mut S, &mut ReplyBuffer, MessageView<'_>) -> TurnOutcome,
-    ) {
-        let Self { connections, memory, sending, now, .. } = self;
-        let Some(connection) =
-            connections.get_mut(id).filter(|connection| connection.is_open() && !messages.is_empty())
-        else {
-            return;
-        };
-        connection.watch.active = *now;
-        let (bytes, state, outbox) = connection.parts(shared);
-        if outbox.lacks_memory() {
-            outbox.lend(sending.spare_replies.pop());
-        }
-        outbox.set_tight(memory.watch.is_tight_for(id));
-        let before = outbox.end();
-        let taken = handle(id, state, outbox, messages.view(bytes));
-        if let Some(count) = taken.count() {
-            connection.input.hold_of_shared(count, messages, shared);
-        }
-        connection.turn.wait_for(taken, connection.outbox.end() - before);
-        memory.watch.note_answer(id, connection.outbox.len());
     }
 
     /// What follows a turn: its rest is kept, and an end or the next turn is noted. `is_full`: it had as many messages

@@ -42,7 +42,7 @@ fn once<'b>(
     batch: &'b mut Batch<'_>,
     context: &HandlerContext<'_>,
 ) -> Result<Reply<'b>, NotDone> {
-    handle(request, batch, context, &mut ManyProgress::default())
+    handle(request, batch, context, &mut ManyProgress::default()).or_else(refused)
 }
 
 /// The replies to requests of one batch, in order, as text.
@@ -170,7 +170,7 @@ fn a_reply_that_is_too_long_is_refused_before_it_is_built() {
     let mut ask = |keys: &[&[u8]]| {
         let (mut progress, mut count) = (ManyProgress::default(), 0);
         loop {
-            match handle(&Request::GetMany { table: T, keys }, &mut batch, &context, &mut progress) {
+            match handle(&Request::GetMany { table: T, keys }, &mut batch, &context, &mut progress).or_else(refused) {
                 Ok(Reply::SomeValues { values, is_first, is_last }) => {
                     assert_eq!(is_first, count == 0);
                     let some = values.iter().flatten().count();
@@ -208,7 +208,7 @@ fn a_reply_that_has_begun_goes_on_whatever_becomes_of_its_table() {
         let pairs: [[&[u8]; 2]; 3] = [[b"a", &long], [b"b", &long], [b"c", &long]];
         let mut progress = ManyProgress::default();
         let update: Request<'_> = Request::UpdateMany { table: T, ttl: None, pairs: &pairs };
-        while handle(&update, &mut batch, &context, &mut progress) == Err(NotDone::Unfinished) {}
+        while handle(&update, &mut batch, &context, &mut progress) == Err(Refusal::Unfinished) {}
         let mut progress = ManyProgress::default();
         let mut frames = Vec::new();
         let mut count = 0;

@@ -46,7 +46,7 @@ impl WorkerState {
         let begun = self.clock.now();
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
-        let outcome = self.answer_all(messages, outbox, &mut turn, context, [arrived, begun]);
+        let outcome = self.answer_requests(messages, outbox, &mut turn, context, [arrived, begun]);
         outbox.set_open(turn.client.progress.is_telling());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.clock.now();
