@@ -52,7 +52,7 @@ use crate::zmtp::{Credentials, MessageBounds, MessageCutter, Messages, SocketTyp
 /// tries a second cost nothing.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What this process tells of its user when it connects. Written by [`log_in`], read for each new connection.
+/// The user that this process names when it connects. Written by [`log_in`], read for each new connection.
 static LOGIN: Mutex<Credentials> = Mutex::new(Credentials::None);
 
 /// From now on all clients of this process connect as this user. With CURVE their connections are encrypted.
@@ -282,7 +282,7 @@ impl ClientSocket {
         Ok(over && !come)
     }
 
-    /// The descriptor that tells when to receive.
+    /// The descriptor to poll before a receive.
     pub(super) fn poll_fd(&self) -> PollFd<'_> {
         self.stream.poll_fd()
     }

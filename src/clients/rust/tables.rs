@@ -120,8 +120,8 @@ impl Client {
 
     /// Connects, and waits so long for a server to be there.
     ///
-    /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] tell them
-    /// apart.
+    /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] bounds each
+    /// separately.
     ///
     /// # Errors
     /// [`Error::Disconnected`]

@@ -1,7 +1,7 @@
 //! A blocking client: one method for each request, and a pipeline of [`TasksClient::send`] and [`TasksClient::receive`].
 //!
 //! The client is a DEALER that sends the request frame alone, the cheapest form that the protocol has. Only the order
-//! of the replies tells which request each one answers. After a timeout, a loss or a malformed reply the client drops
+//! of the replies shows which request each answers. After a timeout, a loss or a malformed reply the client drops
 //! the connection, and the next request connects again. The client never sends a request twice. If the connection is
 //! dropped before the server has sent the reply to a Lend, the task goes back to the queue.
 
@@ -95,7 +95,8 @@ impl TasksClient {
 
     /// Connects, and waits so long for a server to be there.
     ///
-    /// A `Duration` bounds the connecting, and afterwards the wait for each reply. [`ClientTimeouts`] tell them apart.
+    /// A `Duration` bounds the connecting, and afterwards the wait for each reply. [`ClientTimeouts`] bounds
+    /// each separately.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
@@ -216,7 +217,7 @@ impl TasksClient {
         if !self.pipeline.wait_unless(over)? {
             return Ok(None);
         }
-        self.hear(self.pipeline.timeout(), lent)
+        self.receive_reply(self.pipeline.timeout(), lent)
     }
 
     /// Gives a task back. False: the task is not lent with this lend key, and the queue is unchanged.
@@ -309,11 +310,11 @@ impl TasksClient {
     ) -> Result<T, Error> {
         assert!(self.in_flight() == 0, "receive what is in flight first");
         self.send(request)?;
-        self.hear(patience, read)
+        self.receive_reply(patience, read)
     }
 
     /// Waits for the reply to the only request in flight.
-    fn hear<T>(&mut self, patience: Duration, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
+    fn receive_reply<T>(&mut self, patience: Duration, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
         let read = match self.receive_within(patience)? {
             Reply::Error(fault) => return Err(Error::Refused(fault)),
             reply => read(reply),

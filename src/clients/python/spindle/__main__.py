@@ -1,4 +1,4 @@
-"""``python -m spindle`` tells where to go on: the package is not a command line."""
+"""``python -m spindle`` says where the help is: the package is not a command line."""
 
 import sys
 

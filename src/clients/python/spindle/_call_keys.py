@@ -1,7 +1,7 @@
 """Keys of calls: equal arguments make one key, however they are passed, in every process.
 
-Pickles would not do. They tell equal strings apart that are not one object, and sets have the order of their process.
-So values are encoded here, with their lengths. What :mod:`pickle` can take apart is encoded by its parts.
+Pickles would not do. They encode equal strings differently if these are two objects, and sets have the order of their
+process. So values are encoded here, with their lengths. What :mod:`pickle` can take apart is encoded by its parts.
 
 ```text
 1, 1.0, True                 one number, as Python compares them

@@ -10,8 +10,8 @@ known, not trusted     taken; ahead as it is marked        taken
 A *round* is one scan of the table, and the changes that have come since it began. A key that the round has not
 confirmed is swept away when its scan is over. A key that was last confirmed before another epoch, or before a wrong
 digest, is not trusted: anything outranks it. Deletions are remembered until the copy is exact, because a row that was
-read before a deletion may come after it. A key is *ahead* while the copy has a version of it that the feed has not told
-yet.
+read before a deletion may come after it. A key is *ahead* while the copy has a version of it that the feed has not
+published yet.
 
 The digest is computed when it is compared: a key that has changed a hundred times since is hashed once. This module
 knows no sequence and asks no server.
@@ -52,9 +52,9 @@ class Known:
         self.deadline = deadline
         # The last round that has confirmed it.
         self.round = round
-        # The feed has not told this version yet. It counts in the present round only.
+        # The feed has not published this version yet. It counts in the present round only.
         self.is_ahead = is_ahead
-        # The part of the digest that stands for it, or 0 if there is none yet.
+        # Its part of the digest, or 0 if there is none yet.
         self.hash = 0
 
 
@@ -93,8 +93,8 @@ class TableCopy:
         return self._sum
 
     def is_trusted(self) -> bool:
-        """Whether all that is known is trusted. Otherwise an equal digest proves nothing, because a version stands for
-        a value only within one epoch.
+        """Whether all that is known is trusted. Otherwise an equal digest proves nothing, because a version
+        represents a value only within one epoch.
         """
         return self._untrusted == 0
 
@@ -114,7 +114,7 @@ class TableCopy:
             None if mark == _feed.DELETED else value,
             int.from_bytes(version, "big"),
             int.from_bytes(deadline, "big"),
-            mark != _feed.TOLD,
+            mark != _feed.PUBLISHED,
             None,
         )
 
@@ -144,7 +144,7 @@ class TableCopy:
         is_row = cause is None
         known.round = self.round
         if not outranks and version < known.version and (is_present or not is_row):
-            # A change that was on its way while an earlier round read a later version: that one has yet to be told.
+            # The change was on its way while an earlier round read a later version, which is still to be published.
             known.is_ahead = was_ahead or not is_present
             self.ahead += known.is_ahead - was_ahead
             return

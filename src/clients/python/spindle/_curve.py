@@ -1,7 +1,7 @@
 """A connection that is encrypted with CURVE, over libzmq. It has the methods of :class:`spindle._link.Link`.
 
-Each libzmq socket has one connection, ever. A monitor tells when it is up and when it is lost. Then another socket is
-made. So a reply of one connection is never taken for one of the next.
+Each libzmq socket has one connection, ever. A monitor reports when it is up and when it is lost. Then another socket
+is made. So a reply of one connection is never taken for one of the next.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CurveLink:
         abandon_in_child(self)
 
     def close(self, reason: str) -> None:
-        """Ends it. ``reason`` is what a later use is told."""
+        """Ends it. A later use raises an error with ``reason``."""
         if self.closed is None:
             self.closed = reason
             self._drop()
@@ -125,7 +125,7 @@ class CurveLink:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the server has the topics, as far as libzmq tells."""
+        """Whether the server has the topics, as far as libzmq reports."""
         return self.is_up
 
     def interrupt(self, problem: str = "a request was interrupted", pause: float = 0.0) -> Optional[LinkLost]:

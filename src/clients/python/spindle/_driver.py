@@ -55,7 +55,7 @@ def late(link: Any, timeout: float) -> Timeout:
 
 
 def lost(error: Error, count: int) -> Error:
-    """What a request is told that was on its way when the connection was lost."""
+    """The error of a request that was on its way when the connection was lost."""
     return Disconnected(f"{error}, with {count} requests unanswered, which it may have executed")
 
 
@@ -79,7 +79,7 @@ class Driver:
         self._poll = select.poll()
         self._poll.register(self._wake_out, select.POLLIN)
         # When the connection was last looked at.
-        self._heard = 0.0
+        self._looked = 0.0
         # What is registered besides, and for which state of the connection.
         self._watched = -1
         self._polled: List[Tuple[int, int]] = []
@@ -148,7 +148,7 @@ class Driver:
         with self._lock:
             if self._leader is not None or self._pending or not link.is_up or link.changes != self._watched:
                 return False
-            if monotonic() - self._heard > _IDLE_SECONDS:
+            if monotonic() - self._looked > _IDLE_SECONDS:
                 return False
             self._is_inside = True
             self._pending[waiter.ids[0]] = waiter
@@ -170,7 +170,7 @@ class Driver:
                         if reply[0] == request_id:
                             self._leader = None
                             del pending[request_id]
-                            self._heard = monotonic()
+                            self._looked = monotonic()
                             self._is_inside = False
                             return reply[2:] or [_EMPTY]
                 self._is_inside = False
@@ -221,7 +221,7 @@ class Driver:
         self._is_inside = True
         if not link.is_up:
             link.hurry()
-        if self._leader is None and not pending and link.is_up and now - self._heard > _IDLE_SECONDS:
+        if self._leader is None and not pending and link.is_up and now - self._looked > _IDLE_SECONDS:
             # The server may have ended since the last request. This one goes over the next connection then.
             if link.changes != self._watched:
                 self._watch()
@@ -265,7 +265,7 @@ class Driver:
                     os.read(self._wake_out, 1)
                 if waiter.missing:
                     self._step(waiter)
-                now = self._heard = monotonic()
+                now = self._looked = monotonic()
                 if not waiter.missing:
                     self._leave(waiter)
                     return

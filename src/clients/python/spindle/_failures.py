@@ -44,8 +44,8 @@ class Failures:
         self._failed: "OrderedDict[Hashable, _Failed]" = OrderedDict()
 
     def note(self, item: Hashable, now: float) -> Failure:
-        """An item has failed. It rests for a second, for twice as long each further time, and up to a quarter less by
-        chance.
+        """An item has failed. It rests for a second, and for twice as long each further time, less a jitter of up
+        to a quarter.
         """
         failed = self._failed.setdefault(item, _Failed())
         self._failed.move_to_end(item)

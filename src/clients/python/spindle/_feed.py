@@ -35,8 +35,8 @@ CAUSES = {
     LIVE | 10: "append",
     LIVE | 11: "persist",
 }
-# The marks of a row: the version was told, it is ahead of what was told, it is deleted and that was not told.
-TOLD, AHEAD, DELETED = b"\0", b"\1", b"\2"
+# The marks of a row: its version is published, it is ahead of the feed, or its deletion is not published yet.
+PUBLISHED, AHEAD, DELETED = b"\0", b"\1", b"\2"
 
 _HEAD = Struct(">BBQQQ")
 _COUNT = Struct(">H")

@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class Pause(NamedTuple):
-    """The flow goes on after so many seconds."""
+    """The flow continues after so many seconds."""
 
     seconds: float
 
@@ -39,7 +39,7 @@ EXTENSIONS = 3
 
 
 def pauses_of(first: float, longest: float) -> Generator[float, None, None]:
-    """Longer and longer pauses, each of them of chance, so that clients do not look at the same moment."""
+    """Longer and longer pauses, each with jitter, so that clients do not look at the same moment."""
     while True:
         yield random.uniform(first / 2, first)
         first = min(first * 2, longest)
@@ -64,7 +64,7 @@ def make_table(name: Key) -> Flow[None]:
 class LockState:
     """A lock is an element that only its holder replaces and deletes. Its value is the holder's token.
 
-    A time-out, or a task that is cancelled, leaves open whether the request was executed. The token tells.
+    A time-out, or a task that is cancelled, leaves open whether the request was executed. The token shows it.
     """
 
     def __init__(self, commands: "TableCommands[Any, Any]", name: Key, ttl: Ttl) -> None:

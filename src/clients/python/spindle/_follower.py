@@ -1,4 +1,4 @@
-"""The algorithm of a mirror: it is told what the server has sent, and says what to ask next. It does no I/O.
+"""The algorithm of a mirror: it takes what the server has sent, and returns what to ask next. It does no I/O.
 
 ```text
          a first message, or one of another life
@@ -67,7 +67,7 @@ class Follower:
         # The highest incarnation of this epoch that is known to be over.
         self._ended = 0
         # The sequence behind the last one that the feed has shown. Above `next`: there is a gap.
-        self._heard = 1
+        self._seen = 1
         # A message has come over the present connection to the feed.
         self.is_live = False
         # The life of a message that may be of a newer life than ours.
@@ -92,7 +92,7 @@ class Follower:
             return None
         if self._doubtful is not None or self._stage == STARTING:
             return ASK_STATE, None
-        if self.next < self._heard:
+        if self.next < self._seen:
             return ASK_CHANGES, self.at()
         if self._stage == SCANNING:
             return ASK_PAGE, self._cursor
@@ -168,7 +168,7 @@ class Follower:
         before = self.next
         for message in messages:
             self._changes(message)
-        if self.next == before and self.next < self._heard and self._fruitless >= _FRUITLESS_MAX:
+        if self.next == before and self.next < self._seen and self._fruitless >= _FRUITLESS_MAX:
             self._begin_again(False)
         self._judge()
 
@@ -211,7 +211,7 @@ class Follower:
             self._ended = 0
         # A message may have come after the server was asked. But if we were beyond the server then, its word counts.
         self.next = max(self.next, sequence) if is_same and sequence >= asked.next else sequence
-        self._heard = self.next
+        self._seen = self.next
         self.copy.begin_round(is_new_epoch or self._distrusts)
         self._distrusts = False
         self.life = life
@@ -238,7 +238,7 @@ class Follower:
         self._ended = max(self._ended, over) if is_same_epoch else over
         was_there = self.life is None or self.life[1] != 0
         self.life = (epoch, 0)
-        self.next = self._heard = 1
+        self.next = self._seen = 1
         self._distrusts = False
         self.copy.begin_round(True)
         self.copy.clear()
@@ -247,14 +247,14 @@ class Follower:
             # The copy of another life is exact from now on.
             self.is_exact = False
 
-    # ------------------------------------------------------------------------------------------------------- hearing
+    # ----------------------------------------------------------------------------------------------------- receiving
 
     def feed_lost(self) -> None:
         """The connection to the feed is lost."""
         self.is_live = False
         self._judge()
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """A message of the table's topic."""
         self.is_live = True
         kind = message.kind
@@ -275,17 +275,17 @@ class Follower:
         own = self.life
         return own is not None and own[0] == life[0] and life[1] != 0 and life[1] <= max(self._ended, own[1])
 
-    def _note_heard(self, first: int, end: int) -> None:
+    def _note_seen(self, first: int, end: int) -> None:
         """The feed has shown these sequences."""
-        if first > self.next and self._heard <= self.next:
+        if first > self.next and self._seen <= self.next:
             self.gaps += 1
-        self._heard = max(self._heard, end)
+        self._seen = max(self._seen, end)
 
     def _changes(self, message: Message) -> None:
         """Takes the changes from our sequence on, unless there is a gap."""
         first, changes = message.position.sequence, message.changes
         end = first + len(changes)
-        self._note_heard(first, end)
+        self._note_seen(first, end)
         if self.next < first or end <= self.next:
             return
         if self.next > first:
@@ -306,15 +306,15 @@ class Follower:
 
     def _bookmark(self, message: Message) -> None:
         sequence = message.position.sequence
-        self._note_heard(sequence, sequence)
+        self._note_seen(sequence, sequence)
         if sequence == self.next:
             self._compare(message.elements, message.digest)
         elif sequence < self.next and self._stage == COMPLETE:
-            # An old one. Or we are beyond the server, which it can tell.
+            # An old bookmark. Or we are beyond the server: its answer decides.
             self._doubtful = self.life
 
     def _compare(self, elements: int, digest: int) -> None:
-        """Compares the copy with what the server has told before our sequence."""
+        """Compares the copy with what the server has published before our sequence."""
         copy = self.copy
         if copy.elements == elements and copy.digest() == digest:
             if copy.is_trusted():
@@ -345,4 +345,4 @@ class Follower:
         if self._stage == ENDING and self._end is not None:
             if self.next >= self._end.position.sequence and not self.copy.ahead:
                 self._complete()
-        self.is_exact = self._stage == COMPLETE and self.next >= self._heard and self.is_live
+        self.is_exact = self._stage == COMPLETE and self.next >= self._seen and self.is_live

@@ -86,7 +86,7 @@ def full_endpoint(endpoint: str) -> str:
 
 
 def endpoint_of(endpoint: str, port: int) -> str:
-    """Where another service is, unless told: at its usual port of the same host.
+    """Where another service is by default: at its usual port of the same host.
 
     >>> endpoint_of("tcp://spindle.example:5555", 5557)
     'tcp://spindle.example:5557'
@@ -148,7 +148,7 @@ class Link:
         abandon_in_child(self)
 
     def close(self, reason: str) -> None:
-        """Ends it. ``reason`` is what a later use is told."""
+        """Ends it. A later use raises an error with ``reason``."""
         if self.closed is None:
             self.closed = reason
             self._drop()
@@ -196,7 +196,7 @@ class Link:
         return _NEVER if self.is_up else self._due
 
     def step(self, now: float) -> List[Frames]:
-        """Goes on with what is due, without waiting. The messages that have come.
+        """Does what is due, without waiting. Returns the messages that have come.
 
         Raises :class:`LinkLost` when the connection is lost, or the server does not accept it.
         """
@@ -230,7 +230,7 @@ class Link:
             self._due = 0.0
 
     def interrupt(self, problem: str = "a request was interrupted", pause: float = 0.0) -> Optional[LinkLost]:
-        """Ends the connection, since its owner cannot go on with it. Another one is made after the pause."""
+        """Ends the connection, since its owner cannot continue with it. Another one is made after the pause."""
         if not self.is_up:
             return None
         now = monotonic()
@@ -368,7 +368,7 @@ class Link:
     def _drop(self) -> None:
         if self._socket is not None:
             try:
-                # The server hears of it also if a child of a fork has a copy of the descriptor.
+                # The server sees the end also if a child of a fork has a copy of the descriptor.
                 self._socket.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass

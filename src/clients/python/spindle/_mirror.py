@@ -48,31 +48,31 @@ class MirrorChange(Generic[K, V]):
 
 
 def feed_of(stats: Dict[str, Any], endpoint: str) -> str:
-    """The endpoint of the feed, as STATS tells it to a client of ``endpoint``.
+    """The endpoint of the feed, as STATS reports it to a client of ``endpoint``.
 
     >>> feed_of({"feed": {"endpoint": "tcp://0.0.0.0:5559"}}, "tcp://spindle.example:5555")
     'tcp://spindle.example:5559'
     """
-    told = (stats.get("feed") or {}).get("endpoint")
-    if not told:
-        raise FeedOff(f"{endpoint} tells no feed: start the server with --feed, or name the endpoint with feed=…")
-    host, _, port = str(told).partition("://")[2].rpartition(":")
+    reported = (stats.get("feed") or {}).get("endpoint")
+    if not reported:
+        raise FeedOff(f"{endpoint} reports no feed: start the server with --feed, or name the endpoint with feed=…")
+    host, _, port = str(reported).partition("://")[2].rpartition(":")
     if host in _WILDCARDS and endpoint.startswith("tcp://"):
         return f"tcp://{endpoint[6:].rpartition(':')[0]}:{port}"
-    return str(told)
+    return str(reported)
 
 
 def feed_command(endpoint: str) -> Command[str]:
     """Asks the server of ``endpoint`` for the endpoint of its feed."""
     request, decode = _kv.stats()
 
-    def told(reply: Frames) -> str:
+    def endpoint_in(reply: Frames) -> str:
         try:
             return feed_of(decode(reply), endpoint)
         except Denied:
-            raise Denied("DENIED (only admins are told the endpoint of the feed: name it with feed=…)") from None
+            raise Denied("DENIED (only admins may ask for the endpoint of the feed: name it with feed=…)") from None
 
-    return request, told
+    return request, endpoint_in
 
 
 class MirrorPump:
@@ -116,16 +116,16 @@ class MirrorPump:
 
     def step(self, now: float) -> None:
         """Takes what has come, and asks for what is needed."""
-        self._hear(now)
-        self._hear_reply(now)
+        self._receive_feed(now)
+        self._receive_reply(now)
         while self._ask(now):
-            self._hear_reply(now)
+            self._receive_reply(now)
 
-    def _hear(self, now: float) -> None:
+    def _receive_feed(self, now: float) -> None:
         try:
             for topic, payload in self._feed.step(now):
                 if topic == self._topic:
-                    self.follower.hear(_feed.decode(payload))
+                    self.follower.receive(_feed.decode(payload))
         except LinkLost as loss:
             self.follower.feed_lost()
             if not loss.was_up:
@@ -135,7 +135,7 @@ class MirrorPump:
             self._feed.interrupt(str(self.problem), _PAUSE)
             self.follower.feed_lost()
 
-    def _hear_reply(self, now: float) -> None:
+    def _receive_reply(self, now: float) -> None:
         try:
             replies = self._requests.step(now)
         except LinkLost as loss:
@@ -248,7 +248,7 @@ class MirrorView(Mapping[K, V]):
 
     @property
     def exact(self) -> bool:
-        """Whether the copy has all that the feed has told before :attr:`at`, and nothing is known to be missing."""
+        """Whether the copy has all that was published before :attr:`at`, and nothing is known to be missing."""
         return self._pump.follower.is_exact and not self._pump.closed
 
     @property
@@ -321,7 +321,7 @@ class MirrorView(Mapping[K, V]):
     # ----------------------------------------------------------------------------------------------------- for owners
 
     def _step(self) -> List[Change]:
-        """One step, with the lock. The changes that are to be told."""
+        """One step, with the lock. Returns the changes for the listeners."""
         with self._lock:
             self._pump.step(monotonic())
             events = self._copy.events
@@ -330,7 +330,7 @@ class MirrorView(Mapping[K, V]):
             self._copy.events = []
             return events
 
-    def _tell(self, changes: List[Change]) -> None:
+    def _notify(self, changes: List[Change]) -> None:
         for key, value, version, _, cause in changes:
             for listener in list(self._listeners):
                 try:

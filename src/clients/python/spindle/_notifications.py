@@ -43,7 +43,7 @@ class NotificationPump(Generic[K]):
         self.keys = keys
         # The connection was lost after it had begun.
         self._is_missing = self._had_begun = False
-        # Why the server does not let us in, or is not there yet.
+        # Why the server refuses the user, or is not there yet.
         self.problem: Optional[Error] = None
 
     @property

@@ -69,7 +69,7 @@ class PolledView(MirrorView[K, V]):
             if self.exact or self._pump.problem is not None:
                 self._changed.notify_all()
         if changes:
-            self._tell(changes)
+            self._notify(changes)
 
 
 def _follow(own: "weakref.ref[PolledView[object, object]]", pump: MirrorPump, wake: int) -> None:
@@ -85,7 +85,7 @@ def _follow(own: "weakref.ref[PolledView[object, object]]", pump: MirrorPump, wa
             try:
                 mirror._turn()
             except Exception:
-                _log.exception("the mirror of %r goes on after a fault of its own", pump.table)
+                _log.exception("the mirror of %r continues after a fault of its own", pump.table)
             del mirror
             wanted = [interest for link in pump.links for interest in link.interests()]
             if wanted != polled:

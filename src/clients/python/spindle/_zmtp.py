@@ -191,7 +191,7 @@ def hello(user: Optional[str], password: Optional[str]) -> bytes:
 
 
 class Handshake:
-    """The client's side of a handshake. It is told the bytes of the server, and says what to send."""
+    """The client's side of a handshake. It takes the bytes of the server, and returns what to send."""
 
     def __init__(self, kind: str, user: Optional[str] = None, password: Optional[str] = None) -> None:
         self._kind = kind

@@ -85,8 +85,8 @@ class Client:
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._subscriptions: "weakref.WeakSet[Notifications[Any]]" = weakref.WeakSet()
         self._tasks: Optional[Tasks[bytes]] = None
-        # Whether it was said that the server of tasks is an older one.
-        self._is_old_told = False
+        # Whether it was logged that the server of tasks is an older one.
+        self._is_old_logged = False
         self._lock = Mutex()
         self._driver = Driver(self.endpoint, self._security)
         abandon_in_child(self)

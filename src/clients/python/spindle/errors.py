@@ -174,7 +174,7 @@ class ReplyTooLong(Refused):
 
 
 class BadCursor(Refused):
-    """The scan cannot go on: its table was made anew, or the server has started again. Begin a new one."""
+    """The scan cannot continue: its table was made anew, or the server has started again. Begin a new one."""
 
     reason = "BAD CURSOR"
 

@@ -137,8 +137,8 @@ class Tasks(Generic[V]):
         try:
             return self._run(_spiderq.done(lent))
         except UnknownCommand:
-            if not self._client._is_old_told:
-                self._client._is_old_told = True
+            if not self._client._is_old_logged:
+                self._client._is_old_logged = True
                 _log.warning("the server of tasks is older than this package: a task that is done takes three requests")
         is_held = self._run(_spiderq.repay(lent, b"", DROP))
         if is_held:

@@ -66,7 +66,8 @@ class Cutter:
             self.is_stopped = True
         self.cut()
 
-    def go_on(self):
+    def start(self):
+        """Accepts connections again."""
         with self.lock:
             self.is_stopped = False
 

@@ -1,4 +1,4 @@
-"""A server that does what a test tells it."""
+"""A server whose behaviour a test gives."""
 
 import socket
 import struct
@@ -13,7 +13,7 @@ def ready(kind):
 
 
 class Fake:
-    """Accepts connections, one after the other, and does with each what it is told."""
+    """Accepts connections, one after the other, and calls ``behave`` with each."""
 
     def __init__(self, behave, handshake=GREETING + ready(b"ROUTER")):
         self.listener = socket.create_server(("127.0.0.1", 0))

@@ -83,16 +83,16 @@ def test_without_a_server_results_are_computed(caplog):
     server.end()
 
 
-def test_nobody_waits_longer_than_told_for_who_computes(client, name):
+def test_a_wait_for_a_value_that_is_computed_has_a_bound(client, name):
     cache = client.table(name, create=True, codec=spindle.JSON)
-    begun, go_on, calls = threading.Event(), threading.Event(), []
+    begun, released, calls = threading.Event(), threading.Event(), []
 
     @cache.cached(ttl=60, wait=0.3)
     def slow():
         calls.append(1)
         if len(calls) == 1:
             begun.set()
-            go_on.wait(PATIENCE)
+            released.wait(PATIENCE)
         return 1
 
     first = threading.Thread(target=slow)
@@ -100,7 +100,7 @@ def test_nobody_waits_longer_than_told_for_who_computes(client, name):
     begun.wait(PATIENCE)
     asked = time.monotonic()
     assert slow() == 1 and time.monotonic() - asked < 2
-    go_on.set()
+    released.set()
     first.join()
 
 

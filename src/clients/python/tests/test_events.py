@@ -40,7 +40,7 @@ def test_events_of_asyncio(shared_server, ends):
     asyncio.run(body())
 
 
-def test_a_server_of_events_that_is_none_is_told(shared_server):
+def test_a_server_of_events_that_is_none_is_reported(shared_server):
     with spindle.Client(shared_server.kv, events="127.0.0.1:1", timeout=PATIENCE) as client:
         with pytest.raises(spindle.ConnectionRefused, match="--events"):
             client.events.create()

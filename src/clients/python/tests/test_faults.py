@@ -97,7 +97,7 @@ def test_a_call_of_a_single_thread_fails_at_once_too(own_server):
 
 
 @pytest.mark.parametrize("kind", ["tcp", "name", "ipc", "curve"])
-def test_a_refused_connection_is_told_at_once(tmp_path, kind):
+def test_a_refused_connection_is_reported_at_once(tmp_path, kind):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     endpoint = {"name": f"localhost:{port}", "ipc": f"ipc://{tmp_path}/nobody"}.get(kind, f"127.0.0.1:{port}")
@@ -136,7 +136,7 @@ def test_an_endpoint_needs_no_scheme_and_a_name_may_have_several_addresses(own_s
     asyncio.run(body())
 
 
-def test_a_port_that_speaks_no_zmtp_is_told():
+def test_a_port_that_speaks_no_zmtp_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -281,10 +281,10 @@ def test_a_client_of_the_parent_says_so_after_a_fork(client, name, shared_server
             os._exit(1)
     os.close(write)
     assert os.waitpid(child, 0)[1] == 0
-    with open(read) as told:
-        message, value = told.read().split("|")
+    with open(read) as answer:
+        message, value = answer.read().split("|")
     assert "fork" in message and value == "1"
-    assert table["a"] == b"1", "the parent goes on"
+    assert table["a"] == b"1", "the parent continues"
 
 
 def test_notifications_of_the_parent_say_so_after_a_fork(client, name):
@@ -370,7 +370,7 @@ def test_a_full_server_refuses_by_type():
         server.end()
 
 
-def test_an_endpoint_that_is_none_is_told():
+def test_an_endpoint_that_is_none_is_reported():
     for wrong in ("nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:0", "tcp://127.0.0.1:99999", "ipc://", "udp://a:1"):
         with pytest.raises(spindle.Disconnected, match="should look like"):
             spindle.Client(wrong)

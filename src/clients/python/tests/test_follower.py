@@ -1,9 +1,9 @@
 """The algorithm of a mirror against a simulated server and network: each seed is another history of failures.
 
-The network loses, doubles and delays messages of the feed, and cuts both connections. The server tells changes later
-than it makes them, starts again, drops and makes its table, forgets its history, and changes the table between the rows
-of a page. Whenever the mirror says that it is exact, it has what was told before its sequence. When the faults end, it
-becomes exact.
+The network loses, doubles and delays messages of the feed, and cuts both connections. The server publishes changes
+later than it makes them, starts again, drops and makes its table, forgets its history, and changes the table between
+the rows of a page. Whenever the mirror says that it is exact, it has what was published before its sequence. When the
+faults end, it becomes exact.
 """
 
 import random
@@ -22,9 +22,9 @@ KEYS = [b"a", b"b", b"c", b"d", b"e", b"f"]
 class Simulated:
     """A server with one table."""
 
-    def __init__(self, chance):
-        self.chance = chance
-        # What was told before each sequence of each life.
+    def __init__(self, rng):
+        self.rng = rng
+        # What was published before each sequence of each life.
         self.truths = {}
         self.epoch = 0
         self.restart()
@@ -32,7 +32,7 @@ class Simulated:
     def restart(self):
         self.epoch = self.epoch * 7 % 1009 + 5
         # A version says nothing beside one of another epoch.
-        self.versions = self.chance.randrange(60)
+        self.versions = self.rng.randrange(60)
         self.incarnations = self.incarnation = 0
         self.create()
 
@@ -40,8 +40,8 @@ class Simulated:
         if not self.incarnation:
             self.incarnations += 1
             self.incarnation = self.incarnations
-            # Key → (version, value or None); what is not told yet; what was told as live.
-            self.made, self.waiting, self.told, self.log = {}, [], {}, []
+            # Key → (version, value or None). Then what is not published yet, and what was published as live.
+            self.made, self.waiting, self.published, self.log = {}, [], {}, []
             self.oldest = 1
             self.note()
 
@@ -49,7 +49,7 @@ class Simulated:
         return Position(self.epoch, self.incarnation, len(self.log) + 1 if self.incarnation else 1)
 
     def note(self):
-        self.truths[self.position()] = dict(self.told)
+        self.truths[self.position()] = dict(self.published)
 
     def write(self, key, value):
         if self.incarnation and (value is not None or self.made.get(key, (0, None))[1] is not None):
@@ -57,17 +57,17 @@ class Simulated:
             self.made[key] = (self.versions, value)
             self.waiting.append((key, self.versions, value))
 
-    def tell(self):
-        """Tells the next change, and returns its message."""
+    def publish(self):
+        """Publishes the next change, and returns its message."""
         if not self.waiting:
             return None
         key, version, value = self.waiting.pop(0)
         message = Message(CHANGES_TYPE, self.position(), [self.change(key, version, value)], 0, 0)
         self.log.append(message)
         if value is None:
-            self.told.pop(key, None)
+            self.published.pop(key, None)
         else:
-            self.told[key] = (version, value)
+            self.published[key] = (version, value)
         self.note()
         return message
 
@@ -76,28 +76,28 @@ class Simulated:
         return (_feed.DELETE, version, 0, key, b"") if value is None else (_feed.SET, version, 0, key, value)
 
     def drop(self):
-        """All is told to its end."""
+        """The table ends, and all its changes are published."""
         messages = []
         if self.incarnation:
             for key in list(self.made):
                 self.write(key, None)
             while self.waiting:
-                messages.append(self.tell())
+                messages.append(self.publish())
             messages.append(Message(DROPPED_TYPE, self.position(), [], 0, 0))
             self.incarnation = 0
-            self.told = {}
+            self.published = {}
             self.note()
         return messages
 
     def digest(self):
-        return sum(xxh3_64(key, version) for key, (version, _) in self.told.items()) % (1 << 64)
+        return sum(xxh3_64(key, version) for key, (version, _) in self.published.items()) % (1 << 64)
 
     def bookmark(self):
-        return Message(BOOKMARK_TYPE, self.position(), [], len(self.told), self.digest())
+        return Message(BOOKMARK_TYPE, self.position(), [], len(self.published), self.digest())
 
     def answer(self, follower, asked):
         """The reply: the method of the follower, and its arguments."""
-        chance = self.chance
+        rng = self.rng
         if not self.incarnation:
             return follower.answer_no_table, ()
         if asked.kind == ASK_PAGE:
@@ -109,38 +109,38 @@ class Simulated:
             rows = []
             for key in KEYS[at : at + 2]:
                 version, value = self.made.get(key, (0, None))
-                told = version not in [other for _, other, _ in self.waiting]
-                if value is not None or not told:
-                    mark = _feed.TOLD if told else _feed.AHEAD if value is not None else _feed.DELETED
+                is_published = version not in [other for _, other, _ in self.waiting]
+                if value is not None or not is_published:
+                    mark = _feed.PUBLISHED if is_published else _feed.AHEAD if value is not None else _feed.DELETED
                     rows.append((key, value or b"", version.to_bytes(8, "big"), bytes(8), mark))
-                self.write(chance.choice(KEYS), b"within a page" if chance.random() < 0.3 else None)
+                self.write(rng.choice(KEYS), b"within a page" if rng.random() < 0.3 else None)
             end = at + 2 >= len(KEYS)
             return follower.answer_page, (b"" if end else f"{life}{at + 2}".encode(), rows)
         if asked.kind == ASK_CHANGES:
             wanted = asked.argument
             if wanted[:2] != self.position()[:2] or not self.oldest <= wanted.sequence <= len(self.log):
                 return follower.answer_compacted, ()
-            return follower.answer_changes, (self.log[wanted.sequence - 1 :][: chance.randrange(1, 5)],)
-        return follower.answer_state, (State(self.position(), self.oldest, len(self.told), self.digest()),)
+            return follower.answer_changes, (self.log[wanted.sequence - 1 :][: rng.randrange(1, 5)],)
+        return follower.answer_state, (State(self.position(), self.oldest, len(self.published), self.digest()),)
 
 
 class History:
     def __init__(self, seed):
-        self.chance = random.Random(seed)
-        self.faults = {name: self.chance.choice((0, 0.02, 0.1)) for name in ("lose", "double", "delay", "cut")}
-        self.faults.update({name: self.chance.choice((0, 0.005, 0.02)) for name in ("restart", "drop", "forget")})
-        self.server = Simulated(self.chance)
+        self.rng = random.Random(seed)
+        self.faults = {name: self.rng.choice((0, 0.02, 0.1)) for name in ("lose", "double", "delay", "cut")}
+        self.faults.update({name: self.rng.choice((0, 0.005, 0.02)) for name in ("restart", "drop", "forget")})
+        self.server = Simulated(self.rng)
         self.follower = Follower()
         self.way, self.late = [], []
         # The request on its way, then the reply on its way.
         self.asked = self.replied = None
-        # How far the feed was heard in each life.
-        self.heard = {}
+        # How far the feed was received in each life.
+        self.seen = {}
         self.is_up = False
         self.exact = 0
 
     def happens(self, fault):
-        return self.chance.random() < self.faults[fault]
+        return self.rng.random() < self.faults[fault]
 
     def send(self, message):
         if message is None or not self.is_up or self.happens("lose"):
@@ -159,17 +159,17 @@ class History:
         self.follower.requests_lost()
 
     def step(self):
-        chance, server = self.chance, self.server
-        value = chance.choice((None, b"%d" % chance.randrange(99), b"x"))
-        server.write(chance.choice(KEYS), value)
-        if chance.random() < 0.7:
-            self.send(server.tell())
-        if chance.random() < 0.1:
+        rng, server = self.rng, self.server
+        value = rng.choice((None, b"%d" % rng.randrange(99), b"x"))
+        server.write(rng.choice(KEYS), value)
+        if rng.random() < 0.7:
+            self.send(server.publish())
+        if rng.random() < 0.1:
             self.send(server.bookmark())
         if self.happens("drop"):
             for message in server.drop():
                 self.send(message)
-        elif chance.random() < 0.1:
+        elif rng.random() < 0.1:
             server.create()
         if self.happens("forget"):
             server.oldest = len(server.log) + 1
@@ -181,36 +181,36 @@ class History:
             self.cut()
         if self.happens("cut"):
             self.lose_request()
-        if self.late and chance.random() < 0.1:
-            message = self.late.pop(chance.randrange(len(self.late)))
+        if self.late and rng.random() < 0.1:
+            message = self.late.pop(rng.randrange(len(self.late)))
             if self.is_up:
-                self.hear(message)
+                self.receive(message)
         self.move()
 
     def move(self):
-        """The network and the mirror go on."""
-        if not self.is_up and self.chance.random() < 0.3:
+        """The network and the mirror continue."""
+        if not self.is_up and self.rng.random() < 0.3:
             self.is_up = True
             self.send(self.server.bookmark())
-        if self.way and self.chance.random() < 0.8:
-            self.hear(self.way.pop(0))
+        if self.way and self.rng.random() < 0.8:
+            self.receive(self.way.pop(0))
         self.check()
         if self.replied is not None:
-            if self.chance.random() < 0.5:
+            if self.rng.random() < 0.5:
                 (answer, arguments), self.replied = self.replied, None
                 answer(*arguments)
         elif self.asked is not None:
-            if self.chance.random() < 0.5:
+            if self.rng.random() < 0.5:
                 self.replied, self.asked = self.server.answer(self.follower, self.asked), None
-        elif self.chance.random() < 0.8:
+        elif self.rng.random() < 0.8:
             self.asked = self.follower.ask()
         self.check()
 
-    def hear(self, message):
+    def receive(self, message):
         life, end = message.position[:2], message.position.sequence + len(message.changes)
         if life == self.follower.life and message.kind != DROPPED_TYPE:
-            self.heard[life] = max(end, self.heard.get(life, 0))
-        self.follower.hear(message)
+            self.seen[life] = max(end, self.seen.get(life, 0))
+        self.follower.receive(message)
 
     def copy(self):
         known = self.follower.copy.known.items()
@@ -224,8 +224,8 @@ class History:
         if self.follower.is_exact:
             self.exact += 1
             at = self.follower.at()
-            assert not at.incarnation or at.sequence >= self.heard.get(at[:2], 0), "a gap is known"
-            # That there is no table is told without an epoch.
+            assert not at.incarnation or at.sequence >= self.seen.get(at[:2], 0), "a gap is known"
+            # "No table" has no epoch.
             assert live == (self.server.truths[at] if at.incarnation else {}), at
 
     def run(self):
@@ -233,7 +233,7 @@ class History:
             self.step()
         self.faults = dict.fromkeys(self.faults, 0)
         for turn in range(3000):
-            self.send(self.server.tell())
+            self.send(self.server.publish())
             if turn % 20 == 0:
                 self.send(self.server.bookmark())
             self.move()
@@ -275,4 +275,4 @@ def test_a_digest_that_differs_is_found():
     history.check = lambda: None
     history.run()
     assert history.follower.differences == 1
-    assert history.copy() == history.server.told
+    assert history.copy() == history.server.published

@@ -74,12 +74,12 @@ def test_a_look_at_the_lock_of_another_client_is_one_request(client, table, monk
 
 
 def test_a_lock_of_the_parent_says_so_after_a_fork(table):
-    lock, held, go_on = table.lock("x"), threading.Event(), threading.Event()
+    lock, held, released = table.lock("x"), threading.Event(), threading.Event()
 
     def hold():
         with lock:
             held.set()
-            go_on.wait(PATIENCE)
+            released.wait(PATIENCE)
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -93,7 +93,7 @@ def test_a_lock_of_the_parent_says_so_after_a_fork(table):
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    go_on.set()
+    released.set()
     thread.join()
 
 

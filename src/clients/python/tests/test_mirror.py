@@ -60,10 +60,10 @@ def caught_up(client, table, mirror):
 
 def write(table, rounds, seed):
     """A thread that sets, deletes, expires and touches elements."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for number in range(rounds):
-        key = f"key-{chance.randrange(200)}"
-        act = chance.randrange(10)
+        key = f"key-{rng.randrange(200)}"
+        act = rng.randrange(10)
         if act < 5:
             table.set(key, f"{seed}:{number}", ttl=1 if act == 0 else 0)
         elif act < 8:
@@ -71,14 +71,14 @@ def write(table, rounds, seed):
         elif act < 9:
             table.touch(key, 60)
         else:
-            table.set_many({f"key-{chance.randrange(200)}": f"{seed}:{number}" for _ in range(20)})
+            table.set_many({f"key-{rng.randrange(200)}": f"{seed}:{number}" for _ in range(20)})
 
 
 @pytest.mark.parametrize("size", [*range(300), *range(1000, 1100), 2047, 2048, 2049, 4095, 4096])
 def test_the_hash_in_python_is_that_of_the_reference(size):
-    chance = random.Random(size)
-    for seed in (0, 1, (1 << 64) - 1, chance.getrandbits(64), chance.getrandbits(33)):
-        key = chance.randbytes(size)
+    rng = random.Random(size)
+    for seed in (0, 1, (1 << 64) - 1, rng.getrandbits(64), rng.getrandbits(33)):
+        key = rng.randbytes(size)
         assert _xxh3.pure(key, seed) == xxhash.xxh3_64_intdigest(key, seed)
 
 
@@ -111,9 +111,9 @@ def test_a_copy_is_exact_after_writers_and_expiries(client, table, monkeypatch):
         mirror.wait_exact(1)
 
 
-def test_each_change_is_told_in_order(client, name):
+def test_each_change_is_reported_in_order(client, name):
     table = client.table(name, create=True, codec=spindle.JSON)
-    told, ended = [], threading.Event()
+    reported, ended = [], threading.Event()
     mirror = client.mirror(name, codec=spindle.JSON, keys=spindle.TEXT)
     mirror.wait_exact(PATIENCE)
 
@@ -125,16 +125,16 @@ def test_each_change_is_told_in_order(client, name):
 
     @mirror.on_change
     def fails(change):
-        raise RuntimeError("this listener fails, and the others go on")
+        raise RuntimeError("this listener fails, and the others continue")
 
     @mirror.on_change
     def listen(change):
-        told.append((change.key, change.value, change.cause))
+        reported.append((change.key, change.value, change.cause))
         if change.key == "end":
             ended.set()
 
     def wait_for(count):
-        while len(told) < count:
+        while len(reported) < count:
             threading.Event().wait(0.005)
 
     table.set("a", {"n": 1})
@@ -149,7 +149,7 @@ def test_each_change_is_told_in_order(client, name):
     wait_for(6)
     table.set("end", None)
     assert ended.wait(PATIENCE)
-    assert told == [
+    assert reported == [
         ("a", {"n": 1}, "set"),
         ("a", {"n": 2}, "set"),
         ("a", {"n": 2}, "touch"),
@@ -160,7 +160,7 @@ def test_each_change_is_told_in_order(client, name):
     ]
     table.drop()
     wait_for(8)
-    assert told[7] == ("end", None, "delete with the table")
+    assert reported[7] == ("end", None, "delete with the table")
     mirror.close()
 
 
@@ -240,7 +240,7 @@ def test_a_history_that_is_too_short_leads_to_another_scan():
             cutter.stop()
             for turn in range(20):
                 table.set_many({f"{number}": f"{turn}" * 100 for number in range(200)})
-            cutter.go_on()
+            cutter.start()
             caught_up(client, table, mirror)
             assert copy(mirror) == truth(table) and mirror.metrics["scans"] >= 2
     finally:
@@ -326,15 +326,15 @@ def test_mirrors_of_asyncio(own_server):
         async with aio.Client(own_server.kv, timeout=PATIENCE) as client:
             table = await client.table("t", create=True)
             await table.set_many({f"old-{number}": str(number) for number in range(3000)})
-            told = []
+            reported = []
             mirror = await client.mirror("t", keys=spindle.TEXT, codec=spindle.TEXT)
-            mirror.on_change(told.append)
+            mirror.on_change(reported.append)
             await mirror.wait_exact(PATIENCE)
             assert len(mirror) == 3000 and mirror["old-7"] == "7"
             await table.set("new", "1")
             while "new" not in mirror:
                 await asyncio.sleep(0.005)
-            assert told[-1].key == "new" and told[-1].cause == "set"
+            assert reported[-1].key == "new" and reported[-1].cause == "set"
             own_server.restart()
             while mirror.exact or "new" in mirror:
                 await asyncio.sleep(0.005)

@@ -30,7 +30,7 @@ def until_closed(connection):
         pass
 
 
-def test_a_server_that_answers_nonsense_is_told():
+def test_a_server_that_answers_nonsense_is_reported():
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)
     endpoint = f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
@@ -127,7 +127,7 @@ def test_pings_without_end_do_not_fill_the_memory():
     assert len(_zmtp.pong(ping[2:])) == 2 + 5 + 16, "no more comes back than ZMTP allows"
 
 
-def test_a_handshake_that_is_none_is_told():
+def test_a_handshake_that_is_none_is_reported():
     for handshake, kind in (
         (GREETING + _zmtp.encode([b"early"]), spindle.Malformed),
         (GREETING + ready(b"PUB"), spindle.Malformed),
@@ -148,7 +148,7 @@ def test_a_connection_that_brings_nothing_is_made_again_after_longer_pauses():
             assert 2 < feed.accepted < 100 and 2 < server.accepted < 100
 
 
-def test_a_feed_of_nonsense_is_told_and_asked_again_after_a_pause():
+def test_a_feed_of_nonsense_is_reported_and_asked_again_after_a_pause():
     def behave(connection):
         connection.sendall(_zmtp.encode([_feed.topic_of(b"t"), b"nonsense"]))
         until_closed(connection)
@@ -179,16 +179,17 @@ def test_a_feed_of_another_format_is_refused_with_the_side_that_is_older():
 
 def test_of_a_cause_that_is_not_known_bit_7_counts():
     key = b"k" * 4096
-    told = _feed.decode(payload(2, (0x87, 1, 9, key, b"1"), (0xFF, 2, 0, b"", b"2"), (0x7F, 3, 0, b"a", b""))).changes
-    assert told == [(0x87, 1, 9, key, b"1"), (0xFF, 2, 0, b"", b"2"), (0x7F, 3, 0, b"a", b"")]
-    assert [_feed.cause_name(change[0]) for change in told] == ["increment", "set", "delete"]
+    message = payload(2, (0x87, 1, 9, key, b"1"), (0xFF, 2, 0, b"", b"2"), (0x7F, 3, 0, b"a", b""))
+    changes = _feed.decode(message).changes
+    assert changes == [(0x87, 1, 9, key, b"1"), (0xFF, 2, 0, b"", b"2"), (0x7F, 3, 0, b"a", b"")]
+    assert [_feed.cause_name(change[0]) for change in changes] == ["increment", "set", "delete"]
     copy = _copy.TableCopy()
-    for change in told:
+    for change in changes:
         copy.merge_change(change, False)
     assert sorted(copy.known) == [b"", key]
 
 
-def test_a_reply_of_the_wrong_shape_is_told():
+def test_a_reply_of_the_wrong_shape_is_reported():
     replies = iter([[b"\x01", b"no JSON"], [b"\x01", b"no number", bytes(8)], [b"\x01", b"1"], [b"\x01"] * 4])
 
     def behave(connection):
@@ -205,7 +206,7 @@ def test_a_reply_of_the_wrong_shape_is_told():
 
 
 @pytest.mark.parametrize("answer", [b"x" * 5_000_000, b"0001", b"00000000000000000001 99 x", b"\x15\x03\x03", b"OK\n"])
-def test_an_answer_that_is_none_of_jobs_is_told(answer):
+def test_an_answer_that_is_none_of_jobs_is_reported(answer):
     def behave(connection):
         connection.recv(1 << 16)
         connection.sendall(answer)

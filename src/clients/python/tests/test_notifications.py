@@ -13,7 +13,7 @@ import spindle
 from spindle import aio
 
 
-def test_each_change_is_told_once_in_order(client, name):
+def test_each_change_is_published_once_in_order(client, name):
     table, others = client.table(name, create=True, codec=spindle.TEXT), client.table(name + "-x", create=True)
     for _ in range(20):
         with client.notifications(name, keys=spindle.TEXT) as changes:
@@ -86,7 +86,7 @@ def test_a_key_that_the_codec_refuses_loses_no_other_of_asyncio(shared_server, e
     asyncio.run(body())
 
 
-def test_a_lost_connection_is_told_when_it_is_there_again():
+def test_a_lost_connection_is_reported_when_it_is_there_again():
     server = Server("--publish")
     try:
         with spindle.Client(server.kv, timeout=PATIENCE, publish=server.endpoints["publish"]) as client:

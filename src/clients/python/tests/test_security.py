@@ -1,4 +1,4 @@
-"""Users with passwords and with keys: who is let in, what each may do, and what a client hears when it may not."""
+"""Users with passwords and with keys: who is admitted, what each may do, and the errors that clients receive."""
 
 import asyncio
 import queue
@@ -80,7 +80,7 @@ def test_a_wrong_password_or_key_is_denied(guarded):
         client.ping()
 
 
-def test_the_key_of_another_server_is_told(guarded):
+def test_the_key_of_another_server_is_reported(guarded):
     """The server cannot read the handshake, and closes the connection."""
     wrong = guarded.keys("ada")._replace(server_key=guarded.keys("eve").public_key)
     with spindle.Client(guarded.kv, timeout=0.5, curve=wrong) as client:
@@ -192,13 +192,13 @@ def test_mirrors_log_in_and_follow_what_their_user_may_read(guarded, mechanism):
         hidden = eve.mirror("us-birds")
         with pytest.raises(spindle.Denied):
             hidden.wait_exact(PATIENCE)
-    stranger = {"user": "ada", "password": "wrong"} if mechanism == "plain" else {"curve": guarded.keys("server")}
-    with spindle.Client(guarded.kv, feed=guarded.endpoints["feed"], **stranger) as client:
+    unknown = {"user": "ada", "password": "wrong"} if mechanism == "plain" else {"curve": guarded.keys("server")}
+    with spindle.Client(guarded.kv, feed=guarded.endpoints["feed"], **unknown) as client:
         with pytest.raises(spindle.Denied):
             client.mirror("eu-birds").wait_exact(PATIENCE)
 
 
-def test_only_an_admin_is_told_the_endpoint_of_the_feed(guarded):
+def test_only_an_admin_receives_the_endpoint_of_the_feed(guarded):
     with connect(guarded, "root", feed=None) as root, connect(guarded, "eve", feed=None) as eve:
         root.create_table("eu-birds")
         root.mirror("eu-birds").wait_exact(PATIENCE)

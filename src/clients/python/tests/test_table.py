@@ -76,7 +76,7 @@ def test_an_element_with_a_ttl_goes(table, ttl):
     assert table.add("a", "2")
 
 
-def test_versions_tell_changes_apart(table):
+def test_each_change_has_its_own_version(table):
     assert table.add("a", "1") and not table.add("a", "2")
     first = table.entry("a")
     assert (first.value, first.ttl) == (b"1", None)
@@ -214,7 +214,7 @@ def test_a_lock_has_one_holder_at_a_time(client, name):
     assert "door" not in table
 
 
-def test_a_lock_is_extended_while_it_is_held_and_told_when_it_is_lost(table):
+def test_a_lock_is_extended_while_it_is_held_and_its_loss_is_reported(table):
     with table.lock("door", ttl=1) as lock:
         first = table.entry("door").version
         while table.entry("door").version == first:
@@ -262,7 +262,7 @@ def test_a_cached_value_is_computed_once_however_many_ask(client, name):
     assert computed[2:] == [5, 5] and "fails-5" not in cache
 
 
-def test_numbers_and_times_that_are_none_are_told(client, table):
+def test_numbers_and_times_that_are_none_are_refused(client, table):
     for call in (
         lambda: table.set("a", "1", ttl="5"),
         lambda: table.set("a", "1", ttl=True),
@@ -321,7 +321,7 @@ def test_the_words_of_a_dictionary(client, name):
     assert "not held" in repr(table.lock("x")) and "1 slots" in repr(client.tasks.worker(print))
 
 
-def test_a_rate_limit_tells_what_remains(table):
+def test_a_rate_limit_reports_what_remains(table):
     limits = [table.rate_limit("ada", 3, 60) for _ in range(5)]
     assert [limit.remaining for limit in limits] == [2, 1, 0, 0, 0]
     assert [limit.retry_after for limit in limits[:3]] == [0, 0, 0]

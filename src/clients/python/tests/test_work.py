@@ -174,7 +174,7 @@ class OldServer:
         self.thread.join()
 
 
-def test_an_older_server_forgets_what_is_done_too_and_is_told_once(work, caplog):
+def test_an_older_server_forgets_what_is_done_too_and_is_logged_once(work, caplog):
     server, client = work
     old = OldServer(server.endpoints["tasks"])
     try:
@@ -264,12 +264,12 @@ def test_a_lease_is_extended_while_the_function_runs(work):
 
 def test_stopping_ends_what_runs_first(work):
     _, client = work
-    begun, go_on, done = threading.Event(), threading.Event(), []
+    begun, released, done = threading.Event(), threading.Event(), []
 
     @client.tasks.worker(slots=1)
     def work_on(task):
         begun.set()
-        assert go_on.wait(PATIENCE)
+        assert released.wait(PATIENCE)
         done.append(task.key)
 
     client.tasks.add("one", "x")
@@ -279,7 +279,7 @@ def test_stopping_ends_what_runs_first(work):
     stopper = threading.Thread(target=work_on.stop)
     stopper.start()
     wait_for(work_on._stopped.is_set)
-    go_on.set()
+    released.set()
     stopper.join()
     assert done == [b"one"] and client.tasks.count() == 1
 
@@ -378,7 +378,7 @@ def test_a_worker_of_jobs_leaves_what_failed_to_the_end_of_its_lease(work):
     assert len(tried) == 21 and done[-1] == b"7" and mail.lend() is None
 
 
-def test_a_server_of_jobs_that_is_not_there_is_told(work):
+def test_a_server_of_jobs_that_is_not_there_is_reported(work):
     server, client = work
     mail = client.jobs("mail")
     server.kill()
@@ -464,7 +464,7 @@ def test_workers_of_asyncio(work):
     asyncio.run(body())
 
 
-def test_a_full_disk_is_told():
+def test_a_full_disk_is_reported():
     server = Server("--tasks", "--jobs", "--segment-size", "64K", "--max-disk", "1M", "--lease", "60")
     ends = {kind: server.endpoints[kind] for kind in ("tasks", "jobs")}
     try:

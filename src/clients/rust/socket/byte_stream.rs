@@ -176,7 +176,7 @@ impl ByteStream {
         }
     }
 
-    /// The descriptor that tells when to receive, and when to send what is left.
+    /// The descriptor to poll before a receive, and before what is left is sent.
     pub(super) fn poll_fd(&self) -> PollFd<'_> {
         let sending = if self.is_sending() { PollFlags::OUT } else { PollFlags::empty() };
         PollFd::from_borrowed_fd(self.descriptor.as_fd(), PollFlags::IN | sending)

@@ -25,7 +25,7 @@ use super::sleep;
 use crate::clock::{Clock, Now};
 use crate::net::zeromq::prepare_tcp;
 
-/// Pause before a Unix socket whose server has a full backlog is tried again: no event tells when there is room.
+/// Pause before a Unix socket whose server has a full backlog is tried again: no event reports room in it.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
 /// One address of an endpoint.
@@ -163,13 +163,13 @@ impl Dialing {
         }
     }
 
-    /// The descriptor that tells when to continue. A Unix socket tells nothing.
+    /// The descriptor to poll before continuing. `None` for a Unix socket: it has no such event.
     pub(super) fn poll_fd(&self) -> Option<PollFd<'_>> {
         let attempt = self.attempt.as_ref().filter(|attempt| matches!(attempt.address, DialAddress::Internet(_)));
         attempt.map(|attempt| PollFd::from_borrowed_fd(attempt.descriptor.as_fd(), PollFlags::OUT))
     }
 
-    /// Time until it has to continue although the descriptor tells nothing.
+    /// Time until it has to continue without an event of the descriptor.
     pub(super) fn patience(&self) -> Duration {
         match &self.attempt {
             Some(DialAttempt { address: DialAddress::Internet(_), until, .. }) => self.clock.now().time_until(*until),

@@ -1,4 +1,4 @@
-//! Why a client has no connection: as the sockets say it, and as its user is told.
+//! Why a client has no connection: the errors of the sockets, and the errors that its user receives.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub enum Disconnected {
          another login (--user, --curve-key with --curve-server, or none)?"
     )]
     Closed(String),
-    /// No server accepted or answered in time: start the server, or wait longer. The client cannot tell whether its
+    /// No server accepted or answered in time: start the server, or wait longer. The client does not know whether its
     /// requests were done.
     #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]
     NoAnswer {
@@ -56,7 +56,7 @@ pub enum Disconnected {
         /// Time that the client has waited.
         timeout: Duration,
     },
-    /// The connection is lost: ask again. The client cannot tell whether the unanswered requests were done.
+    /// The connection is lost: ask again. The client does not know whether the unanswered requests were done.
     #[error("lost the connection to {endpoint} with {unanswered} requests unanswered: ask again")]
     Lost {
         /// Endpoint of the server.

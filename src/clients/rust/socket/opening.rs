@@ -80,7 +80,7 @@ impl OpeningSocket {
         matches!(self.stage, Stage::Shaking(_))
     }
 
-    /// The descriptor that tells when to continue, and the time until then if it tells nothing.
+    /// The descriptor to poll before continuing, and the longest wait.
     pub(in super::super) fn waits(&self) -> (Option<PollFd<'_>>, Duration) {
         match &self.stage {
             Stage::Dialing(dialing) => (dialing.poll_fd(), dialing.patience()),

@@ -4,7 +4,7 @@
 //! send ──► send ──► send ──► receive ──► receive ──► receive      replies in the order of the requests
 //!       lost, late or malformed: the connection is dropped, nothing is in flight any more
 //! ```
-//! Only the order tells which request a reply answers, so the pipeline uses a connection only as long as no reply can
+//! Only the order shows which request a reply answers, so the pipeline uses a connection only as long as no reply can
 //! be missing. After an error it drops the connection, and the next request connects again. It never sends a request
 //! twice.
 //!

@@ -113,7 +113,7 @@ impl Shaking {
         self.stream
     }
 
-    /// The descriptor that tells when to continue.
+    /// The descriptor to poll before continuing.
     pub(super) fn poll_fd(&self) -> PollFd<'_> {
         self.stream.poll_fd()
     }

@@ -92,7 +92,7 @@ impl Peer {
     }
 
     /// Waits for the next message. `None`: the client has gone.
-    fn hear(&mut self) -> Option<Vec<Vec<u8>>> {
+    fn receive_message(&mut self) -> Option<Vec<Vec<u8>>> {
         let (mut cutter, mut messages) = (MessageCutter::default(), Messages::default());
         let bounds = MessageBounds { frame_bytes: u64::MAX, frames: usize::MAX, bytes: usize::MAX };
         loop {
@@ -141,7 +141,7 @@ impl Peer {
 
     /// Answers every request with itself, until the client has gone.
     fn echo(mut self) {
-        while let Some(message) = self.hear() {
+        while let Some(message) = self.receive_message() {
             self.say(&message.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
     }
@@ -187,7 +187,7 @@ fn say(socket: &mut ClientSocket, frames: &[&[u8]]) -> Result<(), ConnectError> 
     socket.send(|sink| frames.by_ref().for_each(|(number, frame)| sink(frame, number < last)), PATIENCE)
 }
 
-fn hear(socket: &mut ClientSocket) -> Result<Vec<Vec<u8>>, ConnectError> {
+fn receive_message(socket: &mut ClientSocket) -> Result<Vec<Vec<u8>>, ConnectError> {
     let mut frames = Vec::new();
     socket.receive(&mut frames, PATIENCE).map(|()| frames)
 }

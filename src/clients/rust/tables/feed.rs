@@ -16,8 +16,8 @@ impl Client {
         }
     }
 
-    /// CHANGES: what the feed has told from this position on, about a megabyte of it. The first message contains the
-    /// position. There is none if the position is the one that comes next.
+    /// CHANGES: what the feed has published from this position on, about a megabyte of it. The first message contains
+    /// the position. There is none if the position is the one that comes next.
     ///
     /// Each message is one of changes, of the epoch and incarnation that were asked for, and they have no gap.
     ///

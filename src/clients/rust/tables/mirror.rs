@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `ask` | its requests, and their replies |
-//! | `event` | what a mirror tells its user |
+//! | `event` | what a mirror reports to its user |
 //! | `copy` | the copy, and the rules by which rows and changes are merged |
 //! | `follower` | the algorithm, without I/O |
 //! | `link` | a connection that comes back |
@@ -82,9 +82,9 @@ struct AwaitedReply {
 /// A mirror works only while one of its methods with a timeout runs. In between, messages wait in the system and in the
 /// server, up to their bounds. Then the server drops them, and the mirror asks for them later.
 ///
-/// It connects again by itself. Until it is exact again it keeps the old copy, which [`Mirror::is_exact`] and
-/// [`MirrorEvent::NotExact`] tell. It needs no timers: an expiry is a change. It has one copy of each value, and
-/// remembers deletions only until it is exact.
+/// It connects again by itself. Until it is exact again it keeps the old copy: [`Mirror::is_exact`] and
+/// [`MirrorEvent::NotExact`] report this. It needs no timers: an expiry is a change. It has one copy of each value,
+/// and remembers deletions only until it is exact.
 pub struct Mirror {
     table: Vec<u8>,
     clock: Clock,
@@ -112,8 +112,8 @@ impl Mirror {
 
     /// Connects, and waits so long for a server to be there.
     ///
-    /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] tell them
-    /// apart.
+    /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] bounds each
+    /// separately.
     ///
     /// # Errors
     /// [`Error::Disconnected`], [`Error::FeedOff`], [`Error::Refused`] with BAD TABLE NAME
@@ -162,8 +162,8 @@ impl Mirror {
     ///
     /// # Errors
     /// [`Error::FeedOff`] if the server was started again without its feed, [`Error::TooLarge`], [`Error::Malformed`],
-    /// and [`Error::Disconnected`] if the system makes no connection. A lost connection is no error: the mirror connects again. After an
-    /// error the next call goes on.
+    /// and [`Error::Disconnected`] if the system makes no connection. A lost connection is no error: the mirror
+    /// connects again. After an error the next call continues.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<MirrorEvent>, Error> {
         let end = self.clock.now().after(timeout);
         for steps in 0.. {
@@ -178,7 +178,7 @@ impl Mirror {
     }
 
     /// Waits until the copy is exact. Returns false if it is not within `timeout`. The events on the way are not
-    /// returned: the copy has all they tell.
+    /// returned: the copy has all their changes.
     ///
     /// # Errors
     /// As [`Mirror::next`].
@@ -260,10 +260,10 @@ impl Mirror {
         if self.follower.bytes() > self.bytes_max {
             return Err(Error::TooLarge { bytes_max: self.bytes_max });
         }
-        let heard = self.hear()?;
-        let answered = self.hear_reply()?;
+        let received = self.receive_feed()?;
+        let answered = self.receive_reply()?;
         let asked = self.ask()?;
-        if heard || answered || asked {
+        if received || answered || asked {
             return Ok(true);
         }
         let now = self.clock.now();
@@ -278,14 +278,14 @@ impl Mirror {
     }
 
     /// Takes one message of the feed. Returns whether there was something.
-    fn hear(&mut self) -> Result<bool, Error> {
+    fn receive_feed(&mut self) -> Result<bool, Error> {
         match self.feed.step(&mut self.frames)? {
             LinkStep::Idle => return Ok(false),
             LinkStep::Connected => {}
             LinkStep::Lost => self.follower.feed_lost(),
             LinkStep::Received => match FeedEvent::decode(&self.frames) {
                 Ok(event) if event.table == TableName::spelt(&self.table).name() => {
-                    self.follower.hear(&event.message);
+                    self.follower.receive(&event.message);
                 }
                 Ok(_) => {}
                 Err(malformed) => {
@@ -300,7 +300,7 @@ impl Mirror {
     }
 
     /// Takes the reply to the outstanding request. Returns whether there was something.
-    fn hear_reply(&mut self) -> Result<bool, Error> {
+    fn receive_reply(&mut self) -> Result<bool, Error> {
         match self.requests.step(&mut self.frames)? {
             LinkStep::Idle => {
                 let is_late = self.awaited.as_ref().is_some_and(|awaited| awaited.due <= self.clock.now());

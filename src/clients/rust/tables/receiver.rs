@@ -42,9 +42,9 @@ impl Receiver {
         match connection.receive(&mut self.frames, timeout) {
             Ok(()) => {}
             Err(ConnectError::Late) => return Ok(None),
-            Err(trouble) => {
+            Err(error) => {
                 self.connection = None;
-                return Err(self.target.error(trouble, 0, timeout).into());
+                return Err(self.target.error(error, 0, timeout).into());
             }
         }
         match decode(&self.frames) {
@@ -58,5 +58,5 @@ impl Receiver {
 }
 
 fn open(target: &ConnectTarget, timeouts: ClientTimeouts) -> Result<ClientSocket, Error> {
-    Ok(ClientSocket::open(target, timeouts).map_err(|trouble| target.error(trouble, 0, timeouts))?)
+    Ok(ClientSocket::open(target, timeouts).map_err(|error| target.error(error, 0, timeouts))?)
 }

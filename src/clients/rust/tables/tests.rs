@@ -264,7 +264,7 @@ fn a_late_answer_is_never_taken_for_the_next() {
 }
 
 #[test]
-fn what_came_before_a_loss_is_read_before_the_loss_is_told() {
+fn what_came_before_a_loss_is_read_before_the_loss_is_reported() {
     let context = Context::new();
     let (mut client, server, id) = acquainted(&context);
     for _ in 0..3 {
@@ -310,7 +310,7 @@ fn more_or_fewer_values_than_keys_are_nonsense() {
 }
 
 #[test]
-fn a_subscriber_hears_what_it_asked_for_and_is_told_of_a_loss() {
+fn a_subscriber_receives_what_it_asked_for_and_an_error_after_a_loss() {
     let context = Context::new();
     let (publisher, endpoint) = bind(&context, zmq::XPUB, "tcp://127.0.0.1:*");
     let mut subscriber = Subscriber::connect_within(&endpoint, &[b"users", b"jobs"], PATIENCE).unwrap();

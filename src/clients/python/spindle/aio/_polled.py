@@ -49,7 +49,7 @@ class PolledView(MirrorView[K, V]):
             self._changed.wake()
         self._watch.update(self._pump.due())
         if changes:
-            self._tell(changes)
+            self._notify(changes)
 
 
 __all__ = ["PolledView"]

@@ -17,9 +17,9 @@ class Mirror(PolledView[K, V]):
     """An exact copy of a table in this process, that follows the server's feed (``--feed``). It is a mapping: reading
     costs no request. Make it with :meth:`spindle.aio.Client.mirror`.
 
-    The copy is *exact* at a position of the feed if it has all that was told before. Gaps, lost connections, another
-    start of the server, and the deletion and re-creation of its table end with an exact copy again. Until then the old
-    copy stays readable, and ``exact`` is False. Digests of the server check the copy.
+    The copy is *exact* at a position of the feed if it has all that was published before. Gaps, lost connections,
+    another start of the server, and the deletion and re-creation of its table end with an exact copy again. Until then
+    the old copy stays readable, and ``exact`` is False. Digests of the server check the copy.
 
     >>> birds = await client.table("birds", create=True, codec=spindle.TEXT)
     >>> await birds.set("heron", "grey")
@@ -42,7 +42,7 @@ class Mirror(PolledView[K, V]):
 
     async def wait_exact(self, timeout: float) -> Position:
         """Waits until the copy is exact, and returns its position. Raises :class:`spindle.Timeout` if it is not in
-        time, :class:`spindle.FeedOff` if the server has no feed, and :class:`spindle.Denied` if it does not let us in.
+        time, :class:`spindle.FeedOff` if the server has no feed, and :class:`spindle.Denied` if it refuses the user.
         """
         position = await self._until_exact(timeout)
         if position is None:

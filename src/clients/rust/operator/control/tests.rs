@@ -51,7 +51,7 @@ impl Served {
         client
     }
 
-    /// A client whose backup goes on until the test ends it.
+    /// A client whose backup runs until the test ends it.
     fn begin(&self) -> UnixStream {
         self.store.hold_backups(true);
         let client = self.send();
@@ -131,7 +131,7 @@ fn while_a_backup_is_written_others_are_refused_at_once() {
 fn a_client_that_hangs_up_cancels_its_backup() {
     let served = serve();
     drop(served.begin());
-    // The server is free again although the backup would go on for ever.
+    // The server is free again although the backup would run for ever.
     while served.probe().is_some() {}
     served.store.hold_backups(false);
     assert!(served.ask().is_ok());

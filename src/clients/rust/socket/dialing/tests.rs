@@ -57,7 +57,7 @@ fn each_endpoint_has_its_addresses() {
 }
 
 #[test]
-fn the_mistake_in_an_endpoint_is_told_apart_from_an_unknown_host() {
+fn the_mistake_in_an_endpoint_and_an_unknown_host_are_different_errors() {
     let long = format!("ipc://{}", "p".repeat(109));
     for wrong in ["", "here", "tcp://", "tcp://h", "tcp://h:", "tcp://h:65536", "tcp://:1", "tcp://*:1", "udp://h:1"]
         .into_iter()
@@ -83,7 +83,7 @@ fn the_first_address_that_accepts_is_connected_to() {
 }
 
 #[test]
-fn the_last_refusal_is_told() {
+fn the_last_refusal_is_reported() {
     let gone = internet(&TcpListener::bind("127.0.0.1:0").unwrap());
     let refused = Dialing::start(vec![gone.clone(), gone.clone()], PATIENCE).wait().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -112,7 +112,7 @@ fn ipv6_and_both_kinds_of_unix_sockets_are_reached() {
     }
 }
 
-/// A Unix socket whose backlog is full refuses for the moment, and the client would have been told that no server is
+/// A Unix socket whose backlog is full refuses for the moment. Without the pause the client reported that no server is
 /// there.
 #[test]
 fn a_unix_socket_with_a_full_backlog_is_waited_for() {

@@ -18,7 +18,7 @@ fn cut_everywhere((credentials, mechanisms): (Credentials, Mechanisms)) -> usize
             Err(error) => assert!(matches!(error, ShakeError::Ended(_)), "{most}: {error:?}"),
             Ok(mut socket) => {
                 say(&mut socket, &[b"a", b"b"]).unwrap();
-                assert_eq!(hear(&mut socket).unwrap(), [b"a", b"b"]);
+                assert_eq!(receive_message(&mut socket).unwrap(), [b"a", b"b"]);
                 drop(socket);
                 assert!(server.join().unwrap().is_some());
                 return most;
@@ -30,7 +30,7 @@ fn cut_everywhere((credentials, mechanisms): (Credentials, Mechanisms)) -> usize
 }
 
 #[test]
-fn a_handshake_that_is_cut_anywhere_is_told_as_closed() {
+fn a_handshake_that_is_cut_anywhere_is_reported_as_closed() {
     let greeting = 64;
     assert!(cut_everywhere(null()) > greeting);
     assert!(cut_everywhere(plain()) > greeting);
@@ -42,7 +42,7 @@ fn a_server_that_sends_byte_by_byte_is_understood() {
     for (credentials, mechanisms) in [null(), plain(), curve()] {
         let (endpoint, server) = playing(move |stream| {
             let mut peer = Peer::greet(stream, SocketType::Router, &mechanisms, usize::MAX, 1).unwrap();
-            let heard = peer.hear();
+            let received = peer.receive_message();
             let mut bytes = Vec::new();
             encode_frame(&mut bytes, b"one", true);
             encode_frame(&mut bytes, b"two", false);
@@ -52,11 +52,11 @@ fn a_server_that_sends_byte_by_byte_is_understood() {
                 Some(cipher) => drop(cipher.sealer.seal(&bytes, usize::MAX, &mut wire)),
             }
             wire.chunks(1).for_each(|byte| peer.stream.write_all(byte).unwrap());
-            heard
+            received
         });
         let mut socket = open_as(&endpoint, credentials).unwrap();
         say(&mut socket, &[b"ask"]).unwrap();
-        assert_eq!(hear(&mut socket).unwrap(), [b"one", b"two"]);
+        assert_eq!(receive_message(&mut socket).unwrap(), [b"one", b"two"]);
         assert_eq!(server.join().unwrap().unwrap(), [b"ask"]);
     }
 }
@@ -75,7 +75,7 @@ fn a_server_that_accepts_and_says_nothing_is_late_and_one_that_is_silent_is_unre
 }
 
 /// Connects to a server that sends these bytes and closes.
-fn told(bytes: Vec<u8>) -> ConnectError {
+fn error_after(bytes: Vec<u8>) -> ConnectError {
     let (endpoint, server) = playing(move |mut stream| {
         stream.write_all(&bytes).unwrap();
         // The client's bytes are taken, so that no reset overtakes the words.
@@ -95,9 +95,9 @@ fn refusing(reason: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_refusal_of_the_user_is_told_apart_from_another_error() {
-    assert_eq!(told(refusing("400")), ConnectError::Denied);
-    let ConnectError::Foreign(problem) = told(refusing("no more today")) else { panic!("a reason of its own") };
+fn a_refusal_of_the_user_and_another_error_are_different() {
+    assert_eq!(error_after(refusing("400")), ConnectError::Denied);
+    let ConnectError::Foreign(problem) = error_after(refusing("no more today")) else { panic!("a reason of its own") };
     assert!(problem.contains("no more today"), "{problem}");
 }
 
@@ -113,7 +113,7 @@ fn another_mechanism_is_a_denial() {
 }
 
 #[test]
-fn what_another_server_speaks_is_told() {
+fn what_another_server_speaks_is_reported() {
     let rows: [(&[u8], &str); 5] = [
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "HTTP/1.1 400 Bad Request"),
         (b"-ERR unknown command\r\n", "-ERR unknown command"),
@@ -122,13 +122,15 @@ fn what_another_server_speaks_is_told() {
         (b"\x01\x00", "ZMTP"),
     ];
     for (bytes, problem) in rows {
-        let ConnectError::Foreign(told) = told(bytes.to_vec()) else { panic!("{problem}") };
-        assert!(told.contains(problem) && told.contains("ZMTP"), "{told}");
+        let ConnectError::Foreign(reported) = error_after(bytes.to_vec()) else { panic!("{problem}") };
+        assert!(reported.contains(problem) && reported.contains("ZMTP"), "{reported}");
     }
     let (endpoint, _server) =
         playing(|stream| Peer::greet(stream, SocketType::XPub, &Mechanisms::Open, usize::MAX, usize::MAX).is_none());
-    let Some(ConnectError::Foreign(told)) = open(&endpoint).err() else { panic!("a publisher answers no requests") };
-    assert!(told.contains("XPUB"), "{told}");
+    let Some(ConnectError::Foreign(reported)) = open(&endpoint).err() else {
+        panic!("a publisher answers no requests")
+    };
+    assert!(reported.contains("XPUB"), "{reported}");
 }
 
 #[test]
@@ -150,7 +152,7 @@ fn ipv6_and_unix_sockets_are_connected_to() {
     for host in ["[::1]", "localhost"] {
         let mut socket = open(&format!("tcp://{host}:{port}")).unwrap();
         say(&mut socket, &[host.as_bytes()]).unwrap();
-        assert_eq!(hear(&mut socket).unwrap(), [host.as_bytes()]);
+        assert_eq!(receive_message(&mut socket).unwrap(), [host.as_bytes()]);
     }
     server.join().unwrap();
 }
@@ -165,7 +167,7 @@ fn a_server_that_closes_in_the_handshake_is_tried_again_if_asked_to() {
     });
     let mut socket = ClientSocket::open(&ConnectTarget::requests(&endpoint), PATIENCE).unwrap();
     say(&mut socket, &[b"again"]).unwrap();
-    assert_eq!(hear(&mut socket).unwrap(), [b"again"]);
+    assert_eq!(receive_message(&mut socket).unwrap(), [b"again"]);
     drop(socket);
     server.join().unwrap();
 }

@@ -19,7 +19,7 @@ fn ten_thousand_requests_are_sent_before_a_reply_is_read() {
         say(&mut socket, &[&number.to_be_bytes(), &body]).unwrap();
     }
     for number in 0..REQUESTS {
-        let reply = hear(&mut socket).unwrap();
+        let reply = receive_message(&mut socket).unwrap();
         assert!(reply[0] == number.to_be_bytes() && reply[1] == body, "{number}");
     }
     drop(socket);
@@ -36,23 +36,23 @@ fn replies_larger_than_every_buffer_come_whole() {
         for bytes in [0, 1, 255, 256, 65_535, 65_536, 70_000, 3 << 20, 20 << 20, 5] {
             let body: Vec<u8> = (0..bytes).map(|byte: u32| byte.to_le_bytes()[0] ^ 7).collect();
             say(&mut socket, &[b"first", &body, b""]).unwrap();
-            let reply = hear(&mut socket).unwrap();
+            let reply = receive_message(&mut socket).unwrap();
             assert!(reply.len() == 3 && reply[0] == b"first" && reply[1] == body && reply[2].is_empty(), "{bytes}");
         }
         let many: Vec<Vec<u8>> = (0..3_000_u32).map(|number| number.to_be_bytes().to_vec()).collect();
         say(&mut socket, &many.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-        assert_eq!(hear(&mut socket).unwrap(), many);
+        assert_eq!(receive_message(&mut socket).unwrap(), many);
         drop(socket);
         server.join().unwrap();
     }
 }
 
-/// The client read nothing of it: it was told of the loss first, or waited for ever.
+/// The client read nothing of it: it received the error first, or waited for ever.
 #[test]
-fn replies_that_came_before_a_loss_are_read_before_it_is_told() {
+fn replies_that_came_before_a_loss_are_read_before_it_is_reported() {
     let (endpoint, server) = playing(|stream| {
         let mut peer = Peer::router(stream);
-        peer.hear();
+        peer.receive_message();
         (0..100_u8).for_each(|number| peer.say(&[&[number], &[number; 300]]));
         // The last message is cut.
         peer.stream.write_all(b"\x01\x05ab").unwrap();
@@ -62,24 +62,24 @@ fn replies_that_came_before_a_loss_are_read_before_it_is_told() {
     server.join().unwrap();
     let bytes = 100 * (3 + 9 + 300) + 4;
     while ioctl_fionread(&socket.stream).unwrap() < bytes {}
-    // The server has closed its end: these are lost, and the loss is told behind what has come.
+    // The server has closed its end: these are lost, and the loss is reported behind what has come.
     for _ in 0..100 {
         say(&mut socket, &[b"more", &[0; 100_000]]).unwrap();
     }
     for number in 0..100_u8 {
-        assert_eq!(hear(&mut socket).unwrap(), [&[number][..], &[number; 300]]);
+        assert_eq!(receive_message(&mut socket).unwrap(), [&[number][..], &[number; 300]]);
     }
     assert!(!socket.find() && socket.has_come());
-    assert_eq!(hear(&mut socket), Err(ConnectError::Lost));
-    assert_eq!(hear(&mut socket), Err(ConnectError::Lost));
+    assert_eq!(receive_message(&mut socket), Err(ConnectError::Lost));
+    assert_eq!(receive_message(&mut socket), Err(ConnectError::Lost));
 }
 
 #[test]
 fn a_server_that_takes_nothing_is_late() {
-    let (ready, go_on) = channel::<()>();
+    let (ready, released) = channel::<()>();
     let (endpoint, server) = playing(move |stream| {
         let peer = Peer::router(stream);
-        go_on.recv().unwrap_err();
+        released.recv().unwrap_err();
         drop(peer);
     });
     let mut socket = open(&endpoint).unwrap();
@@ -104,7 +104,7 @@ fn nothing_is_received_before_it_is_asked_for() {
     assert!(ioctl_fionread(&socket.stream).unwrap() > 0, "the rest is left to the system");
     assert!(socket.stream.unused().0.len() < FRAME);
     for _ in 0..2 {
-        assert_eq!(hear(&mut socket).unwrap(), [[1; FRAME]]);
+        assert_eq!(receive_message(&mut socket).unwrap(), [[1; FRAME]]);
     }
     assert_eq!(socket.receive(&mut frames, Duration::ZERO), Err(ConnectError::Late));
 }
@@ -119,8 +119,8 @@ fn a_frame_beyond_the_bound_ends_the_connection_behind_the_messages_before_it() 
     });
     let mut socket = ClientSocket::open(&ConnectTarget::requests(&endpoint).with_frames_of(10), ONCE).unwrap();
     let _peer = server.join().unwrap();
-    assert_eq!(hear(&mut socket).unwrap(), [b"short"]);
-    assert_eq!(hear(&mut socket), Err(ConnectError::Lost));
+    assert_eq!(receive_message(&mut socket).unwrap(), [b"short"]);
+    assert_eq!(receive_message(&mut socket), Err(ConnectError::Lost));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_ping_of_the_server_is_answered_wherever_it_stands() {
         come == expected
     });
     let mut socket = open(&endpoint).unwrap();
-    assert_eq!(hear(&mut socket).unwrap(), [b"a", b"b"]);
+    assert_eq!(receive_message(&mut socket).unwrap(), [b"a", b"b"]);
     let mut frames = Vec::new();
     assert_eq!(socket.receive(&mut frames, MOMENT), Err(ConnectError::Late));
     say(&mut socket, &[b"done"]).unwrap();
@@ -156,33 +156,33 @@ fn a_subscriber_says_what_it_wants() {
     });
     let target = ConnectTarget::notifications(&endpoint, &[b"users", b""]);
     let mut socket = ClientSocket::open(&target, ONCE).unwrap();
-    assert_eq!(hear(&mut socket).unwrap(), [&b"users"[..], b"news"]);
+    assert_eq!(receive_message(&mut socket).unwrap(), [&b"users"[..], b"news"]);
     assert!(server.join().unwrap());
 }
 
 #[test]
 fn a_wait_ends_when_a_message_comes_or_the_other_descriptor_is_ready() {
-    let (tell, told) = channel::<()>();
+    let (signal, signals) = channel::<()>();
     let (endpoint, server) = playing(move |stream| {
         let mut peer = Peer::router(stream);
-        told.recv().unwrap();
+        signals.recv().unwrap();
         peer.say(&[b"come"]);
-        told.recv().unwrap_err();
+        signals.recv().unwrap_err();
     });
     let mut socket = open(&endpoint).unwrap();
     let (over, mut other) = UnixStream::pair().unwrap();
-    tell.send(()).unwrap();
+    signal.send(()).unwrap();
     while !socket.has_come() {
         assert_eq!(socket.wait_unless(over.as_fd()), Ok(false));
     }
-    assert_eq!(hear(&mut socket).unwrap(), [b"come"]);
+    assert_eq!(receive_message(&mut socket).unwrap(), [b"come"]);
     other.write_all(b"x").unwrap();
     assert_eq!(socket.wait_unless(over.as_fd()), Ok(true));
     assert!(!socket.has_come());
-    drop(tell);
+    drop(signal);
     server.join().unwrap();
     while !socket.has_come() {
         socket.wait_unless(over.as_fd()).unwrap();
     }
-    assert_eq!(hear(&mut socket), Err(ConnectError::Lost));
+    assert_eq!(receive_message(&mut socket), Err(ConnectError::Lost));
 }

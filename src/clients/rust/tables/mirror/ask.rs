@@ -71,7 +71,7 @@ pub(super) struct FeedPlace {
     /// The sequence that the copy needs next.
     pub(super) next: u64,
     /// The sequence behind the last one that the feed has shown. Above `next`: there is a gap.
-    pub(super) heard: u64,
+    pub(super) seen: u64,
 }
 
 impl FeedPlace {
@@ -82,7 +82,7 @@ impl FeedPlace {
     }
 
     pub(super) fn has_gap(&self) -> bool {
-        self.next < self.heard
+        self.next < self.seen
     }
 
     /// Whether this life is known to be over.
@@ -92,9 +92,9 @@ impl FeedPlace {
     }
 
     /// The feed has shown these sequences. Returns whether a gap begins.
-    pub(super) fn note_heard(&mut self, first: u64, end: u64) -> bool {
+    pub(super) fn note_seen(&mut self, first: u64, end: u64) -> bool {
         let begins = first > self.next && !self.has_gap();
-        self.heard = self.heard.max(end);
+        self.seen = self.seen.max(end);
         begins
     }
 }

@@ -12,7 +12,7 @@
 //! digest, is not trusted: anything outranks it. Deletions are remembered until the copy is exact, because a row that
 //! was read before a deletion may come after it.
 //!
-//! A key is *ahead* while the copy has a version of it that the feed has not told yet.
+//! A key is *ahead* while the copy has a version of it that the feed has not published yet.
 //!
 //! This module knows no sequence and asks no server.
 
@@ -36,7 +36,7 @@ struct Known {
     deadline_millis: Option<u64>,
     /// The last round that has confirmed it.
     round: u32,
-    /// The feed has not told this version yet. It counts in the present round only.
+    /// The feed has not published this version yet. It counts in the present round only.
     is_ahead: bool,
 }
 
@@ -58,7 +58,7 @@ struct News<'n> {
     /// `None`: it is deleted.
     value: Option<&'n [u8]>,
     deadline_millis: Option<u64>,
-    /// The feed has not told this version. Always false for a change.
+    /// The feed has not published this version. Always false for a change.
     is_ahead: bool,
     /// `None`: from a scan.
     cause: Option<Cause>,
@@ -86,7 +86,7 @@ impl TableCopy {
         self.digest
     }
 
-    /// Keys with a version that the feed has not told yet.
+    /// Keys with a version that the feed has not published yet.
     pub(super) fn ahead(&self) -> usize {
         self.ahead
     }
@@ -164,7 +164,7 @@ impl TableCopy {
         let is_row = news.cause.is_none();
         known.round = self.round;
         if !outranks && news.version < known.version && (is_present || !is_row) {
-            // A change that was on its way while an earlier round read a later version: that one has yet to be told.
+            // The change was on its way while an earlier round read a later version, which is still to be published.
             known.is_ahead = was_ahead || !is_present;
             self.ahead += usize::from(known.is_ahead && !was_ahead);
             return None;

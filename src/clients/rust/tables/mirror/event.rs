@@ -72,7 +72,7 @@ pub struct MirrorMetrics {
     pub scans: u64,
     /// Gaps, each of which the mirror asked the server to fill.
     pub gaps: u64,
-    /// Changes that the feed has told, and the copy has taken.
+    /// Changes of the feed that the copy has taken.
     pub changes: u64,
     /// Messages of the table's topic that have come, bookmarks among them.
     pub messages: u64,

@@ -1,4 +1,4 @@
-//! The algorithm of a mirror: a pure state machine. It is told what the server has sent, and says what to ask next.
+//! The algorithm of a mirror: a pure state machine. It takes what the server has sent, and returns what to ask next.
 //!
 //! ```text
 //!          a first message, or one of another life
@@ -15,11 +15,12 @@
 //!
 //! # Why a copy is exact
 //!
-//! The scan begins after the server has given `next`, so each of its rows is at least as new as what was told before
-//! `next`. What is told from `next` on is taken. `end` was asked for after the scan. So when `next` has reached `end`,
-//! a key has the version that was published last, or its row is ahead. A row that is not ahead was told before `end`. A
-//! deletion that was told is no row, and its key is swept away unless a change of it came. A copy that was exact stays
-//! so with each change that follows without a gap. Each digest of the server at `next` checks all this.
+//! The scan begins after the server has given `next`, so each of its rows is at least as new as what was published
+//! before `next`. What is published from `next` on is taken. `end` was asked for after the scan. So when `next` has
+//! reached `end`, a key has the version that was published last, or its row is ahead. A row that is not ahead was
+//! published before `end`. A published deletion is no row, and its key is swept away unless a change of it came. A copy
+//! that was exact stays so with each change that follows without a gap. Each digest of the server at `next` checks all
+//! this.
 //!
 //! # Bounds
 //!
@@ -37,7 +38,7 @@ use crate::feed::{Digest, FeedChanges, FeedContent, FeedMessage, FeedPosition};
 use crate::services::tables::wire::{FeedState, MirrorRow};
 
 /// Bookmarks at our sequence that may differ after the scan while rows are ahead. Each such row has a change on its
-/// way, so an honest server tells it long before so many bookmarks.
+/// way, so an honest server publishes it long before so many bookmarks.
 const DIFFERING_MAX: u32 = 64;
 /// Requests in a row that may bring nothing before the machine begins anew.
 const FRUITLESS_MAX: u32 = 8;
@@ -46,13 +47,13 @@ const FRUITLESS_MAX: u32 = 8;
 enum FollowerStage {
     /// It needs the state of the server to begin with.
     Starting,
-    /// The scan goes on, from this cursor.
+    /// The scan continues from this cursor.
     Scanning(Vec<u8>),
     /// The scan is over, and it needs to know how far the feed is.
     Scanned,
     /// It is exact when `next` has reached this state, and nothing is ahead.
     Ending(FeedState),
-    /// It has all that was told before `next`.
+    /// It has all that was published before `next`.
     Complete,
 }
 
@@ -91,7 +92,7 @@ impl Follower {
         Self {
             copy: TableCopy::default(),
             stage: FollowerStage::Starting,
-            place: FeedPlace { life: None, ended: 0, next: 1, heard: 1 },
+            place: FeedPlace { life: None, ended: 0, next: 1, seen: 1 },
             is_live: false,
             doubtful: None,
             distrusts: false,
@@ -116,7 +117,7 @@ impl Follower {
         self.events.clear();
     }
 
-    /// Whether the copy has all that was told before its position, and no message is known to be missing.
+    /// Whether the copy has all that was published before its position, and no message is known to be missing.
     pub(super) fn is_exact(&self) -> bool {
         self.exactness.is_exact
     }
@@ -251,7 +252,7 @@ impl Follower {
         // A message may have come after the server was asked. But if we were beyond the server then, its word counts.
         let may_keep = is_same && sequence >= asked.next;
         self.place.next = if may_keep { self.place.next.max(sequence) } else { sequence };
-        self.place.heard = self.place.next;
+        self.place.seen = self.place.next;
         self.copy.begin_round(is_new_epoch || self.distrusts);
         self.distrusts = false;
         self.place.life = Some(life);
@@ -278,7 +279,7 @@ impl Follower {
         self.place.ended = if is_same_epoch { self.place.ended.max(over) } else { over };
         let was_there = self.place.life.is_none_or(|life| life.incarnation != 0);
         self.place.life = Some(Life { epoch, incarnation: 0 });
-        (self.place.next, self.place.heard) = (1, 1);
+        (self.place.next, self.place.seen) = (1, 1);
         self.distrusts = false;
         self.report_all(Self::clear_copy);
         self.complete();
@@ -332,7 +333,7 @@ impl Follower {
         }
     }
 
-    // ------------------------------------------------------------------------------------------------------ hearing
+    // ---------------------------------------------------------------------------------------------------- receiving
 
     /// The connection to the feed is lost.
     pub(super) fn feed_lost(&mut self) {
@@ -342,7 +343,7 @@ impl Follower {
     }
 
     /// A message of the table's topic.
-    pub(super) fn hear(&mut self, message: &FeedMessage<'_>) {
+    pub(super) fn receive(&mut self, message: &FeedMessage<'_>) {
         self.is_live = true;
         self.metrics.messages += 1;
         let FeedPosition { epoch, incarnation, sequence } = message.position;
@@ -361,14 +362,14 @@ impl Follower {
         self.judge();
     }
 
-    fn note_heard(&mut self, first: u64, end: u64) {
-        self.metrics.gaps += u64::from(self.place.note_heard(first, end));
+    fn note_seen(&mut self, first: u64, end: u64) {
+        self.metrics.gaps += u64::from(self.place.note_seen(first, end));
     }
 
     /// Takes the changes from our sequence on, unless there is a gap.
     fn changes(&mut self, first: u64, changes: FeedChanges<'_>) {
         let end = first.saturating_add(changes.len() as u64);
-        self.note_heard(first, end);
+        self.note_seen(first, end);
         if self.place.next < first || end <= self.place.next {
             return;
         }
@@ -389,16 +390,16 @@ impl Follower {
     }
 
     fn bookmark(&mut self, sequence: u64, elements: u64, digest: u64) {
-        self.note_heard(sequence, sequence);
+        self.note_seen(sequence, sequence);
         match sequence.cmp(&self.place.next) {
             std::cmp::Ordering::Equal => self.compare(elements, digest),
-            // An old one. Or we are beyond the server, which it can tell.
+            // An old bookmark. Or we are beyond the server: its answer decides.
             std::cmp::Ordering::Less if self.is_complete() => self.doubtful = self.place.life,
             _ => {}
         }
     }
 
-    /// Compares the copy with what the server has told before our sequence.
+    /// Compares the copy with what the server has published before our sequence.
     fn compare(&mut self, elements: u64, digest: u64) {
         if self.copy.digest() == (Digest { elements, sum: digest }) {
             if !self.copy.is_trusted() {

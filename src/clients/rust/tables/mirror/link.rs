@@ -70,7 +70,7 @@ impl Link {
         matches!(self.state, LinkState::Up(_))
     }
 
-    /// Goes on connecting, or receives a message, without waiting.
+    /// Continues to connect, or receives a message, without waiting.
     ///
     /// # Errors
     /// If the endpoint is none, the server refuses the user, or the system makes no connection.
@@ -86,7 +86,7 @@ impl Link {
         stepped.or_else(|error| self.lose(error))
     }
 
-    /// Begins to connect, or goes on.
+    /// Begins to connect, or continues.
     fn connect(&mut self, now: Now) -> Result<LinkStep, ConnectError> {
         let opening = match std::mem::replace(&mut self.state, LinkState::Down) {
             LinkState::Opening(opening) => opening,
@@ -151,7 +151,7 @@ impl Link {
         Ok(sleep(&mut polled, patience).map(drop)?)
     }
 
-    /// The descriptor to wait for, and how long to do so if it tells nothing.
+    /// The descriptor to wait for, and the longest wait.
     fn waits(&self) -> (Option<PollFd<'_>>, Duration) {
         match &self.state {
             LinkState::Down => (None, Duration::MAX),

@@ -111,9 +111,9 @@ impl Served {
         }
     }
 
-    fn tell_all(&mut self) {
+    fn announce_all(&mut self) {
         while let Some(turn) = self.server.turns().first() {
-            self.server.tell(*turn);
+            self.server.announce(*turn);
         }
         self.server.publish();
         let bookmark = self.server.bookmark();
@@ -173,7 +173,7 @@ impl Served {
 
 fn set(served: &mut Served, keys: std::ops::Range<u8>, value: &'static [u8]) {
     keys.for_each(|key| served.server.set(key, value.to_vec(), None));
-    served.tell_all();
+    served.announce_all();
 }
 
 /// The next event that is not one of these changes.
@@ -202,7 +202,7 @@ fn a_mirror_reads_the_table_follows_it_and_comes_back_after_a_loss() {
     // The feed goes away, and the table changes meanwhile.
     serving.with(|served| {
         served.feed = None;
-        set(served, 1..2, b"unheard");
+        set(served, 1..2, b"missed");
     });
     while next(&mut mirror) != MirrorEvent::NotExact(NotExact::Disconnected) {}
     let messages = mirror.metrics().messages;
@@ -211,12 +211,12 @@ fn a_mirror_reads_the_table_follows_it_and_comes_back_after_a_loss() {
         let (feed, _) = bound(&served.context, zmq::XPUB, &served.feed_endpoint);
         served.feed = Some(feed);
     });
-    wait_for(&mut mirror, 1, b"unheard");
+    wait_for(&mut mirror, 1, b"missed");
     assert!(messages > 0 && mirror.metrics().messages > messages, "{:?}", mirror.metrics());
     assert!(mirror.metrics().gaps > 0 && mirror.metrics().scans == 1, "{:?}", mirror.metrics());
     serving.with(|served| {
         served.server.drop_table();
-        served.tell_all();
+        served.announce_all();
     });
     while next(&mut mirror) != MirrorEvent::NoTable {}
     assert!(matches!(next(&mut mirror), MirrorEvent::Exact(at) if at.incarnation == 0));

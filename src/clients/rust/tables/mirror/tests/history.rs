@@ -88,11 +88,11 @@ pub(crate) struct History {
     late: Vec<Vec<u8>>,
     outstanding: Option<Outstanding>,
     clock: u64,
-    /// The copy as the events tell it.
-    told: State,
-    /// The last version of each key that the events have told, in this epoch.
+    /// The copy as the events report it.
+    reported: State,
+    /// The last version of each key that the events have reported, in this epoch.
     versions: BTreeMap<u8, u64>,
-    /// Keys whose deletion was found in a scan. The feed tells it later, and the versions before it too.
+    /// Keys whose deletion was found in a scan. The feed publishes it later, and the versions before it too.
     found_gone: BTreeSet<u8>,
     epoch: u64,
     differences: u64,
@@ -135,7 +135,7 @@ impl History {
             late: Vec::new(),
             outstanding: None,
             clock: 0,
-            told: State::new(),
+            reported: State::new(),
             versions: BTreeMap::new(),
             found_gone: BTreeSet::new(),
             epoch: 0,
@@ -197,13 +197,13 @@ impl History {
         }
     }
 
-    /// The publisher: some changes have their turns, and some of what was told is published.
+    /// The publisher: some changes have their turns, and some of what was announced is published.
     fn turn(&mut self) {
         for _ in 0..self.rng.below(4) {
             let turns = self.server.turns();
             if !turns.is_empty() {
                 let chosen = self.rng.below(turns.len() as u64) as usize;
-                self.server.tell(turns[chosen]);
+                self.server.announce(turns[chosen]);
             }
         }
         if self.rng.one_in(2) {
@@ -294,14 +294,14 @@ impl History {
         if self.mirror.at() == Some(message.position) {
             self.bookmarked = self.server.bookmarks.get(&payload).cloned();
         }
-        self.mirror.hear(&message);
+        self.mirror.receive(&message);
         let is_by_bookmark = self.bookmarked.is_some() && !was_exact && self.mirror.is_exact();
         self.met.bookmark_mid_scan += u64::from(is_by_bookmark);
         self.check();
         self.bookmarked = None;
     }
 
-    /// The server goes on with the outstanding request, or its answer arrives.
+    /// The server continues the outstanding request, or its answer arrives.
     fn serve(&mut self) {
         match self.outstanding.take() {
             None => {}
@@ -355,7 +355,7 @@ impl History {
             self.take(event);
         }
         let copy = self.copy();
-        assert_eq!(self.told, copy, "seed {}: the events tell the copy", self.seed);
+        assert_eq!(self.reported, copy, "seed {}: the events report the copy", self.seed);
         if !self.mirror.is_exact() {
             return;
         }
@@ -413,9 +413,9 @@ impl History {
                     assert!(!self.is_strict || change.version > last, "seed {}: {change:?} after {last}", self.seed);
                 }
                 match change.value {
-                    None => assert!(self.told.remove(&key).is_some(), "seed {}: what goes was there", self.seed),
+                    None => assert!(self.reported.remove(&key).is_some(), "seed {}: what goes was there", self.seed),
                     Some(value) => {
-                        self.told.insert(key, (change.version, (value.to_vec(), change.deadline_millis)));
+                        self.reported.insert(key, (change.version, (value.to_vec(), change.deadline_millis)));
                     }
                 }
             }
@@ -431,7 +431,7 @@ impl History {
         for round in 0..2_000 {
             self.network();
             if let Some(turn) = self.server.turns().first() {
-                self.server.tell(*turn);
+                self.server.announce(*turn);
             } else if round % 20 == 0 {
                 self.server.publish();
                 let bookmark = self.server.bookmark();

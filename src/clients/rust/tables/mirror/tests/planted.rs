@@ -5,7 +5,7 @@
 pub(crate) enum Planted {
     /// A change is missing from its message. Its sequence is not given again.
     ChangeLost,
-    /// A change is told to the digest alone.
+    /// A change is in the digest alone.
     ChangeUnnumbered,
     /// A change is twice in its message, and has one number.
     ChangeDoubled,
@@ -15,8 +15,8 @@ pub(crate) enum Planted {
     ChangesSwapped,
     /// The digest keeps an element that expires.
     ExpiryNotInDigest,
-    /// The told version is not remembered, so later changes are told again.
-    ToldForgotten,
+    /// The announced version is not remembered, so later changes are announced again.
+    AnnouncedForgotten,
     /// The mark is judged after the row was read.
     MarkedAfter,
     /// The mark is that of another reading of the slot, which was before the row was read.

@@ -77,7 +77,7 @@ fn the_next_bookmark_or_sequence_shows_a_fault_of_the_server() {
 
 #[test]
 fn faults_that_the_highest_version_makes_harmless_change_nothing() {
-    for planted in [Planted::ChangeRepeated, Planted::ToldForgotten, Planted::MarkedAfter] {
+    for planted in [Planted::ChangeRepeated, Planted::AnnouncedForgotten, Planted::MarkedAfter] {
         let met = histories(500, Some(planted), true);
         assert!(met.acted > 100, "{planted:?} has not acted");
         assert_eq!((met.wrong, met.differences), (0, 0), "{planted:?}");

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! commit: a slot's next version, and a change that is pending
-//! tell:   a pending change has its turn ─► told already? nothing : the slot's present state gets the next sequence
-//! publish: the told changes of a life become a message, which is kept and sent
+//! announce: a pending change has its turn ─► announced already? nothing : the slot's state gets the next sequence
+//! publish: the announced changes of a life become a message, which is kept and sent
 //! ```
 //! The pending changes of different keys have their turns in any order, those of a key in their own. It remembers the
-//! told state before each sequence, which is the truth about a mirror that is exact there.
+//! announced state before each sequence, which is the truth about a mirror that is exact there.
 //!
 //! Without a planted fault the server's own [`FeedLog`] receives the same changes. Its messages must be those of the
 //! model, byte for byte, and the mirror gets them, its bookmarks and its replays.
@@ -85,15 +85,15 @@ pub(crate) struct Server {
     /// The present table, if there is one.
     current: Option<u64>,
     incarnations: u64,
-    /// The present life, and older ones whose end is not told.
+    /// The present life, and older ones whose end is not announced.
     lives: BTreeMap<u64, Life>,
     /// The last version of each key in this epoch.
     versions: BTreeMap<u8, u64>,
     /// Messages to be sent.
     pub(crate) out: Vec<Vec<u8>>,
-    /// The told state before each sequence of each life.
+    /// The announced state before each sequence of each life.
     pub(crate) truth: BTreeMap<(u64, u64, u64), State>,
-    /// The told state that each bookmark represents.
+    /// The announced state that each bookmark represents.
     pub(crate) bookmarks: BTreeMap<Vec<u8>, State>,
     /// Messages that a life keeps.
     pub(crate) history_max: usize,
@@ -143,7 +143,7 @@ impl Server {
         let life = Life {
             slots: BTreeMap::new(),
             next: 1,
-            told: State::new(),
+            announced: State::new(),
             digest: Digest::default(),
             history: VecDeque::new(),
             collected: Vec::new(),
@@ -201,9 +201,9 @@ impl Server {
         (slot.version, slot.stored) = (*version, stored);
     }
 
-    // ------------------------------------------------------------------------------------------------------- telling
+    // ---------------------------------------------------------------------------------------------------- announcing
 
-    /// The changes that may have their turn: the key's older lives are told first.
+    /// The changes that may have their turn: the key's older lives are announced first.
     pub(crate) fn turns(&self) -> Vec<(u64, u8)> {
         let is_blocked = |incarnation: u64, key: u8| {
             let mut older = self.lives.range(..incarnation);
@@ -218,26 +218,26 @@ impl Server {
     }
 
     /// Gives the oldest pending change of a key its turn.
-    pub(crate) fn tell(&mut self, (incarnation, key): (u64, u8)) {
+    pub(crate) fn announce(&mut self, (incarnation, key): (u64, u8)) {
         let life = self.lives.get_mut(&incarnation).unwrap();
         let slot = life.slots.get_mut(&key).unwrap();
         let pending = slot.pending.pop_front().unwrap();
         let version = pending.version;
         if let Some(own) = &mut self.own {
-            slot.tell_own(own, incarnation, key, pending);
+            slot.announce_own(own, incarnation, key, pending);
         }
-        let mut is_told = slot.told >= version;
-        if is_told && self.planted == Some(Planted::ToldForgotten) {
+        let mut is_announced = slot.announced >= version;
+        if is_announced && self.planted == Some(Planted::AnnouncedForgotten) {
             self.acted += 1;
-            is_told = false;
+            is_announced = false;
         }
-        if !is_told {
+        if !is_announced {
             let plain = if slot.stored.is_some() { Cause::Set } else { Cause::Delete };
             let cause = if slot.version == version { pending.cause } else { plain };
             let change = OwnedChange { cause, version: slot.version, key, stored: slot.stored.clone() };
-            slot.told = slot.version;
-            life.tell(change, self.planted, &mut self.acted);
-            self.truth.insert((self.epoch, incarnation, life.next), life.told.clone());
+            slot.announced = slot.version;
+            life.announce(change, self.planted, &mut self.acted);
+            self.truth.insert((self.epoch, incarnation, life.next), life.announced.clone());
         }
         let slot = &life.slots[&key];
         if slot.pending.is_empty() && slot.stored.is_none() {
@@ -306,16 +306,17 @@ impl Server {
         FeedMessage { position, content }.encode(&mut payload);
         if let Some(own) = &self.own {
             let bookmark = own.bookmark(&topic_of_table(TABLE), self.current);
-            // While there is no table, the server's own feed may say so before it has told all ends of lives.
+            // While there is no table, the server's own feed may say so before it has announced all ends of lives.
             assert!(bookmark == payload || self.current.is_none(), "the server's own bookmark");
             payload = bookmark;
         }
         let said = FeedMessage::decode(&payload).unwrap().position.incarnation;
-        self.bookmarks.insert(payload.clone(), self.lives.get(&said).map(|life| life.told.clone()).unwrap_or_default());
+        self.bookmarks
+            .insert(payload.clone(), self.lives.get(&said).map(|life| life.announced.clone()).unwrap_or_default());
         payload
     }
 
-    /// Whether all that is committed is told and published.
+    /// Whether all that is committed is announced and published.
     pub(crate) fn is_settled(&self) -> bool {
         self.turns().is_empty() && self.lives.values().all(|life| life.collected.is_empty())
     }
@@ -399,22 +400,22 @@ impl Server {
     /// The row of a slot, of which two looks were taken.
     fn row(&mut self, key: u8, first: &Slot, second: Option<Slot>) -> Option<OwnedRow> {
         let is_gone = second.is_none();
-        // An absent slot: its deletion was told.
-        let second = second.unwrap_or_else(|| Slot { told: u64::MAX, stored: None, ..first.clone() });
-        let (told, read) = match self.planted {
-            Some(Planted::MarkedAfter) => (second.told, first),
-            _ => (first.told, &second),
+        // An absent slot: its deletion was announced.
+        let second = second.unwrap_or_else(|| Slot { announced: u64::MAX, stored: None, ..first.clone() });
+        let (announced, read) = match self.planted {
+            Some(Planted::MarkedAfter) => (second.announced, first),
+            _ => (first.announced, &second),
         };
-        self.acted += u32::from(self.planted == Some(Planted::MarkedAfter) && first.told != second.told);
+        self.acted += u32::from(self.planted == Some(Planted::MarkedAfter) && first.announced != second.announced);
         if is_gone && self.planted != Some(Planted::MarkedAfter) {
             return None;
         }
-        let mut is_told = told == read.version;
-        if self.planted == Some(Planted::MarkOfAnother) && first.told == first.version && !is_told {
+        let mut is_announced = announced == read.version;
+        if self.planted == Some(Planted::MarkOfAnother) && first.announced == first.version && !is_announced {
             self.acted += 1;
-            is_told = true;
+            is_announced = true;
         }
-        let mark = match (&read.stored, is_told) {
+        let mark = match (&read.stored, is_announced) {
             (None, true) => return None,
             (None, false) => RowMark::Deleted,
             (Some(_), true) => RowMark::Told,

@@ -1,4 +1,4 @@
-//! One life of the simulated table: its slots, and what it has told.
+//! One life of the simulated table: its slots, and the changes that it has announced.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -20,8 +20,8 @@ pub(crate) type State = BTreeMap<u8, (u64, Stored)>;
 pub(crate) struct Slot {
     pub(crate) version: u64,
     pub(crate) stored: Option<Stored>,
-    /// The version that was told last.
-    pub(crate) told: u64,
+    /// The version that was announced last.
+    pub(crate) announced: u64,
     /// Changes whose turn has not come, oldest first.
     pub(crate) pending: VecDeque<Pending>,
     /// No other slot has this number.
@@ -49,17 +49,17 @@ pub(crate) struct Life {
     pub(crate) slots: BTreeMap<u8, Slot>,
     /// The sequence of the next change.
     pub(crate) next: u64,
-    pub(crate) told: State,
+    pub(crate) announced: State,
     pub(crate) digest: Digest,
     /// The messages that are kept: the first sequence, the sequence behind the last, the payload.
     pub(crate) history: VecDeque<(u64, u64, Vec<u8>)>,
-    /// Changes that were told and not published.
+    /// Changes that were announced and not published.
     pub(crate) collected: Vec<OwnedChange>,
 }
 
 impl Slot {
     /// Gives a change its turn in the server's own feed.
-    pub(crate) fn tell_own(&self, own: &mut FeedLog, incarnation: u64, key: u8, pending: Pending) {
+    pub(crate) fn announce_own(&self, own: &mut FeedLog, incarnation: u64, key: u8, pending: Pending) {
         let Pending { version, cause, replaces_value } = pending;
         let present = PresentState {
             version: self.version,
@@ -74,10 +74,10 @@ impl Slot {
 }
 
 impl Life {
-    /// Tells a state: it is in the digest, has a sequence, and waits for its message.
-    pub(crate) fn tell(&mut self, change: OwnedChange, planted: Option<Planted>, acted: &mut u32) {
+    /// Announces a state: it is in the digest, has a sequence, and waits for its message.
+    pub(crate) fn announce(&mut self, change: OwnedChange, planted: Option<Planted>, acted: &mut u32) {
         let key = change.key;
-        if let Some((version, _)) = self.told.remove(&key) {
+        if let Some((version, _)) = self.announced.remove(&key) {
             if planted == Some(Planted::ExpiryNotInDigest) && change.cause == Cause::Expire {
                 *acted += 1;
             } else {
@@ -86,7 +86,7 @@ impl Life {
         }
         if let Some(stored) = &change.stored {
             self.digest.add(&[key], change.version);
-            self.told.insert(key, (change.version, stored.clone()));
+            self.announced.insert(key, (change.version, stored.clone()));
         }
         if planted == Some(Planted::ChangeUnnumbered) && change.version.is_multiple_of(7) {
             *acted += 1;
