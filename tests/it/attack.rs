@@ -1,4 +1,4 @@
-//! A bounded attack on every frontend of a real server, while a client of every protocol goes on asking.
+//! A bounded attack on every frontend of a real server, while a client of every protocol continues to ask.
 //!
 //! ```text
 //! round   start ─► controls ask and count ════════════════════════════════════╗ they end when the server has ended
@@ -67,7 +67,7 @@ enum Way {
     /// Connections that come and go at every point of a conversation.
     Connects,
     /// Clients that ask for much and never read.
-    Deaf,
+    Stalled,
     /// Clients that send a byte at a time.
     Trickle,
     /// Conversations that stop in the middle and stay there.
@@ -95,10 +95,10 @@ impl Face {
     /// The attacks on this target, in groups that can be made at once.
     fn ways(self) -> Vec<Vec<Way>> {
         use Way::{
-            Connects, Deaf, Frames, Gone, Greetings, Guesses, HalfOpen, Heartbeats, Idle, LockOut, Pings, Requests,
+            Connects, Frames, Gone, Greetings, Guesses, HalfOpen, Heartbeats, Idle, LockOut, Pings, Requests, Stalled,
             Subscriptions, Trickle,
         };
-        let of_all = [Connects, Deaf, Trickle, HalfOpen];
+        let of_all = [Connects, Stalled, Trickle, HalfOpen];
         let own: &[Way] = match self {
             Self::Queue | Self::Native | Self::Lockstep | Self::Tasks => &[Greetings, Frames, Requests, Pings, Gone],
             Self::Publish => &[Greetings, Frames, Subscriptions, Pings],

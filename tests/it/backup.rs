@@ -271,7 +271,7 @@ fn a_folder_that_the_unit_makes_read_only_is_explained() {
     let to = small.path().join("monday");
     let said = complaint(backup(&data, &to));
     assert!(said.contains("ReadWritePaths=") && said.contains("systemctl edit") && said.contains(text(&to)), "{said}");
-    assert_eq!(client(&server).count().unwrap(), 100, "the server goes on");
+    assert_eq!(client(&server).count().unwrap(), 100, "the server still serves");
     server.stop();
 }
 

@@ -133,7 +133,7 @@ fn a_copy_goes_on_behind_bytes_that_the_device_does_not_return() {
     assert!(named.iter().all(|what| what.contains(&name)), "the other segments are whole: {named:?}");
     assert!(said.contains("lacks"), "{said}");
     let client = &mut TasksClient::connect(server.tasks()).unwrap();
-    assert_eq!(client.count().unwrap() as usize, TASKS, "the server goes on");
+    assert_eq!(client.count().unwrap() as usize, TASKS, "the server still serves");
     server.stop();
     let repaired = Server::start_tasks(&to, &[&SEGMENTS[..], &["--repair"]].concat());
     let left = TasksClient::connect(repaired.tasks()).unwrap().count().unwrap() as usize;

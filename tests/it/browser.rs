@@ -100,7 +100,7 @@ impl Browser {
         self.open(url);
     }
 
-    /// Tells the page that it is hidden, or shown again.
+    /// Sets the property by which the page learns that it is hidden, or shown again.
     pub(crate) fn hide(&self, is_hidden: bool) {
         let property =
             format!("Object.defineProperty(document, 'hidden', {{ value: {is_hidden}, configurable: true }})");

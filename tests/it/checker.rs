@@ -116,7 +116,7 @@ impl Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Element {
     value: Value,
-    /// Known if an answer has told it. Otherwise it is above the floor.
+    /// Known if an answer contained it. Otherwise it is above the floor.
     version: Option<u64>,
     deadline: Option<Window>,
 }
@@ -140,7 +140,7 @@ impl Model {
         present.unwrap_or(self.floor)
     }
 
-    /// With a new state of the element. Its version is known only if an answer tells it.
+    /// With a new state of the element. Its version is known only if an answer contains it.
     fn written(self, value: Value, version: Option<u64>, deadline: Option<Window>) -> Self {
         Self { floor: self.used(), element: Some(Element { value, version, deadline }), ..self }
     }

@@ -136,5 +136,5 @@ fn what_an_opening_cuts_off_is_logged_with_its_place_and_size() {
     let logged = fs::read_to_string(log.path()).unwrap();
     assert!(logged.contains(&place) && logged.contains("cut off"), "{place}: {logged}");
     let again = check(folder.path());
-    assert!(!text(&again.stdout).contains("from byte"), "it is told once");
+    assert!(!text(&again.stdout).contains("from byte"), "it is reported once");
 }

@@ -1,4 +1,4 @@
-//! The manners of the commands: their exit statuses, their errors for programs, how they find their server, and how
+//! The conventions of the commands: their exit statuses, their errors for programs, how they find their server, and how
 //! they read and write bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ fn failed(arguments: &[&str]) -> (i32, Value) {
 }
 
 #[test]
-fn the_status_and_the_object_tell_why_a_command_has_failed() {
+fn the_status_and_the_object_say_why_a_command_has_failed() {
     let folder = tempfile::tempdir().unwrap();
     let any = "tcp://127.0.0.1:*";
     let server = Server::start(&["--tasks", any, "--jobs", "0", "--data", folder.path().to_str().unwrap()]);
@@ -89,9 +89,9 @@ fn a_command_finds_its_server_without_a_scheme_and_by_the_environment() {
     server.stop();
 }
 
-/// Without `--timeout` a refused connection is told at once. It was tried again for 5 s.
+/// Without `--timeout` a refused connection is reported at once. It was tried again for 5 s.
 #[test]
-fn a_server_that_is_not_there_is_told_with_its_endpoint_and_what_to_do() {
+fn a_server_that_is_not_there_is_reported_with_its_endpoint_and_what_to_do() {
     let port = free_port();
     let at = format!("localhost:{port}");
     let others = [
@@ -103,8 +103,8 @@ fn a_server_that_is_not_there_is_told_with_its_endpoint_and_what_to_do() {
     for (command, advice) in others {
         let output = spindle(command);
         let said = String::from_utf8(output.stderr).unwrap();
-        let tells = said.contains(&port.to_string()) && said.contains("refused") && said.contains(advice);
-        assert!(output.status.code() == Some(1) && tells && said.lines().count() == 1, "{command:?}: {said}");
+        let is_right = said.contains(&port.to_string()) && said.contains("refused") && said.contains(advice);
+        assert!(output.status.code() == Some(1) && is_right && said.lines().count() == 1, "{command:?}: {said}");
     }
     let commands: [&[&str]; 6] = [
         &["ping", "--connect", &at],
@@ -117,8 +117,8 @@ fn a_server_that_is_not_there_is_told_with_its_endpoint_and_what_to_do() {
     for command in commands {
         let output = spindle(command);
         let said = String::from_utf8(output.stderr).unwrap();
-        let tells = said.contains(&format!("no server listens at tcp://{at}")) && said.contains("spindle serve");
-        assert!(output.status.code() == Some(1) && tells && said.lines().count() == 1, "{command:?}: {said}");
+        let is_right = said.contains(&format!("no server listens at tcp://{at}")) && said.contains("spindle serve");
+        assert!(output.status.code() == Some(1) && is_right && said.lines().count() == 1, "{command:?}: {said}");
     }
     let output = spindle(&["ping", "--connect", &at, "--timeout", "0.05"]);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -137,7 +137,7 @@ fn a_server_that_accepts_and_is_slow_is_waited_for() {
 
 /// It was said that no server listens there.
 #[test]
-fn a_connection_that_is_closed_in_its_handshake_is_told_so() {
+fn a_connection_that_is_closed_in_its_handshake_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = listener.local_addr().unwrap().to_string();
     let closes = std::thread::spawn(move || drop(listener.accept().unwrap()));
@@ -152,7 +152,7 @@ fn a_connection_that_is_closed_in_its_handshake_is_told_so() {
 
 /// It was said that a resource is temporarily unavailable.
 #[test]
-fn a_service_that_accepts_and_is_silent_is_told_so() {
+fn a_service_that_accepts_and_is_silent_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
     for command in [&["job", "get", "q", "--connect", &at][..], &["slow", "--admin", &at]] {
@@ -164,7 +164,7 @@ fn a_service_that_accepts_and_is_silent_is_told_so() {
 
 /// It was said that no server listens there, or that there is no answer.
 #[test]
-fn a_name_that_is_no_hosts_is_told_as_that() {
+fn a_name_that_is_no_hosts_is_reported() {
     // No server of names is asked about it: a part of it is empty.
     let at = "nohost..invalid:80";
     let commands: [&[&str]; 6] = [
@@ -178,8 +178,8 @@ fn a_name_that_is_no_hosts_is_told_as_that() {
     for command in commands {
         let output = spindle(command);
         let said = String::from_utf8(output.stderr).unwrap();
-        let tells = said.contains("no host is known by the name in") && said.contains(at) && said.contains("lookup");
-        assert!(output.status.code() == Some(1) && tells && said.lines().count() == 1, "{command:?}: {said}");
+        let is_right = said.contains("no host is known by the name in") && said.contains(at) && said.contains("lookup");
+        assert!(output.status.code() == Some(1) && is_right && said.lines().count() == 1, "{command:?}: {said}");
     }
 }
 
@@ -196,7 +196,7 @@ fn a_server_that_starts_is_waited_for_with_a_timeout() {
 
 /// The output of a command that succeeds.
 #[track_caller]
-pub(crate) fn told(arguments: &[&str], input: &[u8]) -> Vec<u8> {
+pub(crate) fn output_of(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let output = spindle_reads(arguments, input);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
@@ -205,7 +205,7 @@ pub(crate) fn told(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 #[test]
 fn a_value_comes_back_as_the_bytes_that_were_set() {
     let server = Server::start(&[]);
-    let run = |arguments: &[&str], input: &[u8]| told(&[arguments, &["--connect", server.kv()]].concat(), input);
+    let run = |arguments: &[&str], input: &[u8]| output_of(&[arguments, &["--connect", server.kv()]].concat(), input);
     run(&["create-table", "t"], b"");
     for value in [&b""[..], b"ada", b"ada\n", b"0x00", b"\x00\xff\n\n"] {
         run(&["set", "t", "k", "-"], value);
@@ -221,7 +221,7 @@ fn a_value_comes_back_as_the_bytes_that_were_set() {
 #[test]
 fn a_person_is_shown_a_value_on_a_line() {
     let server = Server::start(&[]);
-    let run = |arguments: &[&str]| told(&[arguments, &["--connect", server.kv()]].concat(), b"");
+    let run = |arguments: &[&str]| output_of(&[arguments, &["--connect", server.kv()]].concat(), b"");
     run(&["create-table", "t"]);
     run(&["set", "t", "text", "ada"]);
     run(&["set", "t", "bytes", "0xff00", "--hex"]);
@@ -236,8 +236,9 @@ fn a_person_is_shown_a_value_on_a_line() {
 #[test]
 fn arguments_are_bytes_in_hexadecimal_only_with_hex() {
     let server = Server::start(&[]);
-    let run =
-        |arguments: &[&str]| String::from_utf8(told(&[arguments, &["--connect", server.kv()]].concat(), b"")).unwrap();
+    let run = |arguments: &[&str]| {
+        String::from_utf8(output_of(&[arguments, &["--connect", server.kv()]].concat(), b"")).unwrap()
+    };
     run(&["create-table", "0x74", "--hex"]);
     run(&["set", "t", "0x6b", "0x76"]);
     run(&["set", "t", "0x6b", "0x76", "--hex", "--ttl", "600"]);
@@ -299,10 +300,10 @@ fn flush_deletes_all_tables_once_it_is_confirmed() {
     let server = Server::start(&[]);
     let at = ["--connect", server.kv()];
     for table in ["a", "b"] {
-        told(&[&["create-table", table][..], &at].concat(), b"");
+        output_of(&[&["create-table", table][..], &at].concat(), b"");
     }
-    told(&[&["set", "a", "k", "v"][..], &at].concat(), b"");
-    let tables = || String::from_utf8(told(&[&["tables"][..], &at].concat(), b"")).unwrap().lines().count();
+    output_of(&[&["set", "a", "k", "v"][..], &at].concat(), b"");
+    let tables = || String::from_utf8(output_of(&[&["tables"][..], &at].concat(), b"")).unwrap().lines().count();
     let unasked = spindle(&[&["flush"][..], &at].concat());
     let said = String::from_utf8(unasked.stderr).unwrap();
     assert!(unasked.status.code() == Some(2) && said.contains("give --yes"), "{said}");
@@ -313,9 +314,13 @@ fn flush_deletes_all_tables_once_it_is_confirmed() {
     let (status, shown) = on_a_terminal(&flush, "yes\n");
     assert!(status == Some(0) && shown.contains("2 tables deleted"), "{shown}");
     assert_eq!(tables(), 0);
-    told(&[&["create-table", "a"][..], &at].concat(), b"");
-    assert_eq!(told(&[&["flush", "--yes"][..], &at].concat(), b""), b"1 table deleted\n");
-    assert_eq!(told(&[&["flush", "--json"][..], &at].concat(), b""), b"{\"deleted\":0}\n", "nothing is to be asked");
+    output_of(&[&["create-table", "a"][..], &at].concat(), b"");
+    assert_eq!(output_of(&[&["flush", "--yes"][..], &at].concat(), b""), b"1 table deleted\n");
+    assert_eq!(
+        output_of(&[&["flush", "--json"][..], &at].concat(), b""),
+        b"{\"deleted\":0}\n",
+        "nothing is to be asked"
+    );
     server.stop();
 }
 
@@ -324,14 +329,14 @@ fn pings_are_counted_and_have_percentiles() {
     let server = Server::start(&[]);
     let at = ["--connect", server.kv()];
     let json: Value =
-        serde_json::from_slice(&told(&[&["ping", "--count", "50", "--json"][..], &at].concat(), b"")).unwrap();
+        serde_json::from_slice(&output_of(&[&["ping", "--count", "50", "--json"][..], &at].concat(), b"")).unwrap();
     assert_eq!((&json["count"], &json["ok"]), (&50.into(), &true.into()));
     let names = ["p50_nanos", "p90_nanos", "p99_nanos", "p99.9_nanos", "max_nanos"];
     assert!(names.map(|name| json[name].as_u64().unwrap()).is_sorted(), "{json}");
     assert_eq!(server.stats()["commands"]["PING"]["requests"], 50);
-    let text = String::from_utf8(told(&[&["ping", "--count", "2"][..], &at].concat(), b"")).unwrap();
+    let text = String::from_utf8(output_of(&[&["ping", "--count", "2"][..], &at].concat(), b"")).unwrap();
     assert!(text.contains("answered 2 times:  p50 ") && text.lines().count() == 1, "{text}");
-    let one = String::from_utf8(told(&[&["ping"][..], &at].concat(), b"")).unwrap();
+    let one = String::from_utf8(output_of(&[&["ping"][..], &at].concat(), b"")).unwrap();
     assert!(one.contains(" answered in "), "{one}");
     server.stop();
 }
@@ -375,21 +380,21 @@ fn a_shell_completes_commands_and_flags() {
     assert_eq!(complete("spindle conf", 1, "conf"), "config");
     assert_eq!(complete("spindle serve --max-m", 2, "--max-m"), "--max-memory");
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        assert!(told(&["completions", shell], b"").len() > 1_000, "{shell}");
+        assert!(output_of(&["completions", shell], b"").len() > 1_000, "{shell}");
     }
     assert_eq!(spindle(&["completions", "cmd"]).status.code(), Some(2));
 }
 
 #[test]
 fn every_command_has_a_page_of_the_manual() {
-    let page = |words: &[&str]| String::from_utf8(told(&[&["man"], words].concat(), b"")).unwrap();
+    let page = |words: &[&str]| String::from_utf8(output_of(&[&["man"], words].concat(), b"")).unwrap();
     assert!(page(&[]).contains(".TH spindle 1"));
     let serve = page(&["serve"]);
     assert!(serve.contains(".TH spindle-serve 1") && serve.contains("max\\-memory"), "{serve}");
     assert!(page(&["task", "lend"]).contains(".TH spindle-task-lend 1"));
     assert_eq!(spindle(&["man", "fly"]).status.code(), Some(2));
     let folder = tempfile::tempdir().unwrap();
-    told(&["man", "--directory", folder.path().to_str().unwrap()], b"");
+    output_of(&["man", "--directory", folder.path().to_str().unwrap()], b"");
     for file in ["spindle.1", "spindle-serve.1", "spindle-config-show.1"] {
         assert!(folder.path().join(file).exists(), "{file}");
     }
@@ -400,11 +405,11 @@ fn a_shell_without_a_terminal_is_a_script_that_ends_with_the_first_line_that_fai
     let server = Server::start(&[]);
     let shell = ["shell", "--connect", server.kv()];
     let script = b"# birds\ncreate-table birds\nspindle set birds 'grey heron' \"ardea cinerea\"\nget birds 'grey heron' --hex\n";
-    assert_eq!(told(&shell, script), b"OK\nOK\n0x61726465612063696e65726561\n");
+    assert_eq!(output_of(&shell, script), b"OK\nOK\n0x61726465612063696e65726561\n");
     let output = spindle_reads(&shell, b"get birds wren\ndelete-table birds\n");
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("line 1 has failed"), "{said}");
-    assert_eq!(told(&shell, b"tables\nexit\ndelete-table birds\n"), b"1 element   birds\n");
+    assert_eq!(output_of(&shell, b"tables\nexit\ndelete-table birds\n"), b"1 element   birds\n");
     let pair = b"set birds wren brown\nget birds 'grey heron'\nget birds wren\nget birds -\n";
     let output = spindle_reads(&shell, pair);
     assert_eq!(output.stdout, b"OK\nardea cinerea\nbrown\n", "each value has a line, and - reads nothing");
@@ -417,16 +422,16 @@ fn a_value_behind_a_key_may_begin_with_a_dash() {
     let folder = tempfile::tempdir().unwrap();
     let (any, data) = ("tcp://127.0.0.1:*", folder.path().to_str().unwrap());
     let server = Server::start(&["--tasks", any, "--jobs", "0", "--data", data]);
-    let kv = |words: &[&str]| told(&[words, &["--connect", server.kv()]].concat(), b"");
+    let kv = |words: &[&str]| output_of(&[words, &["--connect", server.kv()]].concat(), b"");
     kv(&["create-table", "t"]);
     for value in ["-v", "-1.5e3", "--value", "-- ", "-x=y"] {
         kv(&["set", "t", "k", value, "--ttl", "60"]);
         assert_eq!(kv(&["get", "t", "k"]), value.as_bytes());
         kv(&["cas", "t", value.trim_start_matches('-'), "0", value]);
     }
-    told(&["task", "add", "k", "--head", "-v", "--connect", server.tasks()], b"");
-    assert_eq!(told(&["task", "lookup", "k", "--connect", server.tasks()], b""), b"-v\n");
-    told(&["job", "add", "q", "--data of a job", "--connect", server.jobs()], b"");
+    output_of(&["task", "add", "k", "--head", "-v", "--connect", server.tasks()], b"");
+    assert_eq!(output_of(&["task", "lookup", "k", "--connect", server.tasks()], b""), b"-v\n");
+    output_of(&["job", "add", "q", "--data of a job", "--connect", server.jobs()], b"");
     assert_eq!(spindle(&["set", "t", "k", "v", "--tll", "5", "--connect", server.kv()]).status.code(), Some(2));
     server.stop();
 }

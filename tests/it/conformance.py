@@ -405,7 +405,7 @@ def chapter_max_key(kv):
 
 
 def chapter_max_memory(kv):
-    """With --max-memory of 8 MiB: what does not fit is refused and changes nothing; all else goes on."""
+    """With --max-memory of 8 MiB: what does not fit is refused and changes nothing; all else is served."""
     c = Client(kv)
     c.ok(CREATE_TABLE, b"t")
     full = error("OUT OF MEMORY")

@@ -158,7 +158,7 @@ fn a_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn changes_are_heard_in_order_and_expiries_on_time() {
+fn changes_are_published_in_order_and_expiries_on_time() {
     let server = Server::start(&[]);
     let mut client = connect(&server);
     let mut subscriber = Subscriber::connect(server.publish(), &[b"t"]).unwrap();
@@ -170,17 +170,17 @@ fn changes_are_heard_in_order_and_expiries_on_time() {
     }
     client.update(b"t", b"k", b"v", Some(Ttl::from_secs(1))).unwrap();
     client.delete(b"t", b"probe").unwrap();
-    let mut heard = Vec::new();
-    while heard.len() < 3 {
+    let mut received = Vec::new();
+    while received.len() < 3 {
         let change = subscriber.receive(PATIENCE).unwrap().expect("changes come");
         assert_eq!(change.table, b"t");
         if change.key == b"k" || change.kind == NotificationKind::Deleted {
-            heard.push((change.kind, change.key.to_vec()));
+            received.push((change.kind, change.key.to_vec()));
         }
     }
     let (updated, deleted) = (NotificationKind::Updated, NotificationKind::Deleted);
     let expected = [(updated, b"k".to_vec()), (deleted, b"probe".to_vec()), (deleted, b"k".to_vec())];
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
     assert_eq!(client.get(b"t", b"k"), refused(Reason::KeyNotFound));
     server.stop();
 }

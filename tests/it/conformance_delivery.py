@@ -103,7 +103,7 @@ def chapter_order(kv):
 
 
 def subscribe(publish, client, *topics):
-    """A SUB socket whose subscriptions have arrived: it hears of a table made for that."""
+    """A SUB socket whose subscriptions have arrived: it has received a change of a table made for that."""
     sub = connect(zmq.SUB, publish, rcvhwm=0)
     for topic in topics:
         sub.subscribe(topic)
@@ -126,7 +126,7 @@ def subscribe(publish, client, *topics):
     return sub
 
 
-def hear(sub, *expected):
+def receive(sub, *expected):
     for notification in expected:
         check(sub.recv_multipart(), list(notification))
 
@@ -154,47 +154,47 @@ def chapter_notifications(kv, publish):
     c.ok(COMPARE_AND_DELETE, b"n", b"k", version)
     c.ok(UPDATE_MANY, b"n", b"", b"a", b"1", b"b", b"2", b"a", b"3")
     c.ok(DELETE, b"n", b"a")
-    hear(sub, (b"n", UPDATED, b"k"), (b"n", UPDATED, b"k"), (b"n", UPDATED, b"k"), (b"n", DELETED, b"k"))
-    heard = [sub.recv_multipart() for _ in range(4)]
-    check([n for n in heard if n[2] == b"a"], [[b"n", UPDATED, b"a"], [b"n", UPDATED, b"a"], [b"n", DELETED, b"a"]])
-    check([n for n in heard if n[2] == b"b"], [[b"n", UPDATED, b"b"]])
+    receive(sub, (b"n", UPDATED, b"k"), (b"n", UPDATED, b"k"), (b"n", UPDATED, b"k"), (b"n", DELETED, b"k"))
+    received = [sub.recv_multipart() for _ in range(4)]
+    check([n for n in received if n[2] == b"a"], [[b"n", UPDATED, b"a"], [b"n", UPDATED, b"a"], [b"n", DELETED, b"a"]])
+    check([n for n in received if n[2] == b"b"], [[b"n", UPDATED, b"b"]])
     c.ok(INCREMENT, b"n", b"count", signed(1))
     c.ok(INCREMENT, b"n", b"count", signed(-1))
     c.ok(DELETE_MANY, b"n", b"none", b"count", b"count")
-    hear(sub, (b"n", UPDATED, b"count"), (b"n", UPDATED, b"count"), (b"n", DELETED, b"count"))
+    receive(sub, (b"n", UPDATED, b"count"), (b"n", UPDATED, b"count"), (b"n", DELETED, b"count"))
     # A deleted table: each live element once, and for each key before any change of the new table.
     c.ok(UPDATE, b"n", b"", b"empty key")
-    hear(sub, (b"n", UPDATED, b""))
+    receive(sub, (b"n", UPDATED, b""))
     c.ok(DELETE_TABLE, b"n")
     c.ok(CREATE_TABLE, b"n\0")
     c.ok(UPDATE, b"n", b"b", b"new")
     c.ok(UPDATE, b"n", b"", b"new")
-    heard = [sub.recv_multipart() for _ in range(4)]
+    received = [sub.recv_multipart() for _ in range(4)]
     for key in [b"", b"b"]:
-        check([n for n in heard if n[2] == key], [[b"n", DELETED, key], [b"n\0", UPDATED, key]])
+        check([n for n in received if n[2] == key], [[b"n", DELETED, key], [b"n\0", UPDATED, key]])
     # An expiry is announced, and not before its time.
     start = time.monotonic()
     c.ok(UPDATE, b"n", b"k", b"v", be(1))
-    hear(sub, (b"n\0", UPDATED, b"k"), (b"n\0", DELETED, b"k"))
+    receive(sub, (b"n\0", UPDATED, b"k"), (b"n\0", DELETED, b"k"))
     assert time.monotonic() - start >= 1.0, "an expiry was announced early"
     c.expect(error("KEY NOT FOUND"), GET, b"n", b"k")
     # A write that meets a deadline that has passed: the expiry first, then itself.
     c.ok(UPDATE, b"n", b"k", b"old", be(1))
     while c.ask(COMPARE_AND_SWAP, b"n", b"k", be(0), b"new")[0] == ERROR:
         pass
-    hear(sub, (b"n\0", UPDATED, b"k"), (b"n\0", DELETED, b"k"), (b"n\0", UPDATED, b"k"))
+    receive(sub, (b"n\0", UPDATED, b"k"), (b"n\0", DELETED, b"k"), (b"n\0", UPDATED, b"k"))
     exact = subscribe(publish, c, b"users\0")
     for name in [b"users2", b"users\0"]:
         c.ok(CREATE_TABLE, name)
         c.ok(UPDATE, name, b"k", b"v")
-    hear(exact, (b"users\0", UPDATED, b"k"))
+    receive(exact, (b"users\0", UPDATED, b"k"))
     # No notification is left over.
     for left in [sub, exact]:
         check(left.poll(0), 0, "something was announced twice")
 
 
 def chapter_nonsense(kv):
-    """Whatever comes is answered once, and the server goes on."""
+    """Whatever comes is answered once, and the server still serves."""
     chance = random.Random(11)
     dealer, req = connect(zmq.DEALER, kv, sndhwm=0, rcvhwm=0), Client(kv)
     lengths = [0, 0, 1, 1, 1, 2, 3, 8, 8, 64, 65, 255, 256, 1024, 1025, 5000]

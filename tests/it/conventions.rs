@@ -140,7 +140,7 @@ fn a_reader_of_the_log_that_does_not_read_holds_nobody_up() {
 }
 
 #[test]
-fn what_a_server_says_at_its_start_and_at_its_end_need_not_be_heard() {
+fn a_server_needs_no_reader_for_its_output_at_its_start_and_at_its_end() {
     // Too few files, an endpoint in use, or no endpoint at all: each prints a message, and the status is the documented
     // one.
     let server = Server::start(&[]);
@@ -241,11 +241,11 @@ fn log_of(settings: &str, flags: &[&str], on_hang_up: &[&str]) -> String {
     let mut command = Command::new(SPINDLE);
     command.args(["serve", "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--config"]).arg(file.path()).args(flags);
     let server = Server::start_by(command.stderr(log.reopen().unwrap()));
-    let told = || fs::read_to_string(log.path()).unwrap().matches("SIGHUP: ").count();
+    let hang_ups = || fs::read_to_string(log.path()).unwrap().matches("SIGHUP: ").count();
     for (before, settings) in on_hang_up.iter().enumerate() {
         fs::write(file.path(), settings).unwrap();
         server.signal(Signal::HUP);
-        while told() == before {
+        while hang_ups() == before {
             assert!(server.stats().is_object());
         }
     }
@@ -285,8 +285,9 @@ fn a_log_in_json_is_an_object_on_each_line() {
 fn sighup_takes_the_level_of_the_file_unless_a_flag_has_set_it() {
     let levels = ["log-level = 'debug'", "log-level = 'loud'", "", "log-level = 'error'"];
     let log = log_of("", &[], &levels[..3]);
-    for told in ["SIGHUP: the log level is debug", "WARN", "stays as it is: ", "log-level: it is one of", "is info"] {
-        assert!(log.contains(told), "{told}: {log}");
+    for expected in ["SIGHUP: the log level is debug", "WARN", "stays as it is: ", "log-level: it is one of", "is info"]
+    {
+        assert!(log.contains(expected), "{expected}: {log}");
     }
     let quiet = log_of("", &["--log-level", "info"], &levels[3..]);
     assert!(quiet.contains("a flag or the environment has set it") && quiet.contains("stopped"), "{quiet}");
@@ -295,7 +296,7 @@ fn sighup_takes_the_level_of_the_file_unless_a_flag_has_set_it() {
 }
 
 #[test]
-fn ready_is_told_once_and_last() {
+fn ready_is_printed_once_and_last() {
     let server = Command::new(SPINDLE)
         .args(["serve", "--kv", "tcp://127.0.0.1:*", "--publish", "tcp://127.0.0.1:*"])
         .stdout(Stdio::piped())

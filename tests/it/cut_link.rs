@@ -77,7 +77,7 @@ fn carry(client: &TcpStream, database: &TcpStream, state: &LinkState) {
             });
             let _gone = database.shutdown(Shutdown::Write);
         });
-        // The answer says that the database has carried the COMMIT out, and nobody hears it.
+        // The answer says that the database has carried the COMMIT out, and nobody receives it.
         pump(database, client, |_| !is_cut.load(Ordering::SeqCst));
         let _gone = (client.shutdown(Shutdown::Both), database.shutdown(Shutdown::Both));
     });

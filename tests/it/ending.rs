@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A subscriber to everything whose subscription has arrived, and its count of notifications.
 struct Listener {
     socket: zmq::Socket,
-    heard: usize,
+    received: usize,
 }
 
 impl Listener {
@@ -30,9 +30,9 @@ impl Listener {
         socket.set_linger(0).unwrap();
         socket.set_subscribe(b"").unwrap();
         socket.connect(server.publish()).unwrap();
-        let mut listener = Self { socket, heard: 0 };
+        let mut listener = Self { socket, received: 0 };
         let mut made = 0;
-        while listener.heard == 0 {
+        while listener.received == 0 {
             assert_eq!(peer.call(&[&[2], b"t", b"tune", b""]), [[1]]);
             made += 1;
             listener.listen(Duration::from_millis(1));
@@ -41,8 +41,8 @@ impl Listener {
         // wait.
         assert_eq!(peer.call(&[&[2], b"t", b"end", b""]), [[1]]);
         while listener.last_key(PATIENCE).as_deref() != Some(b"end") {}
-        assert!(listener.heard <= made + 1);
-        listener.heard = 0;
+        assert!(listener.received <= made + 1);
+        listener.received = 0;
         listener
     }
 
@@ -52,7 +52,7 @@ impl Listener {
             return None;
         }
         let message = self.socket.recv_multipart(0).unwrap();
-        self.heard += 1;
+        self.received += 1;
         Some(message[2].clone())
     }
 
@@ -90,10 +90,10 @@ fn a_signal_under_load_leaves_nothing_unanswered_or_unpublished() {
                 answered += 1;
             }
             listener.listen(Duration::from_millis(20));
-            if answered == listener.heard && answered > 0 {
+            if answered == listener.received && answered > 0 {
                 break;
             }
-            assert!(Instant::now() < deadline, "{answered} answered, {} published", listener.heard);
+            assert!(Instant::now() < deadline, "{answered} answered, {} published", listener.received);
         }
     }
 }
@@ -105,13 +105,13 @@ fn a_second_signal_ends_at_once() {
     let peer = Peer::connect(&context, server.kv());
     assert_eq!(peer.call(&[&[0], b"t"]), [[1]]);
     // Replies without a reader: the server would wait for this client, as long as sockets linger.
-    let deaf = Peer::connect_with(&context, server.kv(), |socket| {
+    let stalled = Peer::connect_with(&context, server.kv(), |socket| {
         socket.set_rcvhwm(1).unwrap();
         socket.set_rcvbuf(4096).unwrap();
     });
     assert_eq!(peer.call(&[&[2], b"t", b"k", &[0; 1000]]), [[1]]);
     for _ in 0..20_000 {
-        deaf.ask(&[&[4], b"t", b"k"]);
+        stalled.ask(&[&[4], b"t", b"k"]);
     }
     while peer.clients("outstanding_bytes") < 100_000 {}
     // Whether the server noticed the first signal cannot be seen from outside. One of the following is the second.

@@ -21,7 +21,7 @@ over_both! {
     ids_have_no_gaps_under_64_clients
     each_event_is_one_workers
     a_bad_value_sends_its_event_back
-    a_worker_that_is_told_to_stop_finishes_what_it_has
+    a_worker_that_gets_the_signal_to_stop_finishes_what_it_has
     what_was_taken_before_the_end_is_answered
 }
 
@@ -180,7 +180,7 @@ fn a_bad_value_sends_its_event_back(stage: Option<Stage>) {
     server.stop();
 }
 
-fn a_worker_that_is_told_to_stop_finishes_what_it_has(stage: Option<Stage>) {
+fn a_worker_that_gets_the_signal_to_stop_finishes_what_it_has(stage: Option<Stage>) {
     let Some(stage) = stage else { return };
     let folder = tempfile::tempdir().unwrap();
     let [begun, gate] = ["begun", "gate"].map(|name| fifo(folder.path(), name));
@@ -191,7 +191,7 @@ fn a_worker_that_is_told_to_stop_finishes_what_it_has(stage: Option<Stage>) {
     let other = client.defer().unwrap();
     let mut worker = stage.work_with_a_log(&server, &["--command", &command]);
     assert_eq!(std::fs::read_to_string(&begun).unwrap().trim(), id.to_string());
-    worker.hears_of_the_end();
+    worker.begins_to_stop();
     std::fs::write(&gate, "late\n").unwrap();
     let (status, printed) = worker.wait();
     assert!(status.success() && printed.starts_with("stored 1, given back 0, lost 0"), "{status}: {printed}");
@@ -342,7 +342,7 @@ fn tables_are_as_specified_and_those_that_are_there_are_used() {
     database.ask("CREATE TABLE events (id INT, value VARCHAR(255)); INSERT INTO events VALUES (1, 'old'), (2, NULL)");
     let stage = Stage::MySql(database);
     let server = stage.serve();
-    assert_eq!(client(&server).create().unwrap().id, 3, "ids go on behind what is there");
+    assert_eq!(client(&server).create().unwrap().id, 3, "ids continue behind what is there");
     server.stop();
     let Stage::MySql(database) = stage else { return };
     let columns = "SELECT table_name, column_name, column_type, is_nullable, column_key FROM information_schema.columns \

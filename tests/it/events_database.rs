@@ -122,7 +122,7 @@ fn what_the_operator_has_set_for_all_sessions_is_no_matter() {
     }
 }
 
-/// The server gave it up, and the database went on with it.
+/// The server gave it up, and the database continued with it.
 #[test]
 fn a_statement_that_takes_too_long_ends_on_the_database_too() {
     let Some(database) = maria_db() else { return };
@@ -139,7 +139,7 @@ fn a_statement_that_takes_too_long_ends_on_the_database_too() {
     server.stop();
 }
 
-/// With columns of type BIGINT the server went on refusing.
+/// With columns of type BIGINT the server still refused.
 #[test]
 fn the_advice_at_the_last_id_of_the_type_int_can_be_followed() {
     let Some(database) = maria_db() else { return };
@@ -173,7 +173,7 @@ fn through(link: &CutLink) -> String {
 }
 
 #[test]
-fn an_event_whose_commit_has_an_unknown_outcome_is_stored_once_and_the_client_is_told() {
+fn an_event_whose_commit_has_an_unknown_outcome_is_stored_once_and_reported_to_the_client() {
     let Some(database) = maria_db() else { return };
     let link = CutLink::to(&database.url());
     let server = Server::start_events(&["--events-store", &through(&link)]);
@@ -205,7 +205,7 @@ fn a_value_whose_commit_has_an_unknown_outcome_is_stored_once_and_the_worker_say
     assert_eq!(value_of(&mut client, id), format!("value of {id}"));
     while link.will_cut() {}
     let next = client.defer().unwrap();
-    assert_eq!(value_of(&mut client, next), format!("value of {next}"), "the worker goes on");
+    assert_eq!(value_of(&mut client, next), format!("value of {next}"), "the worker continues");
     assert_eq!(worker.end(), (1, 1), "one is stored, and of one it does not know");
     assert_eq!(link.commits(), before + 2);
     let mut said = String::new();

@@ -22,9 +22,9 @@ fn answer(server: &Server, bytes: &[u8], is_half_closed: bool) -> String {
     if is_half_closed {
         stream.shutdown(Shutdown::Write).unwrap();
     }
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(bytes)));
-    String::from_utf8(heard).unwrap()
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(bytes)));
+    String::from_utf8(reply).unwrap()
 }
 
 /// The status and the body of a reply. Its type must be JSON.
@@ -61,7 +61,7 @@ fn a_client_that_closes_its_half_gets_its_reply() {
 }
 
 #[test]
-fn every_error_is_json_and_is_heard() {
+fn every_error_is_json_and_reaches_the_client() {
     let (_folder, server) = serve(&[]);
     let head = "POST /events HTTP/1.1\r\nHost: h\r\n";
     let long_head = format!("{head}X: {}\r\n\r\n", "x".repeat(200_000));
@@ -91,9 +91,9 @@ fn every_error_is_json_and_is_heard() {
     }
     // The reply before an error is whole.
     let both = "GET /events HTTP/1.1\r\nHost: h\r\n\r\nnonsense\r\n\r\n";
-    let heard = answer(&server, both.as_bytes(), false);
-    let (first, second) = heard.split_once("{\"count\":0}").unwrap();
-    assert!(first.starts_with("HTTP/1.1 200 OK") && parsed(second).0 == 400, "{heard}");
+    let reply = answer(&server, both.as_bytes(), false);
+    let (first, second) = reply.split_once("{\"count\":0}").unwrap();
+    assert!(first.starts_with("HTTP/1.1 200 OK") && parsed(second).0 == 400, "{reply}");
     assert_eq!(client(&server).count().unwrap(), 0);
     server.stop();
 }

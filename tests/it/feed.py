@@ -79,10 +79,10 @@ class Follower:
         self.copy, self.life, self.next, self.versions = {}, None, None, {}
         self.causes, self.bookmarks, self.dropped, self.messages = set(), 0, set(), []
         # The first message is a bookmark for this subscriber alone.
-        kind, self.life, self.next = self.hear_one()
+        kind, self.life, self.next = self.receive_one()
         check(kind, BOOKMARK)
 
-    def hear_one(self):
+    def receive_one(self):
         name, payload = self.socket.recv_multipart()
         check(name, topic(self.table))
         kind, (epoch, incarnation, sequence), content = decode(payload)
@@ -126,7 +126,7 @@ class Follower:
         state = [number(frame) for frame in client.ok(FEED_STATE, self.table)]
         start = time.monotonic()
         while (self.life, self.next) < ((state[0], state[1]), state[2]):
-            self.hear_one()
+            self.receive_one()
             assert time.monotonic() - start < 30
         return state
 
@@ -142,7 +142,7 @@ def scanned(client, table):
     return copy, marks
 
 
-def wait_until_told(client, changes):
+def wait_until_published(client, changes):
     """Waits until the feed is through with so many changes. Returns its part of STATS."""
     start = time.monotonic()
     while True:
@@ -230,7 +230,7 @@ def chapter_lives(kv, feed):
     client.ok(UPDATE, b"t123", b"last", b"value")
     start = time.monotonic()
     while len(follower.dropped) < 20 or b"last" not in follower.copy:
-        follower.hear_one()
+        follower.receive_one()
         assert time.monotonic() - start < 30, (follower.dropped, follower.life)
     follower.follow_until(client)
     check(list(follower.copy), [b"last"])
@@ -246,7 +246,7 @@ def chapter_compacted(kv, feed):
     follower = Follower(feed, b"busy")
     for index in range(3_000):
         client.ok(UPDATE, b"busy", b"key%d" % (index % 100), b"v" * 100)
-    feed_stats = wait_until_told(client, 3_001)
+    feed_stats = wait_until_published(client, 3_001)
     epoch, incarnation, following, oldest, elements, _ = follower.follow_until(client)
     assert 1 < oldest < following and elements == 100, (oldest, following, elements)
     ask = lambda sequence: client.ask(CHANGES, b"busy", be(epoch), be(incarnation), be(sequence))
@@ -263,7 +263,7 @@ def chapter_compacted(kv, feed):
 
 
 def chapter_bookmarks(kv, feed):
-    """The empty subscription hears of all tables, a partial one of those it fits, and bookmarks come when all is idle."""
+    """The empty subscription receives all tables, a partial one those it fits, and bookmarks come when all is idle."""
     client = Client(kv)
     everything = connect(zmq.SUB, feed)
     everything.subscribe(b"")
@@ -271,21 +271,21 @@ def chapter_bookmarks(kv, feed):
     partial.subscribe(b"\5us")
     client.ok(CREATE_TABLE, b"users")
     client.ok(CREATE_TABLE, b"birds")
-    heard = set()
+    received = set()
     index = 0
-    while len(heard) < 6:
+    while len(received) < 6:
         index += 1
         for table in (b"users", b"birds"):
             client.ok(UPDATE, table, b"key1", b"%d" % index)
         for name, socket in (("all", everything), ("partial", partial)):
             while socket.poll(5):
                 table, payload = socket.recv_multipart()
-                heard.add((name, table, payload[1]))
-        assert index < 5_000, heard
+                received.add((name, table, payload[1]))
+        assert index < 5_000, received
     both = {("all", topic(table), kind) for table in (b"users", b"birds") for kind in (1, 2)}
-    check(heard, both | {("partial", topic(b"users"), 1), ("partial", topic(b"users"), 2)})
+    check(received, both | {("partial", topic(b"users"), 1), ("partial", topic(b"users"), 2)})
     # A whole topic without change gets a bookmark after ten seconds. The other two do not.
-    wait_until_told(client, 2 * index)
+    wait_until_published(client, 2 * index)
     whole = connect(zmq.SUB, feed)
     whole.subscribe(topic(b"users"))
     for socket in (everything, partial):

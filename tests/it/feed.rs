@@ -24,7 +24,7 @@ fn a_copy_is_exact_after_concurrent_writers_and_expiries() {
 }
 
 #[test]
-fn tables_come_and_go_and_each_life_is_told_to_its_end() {
+fn tables_come_and_go_and_each_life_is_published_to_its_end() {
     run_chapter("lives", &["--workers", "2"]);
 }
 
@@ -77,7 +77,7 @@ fn a_server_without_a_feed_says_so() {
 }
 
 #[test]
-fn stats_tells_where_the_feed_is() {
+fn stats_reports_where_the_feed_is() {
     let server = Server::start(&ON);
     assert_eq!(server.stats()["feed"]["endpoint"], server.feed());
     server.stop();
@@ -90,11 +90,11 @@ const LONGEST_VALUE: usize = (16 << 20) - 64;
 
 #[test]
 fn a_reader_takes_frames_of_16_mib_and_1_kib_alone() {
-    let tell = |settings: &mut KvConfig| {
+    let configure = |settings: &mut KvConfig| {
         settings.feed = Some("tcp://127.0.0.1:*".to_owned());
         settings.value_max = 16 << 20;
     };
-    serve_parts(FrontendKind::Native, 1 << 12, tell, |held| {
+    serve_parts(FrontendKind::Native, 1 << 12, configure, |held| {
         let mut client = Client::connect(&held.endpoint).unwrap();
         client.create_table(b"t").unwrap();
         let context = zmq::Context::new();
@@ -149,7 +149,7 @@ impl Copy {
         while position.sequence > self.next {
             let missing = FeedPosition { sequence: self.next, ..position };
             let replayed = client.changes(b"t", missing).unwrap();
-            assert!(!replayed.is_empty(), "what is missing has been told");
+            assert!(!replayed.is_empty(), "what is missing has been published");
             replayed.iter().for_each(|message| self.apply(message));
         }
         self.apply(message);
@@ -171,11 +171,11 @@ impl Copy {
 #[test]
 fn a_follower_that_reads_too_slowly_finds_its_gap_and_fills_it() {
     const VALUE: [u8; 1_000] = [b'v'; 1_000];
-    let tell = |settings: &mut KvConfig| {
+    let configure = |settings: &mut KvConfig| {
         settings.feed = Some("tcp://127.0.0.1:*".to_owned());
         settings.held_bytes_max = 1 << 20;
     };
-    serve_parts(FrontendKind::Native, 1 << 12, tell, |held| {
+    serve_parts(FrontendKind::Native, 1 << 12, configure, |held| {
         (held.release)();
         let mut client = Client::connect(&held.endpoint).unwrap();
         client.create_table(b"t").unwrap();

@@ -194,7 +194,7 @@ fn compare(run: &Run, index: usize, mirror: &Mirror) {
     assert_eq!(own, other, "mirror {index} differs from another at {at:?}");
 }
 
-/// What is in the table, once no element has a deadline and all is told. And where the feed is then.
+/// What is in the table, once no element has a deadline and all is published. And where the feed is then.
 fn settle(client: &mut Client) -> (Content, FeedPosition) {
     let begin = Instant::now();
     loop {

@@ -72,8 +72,8 @@ impl Rig {
     fn is_sick(&self, reason: &str) {
         let Ok(health) = self.events().request("GET", "/health", b"") else { return };
         assert_eq!(health.status, 503, "{:?}", health.json());
-        let told = health.json()["error"].as_str().unwrap().to_owned();
-        assert!(told.contains(reason) || told.contains("the server ends"), "{told}");
+        let error = health.json()["error"].as_str().unwrap().to_owned();
+        assert!(error.contains(reason) || error.contains("the server ends"), "{error}");
     }
 
     /// Waits for the end, which comes by itself, with status 1 and a line that says this.
@@ -311,7 +311,7 @@ fn a_disk_that_others_fill_refuses_additions_until_there_is_room_again() {
     rig.is_sick("no room");
     assert!(JobsClient::new(rig.server.jobs()).add(b"queue", b"data").is_err());
     assert_eq!(rig.events().request("POST", "/events/async", b"").unwrap().status, 503);
-    // A larger value is an addition. What is no larger, and what takes away, goes on.
+    // A larger value is an addition. What is no larger, and what takes away, is accepted.
     let larger = client.update(&1_u32.to_be_bytes(), &[8; 1_001]).unwrap_err().to_string();
     assert!(larger.contains("UpdateValue needs 1001 bytes, and there are 0"), "{larger}");
     let larger = client.repay(lent.lend_key, &lent.key, &[8; 1_001], RepayStatus::Drop).unwrap_err().to_string();

@@ -29,7 +29,7 @@ pub(crate) const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// A running `spindle serve`. Killed when dropped, by its own process id.
 pub(crate) struct Server {
     child: Child,
-    /// Kept open, so that the server can go on printing.
+    /// Kept open, so that the server can still print.
     output: BufReader<ChildStdout>,
     kv: Vec<String>,
     publish: Option<String>,

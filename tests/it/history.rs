@@ -71,7 +71,7 @@ pub(crate) struct Plan {
     pub(crate) keys: usize,
     /// Each client sends at least this many requests …
     pub(crate) requests: usize,
-    /// … and goes on for at least this long.
+    /// … and continues for at least this long.
     pub(crate) lasting: Duration,
     /// Most requests that a client sends at once.
     pub(crate) batch_max: usize,
@@ -88,9 +88,9 @@ pub(crate) type Record = (Ask, Operation);
 
 /// Counts of each kind of answer, over all rounds. A race without refusals shows little.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally(BTreeMap<&'static str, usize>);
+pub(crate) struct AnswerCounts(BTreeMap<&'static str, usize>);
 
-impl Tally {
+impl AnswerCounts {
     fn count(&mut self, answer: Answer) {
         let kind = match answer {
             Answer::Ok => "ok",
@@ -116,10 +116,10 @@ impl Tally {
 }
 
 /// All peers work the plan at once. Expects the history of each element to be linearizable.
-pub(crate) fn check_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P], tally: &mut Tally) {
+pub(crate) fn check_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P], counts: &mut AnswerCounts) {
     let records = record_round(plan, seed, peers);
     for (_, operation) in &records {
-        tally.count(operation.answer);
+        counts.count(operation.answer);
     }
     if let Some(violation) = find_violation(plan, &records) {
         panic!("seed {seed}, {violation}");

@@ -24,12 +24,12 @@ const BESIDES: u64 = WORKERS as u64 * (4 * KEYS as u64 + 1) * (VALUE as u64 + 1_
 
 #[test]
 fn large_answers_of_all_workers_together_wait_for_their_readers_and_all_come() {
-    let tell = |settings: &mut spindle::services::tables::serve::KvConfig| {
+    let configure = |settings: &mut spindle::services::tables::serve::KvConfig| {
         settings.worker_cores = vec![None; WORKERS];
         settings.value_max = VALUE;
         settings.held_bytes_max = HELD;
     };
-    serve_parts(FrontendKind::Native, 1 << 12, tell, |Held { endpoint, release, .. }| {
+    serve_parts(FrontendKind::Native, 1 << 12, configure, |Held { endpoint, release, .. }| {
         release();
         let context = zmq::Context::new();
         let control: Vec<Peer> = (0..WORKERS).map(|_| Peer::connect(&context, &endpoint)).collect();

@@ -1,4 +1,4 @@
-//! A server is told to end while peers do their worst at each of its endpoints: it ends with status 0, and soon.
+//! A server receives SIGTERM while peers do their worst at each of its endpoints: it ends with status 0, and soon.
 //!
 //! Each endpoint has a peer that stays silent, one that stops in the middle of its greeting, one that asks and never
 //! reads, one that sends a byte now and then, and one that sends as fast as it can.
@@ -101,13 +101,13 @@ fn surround(address: &str, dialect: &Dialect) -> (Vec<TcpStream>, Vec<JoinHandle
     let mut half = raw();
     half.write_all(&dialect.begun).unwrap();
     let met = dialect.connect(address);
-    let deaf = dialect.connect(address);
-    fill(&deaf, &dialect.request);
+    let stalled = dialect.connect(address);
+    fill(&stalled, &dialect.request);
     let mut slow = dialect.connect(address);
     slow.write_all(&dialect.endless).unwrap();
     let slow = send_for_ever(slow, vec![b'x'], Some(TRICKLE));
     let flood = send_for_ever(dialect.connect(address), dialect.request.repeat(100), None);
-    (vec![silent, half, met, deaf], vec![slow, flood])
+    (vec![silent, half, met, stalled], vec![slow, flood])
 }
 
 fn ends_soon(server: Server, endpoints: &[(&str, Dialect)]) {
@@ -166,14 +166,14 @@ fn silent_connections_end_with_the_server() {
     server.signal(Signal::TERM);
     // A client of the jobs is always answered: an empty request is malformed.
     for (stream, answer) in plain.iter_mut().zip(["ERROR", ""]) {
-        let mut heard = Vec::new();
-        let read = stream.read_to_end(&mut heard);
-        assert!(read.is_ok() && heard == answer.as_bytes(), "{read:?}: {}", String::from_utf8_lossy(&heard));
+        let mut received = Vec::new();
+        let read = stream.read_to_end(&mut received);
+        assert!(read.is_ok() && received == answer.as_bytes(), "{read:?}: {}", String::from_utf8_lossy(&received));
     }
     for stream in greeted.iter_mut().chain(&mut met.iter().map(|met| met.try_clone().unwrap()).collect::<Vec<_>>()) {
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).unwrap();
-        assert!(heard.is_empty(), "{heard:?}");
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        assert!(received.is_empty(), "{received:?}");
     }
     // None of them has closed its end.
     let (status, _) = server.wait_for_at_most(&END);

@@ -88,7 +88,7 @@ fn what_only_this_host_reaches_is_served_without_being_opened() {
 }
 
 #[test]
-fn one_place_under_two_names_is_told_before_anything_is_bound() {
+fn one_place_under_two_names_is_refused_before_anything_is_bound() {
     let port = crate::harness::free_port();
     for (first, second) in [("[::]", "127.0.0.1"), ("[::]", "*"), ("localhost", "127.0.0.1"), ("[::]", "[::1]")] {
         let [kv, publish] = [first, second].map(|host| format!("tcp://{host}:{port}"));

@@ -102,9 +102,9 @@ fn queues_come_and_go_by_the_thousand_and_a_get_makes_none() {
         client.add(format!("queue-{queue}").as_bytes(), b"x").unwrap();
     }
     let family = |server: &Server| server.stats()["tasks"]["families"][0].clone();
-    let figures = family(&server);
-    let figure = |name: &str| figures[name].as_u64().unwrap();
-    assert_eq!((figures["name"].as_str(), figure("queues"), figure("ready")), (Some("jobs/"), QUEUES, QUEUES));
+    let metrics = family(&server);
+    let metric = |name: &str| metrics[name].as_u64().unwrap();
+    assert_eq!((metrics["name"].as_str(), metric("queues"), metric("ready")), (Some("jobs/"), QUEUES, QUEUES));
     let listed = server.stats()["tasks"]["queues"].as_array().unwrap().len();
     assert_eq!(listed, 100, "a few of them one by one");
     server.stop();

@@ -193,7 +193,7 @@ fn large_answers_that_nobody_reads_hold_up_nobody() {
     for _ in 0..JOBS {
         client.add(b"large", &data).unwrap();
     }
-    let deaf: Vec<TcpStream> = (0..JOBS / 2)
+    let stalled: Vec<TcpStream> = (0..JOBS / 2)
         .map(|_| {
             let mut stream = connect(&server);
             stream.write_all(b"GET large\n").unwrap();
@@ -204,7 +204,7 @@ fn large_answers_that_nobody_reads_hold_up_nobody() {
     assert!(read >= JOBS / 2, "{read}");
     let id = client.add(b"q", b"x").unwrap();
     assert_eq!(client.get(b"q").unwrap().map(|job| job.id), Some(id));
-    drop(deaf);
+    drop(stalled);
     server.stop();
 }
 

@@ -78,14 +78,14 @@ fn tables_are_scanned_counted_and_compared_from_the_command_line() {
     let server = Server::start(&[]);
     let run = |arguments: &[&str]| {
         let output = spindle(&[arguments, &["--connect", server.kv()]].concat());
-        let (told, said) =
+        let (printed, said) =
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned());
-        (output.status.code(), if told.is_empty() { said } else { told })
+        (output.status.code(), if printed.is_empty() { said } else { printed })
     };
     let good = |arguments: &[&str]| {
-        let (status, told) = run(arguments);
-        assert_eq!(status, Some(0), "{arguments:?}: {told}");
-        told
+        let (status, printed) = run(arguments);
+        assert_eq!(status, Some(0), "{arguments:?}: {printed}");
+        printed
     };
     let json = |arguments: &[&str]| -> serde_json::Value {
         serde_json::from_str(&good(&[arguments, &["--json"]].concat())).unwrap()

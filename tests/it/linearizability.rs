@@ -15,7 +15,7 @@ use spindle::tables::{
 
 use crate::checker::{Answer, COUNTER, Request, Span};
 use crate::harness::Server;
-use crate::history::{Ask, Peer, Plan, Tally, bytes_of, check_round, value_of};
+use crate::history::{AnswerCounts, Ask, Peer, Plan, bytes_of, check_round, value_of};
 
 /// Some writes keep the deadline, some set it, some remove it.
 const TTLS: &[Option<Ttl>] = &[None, None, Some(Ttl::from_secs(1)), Ttl::from_millis(750), Some(Ttl::NONE)];
@@ -43,7 +43,7 @@ pub(crate) struct World {
     /// How many of its seconds pass in a real second.
     haste: u64,
     stamps: AtomicU64,
-    /// The compactor is told again and again that memory has run out, and that it is back.
+    /// The compactor receives again and again that memory has run out, and that it is back.
     pub(crate) is_tight: bool,
 }
 
@@ -294,10 +294,10 @@ pub(crate) fn with_tables(world: &World, changes_per_writer: usize, work: impl F
     tables.metrics().expired
 }
 
-/// Runs racing clients in many rounds, each with tables of its own. Where memory is tight, it goes on until elements
+/// Runs racing clients in many rounds, each with tables of its own. Where memory is tight, it continues until elements
 /// were moved.
 fn fight_in_process(plan: &Plan, world: &World, changes_per_writer: usize, clients: usize, rounds: u64) {
-    let mut tally = Tally::default();
+    let mut counts = AnswerCounts::default();
     let expired = with_tables(world, changes_per_writer, |tables, expiry| {
         let session = || InProcess { world, session: tables.session(), expiry: expiry.clone(), round: 0 };
         let mut peers: Vec<_> = (0..clients).map(|_| session()).collect();
@@ -306,12 +306,12 @@ fn fight_in_process(plan: &Plan, world: &World, changes_per_writer: usize, clien
             for peer in &mut peers {
                 peer.round = round;
             }
-            check_round(plan, round, &mut peers, &mut tally);
+            check_round(plan, round, &mut peers, &mut counts);
             round += 1;
         }
     });
     assert!(expired > 0, "nothing has expired");
-    tally.assert_all_kinds();
+    counts.assert_all_kinds();
 }
 
 #[test]
@@ -432,14 +432,14 @@ fn fight_over_sockets(plan: &Plan, clients: usize, rounds: u64) {
     let connect =
         |_| OverSockets { clock: &clock, client: Client::connect(server.kv()).expect("the server is there"), round: 0 };
     let mut peers: Vec<_> = (0..clients).map(connect).collect();
-    let mut tally = Tally::default();
+    let mut counts = AnswerCounts::default();
     for round in 0..rounds {
         for peer in &mut peers {
             peer.round = round;
         }
-        check_round(plan, round, &mut peers, &mut tally);
+        check_round(plan, round, &mut peers, &mut counts);
     }
-    tally.assert_all_kinds();
+    counts.assert_all_kinds();
     server.stop();
 }
 

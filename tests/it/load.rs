@@ -40,12 +40,12 @@ fn counted(server: &Server, command: &str) -> u64 {
 #[test]
 fn a_closed_loop_counts_what_the_server_counts() {
     let server = Server::start(&[]);
-    let told = load(
+    let report = load(
         server.kv(),
         &["--prefill", "--depth", "16", "--connections", "5", "--threads", "2", "--mix", "get=3,set=1"],
     );
-    let phase = &told["phases"][0];
-    assert!(answers(phase, "get") > 0 && answers(phase, "set") > 0, "{told}");
+    let phase = &report["phases"][0];
+    assert!(answers(phase, "get") > 0 && answers(phase, "set") > 0, "{report}");
     assert_eq!(answers(phase, "all"), answers(phase, "get") + answers(phase, "set"));
     assert_eq!(phase["refused"], serde_json::json!({}), "every key was stored before");
     assert_eq!(counted(&server, "GET"), answers(phase, "get"));
@@ -57,8 +57,8 @@ fn a_closed_loop_counts_what_the_server_counts() {
 #[test]
 fn an_open_loop_asks_what_is_due_and_a_ramp_has_a_phase_for_each_rate() {
     let server = Server::start(&[]);
-    let told = load(server.kv(), &["--rate", "1000,2000", "--mix", "get=1", "--threads", "3"]);
-    let phases = told["phases"].as_array().unwrap();
+    let report = load(server.kv(), &["--rate", "1000,2000", "--mix", "get=1", "--threads", "3"]);
+    let phases = report["phases"].as_array().unwrap();
     assert_eq!(phases.len(), 2);
     for (phase, (rate, due)) in phases.iter().zip([(1_000.0, 300), (2_000.0, 600)]) {
         assert_eq!(phase["asked_per_second"], rate);
@@ -76,16 +76,16 @@ fn every_verb_is_understood_by_the_server() {
     let server = Server::start(&[]);
     let mix = "get=1,set=1,delete=1,cas=1,many=1,incr=1,scan=1";
     let flags = ["--mix", mix, "--distribution", "zipf", "--value-size", "0-100", "--ttl-share", "50", "--depth", "4"];
-    let told = load(server.kv(), &flags);
-    let phase = &told["phases"][0];
+    let report = load(server.kv(), &flags);
+    let phase = &report["phases"][0];
     for verb in ["get", "set", "delete", "cas", "many", "incr", "scan"] {
-        assert!(answers(phase, verb) > 0, "{verb}: {told}");
+        assert!(answers(phase, verb) > 0, "{verb}: {report}");
     }
     let refused = phase["refused"].as_object().unwrap();
-    assert!(refused.keys().all(|reason| ["KEY NOT FOUND", "VERSION MISMATCH"].contains(&reason.as_str())), "{told}");
+    assert!(refused.keys().all(|reason| ["KEY NOT FOUND", "VERSION MISMATCH"].contains(&reason.as_str())), "{report}");
     let swapped = counted(&server, "COMPARE_AND_SWAP");
     let mismatched = phase["refused"]["VERSION MISMATCH"].as_u64().unwrap_or(0);
-    assert!(mismatched < swapped, "some versions were right: {told}");
+    assert!(mismatched < swapped, "some versions were right: {report}");
     server.stop();
 }
 
@@ -122,8 +122,8 @@ fn a_comparison_has_a_plot() {
         }
         let plot = folder.path().join(name).display().to_string();
         let flags = ["--warm-up", "0", "--seconds", "1.2", "--json", "--plot", &plot];
-        let told = load_to_compare(&[&["load", "--connect", server.kv()], &flags[..]].concat()).unwrap();
-        assert!(answers(&told["phases"][0], "all") > 0, "{told}");
+        let report = load_to_compare(&[&["load", "--connect", server.kv()], &flags[..]].concat()).unwrap();
+        assert!(answers(&report["phases"][0], "all") > 0, "{report}");
         assert!(std::fs::read(plot).unwrap().starts_with(begin));
     }
     server.stop();
@@ -181,11 +181,11 @@ fn ctrl_c_ends_a_load_with_the_summary_of_what_it_has_measured() {
     kill_process(Pid::from_child(&load), Signal::INT).unwrap();
     let output = load.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&told["interrupted"], told["phases"].as_array().unwrap().len()), (&true.into(), 1), "{told}");
-    let phase = &told["phases"][0];
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["interrupted"], report["phases"].as_array().unwrap().len()), (&true.into(), 1), "{report}");
+    let phase = &report["phases"][0];
     assert_eq!(answers(phase, "set"), counted(&server, "UPDATE"), "what was sent was answered and counted");
-    assert!(phase["seconds"].as_f64().unwrap() < 600.0, "{told}");
+    assert!(phase["seconds"].as_f64().unwrap() < 600.0, "{report}");
     server.stop();
 }
 
@@ -204,15 +204,15 @@ fn start(program: &str, flags: &[&str]) -> Option<(Guarded, String)> {
 
 fn compare(protocol: &str, endpoint: &str) {
     let load = |flags: &[&str]| load_to_compare(&[&short(endpoint, &["--protocol", protocol])[..], flags].concat());
-    let told = load(&["--prefill", "--depth", "8", "--mix", "get=4,set=4,many=1"]).unwrap();
-    let phase = &told["phases"][0];
+    let report = load(&["--prefill", "--depth", "8", "--mix", "get=4,set=4,many=1"]).unwrap();
+    let phase = &report["phases"][0];
     for verb in ["get", "set", "many"] {
-        assert!(answers(phase, verb) > 0, "{verb}: {told}");
+        assert!(answers(phase, verb) > 0, "{verb}: {report}");
     }
     assert_eq!(phase["refused"], serde_json::json!({}), "every key was stored before");
-    let told = load(&["--mix", "get=1,delete=1,set=1", "--ttl-share", "100"]).unwrap();
-    let refused = told["phases"][0]["refused"].as_object().unwrap();
-    assert!(refused.keys().eq(["KEY NOT FOUND"]), "{told}");
+    let report = load(&["--mix", "get=1,delete=1,set=1", "--ttl-share", "100"]).unwrap();
+    let refused = report["phases"][0]["refused"].as_object().unwrap();
+    assert!(refused.keys().eq(["KEY NOT FOUND"]), "{report}");
 }
 
 #[test]

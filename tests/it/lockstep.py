@@ -50,7 +50,7 @@ class Client:
 
 
 def subscribe(endpoint, *topics):
-    """A subscriber that the server knows: it hears of a table of its own."""
+    """A subscriber that the server knows: it has received a change of a table of its own."""
     socket = connect(zmq.SUB, endpoint)
     for topic in topics:
         socket.subscribe(topic)
@@ -58,17 +58,17 @@ def subscribe(endpoint, *topics):
 
 
 def known(socket, client, marker=b"marker"):
-    """Changes a marker until the subscriber hears of it, and of no other that is on its way."""
+    """Changes a marker until the subscriber receives it, and no other is on its way."""
     socket.subscribe(marker + b"\0")
     client.ok(b"0\0", marker + b"\0")
-    heard, count = None, 0
-    while heard is None:
+    received, count = None, 0
+    while received is None:
         count += 1
         client.ok(b"2\0", marker + b"\0", b"%d\0" % count, b"\0", b"a\0")
         if socket.poll(20):
-            heard = socket.recv()
-    while heard != marker + b"\0000\0%d" % count:
-        heard = socket.recv()
+            received = socket.recv()
+    while received != marker + b"\0000\0%d" % count:
+        received = socket.recv()
 
 
 def chapter_transcript(endpoint, publish):
@@ -183,7 +183,7 @@ def chapter_limits(endpoint, publish):
     c.ok(b"2\0", table + b"\0", key + b"\0", LONGEST + b"\0", b"a\0")
     c.value(LONGEST, b"4\0", table + b"\0", key + b"\0")
     c.value(LONGEST, b"4", table, key)
-    # The error is told at the last argument, and nothing has changed.
+    # The error is reported at the last argument, and nothing has changed.
     for much in [b"", b"k" * 1_000, b"k" * 1_000_000]:
         c.fails(b"KEY TOO LONG", b"2\0", table, key + b"k" + much + b"\0", b"v\0", b"a\0")
         c.fails(b"KEY TOO LONG", b"4\0", table, key + b"k" + much + b"\0")
@@ -194,7 +194,7 @@ def chapter_limits(endpoint, publish):
         c.fails(b"BAD TTL", b"2\0", table, b"other\0", b"v\0", b"1" * 65 + much + b"\0")
         c.fails(b"UNKNOWN COMMAND", b"4" * 65 + much)
     c.fails(b"KEY NOT FOUND", b"4\0", table, b"other\0")
-    # The first fault is told.
+    # The first fault is reported.
     c.fails(b"KEY TOO LONG", b"2\0", table, key + b"k", LONGEST + b"v", b"x")
     # Empty and with zeros inside.
     c.ok(b"2\0", table, b"\0", b"\0", b"a\0")

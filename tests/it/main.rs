@@ -26,14 +26,14 @@ mod commands;
 mod configuration;
 /// Every command, error, limit and order of faults, with our own client.
 mod conformance;
+/// Output without a reader, nonsense arguments, and the owner of the store's files.
+mod conventions;
 /// A folder that was copied while no server used it, announced and not.
 mod copied;
 /// A server that is killed under load, and the number of rounds and clients for it.
 mod crash;
 /// A link to a database that is cut between a COMMIT and its answer.
 mod cut_link;
-/// A subscriber that never reads does no harm to others.
-mod deaf;
 /// Where each dependency may be named.
 mod dependency_places;
 /// Few descriptors: connections leave the store its reserve and each service its share, and idle ones make place.
@@ -54,7 +54,7 @@ mod events_crash;
 mod events_database;
 /// Events at the edges of HTTP: requests that are cut, malformed, late, or sent by pages of other sites.
 mod events_http;
-/// The feed: an exact copy from what it tells, its replay, its bookmarks, and the lives of tables.
+/// The feed: an exact copy from its changes, its replay, its bookmarks, and the lives of tables.
 mod feed;
 /// Mirrors that join, stall and lose their connection under load end equal to the table; the commands that show one.
 mod feed_mirrors;
@@ -101,8 +101,6 @@ mod lock;
 mod lockstep;
 /// Keys of up to `--max-key` bytes: commands, scans, the feed, mirrors and dumps.
 mod long_keys;
-/// Output without a reader, nonsense arguments, and the owner of the store's files.
-mod manners;
 /// A MariaDB of a test's own.
 mod mariadb;
 /// A memory limit holds for the process, with every allocator and frontend.
@@ -164,6 +162,8 @@ mod slow;
 mod source;
 /// The places of events in a test, and their workers: one suite for both stores.
 mod stage;
+/// A subscriber that never reads does no harm to others.
+mod stalled_subscriber;
 /// A folder whose bytes have changed: its check, its repair, and the answers about values that are lost.
 mod store;
 /// Subscribers that flood, never read, or lie, and the end of a server that has them.

@@ -108,7 +108,7 @@ pub(crate) fn installed(install: PathBuf) -> TempDir {
     folder
 }
 
-/// It does not run as root unless it is told to.
+/// It does not run as root without this flag.
 fn as_whom() -> Option<&'static str> {
     geteuid().is_root().then_some("--user=root")
 }

@@ -124,7 +124,7 @@ fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
         assert!(most < before + trial.limit + BEYOND_BYTES, "{most} bytes at most, {before} at first");
         assert!(share >= FILLED_PERCENT, "{stored} bytes of {} were stored, {bytes} at a time", trial.limit);
         let number = rng.index(end - first) + first;
-        assert_eq!(client.get(TABLE, &key(number)).unwrap(), vec![b'v'; bytes], "reading goes on");
+        assert_eq!(client.get(TABLE, &key(number)).unwrap(), vec![b'v'; bytes], "it is still read");
         for number in &stayed {
             assert!(client.get(TABLE, &key(*number)).is_ok(), "what was not deleted is there");
         }

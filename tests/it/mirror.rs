@@ -49,13 +49,13 @@ fn a_subscriber_that_only_listens_ends_equal_to_the_tables() {
     settle(&mut client);
     client.update(TABLES[1], b"end", b"", None).unwrap();
     let mirror = ear.join().unwrap();
-    for (place, heard) in &mirror {
-        assert_eq!(heard.updated, updates.get(place).copied().unwrap_or(0), "updates of {place:?}");
+    for (place, received) in &mirror {
+        assert_eq!(received.updated, updates.get(place).copied().unwrap_or(0), "updates of {place:?}");
         let there = client.get(&place.0, &place.1).is_ok();
-        assert_eq!(heard.present, there, "{place:?}");
+        assert_eq!(received.present, there, "{place:?}");
     }
     for place in updates.keys() {
-        assert!(mirror.contains_key(place), "{place:?} was never heard of");
+        assert!(mirror.contains_key(place), "{place:?} was never announced");
     }
     server.stop();
 }
@@ -71,8 +71,8 @@ fn listening(server: &Server, client: &mut Client) -> Subscriber {
     }
     client.update(TABLES[2], b"begin", b"", None).unwrap();
     loop {
-        let heard = subscriber.receive(PATIENCE).unwrap().expect("the beginning is heard");
-        if heard.key == b"begin" {
+        let received = subscriber.receive(PATIENCE).unwrap().expect("the beginning is announced");
+        if received.key == b"begin" {
             return subscriber;
         }
     }
@@ -80,28 +80,28 @@ fn listening(server: &Server, client: &mut Client) -> Subscriber {
 
 /// Knowledge about one place from listening.
 #[derive(Default)]
-struct Heard {
+struct Received {
     updated: u64,
     present: bool,
 }
 
-fn listen_to_the_end(mut subscriber: Subscriber) -> HashMap<Place, Heard> {
-    let mut mirror: HashMap<Place, Heard> = HashMap::new();
+fn listen_to_the_end(mut subscriber: Subscriber) -> HashMap<Place, Received> {
+    let mut mirror: HashMap<Place, Received> = HashMap::new();
     loop {
-        let change = subscriber.receive(PATIENCE).unwrap().expect("the end is heard");
+        let change = subscriber.receive(PATIENCE).unwrap().expect("the end is announced");
         if change.key == b"end" {
             return mirror;
         }
         let place = (change.table.to_vec(), change.key.to_vec());
-        let heard = mirror.entry(place.clone()).or_default();
+        let received = mirror.entry(place.clone()).or_default();
         match change.kind {
             NotificationKind::Updated => {
-                heard.updated += 1;
-                heard.present = true;
+                received.updated += 1;
+                received.present = true;
             }
             NotificationKind::Deleted => {
-                assert!(heard.present, "{place:?} goes, and is not there");
-                heard.present = false;
+                assert!(received.present, "{place:?} goes, and is not there");
+                received.present = false;
             }
         }
     }

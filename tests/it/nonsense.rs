@@ -95,7 +95,7 @@ fn an_unknown_flag_of_any_command_is_bad_usage_in_json_too() {
 }
 
 #[test]
-fn nonsense_about_tables_is_told_what_is_expected() {
+fn nonsense_about_tables_is_answered_with_what_is_expected() {
     let server = Server::start(&["--max-value", "16M"]);
     let run = |arguments: &[&str], input: &[u8]| {
         let (before, after) =
@@ -151,7 +151,7 @@ fn nonsense_about_tables_is_told_what_is_expected() {
 }
 
 #[test]
-fn nonsense_about_tasks_and_jobs_is_told_what_is_expected() {
+fn nonsense_about_tasks_and_jobs_is_answered_with_what_is_expected() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start_jobs(folder.path(), &["--tasks", "tcp://127.0.0.1:*"]);
     let most = vec![b'x'; 1_000_001];
@@ -183,7 +183,7 @@ fn nonsense_about_tasks_and_jobs_is_told_what_is_expected() {
 }
 
 #[test]
-fn a_file_that_is_none_is_told_by_name() {
+fn a_file_that_is_none_is_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let here = folder.path().to_str().unwrap();
@@ -222,9 +222,9 @@ fn empty_variables_are_passed_over() {
     server.stop();
 }
 
-/// A wrong variable was told as its flag, which the user had not typed.
+/// A wrong variable was reported as its flag, which the user had not typed.
 #[test]
-fn a_wrong_variable_is_told_by_its_name() {
+fn a_wrong_variable_is_reported_by_its_name() {
     for (command, variable, value) in [
         (&["ping"][..], "SPINDLE_TIMEOUT", "never"),
         (&["get", "t", "k"], "SPINDLE_CONNECT", "nowhere"),
@@ -304,7 +304,7 @@ fn a_closed_input_disturbs_no_command_that_reads_none() {
 }
 
 #[test]
-fn a_shell_tells_the_line_of_nonsense() {
+fn a_shell_reports_the_line_of_nonsense() {
     let folder = tempfile::tempdir().unwrap();
     let script = Path::new(folder.path()).join("script");
     std::fs::File::create(&script).unwrap().write_all(b"\n# nothing\nget 'open\n").unwrap();

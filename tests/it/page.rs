@@ -194,17 +194,17 @@ fn the_files_are_served_with_a_policy_and_name_no_other_host() {
     server.stop();
 }
 
-/// A listener of the live figures, after its first message.
+/// A listener of the live metrics, after its first message.
 fn listen(address: &str) -> (u16, TcpStream) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
-    let mut heard = Vec::new();
-    while !heard.windows(4).any(|end| end == b"\r\n\r\n") {
+    let mut received = Vec::new();
+    while !received.windows(4).any(|end| end == b"\r\n\r\n") {
         let mut byte = [0];
         stream.read_exact(&mut byte).unwrap();
-        heard.extend(byte);
+        received.extend(byte);
     }
-    let head = String::from_utf8(heard).unwrap();
+    let head = String::from_utf8(received).unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), stream)
 }
 

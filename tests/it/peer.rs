@@ -71,7 +71,7 @@ impl Peer {
     }
 
     /// A number of the clients in STATS.
-    pub(crate) fn clients(&self, figure: &str) -> u64 {
-        self.stats()["clients"][figure].as_u64().expect("STATS has it")
+    pub(crate) fn clients(&self, metric: &str) -> u64 {
+        self.stats()["clients"][metric].as_u64().expect("STATS has it")
     }
 }

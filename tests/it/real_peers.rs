@@ -100,7 +100,7 @@ fn a_client_in_python_with_curve() {
     }
 }
 
-/// JeroMQ asks the server at an endpoint until the log says that it is refused. It must hear nothing.
+/// JeroMQ asks the server at an endpoint until the log says that it is refused. It must receive nothing.
 fn jeromq_is_refused(java: &Path, socket_type: &str, endpoint: &str, log: &mut impl BufRead) {
     let mut command = Command::new(java);
     command.args(["-cp", JEROMQ]).arg(source("Peer.java")).args([socket_type, endpoint]);

@@ -132,7 +132,7 @@ fn run_page() {
     service.stop();
     service.start();
     assert!(service.work("again").0 < key + FAR, "the next start does not jump");
-    // The mistakes that the page once told to make.
+    // The mistakes that the page once advised.
     let said = |arguments: &[&str]| {
         let output = Command::new(SPINDLE).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");

@@ -23,7 +23,7 @@ const OK: &[u8] = &[1];
 const STABLE: usize = 3_000;
 /// Keys that each writer stores and deletes again: enough that buckets split and empty.
 const PASSING: usize = 4_000;
-/// Each scanner scans so often at least, and goes on until the writers have made their rounds …
+/// Each scanner scans so often at least, and continues until the writers have made their rounds …
 const SCANS: usize = 15;
 /// … but not for ever: a writer that has failed makes none.
 const SCANS_MAX: usize = 100 * SCANS;
@@ -48,9 +48,9 @@ struct Churn {
 }
 
 impl Churn {
-    // Relaxed: each stands for itself.
+    // Relaxed: no other data depends on it.
 
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Relaxed)
     }
 
@@ -82,7 +82,7 @@ fn insist<R>(world: &World, session: &mut Session, mut operation: impl FnMut(&mu
         match operation(session) {
             Ok(result) => return result,
             Err(Refusal::Busy) => session.wait(),
-            // The compactor is told that memory has run out, and that it is back.
+            // The compactor receives that memory has run out, and that it is back.
             Err(Refusal::OutOfMemory) if world.is_tight => std::thread::yield_now(),
             Err(refusal) => panic!("{refusal:?}"),
         }
@@ -91,7 +91,7 @@ fn insist<R>(world: &World, session: &mut Session, mut operation: impl FnMut(&mu
 
 fn churn_in_process(world: &World, tables: &Tables, writer: usize, churn: &Churn) {
     let (mut session, mut rng, mut rounds) = (tables.session(), SeededRng(writer as u64), 0);
-    while churn.goes_on() {
+    while churn.is_running() {
         for number in 0..PASSING {
             let key = format!("{writer} passes {number} {rounds}");
             let ttl = rng.pick(&[None, None, Some(Ttl::from_secs(1))]);
@@ -176,7 +176,7 @@ fn connect(server: &Server) -> Client {
 
 fn churn_over_sockets(server: &Server, writer: usize, churn: &Churn) {
     let (mut client, mut rng, mut round) = (connect(server), SeededRng(writer as u64), 0_u64);
-    while churn.goes_on() {
+    while churn.is_running() {
         let keys: Vec<Vec<u8>> =
             (0..500).map(|number| format!("{writer} passes {number} {}", round % 9).into_bytes()).collect();
         let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [&key[..], b"value"]).collect();
@@ -313,21 +313,21 @@ fn pages_that_nobody_reads_are_bounded(frontend: &str) {
     for key in 0..2_000_u32 {
         assert_eq!(other.call(&[&[2], TABLE, &key.to_be_bytes(), &[7; 1_000]]), [OK]);
     }
-    let deaf = Peer::connect_with(&context, server.kv(), |socket| {
+    let stalled = Peer::connect_with(&context, server.kv(), |socket| {
         socket.set_rcvhwm(1).unwrap();
         socket.set_rcvbuf(4_096).unwrap();
     });
     let (count, fields) = (10_000_u64.to_be_bytes(), [ScanFields::Value.code()]);
-    (0..PAGES).for_each(|_| deaf.ask(&[&[14], TABLE, b"", &count, &fields]));
+    (0..PAGES).for_each(|_| stalled.ask(&[&[14], TABLE, b"", &count, &fields]));
     let mut held = 0;
     for _ in 0..300 {
-        assert_eq!(other.call(&[&[5]]), [OK], "others go on");
+        assert_eq!(other.call(&[&[5]]), [OK], "others are served");
         held = other.clients("outstanding_bytes") + other.clients("unread_bytes");
         assert!(held <= HELD_MAX, "{held} bytes are held");
     }
     assert!(held > 0, "pages wait to be read");
     for page in 0..PAGES {
-        let reply = deaf.answer();
+        let reply = stalled.answer();
         assert!(reply[0] == OK && reply.len() > 2_000, "{page}: {} frames", reply.len());
     }
     server.stop();

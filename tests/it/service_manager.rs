@@ -36,7 +36,7 @@ fn manager(path: &Path) -> UnixDatagram {
 }
 
 #[test]
-fn the_service_manager_hears_of_the_start_and_of_the_end() {
+fn the_service_manager_receives_the_start_and_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = manager(&path);
@@ -48,22 +48,22 @@ fn the_service_manager_hears_of_the_start_and_of_the_end() {
 }
 
 #[test]
-fn the_watchdog_is_told_while_the_workers_come_back_from_their_batches() {
+fn the_watchdog_is_notified_while_the_workers_come_back_from_their_batches() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = manager(&path);
     let server = serve(&path, &[("WATCHDOG_USEC", "200000")]);
-    // The thread of the watchdog starts before the start is told.
-    let mut heard = Vec::new();
-    while heard.iter().filter(|message| **message == ["WATCHDOG=1"]).count() < 5 {
-        heard.push(next(&manager));
+    // The thread of the watchdog starts before the start is notified.
+    let mut received = Vec::new();
+    while received.iter().filter(|message| **message == ["WATCHDOG=1"]).count() < 5 {
+        received.push(next(&manager));
     }
-    assert_eq!(heard.iter().filter(|message| **message == ["READY=1"]).count(), 1, "{heard:?}");
+    assert_eq!(received.iter().filter(|message| **message == ["READY=1"]).count(), 1, "{received:?}");
     server.stop();
 }
 
 #[test]
-fn a_watchdog_of_another_process_is_not_told() {
+fn a_watchdog_of_another_process_is_not_notified() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = manager(&path);

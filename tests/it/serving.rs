@@ -106,18 +106,18 @@ fn a_client_that_does_not_read_is_not_read_from_and_loses_nothing() {
     let peer = Peer::connect(&context, server.kv());
     assert_eq!(peer.call(&[&[0], b"t"]), [OK]);
     assert_eq!(peer.call(&[&[2], b"t", b"k", &[7; 1_000]]), [OK]);
-    let deaf = Peer::connect_with(&context, server.kv(), |socket| {
+    let stalled = Peer::connect_with(&context, server.kv(), |socket| {
         socket.set_sndhwm(0).unwrap();
         socket.set_rcvhwm(1).unwrap();
         socket.set_rcvbuf(4_096).unwrap();
     });
-    (0..ASKED).for_each(|_| deaf.ask(&[&[4], b"t", b"k"]));
+    (0..ASKED).for_each(|_| stalled.ask(&[&[4], b"t", b"k"]));
     // The only worker has others to serve, and does.
     (0..1_000).for_each(|_| assert_eq!(peer.call(PING), [OK]));
     assert_eq!(peer.clients("cut_off"), 0);
     assert!(peer.clients("outstanding_bytes") < 16 << 20, "200 MB would be");
     for number in 0..ASKED {
-        assert_eq!(deaf.answer(), [OK.to_vec(), vec![7; 1_000]], "{number}");
+        assert_eq!(stalled.answer(), [OK.to_vec(), vec![7; 1_000]], "{number}");
     }
     server.stop();
 }
@@ -163,7 +163,7 @@ fn a_device_in_between_makes_no_difference() {
 }
 
 #[test]
-#[expect(clippy::host_endian_bytes, reason = "libzmq tells of events in the byte order of the host")]
+#[expect(clippy::host_endian_bytes, reason = "libzmq reports events in the byte order of the host")]
 fn libzmq_finds_its_heartbeats_answered() {
     let server = Server::start(&[]);
     let context = Context::new();
@@ -305,7 +305,7 @@ fn others_go_on_while_a_client_asks_for_report_after_report() {
 }
 
 #[test]
-fn a_report_tells_of_all_that_its_client_has_done_before() {
+fn a_report_includes_all_that_its_client_has_done_before() {
     let (server, _context, peer) = serve(&["--workers", "2"]);
     for number in 1..=200_u8 {
         peer.ask(&[&[0], &[b'u', number]]);
@@ -445,7 +445,7 @@ fn a_socket_in_the_file_system_serves_like_any_other() {
     let second = spindle(&["serve", "--kv", &endpoint, "--publish", "off"]);
     assert_refuses(&second, &endpoint);
     let peer = Peer::connect(&context, &endpoint);
-    assert_eq!(peer.call(PING), [OK], "the first goes on");
+    assert_eq!(peer.call(PING), [OK], "the first is served");
     server.stop();
 }
 
@@ -478,11 +478,17 @@ fn frames_of_every_size_come_back_as_they_were_sent_in_every_envelope() {
     for envelope in envelopes {
         for key in [0, 1, 15, 16, 17, 31, 32, 33, 64].map(|length| &bytes[..length]) {
             for value in [0, 1, 5, 6, 7, 8, 31, 32, 33, 34, 64, 254, 255, 256, 1024].map(|length| &bytes[..length]) {
-                let told: Frames = envelope.iter().map(|frame| frame.to_vec()).collect();
+                let returned: Frames = envelope.iter().map(|frame| frame.to_vec()).collect();
                 let update = [envelope, &[&[2], b"t", key, value, &ttl]].concat();
-                assert_eq!(peer.call(&update), [&told[..], &[OK.to_vec()]].concat(), "{} {}", key.len(), value.len());
+                assert_eq!(
+                    peer.call(&update),
+                    [&returned[..], &[OK.to_vec()]].concat(),
+                    "{} {}",
+                    key.len(),
+                    value.len()
+                );
                 let get = [envelope, &[&[4], b"t", key]].concat();
-                let expected = [&told[..], &[OK.to_vec(), value.to_vec()]].concat();
+                let expected = [&returned[..], &[OK.to_vec(), value.to_vec()]].concat();
                 assert_eq!(peer.call(&get), expected, "{} {}", key.len(), value.len());
             }
         }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use crate::harness::{Guarded, SPINDLE, Server};
 use crate::seeded_rng::SeededRng;
 
-/// Servers that are told to end while they start.
+/// Servers that receive the signal to end while they start.
 const ROUNDS: usize = 60;
 /// How long such a server may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ fn blocks_term(child: &Child) -> bool {
 }
 
 #[test]
-fn a_server_that_is_told_to_end_while_it_starts_ends() {
+fn a_server_that_receives_sigterm_while_it_starts_ends() {
     let folder = tempfile::tempdir().unwrap();
     let mut rng = SeededRng(3);
     let mut well = 0;
@@ -58,7 +58,7 @@ fn a_server_that_is_told_to_end_while_it_starts_ends() {
         assert!(status.success() || may_die, "round {round}, after {micros} µs: {status}");
         well += usize::from(status.success());
     }
-    assert!(well > ROUNDS / 3, "{well} of {ROUNDS} ended well: of those that were told late all do");
+    assert!(well > ROUNDS / 3, "{well} of {ROUNDS} ended well: all do that received it late");
 }
 
 #[test]

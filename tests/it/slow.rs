@@ -1,4 +1,4 @@
-//! Latency from end to end, and the slow log: every protocol's requests are counted, and those that were slow are told
+//! Latency from end to end, and the slow log: every protocol's requests are counted, and slow ones are reported
 //! with their client, their table and where the time went.
 
 use serde_json::Value;
@@ -63,8 +63,8 @@ fn assert_sampled(stats: &Value, verb: &str, requests: u64) {
 fn a_sample_of_the_requests_of_tables_is_timed_over_either_frontend() {
     for frontend in ["native", "queue"] {
         let server = Server::start(&["--frontend", frontend]);
-        let told = load(&server, &["--depth", "32", "--connections", "3", "--mix", "get=3,set=1"]);
-        let answers = |verb: &str| told["phases"][0]["verbs"][verb]["answers"].as_u64().unwrap();
+        let report = load(&server, &["--depth", "32", "--connections", "3", "--mix", "get=3,set=1"]);
+        let answers = |verb: &str| report["phases"][0]["verbs"][verb]["answers"].as_u64().unwrap();
         let stats = server.stats();
         assert_sampled(&stats, "GET", answers("get"));
         assert_sampled(&stats, "UPDATE", answers("set") + 500);
@@ -85,7 +85,7 @@ fn requests_that_waited_behind_others_took_longer_than_their_execution() {
 }
 
 #[test]
-fn a_slow_request_of_the_tables_is_told_with_its_client_and_its_sizes() {
+fn a_slow_request_of_the_tables_is_reported_with_its_client_and_its_sizes() {
     for frontend in ["native", "queue"] {
         let server = Server::start(&["--frontend", frontend, "--admin", "0", "--slow", "0"]);
         let set = |arguments: &[&str]| run(&[arguments, &["--connect", server.kv()]].concat());
@@ -152,7 +152,7 @@ fn nothing_is_slow_below_the_bound() {
 }
 
 #[test]
-fn a_server_without_an_admin_endpoint_is_told_in_one_line() {
+fn a_server_without_an_admin_endpoint_is_reported_in_one_line() {
     let output = spindle(&["slow", "--admin", "127.0.0.1:1"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("is a server with --admin running there?"), "{said}");

@@ -43,7 +43,7 @@ impl Stage {
         Worker::start(&self.source(server), flags, "error", Stdio::inherit())
     }
 
-    /// The same, with a log that the test reads: see [`Worker::hears_of_the_end`].
+    /// The same, with a log that the test reads: see [`Worker::begins_to_stop`].
     pub(crate) fn work_with_a_log(&self, server: &Server, flags: &[&str]) -> Worker {
         Worker::start(&self.source(server), flags, "spindle::worker=info", Stdio::piped())
     }
@@ -102,8 +102,8 @@ impl Worker {
         kill_process(Pid::from_child(&self.process.0), signal).unwrap();
     }
 
-    /// Tells it to stop, and waits until it has noticed.
-    pub(crate) fn hears_of_the_end(&mut self) {
+    /// Sends it the signal to stop, and waits until it has logged that it stops.
+    pub(crate) fn begins_to_stop(&mut self) {
         self.signal(Signal::TERM);
         let log = self.log.as_mut().expect("a worker with a log");
         assert!(log.lines().any(|line| line.unwrap().contains("stopping")), "it ended without a word");

@@ -20,29 +20,29 @@ fn a_subscriber_that_never_reads_loses_messages_and_others_lose_none() {
     let server = Server::start(&["--publish-hwm", &BEHIND.to_string(), "--max-memory", "256M"]);
     let mut client = Client::connect(server.kv()).unwrap();
     client.create_table(&TABLE).unwrap();
-    let deaf = deaf_subscriber(server.publish());
+    let stalled = stalled_subscriber(server.publish());
     let mut reader = Subscriber::connect(server.publish(), &[&TABLE]).unwrap();
-    wait_until_both_are_heard(&mut client, &mut reader, &deaf);
+    wait_until_both_receive(&mut client, &mut reader, &stalled);
 
     let keys: Vec<[u8; 8]> = (0..CHANGES as u64).map(u64::to_be_bytes).collect();
     for keys in keys.chunks(BLOCK) {
         let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [key.as_slice(), b"value".as_slice()]).collect();
         client.update_many(&TABLE, None, &pairs).unwrap();
         for key in keys {
-            let heard = reader.receive(PATIENCE).unwrap().expect("who reads hears everything");
-            assert_eq!(heard.key, key);
+            let received = reader.receive(PATIENCE).unwrap().expect("who reads receives everything");
+            assert_eq!(received.key, key);
         }
     }
     client.ping().unwrap();
-    let heard = drain(&deaf);
-    assert!(heard.len() < CHANGES, "it fell behind, and lost what came then");
-    assert!(heard.len() >= BEHIND, "and got what was kept for it: {}", heard.len());
-    assert!(heard.is_sorted(), "in order");
+    let received = drain(&stalled);
+    assert!(received.len() < CHANGES, "it fell behind, and lost what came then");
+    assert!(received.len() >= BEHIND, "and got what was kept for it: {}", received.len());
+    assert!(received.is_sorted(), "in order");
     server.stop();
 }
 
 /// A SUB socket that takes as little as it can.
-fn deaf_subscriber(endpoint: &str) -> zmq::Socket {
+fn stalled_subscriber(endpoint: &str) -> zmq::Socket {
     let socket = zmq::Context::new().socket(zmq::SUB).unwrap();
     socket.set_linger(0).unwrap();
     socket.set_rcvhwm(1).unwrap();
@@ -52,23 +52,23 @@ fn deaf_subscriber(endpoint: &str) -> zmq::Socket {
 }
 
 /// Announces until the server knows both subscribers, and lets both receive the end of that.
-fn wait_until_both_are_heard(client: &mut Client, reader: &mut Subscriber, deaf: &zmq::Socket) {
-    let mut heard = [false, false];
-    while heard != [true, true] {
+fn wait_until_both_receive(client: &mut Client, reader: &mut Subscriber, stalled: &zmq::Socket) {
+    let mut received = [false, false];
+    while received != [true, true] {
         client.update(&TABLE, b"are you there", b"", None).unwrap();
-        heard[0] |= reader.receive(Duration::from_millis(20)).unwrap().is_some();
-        heard[1] |= deaf.poll(zmq::POLLIN, 20).unwrap() > 0;
+        received[0] |= reader.receive(Duration::from_millis(20)).unwrap().is_some();
+        received[1] |= stalled.poll(zmq::POLLIN, 20).unwrap() > 0;
     }
     client.update(&TABLE, b"begin", b"", None).unwrap();
-    while reader.receive(PATIENCE).unwrap().expect("the beginning is heard").key != b"begin" {}
-    while deaf.recv_multipart(0).unwrap()[2] != b"begin" {}
+    while reader.receive(PATIENCE).unwrap().expect("the beginning is published").key != b"begin" {}
+    while stalled.recv_multipart(0).unwrap()[2] != b"begin" {}
 }
 
 /// The keys that it still receives, up to the last one that was kept for it.
-fn drain(deaf: &zmq::Socket) -> Vec<Vec<u8>> {
+fn drain(stalled: &zmq::Socket) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
-    while deaf.poll(zmq::POLLIN, 1_000).unwrap() > 0 {
-        keys.push(deaf.recv_multipart(0).unwrap().swap_remove(2));
+    while stalled.poll(zmq::POLLIN, 1_000).unwrap() > 0 {
+        keys.push(stalled.recv_multipart(0).unwrap().swap_remove(2));
     }
     keys
 }

@@ -1,5 +1,5 @@
 //! The folder of a server whose bytes have changed: what `check` names, what `--repair` loses, and what the clients of
-//! each protocol are told about a value that is lost.
+//! each protocol receive for a value that is lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -176,8 +176,8 @@ fn a_repair_names_what_is_lost_serves_the_rest_and_jumps() {
     assert!(lent.lend_key > last + FAR, "{} after {last}", lent.lend_key);
     client.terminate().unwrap();
     assert!(server.0.wait().unwrap().success());
-    let told = fs::read_to_string(log.path()).unwrap();
-    assert!(told.contains("is lost: finished tasks may have returned"), "{told}");
+    let logged = fs::read_to_string(log.path()).unwrap();
+    assert!(logged.contains("is lost: finished tasks may have returned"), "{logged}");
     let kept = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(kept.into_iter().any(|name| name.to_string_lossy().ends_with(".log.bad")));
     // The folder is good again, and the next start needs no flag and jumps no more.
@@ -240,7 +240,7 @@ fn a_task_whose_value_is_lost_is_dropped_and_can_be_written_again_or_removed() {
     }
     let server = Server::start(&flags);
     let mut client = self::client(&server);
-    // The values of the next two are lost: the same request goes on to the third.
+    // The values of the next two are lost: the same request continues with the third.
     let next = client.lend(LEASE, LendMode::Poll).unwrap().unwrap();
     assert_eq!((next.key.as_slice(), next.value.as_slice()), (&b"key-3"[..], &b"a-value-3"[..]));
     for key in [b"key-0", b"key-1", b"key-2"] {

@@ -43,15 +43,15 @@ fn subscribe(topic: &[u8]) -> Vec<u8> {
 
 /// A subscriber that the server knows. The server has no other with this topic.
 fn join(server: &Server, topic: &[u8]) -> Plain {
-    let topics = figure(server, "topics");
+    let topics = metric(server, "topics");
     let mut plain = connect(server).unwrap();
     assert!(plain.write(&subscribe(topic)));
-    wait_until(|| figure(server, "topics") > topics);
+    wait_until(|| metric(server, "topics") > topics);
     plain
 }
 
 /// One of the publisher's metrics.
-fn figure(server: &Server, name: &str) -> u64 {
+fn metric(server: &Server, name: &str) -> u64 {
     server.stats()["changes"][name].as_u64().unwrap_or_else(|| panic!("STATS have no {name}"))
 }
 
@@ -94,7 +94,7 @@ fn floods_of_subscriptions_are_closed_and_nobody_else_notices() {
     const FLOODS: usize = 4;
     let (server, mut client) = serve(&[]);
     let mut reader = Subscriber::connect(server.publish(), &[&TABLE]).unwrap();
-    wait_until(|| figure(&server, "topics") == 1);
+    wait_until(|| metric(&server, "topics") == 1);
     let running = AtomicUsize::new(FLOODS);
     thread::scope(|scope| {
         for _ in 0..FLOODS {
@@ -108,21 +108,21 @@ fn floods_of_subscriptions_are_closed_and_nobody_else_notices() {
         let mut number = 0_u32;
         while running.load(Ordering::Relaxed) > 0 {
             client.update(&TABLE, &number.to_be_bytes(), b"value", None).unwrap();
-            let heard = reader.receive(PATIENCE).unwrap().expect("who reads hears everything");
-            assert_eq!(heard.key, number.to_be_bytes());
+            let received = reader.receive(PATIENCE).unwrap().expect("who reads receives everything");
+            assert_eq!(received.key, number.to_be_bytes());
             number += 1;
         }
     });
-    wait_until(|| figure(&server, "topics") == 1 && figure(&server, "subscribers") == 1);
-    assert_eq!(figure(&server, "closed_subscribers"), FLOODS as u64);
-    assert_eq!((figure(&server, "subscriptions"), figure(&server, "lost_notifications")), (1, 0));
+    wait_until(|| metric(&server, "topics") == 1 && metric(&server, "subscribers") == 1);
+    assert_eq!(metric(&server, "closed_subscribers"), FLOODS as u64);
+    assert_eq!((metric(&server, "subscriptions"), metric(&server, "lost_notifications")), (1, 0));
     server.stop();
 }
 
 #[test]
 fn a_signal_is_obeyed_whatever_subscribers_do() {
     let (server, mut client) = serve(&[]);
-    let deaf = join(&server, &TABLE);
+    let stalled = join(&server, &TABLE);
     let silent = TcpStream::connect(server.publish().strip_prefix("tcp://").unwrap()).unwrap();
     update(&mut client, 100_000);
     thread::scope(|scope| {
@@ -130,12 +130,12 @@ fn a_signal_is_obeyed_whatever_subscribers_do() {
         for mut plain in floods {
             scope.spawn(move || while !flood(&mut plain) {});
         }
-        wait_until(|| figure(&server, "topics") > 1_000);
+        wait_until(|| metric(&server, "topics") > 1_000);
         server.signal(Signal::TERM);
         let (status, _) = server.wait();
         assert!(status.success(), "{status}");
     });
-    drop((deaf, silent));
+    drop((stalled, silent));
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn what_was_announced_is_still_sent_at_the_end() {
     let slow = join(&server, &TABLE);
     update(&mut client, CHANGES);
     server.signal(Signal::TERM);
-    let heard = slow.rest();
-    assert!(keys(&heard).eq(0..CHANGES), "{} of {CHANGES}", heard.len());
+    let received = slow.rest();
+    assert!(keys(&received).eq(0..CHANGES), "{} of {CHANGES}", received.len());
     assert!(server.wait().0.success());
 }
 
@@ -155,23 +155,23 @@ fn what_a_subscriber_loses_is_counted() {
     const CHANGES: u32 = 200_000;
     let (server, mut client) = serve(&["--publish-hwm", "1000", "--workers", "1"]);
     client.create_table(b"mark").unwrap();
-    let deaf = join(&server, &TABLE);
+    let stalled = join(&server, &TABLE);
     let mut reader = Subscriber::connect(server.publish(), &[b"mark"]).unwrap();
-    wait_until(|| figure(&server, "topics") == 2);
+    wait_until(|| metric(&server, "topics") == 2);
     update(&mut client, CHANGES);
     // When the second arrives, the metrics are those of all before the first.
     for _ in 0..2 {
         client.update(b"mark", b"", b"", None).unwrap();
         assert!(reader.receive(PATIENCE).unwrap().is_some());
     }
-    let lost = figure(&server, "lost_notifications");
-    assert_eq!(figure(&server, "published"), u64::from(CHANGES) + 2);
+    let lost = metric(&server, "lost_notifications");
+    assert_eq!(metric(&server, "published"), u64::from(CHANGES) + 2);
     server.signal(Signal::TERM);
-    let heard = deaf.rest();
+    let received = stalled.rest();
     assert!(server.wait().0.success());
     assert!(lost > 0);
-    assert_eq!(heard.len() as u64 + lost, u64::from(CHANGES), "each is heard or counted");
-    assert!(keys(&heard).is_sorted());
+    assert_eq!(received.len() as u64 + lost, u64::from(CHANGES), "each is received or counted");
+    assert!(keys(&received).is_sorted());
 }
 
 #[test]
@@ -191,14 +191,14 @@ fn messages_without_end_and_long_topics_take_no_memory() {
     assert!(long.write(&topic[..20]));
     let said = long.rest();
     assert_eq!(said[0][..1], [b"ERROR"], "before it has come");
-    wait_until(|| figure(&server, "topics") == 1);
+    wait_until(|| metric(&server, "topics") == 1);
     let after = resident(&server);
     assert!(after < before + (64 << 20), "{before} bytes before, {after} after");
     server.stop();
 }
 
 #[test]
-fn a_ping_that_lies_is_told_nothing() {
+fn a_ping_that_lies_gets_no_answer() {
     let (server, _client) = serve(&[]);
     let mut liar = join(&server, b"liar");
     assert!(liar.write(b"\x04\x05\x04PING"));
@@ -208,12 +208,12 @@ fn a_ping_that_lies_is_told_nothing() {
 }
 
 /// The number that was stored under this notification's key, of a change of this table.
-fn number_of(heard: &Notification<'_>, table: &[u8]) -> u32 {
-    assert_eq!(heard.table, table);
-    u32::from_be_bytes(heard.key.try_into().unwrap())
+fn number_of(received: &Notification<'_>, table: &[u8]) -> u32 {
+    assert_eq!(received.table, table);
+    u32::from_be_bytes(received.key.try_into().unwrap())
 }
 
-/// A client writes to three tables in turn. Two are heard all the time, the third by subscribers that come and go.
+/// A client writes to three tables in turn. Two have a subscriber all the time, the third has some that come and go.
 #[test]
 fn who_subscribes_to_one_table_loses_nothing_while_subscribers_of_another_come_and_go() {
     const ROUNDS: usize = 12;
@@ -222,7 +222,7 @@ fn who_subscribes_to_one_table_loses_nothing_while_subscribers_of_another_come_a
         let mut client = Client::connect(server.kv()).unwrap();
         client.create_table(b"user").unwrap();
         let mut steady = Subscriber::connect(server.publish(), &[b"user"]).unwrap();
-        wait_until(|| figure(&server, "topics") == 1);
+        wait_until(|| metric(&server, "topics") == 1);
         for table in [&b"users"[..], b"other"] {
             client.create_table(table).unwrap();
         }
@@ -230,7 +230,7 @@ fn who_subscribes_to_one_table_loses_nothing_while_subscribers_of_another_come_a
         thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut number = 0_u32;
-                // Relaxed, here and below: the tables order what is told.
+                // Relaxed, here and below: the tables order what is published.
                 while running.load(Ordering::Relaxed) {
                     for table in [&b"user"[..], b"users", b"other"] {
                         client.update(table, &number.to_be_bytes(), b"value", None).unwrap();
@@ -244,22 +244,22 @@ fn who_subscribes_to_one_table_loses_nothing_while_subscribers_of_another_come_a
             for round in 0..ROUNDS {
                 let topic: &[u8] = if round % 2 == 0 { b"other" } else { b"oth" };
                 let mut guest = Subscriber::connect(server.publish(), &[topic]).unwrap();
-                let first = number_of(&guest.receive(PATIENCE).unwrap().expect("it is heard"), b"other");
+                let first = number_of(&guest.receive(PATIENCE).unwrap().expect("it is published"), b"other");
                 for next in first + 1..first + 100 {
-                    let heard = guest.receive(PATIENCE).unwrap().expect("it is heard");
-                    assert_eq!(number_of(&heard, b"other"), next, "{round}");
+                    let received = guest.receive(PATIENCE).unwrap().expect("it is published");
+                    assert_eq!(number_of(&received, b"other"), next, "{round}");
                 }
                 drop(guest);
-                wait_until(|| figure(&server, "topics") == 1);
-                // Long enough in some rounds that nobody hears of the table meanwhile.
+                wait_until(|| metric(&server, "topics") == 1);
+                // Long enough in some rounds that nobody subscribes to the table meanwhile.
                 let until = written.load(Ordering::Relaxed) + 10 * u32::try_from(round * round).unwrap();
                 wait_until(|| written.load(Ordering::Relaxed) > until);
             }
             running.store(false, Ordering::Relaxed);
             for number in 0..writer.join().unwrap() {
                 for table in [&b"user"[..], b"users"] {
-                    let heard = steady.receive(PATIENCE).unwrap().expect("it is heard");
-                    assert_eq!(number_of(&heard, table), number);
+                    let received = steady.receive(PATIENCE).unwrap().expect("it is published");
+                    assert_eq!(number_of(&received, table), number);
                 }
             }
         });

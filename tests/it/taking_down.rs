@@ -30,9 +30,9 @@ fn a_deleted_table_of_a_million_elements_announces_each_and_holds_up_nobody() {
     let ear = thread::spawn({
         let ended = Arc::clone(&ended);
         move || {
-            let heard = listen(subscriber);
+            let received = listen(subscriber);
             ended.store(true, Ordering::Release);
-            heard
+            received
         }
     });
     let busy = thread::spawn({
@@ -44,9 +44,9 @@ fn a_deleted_table_of_a_million_elements_announces_each_and_holds_up_nobody() {
     assert!(matches!(gone, Err(Error::Refused(Reason::TableNotFound))));
     client.create_table(b"large").unwrap();
     client.update(b"large", b"new", b"1", None).unwrap();
-    let heard = ear.join().unwrap();
+    let received = ear.join().unwrap();
     let during = busy.join().unwrap();
-    assert_eq!(heard.len(), ELEMENTS);
+    assert_eq!(received.len(), ELEMENTS);
     assert_eq!(client.get(b"large", b"new").unwrap(), b"1");
     report("before", before);
     report("while a million elements go", during);

@@ -29,11 +29,11 @@ const GREETING_BYTES: usize = 64;
 const FREE_IN_HELLO: Range<usize> = 73..146;
 /// The most bytes that one side of a handshake may say.
 const SAID_MAX: usize = 1_024;
-/// How long a socket may be silent. Nothing is told from it.
+/// How long a socket may be silent. No check depends on it.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Runs with each seed, and says how many inputs there were, and for how many `run` was true: they were let in, read or
-/// answered.
+/// Runs with each seed, and says how many inputs there were, and for how many `run` was true: they were admitted, read
+/// or answered.
 fn each_input(what: &str, count: u64, mut run: impl FnMut(SeededRng) -> bool) {
     let count = number_of("SPINDLE_INPUTS").unwrap_or(count);
     let first = number_of("SPINDLE_SEED").unwrap_or(0);
@@ -41,7 +41,7 @@ fn each_input(what: &str, count: u64, mut run: impl FnMut(SeededRng) -> bool) {
     for seed in first..first + count {
         taken += u64::from(run(SeededRng(seed)));
     }
-    println!("{what}: {count} inputs, {taken} let in, read or answered, 0 wrong");
+    println!("{what}: {count} inputs, {taken} admitted, read or answered, 0 wrong");
 }
 
 /// One direction of a connection, and what is changed on it.

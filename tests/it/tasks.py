@@ -193,8 +193,8 @@ def blocked():
         expect(b"\x0b", b"\x11")
     for key in [b"first", b"second", b"third"]:
         expect(add(key, key), b"\x02")
-    heard = [waiting[number].recv() for number in (0, 2, 3)]
-    keys = [answer[13:13 + answer[12]] for answer in heard]
+    answers = [waiting[number].recv() for number in (0, 2, 3)]
+    keys = [answer[13:13 + answer[12]] for answer in answers]
     assert keys == [b"first", b"second", b"third"], keys
     expect(b"\x01", b"\x01" + b"\0\0\0\0")
 

@@ -76,7 +76,7 @@ fn both_versions_of_stats_count_what_was_answered() {
 }
 
 #[test]
-fn stats_of_the_tables_tell_of_the_tasks() {
+fn stats_of_the_tables_include_the_tasks() {
     let folder = folder();
     let data = folder.path().to_str().unwrap();
     let server = Server::start(&["--tasks", "tcp://127.0.0.1:*", "--data", data]);
@@ -92,9 +92,9 @@ fn stats_of_the_tables_tell_of_the_tasks() {
     let output = spindle(&["stats", "--json", "--connect", server.kv()]);
     let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let queue = &stats["tasks"]["queues"][0];
-    let figure = |name: &str| queue[name].as_u64().unwrap();
+    let metric = |name: &str| queue[name].as_u64().unwrap();
     assert_eq!(queue["name"], "tasks");
-    assert_eq!(["ready", "leased", "dropped", "ran_out", "waiting"].map(figure), [2, 1, 1, 1, 0]);
+    assert_eq!(["ready", "leased", "dropped", "ran_out", "waiting"].map(metric), [2, 1, 1, 1, 0]);
     assert!(queue["oldest_ready_seconds"].as_f64().unwrap() >= 0.0);
     assert!(stats["tasks"]["syncs"].as_u64().unwrap() >= 8);
     server.stop();

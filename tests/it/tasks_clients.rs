@@ -40,13 +40,13 @@ fn dealer(context: &Context, server: &Server, name: Option<&[u8]>) -> Socket {
 }
 
 /// A client that has hardly any room, and never reads.
-fn deaf(context: &Context, server: &Server) -> Socket {
-    let deaf = context.socket(DEALER).unwrap();
-    deaf.set_linger(0).unwrap();
-    deaf.set_rcvhwm(1).unwrap();
-    deaf.set_rcvbuf(4_096).unwrap();
-    deaf.connect(server.tasks()).unwrap();
-    deaf
+fn stalled(context: &Context, server: &Server) -> Socket {
+    let stalled = context.socket(DEALER).unwrap();
+    stalled.set_linger(0).unwrap();
+    stalled.set_rcvhwm(1).unwrap();
+    stalled.set_rcvbuf(4_096).unwrap();
+    stalled.connect(server.tasks()).unwrap();
+    stalled
 }
 
 fn encoded(request: &Request<'_>) -> Vec<u8> {
@@ -59,20 +59,20 @@ fn send(socket: &Socket, request: &Request<'_>) {
     socket.send(encoded(request), 0).unwrap();
 }
 
-fn hears_pong(socket: &Socket) {
+fn receives_pong(socket: &Socket) {
     send(socket, &Request::Ping);
     assert_eq!(Reply::decode(&socket.recv_bytes(0).unwrap()), Ok(Reply::Pong));
 }
 
 /// The tasks part of STATS.
-fn figures(server: &Server) -> serde_json::Value {
+fn metrics(server: &Server) -> serde_json::Value {
     let output = spindle(&["stats", "--json", "--connect", server.kv()]);
     let mut stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     stats["tasks"].take()
 }
 
 fn waiting(server: &Server) -> u64 {
-    figures(server)["queues"][0]["waiting"].as_u64().unwrap()
+    metrics(server)["queues"][0]["waiting"].as_u64().unwrap()
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn what_was_lent_to_a_client_that_never_reads_goes_back_when_it_is_gone() {
     }
     let stream = TcpStream::connect(server.tasks().strip_prefix("tcp://").unwrap()).unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4_096).unwrap();
-    let mut deaf = Plain::meet(stream, SocketType::Dealer).unwrap().0;
+    let mut stalled = Plain::meet(stream, SocketType::Dealer).unwrap().0;
     let lend = encoded(&Request::Lend { timeout_ms: u64::MAX, mode: LendMode::Poll });
     // At once: the frontend takes no more from a client whose answers wait.
-    deaf.send_all(&vec![&[&lend[..]][..]; TASKS as usize]);
+    stalled.send_all(&vec![&[&lend[..]][..]; TASKS as usize]);
     while other.count().unwrap() > 0 {}
-    drop(deaf);
+    drop(stalled);
     // Tasks whose replies the system had taken for it are lent to no client until their leases expire. The rest of 20
     // MB is not.
     while other.count().unwrap() < TASKS / 3 {}
@@ -106,7 +106,7 @@ fn of_a_client_that_does_not_read_no_more_is_taken_and_nothing_is_lost() {
     let mut other = client(&server);
     other.add(b"k", &vec![7; 100_000], AddMode::Tail).unwrap();
     let context = Context::new();
-    let slow = deaf(&context, &server);
+    let slow = stalled(&context, &server);
     slow.set_rcvtimeo(10_000).unwrap();
     (0..LOOKS).for_each(|_| send(&slow, &Request::Lookup { key: b"k" }));
     // Its replies are 200 MB, and hardly any have room on the way. Other clients are served as ever.
@@ -125,8 +125,8 @@ fn large_replies_that_nobody_reads_are_bounded() {
     let mut other = client(&server);
     other.add(b"large", &vec![7; 4 << 20], AddMode::Tail).unwrap();
     let context = Context::new();
-    let deaf = deaf(&context, &server);
-    (0..300).for_each(|_| send(&deaf, &Request::Lookup { key: b"large" }));
+    let stalled = stalled(&context, &server);
+    (0..300).for_each(|_| send(&stalled, &Request::Lookup { key: b"large" }));
     // The last request is counted when everything before it has been answered, or the client is cut off.
     for _ in 0..50 {
         other.ping().unwrap();
@@ -136,7 +136,7 @@ fn large_replies_that_nobody_reads_are_bounded() {
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(kib < 700 << 10, "1,200 MiB were asked for, and {} MiB taken", kib >> 10);
-    drop(deaf);
+    drop(stalled);
     server.stop();
 }
 
@@ -148,17 +148,17 @@ fn a_lease_for_a_connection_that_was_taken_over_goes_back() {
     let context = Context::new();
     let first = dealer(&context, &server, Some(b"me"));
     send(&first, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block });
-    hears_pong(&first);
+    receives_pong(&first);
     drop(first);
     // libzmq closes the connection a moment later. Only then is it gone.
     while waiting(&server) > 0 {}
     let second = dealer(&context, &server, Some(b"me"));
-    hears_pong(&second);
+    receives_pong(&second);
     let mut other = client(&server);
     other.add(b"k", b"v", AddMode::Tail).unwrap();
     let lent = other.lend(LONG, LendMode::Block).unwrap().unwrap();
     assert_eq!(lent.key, b"k");
-    hears_pong(&second);
+    receives_pong(&second);
     server.stop();
 }
 
@@ -176,11 +176,11 @@ fn one_client_does_not_take_all_places_of_waiting_lends() {
     for _ in SHARE..LENDS {
         assert!(matches!(Reply::decode(&greedy.recv_bytes(0).unwrap()), Ok(Reply::QueueEmpty)));
     }
-    hears_pong(&greedy);
+    receives_pong(&greedy);
     assert_eq!(waiting(&server), SHARE as u64);
     let modest = dealer(&context, &server, None);
     send(&modest, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block });
-    hears_pong(&modest);
+    receives_pong(&modest);
     drop(greedy);
     while waiting(&server) > 1 {}
     client(&server).add(b"k", b"v", AddMode::Tail).unwrap();
@@ -197,7 +197,7 @@ fn who_waits_and_goes_is_forgotten() {
     let gone: Vec<Socket> = (0..20).map(|_| dealer(&context, &server, None)).collect();
     for socket in &gone {
         send(socket, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block });
-        hears_pong(socket);
+        receives_pong(socket);
     }
     assert_eq!(waiting(&server), 20);
     drop(gone);
@@ -265,12 +265,12 @@ fn settings() -> spiderq::SpiderqConfig {
 }
 
 #[test]
-fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
+fn frontends_that_find_the_committer_full_are_woken_when_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false, copied: false };
     let store = KeyedStore::open(folder.path(), config).unwrap();
     let (tasks, mut committer) = open(Box::new(store), ClockReading::from_millis(0)).unwrap();
-    let figures = Arc::clone(tasks.metrics());
+    let metrics = Arc::clone(tasks.metrics());
     let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Never).unwrap();
     let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Never).unwrap();
     let settings = settings();
@@ -299,7 +299,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
         let adding = scope.spawn(move || TasksClient::connect(&endpoint).unwrap().add(b"key", b"value", AddMode::Tail));
         let id = scope.spawn(move || JobsClient::new(&address).add(b"queue", b"data"));
         // Of the two frontends and of the sink here.
-        while figures.waits() < 3 {
+        while metrics.waits() < 3 {
             thread::yield_now();
         }
         let waited = !adding.is_finished() && !id.is_finished();
@@ -312,5 +312,5 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     });
     assert!(waited && added.unwrap());
     assert_eq!(id.unwrap(), JobId(1));
-    assert_eq!(figures.lost_wakeups(), 0);
+    assert_eq!(metrics.lost_wakeups(), 0);
 }

@@ -61,7 +61,7 @@ pub(crate) fn traced(strace: &Path, server: &Server, work: impl FnOnce()) -> Vec
     let reader = std::thread::spawn(move || {
         for line in errors.lines().map_while(Result::ok) {
             // strace prints it once for each process, when it has attached all of its threads.
-            let _unheard = sender.send(line);
+            let _ignored = sender.send(line);
         }
     });
     let first = attached.recv().unwrap();
@@ -185,7 +185,7 @@ fn fill(size: &str, sync: &str) {
     };
     assert!(added > 10 && refused.contains("AddValue needs 100004 bytes, and there are 0"), "{added}: {refused}");
     assert_eq!(client.add(b"small", b"v", AddMode::Tail).unwrap_err().to_string(), refused.replace("100004", "6"));
-    // What takes away goes on, and then there is room again.
+    // What takes away is still accepted, and then there is room again.
     let left = added / 4;
     for _ in left..added {
         let lent = client.lend(60_000, LendMode::Poll).unwrap().unwrap();

@@ -127,7 +127,7 @@ fn commands_speak_tls_with_a_server_whose_authority_they_are_given() {
     let run = |command: &[&str], at: &[&str]| spindle(&[command, at, &login].concat());
     let port = |address: &str| address.rsplit_once(':').unwrap().1.to_owned();
     let (jobs, admin) = (port(server.jobs()), port(server.admin()));
-    let (authority, stranger) = (folder.text("certificate"), other.text("certificate"));
+    let (authority, untrusted) = (folder.text("certificate"), other.text("certificate"));
     let add = ["job", "add", "mail", "to ada"];
     for scheme in ["", "tls://"] {
         let at = format!("{scheme}localhost:{jobs}");
@@ -144,13 +144,13 @@ fn commands_speak_tls_with_a_server_whose_authority_they_are_given() {
     let failed = |command: &[&str], at: &[&str], status: i32, about: &str| {
         let output = run(command, at);
         let said = String::from_utf8(output.stderr).unwrap();
-        let tells = said.contains(about) && said.lines().count() == 1;
-        assert!(output.status.code() == Some(status) && tells, "{command:?} {at:?}: {said}");
+        let is_right = said.contains(about) && said.lines().count() == 1;
+        assert!(output.status.code() == Some(status) && is_right, "{command:?} {at:?}: {said}");
     };
     let slow = ["slow"];
     for (command, flag, port) in [(&add[..], "--connect", &jobs), (&slow, "--admin", &admin)] {
         let (by_name, by_number) = (format!("localhost:{port}"), format!("127.0.0.1:{port}"));
-        failed(command, &[flag, &by_name, "--tls-ca", &stranger], 1, "is not trusted");
+        failed(command, &[flag, &by_name, "--tls-ca", &untrusted], 1, "is not trusted");
         failed(command, &[flag, &by_number, "--tls-ca", &authority], 1, "by a name that is in the certificate");
         failed(command, &[flag, &by_name], 1, "speaks TLS: give the file of the authority");
         failed(command, &[flag, &format!("tls://{by_name}")], 2, "--tls-ca");
@@ -213,8 +213,8 @@ fn a_client_that_does_not_finish_its_handshake_costs_its_own_connection_alone() 
     folder.run("served", &server);
     // They are closed when their time is over.
     for mut stream in silent {
-        let mut told = Vec::new();
-        let _reset = stream.read_to_end(&mut told);
+        let mut received = Vec::new();
+        let _reset = stream.read_to_end(&mut received);
     }
     server.stop();
 }

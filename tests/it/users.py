@@ -1,4 +1,4 @@
-"""Users as pyzmq sees them, with PLAIN and CURVE: who is let in, what each may do, and when it is cut off.
+"""Users as pyzmq sees them, with PLAIN and CURVE: who is admitted, what each may do, and when it is cut off.
 
     users.py CHAPTER KV LOCKSTEP TASKS FILE SPINDLE KEYS PUBLISH FEED LOCKSTEP_PUBLISH
 
@@ -179,13 +179,13 @@ def chapter_ids(kv, lockstep, tasks, file, spindle, keys, *publishers):
 
 
 def chapter_flood(kv, lockstep, tasks, file, spindle, keys, *publishers):
-    """Wrong passwords and strangers come without end. Users are served, and also let in."""
+    """Wrong passwords and unknown peers come without end. Users are served, and also admitted."""
     root = Client(kv, "root", password="ibis")
     check(root.ask(CREATE, b"eu-own"), [OK])
     before = refusals(root)
     flood = [Client(kv, "ada", password=f"wrong {number}", reconnects=False) for number in range(100)]
     flood += [Client(kv, reconnects=False) for _ in range(50)]
-    flood += [Client(kv, "stranger", keys=keys, reconnects=False) for _ in range(50)]
+    flood += [Client(kv, "unknown", keys=keys, reconnects=False) for _ in range(50)]
     for number in range(20):
         check(root.ask(UPDATE, b"eu-own", b"k", b"%d" % number), [OK])
         for login in ({"user": "root", "password": "ibis"}, {"user": "eve", "keys": keys}):
@@ -234,7 +234,7 @@ def chapter_refused(kv, lockstep, tasks, file, spindle, keys, publish, feed, loc
         # Each wrong password makes the next one wait longer, so not every endpoint gets every one.
         wrong = {kv: ["ada", "eve"], feed: [], lockstep_publish: []}.get(endpoint, ["ada"])
         logins = [{"user": user, "password": "egret"} for user in wrong]
-        for login in (*logins, {"user": "stranger", "keys": keys}, {}):
+        for login in (*logins, {"user": "unknown", "keys": keys}, {}):
             check((endpoint, login, refused(endpoint, topics, **login)), (endpoint, login, True))
     # Those who are known are served all the same, and at once.
     check(Client(kv, "ada", keys=keys).ask(PING), [OK])
@@ -285,7 +285,7 @@ def chapter_tasks(kv, lockstep, tasks, file, spindle, keys, *publishers):
 
 
 def chapter_topics(kv, lockstep, tasks, file, spindle, keys, publish, feed, lockstep_publish):
-    """Root writes. Each subscriber hears of what it may read, and of nothing else."""
+    """Root writes. Each subscriber receives what it may read, and nothing else."""
     root = Client(kv, "root", password="ibis")
     for table in (b"us", b"eu-own", b"eu-x"):
         check(root.ask(CREATE, table), [OK])
@@ -320,7 +320,7 @@ def chapter_topics(kv, lockstep, tasks, file, spindle, keys, publish, feed, lock
                 while not client.socket.poll(20):
                     write(own)
 
-                def hear_the_end():
+                def receive_the_end():
                     """Reads up to a change that is the last one, and was written after all the others."""
                     write(own)
                     last = b"key%d" % (next(counter) - 1)
@@ -332,7 +332,7 @@ def chapter_topics(kv, lockstep, tasks, file, spindle, keys, publish, feed, lock
 
                 for other in others:
                     write(other)
-                hear_the_end()
+                receive_the_end()
                 if endpoint == feed:
                     # A bookmark of all that has changed comes within a second, to those who may read it.
                     while watch.socket.poll(0):
@@ -342,12 +342,12 @@ def chapter_topics(kv, lockstep, tasks, file, spindle, keys, publish, feed, lock
                         message = watch.socket.recv_multipart()
                         if message[0] == topic(b"us") and message[1][1] == 2:
                             break
-                    hear_the_end()
+                    receive_the_end()
                 # One of two subscriptions to the same ends, and the other stays.
                 if topics[-1] == b"" and len(topics) == 3:
                     client.socket.unsubscribe(topics[0])
                     write(b"us")
-                    hear_the_end()
+                    receive_the_end()
                 client.socket.close()
     for table in (b"us", b"eu-own", b"eu-x"):
         check(root.ask(DROP, table), [OK])

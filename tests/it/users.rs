@@ -51,7 +51,7 @@ impl UsersFolder {
 fn run_chapter(chapter: &str, frontend: &str) {
     let folder = UsersFolder::new();
     let (users, data) = (folder.users(), folder.inside("data"));
-    let [ada, eve, _server, _stranger] = ["ada", "eve", "server", "stranger"].map(|name| folder.key(name));
+    let [ada, eve, _server, _unknown] = ["ada", "eve", "server", "unknown"].map(|name| folder.key(name));
     let of_ada = ["--read", "eu-", "--own", "eu-own", "--tasks", "write", "--password-stdin"];
     folder.add("heron", &[&["ada", "--curve", &ada][..], &of_ada].concat());
     folder.add("", &["eve", "--curve", &eve, "--own", "eu-own"]);
@@ -112,12 +112,12 @@ fn messages_of_every_size_pass_the_cipher() {
 }
 
 #[test]
-fn strangers_wrong_passwords_and_unknown_keys_are_refused_everywhere() {
+fn anonymous_clients_wrong_passwords_and_unknown_keys_are_refused_everywhere() {
     run_chapter("refused", "native");
 }
 
 #[test]
-fn libzmq_refuses_strangers_wrong_passwords_and_unknown_keys() {
+fn libzmq_refuses_anonymous_clients_wrong_passwords_and_unknown_keys() {
     run_chapter("refused", "queue");
 }
 
@@ -238,8 +238,8 @@ fn a_command_logs_in_with_its_key() {
 fn a_command_talks_to_no_server_of_another_key() {
     let folder = UsersFolder::new();
     let (server, _) = with_keys(&folder);
-    let stranger = folder.key("stranger");
-    let login = ["--curve-key", &folder.inside("ada"), "--curve-server", &stranger, "--connect", server.kv()];
+    let unknown = folder.key("unknown");
+    let login = ["--curve-key", &folder.inside("ada"), "--curve-server", &unknown, "--connect", server.kv()];
     let output = spindle(&[&["ping"][..], &login].concat());
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.lines().count() == 1 && said.contains("--curve-server"), "{said}");
@@ -265,15 +265,15 @@ fn a_subscriber_of_the_command_line_logs_in_with_its_key() {
         let mut child = Command::new(SPINDLE).args(command).args(&login).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let _watching = Guarded(child);
-        let heard = std::thread::scope(|scope| {
-            let heard = scope.spawn(move || lines.any(|line| line.contains(about)));
-            // A subscriber hears what comes after its subscription.
-            while !heard.is_finished() {
+        let received = std::thread::scope(|scope| {
+            let received = scope.spawn(move || lines.any(|line| line.contains(about)));
+            // A subscriber receives the changes after its subscription.
+            while !received.is_finished() {
                 run(&["set", "eu", "k", "v"]);
             }
-            heard.join().unwrap()
+            received.join().unwrap()
         });
-        assert!(heard, "{command:?}");
+        assert!(received, "{command:?}");
     }
     server.stop();
 }
@@ -359,12 +359,12 @@ fn a_worker_logs_in_to_the_queue_of_events() {
     let server = Server::start_exactly(&[&off[..], &events, &["--users", &users, "--open"]].concat());
     let source = ["--connect".to_owned(), server.events_queue().to_owned()];
     let login = |password: &str| ["--user", "ada", "--password-file", password].map(str::to_owned);
-    let told = |flags: &[String]| {
+    let denied = |flags: &[String]| {
         let flags: Vec<&str> = ["worker"].into_iter().chain(source.iter().chain(flags).map(String::as_str)).collect();
         refused(&spindle(&flags), 5, &["does not let this client in"]);
     };
-    told(&login(&wrong));
-    told(&[]);
+    denied(&login(&wrong));
+    denied(&[]);
     let login = login(&right);
     let flags: Vec<&str> = login.iter().map(String::as_str).collect();
     let worker = Worker::start(&source, &flags, "error", Stdio::inherit());

@@ -61,7 +61,7 @@ fn a_user_gets_another_password_and_other_permissions() {
     served.stop();
 }
 
-/// A server with the right of the group to read it went on with the users that it knew.
+/// A server with the right of the group to read it kept the users that it knew.
 #[test]
 fn a_file_that_a_group_may_read_stays_so_and_a_removed_user_is_out() {
     let served = Served::start();

@@ -67,7 +67,7 @@ fn plain(endpoint: &str, name: &str, password: &str) -> TcpStream {
 }
 
 /// The command that answers a HELLO.
-fn told(mut stream: TcpStream) -> Vec<u8> {
+fn answer_to_hello(mut stream: TcpStream) -> Vec<u8> {
     let mut header = [0; 2];
     stream.read_exact(&mut header).unwrap();
     let mut body = vec![0; usize::from(header[1])];
@@ -128,7 +128,9 @@ fn a_neighbour_with_many_outstanding_guesses_keeps_nobody_out() {
     // They come for the first time.
     thread::scope(|scope| {
         scope.spawn(|| while status(&mut asked(HERE, served.server.events(), EVE)) != 200 {});
-        scope.spawn(|| while !told(plain(served.server.kv(), "root", "heron")).starts_with(b"\x07WELCOME") {});
+        scope.spawn(
+            || while !answer_to_hello(plain(served.server.kv(), "root", "heron")).starts_with(b"\x07WELCOME") {},
+        );
     });
     drop(parked);
     served.stop();
@@ -159,13 +161,13 @@ fn guesses_from_many_addresses_keep_nobody_out_and_write_few_lines() {
     served.stop();
 }
 
-/// A client could not tell it from a wrong password, and asked its user for another one.
+/// A client took it for a wrong password, and asked its user for another one.
 #[test]
 fn busy_is_another_answer_than_wrong_on_every_protocol() {
     let served = Served::start();
     let server = &served.server;
     let crowded = |asked: TcpStream| crowded_out(&served, asked);
-    while told(crowded(plain(server.kv(), "mallory", "guess"))) != b"\x05ERROR\x03300" {}
+    while answer_to_hello(crowded(plain(server.kv(), "mallory", "guess"))) != b"\x05ERROR\x03300" {}
     loop {
         let head = head(&mut crowded(asked(HERE, server.events(), MALLORY)));
         if head.starts_with("HTTP/1.1 503 ") {

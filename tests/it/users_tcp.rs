@@ -105,7 +105,7 @@ fn a_connection_for_jobs_names_its_user_before_its_command() {
     assert!(spindle(&["user", "remove", "ada", "--users", &served.users()]).status.success());
     while served.job(b"AUTH ada heron\nGET mail\n") != "ERROR" {}
     late.write_all(b"GET mail\n").unwrap();
-    assert_eq!(rest(late), "ERROR", "it was let in when it was a user");
+    assert_eq!(rest(late), "ERROR", "it was admitted when it was a user");
     assert_eq!(served.job(b"AUTH root heron\nGET mail\n"), "NONE");
     served.stop();
 }
@@ -230,7 +230,7 @@ fn a_request_over_http_names_its_user() {
     served.stop();
 }
 
-/// A removed user went on reading what the page shows.
+/// A removed user continued to read what the page shows.
 #[test]
 fn a_reply_without_an_end_ends_with_its_user() {
     let served = Served::start();

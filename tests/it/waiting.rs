@@ -32,7 +32,7 @@ fn serve_held(frontend: FrontendKind, changes_per_writer: usize, test: impl FnOn
 pub(crate) fn serve_parts(
     frontend: FrontendKind,
     changes_per_writer: usize,
-    tell: impl FnOnce(&mut serve::KvConfig),
+    configure: impl FnOnce(&mut serve::KvConfig),
     test: impl FnOnce(Held<'_>),
 ) {
     let clock = Clock::start();
@@ -50,7 +50,7 @@ pub(crate) fn serve_parts(
         worker_cores: vec![None],
         admissions: TablesAdmissions::default(),
     };
-    tell(&mut settings);
+    configure(&mut settings);
     let feed = settings.feed.as_ref().map(|_| FeedConfig { epoch: 1, history_bytes: 256 << 20, start_wall_millis: 0 });
     let (tables, BackgroundThreads { changes, expiry, reaper, .. }) = Tables::with_feed(
         TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 100, changes_per_writer, version_base: 0 },
@@ -192,7 +192,7 @@ fn who_waits_for_a_table_to_be_taken_down_waits_alone() {
             waiting.ask(&[&[2], b"t", b"k", b"v"]);
             wait_for_waiting(&other, 1);
             assert_eq!(other.call(&[&[0], b"u"]), [OK]);
-            assert_eq!(other.call(&[&[2], b"u", b"k", b"v"]), [OK], "changes go on");
+            assert_eq!(other.call(&[&[2], b"u", b"k", b"v"]), [OK], "changes are still taken");
             assert_eq!(other.call(&[&[4], b"t", b"k"]), [&[0], &b"TABLE NOT FOUND"[..]]);
             release();
             assert_eq!(waiting.answer(), [OK]);
@@ -233,8 +233,8 @@ impl Stormy {
 fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost() {
     both(|frontend| {
         // With a feed there is an audience, and so changes to wait for.
-        let tell = |settings: &mut serve::KvConfig| settings.feed = Some("tcp://127.0.0.1:*".to_owned());
-        serve_parts(frontend, CHANGES, tell, |Held { endpoint, release, .. }| {
+        let configure = |settings: &mut serve::KvConfig| settings.feed = Some("tcp://127.0.0.1:*".to_owned());
+        serve_parts(frontend, CHANGES, configure, |Held { endpoint, release, .. }| {
             let context = zmq::Context::new();
             let control = Peer::connect(&context, &endpoint);
             assert_eq!(control.call(&[&[0], b"t"]), [OK]);

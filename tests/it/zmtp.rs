@@ -193,10 +193,10 @@ fn as_a_router_we_talk_to_clients_of_libzmq() {
             let body = vec![9; length];
             let message: Vec<&[u8]> = us.iter().map(Vec::as_slice).chain([&body[..]]).collect();
             client.send_multipart(message, 0).unwrap();
-            let heard = plain.receive();
+            let received = plain.receive();
             let expected = if kind == zmq::REQ { vec![Vec::new(), body.clone()] } else { vec![body.clone()] };
-            assert_eq!(heard, expected, "{kind:?} {length}");
-            let frames: Vec<&[u8]> = heard.iter().map(Vec::as_slice).collect();
+            assert_eq!(received, expected, "{kind:?} {length}");
+            let frames: Vec<&[u8]> = received.iter().map(Vec::as_slice).collect();
             plain.send(&frames);
             assert_eq!(client.recv_multipart(0).unwrap().last(), Some(&body), "{kind:?} {length}");
         }
@@ -204,7 +204,7 @@ fn as_a_router_we_talk_to_clients_of_libzmq() {
 }
 
 #[test]
-fn as_a_subscriber_we_hear_what_we_asked_for() {
+fn as_a_subscriber_we_receive_what_we_asked_for() {
     let context = zmq::Context::new();
     let publisher = socket(&context, zmq::XPUB);
     let (mut plain, peer) = Plain::meet(bound(&publisher), SocketType::Sub).unwrap();

@@ -28,9 +28,9 @@ const IDLE: usize = 8_400;
 /// Connections that trickle at once.
 const TRICKLING: usize = 100;
 /// Connections that never read.
-const DEAF: usize = 16;
+const STALLED: usize = 16;
 /// Bytes that such a connection sends, at most.
-const DEAF_BYTES_MAX: usize = 8 << 20;
+const STALLED_BYTES_MAX: usize = 8 << 20;
 
 /// A connection of an attacker. It waits for nothing longer than a moment.
 pub(super) struct Line(TcpStream);
@@ -97,13 +97,13 @@ impl Line {
 }
 
 /// What a server says to these bytes until it closes the connection.
-pub(super) fn told(address: &str, bytes: &[u8]) -> io::Result<String> {
+pub(super) fn answer_to(address: &str, bytes: &[u8]) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(bytes)?;
-    let mut told = String::new();
-    stream.read_to_string(&mut told)?;
-    Ok(told)
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Connections that come, say a part of a client's conversation, and go.
@@ -162,7 +162,7 @@ pub(super) fn idle(target: &Target, siege: &Siege) {
     }
 }
 
-/// Many conversations at once, each of which goes on by a byte when its turn comes.
+/// Many conversations at once, each of which continues by a byte when its turn comes.
 pub(super) fn trickle(target: &Target, siege: &Siege, mut rng: SeededRng) {
     let mut lines: Vec<Option<(Line, Vec<u8>, usize)>> = (0..TRICKLING).map(|_| None).collect();
     while !siege.is_over() {
@@ -186,9 +186,9 @@ pub(super) fn trickle(target: &Target, siege: &Siege, mut rng: SeededRng) {
 }
 
 /// Clients that ask for long answers, or for all notifications, and never read.
-pub(super) fn deaf(target: &Target, siege: &Siege, mut rng: SeededRng) {
+pub(super) fn stalled(target: &Target, siege: &Siege, mut rng: SeededRng) {
     let mut held: Vec<(Line, usize)> = Vec::new();
-    while !siege.is_over() && held.len() < DEAF {
+    while !siege.is_over() && held.len() < STALLED {
         let Some(line) = Line::open(target.address) else { continue };
         siege.count(1);
         set_socket_recv_buffer_size(&line.0, 4_096).unwrap();
@@ -198,11 +198,11 @@ pub(super) fn deaf(target: &Target, siege: &Siege, mut rng: SeededRng) {
     let (thirst, again) = target.thirst();
     while !siege.is_over() {
         let mut wrote = false;
-        for (line, written) in held.iter_mut().filter(|(_, written)| *written < DEAF_BYTES_MAX) {
+        for (line, written) in held.iter_mut().filter(|(_, written)| *written < STALLED_BYTES_MAX) {
             // A part of a request would make the rest nonsense: such a connection is done.
             *written = match line.write(&thirst) {
                 Some(count) if again && count == thirst.len() => *written + count,
-                _ => DEAF_BYTES_MAX,
+                _ => STALLED_BYTES_MAX,
             };
             wrote = true;
             siege.count(1);

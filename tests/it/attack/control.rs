@@ -9,8 +9,8 @@ use std::time::Duration;
 use spindle::clients::rust::tables::Subscriber;
 use spindle::services::tables::wire::NotificationKind;
 
-use super::connections::{PATIENCE, told};
-use super::siege::{Siege, Trouble, expect};
+use super::connections::{PATIENCE, answer_to};
+use super::siege::{ControlError, Siege, expect};
 use super::zmtp::{Client, Frames, message};
 use crate::seeded_rng::SeededRng;
 
@@ -23,15 +23,15 @@ const WINDOW: usize = 16;
 const HEALTH_PAUSE: Duration = Duration::from_millis(20);
 
 /// A change that subscribers must receive.
-type Heard = (NotificationKind, Vec<u8>);
+type Announced = (NotificationKind, Vec<u8>);
 
 /// What an orchestrator asks, on a connection for each question.
-pub(super) fn health(admin: &str, siege: &Siege) -> Result<(), Trouble> {
+pub(super) fn health(admin: &str, siege: &Siege) -> Result<(), ControlError> {
     for path in ["health", "ready"] {
         let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let told = siege.ask(|| told(admin, request.as_bytes()))?;
+        let answer = siege.ask(|| answer_to(admin, request.as_bytes()))?;
         // A server that ends is not ready any more.
-        expect(told.starts_with("HTTP/1.1 200 ") || siege.is_ending(), || format!("/{path} is answered {told:?}"))?;
+        expect(answer.starts_with("HTTP/1.1 200 ") || siege.is_ending(), || format!("/{path} is answered {answer:?}"))?;
     }
     siege.rest(HEALTH_PAUSE);
     Ok(())
@@ -55,11 +55,11 @@ impl Tables {
         let mut tables = Self { client, subscriber, elements: HashMap::new(), number: 0, rng };
         let create = tables.call(&[&[0], TABLE]).unwrap();
         assert_eq!(create, [[1]]);
-        while tables.hear(Duration::from_millis(20)).unwrap().is_none() {
+        while tables.receive(Duration::from_millis(20)).unwrap().is_none() {
             assert_eq!(tables.call(&[&[2], TABLE, b"are you there", b""]).unwrap(), [[1]]);
         }
         assert_eq!(tables.call(&[&[2], TABLE, b"begin", b""]).unwrap(), [[1]]);
-        while tables.hear(PATIENCE).unwrap().expect("the beginning is heard").1 != b"begin" {}
+        while tables.receive(PATIENCE).unwrap().expect("the beginning is announced").1 != b"begin" {}
         tables
     }
 
@@ -68,18 +68,18 @@ impl Tables {
         self.client.receive()
     }
 
-    fn hear(&mut self, patience: Duration) -> Result<Option<Heard>, String> {
-        let heard = self.subscriber.receive(patience).map_err(|error| error.to_string())?;
-        Ok(heard.map(|change| (change.kind, change.key.to_vec())))
+    fn receive(&mut self, patience: Duration) -> Result<Option<Announced>, String> {
+        let received = self.subscriber.receive(patience).map_err(|error| error.to_string())?;
+        Ok(received.map(|change| (change.kind, change.key.to_vec())))
     }
 
     /// Asks some questions together, and compares each answer and each notification.
-    pub(super) fn step(&mut self, siege: &Siege) -> Result<(), Trouble> {
-        let (mut bytes, mut due, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    pub(super) fn step(&mut self, siege: &Siege) -> Result<(), ControlError> {
+        let (mut bytes, mut due, mut announced) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..WINDOW {
             let cookie = self.number.to_be_bytes();
             self.number += 1;
-            let (body, reply) = self.question(&mut told);
+            let (body, reply) = self.question(&mut announced);
             let body: Vec<&[u8]> = body.iter().map(Vec::as_slice).collect();
             bytes.extend(message(&[&[&cookie[..], b""], &body[..]].concat()));
             due.push([vec![cookie.to_vec(), Vec::new()], reply].concat());
@@ -92,17 +92,17 @@ impl Tables {
         for (reply, due) in replies.iter().zip(&due) {
             expect(reply == due, || format!("answered {reply:?} instead of {due:?}"))?;
         }
-        for due in told {
-            let heard = siege.ask_many(0, || self.hear(PATIENCE))?;
-            let Some(heard) = heard else { return Err(Trouble::Missing(format!("the news of {due:?}"))) };
-            expect(heard == due, || format!("heard {heard:?} instead of {due:?}"))?;
+        for due in announced {
+            let received = siege.ask_many(0, || self.receive(PATIENCE))?;
+            let Some(received) = received else { return Err(ControlError::Missing(format!("the news of {due:?}"))) };
+            expect(received == due, || format!("received {received:?} instead of {due:?}"))?;
         }
         Ok(())
     }
 
-    /// A question and its answer. Adds the notifications that subscribers will receive to `told`, in the order of one
-    /// writer.
-    fn question(&mut self, told: &mut Vec<Heard>) -> (Frames, Frames) {
+    /// A question and its answer. Adds the notifications that subscribers will receive to `announced`, in the order
+    /// of one writer.
+    fn question(&mut self, announced: &mut Vec<Announced>) -> (Frames, Frames) {
         let key = vec![b'a' + u8::try_from(self.rng.index(8)).unwrap()];
         let value = [&self.number.to_be_bytes()[..], &vec![b'v'; self.rng.index(100)]].concat();
         let head = |code: u8| vec![vec![code], TABLE.to_vec(), key.clone()];
@@ -111,13 +111,13 @@ impl Tables {
             0 | 1 => {
                 let request = [head(2), vec![value.clone()]].concat();
                 self.elements.insert(key.clone(), value);
-                told.push((NotificationKind::Updated, key));
+                announced.push((NotificationKind::Updated, key));
                 (request, vec![vec![1]])
             }
             2 => {
                 let removed = self.elements.remove(&key);
                 if removed.is_some() {
-                    told.push((NotificationKind::Deleted, key.clone()));
+                    announced.push((NotificationKind::Deleted, key.clone()));
                 }
                 (head(3), removed.map_or_else(not_found, |value| vec![vec![1], value]))
             }

@@ -12,7 +12,7 @@ use spindle::services::jobs::wire::JobId;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use super::connections::PATIENCE;
-use super::siege::{Siege, Trouble, expect};
+use super::siege::{ControlError, Siege, expect};
 
 /// Milliseconds that are longer than any round: such leases do not expire.
 const LONG: u64 = 86_400_000;
@@ -37,7 +37,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    pub(super) fn step(&mut self, client: &mut TasksClient, siege: &Siege) -> Result<(), Trouble> {
+    pub(super) fn step(&mut self, client: &mut TasksClient, siege: &Siege) -> Result<(), ControlError> {
         let number = self.known.len();
         let (key, value) = (format!("control {number}").into_bytes(), format!("value {number}").into_bytes());
         self.doubt = Some(key.clone());
@@ -53,7 +53,7 @@ impl Tasks {
     }
 
     /// Lends a task and repays it, once.
-    fn lend(&mut self, client: &mut TasksClient, siege: &Siege) -> Result<(), Trouble> {
+    fn lend(&mut self, client: &mut TasksClient, siege: &Siege) -> Result<(), ControlError> {
         self.lending = true;
         let lent = siege.ask(|| client.lend(LONG, LendMode::Poll))?;
         self.lending = false;
@@ -132,7 +132,7 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    pub(super) fn step(&mut self, client: &JobsClient, siege: &Siege) -> Result<(), Trouble> {
+    pub(super) fn step(&mut self, client: &JobsClient, siege: &Siege) -> Result<(), ControlError> {
         let data = format!("job {}", self.number).into_bytes();
         self.number += 1;
         self.doubt = Doubt::Add(data.clone());
@@ -146,7 +146,7 @@ impl Jobs {
         if self.number.is_multiple_of(2) { self.work_off(client, siege) } else { Ok(()) }
     }
 
-    fn work_off(&mut self, client: &JobsClient, siege: &Siege) -> Result<(), Trouble> {
+    fn work_off(&mut self, client: &JobsClient, siege: &Siege) -> Result<(), ControlError> {
         self.doubt = Doubt::Get;
         let job = siege.ask(|| client.get(QUEUE))?.map(|job| (job.id, job.data));
         self.doubt = Doubt::Nothing;
@@ -191,7 +191,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn step(&mut self, client: &mut EventsClient, siege: &Siege) -> Result<(), Trouble> {
+    pub(super) fn step(&mut self, client: &mut EventsClient, siege: &Siege) -> Result<(), ControlError> {
         let last = self.known.last_key_value().map_or(0, |(id, _)| *id);
         let (id, value) = if last.is_multiple_of(4) {
             (siege.ask(|| client.defer())?, None)

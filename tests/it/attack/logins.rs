@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::connections::{PATIENCE, told};
-use super::siege::{Siege, Trouble, expect};
+use super::connections::{PATIENCE, answer_to};
+use super::siege::{ControlError, Siege, expect};
 use super::zmtp::{Client, message, plain};
 use crate::harness::{Server, spindle_reads};
 use crate::seeded_rng::SeededRng;
@@ -55,7 +55,7 @@ impl Doors {
 // ------------------------------------------------------------------------------------------------------------ guessers
 
 /// Guesses at every door: parked ones, of which each makes place for the next when it is answered. All come from one
-/// address, or each from another one. None lets anybody in.
+/// address, or each from another one. None admits a client.
 pub(super) fn guess(doors: &Doors, from_many: bool, siege: &Siege, mut rng: SeededRng) {
     let mut parked: Vec<(TcpStream, usize)> = Vec::new();
     while !siege.is_over() {
@@ -99,12 +99,12 @@ fn settle(mut stream: TcpStream, door: usize, siege: &Siege) {
     let mut bytes = vec![0; 4 << 10];
     let come = stream.set_nonblocking(true).and_then(|()| stream.read(&mut bytes)).unwrap_or(0);
     let bytes = &bytes[..come];
-    let let_in = match door {
+    let is_admitted = match door {
         0 => bytes.windows(7).any(|word| word == b"WELCOME"),
         1 => !(bytes.is_empty() || bytes.starts_with(b"ERROR") || bytes.starts_with(b"BUSY")),
         _ => bytes.starts_with(b"HTTP/1.1 2"),
     };
-    if let_in {
+    if is_admitted {
         siege.fault("guesses", format!("one was answered {:?}", String::from_utf8_lossy(bytes)));
     }
 }
@@ -128,14 +128,14 @@ impl User {
         user
     }
 
-    pub(super) fn step(&mut self, siege: &Siege) -> Result<(), Trouble> {
+    pub(super) fn step(&mut self, siege: &Siege) -> Result<(), ControlError> {
         self.number += 1;
         let value = format!("value {}", self.number).into_bytes();
-        let found = siege.ask(|| until_let_in(|| self.table(&value)))?;
+        let found = siege.ask(|| until_admitted(|| self.table(&value)))?;
         expect(found == [&[1][..], &value], || format!("the table has {found:?} instead of {value:?}"))?;
         let found = siege.ask(|| self.job(&value))?;
         expect(found == value, || format!("the job has {found:?} instead of {value:?}"))?;
-        let status = siege.ask(|| until_let_in(|| self.event()))?;
+        let status = siege.ask(|| until_admitted(|| self.event()))?;
         expect(status == "200", || format!("a list of events is answered {status}"))
     }
 
@@ -149,29 +149,29 @@ impl User {
     /// Adds a job, takes the first one, and says that it is done.
     fn job(&self, value: &[u8]) -> io::Result<Vec<u8>> {
         let head = format!("ADD ada {} ", value.len());
-        self.told_by_jobs(&[head.as_bytes(), value].concat())?;
-        let job = self.told_by_jobs(b"GET ada\n")?;
+        self.answer_of_jobs(&[head.as_bytes(), value].concat())?;
+        let job = self.answer_of_jobs(b"GET ada\n")?;
         let mut fields = job.splitn(3, ' ');
         let id = fields.next().unwrap_or_default();
-        let done = self.told_by_jobs(format!("ACK ada {id}\n").as_bytes())?;
+        let done = self.answer_of_jobs(format!("ACK ada {id}\n").as_bytes())?;
         Ok(if done == "OK" { fields.nth(1).unwrap_or_default() } else { &done }.as_bytes().to_vec())
     }
 
-    fn told_by_jobs(&self, command: &[u8]) -> io::Result<String> {
-        until_let_in(|| {
+    fn answer_of_jobs(&self, command: &[u8]) -> io::Result<String> {
+        until_admitted(|| {
             let login = format!("AUTH {USER} {PASSWORD}\n");
-            let told = told(&self.doors.jobs, &[login.as_bytes(), command].concat())?;
-            match told.as_str() {
+            let answer = answer_to(&self.doors.jobs, &[login.as_bytes(), command].concat())?;
+            match answer.as_str() {
                 "BUSY" => Err(ErrorKind::ResourceBusy.into()),
                 // A server that ends.
                 "" => Err(ErrorKind::UnexpectedEof.into()),
-                _ => Ok(told),
+                _ => Ok(answer),
             }
         })
     }
 
     fn event(&self) -> io::Result<String> {
-        match told(&self.doors.events, &http(USER, PASSWORD))?.get(9..12) {
+        match answer_to(&self.doors.events, &http(USER, PASSWORD))?.get(9..12) {
             Some("503") => Err(ErrorKind::ResourceBusy.into()),
             Some(status) => Ok(status.to_owned()),
             // A server that ends.
@@ -181,7 +181,7 @@ impl User {
 }
 
 /// Tries again where the server is busy.
-fn until_let_in<T>(mut login: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn until_admitted<T>(mut login: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let begun = Instant::now();
     loop {
         match login() {

@@ -137,7 +137,7 @@ fn answered_in_turn(target: &Target, siege: &Siege, rng: &mut SeededRng) -> io::
     Ok(())
 }
 
-/// Whether these frames are a reply as far as their number and their first bytes tell.
+/// Whether the number and the first bytes of these frames are those of a reply.
 fn is_reply(face: Face, frames: &[Vec<u8>]) -> bool {
     match face {
         // An answer of the tasks has its fields in one frame. In lock-step a value stands by itself.

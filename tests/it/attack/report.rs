@@ -23,23 +23,23 @@ pub(super) struct Outcome {
     pub(super) wrong: u64,
     pub(super) longest_gap: Duration,
     pub(super) peak_mib: u64,
-    /// `None`: it did not end when it was told to, and was killed.
+    /// `None`: it did not end after the signal, and was killed.
     pub(super) status: Option<ExitStatus>,
     pub(super) ending: Duration,
     pub(super) seed: u64,
     /// The first wrong answers, in words.
-    pub(super) told: Vec<String>,
+    pub(super) reported: Vec<String>,
 }
 
 impl Outcome {
     /// The faults of the round.
     pub(super) fn faults(&self) -> Vec<String> {
-        let mut faults = self.told.clone();
+        let mut faults = self.reported.clone();
         if self.sent == 0 || self.asked == 0 {
             faults.push("there was no attack, or no control".to_owned());
         }
         match self.status {
-            None => faults.push("the server did not end when it was told to".to_owned()),
+            None => faults.push("the server did not end after the signal".to_owned()),
             Some(status) if !status.success() => faults.push(format!("the server ended with {status}")),
             Some(_) => {}
         }

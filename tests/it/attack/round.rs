@@ -12,7 +12,7 @@ use spindle::clients::rust::jobs::JobsClient;
 use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::AddMode;
 
-use super::connections::{PATIENCE, deaf, half_open, idle, storm, trickle};
+use super::connections::{PATIENCE, half_open, idle, stalled, storm, trickle};
 use super::control::{Tables, health};
 use super::durable::{Events, Jobs, Tasks};
 use super::leaving::{gone, heartbeats, pings};
@@ -27,7 +27,7 @@ use crate::harness::{self, Server};
 use crate::lock::Mutex;
 use crate::seeded_rng::SeededRng;
 
-/// Long jobs that wait for deaf clients.
+/// Long jobs that wait for clients that never read.
 const LARGE_JOBS: usize = 32;
 /// Threads of an attack that has a round of its own.
 const THREADS: usize = 2;
@@ -99,7 +99,7 @@ impl Round {
             status,
             ending,
             seed: self.seed,
-            told: siege.told(),
+            reported: siege.reported(),
         }
     }
 
@@ -130,11 +130,11 @@ impl Round {
             self.spawn_attackers(scope, &server, rng, siege);
             siege.wait_for_end();
             let peak = peak_mib_of(&server);
-            let told = Instant::now();
+            let signalled = Instant::now();
             server.signal(Signal::TERM);
             let status = server.comes_to_its_end(&harness::PATIENCE).then(|| server.wait().0);
             siege.end();
-            (peak, status, told.elapsed())
+            (peak, status, signalled.elapsed())
         })
     }
 
@@ -185,7 +185,7 @@ fn attack(way: Way, (target, doors): (&Target, &Doors), siege: &Siege, rng: Seed
         Way::Frames => frames(target, siege, rng),
         Way::Requests => requests(target, siege, rng),
         Way::Connects => storm(target, siege, rng),
-        Way::Deaf => deaf(target, siege, rng),
+        Way::Stalled => stalled(target, siege, rng),
         Way::Trickle => trickle(target, siege, rng),
         Way::HalfOpen => half_open(target, siege, rng),
         Way::Idle => idle(target, siege),

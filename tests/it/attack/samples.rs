@@ -14,7 +14,7 @@ pub(super) const TABLE: &[u8] = b"attacked";
 pub(super) const LARGE: &[u8] = b"large";
 /// Bytes of those values.
 pub(super) const LARGE_BYTES: usize = 100_000;
-/// How often a deaf client asks in one go.
+/// How often a client that never reads asks in one go.
 const THIRST: usize = 16;
 /// Keys of a greedy request: their values fit into one reply.
 const KEYS_OF_GREED: usize = 32;
@@ -89,7 +89,7 @@ impl Target {
             4 => command(b"CANCEL", &context),
             5 => command(b"ERROR", b"\x03why"),
             6 => ready(b"DEALER", Some(b"again")),
-            7 => command(b"UNHEARD", &context),
+            7 => command(b"UNKNOWN", &context),
             8 => command(b"", b""),
             9 => message(&vec![&b"many"[..]; rng.pick(&[64, 65, 3_000])]),
             10 => message(&[&vec![7; rng.pick(&[255, 256, 70_000, 1 << 20])]]),

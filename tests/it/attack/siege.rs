@@ -1,7 +1,7 @@
-//! How long attackers go on, how much they may send, and the counts.
+//! How long attackers continue, how much they may send, and the counts.
 //!
 //! ```text
-//! attack ──────────── until `end` ─► ending: SIGTERM, attackers go on ─► over: the server is gone
+//! attack ──────────── until `end` ─► ending: SIGTERM, attackers continue ─► over: the server is gone
 //! ```
 //! This module does not make the attackers' messages.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::lock::{Condvar, Mutex};
 
 /// Wrong answers that are reported one by one.
-const TOLD_MAX: usize = 8;
+const REPORTED_MAX: usize = 8;
 
 /// The state of one round, shared by all its threads. Counters are only ever added to and read at the end, so Relaxed
 /// is enough for them. It is enough for the flags too, which order no other data.
@@ -25,12 +25,12 @@ pub(super) struct Siege {
     pub(super) asked: AtomicU64,
     pub(super) wrong: AtomicU64,
     gap_nanos: AtomicU64,
-    told: Mutex<Vec<String>>,
+    reported: Mutex<Vec<String>>,
 }
 
 /// The reason why a control client stops.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum ControlError {
     /// There was no answer.
     Missing(String),
     /// The answer was not the due one.
@@ -38,8 +38,8 @@ pub(super) enum Trouble {
 }
 
 /// Passes if the answer is the due one. Otherwise `what` is wrong.
-pub(super) fn expect(due: bool, what: impl FnOnce() -> String) -> Result<(), Trouble> {
-    if due { Ok(()) } else { Err(Trouble::Wrong(what())) }
+pub(super) fn expect(due: bool, what: impl FnOnce() -> String) -> Result<(), ControlError> {
+    if due { Ok(()) } else { Err(ControlError::Wrong(what())) }
 }
 
 impl Siege {
@@ -53,7 +53,7 @@ impl Siege {
             asked: AtomicU64::new(0),
             wrong: AtomicU64::new(0),
             gap_nanos: AtomicU64::new(0),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Siege {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the server has been told to end, so that it need not answer any more.
+    /// Whether the server has the signal to end, so that it need not answer any more.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
@@ -96,14 +96,14 @@ impl Siege {
     /// Counts a wrong answer, and reports the first ones.
     pub(super) fn fault(&self, who: &str, what: impl Display) {
         self.wrong.fetch_add(1, Ordering::Relaxed);
-        let mut told = self.told.lock();
-        if told.len() < TOLD_MAX {
-            told.push(format!("{who}: {what}"));
+        let mut reported = self.reported.lock();
+        if reported.len() < REPORTED_MAX {
+            reported.push(format!("{who}: {what}"));
         }
     }
 
     /// A question of a control client and its answer, counted and timed.
-    pub(super) fn ask<T, E: Display>(&self, question: impl FnOnce() -> Result<T, E>) -> Result<T, Trouble> {
+    pub(super) fn ask<T, E: Display>(&self, question: impl FnOnce() -> Result<T, E>) -> Result<T, ControlError> {
         self.ask_many(1, question)
     }
 
@@ -112,7 +112,7 @@ impl Siege {
         &self,
         count: usize,
         questions: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, ControlError> {
         let asked = Instant::now();
         let answer = questions();
         if answer.is_ok() && !self.is_ending() {
@@ -120,16 +120,16 @@ impl Siege {
             self.gap_nanos.fetch_max(nanos, Ordering::Relaxed);
         }
         self.asked.fetch_add(count as u64, Ordering::Relaxed);
-        answer.map_err(|error| Trouble::Missing(error.to_string()))
+        answer.map_err(|error| ControlError::Missing(error.to_string()))
     }
 
     /// Makes a control client ask until the server is gone. A missing answer is a fault unless the server is ending.
-    pub(super) fn keep_asking(&self, who: &str, mut step: impl FnMut() -> Result<(), Trouble>) {
+    pub(super) fn keep_asking(&self, who: &str, mut step: impl FnMut() -> Result<(), ControlError>) {
         while !self.is_over() {
             match step() {
                 Ok(()) => {}
-                Err(Trouble::Missing(_)) if self.is_ending() => return,
-                Err(Trouble::Missing(what) | Trouble::Wrong(what)) => return self.fault(who, what),
+                Err(ControlError::Missing(_)) if self.is_ending() => return,
+                Err(ControlError::Missing(what) | ControlError::Wrong(what)) => return self.fault(who, what),
             }
         }
     }
@@ -139,7 +139,7 @@ impl Siege {
         Duration::from_nanos(self.gap_nanos.load(Ordering::Relaxed))
     }
 
-    pub(super) fn told(&self) -> Vec<String> {
-        self.told.lock().clone()
+    pub(super) fn reported(&self) -> Vec<String> {
+        self.reported.lock().clone()
     }
 }

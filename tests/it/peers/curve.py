@@ -1,4 +1,4 @@
-"""A client on pyzmq with CURVE: DEALER and REQ for requests, SUB for a notification, and strangers that are refused.
+"""A client on pyzmq with CURVE: DEALER and REQ for requests, SUB for a notification, and refusals of unknown peers.
 
     curve.py KV PUBLISH SERVER USER
 
@@ -32,7 +32,7 @@ def ask(socket, *frames):
 
 
 def refuses(kv, server, secret):
-    """A peer whose handshake fails hears so from libzmq itself."""
+    """A peer whose handshake fails receives an event of libzmq itself."""
     from zmq.utils.monitor import recv_monitor_message
 
     socket = context.socket(zmq.DEALER)
@@ -66,9 +66,9 @@ def main(kv, publish, server, user):
         if sub.poll(LOOK_MILLIS):
             break
     assert sub.recv_multipart() == [b"py", b"\x00", b"k"]
-    stranger = zmq.curve_keypair()
-    refuses(kv, server, stranger[1])
-    refuses(kv, stranger[0], user)
+    unknown = zmq.curve_keypair()
+    refuses(kv, server, unknown[1])
+    refuses(kv, unknown[0], user)
     assert ask(req, PING) == [OK]
 
 
