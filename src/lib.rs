@@ -159,7 +159,7 @@
 //! 4. At the end of the batch `ChangeWriter::tell` wakes the publisher if it sleeps.
 //! 5. `publisher`: `Publisher::run` calls `announce`, and `Changes::drain` takes the changes from all rings.
 //!    `Changes::run` holds a change back until the version before it is announced.
-//!    With `--feed` `FeedTap::tell` first tells the change to the feed: see the walk below.
+//!    With `--feed` `FeedTap::publish` first publishes the change in the feed: see the walk below.
 //! 6. `Changes::announce` hands the change to `Subscribers::collect`, which encodes it once if a topic matches
 //!    (`Burst::add`). Then it marks the version as announced (`SlotRef::set_announced`).
 //! 7. `Rings::give_back` returns the credits to the writers.
@@ -172,10 +172,10 @@
 //! # A change to its follower
 //!
 //! 1. `publisher`: `Changes::run` locks the feed (`FeedTap::log`, `tables/feed.rs`) for a run of up to 256 changes.
-//! 2. `FeedTap::tell` reads the state that the slot has by now. `FeedLog::tell` (`feed/log.rs`) drops the change if a
-//!    state at least as new was told. Otherwise it gives that state the next sequence of the table's life, updates the
-//!    digest, and encodes it into the life's open message. Only then is the change marked as announced.
-//! 3. `FeedTap::publish` has `FeedLog::seal` end the open messages and keep them in the `History`. It unlocks, and
+//! 2. `FeedTap::publish` reads the state that the slot has by now. `FeedLog::publish` (`feed/log.rs`) drops the change
+//!    if a state at least as new was published. Otherwise it gives that state the next sequence of the table's life,
+//!    updates the digest, and encodes it into the life's open message. Only then is the change marked as announced.
+//! 3. `FeedTap::send_batch` has `FeedLog::seal` end the open messages and keep them in the `History`. It unlocks, and
 //!    hands the messages to `FeedPublisher::tell` (`services/tables/publish/feed.rs`). This function publishes the
 //!    messages to the feed's own `Subscribers`.
 //! 4. `FeedPublisher::send` adds the bookmarks whose times have come (`BookmarkSchedule::next`). `Subscribers::send`
@@ -330,12 +330,12 @@
 //! | ring, credit | the queue of one writer's changes; the right to push one change, returned once it is announced |
 //! | announce, notification | to send a change to its subscribers; the message that is sent |
 //! | feed, follower | the numbered states of a table's elements; a subscriber that makes a copy of them |
-//! | to tell, told version | to put an element's state into the feed; the last version that was put there |
-//! | conflation | to tell only the latest of several changes of an element |
+//! | publish, published version | to put an element's state into the feed; the last version that was put there |
+//! | conflation | to publish only the latest of several changes of an element |
 //! | incarnation, epoch (of the feed) | one life of a table under its name; one start of the server |
-//! | bookmark, digest | a message with a sequence and the sum over the elements told up to it; that sum |
-//! | mirror, exact | a copy of a table that follows the feed; it has what was told before its sequence, and no more |
-//! | round, ahead | one scan of a mirror, and the changes since; a key with a version that the feed has not told yet |
+//! | bookmark, digest | a message with a sequence and the sum over the elements published before it; that sum |
+//! | mirror, exact | a copy of a table that follows the feed; it has what was published before its sequence, and no more |
+//! | round, ahead | one scan of a mirror, and the changes since; a key with a version that the feed has not published yet |
 //! | TTL, deadline | a relative time to live in milliseconds; an absolute time |
 //! | expire | to take an element away because its deadline has passed; to end a lease for that reason |
 //! | due message | a writer's message to the expiry thread: this slot has a deadline |

@@ -1,4 +1,4 @@
-//! The times of bookmarks: a pure schedule, which is told the time.
+//! The times of bookmarks: a pure schedule; the caller passes the time in.
 //!
 //! ```text
 //! a new subscription to a whole topic ─► to it alone, at once; at most once a second for a subscriber and topic
@@ -54,7 +54,7 @@ pub enum DueBookmark {
 #[derive(Debug)]
 struct ScheduledTopic {
     /// When the last bookmark went to all, if one has.
-    told_at: Option<Now>,
+    sent_at: Option<Now>,
     /// Messages have come since.
     is_changed: bool,
     /// It is in `ready`.
@@ -132,10 +132,10 @@ impl BookmarkSchedule {
         if known.is_none() && is_full {
             return;
         }
-        let told_at = known.as_ref().and_then(|known| known.told_at);
-        let (due, told_at, is_changed) = match told_at {
-            Some(told) if now < told.after(BOOKMARK_CHANGED) => {
-                (told.after(BOOKMARK_CHANGED + offset), Some(told), true)
+        let sent_at = known.as_ref().and_then(|known| known.sent_at);
+        let (due, sent_at, is_changed) = match sent_at {
+            Some(sent) if now < sent.after(BOOKMARK_CHANGED) => {
+                (sent.after(BOOKMARK_CHANGED + offset), Some(sent), true)
             }
             _ => (now.after(BOOKMARK_PAUSE), Some(now), false),
         };
@@ -145,10 +145,10 @@ impl BookmarkSchedule {
             Some(known) if known.is_changed && is_changed => return,
             Some(known) => {
                 self.times.remove(&(known.due, Arc::clone(topic)));
-                *known = ScheduledTopic { told_at, is_changed, is_ready, due };
+                *known = ScheduledTopic { sent_at, is_changed, is_ready, due };
             }
             None => {
-                self.topics.insert(Arc::clone(topic), ScheduledTopic { told_at, is_changed, is_ready, due });
+                self.topics.insert(Arc::clone(topic), ScheduledTopic { sent_at, is_changed, is_ready, due });
             }
         }
         self.times.insert((due, Arc::clone(topic)));
@@ -177,7 +177,7 @@ impl BookmarkSchedule {
             self.forget_some(now, &has_subscriber);
             if self.topics.len() < self.topics_max {
                 let due = now.after(BOOKMARK_IDLE);
-                let scheduled = ScheduledTopic { told_at: None, is_changed: false, is_ready: false, due };
+                let scheduled = ScheduledTopic { sent_at: None, is_changed: false, is_ready: false, due };
                 self.topics.insert(Arc::clone(&topic), scheduled);
                 self.times.insert((due, Arc::clone(&topic)));
             }
@@ -196,7 +196,7 @@ impl BookmarkSchedule {
             let Some(entry) = behind.or(self.times.first()).cloned() else { return };
             let is_idle = self.topics.get(&entry.1).is_some_and(|known| {
                 let is_due = known.is_changed || known.is_ready;
-                !is_due && known.told_at.is_none_or(|told| told.after(BOOKMARK_CHANGED) <= now)
+                !is_due && known.sent_at.is_none_or(|sent| sent.after(BOOKMARK_CHANGED) <= now)
             });
             if is_idle && !has_subscriber(&entry.1) {
                 self.topics.remove(&entry.1);
@@ -251,20 +251,20 @@ impl BookmarkSchedule {
     /// The time of a topic has come.
     fn come_up(&mut self, topic: Arc<[u8]>, now: Now, has_subscriber: &impl Fn(&[u8]) -> bool) -> Option<DueBookmark> {
         let known = self.topics.get_mut(&topic)?;
-        let idle = known.told_at.map_or(now, |told| told.after(BOOKMARK_IDLE));
+        let idle = known.sent_at.map_or(now, |sent| sent.after(BOOKMARK_IDLE));
         let bookmark = if known.is_ready {
             // Its bookmark to all is the next, and another one not needed before the pause is over.
             (known.is_changed, known.due) = (false, now.after(BOOKMARK_PAUSE));
             None
         } else if known.is_changed {
-            (known.told_at, known.is_changed, known.due) = (Some(now), false, now.after(BOOKMARK_PAUSE));
+            (known.sent_at, known.is_changed, known.due) = (Some(now), false, now.after(BOOKMARK_PAUSE));
             Some(DueBookmark::ToAll(Arc::clone(&topic)))
         } else if !has_subscriber(&topic) {
             self.topics.remove(&topic);
             return None;
         } else if idle <= now {
             known.due = now.after(BOOKMARK_IDLE);
-            known.told_at = known.told_at.map(|_| now);
+            known.sent_at = known.sent_at.map(|_| now);
             Some(DueBookmark::ToExact(Arc::clone(&topic)))
         } else {
             known.due = idle;

@@ -1,7 +1,7 @@
 //! The digest of a table: a sum over its elements that does not depend on their order.
 //!
 //! ```text
-//! digest = Σ XXH3-64(key, seed = version)   over the elements that were told as live, wrapping at 2^64
+//! digest = Σ XXH3-64(key, seed = version)   over the elements that were published as live, wrapping at 2^64
 //! ```
 //! A server and a mirror that have the same keys with the same versions have the same digest. A version represents the
 //! value and the deadline, because it never comes twice for a key. The digest finds faults. It is no proof against a

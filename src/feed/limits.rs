@@ -9,7 +9,7 @@ pub(crate) const FEED_CHANGES_MAX: usize = 64;
 /// Bytes of a message of several changes (`FEED.md`). A message of a single change may be longer.
 pub(crate) const FEED_MESSAGE_BYTES: usize = 256 << 10;
 /// Bytes of the longest frame of the feed, and of the replies that a mirror reads (`FEED.md`): the largest value, the
-/// longest key, and what is told with them.
+/// longest key, and the fields beside them.
 pub(crate) const FEED_FRAME_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 /// Bytes of a reply to CHANGES after which no further message is added (`tables/PROTOCOL.md`).
 pub(crate) const FEED_REPLAY_BYTES: usize = 1 << 20;

@@ -1,19 +1,19 @@
-//! The heart of the feed: it turns committed changes into numbered messages, and keeps digest, told versions and
+//! The core of the feed: it turns committed changes into numbered messages, and keeps digest, published versions and
 //! history. A pure state machine.
 //!
 //! ```text
-//! tell: a change whose turn has come ─► told already? ─ yes ─► nothing, but the told version may be forgotten
-//!                                          │ no
-//!                                          ▼
-//!       the present state of the element ─► sequence, digest ─► the life's open message ─► seal ─► history
-//!                                                                                            └──► published
+//! publish: a change whose turn has come ─► published already? ─ yes ─► nothing, but its version may leave `ahead`
+//!                                                │ no
+//!                                                ▼
+//!          the present state of the element ─► sequence, digest ─► the life's open message ─► seal ─► history
+//!                                                                                               └──► messages
 //! ```
 //! # Conflation
 //!
 //! Changes of an element come in the order of their versions, which grow by one within its slot. When the turn of a
-//! change comes, the state that the element has then is told, which may be one of a later version. The later changes up
-//! to that version are then not told again. `told` remembers the told version, only while it differs from the version
-//! whose turn came last. Each such element has a change outstanding, so the writers' credits bound `told`.
+//! change comes, the log publishes the state that the element has then. This state may have a later version. The log
+//! does not publish the changes up to this version again. `ahead` keeps the published version only while it is above
+//! the version whose turn came last. Each such element has a change outstanding, so the writers' credits bound `ahead`.
 //!
 //! # Digest
 //!
@@ -27,8 +27,8 @@
 //! A life of a table begins here with its first change, and ends with [`FeedLog::dropped`]. Its history stays until it
 //! is evicted, since to free all of it at once would take long. Until then what is left of the life counts as history.
 //!
-//! The caller holds [`FeedLog`] locked from the first `tell` of a batch to its `seal`. So whoever locks it sees whole
-//! batches: a change that was told is in the sequence, in the digest and in the history.
+//! The caller holds [`FeedLog`] locked from the first `publish` of a batch to its `seal`. So whoever locks it sees whole
+//! batches: a published change is in the sequence, in the digest and in the history.
 
 mod lives;
 
@@ -99,7 +99,7 @@ pub struct LifeState {
     pub next: FeedPosition,
     /// The oldest sequence that is kept. The next one if none is.
     pub oldest: u64,
-    /// The elements that were told as live.
+    /// The elements that were published as live.
     pub digest: Digest,
 }
 
@@ -113,9 +113,9 @@ pub struct Compacted {
 /// The feed's metrics. All but the last two grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedMetrics {
-    /// Changes that were told.
+    /// Changes that were published.
     pub changes: u64,
-    /// Changes that were not told by themselves, because their state or a later one was told before.
+    /// Changes that were not published by themselves, because their state or a later one was published before.
     pub conflated: u64,
     /// Messages of changes.
     pub messages: u64,
@@ -176,22 +176,23 @@ struct EndedMessage {
     payload: Arc<[u8]>,
 }
 
-/// What the feed tells, and has told. One thread writes it, under a lock.
+/// The published versions, the digests, the history, and the messages that are yet to be sent. One thread writes them,
+/// under a lock.
 #[derive(Debug)]
 pub struct FeedLog {
     epoch: u64,
     lives: Lives<TableLife>,
-    /// The newest life of each topic that has told a change and is not dropped.
+    /// The newest life of each topic that has published a change and is not dropped.
     newest: AHashMap<Arc<[u8]>, u64>,
-    /// The told version of each element for which it is above the version whose turn came last.
-    told: AHashMap<usize, u64>,
+    /// The published version of each element for which it is above the version whose turn came last.
+    ahead: AHashMap<usize, u64>,
     /// Lives with an open message.
     open: Vec<u64>,
     /// Messages that have ended since the last [`FeedLog::seal`]. Empty after it.
     ended: Vec<EndedMessage>,
     /// Buffers for open messages, a few. Lives without an open message have none: there may be many.
     spare: Vec<Vec<u8>>,
-    /// Bytes of the changes that were told since the published messages were taken.
+    /// Bytes of the changes that were published since the messages were taken.
     batch_bytes: usize,
     published: Vec<PublishedMessage>,
     history: History,
@@ -201,14 +202,14 @@ pub struct FeedLog {
 }
 
 impl FeedLog {
-    /// A feed that has told nothing. `epoch` tells this start of the server from others.
+    /// A feed that has published nothing. `epoch` distinguishes this start of the server from others.
     #[must_use]
     pub fn new(epoch: u64, history_bytes: usize) -> Self {
         Self {
             epoch,
             lives: Lives::new(),
             newest: AHashMap::new(),
-            told: AHashMap::new(),
+            ahead: AHashMap::new(),
             open: Vec::new(),
             ended: Vec::new(),
             spare: Vec::new(),
@@ -220,16 +221,16 @@ impl FeedLog {
         }
     }
 
-    // ------------------------------------------------------------------------------------------------------- telling
+    // ---------------------------------------------------------------------------------------------------- publishing
 
-    /// Tells a change, unless a state at least as new has been told. `cause_of` knows the causes of the versions whose
-    /// changes have come. The caller calls [`FeedLog::seal`] before it lets other threads see the feed.
-    pub fn tell(&mut self, change: &DueChange<'_>, cause_of: impl FnOnce(u64) -> Option<Cause>) {
+    /// Publishes a change, unless a state at least as new has been published. `cause_of` knows the causes of the versions
+    /// whose changes have come. The caller calls [`FeedLog::seal`] before it lets other threads see the feed.
+    pub fn publish(&mut self, change: &DueChange<'_>, cause_of: impl FnOnce(u64) -> Option<Cause>) {
         debug_assert!(change.present.version >= change.version, "a change is committed before its turn comes");
-        if let Some(&told) = self.told.get(&change.element) {
-            debug_assert!(told >= change.version, "only what is ahead is remembered");
-            if told == change.version {
-                self.told.remove(&change.element);
+        if let Some(&published) = self.ahead.get(&change.element) {
+            debug_assert!(published >= change.version, "only what is ahead is remembered");
+            if published == change.version {
+                self.ahead.remove(&change.element);
             }
             self.metrics.conflated += u64::from(change.cause.is_some());
             return;
@@ -239,8 +240,8 @@ impl FeedLog {
         let cause = if version == change.version { Some(own_cause) } else { cause_of(version) };
         let cause = cause.filter(|cause| cause.is_live() == value.is_some()).unwrap_or(Cause::plain(value.is_some()));
         if version > change.version {
-            let before = self.told.insert(change.element, version);
-            debug_assert!(before.is_none(), "an element is told again when its told version has had its turn");
+            let before = self.ahead.insert(change.element, version);
+            debug_assert!(before.is_none(), "an element is published again after the turn of its published version");
         }
         let value_bytes = value.unwrap_or_default();
         let bytes = CHANGE_BYTES + change.key.len() + value_bytes.len();
@@ -283,13 +284,13 @@ impl FeedLog {
         self.lives.insert(change.incarnation, life)
     }
 
-    /// Whether so many bytes were told that the caller should end the batch, and take the published messages.
+    /// Whether so many bytes were published that the caller should end the batch, and take the messages.
     #[must_use]
     pub fn ends_batch(&self) -> bool {
         self.batch_bytes >= FEED_MESSAGE_BYTES
     }
 
-    /// Ends the open messages. They are in the history, and among the published ones.
+    /// Ends the open messages. They are in the history, and among the messages for the caller.
     pub fn seal(&mut self) {
         self.end_messages();
         let mut ended = std::mem::take(&mut self.ended);
@@ -303,8 +304,8 @@ impl FeedLog {
         self.evict_some();
     }
 
-    /// Ends the open messages. Older lives come first: the last change of a key in an older life is told before the
-    /// first in a younger one, and so it is published before it.
+    /// Ends the open messages. Older lives come first: so the message with the last change of a key in an older life
+    /// precedes the message with the first change in a younger life.
     ///
     /// [`FeedLog::seal`] does the rest, later. It counts references, and such an instruction waits for all earlier
     /// stores: here for the stores of a long copy to memory that no cache has.
@@ -381,13 +382,13 @@ impl FeedLog {
 
     // ------------------------------------------------------------------------------------------------------- reading
 
-    /// The told version of an element, if it is above the version whose turn came last.
+    /// The published version of an element, if it is above the version whose turn came last.
     #[must_use]
-    pub fn told_ahead(&self, element: usize) -> Option<u64> {
-        self.told.get(&element).copied()
+    pub fn published_ahead(&self, element: usize) -> Option<u64> {
+        self.ahead.get(&element).copied()
     }
 
-    /// The state of a life that is not dropped. One that has told nothing is a new one.
+    /// The state of a life that is not dropped. A life that has published nothing is new.
     #[must_use]
     pub fn state(&self, incarnation: u64) -> LifeState {
         let life = self.lives.get(incarnation);
@@ -421,8 +422,8 @@ impl FeedLog {
     /// one. A life that is deleted and not yet dropped is the newest until another one is there.
     #[must_use]
     pub fn bookmark(&self, topic: &[u8], current: Option<u64>) -> Vec<u8> {
-        let told = self.newest.get(topic).copied();
-        let LifeState { next, digest, .. } = self.state(current.max(told).unwrap_or(0));
+        let newest = self.newest.get(topic).copied();
+        let LifeState { next, digest, .. } = self.state(current.max(newest).unwrap_or(0));
         let content = FeedContent::Bookmark { elements: digest.elements, digest: digest.sum, durable: next.sequence };
         let mut payload = Vec::new();
         FeedMessage { position: next, content }.encode(&mut payload);

@@ -145,7 +145,7 @@ impl Cause {
 /// One change of one element: its state from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedChange<'m> {
-    /// The cause. It tells whether the element has a value.
+    /// The cause, which says whether the element has a value.
     pub cause: Cause,
     /// The version of the element, or of its deletion.
     pub version: u64,
@@ -248,7 +248,7 @@ pub enum FeedContent<'m> {
     Changes(FeedChanges<'m>),
     /// A bookmark: the state after all changes before its position.
     Bookmark {
-        /// Elements that were told as live.
+        /// Elements that were published as live.
         elements: u64,
         /// The digest over them.
         digest: u64,

@@ -22,8 +22,8 @@
 //!
 //! # The feed
 //!
-//! With a feed (`feed.rs`) each change is told to it before it is marked as announced, under the feed's lock. The
-//! messages are handed on without the lock.
+//! With a feed (`feed.rs`) the publisher publishes each change there before it marks the change as announced, under the
+//! feed's lock. It hands the messages on without the lock.
 //!
 //! # Retirement
 //!
@@ -79,7 +79,7 @@ impl ChangeSink for AnnounceOnly<'_, '_> {
         }
     }
 
-    fn tell(&mut self, _message: &PublishedMessage) {}
+    fn publish(&mut self, _message: &PublishedMessage) {}
 }
 
 /// A slot or a table that has ended. The publisher hands it to the reaper without a guard, since that may wait.
@@ -137,7 +137,7 @@ impl Changes {
     }
 
     /// Like [`Changes::drain`], and hands the feed's messages to `sink` too. Each holds changes that were drained
-    /// together, and all of a key's changes are told in its commit order.
+    /// together, and all of a key's changes come in its commit order.
     pub fn drain_to(&mut self, limit: usize, sink: &mut dyn ChangeSink) -> Drained {
         self.change_queue.sleep_state.end();
         self.begin_asked(sink);
@@ -148,7 +148,7 @@ impl Changes {
         let taken = self.drain_rings(limit, sink);
         self.let_go(taken == 0, sink);
         if let Some(feed) = &self.retire.0.feed {
-            feed.tell_dropped(sink);
+            feed.publish_dropped(sink);
         }
         self.rings.give_back();
         Drained { taken, left: self.rings.waiting(), closing, closed: closing && self.rings.is_empty() }
@@ -221,7 +221,7 @@ impl Changes {
                     if let Some((feed, log)) = &mut feed {
                         let version = held.change.version;
                         let change = TurnedChange { table, slot, version, committed: held.change.committed() };
-                        feed.tell(log, &change, &guard, |version| self.pending.cause_of(address, version));
+                        feed.publish(log, &change, &guard, |version| self.pending.cause_of(address, version));
                     }
                     self.announce(held, table, &guard, sink);
                     self.pending.follow(address, version);
@@ -230,7 +230,7 @@ impl Changes {
         }
         drop(guard);
         if let Some((feed, log)) = feed {
-            feed.publish(log, sink);
+            feed.send_batch(log, sink);
         }
         self.hand_on();
         !is_over

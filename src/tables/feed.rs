@@ -2,13 +2,13 @@
 //! the feed has yet to report.
 //!
 //! ```text
-//! publisher   lock ─► tell each change, mark it announced ─► seal ─► unlock ─► send the messages
-//! worker      lock ─► the state of a life, its replay, or the told version of a row ─► unlock
+//! publisher   lock ─► publish each change, mark it announced ─► seal ─► unlock ─► send the messages
+//! worker      lock ─► the state of a life, its replay, or the published version of a row ─► unlock
 //! reaper      a deleted table is settled ─► the list of dropped tables ─► publisher: DROPPED
 //! ```
 //! The publisher holds the lock for one batch of changes, and neither waits nor sends meanwhile: it makes room for the
 //! notifications of a batch before it locks. No writer takes the lock. So a thread that locks sees whole batches. A
-//! scan needs this: a row that it calls told is in the sequence that any later request reads.
+//! scan needs this: a row that it marks as published is in the sequence that any later request reads.
 //!
 //! This module orders no changes: see `announce.rs`. It sends nothing.
 
@@ -94,12 +94,12 @@ impl FeedTap {
         self.log.lock()
     }
 
-    /// Publisher: tells a change. `cause_of` knows the causes of the versions of this slot whose changes have come, by
+    /// Publisher: publishes a change. `cause_of` knows the causes of the versions of this slot whose changes have come, by
     /// their low bits.
     ///
     /// The word may be ahead of the change. It has not been announced so far, so the slot is neither moved nor retired
     /// (`SlotRef::move_out`, `Changes::retire`): it has the element, or is absent, or sealed.
-    pub(super) fn tell<'g>(
+    pub(super) fn publish<'g>(
         &self,
         log: &mut FeedLog,
         change: &TurnedChange<'g>,
@@ -130,7 +130,7 @@ impl FeedTap {
             },
         };
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
-        log.tell(&due, |told| cause_of(told as u32));
+        log.publish(&due, |published| cause_of(published as u32));
     }
 
     fn deadline_millis(&self, entry: EntryRef<'_>) -> Option<u64> {
@@ -140,12 +140,12 @@ impl FeedTap {
 
     /// Publisher: ends the batch, and unlocks before it hands the messages on. It evicts a few messages at a time: no
     /// thread waits for the lock as long as the eviction of very many messages takes.
-    pub(super) fn publish(&self, mut log: MutexGuard<'_, FeedLog>, sink: &mut dyn ChangeSink) {
+    pub(super) fn send_batch(&self, mut log: MutexGuard<'_, FeedLog>, sink: &mut dyn ChangeSink) {
         log.seal();
         let published = log.take_published();
         let mut evicts = log.evict_some();
         drop(log);
-        published.iter().for_each(|message| sink.tell(message));
+        published.iter().for_each(|message| sink.publish(message));
         while evicts {
             evicts = self.log().evict_some();
         }
@@ -156,16 +156,16 @@ impl FeedTap {
         self.dropped.lock().push((table.generation(), table.announced_name().into()));
     }
 
-    /// Publisher: tells the end of the lives that the reaper has noted. Their last changes were announced before that,
-    /// so they were told.
-    pub(super) fn tell_dropped(&self, sink: &mut dyn ChangeSink) {
+    /// Publisher: publishes the end of the lives that the reaper has noted. Their last changes were announced before the
+    /// reaper noted the lives, so those changes were published.
+    pub(super) fn publish_dropped(&self, sink: &mut dyn ChangeSink) {
         let dropped = std::mem::take(&mut *self.dropped.lock());
         if dropped.is_empty() {
             return;
         }
         let mut log = self.log();
         dropped.iter().for_each(|(incarnation, table)| log.dropped(*incarnation, table));
-        self.publish(log, sink);
+        self.send_batch(log, sink);
     }
 }
 

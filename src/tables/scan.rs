@@ -67,25 +67,25 @@ pub struct ScannedElement<'b> {
     pub version: u64,
     /// The deadline, in milliseconds since the server started. `None`: no deadline.
     pub deadline: Option<u64>,
-    /// How far the subscribers have been told. It is asked before the element is read.
+    /// Whether the version was published. It is asked before the element is read.
     pub progress: ScanProgress,
 }
 
-/// How far subscribers have been told of the element in a row.
+/// Whether the version of the element in a row was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanProgress {
-    /// This version is the one that was told last.
-    Told,
-    /// This version has not been told yet.
+    /// This version was published last.
+    Published,
+    /// This version has not been published yet.
     Ahead,
-    /// The element is deleted, and that has not been told yet.
+    /// The element is deleted, and its deletion has not been published yet.
     Deleted,
 }
 
 impl ScanProgress {
-    /// How far subscribers have been told of this version. `announced` was read before the version was.
+    /// Whether this version was published. `announced` was read before the version was.
     fn of(announced: Announced, version: u64) -> Self {
-        if announced.is(version) { Self::Told } else { Self::Ahead }
+        if announced.is(version) { Self::Published } else { Self::Ahead }
     }
 }
 
@@ -145,34 +145,35 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// The progress of the slot by what the feed has told, and the word. `None`: there is no feed.
+    /// The progress of the slot by the versions that the feed has published, and the word. `None`: there is no feed.
     ///
-    /// A version may be told before its turn to be announced. The feed then knows the told version, as long as the
-    /// announced one is lower. The lock makes this thread wait for the end of the publisher's batch. So if the feed
-    /// knows no version here, the announced version that is read afterwards is at least the one that was told then. The
-    /// word is read last: if its version is one of the two, it was told before this moment, and the feed's state that a
-    /// client asks for later has its sequence.
+    /// A version may be published before its turn to be announced. The feed then knows the published version, as long as
+    /// the announced version is lower. The lock makes this thread wait for the end of the publisher's batch. So if the
+    /// feed knows no version here, the announced version that is read afterwards is at least the published version of
+    /// that moment. The word is read last. If its version is one of the two, it was published before this moment, and the
+    /// feed's state that a client asks for later has its sequence.
     fn judged_by_the_feed(&self, slot: SlotRef<'h>) -> Option<(ScanProgress, SeenWord<'h>)> {
-        let ahead = self.shared.feed.as_ref()?.log().told_ahead(slot.address());
+        let ahead = self.shared.feed.as_ref()?.log().published_ahead(slot.address());
         let announced = slot.announced();
         let seen = slot.load(self.guard);
-        let told = if ahead == Some(seen.version()) {
-            ScanProgress::Told
+        let progress = if ahead == Some(seen.version()) {
+            ScanProgress::Published
         } else {
             ScanProgress::of(announced, seen.version())
         };
-        Some((told, seen))
+        Some((progress, seen))
     }
 
     /// The row of the element in this slot, if it has one.
     fn scanned(&self, table: &Table, mut slot: SlotRef<'h>, content: ScanContent) -> Option<ScannedElement<'h>> {
         loop {
-            // Before the word: a version that is read afterwards and is the announced one was told before this moment.
+            // Before the word: if the version that is read afterwards is the announced one, it was published before this
+            // moment.
             let announced = slot.announced();
             let mut seen = slot.load(self.guard);
-            // Without an audience nothing is told, and no change of the element is on the way.
+            // Without an audience nothing is published, and no change of the element is on the way.
             let mut progress = match seen.is_quiet() {
-                true => ScanProgress::Told,
+                true => ScanProgress::Published,
                 false => ScanProgress::of(announced, seen.version()),
             };
             if progress == ScanProgress::Ahead && content == ScanContent::ForMirror {

@@ -39,7 +39,7 @@ struct LifeModel {
     is_closed: bool,
 }
 
-/// A server: it commits changes, and the log is told of them in each key's order.
+/// A server: it commits changes, and the log takes them in each key's order.
 struct Server {
     log: FeedLog,
     lives: BTreeMap<u64, LifeModel>,
@@ -130,8 +130,8 @@ impl Server {
         let replaced = replaces_value.then(|| version - 1);
         let change = DueChange { incarnation, table: TABLE, element, key: &key, version, cause, replaced, present };
         // Only the change of every other version has come.
-        let come = |told| slot.outstanding.iter().find(|other| other.version == told && told % 2 == 0);
-        self.log.tell(&change, |told| come(told).and_then(|other| other.cause));
+        let come = |version| slot.outstanding.iter().find(|other| other.version == version && version % 2 == 0);
+        self.log.publish(&change, |version| come(version).and_then(|other| other.cause));
         self.changes += 1;
     }
 
@@ -193,7 +193,7 @@ fn play(server: &mut Server, steps: &[Step]) -> Vec<PublishedMessage> {
         let topic: Arc<[u8]> = topic_of_table(TABLE).into();
         let payload: Arc<[u8]> = server.log.bookmark(&topic, Some(server.current)).into();
         messages.push(PublishedMessage { topic, payload });
-        assert!(server.log.told.len() <= server.outstanding(), "credits bound what is remembered");
+        assert!(server.log.ahead.len() <= server.outstanding(), "credits bound what is remembered");
     };
 
     for step in steps {
@@ -219,7 +219,7 @@ fn follow(messages: &[PublishedMessage]) -> Result<Follower, String> {
         assert_eq!(changes.len(), 1, "a long change stands alone, in a message of {} bytes", payload.len());
     }
     let mut follower = Follower::new(EPOCH, TABLE);
-    messages.iter().try_for_each(|message| follower.hear(&message.topic, &message.payload))?;
+    messages.iter().try_for_each(|message| follower.receive(&message.topic, &message.payload))?;
     Ok(follower)
 }
 
@@ -244,7 +244,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Sequences have no gap, versions of a key grow, each bookmark has the digest of what was told, no message follows
+    /// Sequences have no gap, versions of a key grow, each bookmark has the digest of what was published, no message follows
     /// DROPPED, and the copy is exact in the end.
     #[test]
     fn a_follower_of_all_messages_has_an_exact_copy(steps in vec(any_step(), 0..300)) {
@@ -254,7 +254,7 @@ proptest! {
         let empty = Followed::default();
         let current = follower.lives.get(&server.current).unwrap_or(&empty);
         prop_assert_eq!(&current.elements, &server.truth());
-        prop_assert!(server.log.told.is_empty(), "all turns have come");
+        prop_assert!(server.log.ahead.is_empty(), "all turns have come");
         prop_assert!(server.log.newest.len() <= 1);
         let state = server.log.state(server.current);
         prop_assert_eq!(state.digest, current.digest());
@@ -316,22 +316,22 @@ proptest! {
         let touched = FeedMessage::decode(&messages[at.min(messages.len() - 1)].payload);
         let is_current = touched.is_ok_and(|message| message.position.incarnation == server.current);
         prop_assume!(is_current || what < 2);
-        let heard = follow(&messages);
-        let is_superseded = what >= 2 && heard.as_ref().is_ok_and(|follower| {
+        let followed = follow(&messages);
+        let is_superseded = what >= 2 && followed.as_ref().is_ok_and(|follower| {
             follower.lives.get(&server.current).is_some_and(|life| life.elements == server.truth())
         });
-        prop_assert!(heard.is_err() || is_superseded, "fault {what} in message {at} is not found");
+        prop_assert!(followed.is_err() || is_superseded, "fault {what} in message {at} is not found");
     }
 }
 
 #[test]
-fn a_key_that_is_written_faster_than_it_is_told_is_still_told() {
+fn a_key_that_is_written_faster_than_it_is_published_is_still_published() {
     let mut server = Server::new(usize::MAX);
     for value in 0..100 {
         server.step(Step::Write(1, Cause::Set, value % 9));
     }
     server.step(Step::Turn(0));
-    assert_eq!(server.log.told.len(), 1);
+    assert_eq!(server.log.ahead.len(), 1);
     for value in 0..100 {
         server.step(Step::Write(1, Cause::Set, value % 9));
         server.step(Step::Turn(0));
@@ -350,7 +350,7 @@ fn lives_keep_no_buffers_between_their_messages() {
         let (table, cause) = (TABLE, Some(Cause::Set));
         let element = usize::try_from(incarnation).unwrap();
         let change = DueChange { incarnation, table, element, key: b"k", version: 7, cause, replaced: None, present };
-        log.tell(&change, |_| None);
+        log.publish(&change, |_| None);
         if incarnation % 100 == 0 {
             log.seal();
         }
@@ -364,19 +364,19 @@ fn lives_keep_no_buffers_between_their_messages() {
 fn a_message_ends_at_64_changes_and_at_256_kib() {
     let mut log = FeedLog::new(EPOCH, usize::MAX);
     let value = vec![7; 100_000];
-    let mut tell = |element: usize, value: &[u8]| {
+    let mut publish = |element: usize, value: &[u8]| {
         let key = element.to_be_bytes();
         let present = PresentState { version: 7, value: Some(value), deadline_millis: Some(5) };
         let cause = Some(Cause::Set);
         let table = TABLE;
-        log.tell(
+        log.publish(
             &DueChange { incarnation: 3, table, element, key: &key, version: 7, cause, replaced: None, present },
             |_| None,
         );
         log.ends_batch()
     };
-    assert!(!(0..100).any(|element| tell(element, b"v")));
-    let wants: Vec<bool> = (100..104).map(|element| tell(element, &value)).collect();
+    assert!(!(0..100).any(|element| publish(element, b"v")));
+    let wants: Vec<bool> = (100..104).map(|element| publish(element, &value)).collect();
     assert_eq!(wants, [false, false, true, true]);
     log.seal();
     let counts: Vec<usize> = log
@@ -401,7 +401,7 @@ fn what_is_left_of_lives_that_are_over_is_within_the_history() {
         let (element, cause) = (usize::try_from(incarnation).unwrap(), Some(Cause::Set));
         let change =
             DueChange { incarnation, table: &table, element, key: b"k", version: 7, cause, replaced: None, present };
-        log.tell(&change, |_| None);
+        log.publish(&change, |_| None);
         log.dropped(incarnation, &table);
         log.take_published();
     }
@@ -414,17 +414,17 @@ fn what_is_left_of_lives_that_are_over_is_within_the_history() {
 #[test]
 fn one_long_message_evicts_many_short_ones_in_portions() {
     let mut log = FeedLog::new(EPOCH, 1 << 20);
-    let tell = |log: &mut FeedLog, element: usize, value: &[u8]| {
+    let publish = |log: &mut FeedLog, element: usize, value: &[u8]| {
         let present = PresentState { version: 7, value: Some(value), deadline_millis: None };
         let (table, key, cause) = (TABLE, element.to_be_bytes(), Some(Cause::Set));
         let change =
             DueChange { incarnation: 1, table, element, key: &key, version: 7, cause, replaced: None, present };
-        log.tell(&change, |_| None);
+        log.publish(&change, |_| None);
         log.seal();
     };
-    (0..5_000).for_each(|element| tell(&mut log, element, b""));
+    (0..5_000).for_each(|element| publish(&mut log, element, b""));
     let before = log.metrics().history_messages;
-    tell(&mut log, 5_000, &vec![7; 1 << 20]);
+    publish(&mut log, 5_000, &vec![7; 1 << 20]);
     assert_eq!(log.metrics().history_messages, before + 1 - EVICTED_AT_ONCE as u64);
     let calls = (0..).take_while(|_| log.evict_some()).count();
     assert!(calls >= 10, "{calls}");
@@ -441,11 +441,11 @@ fn a_bookmark_is_of_the_newest_life() {
         (message.position.incarnation, message.position.sequence, elements)
     };
     assert_eq!(bookmark(&server, None), (0, 1, 0), "there is no such table");
-    assert_eq!(bookmark(&server, Some(1)), (1, 1, 0), "it has told nothing");
+    assert_eq!(bookmark(&server, Some(1)), (1, 1, 0), "it has published nothing");
     server.step(Step::Write(1, Cause::Set, 1));
     server.step(Step::Turn(0));
     assert_eq!(bookmark(&server, Some(1)), (1, 2, 1));
-    assert_eq!(bookmark(&server, None), (1, 2, 1), "deleted, and its elements are not told yet");
+    assert_eq!(bookmark(&server, None), (1, 2, 1), "deleted, and its last changes are not published yet");
     server.step(Step::Drop);
     assert_eq!(bookmark(&server, Some(2)), (2, 1, 0));
     server.step(Step::Turn(0));

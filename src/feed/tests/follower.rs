@@ -28,7 +28,7 @@ impl Follower {
     }
 
     /// Checks a message, and merges it.
-    pub(crate) fn hear(&mut self, topic: &[u8], payload: &[u8]) -> Result<(), String> {
+    pub(crate) fn receive(&mut self, topic: &[u8], payload: &[u8]) -> Result<(), String> {
         assert_eq!(table_of_topic(topic), Some(&*self.table));
         let message = FeedMessage::decode(payload).map_err(|fault| fault.to_string())?;
         let FeedPosition { epoch, incarnation, sequence } = message.position;

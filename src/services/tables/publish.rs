@@ -324,7 +324,7 @@ impl ChangeSink for Sink<'_> {
         }
     }
 
-    fn tell(&mut self, message: &PublishedMessage) {
+    fn publish(&mut self, message: &PublishedMessage) {
         let is_over = self.is_over();
         match &mut self.feed {
             Some(feed) if is_over => feed.lose(message),

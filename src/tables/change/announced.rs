@@ -61,5 +61,5 @@ pub trait ChangeSink {
     fn announce(&mut self, change: &AnnouncedChange<'_>);
 
     /// Sends a message of the feed.
-    fn tell(&mut self, message: &PublishedMessage);
+    fn publish(&mut self, message: &PublishedMessage);
 }

@@ -89,7 +89,7 @@ impl ChangeSink for Heard {
         self.told.push(name);
     }
 
-    fn tell(&mut self, _message: &PublishedMessage) {}
+    fn publish(&mut self, _message: &PublishedMessage) {}
 }
 
 /// A subscriber to one table cost the writers of all others a fifth.

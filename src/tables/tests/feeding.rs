@@ -1,4 +1,4 @@
-//! The feed over real tables: causes, versions told ahead, the marks of a scan, the ends of lives, and an exact copy
+//! The feed over real tables: causes, versions published ahead, the marks of a scan, the ends of lives, and an exact copy
 //! after any mixture of writers.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
@@ -19,22 +19,22 @@ const EPOCH: u64 = 5;
 const WALL: u64 = 1_000_000;
 const FEED: FeedConfig = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20, start_wall_millis: WALL };
 
-/// What the feed has told.
+/// What the publisher has sent.
 #[derive(Default)]
-struct Heard {
+struct Collected {
     messages: Vec<PublishedMessage>,
     notified: usize,
     /// The causes of the changes, with their versions above the base, also of those that are not notified.
     causes: Vec<(Cause, u64)>,
 }
 
-impl ChangeSink for Heard {
+impl ChangeSink for Collected {
     fn announce(&mut self, change: &AnnouncedChange<'_>) {
         self.notified += usize::from(ChangeKind::of(change.cause).is_some());
         self.causes.push((change.cause, change.version() - BASE));
     }
 
-    fn tell(&mut self, message: &PublishedMessage) {
+    fn publish(&mut self, message: &PublishedMessage) {
         self.messages.push(message.clone());
     }
 }
@@ -43,13 +43,13 @@ fn rig() -> TablesRig {
     TablesRig::with_feed(settings(), Some(FEED))
 }
 
-/// Drains so many changes at most. Returns the changes that were told: cause, key, value, version above the base,
+/// Drains so many changes at most. Returns the published changes: cause, key, value, version above the base,
 /// deadline. A life that ended is an empty line.
-fn told(rig: &TablesRig, limit: usize) -> Vec<String> {
-    let mut heard = Heard::default();
-    rig.0.changes.borrow_mut().drain_to(limit, &mut heard);
+fn published(rig: &TablesRig, limit: usize) -> Vec<String> {
+    let mut collected = Collected::default();
+    rig.0.changes.borrow_mut().drain_to(limit, &mut collected);
     let mut lines = Vec::new();
-    for message in &heard.messages {
+    for message in &collected.messages {
         match FeedMessage::decode(&message.payload).unwrap().content {
             FeedContent::Changes(changes) => lines.extend(changes.map(|change| {
                 let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -74,7 +74,7 @@ fn rows(rig: &TablesRig) -> Vec<String> {
     batch
         .scan(b"t", &page, |row| {
             let mark = match row.progress {
-                ScanProgress::Told => 0,
+                ScanProgress::Published => 0,
                 ScanProgress::Ahead => 1,
                 ScanProgress::Deleted => 2,
             };
@@ -91,25 +91,25 @@ fn state(rig: &TablesRig) -> LifeState {
 }
 
 #[test]
-fn each_cause_is_told_with_value_version_and_deadline() {
+fn each_cause_is_published_with_value_version_and_deadline() {
     let rig = rig();
     rig.set("a", "1", Some(2)).unwrap();
-    assert_eq!(told(&rig, 100), ["1 a=1 v1 until 2001"]);
+    assert_eq!(published(&rig, 100), ["1 a=1 v1 until 2001"]);
     rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 5)).unwrap();
-    assert_eq!(told(&rig, 100), ["2 a=1 v2 until 5001"]);
+    assert_eq!(published(&rig, 100), ["2 a=1 v2 until 5001"]);
     rig.set("b", "2", None).unwrap();
     rig.delete("b").unwrap();
-    assert_eq!(told(&rig, 1), ["3 b= v2"], "its state then, and the cause of that version, which has not come");
-    assert_eq!(told(&rig, 1), [""; 0]);
+    assert_eq!(published(&rig, 1), ["3 b= v2"], "its state then, and the cause of that version, which has not come");
+    assert_eq!(published(&rig, 1), [""; 0]);
     rig.at(5_001).expire();
-    assert_eq!(told(&rig, 100), ["4 a= v3"]);
+    assert_eq!(published(&rig, 100), ["4 a= v3"]);
     rig.set("c", "3", None).unwrap();
-    assert_eq!(told(&rig, 100).len(), 1);
+    assert_eq!(published(&rig, 100).len(), 1);
     rig.drop_table("t").unwrap();
     rig.reap();
-    assert_eq!(told(&rig, 100).iter().map(|line| &line[..4]).collect::<Vec<_>>(), ["5 c="]);
+    assert_eq!(published(&rig, 100).iter().map(|line| &line[..4]).collect::<Vec<_>>(), ["5 c="]);
     rig.reap();
-    assert_eq!(told(&rig, 100), ["dropped t"]);
+    assert_eq!(published(&rig, 100), ["dropped t"]);
 }
 
 #[test]
@@ -128,48 +128,48 @@ fn each_command_has_its_cause_in_the_feed_and_at_the_sink() {
     batch.compare_and_delete(b"t", b"a", two + 1).unwrap();
     drop(batch);
     drop(session);
-    let mut heard = Heard::default();
-    rig.0.changes.borrow_mut().drain_to(100, &mut heard);
+    let mut collected = Collected::default();
+    rig.0.changes.borrow_mut().drain_to(100, &mut collected);
     let swap = Cause::CompareAndSwap;
     let [a, n] = [[swap, swap, Cause::Increment], [Cause::Increment, Cause::Touch, Cause::Set]];
     let expected: Vec<_> = a.into_iter().zip(1..).chain(n.into_iter().zip(1..)).chain([(Cause::Delete, 4)]).collect();
-    assert_eq!((heard.causes, heard.notified), (expected, 6), "a touch is not notified");
+    assert_eq!((collected.causes, collected.notified), (expected, 6), "a touch is not notified");
 }
 
 #[test]
-fn a_counter_that_is_told_ahead_is_an_increment_if_that_change_has_come() {
+fn a_counter_that_is_published_ahead_is_an_increment_if_that_change_has_come() {
     let rig = rig();
     let add = Addition { delta: 1, deadline: Deadline::KEEP, value_max: 1_024 };
     for _ in 0..3 {
         rig.0.session.borrow_mut().batch(rig.now()).increment(b"t", b"n", add).unwrap();
     }
-    assert_eq!(told(&rig, 100), ["7 n=3 v3"]);
+    assert_eq!(published(&rig, 100), ["7 n=3 v3"]);
     let one =
         rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", 0, b"1", Deadline::KEEP).unwrap();
     rig.0.session.borrow_mut().batch(rig.now()).compare_and_swap(b"t", b"a", one, b"2", Deadline::KEEP).unwrap();
-    assert_eq!(told(&rig, 1), ["1 a=2 v2"], "the change of that version has not come");
+    assert_eq!(published(&rig, 1), ["1 a=2 v2"], "the change of that version has not come");
 }
 
 #[test]
-fn a_version_that_is_told_ahead_has_the_cause_of_its_own_change_if_that_has_come() {
+fn a_version_that_is_published_ahead_has_the_cause_of_its_own_change_if_that_has_come() {
     let rig = rig();
     let set = |key: &str, ttl| rig.set(key, "1", ttl).unwrap();
     set("touched", None);
     rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"touched", in_seconds(rig.now(), 5)).unwrap();
-    assert_eq!(told(&rig, 100), ["2 touched=1 v2 until 5001"]);
+    assert_eq!(published(&rig, 100), ["2 touched=1 v2 until 5001"]);
     set("deleted", None);
     rig.delete("deleted").unwrap();
-    assert_eq!(told(&rig, 100), ["3 deleted= v2"]);
+    assert_eq!(published(&rig, 100), ["3 deleted= v2"]);
     set("expired", Some(1));
     rig.at(1_001).expire();
-    assert_eq!(told(&rig, 100), ["4 expired= v2"]);
+    assert_eq!(published(&rig, 100), ["4 expired= v2"]);
     set("set", None);
     set("set", None);
-    assert_eq!(told(&rig, 100), ["1 set=1 v2"]);
+    assert_eq!(published(&rig, 100), ["1 set=1 v2"]);
     set("dropped", None);
     rig.drop_table("t").unwrap();
     rig.reap();
-    assert!(told(&rig, 100).contains(&"5 dropped= v2".to_owned()));
+    assert!(published(&rig, 100).contains(&"5 dropped= v2".to_owned()));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn an_empty_table_is_dropped_too_and_its_next_life_is_another() {
     rig.drop_table("t").unwrap();
     rig.create("t").unwrap();
     rig.set("a", "1", None).unwrap();
-    assert_eq!(told(&rig, 100), ["1 a=1 v1"]);
+    assert_eq!(published(&rig, 100), ["1 a=1 v1"]);
     rig.settle();
     let second = state(&rig);
     assert!(second.next.incarnation > first.next.incarnation);
@@ -191,25 +191,25 @@ fn an_empty_table_is_dropped_too_and_its_next_life_is_another() {
 }
 
 #[test]
-fn a_row_is_told_as_soon_as_its_version_is_though_older_changes_are_on_their_way() {
+fn a_row_is_marked_as_published_as_soon_as_its_version_is_though_older_changes_are_on_their_way() {
     let rig = rig();
     for value in ["1", "2", "3"] {
         rig.set("a", value, None).unwrap();
     }
     assert_eq!(rows(&rig), ["a=3 v3 1"]);
-    assert_eq!(told(&rig, 1), ["1 a=3 v3"], "the turn of the first tells the last");
+    assert_eq!(published(&rig, 1), ["1 a=3 v3"], "the turn of the first publishes the last");
     assert_eq!(rows(&rig), ["a=3 v3 0"]);
     assert_eq!(state(&rig).next.sequence, 2);
     rig.delete("a").unwrap();
     assert_eq!(rows(&rig), ["a= v4 2"]);
-    assert_eq!(told(&rig, 2), [""; 0], "the second and the third");
+    assert_eq!(published(&rig, 2), [""; 0], "the second and the third");
     assert_eq!(rows(&rig), ["a= v4 2"]);
-    assert_eq!(told(&rig, 1), ["3 a= v4"]);
+    assert_eq!(published(&rig, 1), ["3 a= v4"]);
     assert_eq!(rows(&rig), [""; 0]);
     rig.set("b", "1", None).unwrap();
     rig.delete("b").unwrap();
-    assert_eq!(told(&rig, 1).len(), 1, "its deletion");
-    assert_eq!(rows(&rig), [""; 0], "deleted, and told");
+    assert_eq!(published(&rig, 1).len(), 1, "its deletion");
+    assert_eq!(rows(&rig), [""; 0], "deleted, and published");
 }
 
 #[test]
@@ -219,9 +219,9 @@ fn the_notifications_are_the_same_with_a_feed() {
     rig.set("a", "2", None).unwrap();
     rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 5)).unwrap();
     rig.delete("a").unwrap();
-    let mut heard = Heard::default();
-    rig.0.changes.borrow_mut().drain_to(100, &mut heard);
-    assert_eq!((heard.notified, heard.messages.len()), (3, 1));
+    let mut collected = Collected::default();
+    rig.0.changes.borrow_mut().drain_to(100, &mut collected);
+    assert_eq!((collected.notified, collected.messages.len()), (3, 1));
 }
 
 // ------------------------------------------------------------------------------------------------------ all at once
@@ -282,9 +282,9 @@ struct Copying {
 impl ChangeSink for Copying {
     fn announce(&mut self, _change: &AnnouncedChange<'_>) {}
 
-    fn tell(&mut self, message: &PublishedMessage) {
-        let heard = self.follower.hear(&message.topic, &message.payload);
-        self.fault = self.fault.take().or(heard.err());
+    fn publish(&mut self, message: &PublishedMessage) {
+        let received = self.follower.receive(&message.topic, &message.payload);
+        self.fault = self.fault.take().or(received.err());
     }
 }
 
@@ -296,7 +296,7 @@ fn scanned(tables: &Tables, now: Now) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> {
     let page = ScanPage { cursor: b"", count: 1_000, bytes_max: 1 << 20, prefix: b"", content };
     let mut elements = BTreeMap::new();
     let next = batch.scan(b"t", &page, |row| {
-        assert_eq!(row.progress, ScanProgress::Told, "all changes are announced");
+        assert_eq!(row.progress, ScanProgress::Published, "all changes are announced");
         elements.insert(row.key.to_vec(), (row.version, row.value.to_vec()));
     });
     assert_eq!(next.map(|next| next.is_none()), Ok(true));
@@ -324,8 +324,8 @@ fn a_copy_is_exact_after_any_mixture_of_writers_expiries_and_deleted_tables() {
             let mut drain = |copying: &mut Copying| {
                 let drained = changes.drain_to(100, copying);
                 if let Some(bookmark) = changes.bookmark(&topic).filter(|_| drained.taken > 0) {
-                    let heard = copying.follower.hear(&topic, &bookmark);
-                    copying.fault = copying.fault.take().or(heard.err());
+                    let received = copying.follower.receive(&topic, &bookmark);
+                    copying.fault = copying.fault.take().or(received.err());
                 }
                 drained
             };

@@ -222,7 +222,7 @@ impl ChangeSink for Orders {
         self.0.push((change.cause, change.is_in_order));
     }
 
-    fn tell(&mut self, _message: &PublishedMessage) {}
+    fn publish(&mut self, _message: &PublishedMessage) {}
 }
 
 /// A subscriber received DELETED last, though the element was there. The deletion was older than the subscription, and

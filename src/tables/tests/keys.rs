@@ -18,8 +18,8 @@ struct Copying(Follower);
 impl ChangeSink for Copying {
     fn announce(&mut self, _change: &AnnouncedChange<'_>) {}
 
-    fn tell(&mut self, message: &PublishedMessage) {
-        self.0.hear(&message.topic, &message.payload).unwrap();
+    fn publish(&mut self, message: &PublishedMessage) {
+        self.0.receive(&message.topic, &message.payload).unwrap();
     }
 }
 
@@ -31,7 +31,7 @@ impl Copying {
             rig.reap();
         }
         let bookmark = rig.0.changes.borrow().bookmark(&topic_of_table(b"t")).unwrap();
-        self.0.hear(&topic_of_table(b"t"), &bookmark).unwrap();
+        self.0.receive(&topic_of_table(b"t"), &bookmark).unwrap();
     }
 
     fn elements(&self) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> {

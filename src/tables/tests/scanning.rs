@@ -190,7 +190,7 @@ fn a_page_that_meets_the_deletion_of_its_table_is_none() {
 }
 
 #[test]
-fn a_mirror_is_shown_what_has_not_been_told_yet() {
+fn a_mirror_is_shown_what_has_not_been_published_yet() {
     let rig = TablesRig::new();
     let rows = || {
         let mut rows = BTreeMap::new();
@@ -209,9 +209,9 @@ fn a_mirror_is_shown_what_has_not_been_told_yet() {
     let expected = |a_is: ScanProgress| (b"1".to_vec(), a, Some(1_001), a_is);
     assert_eq!(rows()["a"], expected(ScanProgress::Ahead));
     rig.publish();
-    assert_eq!(rows()["a"], expected(ScanProgress::Told));
+    assert_eq!(rows()["a"], expected(ScanProgress::Published));
     assert_eq!(rig.at(1_001).get("a"), None);
-    assert_eq!(rows()["a"], expected(ScanProgress::Told), "its expiry is not committed");
+    assert_eq!(rows()["a"], expected(ScanProgress::Published), "its expiry is not committed");
     rig.delete("b").unwrap();
     assert_eq!(rows()["b"], (Vec::new(), b + 1, None, ScanProgress::Deleted));
     rig.settle();

@@ -67,13 +67,13 @@ impl ChangeSink for Heard {
         }
     }
 
-    fn tell(&mut self, message: &PublishedMessage) {
+    fn publish(&mut self, message: &PublishedMessage) {
         self.told += 1;
         let table = table_of_topic(&message.topic).unwrap().to_vec();
         let life = FeedMessage::decode(&message.payload).unwrap().position.incarnation;
         let follower = (table.clone(), if table == OLD { life } else { 0 });
         let follower = self.followers.entry(follower).or_insert_with(|| Follower::new(EPOCH, &table));
-        if let Err(fault) = follower.hear(&message.topic, &message.payload) {
+        if let Err(fault) = follower.receive(&message.topic, &message.payload) {
             self.faults.push(format!("{}: {fault}", String::from_utf8_lossy(&table)));
         }
     }

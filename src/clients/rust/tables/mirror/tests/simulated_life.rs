@@ -69,7 +69,7 @@ impl Slot {
         let (table, element, cause) = (TABLE, self.number, Some(cause));
         let replaced = replaces_value.then(|| version - 1);
         let change = DueChange { incarnation, table, element, key: &[key], version, cause, replaced, present };
-        own.tell(&change, |_| None);
+        own.publish(&change, |_| None);
     }
 }
 
