@@ -55,7 +55,7 @@ use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::feed::{PublishedMessage, table_of_topic};
 use audience::Review;
-pub use audience::{Audience, Unheard};
+pub use audience::{Audience, Unsubscribed};
 use ending::LeavingTables;
 pub use holds::AudienceHold;
 pub(super) use holds::AudienceHolds;

@@ -14,10 +14,10 @@ use crossbeam::utils::CachePadded;
 
 use super::Refusal;
 use super::failpoint::{Failpoint, reach};
-use super::hearing::{Hearing, TableAudience};
 use super::index::{Index, Names, name_bytes};
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table, canonical};
+use super::table_audience::{AudienceKind, TableAudience};
 use super::version::VersionFloor;
 use crate::allocator::size_class;
 use crate::lock::{Mutex, MutexGuard};
@@ -345,10 +345,10 @@ impl Catalog {
 
     /// Publisher: whether tables that are created from now on have an audience, and whether somebody receives their
     /// ends.
-    pub(super) fn expect_audience(&self, has_audience: bool, hears_ends: bool) {
+    pub(super) fn expect_audience(&self, has_audience: bool, has_ends: bool) {
         let _admission = self.admission();
         self.expected.set_changes(has_audience);
-        self.expected.set_ends(hears_ends);
+        self.expected.set_ends(has_ends);
     }
 
     /// Publisher: all tables that these topics touch have an audience of this kind from now on, and so have all that are
@@ -356,11 +356,11 @@ impl Catalog {
     pub(super) fn begin_audience<'t>(
         &self,
         topics: impl IntoIterator<Item = &'t [u8]>,
-        hearing: Hearing,
+        kind: AudienceKind,
         guard: &Guard,
     ) -> bool {
         let admission = self.admission();
-        self.expected.begin(hearing);
+        self.expected.begin(kind);
         let mut is_new = false;
         for topic in topics {
             // What is behind the name says no more of the table.
@@ -369,7 +369,7 @@ impl Catalog {
             let from = admission.histories.range::<[u8], _>((Bound::Included(name), Bound::Unbounded));
             let fits = |other: &[u8]| if is_whole { other == name } else { other.starts_with(name) };
             for (name, history) in from.take_while(|(other, _)| fits(other)) {
-                self.each_of_name(name, history, guard, |table| is_new |= table.audience.begin(hearing));
+                self.each_of_name(name, history, guard, |table| is_new |= table.audience.begin(kind));
             }
         }
         is_new

@@ -34,7 +34,6 @@ mod expiry;
 mod failpoint;
 mod feed;
 mod garbage;
-mod hearing;
 mod index;
 mod limits;
 mod lookup;
@@ -53,6 +52,7 @@ mod sleeper;
 mod slot;
 mod sync;
 mod table;
+mod table_audience;
 #[cfg(test)]
 pub(crate) mod tests;
 mod version;
@@ -60,7 +60,7 @@ mod version;
 use std::sync::Arc;
 
 use announce::AudienceHolds;
-pub use announce::{Audience, AudienceHold, Changes, Unheard};
+pub use announce::{Audience, AudienceHold, Changes, Unsubscribed};
 pub use batch::{Batch, ManyProgress, PORTION_BYTES, Session};
 pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
@@ -68,12 +68,12 @@ pub use cursor::ScanCursor;
 pub use deadline::Deadline;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
-pub use hearing::Hearing;
 pub use limits::changes_per_writer;
 pub use memory_budget::MemoryMetrics;
 pub use prefetch::Fetched;
 pub use reaper::Reaper;
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
+pub use table_audience::AudienceKind;
 pub use version::version_base;
 
 use crossbeam::epoch::{self, Guard};

@@ -30,9 +30,9 @@ use crossbeam::utils::CachePadded;
 
 use super::TableSummary;
 use super::failpoint::{Failpoint, reach};
-use super::hearing::TableAudience;
 use super::index::{Index, Inserted, Place};
 use super::slot::{SlotHandle, SlotRef, SlotState};
+use super::table_audience::TableAudience;
 use super::version::TableVersions;
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};

@@ -6,10 +6,10 @@
 //! and settles tables, but they are not announced. With a feed every table has an audience.
 //!
 //! ```text
-//! a subscription comes ──► the tables that it touches are heard ──► wait for the guards ──► the subscriber is answered
-//! a table is created ────► heard if there is any subscription ─┐
-//! a subscription goes ─────────────────────────────────────────┴► review: some tables at a time, those that nobody
-//!                                                                 hears are silenced ──► wait ──► what is on its way
+//! a subscription comes ► its tables get an audience ► wait for the guards ► the subscriber is answered
+//! a table is created ──► with an audience if there is any subscription ─┐
+//! a subscription goes ──────────────────────────────────────────────────┴► review, some tables at a time:
+//!                            tables without a subscriber are silenced ► wait ► what is on its way
 //! ```
 //! Only the publisher's thread decides. So a subscription and a review do not overlap.
 //!
@@ -25,7 +25,7 @@
 //!   ([`Guards`]). From then on every change is pushed and announced. A quiet one that still is in a ring comes
 //!   before or after its successor, which does not matter: see below.
 //! - **It ends.** The publisher sets the state, and waits as before. All changes of the table that are to be announced are
-//!   in the rings then. It takes all that is there, tells nobody of them, and lets the last version of each slot count as
+//!   in the rings then. It takes all that is there, announces none of them, and lets the last version of each slot count as
 //!   announced (`SlotRef::catch_up`). They may come in any order, as quiet ones may. Changes of other tables that are met
 //!   on the way are announced as ever.
 //!
@@ -38,9 +38,9 @@
 //! table is registered: the slot is not dead, so the table is not settled. A seal holds its table until its own change
 //! has come.
 //!
-//! An end that is told to who receives ends alone needs more, the name of its table. Its slot may be sealed before the
-//! end itself has come, so its table may settle. A settled table stays registered until all is taken that was committed
-//! before ([`Changes::let_go`]).
+//! To announce an end to an audience of ends alone, the publisher needs the name of the table too. The slot may be
+//! sealed before the end itself has come, so its table may settle. A settled table stays registered until all is taken
+//! that was committed before ([`Changes::let_go`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,9 +51,9 @@ use crossbeam::epoch::{self, Guard};
 use super::{Changes, DrainedRing, HeldChange, LeavingTables, RUN_CHANGES};
 use crate::tables::TablesShared;
 use crate::tables::change::{AnnouncedChange, ChangeSink};
-use crate::tables::hearing::Hearing;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::table::Table;
+use crate::tables::table_audience::AudienceKind;
 
 /// How often the publisher looks whether all guards of before are gone.
 const GUARDS_RECHECK: Duration = Duration::from_micros(20);
@@ -109,14 +109,14 @@ impl Audience {
     ///
     /// The publisher's thread calls it, and holds no batch.
     pub fn begin<'t>(&self, topics: impl IntoIterator<Item = &'t [u8]>) {
-        begin(&self.0, topics, Hearing::Changes);
+        begin(&self.0, topics, AudienceKind::Changes);
     }
 }
 
 /// Begins an audience, as [`Audience::begin`].
-fn begin<'t>(shared: &TablesShared, topics: impl IntoIterator<Item = &'t [u8]>, hearing: Hearing) {
-    let is_new = shared.catalog.begin_audience(topics, hearing, &epoch::pin());
-    if is_new && hearing == Hearing::Changes {
+fn begin<'t>(shared: &TablesShared, topics: impl IntoIterator<Item = &'t [u8]>, kind: AudienceKind) {
+    let is_new = shared.catalog.begin_audience(topics, kind, &epoch::pin());
+    if is_new && kind == AudienceKind::Changes {
         Guards::of_now().wait();
     }
 }
@@ -124,30 +124,30 @@ fn begin<'t>(shared: &TablesShared, topics: impl IntoIterator<Item = &'t [u8]>, 
 /// The progress of a review of all tables.
 #[derive(Default)]
 pub(super) struct Review {
-    /// The last name that was looked at, in a review that goes on.
+    /// The last name that was looked at, while the review continues.
     at: Option<Box<[u8]>>,
     /// The life of the table that was the last when it began.
     generation: u64,
 }
 
-/// Tables with an audience whose changes nobody listens to. [`Changes::silence`] ends their audience.
+/// Tables with an audience and without a subscriber or a holder. [`Changes::silence`] ends their audience.
 #[must_use]
-pub struct Unheard(Vec<Arc<Table>>);
+pub struct Unsubscribed(Vec<Arc<Table>>);
 
 impl Changes {
-    /// Through this the publisher tells of subscriptions.
+    /// The handle by which the publisher begins audiences for subscriptions.
     #[must_use]
     pub fn audience(&self) -> Audience {
         Audience(Arc::clone(&self.retire.0))
     }
 
-    /// Whether a review goes on.
+    /// Whether a review has begun and has tables left.
     #[must_use]
     pub fn reviews(&self) -> bool {
         self.review.at.is_some()
     }
 
-    /// Whether a review goes on, or tables with an audience were created since the last one, or a hold has gone.
+    /// Whether a review has tables left, or tables with an audience were created since the last one, or a hold has gone.
     #[must_use]
     pub fn wants_review(&self) -> bool {
         let shared = &self.retire.0;
@@ -159,60 +159,60 @@ impl Changes {
     #[must_use]
     pub fn is_held(&self) -> bool {
         let holds = &self.retire.0.audience_holds;
-        holds.has_any(Hearing::Changes) || holds.has_any(Hearing::Ends)
+        holds.has_any(AudienceKind::Changes) || holds.has_any(AudienceKind::Ends)
     }
 
-    /// Begins the audiences that other threads have asked for, and tells them.
+    /// Begins the audiences that other threads have asked for, and notifies these threads.
     pub(super) fn begin_asked(&mut self, sink: &mut dyn ChangeSink) {
         let shared = Arc::clone(&self.retire.0);
         let asked = shared.audience_holds.take_asked();
-        if self.leaving.is_none() && asked.iter().any(|asked| asked.hearing == Hearing::Ends) {
+        if self.leaving.is_none() && asked.iter().any(|asked| asked.kind == AudienceKind::Ends) {
             self.leaving = Some(LeavingTables::default());
             // Ends of tables that are forgotten already. Their numbers may name others by now.
             Guards::of_now().wait();
             self.drain_present(sink);
         }
-        for hearing in [Hearing::Ends, Hearing::Changes] {
-            let mut topics =
-                asked.iter().filter(|asked| asked.hearing == hearing).map(|asked| &*asked.topic).peekable();
+        for kind in [AudienceKind::Ends, AudienceKind::Changes] {
+            let mut topics = asked.iter().filter(|asked| asked.kind == kind).map(|asked| &*asked.topic).peekable();
             if topics.peek().is_some() {
-                begin(&shared, topics, hearing);
+                begin(&shared, topics, kind);
             }
         }
         asked.into_iter().for_each(|asked| (asked.begun)());
     }
 
-    /// One step of a review: those of some tables that have an audience for nothing. `is_heard` is asked with a table's
-    /// name and a NUL behind it. `has_any`: there is any subscription, so tables that are created have an audience. With
-    /// a feed it finds none.
-    pub fn review(&mut self, has_any: bool, is_heard: impl Fn(&[u8]) -> bool) -> Unheard {
+    /// One step of a review: looks at some tables, and returns those that have an audience for nothing. `is_subscribed`
+    /// is asked with a table's name and a NUL behind it. `has_any`: there is any subscription, so tables that are created
+    /// have an audience. With a feed it finds none.
+    pub fn review(&mut self, has_any: bool, is_subscribed: impl Fn(&[u8]) -> bool) -> Unsubscribed {
         let shared = Arc::clone(&self.retire.0);
         if shared.feed.is_some() {
-            return Unheard(Vec::new());
+            return Unsubscribed(Vec::new());
         }
         if !self.reviews() {
             self.review.generation = shared.catalog.generation();
             shared.audience_holds.begin_review();
         }
         let holds = &shared.audience_holds;
-        let [has_ends, has_changes] = [Hearing::Ends, Hearing::Changes].map(|hearing| holds.has_any(hearing));
+        let [has_ends, has_changes] = [AudienceKind::Ends, AudienceKind::Changes].map(|kind| holds.has_any(kind));
         shared.catalog.expect_audience(has_any || has_changes, has_ends);
         let some = shared.catalog.tables_behind(self.review.at.as_deref(), REVIEWED_NAMES, &epoch::pin());
         self.review.at = some.last;
-        let is_held = |table: &Table, hearing| holds.touches(&table.topic(), hearing);
+        let is_held = |table: &Table, kind| holds.touches(&table.topic(), kind);
         for table in some.tables.iter().filter(|table| table.audience.has_ends()) {
-            table.audience.set_ends(has_ends && is_held(table, Hearing::Ends));
+            table.audience.set_ends(has_ends && is_held(table, AudienceKind::Ends));
         }
-        let is_unheard = |table: &Arc<Table>| {
-            let is_heard = has_any && is_heard(&table.topic()) || has_changes && is_held(table, Hearing::Changes);
-            table.audience.has_changes() && !is_heard
+        let is_unsubscribed = |table: &Arc<Table>| {
+            let is_subscribed =
+                has_any && is_subscribed(&table.topic()) || has_changes && is_held(table, AudienceKind::Changes);
+            table.audience.has_changes() && !is_subscribed
         };
-        Unheard(some.tables.into_iter().filter(is_unheard).collect())
+        Unsubscribed(some.tables.into_iter().filter(is_unsubscribed).collect())
     }
 
-    /// Nobody listens to these tables from now on, until [`Audience::begin`]. It waits as that does. Their changes on the
-    /// way are announced to nobody, those of other tables to `sink`.
-    pub fn silence(&mut self, Unheard(mut tables): Unheard, sink: &mut dyn ChangeSink) {
+    /// Ends the audience of these tables, until [`Audience::begin`]. It waits as that does. Their changes on the way are
+    /// announced to nobody, those of other tables to `sink`.
+    pub fn silence(&mut self, Unsubscribed(mut tables): Unsubscribed, sink: &mut dyn ChangeSink) {
         // One that has settled emits nothing more. The hold keeps the number of any other from being used again.
         tables.retain(|table| table.hold_unsettled());
         if tables.is_empty() {
@@ -242,8 +242,8 @@ impl Changes {
     }
 
     /// Deals with a change without an audience: a quiet change, or a change that was on its way when the audience
-    /// ended. Those of a slot may come in any order. Of an end those are told who receive ends alone. To others it
-    /// would seem to follow what was announced to them before, if their audience has just begun.
+    /// ended. Those of a slot may come in any order. An end is announced to audiences of ends alone. To others it would
+    /// seem to follow what was announced to them before, if their audience has just begun.
     pub(super) fn settle(&mut self, held: HeldChange, sink: &mut dyn ChangeSink, guard: &Guard) {
         let HeldChange { change, ring } = held;
         self.pending.note_done(change.committed());

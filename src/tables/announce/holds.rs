@@ -1,9 +1,9 @@
-//! Audiences that sessions hold. A session asks for an audience without waiting, and the publisher tells it when the
-//! audience has begun.
+//! Audiences that sessions hold. A session asks for an audience without waiting, and the publisher notifies the session
+//! when the audience has begun.
 //!
 //! ```text
 //! any thread: hold ─► asked ─► wakes the publisher ─► begins it ─► `begun` is called there
-//!             drop ─► the next review silences the tables that nobody hears any more
+//!             drop ─► the next review silences the tables without a subscriber or a holder
 //! ```
 //! This module begins no audience and silences no table.
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::lock::Mutex;
 use crate::tables::TablesShared;
 use crate::tables::batch::Session;
-use crate::tables::hearing::Hearing;
+use crate::tables::table_audience::AudienceKind;
 
 /// Called by the publisher's thread when an audience has begun. It must not block.
 type AudienceBegun = Box<dyn FnOnce() + Send>;
@@ -23,7 +23,7 @@ type AudienceBegun = Box<dyn FnOnce() + Send>;
 /// An audience that was asked for and has not begun.
 pub(super) struct AskedAudience {
     pub(super) topic: Box<[u8]>,
-    pub(super) hearing: Hearing,
+    pub(super) kind: AudienceKind,
     pub(super) begun: AudienceBegun,
 }
 
@@ -46,10 +46,10 @@ struct Held {
 }
 
 impl Held {
-    fn topics(&mut self, hearing: Hearing) -> &mut BTreeMap<Box<[u8]>, usize> {
-        match hearing {
-            Hearing::Ends => &mut self.ends,
-            Hearing::Changes => &mut self.changes,
+    fn topics(&mut self, kind: AudienceKind) -> &mut BTreeMap<Box<[u8]>, usize> {
+        match kind {
+            AudienceKind::Ends => &mut self.ends,
+            AudienceKind::Changes => &mut self.changes,
         }
     }
 }
@@ -59,7 +59,7 @@ impl Held {
 pub struct AudienceHold {
     shared: Arc<TablesShared>,
     topic: Box<[u8]>,
-    hearing: Hearing,
+    kind: AudienceKind,
 }
 
 impl Session {
@@ -67,16 +67,16 @@ impl Session {
     /// lives. `begun` is called, by the publisher's thread, when it has begun: all that is committed after
     /// that comes to the [`ChangeSink`](crate::tables::ChangeSink). A topic touches a table if one of the topic and the
     /// table's name, with a NUL behind it, begins with the other.
-    pub fn hold_audience(&self, topic: &[u8], hearing: Hearing, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {
+    pub fn hold_audience(&self, topic: &[u8], kind: AudienceKind, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {
         let shared = self.shared();
         let mut held = shared.audience_holds.held.lock();
-        *held.topics(hearing).entry(topic.into()).or_default() += 1;
-        held.asked.push(AskedAudience { topic: topic.into(), hearing, begun });
+        *held.topics(kind).entry(topic.into()).or_default() += 1;
+        held.asked.push(AskedAudience { topic: topic.into(), kind, begun });
         // Release: pairs with the Acquire in `take_asked`.
         shared.audience_holds.is_asked.store(true, Ordering::Release);
         drop(held);
         shared.change_queue.nudge();
-        AudienceHold { shared: Arc::clone(shared), topic: topic.into(), hearing }
+        AudienceHold { shared: Arc::clone(shared), topic: topic.into(), kind }
     }
 }
 
@@ -84,7 +84,7 @@ impl Drop for AudienceHold {
     fn drop(&mut self) {
         let holds = &self.shared.audience_holds;
         let mut held = holds.held.lock();
-        let topics = held.topics(self.hearing);
+        let topics = held.topics(self.kind);
         let Some(count) = topics.get_mut(&self.topic) else { return };
         *count -= 1;
         if *count > 0 {
@@ -125,14 +125,14 @@ impl AudienceHolds {
     }
 
     /// Whether there is any hold of this kind.
-    pub(super) fn has_any(&self, hearing: Hearing) -> bool {
-        !self.held.lock().topics(hearing).is_empty()
+    pub(super) fn has_any(&self, kind: AudienceKind) -> bool {
+        !self.held.lock().topics(kind).is_empty()
     }
 
     /// Whether a held topic touches the table with this name and a NUL behind it.
-    pub(super) fn touches(&self, table: &[u8], hearing: Hearing) -> bool {
+    pub(super) fn touches(&self, table: &[u8], kind: AudienceKind) -> bool {
         let mut held = self.held.lock();
-        let topics = held.topics(hearing);
+        let topics = held.topics(kind);
         let mut longer = topics.range::<[u8], _>((Bound::Included(table), Bound::Unbounded));
         (0..table.len()).filter_map(|length| table.get(..length)).any(|beginning| topics.contains_key(beginning))
             || longer.next().is_some_and(|(topic, _)| topic.starts_with(table))

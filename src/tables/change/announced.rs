@@ -24,7 +24,7 @@ pub struct AnnouncedChange<'c> {
     /// The cause, which says whether the element has a value after the change.
     pub cause: Cause,
     /// Whether it comes in the commit order of its key. If not, it is an end for the holders of
-    /// [`Hearing::Ends`](crate::tables::Hearing) alone: the audience of all changes began after the end, or is over.
+    /// [`AudienceKind::Ends`](crate::tables::AudienceKind) alone: the audience of all changes began after the end, or is over.
     pub is_in_order: bool,
     slot: SlotRef<'c>,
     /// The low half of the version.

@@ -60,9 +60,9 @@ impl TablesRig {
 /// A whole review: only tables with this name keep an audience, or none.
 pub(super) fn keep_audience(changes: &mut Changes, name: Option<&str>, heard: &mut Heard) {
     loop {
-        let is_heard = |topic: &[u8]| name.is_some_and(|name| topic.strip_suffix(b"\0") == Some(name.as_bytes()));
-        let unheard = changes.review(name.is_some(), is_heard);
-        changes.silence(unheard, heard);
+        let is_subscribed = |topic: &[u8]| name.is_some_and(|name| topic.strip_suffix(b"\0") == Some(name.as_bytes()));
+        let unsubscribed = changes.review(name.is_some(), is_subscribed);
+        changes.silence(unsubscribed, heard);
         if !changes.reviews() {
             return;
         }

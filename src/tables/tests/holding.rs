@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::{
-    AnnouncedChange, AudienceHold, BackgroundThreads, ChangeKind, ChangeSink, Deadline, Hearing, Refusal,
+    AnnouncedChange, AudienceHold, AudienceKind, BackgroundThreads, ChangeKind, ChangeSink, Deadline, Refusal,
 };
 use super::alone::alone;
 use super::audience::{Heard, keep_audience};
@@ -22,11 +22,11 @@ use crate::lock::Mutex;
 
 impl TablesRig {
     /// Holds an audience. The flag tells whether it has begun.
-    fn hold(&self, topic: &str, hearing: Hearing) -> (AudienceHold, Arc<AtomicBool>) {
+    fn hold(&self, topic: &str, kind: AudienceKind) -> (AudienceHold, Arc<AtomicBool>) {
         let begun = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&begun);
         let told = Box::new(move || assert!(!flag.swap(true, Ordering::Relaxed), "it is told once"));
-        (self.0.session.borrow().hold_audience(topic.as_bytes(), hearing, told), begun)
+        (self.0.session.borrow().hold_audience(topic.as_bytes(), kind, told), begun)
     }
 
     fn review(&self) {
@@ -48,7 +48,7 @@ fn a_hold_begins_with_the_next_drain_and_lasts_as_long_as_its_owner_wants() {
     let rig = TablesRig::new();
     rig.create("u").unwrap();
     rig.end_audience();
-    let (hold, begun) = rig.hold("t\0", Hearing::Changes);
+    let (hold, begun) = rig.hold("t\0", AudienceKind::Changes);
     assert!(rig.0.changes.borrow().is_held() && !begun.load(Ordering::Relaxed));
     rig.set_in("t", "early");
     rig.publish();
@@ -60,7 +60,7 @@ fn a_hold_begins_with_the_next_drain_and_lasts_as_long_as_its_owner_wants() {
     rig.end_audience();
     rig.set_in("t", "k");
     assert_eq!(rig.heard_of(), ["t k"], "a review leaves it");
-    let (second, _) = rig.hold("t", Hearing::Changes);
+    let (second, _) = rig.hold("t", AudienceKind::Changes);
     drop(hold);
     rig.review();
     rig.set_in("t", "k");
@@ -82,7 +82,7 @@ fn a_hold_begins_with_the_next_drain_and_lasts_as_long_as_its_owner_wants() {
 fn each_of_two_holders_of_a_topic_keeps_its_audience() {
     let rig = TablesRig::new();
     rig.end_audience();
-    let [(first, _), (second, begun)] = [(); 2].map(|()| rig.hold("t", Hearing::Changes));
+    let [(first, _), (second, begun)] = [(); 2].map(|()| rig.hold("t", AudienceKind::Changes));
     rig.publish();
     assert!(begun.load(Ordering::Relaxed));
     drop(first);
@@ -100,7 +100,7 @@ fn each_of_two_holders_of_a_topic_keeps_its_audience() {
 fn a_table_that_is_created_behind_a_review_is_heard_by_who_holds_already() {
     let rig = TablesRig::new();
     rig.end_audience();
-    let _holds = [rig.hold("t", Hearing::Changes), rig.hold("u", Hearing::Ends)];
+    let _holds = [rig.hold("t", AudienceKind::Changes), rig.hold("u", AudienceKind::Ends)];
     rig.publish();
     rig.end_audience();
     rig.create("tu").unwrap();
@@ -117,7 +117,7 @@ fn ends_of_a_table_that_nobody_holds_are_told_to_nobody() {
     let rig = TablesRig::new();
     rig.create("u").unwrap();
     rig.end_audience();
-    let (_hold, _) = rig.hold("t\0", Hearing::Ends);
+    let (_hold, _) = rig.hold("t\0", AudienceKind::Ends);
     rig.publish();
     rig.end_audience();
     // A table that comes later may be one that is held, until the next review.
@@ -134,14 +134,14 @@ fn ends_of_a_table_that_nobody_holds_are_told_to_nobody() {
 fn subscriptions_and_holds_do_not_end_each_other() {
     let rig = TablesRig::new();
     rig.end_audience();
-    let (hold, _) = rig.hold("t", Hearing::Changes);
+    let (hold, _) = rig.hold("t", AudienceKind::Changes);
     rig.subscribe(&["t"]);
     rig.publish();
     drop(hold);
     assert!(rig.keep_audience("t").told.is_empty());
     rig.set_in("t", "k");
     assert_eq!(rig.heard_of(), ["t k"], "a subscription is left");
-    let (_hold, _) = rig.hold("t", Hearing::Changes);
+    let (_hold, _) = rig.hold("t", AudienceKind::Changes);
     rig.publish();
     rig.end_audience();
     rig.set_in("t", "k");
@@ -152,9 +152,9 @@ fn subscriptions_and_holds_do_not_end_each_other() {
 #[test]
 fn a_review_leaves_an_audience_that_was_just_asked_for() {
     let rig = TablesRig::new();
-    let unheard = rig.0.changes.borrow_mut().review(false, |_| false);
-    let (_hold, begun) = rig.hold("t", Hearing::Changes);
-    rig.0.changes.borrow_mut().silence(unheard, &mut Heard::default());
+    let unsubscribed = rig.0.changes.borrow_mut().review(false, |_| false);
+    let (_hold, begun) = rig.hold("t", AudienceKind::Changes);
+    rig.0.changes.borrow_mut().silence(unsubscribed, &mut Heard::default());
     rig.publish();
     assert!(begun.load(Ordering::Relaxed));
     rig.set_in("t", "k");
@@ -168,7 +168,7 @@ fn a_review_leaves_an_audience_that_was_just_asked_for() {
 fn who_hears_of_ends_alone_hears_each_of_them_and_stores_stay_quiet() {
     let rig = TablesRig::new();
     rig.end_audience();
-    let (hold, begun) = rig.hold("t", Hearing::Ends);
+    let (hold, begun) = rig.hold("t", AudienceKind::Ends);
     rig.publish();
     assert!(begun.load(Ordering::Relaxed));
     rig.set("a", "1", None).unwrap();
@@ -198,7 +198,7 @@ fn who_hears_of_ends_alone_hears_each_of_them_and_stores_stay_quiet() {
 #[test]
 fn beside_a_subscription_ends_are_told_once_and_stay_told_when_it_goes() {
     let rig = TablesRig::new();
-    let (_hold, _) = rig.hold("t", Hearing::Ends);
+    let (_hold, _) = rig.hold("t", AudienceKind::Ends);
     rig.publish();
     rig.set("a", "1", None).unwrap();
     rig.delete("a").unwrap();
@@ -232,7 +232,7 @@ fn an_end_from_before_an_audience_does_not_come_in_order_and_says_so() {
     let rig = TablesRig::new();
     let mut other = rig.another();
     rig.end_audience();
-    let (_hold, _) = rig.hold("t", Hearing::Ends);
+    let (_hold, _) = rig.hold("t", AudienceKind::Ends);
     rig.publish();
     rig.set("a", "1", None).unwrap();
     other.batch(rig.now()).delete(b"t", b"a").unwrap();
@@ -289,7 +289,7 @@ fn what_is_committed_after_a_hold_has_begun_is_heard_whatever_comes_and_goes_mea
                     let topic = if round % 2 == 0 { &b""[..] } else { b"t\0" };
                     let hold = session.hold_audience(
                         topic,
-                        Hearing::Changes,
+                        AudienceKind::Changes,
                         Box::new(move || flag.store(true, Ordering::Release)),
                     );
                     while !begun.load(Ordering::Acquire) {
@@ -338,7 +338,7 @@ fn ends_of_a_table_that_goes(is_first: bool) -> Vec<String> {
         let (session, hold) = (tables.session(), Arc::clone(&hold));
         move || {
             let told = Box::new(move || flag.store(true, Ordering::Release));
-            *hold.lock() = Some(session.hold_audience(b"", Hearing::Ends, told));
+            *hold.lock() = Some(session.hold_audience(b"", AudienceKind::Ends, told));
         }
     };
     let is_begun = || begun.load(Ordering::Acquire);

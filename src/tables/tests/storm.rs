@@ -28,7 +28,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::super::{
-    BackgroundThreads, ChangeKind, Compactor, FeedConfig, Hearing, Refusal, Session, Tables, TablesConfig,
+    AudienceKind, BackgroundThreads, ChangeKind, Compactor, FeedConfig, Refusal, Session, Tables, TablesConfig,
 };
 use super::BASE;
 use super::alone::alone;
@@ -203,7 +203,7 @@ fn storm(plan: Plan, rounds: u64, lasting: Duration) -> Counts {
         heard: Mutex::default(),
     });
     let mut session = stage.tables.session();
-    let hold = stage.plan.is_kept_by_hold.then(|| session.hold_audience(KEPT, Hearing::Changes, Box::new(|| ())));
+    let hold = stage.plan.is_kept_by_hold.then(|| session.hold_audience(KEPT, AudienceKind::Changes, Box::new(|| ())));
     for table in [KEPT, OLD] {
         session.batch(stage.now()).create_table(table, table).unwrap();
     }

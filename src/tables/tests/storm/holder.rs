@@ -7,7 +7,7 @@ use std::thread;
 use super::listener::PROBE;
 use super::{KEPT, NAMES, OLD, PATIENCE, Stage, until};
 use crate::seeded_rng::SeededRng;
-use crate::tables::{Batch, ChangeKind, Deadline, Hearing, Refusal, Session};
+use crate::tables::{AudienceKind, Batch, ChangeKind, Deadline, Refusal, Session};
 
 /// A thread that holds audiences.
 pub(super) struct Holder {
@@ -31,13 +31,13 @@ impl Holder {
             let table = if self.random.one_in(3) { KEPT } else { self.random.pick(NAMES) };
             let table = if self.random.one_in(5) { OLD } else { table };
             let hears_ends = self.stage.plan.hears_ends && self.random.one_in(2);
-            heard += u64::from(self.hold(table, if hears_ends { Hearing::Ends } else { Hearing::Changes }));
+            heard += u64::from(self.hold(table, if hears_ends { AudienceKind::Ends } else { AudienceKind::Changes }));
         }
         heard
     }
 
     /// Holds an audience of a table, and returns whether a change was made and received.
-    fn hold(&mut self, table: &'static [u8], hearing: Hearing) -> bool {
+    fn hold(&mut self, table: &'static [u8], kind: AudienceKind) -> bool {
         let begun = Arc::new(AtomicBool::new(false));
         let (flag, waiter) = (Arc::clone(&begun), thread::current());
         let told = Box::new(move || {
@@ -45,7 +45,7 @@ impl Holder {
             waiter.unpark();
         });
         let topic = if self.random.one_in(2) { [table, b"\0"].concat() } else { table.to_vec() };
-        let _hold = self.session.hold_audience(&topic, hearing, told);
+        let _hold = self.session.hold_audience(&topic, kind, told);
         if self.random.one_in(4) {
             return false;
         }
@@ -55,10 +55,10 @@ impl Holder {
         let stored = self.change(|batch| batch.update(table, &key, b"probe", Deadline::NONE));
         let _deleted = self.change(|batch| batch.delete(table, &key).map(drop));
         // A deletion ends it, whether by this client or with its table.
-        let kind = if hearing == Hearing::Ends { ChangeKind::Deleted } else { ChangeKind::Updated };
+        let kind = if kind == AudienceKind::Ends { ChangeKind::Deleted } else { ChangeKind::Updated };
         let probe = ((table.to_vec(), key), kind == ChangeKind::Updated);
-        let is_heard = || self.stage.heard.lock().probes.remove(&probe);
-        assert!(!stored || until(PATIENCE, is_heard), "the audience of {topic:?} has not heard of {probe:?}");
+        let is_subscribed = || self.stage.heard.lock().probes.remove(&probe);
+        assert!(!stored || until(PATIENCE, is_subscribed), "the audience of {topic:?} has not heard of {probe:?}");
         stored
     }
 

@@ -160,8 +160,9 @@ impl Listener {
         let keeps = !self.stage.plan.is_kept_by_hold;
         let topics = &self.topics;
         let touches = |topic: &[u8], table: &[u8]| topic.starts_with(table) || table.starts_with(topic);
-        let is_heard = |table: &[u8]| keeps && touches(KEPT, table) || topics.iter().any(|topic| touches(topic, table));
-        let unheard = self.changes.review(keeps || !topics.is_empty(), is_heard);
-        self.changes.silence(unheard, &mut *self.stage.heard.lock());
+        let is_subscribed =
+            |table: &[u8]| keeps && touches(KEPT, table) || topics.iter().any(|topic| touches(topic, table));
+        let unsubscribed = self.changes.review(keeps || !topics.is_empty(), is_subscribed);
+        self.changes.silence(unsubscribed, &mut *self.stage.heard.lock());
     }
 }

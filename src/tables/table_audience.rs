@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The changes of a table that somebody wants to receive.
+/// The changes of a table that an audience receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hearing {
+pub enum AudienceKind {
     /// Only that elements end: deletions and expiries. Stored values stay quiet beside it, and cost no push. The ends of a
-    /// key may be told in another order than they were committed.
+    /// key may be announced in another order than they were committed.
     Ends,
     /// All changes, in the commit order of each key.
     Changes,
@@ -55,13 +55,13 @@ impl TableAudience {
     }
 
     /// Publisher: somebody receives these changes from now on. Returns whether writers see a new state.
-    pub(super) fn begin(&self, hearing: Hearing) -> bool {
-        match hearing {
-            Hearing::Ends => {
+    pub(super) fn begin(&self, kind: AudienceKind) -> bool {
+        match kind {
+            AudienceKind::Ends => {
                 self.set_ends(true);
                 false
             }
-            Hearing::Changes => self.set_changes(true),
+            AudienceKind::Changes => self.set_changes(true),
         }
     }
 }
