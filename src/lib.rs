@@ -156,7 +156,7 @@
 //! 3. `Ops::committed` pushes the slot and the version into the worker's ring (`ChangeWriter::push`). If the wheel
 //!    would look at the slot later than its deadline, `Ops::arm` notes the deadline in the slot (`SlotRef::arm`,
 //!    `tables/slot/deadline.rs`) and sends the slot to the thread `expiry`.
-//! 4. At the end of the batch `ChangeWriter::tell` wakes the publisher if it sleeps.
+//! 4. At the end of the batch `ChangeWriter::wake_publisher` wakes the publisher if it sleeps.
 //! 5. `publisher`: `Publisher::run` calls `announce`, and `Changes::drain` takes the changes from all rings.
 //!    `Changes::run` holds a change back until the version before it is announced.
 //!    With `--feed` `FeedTap::publish` first publishes the change in the feed: see the walk below.

@@ -38,8 +38,8 @@ pub struct Session {
     writer: ChangeWriter,
     local_budget: LocalBudget,
     garbage: Garbage,
-    /// The last call of the compactor that this session has answered.
-    heard: u64,
+    /// The last call of the compactor that this session has acknowledged.
+    acknowledged: u64,
     /// The resource that the last `Busy` lacked: a number of credits, [`MEMORY`], or 0 for a table that has to be taken
     /// down first.
     wanted: usize,
@@ -61,14 +61,14 @@ impl Session {
     pub(super) fn new(shared: Arc<TablesShared>) -> Self {
         let writer = shared.change_queue.writer();
         shared.compactor.enter(writer.sleeper());
-        let heard = shared.compactor.calls();
+        let acknowledged = shared.compactor.calls();
         let garbage = Garbage::new(shared.memory_budget.garbage());
         Self {
             shared,
             writer,
             local_budget: LocalBudget::default(),
             garbage,
-            heard,
+            acknowledged,
             wanted: 0,
             wanted_credits: 0,
             pending_sends: PendingSends::default(),
@@ -123,22 +123,22 @@ impl Session {
     pub fn rest(&mut self, now: Now) {
         self.garbage.rest(now);
         self.local_budget.rest(&self.shared.memory_budget, now);
-        self.hear();
+        self.acknowledge();
     }
 
     /// Asks the allocator to give back the memory that it keeps for this thread, if the compactor has called for it.
     #[inline]
-    fn hear(&mut self) {
+    fn acknowledge(&mut self) {
         if self.is_called() {
-            self.heard = self.shared.compactor.calls();
+            self.acknowledged = self.shared.compactor.calls();
             self.shared.compactor.collect();
         }
     }
 
-    /// Whether the compactor has called since this session last answered.
+    /// Whether the compactor has called since this session last acknowledged a call.
     #[inline]
     fn is_called(&self) -> bool {
-        self.heard != self.shared.compactor.calls()
+        self.acknowledged != self.shared.compactor.calls()
     }
 
     /// Waits until a request that was refused as `Busy` is worth another try. The caller holds no guard.
@@ -174,8 +174,8 @@ impl Session {
 
     /// As [`Session::watch`], for the change that was last refused as `Busy` for want of credits, whichever request was
     /// refused after it. For an owner with waiting requests of several clients. The waker is called for a CREATE_TABLE
-    /// that is `Busy` in any case. `overslept`: the owner has slept until its time-out, so credits that are there and of
-    /// which nobody has told it are counted as a lost wake-up.
+    /// that is `Busy` in any case. `overslept`: the owner has slept until its time-out, so credits that are there without
+    /// a wake-up for it are counted as a lost wake-up.
     #[must_use]
     pub fn watch_changes(&mut self, overslept: bool) -> bool {
         self.writer.watch(self.wanted_credits, overslept)
@@ -191,7 +191,7 @@ impl Session {
     #[must_use]
     pub fn watch_memory(&mut self) -> bool {
         self.garbage.sweep();
-        self.hear();
+        self.acknowledge();
         self.shared.compactor.watch(self.writer.sleeper(), self.local_budget.awaited_look())
     }
 }
@@ -203,7 +203,7 @@ impl Drop for Session {
     }
 }
 
-/// Lets go of what the guard keeps, and goes on under it.
+/// Releases what the guard keeps, and pins the guard again.
 fn repin(guard: &mut Guard) {
     guard.repin();
     // `repin` has no fence of its own, and whether there is an audience must be read after it. On this processor no load
@@ -224,7 +224,7 @@ pub struct Batch<'s> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         let Session { shared, writer, lags, .. } = &mut *self.session;
-        writer.tell();
+        writer.wake_publisher();
         if !lags.is_empty() {
             shared.expiry.count_expired(lags);
         }
@@ -235,7 +235,7 @@ impl Drop for Batch<'_> {
         if self.session.is_called() {
             // Collecting takes some ms if there is much memory. The guard is released, so no epoch is held back.
             let session = &mut *self.session;
-            self.guard.repin_after(|| session.hear());
+            self.guard.repin_after(|| session.acknowledge());
         }
     }
 }
@@ -248,8 +248,8 @@ impl Batch<'_> {
         self.now
     }
 
-    /// Whether the request that was last refused as `Busy` waits only for memory that other threads give back. Changes
-    /// that need no memory go on in the meantime.
+    /// Whether the request that was last refused as `Busy` waits only for memory that other threads give back.
+    /// Changes that need no memory continue in the meantime.
     #[must_use]
     pub fn lacks_memory(&self) -> bool {
         self.session.wanted == MEMORY

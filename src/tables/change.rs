@@ -112,7 +112,7 @@ impl Change {
         self.table_and_cause & FOLLOWS_QUIET != 0
     }
 
-    /// Whether its version is this one, as far as the low half tells.
+    /// Whether the low half of this version is its own.
     pub(super) fn is_of(&self, version: u64) -> bool {
         version & u64::from(u32::MAX) == u64::from(self.version)
     }
@@ -157,7 +157,7 @@ impl Committed {
     }
 
     /// Whether the cause says more than that the element has a value, or has none.
-    pub(super) fn is_telling(self) -> bool {
+    pub(super) fn has_specific_cause(self) -> bool {
         self.cause != Cause::plain(self.cause.is_live())
     }
 }
@@ -235,7 +235,7 @@ impl ChangeQueue {
         drop(rings);
         // Release: pairs with the SeqCst load in `Rings::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
-        ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, told: 0, registered: None }
+        ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, checked: 0, registered: None }
     }
 
     fn wake(&self) {
@@ -284,7 +284,7 @@ pub(super) struct ChangeWriter {
     /// The last reading of the announced changes: a lower bound.
     announced: u64,
     /// The count of pushed changes when the writer last checked that the publisher is awake.
-    told: u64,
+    checked: u64,
     /// The count of announced changes for which the writer waits, until it has found that the wait is over.
     registered: Option<u64>,
 }
@@ -332,11 +332,11 @@ impl ChangeWriter {
     }
 
     /// Wakes the publisher, if need be, for the pushed changes. Called once for a batch.
-    pub(super) fn tell(&mut self) {
-        if self.told == self.changes.pushed() {
+    pub(super) fn wake_publisher(&mut self) {
+        if self.checked == self.changes.pushed() {
             return;
         }
-        self.told = self.changes.pushed();
+        self.checked = self.changes.pushed();
         if self.change_queue.sleep_state.must_wake(|| self.ring.urgency(self.change_queue.capacity)) {
             self.change_queue.wake();
         }
@@ -356,9 +356,9 @@ impl ChangeWriter {
                 return false;
             }
             // Mostly the publisher is between giving back and taking the registration.
-            let is_untold = self.ring.credits.withdraw();
+            let is_not_woken = self.ring.credits.withdraw();
             self.registered = None;
-            self.change_queue.lost_wakeups.fetch_add(u64::from(is_untold && overslept), Ordering::Relaxed);
+            self.change_queue.lost_wakeups.fetch_add(u64::from(is_not_woken && overslept), Ordering::Relaxed);
         }
         if self.credits(wanted) >= wanted {
             return true;
@@ -392,7 +392,7 @@ impl ChangeWriter {
 
 impl Drop for ChangeWriter {
     fn drop(&mut self) {
-        self.tell();
+        self.wake_publisher();
         // Release: pairs with the Acquire in `Rings::refresh`. The pushes above are visible to the publisher.
         self.ring.abandoned.store(true, Ordering::Release);
         // SeqCst, both: pair with the store in `close` and the load in `Rings::refresh`. If the close comes first,

@@ -64,10 +64,10 @@ use crate::clock::Now;
 use crate::limits::{COMPACTOR_HURRY, COMPACTOR_LOOK};
 pub(super) use shared::CompactorShared;
 
-/// Looks after which the compactor no longer waits for sessions that have not received a call. Sessions sleep shorter
-/// than that.
-const HEARD_LOOKS_MAX: u32 = 30;
-/// Looks after which writes go on although garbage waits: the thread that holds it back may take long. Each look frees
+/// Looks after which the compactor no longer waits for sessions that have not acknowledged a call. Sessions sleep
+/// shorter than that.
+const ACKNOWLEDGED_LOOKS_MAX: u32 = 30;
+/// Looks after which writes continue although garbage waits: the thread that holds it back may take long. Each look frees
 /// what can be freed.
 const WITHHELD_LOOKS_MAX: u32 = 30;
 /// Flushes of one look while writes wait for garbage to be freed. Two of them let the epoch move twice.
@@ -198,7 +198,7 @@ impl Compactor {
         self.step(level, now);
     }
 
-    /// Tells the budget the excess of the process, and lets writes go on that waited for a look. `budget` was read
+    /// Reports the excess of the process to the budget, and wakes the writes that waited for a look. `budget` was read
     /// before `resident`.
     fn measure(&mut self, resident: i64, budget: BudgetReading) -> MemoryLevel {
         let level = MemoryLevel { used: budget.used, resident };
@@ -227,7 +227,7 @@ impl Compactor {
         match self.state {
             CompactorState::Idle => self.watch(level),
             CompactorState::Collecting { looks, .. }
-                if looks < HEARD_LOOKS_MAX && !self.shared.compactor.all_have_heard() =>
+                if looks < ACKNOWLEDGED_LOOKS_MAX && !self.shared.compactor.all_have_acknowledged() =>
             {
                 self.count_look();
             }

@@ -6,7 +6,7 @@
 //! +16  position     8  the reversed hash at which the next page begins, masked
 //! +24  check        8  a keyed hash of the three
 //! ```
-//! The key is made with the tables and leaves no process. The check tells a cursor that this server made from any other
+//! The key is made with the tables and leaves no process. The check distinguishes a cursor of this server from any other
 //! bytes. It is no secret worth more: a forged cursor would show only elements that a scan from the beginning shows as
 //! well. The mask keeps the hashes of keys from clients, who could otherwise choose keys that share a bucket.
 //!

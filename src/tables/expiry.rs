@@ -2,7 +2,7 @@
 //!
 //! An element is absent from its deadline on without the help of this thread. The thread commits the expiry, so that
 //! memory goes back and subscribers are notified. It waits for time and never for another thread: without credits it
-//! goes on taking messages.
+//! continues to take messages.
 //!
 //! # One record per element
 //!
@@ -20,7 +20,7 @@
 //! - **A due message and a raise of `armed`.** A writer may find the slot armed early enough while this thread raises
 //!   `armed`. `SlotRef::arm` writes this out.
 //! - **A record and a rewrite.** A store or a touch changes the deadline while the record is in the wheel. If the new
-//!   deadline is later or none, the wheel is not told. The record comes up at the old one, and this thread reads the
+//!   deadline is later or none, the writer sends no message. The record comes up at the old one, and this thread reads the
 //!   present deadline and files the record there, or drops it. If the new deadline is earlier, the writer lowers
 //!   `armed` and sends a message, and `take_due` replaces the record. If the record comes up before the message,
 //!   `armed` says that a message is on its way, and the record is dropped: the message brings the slot back.
@@ -116,7 +116,7 @@ impl ExpirySender {
 
     fn try_send(&self, due: ExpiryMessage, deadline: u64) -> Result<(), SlotHandle> {
         match self.dues.try_send(due) {
-            Ok(()) => self.tell(deadline),
+            Ok(()) => self.wake(deadline),
             Err(TrySendError::Full(ExpiryMessage::Arm(slot) | ExpiryMessage::Cancel(slot))) => return Err(slot),
             // The thread has ended and commits no more expiries.
             Err(TrySendError::Disconnected(_)) => {}
@@ -129,11 +129,11 @@ impl ExpirySender {
     fn send(&self, due: ExpiryMessage, deadline: u64) {
         // An error means that the thread has ended.
         let _ended = self.dues.send(due);
-        self.tell(deadline);
+        self.wake(deadline);
     }
 
     /// Wakes the thread if it must read the message before `deadline`, or if many messages are queued.
-    fn tell(&self, deadline: u64) {
+    fn wake(&self, deadline: u64) {
         if self.sleep_state.must_wake(|| if self.dues.len() > DUES_MANY { URGENT } else { deadline }) {
             self.sleeper.wake();
         }

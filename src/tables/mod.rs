@@ -7,7 +7,7 @@
 //!
 //! A worker's [`Session`] gives a [`Batch`]: an epoch guard and one reading of the clock. [`Batch::update`] finds the
 //! table in the `catalog` and the slot in the table's `index`, builds an entry, and swaps it in with a CAS (`slot`). It
-//! pushes a change into the thread's ring (`change`) if somebody may receive it, tells the expiry thread about an
+//! pushes a change into the thread's ring (`change`) if somebody may receive it, notifies the expiry thread of an
 //! earlier deadline (`expiry`), and charges the cost (`memory_budget`). The publisher's [`Changes::drain`] announces
 //! the change. After a delete, the publisher retires the slot and the `reaper` removes it from the index.
 //!

@@ -66,7 +66,7 @@ fn bounded(model: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn a_sleeper_hears_of_what_is_sent() {
+fn a_sleeper_is_woken_for_what_is_sent() {
     loom::model(|| {
         let queue = Queue::new();
         let sender = Arc::clone(&queue);
@@ -125,7 +125,7 @@ fn a_sleeper_for_want_of_listeners_is_woken_by_what_is_urgent_alone() {
 }
 
 #[test]
-fn a_writer_that_waits_hears_of_its_credits() {
+fn a_writer_that_waits_is_woken_for_its_credits() {
     bounded(|| {
         let shared = Arc::new((Credits::new(), Notify::new()));
         let publisher = Arc::clone(&shared);

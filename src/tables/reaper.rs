@@ -191,8 +191,8 @@ impl Reaper {
         sealed
     }
 
-    /// Waits for a message, at most for `timeout`. No message tells the reaper that other threads have released a
-    /// table, or that memory is to be freed.
+    /// Waits for a message, at most for `timeout`. No message reports that other threads have released a table, or that
+    /// memory is to be freed.
     fn rest(&mut self, timeout: Duration) {
         match self.inbox.0.recv_timeout(timeout) {
             Ok(work) => self.take(work),
@@ -235,7 +235,7 @@ impl Reaper {
         }
     }
 
-    /// The table's last change is announced. The publisher tells the feed.
+    /// The table's last change is announced. The publisher reports the end in the feed.
     fn begin_emptying(&mut self, table: Arc<Table>) {
         if let Some(feed) = &self.shared.feed {
             feed.note_dropped(&table);

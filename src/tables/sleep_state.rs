@@ -12,7 +12,7 @@
 //! the level back wakes the sleeper. Until the level is set again, the others find the sleeper awake, and it looks for
 //! messages before it sleeps again.
 //!
-//! This module does not know the messages. It parks and wakes no thread: it tells the caller when to do so.
+//! This module does not know the messages. It parks and wakes no thread: the callers do, by its results.
 
 use crossbeam::utils::CachePadded;
 

@@ -366,10 +366,10 @@ impl Table {
     }
 
     /// Releases a hold: the last change was announced, the slot was taken out, or the CAS failed. True for the call
-    /// that settles the table. Its thread tells the reaper, which then empties and forgets the table.
+    /// that settles the table. Its thread notifies the reaper, which then empties and forgets the table.
     ///
     /// **Two releases.** The publisher, the reaper and a writer whose seal failed may release at once. The subtractions
-    /// have an order, and one of them alone finds one hold left. So the reaper is told once.
+    /// have an order, and one of them alone finds one hold left. So the reaper is notified once.
     pub(super) fn release_unsettled(&self) -> bool {
         // Release: pairs with the Acquire of the subtraction that settles the table, and of a hold that fails. Acquire:
         // pairs with the Release of all earlier releases (`Changes::announce`, `Changes::settle`,

@@ -95,7 +95,7 @@ impl VersionFloor {
     }
 }
 
-/// The versions of one table. They tell which version a restored element may have.
+/// The versions of one table. They decide which version a restored element may have.
 pub(super) struct TableVersions {
     /// Versions up to this one may have been given out before the table was made. Only restored elements have such.
     pub(super) base: u64,

@@ -94,7 +94,7 @@ impl Responder<'_> {
 pub(super) enum Answered {
     /// All that was left of the answer is written.
     Whole,
-    /// A portion was carried out. If one of the answer is written ([`ManyProgress::is_telling`]), nothing else may be
+    /// A portion was carried out. If one of the answer is written ([`ManyProgress::has_partial_answer`]), nothing else may be
     /// written before the rest, which comes in further turns.
     InPart,
     /// Nothing is written, since it is too long. The message may be tried again.

@@ -40,7 +40,7 @@ pub(super) struct PendingChanges {
     /// Changes that were held back and whose turn may have come. They go before `ahead`.
     work: VecDeque<HeldChange>,
     /// How many changes say more than that the element has a value or none.
-    telling: usize,
+    specific_causes: usize,
     /// Whether there is a feed, which reads the entries.
     has_feed: bool,
 }
@@ -55,7 +55,7 @@ impl PendingChanges {
             ready: 0,
             entries_fetched: 0,
             work: VecDeque::with_capacity(FEED_CHANGES_MAX),
-            telling: 0,
+            specific_causes: 0,
             has_feed,
         }
     }
@@ -83,7 +83,7 @@ impl PendingChanges {
         let (slots_fetched, ring) = (self.ahead.len(), source.ring);
         rings.take(source, LOOK_AHEAD, |change| {
             change.slot.slot().prefetch();
-            self.telling += usize::from(change.committed().is_telling());
+            self.specific_causes += usize::from(change.committed().has_specific_cause());
             self.ahead.push_back(HeldChange { change, ring });
         });
         self.ready = slots_fetched;
@@ -122,13 +122,13 @@ impl PendingChanges {
     /// A change is announced, or dealt with otherwise.
     #[inline]
     pub(super) fn note_done(&mut self, committed: Committed) {
-        self.telling -= usize::from(committed.is_telling());
+        self.specific_causes -= usize::from(committed.has_specific_cause());
     }
 
     /// The cause of a change of this slot that has come and whose turn has not, if it says more than that the element
     /// has a value or none.
     pub(super) fn cause_of(&self, address: usize, version: u32) -> Option<Cause> {
-        if self.telling == 0 {
+        if self.specific_causes == 0 {
             return None;
         }
         let is_it = |held: &&HeldChange| held.change.slot.slot().address() == address && held.change.version == version;
@@ -136,13 +136,13 @@ impl PendingChanges {
         found.and_then(|held| held.change.committed().changes())
     }
 
-    /// Takes out the changes of these tables. Call it between two drains.
+    /// Takes out the changes of these tables. The caller is between two drains.
     pub(super) fn extract(&mut self, tables: &AHashSet<u32>) -> Vec<HeldChange> {
         debug_assert!(self.ahead.is_empty() && self.work.is_empty(), "a drain leaves nothing there");
-        let is_meant = |held: &HeldChange| tables.contains(&held.change.table());
-        let mut found: Vec<_> = self.held.extract_if(|_, held| is_meant(held)).map(|(_, held)| held).collect();
+        let is_selected = |held: &HeldChange| tables.contains(&held.change.table());
+        let mut found: Vec<_> = self.held.extract_if(|_, held| is_selected(held)).map(|(_, held)| held).collect();
         for waiting in self.blocked.values_mut() {
-            found.extend(waiting.extract_if(.., |held| is_meant(held)));
+            found.extend(waiting.extract_if(.., |held| is_selected(held)));
         }
         self.blocked.retain(|_, waiting| !waiting.is_empty());
         found

@@ -55,9 +55,9 @@ impl ManyProgress {
         self.0.is_some()
     }
 
-    /// Whether a part of the values of a GET_MANY was told.
+    /// Whether a part of the answer of a GET_MANY was handed out.
     #[must_use]
-    pub fn is_telling(&self) -> bool {
+    pub fn has_partial_answer(&self) -> bool {
         self.0.as_ref().is_some_and(|begun| begun.is_read && begun.done > 0)
     }
 

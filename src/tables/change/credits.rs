@@ -4,13 +4,13 @@
 //! writer                                         publisher
 //! register: target := the count that it needs    give back: announced := the count that is announced
 //!           fence (SeqCst)                                  fence (SeqCst)
-//!           announced ≥ target? withdraw, go on             target ≤ announced? target := NONE, wake the writer
+//!           announced ≥ target? withdraw, continue          target ≤ announced? target := NONE, wake the writer
 //! ```
 //! If the writer's fence comes first, the publisher sees the target. If the publisher's fence comes first, the writer
 //! sees the credits. So a writer never waits for credits that are there. If each sees the other's store, the writer
-//! goes on, and a wake-up finds a writer that is awake.
+//! continues, and a wake-up finds a writer that is awake.
 //!
-//! This module knows no changes, and parks and wakes no thread: it tells the caller when to do so.
+//! This module knows no changes, and parks and wakes no thread: the callers do, by its results.
 
 use crossbeam::utils::CachePadded;
 

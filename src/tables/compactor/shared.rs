@@ -18,8 +18,8 @@ use crate::stats::SharedCounter;
 pub(in crate::tables) struct CompactorShared {
     /// The number of calls to collect. Written by the compactor; read by sessions.
     calls: AtomicU64,
-    /// Sessions that have received the last call. Added to by sessions; set to 0 and read by the compactor.
-    heard: AtomicUsize,
+    /// Sessions that have acknowledged the last call. Added to by sessions; set to 0 and read by the compactor.
+    acknowledged: AtomicUsize,
     /// Wakes the sessions' threads at each call.
     sessions: Mutex<Vec<Arc<Sleeper>>>,
     /// A write waits for memory. Set by writers. Cleared by the compactor, under the lock of `sleepers`, when it has
@@ -62,7 +62,7 @@ impl CompactorShared {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// The number of the last call. A session that has received an older one calls [`CompactorShared::collect`].
+    /// The number of the last call. A session that has acknowledged an older call calls [`CompactorShared::collect`].
     #[inline]
     pub(in crate::tables) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
@@ -71,18 +71,18 @@ impl CompactorShared {
     #[cold]
     pub(in crate::tables) fn collect(&self) {
         collect_thread();
-        self.heard.fetch_add(1, Ordering::Relaxed);
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn call(&self) {
-        // - A session hears the previous call late: it is counted for this one. The compactor then goes on before that
-        //   session has collected for this call, and its part comes back later.
-        // - A session leaves after it has heard: the count is one too high, with the same result.
+        // - A session acknowledges the previous call late: it is counted for this one. The compactor then continues
+        //   before that session has collected for this call, and its part comes back later.
+        // - A session leaves after its acknowledgment: the count is one too high, with the same result.
         // - A session enters meanwhile: it may take this call for an older one and never count itself. The compactor
-        //   goes on after `HEARD_LOOKS_MAX` looks.
+        //   continues after `ACKNOWLEDGED_LOOKS_MAX` looks.
         // - A session's thread goes to sleep: the calls rise before it is woken, and its waker is kept if it is awake.
-        //   So it hears this call now or when its wait returns.
-        self.heard.store(0, Ordering::Relaxed);
+        //   So it acknowledges this call now or when its wait returns.
+        self.acknowledged.store(0, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
         let sessions = self.sessions().clone();
         sessions.iter().for_each(|sleeper| sleeper.wake());
@@ -152,8 +152,8 @@ impl CompactorShared {
         woken.iter().for_each(|sleeper| sleeper.wake());
     }
 
-    pub(super) fn all_have_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed) >= self.sessions().len()
+    pub(super) fn all_have_acknowledged(&self) -> bool {
+        self.acknowledged.load(Ordering::Relaxed) >= self.sessions().len()
     }
 
     /// A write lacks memory that the budget would grant. Returns whether waiting is worthwhile.

@@ -74,16 +74,16 @@ fn every_session_is_awaited_at_each_call_until_it_leaves() {
     shared.call();
     assert_eq!((shared.calls(), woken_first(), woken_second()), (1, 1, 1));
     for _ in 0..2 {
-        assert!(!shared.all_have_heard());
+        assert!(!shared.all_have_acknowledged());
         shared.collect();
     }
-    assert!(shared.all_have_heard());
+    assert!(shared.all_have_acknowledged());
     shared.leave(&first);
     shared.call();
     assert_eq!((shared.calls(), woken_first(), woken_second()), (2, 1, 2));
-    assert!(!shared.all_have_heard());
+    assert!(!shared.all_have_acknowledged());
     shared.collect();
-    assert!(shared.all_have_heard(), "one session is left");
+    assert!(shared.all_have_acknowledged(), "one session is left");
 }
 
 #[test]
@@ -170,16 +170,16 @@ fn a_compactor_that_cannot_measure_lets_the_writes_go_on() {
 }
 
 #[test]
-fn the_compactor_waits_for_a_session_that_does_not_hear_but_not_for_ever() {
-    for hears in [false, true] {
+fn the_compactor_waits_for_a_session_that_does_not_acknowledge_but_not_for_ever() {
+    for acknowledges in [false, true] {
         let (tables, mut compactor) = small();
         let mut session = tables.session();
         assert!(tables.0.compactor.may_give_back());
         let used = tables.0.memory_budget.used();
-        for looks in 0..=HEARD_LOOKS_MAX {
+        for looks in 0..=ACKNOWLEDGED_LOOKS_MAX {
             compactor.look(used, NOW);
             assert_eq!(compactor.state, CompactorState::Collecting { looks, next: None });
-            if hears && looks == 3 {
+            if acknowledges && looks == 3 {
                 session.rest(NOW);
                 break;
             }

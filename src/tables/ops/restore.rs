@@ -21,7 +21,7 @@ use crate::tables::{Deadline, Refusal, Restored};
 /// The version of an element in a new slot: the next one above `floor` and above `dead`, that of a dead slot of the key, or
 /// that of a restored element.
 ///
-/// As long as all elements of the table are restored, its own floor tells only of those that have left it. A restored version
+/// As long as all elements of the table are restored, its own floor covers only those that have left it. A restored version
 /// up to that floor may be another key's, so the element is stored, and has the next version.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use crate::tables::{Deadline, Refusal};
 
 impl<'h> Ops<'h> {
     /// Sets the deadline and keeps the value, which it returns. It is a change with a version of its own, and
-    /// only the feed tells it.
+    /// only the feed publishes it.
     ///
     /// A touch and a store race by their CAS like two stores ([`Ops::overwrite`]). A touch that fails looks again, and
     /// touches the new entry. A compare-and-swap that fails because of a touch looks again, and finds another version.

@@ -137,11 +137,11 @@ fn a_storm_of_new_names_is_bounded_and_holds_up_no_other_table() {
     let most = tables.metrics().memory.used;
     assert!(most - before < 64 << 20, "{most} bytes");
     delete(&tables);
-    let mut heard = 0;
+    let mut received = 0;
     let steps = (1..1_000).find(|_| {
         reaper.step(NOW);
-        changes.drain(1_000, &mut |table, _, _| heard += usize::from(table == b"t"));
-        heard == 100
+        changes.drain(1_000, &mut |table, _, _| received += usize::from(table == b"t"));
+        received == 100
     });
     assert!(
         steps.is_some_and(|steps| steps <= 1 + refused / 16),

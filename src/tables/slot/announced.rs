@@ -14,12 +14,12 @@ pub(in crate::tables) struct Announced(pub(super) Option<u32>);
 impl Announced {
     /// This version, if it counts.
     pub(super) fn new(version: Option<u64>) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits are kept")]
         let low_bits = |version: u64| version as u32 & ANNOUNCED_MASK;
         Self(version.map(low_bits))
     }
 
-    /// Whether it is this version. The low bits tell, since less changes are on their way than they count.
+    /// Whether it is this version. The low bits decide, since fewer changes are on their way than they count.
     pub(in crate::tables) fn is(self, version: u64) -> bool {
         self.0.is_some_and(|announced| version & u64::from(ANNOUNCED_MASK) == u64::from(announced))
     }
@@ -75,7 +75,7 @@ impl<'g> SlotRef<'g> {
         if seen.is_quiet() {
             return;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits are kept")]
         self.set_announced(seen.version() as u32);
         // SeqCst: pairs with the fence in `fall_silent`.
         fence(Ordering::SeqCst);

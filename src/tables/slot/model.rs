@@ -174,10 +174,10 @@ fn no_deadline_is_forgotten(before: u64, set: u64) {
             (stored, arm(&other, set))
         });
         let record = come_up(&slot, 5);
-        let (stored, told) = writer.join().unwrap();
+        let (stored, is_sent) = writer.join().unwrap();
         assert!(stored);
         let filed_in_time = record.is_some_and(|record| record <= set);
-        assert!(told || filed_in_time, "deadline {set} is neither filed ({record:?}) nor on its way");
+        assert!(is_sent || filed_in_time, "deadline {set} is neither filed ({record:?}) nor on its way");
     });
 }
 

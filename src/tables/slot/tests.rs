@@ -71,7 +71,7 @@ fn the_wheel_does_not_raise_a_deadline_that_a_writer_has_lowered() {
 }
 
 #[test]
-fn a_cell_tells_slots_apart_by_the_high_bits_of_their_hashes() {
+fn a_cell_distinguishes_slots_by_the_high_bits_of_their_hashes() {
     let guard = epoch::pin();
     let cell = SlotCell::empty();
     cell.put(0xABCD << 48 | 5, slot_of(b"k"), &guard);

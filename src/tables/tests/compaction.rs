@@ -198,7 +198,7 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
 }
 
 #[test]
-fn the_compactor_goes_on_when_each_session_has_heard_its_call() {
+fn the_compactor_continues_when_each_session_has_acknowledged_its_call() {
     let (tables, threads) = Tables::new(TablesConfig { memory_max: LIMIT.cast_unsigned(), ..settings() });
     let (mut compactor, _changes) = (threads.compactor, threads.changes);
     drop((threads.reaper, threads.expiry));

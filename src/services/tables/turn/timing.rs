@@ -47,7 +47,7 @@ impl WorkerState {
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
         let outcome = self.answer_requests(messages, outbox, &mut turn, context, [arrived, begun]);
-        outbox.set_open(turn.client.progress.is_telling());
+        outbox.set_open(turn.client.progress.has_partial_answer());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.clock.now();
         if self.report.slow.is_slow(arrived.nanos_until(now)) {
