@@ -254,7 +254,7 @@ impl Changes {
         }
     }
 
-    /// Takes all that is in a ring now, and no more: writers go on pushing.
+    /// Takes all that is in a ring now, and no more: writers continue to push.
     fn drain_present(&mut self, sink: &mut dyn ChangeSink) {
         self.rings.refresh(&self.change_queue);
         for (number, count) in self.rings.all_waiting() {

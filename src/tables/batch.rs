@@ -161,7 +161,7 @@ impl Session {
     /// down, or when memory was given back. The waker may be called at other times, and more often.
     ///
     /// Until then the session refuses as `Busy` every operation that needs credits, so that no later request
-    /// overtakes a refused one. Reads go on. The caller calls this after each `Busy`, without a batch. To call it again
+    /// overtakes a refused one. Reads continue. The caller calls this after each `Busy`, without a batch. To call it again
     /// while waiting for the waker registers the session only once.
     #[must_use]
     pub fn watch(&mut self) -> bool {

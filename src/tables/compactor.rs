@@ -26,7 +26,7 @@
 //!
 //! **Looks and steps.** The compactor looks at once when a write waits for that (`memory_budget`), however often. It
 //! takes a step of the picture only when its time has come, or when the first write waits for memory. While too much
-//! garbage waits for its epoch, the compactor lets no write go on that waited for a look.
+//! garbage waits for its epoch, the compactor wakes no write that waited for a look.
 //!
 //! The counters and flags are Relaxed where no comment says otherwise: they carry no other data, and a late reading
 //! costs one look.
@@ -412,7 +412,7 @@ impl MovePass {
 ///   same version in the copy (`Ops::overwrite`).
 /// - **A reader that marks the entry as expired** (`lookup::mark`). If the mark comes first, this CAS fails. If this
 ///   CAS comes first, the mark fails, and the reader looks again and marks the copy.
-/// - **A reader that has loaded the word** goes on with the old entry, which is freed after its guard.
+/// - **A reader that has loaded the word** continues with the old entry, which is freed after its guard.
 /// - **The expiry thread** finds the same deadline in the copy. The wheel's record is of the slot, which stays.
 /// - **The publisher** reads no entry but for the feed, and version and quietness stay.
 fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option<usize> {

@@ -100,7 +100,7 @@ mod tests {
         let seal = CursorSeal::new(7);
         let [zero, one] = [0, 1].map(|position| seal.seal(3, position).0);
         assert_ne!(zero.get(16..24), Some(&[0; 8][..]));
-        assert_ne!(zero.get(16..23), one.get(16..23), "neighbours do not look alike");
+        assert_ne!(zero.get(16..23), one.get(16..23), "adjacent cursors do not look alike");
     }
 
     #[test]

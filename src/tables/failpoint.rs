@@ -12,7 +12,7 @@ pub(super) enum Failpoint {
     BeforeJump,
     /// A thread has seen that a deadline has passed, and is about to mark the word.
     BeforeMark,
-    /// A write has found no slot, and is about to let one in.
+    /// A write has found no slot, and is about to insert one.
     BeforeEnter,
     /// A thread has loaded the word of a deleted table's slot, and is about to seal it.
     BeforeSeal,

@@ -32,7 +32,7 @@
 //!
 //! # Concurrency
 //!
-//! A reader takes no lock. A writer that lets a slot in, or takes one out, locks its one bucket. One that needs a line
+//! A reader takes no lock. A writer that inserts a slot, or removes one, locks its one bucket. One that needs a line
 //! locks the list of free ones as well for a moment.
 //!
 //! A split holds the lock of the old bucket. It shows the moved slots in the new bucket, then raises the depth, then
@@ -311,7 +311,7 @@ impl Index {
         bucket.find(bucket.shape(), hash, key, &self.lines, guard)
     }
 
-    /// Lets in a slot for `key`, made by `make` under the bucket's lock, if `is_open` holds under the same lock. If it
+    /// Inserts a slot for `key`, made by `make` under the bucket's lock, if `is_open` holds under the same lock. If it
     /// does not hold, the index splits no bucket either, so a later visitor of a bucket finds all the buckets that were
     /// split from it.
     ///
@@ -416,7 +416,7 @@ impl Index {
     }
 
     /// Visits the slots of bucket `number` under its lock, and appends the buckets that were split from it. Starting
-    /// with bucket 0, this reaches every slot of an index that lets no slot in any more.
+    /// with bucket 0, this reaches every slot of an index that takes no new slot any more.
     pub(super) fn visit<'g>(
         &self,
         number: u32,

@@ -15,13 +15,13 @@
 //!                   = used + excess at the look + bytes retired since                  must be within the limit
 //! ```
 //! - **A write that takes more room** is admitted only if this sum stays within the limit. If the excess at the look
-//!   would let it in, it waits for the next look ([`MemoryRoom::Unknown`]).
+//!   would admit it, it waits for the next look ([`MemoryRoom::Unknown`]).
 //! - **A write that takes no more room**, a replacement, is always admitted. But when the sum is beyond the limit, and
 //!   the threads together have retired an [allowance](ALLOWANCE_SHARE) since the look, or so much is not freed yet,
 //!   then a thread that has flushed its garbage makes no such write before the next look.
 //!
 //! So until the next look the process grows beyond the limit and its slack by an allowance at most, and by the bytes
-//! that each thread keeps back, of 96 KiB, and one request. Deletions allocate no memory, and go on.
+//! that each thread keeps back, of 96 KiB, and one request. Deletions allocate no memory, and continue.
 //!
 //!
 //! ```text

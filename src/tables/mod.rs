@@ -144,12 +144,12 @@ pub enum Refusal {
         /// The oldest sequence that is kept of the present life of the table.
         oldest: u64,
     },
-    /// The limit of `memory_max` is reached. Reading and deleting go on.
+    /// The limit of `memory_max` is reached. Reads and deletions continue.
     OutOfMemory,
     /// The limit of `tables_max` is reached.
     TooManyTables,
     /// A portion of the request was carried out, and a reply follows later. The caller drops the batch, lets others have
-    /// their turns, and goes on in another batch.
+    /// their turns, and continues in another batch.
     Unfinished,
     /// Nothing was done, for want of credits, of memory that may be given back, or of a table that must be taken down
     /// first. The caller drops the batch, calls [`Session::wait`], reads the clock and tries again.

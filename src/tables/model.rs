@@ -17,14 +17,14 @@ use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency, WAKE_FOR_ANY, WA
 struct Queue {
     length: AtomicUsize,
     sleep_state: SleepState,
-    bell: Notify,
-    rung: AtomicUsize,
+    wake_signal: Notify,
+    wake_ups: AtomicUsize,
 }
 
 impl Queue {
     fn new() -> Arc<Self> {
-        let (length, rung) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { length, sleep_state: SleepState::new(), bell: Notify::new(), rung })
+        let (length, wake_ups) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { length, sleep_state: SleepState::new(), wake_signal: Notify::new(), wake_ups })
     }
 
     /// The steps of a sender.
@@ -32,8 +32,8 @@ impl Queue {
         // AcqRel: no more than the real queues promise.
         self.length.fetch_add(1, Ordering::AcqRel);
         if self.sleep_state.must_wake(|| urgency) {
-            self.rung.fetch_add(1, Ordering::Relaxed);
-            self.bell.notify();
+            self.wake_ups.fetch_add(1, Ordering::Relaxed);
+            self.wake_signal.notify();
         }
     }
 
@@ -52,7 +52,7 @@ impl Queue {
             }
             if self.sleep_state.prepare(level, waits) {
                 slept += 1;
-                self.bell.wait();
+                self.wake_signal.wait();
             }
         }
     }
@@ -100,7 +100,7 @@ fn a_sleeper_is_woken_once_for_each_sleep() {
         let sender = thread::spawn(move || sender.send(ORDINARY));
         queue.send(ORDINARY);
         sender.join().unwrap();
-        assert_eq!(queue.rung.load(Ordering::Relaxed), 1);
+        assert_eq!(queue.wake_ups.load(Ordering::Relaxed), 1);
     });
 }
 
@@ -116,11 +116,11 @@ fn a_sleeper_for_want_of_listeners_is_woken_by_what_is_urgent_alone() {
         });
         while queue.length.load(Ordering::Acquire) < 3 {
             if queue.sleep_state.prepare(WAKE_FOR_URGENT, || queue.length.load(Ordering::Acquire) >= 3) {
-                queue.bell.wait();
+                queue.wake_signal.wait();
             }
         }
         sender.join().unwrap();
-        assert!(queue.rung.load(Ordering::Relaxed) <= 1);
+        assert!(queue.wake_ups.load(Ordering::Relaxed) <= 1);
     });
 }
 
@@ -130,19 +130,19 @@ fn a_writer_that_waits_is_woken_for_its_credits() {
         let shared = Arc::new((Credits::new(), Notify::new()));
         let publisher = Arc::clone(&shared);
         let publisher = thread::spawn(move || {
-            let (credits, bell) = &*publisher;
+            let (credits, wake_signal) = &*publisher;
             for announced in 1..=2 {
                 if credits.give_back(announced) {
-                    bell.notify();
+                    wake_signal.notify();
                 }
             }
         });
-        let (credits, bell) = &*shared;
+        let (credits, wake_signal) = &*shared;
         // First for a portion, then for all of it.
         for target in [1, 2] {
             if credits.register(target) {
                 while credits.is_registered() {
-                    bell.wait();
+                    wake_signal.wait();
                 }
             }
             assert!(credits.announced() >= target, "woken with the credits in sight");

@@ -13,7 +13,7 @@
 //!              ▼                │ deadline passed ─► CAS to absent, DELETED ─► again
 //!        settle the key in      │ absent ─────────► CAS to the new entry ──► change, due message, costs
 //!        older tables of the    └ the CAS fails ──► again
-//!        name; let a new slot in
+//!        name; insert a new slot
 //! ```
 //! A writer takes its credit before the CAS and pushes the change after it, and does not wait in between. So every
 //! change that the publisher waits for arrives.
@@ -96,7 +96,7 @@ impl<'w> Write<'w> {
 enum NotStored {
     /// The write is refused.
     Refused(Refusal),
-    /// Another thread changed the word first, or let a slot in for the key. The entry serves the next attempt.
+    /// Another thread changed the word first, or inserted a slot for the key. The entry serves the next attempt.
     Overtaken(EntryBox),
 }
 
@@ -175,8 +175,8 @@ impl<'h> Ops<'h> {
     ///
     /// - **Another writer** stores, deletes or expires. The first CAS commits, and the other one fails. The loser looks
     ///   again and judges the version that it then finds by its own condition.
-    /// - **The publisher** retires an absent slot. If it comes first, this thread finds the slot Dead and lets a new
-    ///   one in. If the store comes first, the retirement fails, and the slot goes on.
+    /// - **The publisher** retires an absent slot. If it comes first, this thread finds the slot Dead and inserts a
+    ///   new slot. If the store comes first, the retirement fails, and the slot stays in use.
     /// - **The reaper** seals the slot after DELETE_TABLE. If the store comes first, the seal deletes this value, and
     ///   both changes are announced. If the seal comes first, this thread finds the slot Dead and the table closed.
     /// - **The compactor** moves the entry or the slot. If it comes first, this thread finds the same version in
@@ -220,7 +220,7 @@ impl<'h> Ops<'h> {
         Ok(version)
     }
 
-    /// Makes one attempt to let a new slot in.
+    /// Makes one attempt to insert a new slot.
     ///
     /// The closure below runs under the lock of the key's bucket. Four other threads may be at work on the key:
     ///

@@ -125,7 +125,7 @@ impl Reaper {
         let mut session = Session::new(Arc::clone(shared));
         let sender = shared.reaper.sender.clone();
         // If the queue is full, the message is dropped: the reaper has enough messages to look around anyway.
-        session.set_waker(Box::new(move || drop(sender.try_send(ReaperMessage::GoOn))));
+        session.set_waker(Box::new(move || drop(sender.try_send(ReaperMessage::Continue))));
         Self {
             shared: Arc::clone(shared),
             session,
@@ -222,7 +222,7 @@ impl Reaper {
             ReaperMessage::Retire(slot, table) => self.dead.push((slot, table)),
             ReaperMessage::TakeDown(table) => self.sealing.push_back(Walk::over(table)),
             ReaperMessage::Settled(number) => self.settled(number),
-            ReaperMessage::GoOn => {}
+            ReaperMessage::Continue => {}
             ReaperMessage::Close => self.closing = true,
         }
     }
@@ -300,7 +300,7 @@ impl Reaper {
     ///
     /// The table was closed before its message came. The walk visits each bucket once, under the bucket's lock:
     ///
-    /// - **A writer lets a slot in.** It asks under the same lock whether the table is open (`Table::enter`). If it
+    /// - **A writer inserts a slot.** It asks under the same lock whether the table is open (`Table::enter`). If it
     ///   comes first, the visit finds its slot. If the visit comes first, the writer finds the table closed.
     /// - **A writer splits the bucket.** It has asked the same, before the split. If it comes first, the visit finds
     ///   the raised depth, and with it the new bucket. If the visit comes first, no split follows.
@@ -394,7 +394,7 @@ impl Reaper {
     ///
     /// A session may have kept the number, and find no table or a younger one under it. It knows by the edition that
     /// the name has changed since (`Catalog::reach`). The expiry thread may have kept it in a record of a slot that is
-    /// dead by now, and then changes nothing (`expiry.rs`). A thread that found the table before goes on with it under
+    /// dead by now, and then changes nothing (`expiry.rs`). A thread that found the table before continues with it under
     /// its guard: the table is closed, and empty.
     fn forget(&mut self, table: Arc<Table>) {
         let mut batch = self.session.batch(self.now);

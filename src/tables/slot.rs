@@ -44,7 +44,7 @@
 //! looks again.
 //!
 //! - **A retirement and a new value.** The publisher retires an Absent slot while a writer stores in it. If the
-//!   retirement comes first, the writer finds Dead and lets a new slot in. If the store comes first, the retirement
+//!   retirement comes first, the writer finds Dead and inserts a new slot. If the store comes first, the retirement
 //!   fails and the slot lives on.
 //! - **A passed deadline and a writer with an older clock.** A thread whose clock says that a deadline has passed makes
 //!   this visible before it answers: a reader marks the word, a writer vacates the slot. If the mark comes first, the

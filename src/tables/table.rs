@@ -6,7 +6,7 @@
 //! ```text
 //!  open ── close (DELETE_TABLE) ──► closed ── the reaper seals every slot, the publisher announces ──► settled
 //!                                     │                                                                   │
-//!             no new slot is let in; elements may still change until their slots are sealed   memory is given back
+//!             no new slot is inserted; elements may still change until their slots are sealed memory is given back
 //! ```
 //!
 //! # Holds
@@ -96,7 +96,7 @@ impl NameHistory {
 
     /// The number of tables of the name that are being taken down.
     ///
-    /// A writer of a younger table asks this before it lets a slot in. It cannot miss an older table that still
+    /// A writer of a younger table asks this before it inserts a slot. It cannot miss an older table that still
     /// matters:
     ///
     /// - **The older table has entered.** `Catalog::delete` enters it before it releases the catalog's lock, and
@@ -240,7 +240,7 @@ impl Table {
         self.close_as(REPLACED);
     }
 
-    /// Closes the table: it lets no new slot in, and younger tables of the name settle its keys first.
+    /// Closes the table: it takes no new slot, and younger tables of the name settle its keys first.
     pub(super) fn close(self: &Arc<Self>) {
         self.close_as(CLOSED);
     }
@@ -302,7 +302,7 @@ impl Table {
         self.index.prefetch(hashes.get(..keys.len()).unwrap_or(&hashes), places, guard);
     }
 
-    /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that the new one
+    /// Inserts a new slot unless the table is closed. `make` gets the version of the dead slot that the new one
     /// replaces.
     ///
     /// The writer asks whether the table is open under the bucket's lock. The reaper visits each bucket under its lock,

@@ -304,7 +304,7 @@ proptest! {
         let mut payload = messages[at].payload.to_vec();
         match what {
             0 => drop(messages.remove(at)),
-            // Bytes of the sequence, of the last change's neighbourhood in the version, and of the cause.
+            // A byte of the sequence, of the version, and of the cause.
             1 => payload[25] ^= 1,
             2 => payload[36] ^= 64,
             _ => payload[28] = if payload[28] <= 2 { 3 } else { 1 },

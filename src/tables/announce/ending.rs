@@ -17,8 +17,8 @@ impl Changes {
     /// reaper, which takes it out of the index.
     ///
     /// - **A writer stores in the slot.** If it comes first, this thread finds Live, or its CAS fails, and the slot
-    ///   goes on: the store's change follows in the queue. If the CAS comes first, the writer finds Dead and lets a new
-    ///   slot in, above this one's version.
+    ///   stays in use: the store's change follows in the queue. If the CAS comes first, the writer finds Dead and inserts a
+    ///   new slot, above this one's version.
     /// - **A writer stores and deletes again.** The word is Absent with a later version, whose change is not announced.
     ///   This thread leaves the slot, and comes back with that change.
     /// - **A seal after DELETE_TABLE.** If it comes first, the slot is Dead with a later version, and its last change
@@ -45,7 +45,7 @@ impl Changes {
         }
     }
 
-    /// The last change of a sealed slot is dealt with: changes of a younger table that wait for it go on.
+    /// The last change of a sealed slot is dealt with: changes of a younger table that wait for it are released.
     pub(super) fn end(&mut self, slot: SlotRef<'_>, table: &Table) {
         slot.set_ended();
         self.pending.unblock(slot.address());

@@ -28,7 +28,7 @@ impl Batch<'_> {
     /// Puts an empty table in the place of the one of this name, in one step: no request finds the name without a table.
     /// The old elements are deleted as by [`Batch::delete_table`].
     ///
-    /// A write that is under way meanwhile is made before or after. A GET_MANY, an UPDATE_MANY or a DELETE_MANY goes on in
+    /// A write that is under way meanwhile is made before or after. A GET_MANY, an UPDATE_MANY or a DELETE_MANY continues in
     /// the new table. A scan ends.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Single slots of an index leave it, or another slot of the key takes their place, under the lock of their bucket.
 //!
-//! This module lets no slot of a new key in.
+//! This module inserts no slot of a new key.
 
 use std::sync::atomic::Ordering;
 

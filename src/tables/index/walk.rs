@@ -27,7 +27,7 @@
 //! - **A slot that moves between lines** of its bucket (`bucket.rs`). The reader compares the shape of the bucket as well.
 //!   Of two cells that show the same key one is left out.
 //! - **A move.** The cell shows the old slot or the new one. The caller finds the old one Moved.
-//! - **A writer that lets a slot in, or takes a dead one out.** The element was not there before, or not any more. It
+//! - **A writer that inserts a slot, or removes a dead one.** The element was not there before, or not any more. It
 //!   may be met or missed.
 //!
 //! This module looks at no element.

@@ -25,7 +25,7 @@ pub(super) enum ReaperMessage {
     /// All slots of the deleted table of this number are dead and announced.
     Settled(u32),
     /// Credits have come back.
-    GoOn,
+    Continue,
     /// The workers delete no more. The reaper seals the deleted tables, so that subscribers are notified, and ends.
     Close,
 }

@@ -219,7 +219,7 @@ fn a_table_of_empty_buckets_is_taken_down_in_pieces_as_well() {
         reaper.step(NOW);
         (sealed, emptied) = (sealed + reaper.sealing.len(), emptied + reaper.emptying.len());
     }
-    assert!(sealed > 0 && emptied > 0, "{sealed}, {emptied} times it went on");
+    assert!(sealed > 0 && emptied > 0, "{sealed}, {emptied} times it continued");
     assert_eq!(tables.0.reaper.taken_down(), 1);
 }
 
@@ -265,7 +265,7 @@ fn a_reaper_with_work_at_hand_takes_no_rest() {
     let sender = tables.0.reaper.sender.clone();
     let count = sender.clone();
     // A message that comes while the first piece is sealed. A rest would end with it.
-    hooks::at(Failpoint::BeforeSeal, move || sender.send(ReaperMessage::GoOn).unwrap());
+    hooks::at(Failpoint::BeforeSeal, move || sender.send(ReaperMessage::Continue).unwrap());
     let mut waiting = Vec::new();
     reaper.run(|| {
         waiting.push(count.len());

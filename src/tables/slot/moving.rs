@@ -1,4 +1,4 @@
-//! An element that goes on in another slot of its key.
+//! An element that moves to another slot of its key.
 //!
 //! This module decides neither when an element moves nor what its new slot looks like to the index.
 
@@ -26,7 +26,7 @@ impl<'g> SlotRef<'g> {
         None
     }
 
-    /// Live, Expired or Absent, announced or quiet → Moved. The element goes on with `entry`, of any higher version, in the
+    /// Live, Expired or Absent, announced or quiet → Moved. The element continues with `entry`, of any higher version, in the
     /// returned slot, which is announced up to the version before that. The caller has the bucket's lock, and does as with
     /// [`SlotRef::move_out`].
     ///

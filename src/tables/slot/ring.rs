@@ -147,7 +147,7 @@ impl<T> RingReader<T> {
             prefetch(self.ring.cell(self.taken + FETCHED_AHEAD));
         }
         // SAFETY: the message is there, and the writer does not write to the cell before the store below. It is read
-        // once, because the count goes on.
+        // once, because the count rises.
         let message = self.ring.cell(self.taken).with(|cell| unsafe { (*cell).assume_init_read() });
         self.taken += 1;
         // Release: pairs with the Acquire in `push`. The message is out of its cell.

@@ -68,7 +68,7 @@ fn at_the_limit_threads_replace_an_allowance_and_wait_for_a_look() {
             let retired = replace_until_refused(&rig, &mut session, LIMIT);
             assert!(retired > ALLOWANCE && retired <= ALLOWANCE + RETIRED_BYTES_MAX as i64, "{retired}");
             assert!(session.batch(rig.now()).lacks_memory());
-            assert_eq!(session.batch(rig.now()).get(b"t", b"k").unwrap(), VALUE, "reading goes on");
+            assert_eq!(session.batch(rig.now()).get(b"t", b"k").unwrap(), VALUE, "reads continue");
             assert!(!session.watch_memory() && !session.watch());
             let before = woken();
             rig.look_once(LIMIT);
@@ -76,7 +76,7 @@ fn at_the_limit_threads_replace_an_allowance_and_wait_for_a_look() {
             assert!(session.watch_memory() && session.watch());
         }
         replace_until_refused(&rig, &mut session, LIMIT);
-        assert!(session.batch(rig.now()).delete(b"t", b"k").is_ok(), "deleting goes on");
+        assert!(session.batch(rig.now()).delete(b"t", b"k").is_ok(), "deletions continue");
         assert_eq!(rig.tables_metrics().lost_wakeups, 0);
     });
 }

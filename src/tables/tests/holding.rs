@@ -148,7 +148,7 @@ fn subscriptions_and_holds_do_not_end_each_other() {
     assert_eq!(rig.heard_of(), ["t k"], "a hold is left");
 }
 
-/// One that is asked for while a review goes on, before the publisher has begun it.
+/// One that is asked for while a review has tables left, before the publisher has begun it.
 #[test]
 fn a_review_leaves_an_audience_that_was_just_asked_for() {
     let rig = TablesRig::new();

@@ -17,7 +17,7 @@ fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
     let stored = (0..1_000).take_while(|key| rig.set(&key.to_string(), &value, None).is_ok()).count();
     assert!((30..64).contains(&stored), "{stored}");
     assert_eq!(rig.set("more", &value, None), Err(Refusal::OutOfMemory));
-    assert_eq!(rig.get("0").as_ref(), Some(&value), "reading goes on");
+    assert_eq!(rig.get("0").as_ref(), Some(&value), "reads continue");
     rig.set("0", "small", None).unwrap();
     for key in 1..stored {
         rig.publish();

@@ -53,7 +53,7 @@ fn a_publisher_without_subscribers_sleeps_until_a_ring_is_more_than_half_full() 
         rig.set(&key.to_string(), "1", None).unwrap();
     }
     assert_eq!(woken(), 0);
-    assert!(rig.0.changes.borrow_mut().prepare_sleep(true), "it goes on sleeping");
+    assert!(rig.0.changes.borrow_mut().prepare_sleep(true), "it continues to sleep");
     rig.set("more", "1", None).unwrap();
     assert_eq!(woken(), 1);
     assert!(!rig.0.changes.borrow_mut().prepare_sleep(true), "it is to take them first");

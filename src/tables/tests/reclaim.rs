@@ -95,7 +95,7 @@ fn a_thread_that_rests_has_all_freed_that_it_replaced() {
         }
         assert_eq!(session.patience(), REST_AFTER);
         session.rest(rig.now());
-        assert!(live() > KEYS as i64, "it has just replaced something, and goes on");
+        assert!(live() > KEYS as i64, "it has just replaced something, and continues");
         let reader = epoch::pin();
         session.rest(rig.now().after(REST_AFTER));
         assert!(live() > KEYS as i64, "somebody may still look");

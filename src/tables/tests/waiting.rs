@@ -1,4 +1,4 @@
-//! A session that waits for credits or for the reaper is woken once, when it can go on.
+//! A session that waits for credits or for the reaper is woken once, when it can continue.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 

@@ -43,7 +43,7 @@ struct Mind {
     /// The number of its last write, which no other client's write has.
     write: u64,
     seen: HashMap<(&'static [u8], usize), Seen>,
-    /// The scan that goes on, and where.
+    /// The unfinished scan, and where it continues.
     scan: Option<(&'static [u8], Vec<u8>)>,
     /// A position in the feed of a table.
     position: Option<(&'static [u8], FeedPosition)>,
@@ -335,7 +335,7 @@ impl Mind {
         Ok(())
     }
 
-    /// A page of the scan that goes on, or the first one of another.
+    /// A page of the unfinished scan, or the first page of another.
     fn scan(&mut self, batch: &mut Batch<'_>) -> Result<(), Refusal> {
         let (table, cursor) = self.scan.take().unwrap_or((self.table(), Vec::new()));
         let contents = [ScanContent::WithoutValues, ScanContent::WithValues, ScanContent::ForMirror];
