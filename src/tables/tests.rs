@@ -1,6 +1,6 @@
 //! Tests of the promises of the tables, step by step. Each thread's part is run by hand, so every order is forced.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ mod versions;
 pub(super) mod waiting;
 
 const BASE: u64 = 1_000_000;
-type HeardChange = (String, ChangeKind, String);
+type NotifiedChange = (String, ChangeKind, String);
 
 /// Tables, their background threads, and one ordinary writer, all run by hand. Hooks share it.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ struct RigParts {
     reaper: RefCell<Reaper>,
     compactor: RefCell<Compactor>,
     session: RefCell<Session>,
-    heard: RefCell<Vec<HeardChange>>,
+    notified: RefCell<Vec<NotifiedChange>>,
     now: RefCell<u64>,
 }
 
@@ -88,7 +88,7 @@ impl TablesRig {
             reaper: RefCell::new(background.reaper),
             compactor: RefCell::new(background.compactor),
             session: RefCell::new(session),
-            heard: RefCell::default(),
+            notified: RefCell::default(),
             now: RefCell::new(1),
         }));
         rig.create("t").unwrap();
@@ -148,10 +148,10 @@ impl TablesRig {
     }
 
     fn publish(&self) {
-        let mut heard = self.0.heard.borrow_mut();
+        let mut notified = self.0.notified.borrow_mut();
         let drained = self.0.changes.borrow_mut().drain(10_000, &mut |table, kind, key| {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-            heard.push((text(table), kind, text(key)));
+            notified.push((text(table), kind, text(key)));
         });
         assert!(!drained.closed);
     }
@@ -185,9 +185,9 @@ impl TablesRig {
     }
 
     /// The notifications since the last call, as `key+` and `key-`.
-    fn heard(&self) -> Vec<String> {
+    fn notified(&self) -> Vec<String> {
         let sign = |kind| if kind == ChangeKind::Updated { '+' } else { '-' };
-        self.0.heard.borrow_mut().drain(..).map(|(_, kind, key)| format!("{key}{}", sign(kind))).collect()
+        self.0.notified.borrow_mut().drain(..).map(|(_, kind, key)| format!("{key}{}", sign(kind))).collect()
     }
 
     fn tables_metrics(&self) -> super::TablesMetrics {

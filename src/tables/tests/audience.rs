@@ -1,7 +1,7 @@
 //! Without an audience stores cost the publisher nothing, and with one it receives every change, whatever was on its
 //! way when the audience came or went.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::collections::HashMap;
 use std::sync::Barrier;
@@ -30,14 +30,14 @@ impl TablesRig {
     }
 
     pub(super) fn end_audience(&self) {
-        keep_audience(&mut self.0.changes.borrow_mut(), None, &mut Heard::default());
+        keep_audience(&mut self.0.changes.borrow_mut(), None, &mut Received::default());
     }
 
     /// Only tables with this name have an audience now.
-    pub(super) fn keep_audience(&self, name: &str) -> Heard {
-        let mut heard = Heard::default();
-        keep_audience(&mut self.0.changes.borrow_mut(), Some(name), &mut heard);
-        heard
+    pub(super) fn keep_audience(&self, name: &str) -> Received {
+        let mut received = Received::default();
+        keep_audience(&mut self.0.changes.borrow_mut(), Some(name), &mut received);
+        received
     }
 
     pub(super) fn set_in(&self, table: &str, key: &str) {
@@ -51,18 +51,18 @@ impl TablesRig {
     }
 
     /// The notifications since the last call, as `table key`.
-    pub(super) fn heard_of(&self) -> Vec<String> {
+    pub(super) fn notified_keys(&self) -> Vec<String> {
         self.publish();
-        self.0.heard.borrow_mut().drain(..).map(|(table, _, key)| format!("{table} {key}")).collect()
+        self.0.notified.borrow_mut().drain(..).map(|(table, _, key)| format!("{table} {key}")).collect()
     }
 }
 
 /// A whole review: only tables with this name keep an audience, or none.
-pub(super) fn keep_audience(changes: &mut Changes, name: Option<&str>, heard: &mut Heard) {
+pub(super) fn keep_audience(changes: &mut Changes, name: Option<&str>, received: &mut Received) {
     loop {
         let is_subscribed = |topic: &[u8]| name.is_some_and(|name| topic.strip_suffix(b"\0") == Some(name.as_bytes()));
         let unsubscribed = changes.review(name.is_some(), is_subscribed);
-        changes.silence(unsubscribed, heard);
+        changes.silence(unsubscribed, received);
         if !changes.reviews() {
             return;
         }
@@ -72,13 +72,13 @@ pub(super) fn keep_audience(changes: &mut Changes, name: Option<&str>, heard: &m
 /// All notifications, as the table's name and the key, the last notification of each key, and the keys with two
 /// deletions without a store in between.
 #[derive(Default)]
-pub(super) struct Heard {
-    pub(super) told: Vec<Vec<u8>>,
+pub(super) struct Received {
+    pub(super) announced: Vec<Vec<u8>>,
     pub(super) last: HashMap<Vec<u8>, ChangeKind>,
     pub(super) faults: Vec<Vec<u8>>,
 }
 
-impl ChangeSink for Heard {
+impl ChangeSink for Received {
     fn announce(&mut self, change: &AnnouncedChange<'_>) {
         let Some(kind) = ChangeKind::of(change.cause) else { return };
         let name = [change.table, change.key].concat();
@@ -86,7 +86,7 @@ impl ChangeSink for Heard {
         if before == Some(ChangeKind::Deleted) && kind == ChangeKind::Deleted {
             self.faults.push(name.clone());
         }
-        self.told.push(name);
+        self.announced.push(name);
     }
 
     fn publish(&mut self, _message: &PublishedMessage) {}
@@ -98,9 +98,9 @@ fn a_subscription_is_an_audience_of_the_tables_that_it_touches_also_of_those_mad
     let rig = TablesRig::new();
     ["user", "users", "users.eu"].into_iter().for_each(|name| rig.create(name).unwrap());
     let tables = |more: &[&'static str]| [&["t", "user", "users", "users.eu"], more].concat();
-    let heard = |more: &[&'static str]| {
+    let notified = |more: &[&'static str]| {
         tables(more).into_iter().for_each(|table| rig.set_in(table, "k"));
-        rig.heard_of()
+        rig.notified_keys()
     };
     for (topics, expected) in [
         (&["users"][..], &["users", "users.eu"][..]),
@@ -116,24 +116,24 @@ fn a_subscription_is_an_audience_of_the_tables_that_it_touches_also_of_those_mad
         rig.end_audience();
         rig.subscribe(topics);
         let expected: Vec<_> = expected.iter().map(|table| format!("{table} k")).collect();
-        assert_eq!((heard(&[]), rig.waiting()), (expected, 0), "{topics:?}");
+        assert_eq!((notified(&[]), rig.waiting()), (expected, 0), "{topics:?}");
     }
     rig.keep_audience("user");
     rig.create("later").unwrap();
     rig.create("users.us").unwrap();
     assert!(rig.0.changes.borrow().wants_review());
-    assert_eq!(heard(&["later", "users.us"]), ["user k", "later k", "users.us k"], "a new one has one at first");
+    assert_eq!(notified(&["later", "users.us"]), ["user k", "later k", "users.us k"], "a new one has one at first");
     rig.keep_audience("user");
     assert!(!rig.0.changes.borrow().wants_review());
-    assert_eq!(heard(&["later", "users.us"]), ["user k"]);
+    assert_eq!(notified(&["later", "users.us"]), ["user k"]);
     rig.end_audience();
     rig.create("last").unwrap();
-    assert_eq!((heard(&["last"]), rig.waiting()), (vec![], 0));
+    assert_eq!((notified(&["last"]), rig.waiting()), (vec![], 0));
     assert!(!rig.0.changes.borrow().wants_review(), "without any subscription it has none to lose");
 }
 
 #[test]
-fn a_subscription_hears_the_ends_of_a_table_that_is_being_taken_down() {
+fn a_subscription_receives_the_ends_of_a_table_that_is_being_taken_down() {
     let rig = TablesRig::new();
     rig.set("a", "1", None).unwrap();
     rig.end_audience();
@@ -144,12 +144,12 @@ fn a_subscription_hears_the_ends_of_a_table_that_is_being_taken_down() {
     for _ in 0..3 {
         rig.settle();
     }
-    assert_eq!((rig.heard(), rig.waiting()), (vec!["a-".to_owned(), "a+".to_owned()], 0));
+    assert_eq!((rig.notified(), rig.waiting()), (vec!["a-".to_owned(), "a+".to_owned()], 0));
 }
 
 /// Changes of both tables are on their way, in two rings, each slot's in the opposite order of their commits.
 #[test]
-fn when_the_audience_of_one_table_ends_the_others_are_heard_as_ever() {
+fn when_the_audience_of_one_table_ends_the_others_are_announced_as_ever() {
     let rig = TablesRig::with(TablesConfig { changes_per_writer: 56, ..settings() });
     let mut other = rig.another();
     rig.create("u").unwrap();
@@ -158,14 +158,14 @@ fn when_the_audience_of_one_table_ends_the_others_are_heard_as_ever() {
             other.batch(rig.now()).update(table.as_bytes(), b"k", b"first", Deadline::KEEP).unwrap();
             rig.set_in(table, "k");
         }
-        let heard = rig.keep_audience("u");
-        assert_eq!((heard.told, rig.waiting()), (vec![b"uk".to_vec(); 2], 0), "{round}");
+        let received = rig.keep_audience("u");
+        assert_eq!((received.announced, rig.waiting()), (vec![b"uk".to_vec(); 2], 0), "{round}");
         rig.set_in("t", "k");
         rig.set_in("u", "k");
-        assert_eq!(rig.heard_of(), ["u k"], "{round}");
+        assert_eq!(rig.notified_keys(), ["u k"], "{round}");
         rig.subscribe(&["t"]);
         rig.set_in("t", "k");
-        assert_eq!((rig.heard_of(), rig.waiting()), (vec!["t k".to_owned()], 0), "{round}");
+        assert_eq!((rig.notified_keys(), rig.waiting()), (vec!["t k".to_owned()], 0), "{round}");
     }
 }
 
@@ -177,14 +177,14 @@ fn a_table_that_is_being_taken_down_is_silenced_to_its_end() {
     rig.set("a", "1", None).unwrap();
     rig.drop_table("t").unwrap();
     (0..5).for_each(|_| rig.reap());
-    assert!(rig.keep_audience("u").told.is_empty());
+    assert!(rig.keep_audience("u").announced.is_empty());
     for _ in 0..3 {
         rig.settle();
     }
-    assert_eq!((rig.heard(), rig.waiting(), rig.tables_metrics().tables.len()), (vec![], 0, 1));
+    assert_eq!((rig.notified(), rig.waiting(), rig.tables_metrics().tables.len()), (vec![], 0, 1));
     rig.create("t").unwrap();
     rig.set("a", "2", None).unwrap();
-    assert_eq!(rig.heard_of(), ["t a"]);
+    assert_eq!(rig.notified_keys(), ["t a"]);
 }
 
 #[test]
@@ -204,11 +204,11 @@ fn without_an_audience_only_ends_are_pushed_and_nothing_is_announced() {
     for _ in 0..3 {
         rig.settle();
     }
-    assert_eq!((rig.heard(), rig.waiting(), rig.tables_metrics().tables.len()), (vec![], 0, 0));
+    assert_eq!((rig.notified(), rig.waiting(), rig.tables_metrics().tables.len()), (vec![], 0, 0));
 }
 
 #[test]
-fn an_audience_hears_of_all_that_is_committed_after_it_has_begun() {
+fn an_audience_receives_all_that_is_committed_after_it_has_begun() {
     let rig = TablesRig::new();
     rig.end_audience();
     for key in ["a", "b", "c"] {
@@ -222,7 +222,7 @@ fn an_audience_hears_of_all_that_is_committed_after_it_has_begun() {
     rig.delete("b").unwrap();
     rig.set("d", "new", None).unwrap();
     rig.settle();
-    assert_eq!(rig.heard(), ["c+", "a+", "a+", "b-", "d+"]);
+    assert_eq!(rig.notified(), ["c+", "a+", "a+", "b-", "d+"]);
     assert_eq!((rig.waiting(), rig.tables_metrics().reaped), (0, 1));
 }
 
@@ -239,17 +239,17 @@ fn what_is_on_the_way_when_the_audience_ends_is_announced_to_nobody_and_gives_it
         rig.begin_audience();
         rig.set("a", "2", None).unwrap();
         rig.settle();
-        assert_eq!(rig.heard(), ["a+"], "{round}");
+        assert_eq!(rig.notified(), ["a+"], "{round}");
     }
 }
 
 #[test]
-fn a_table_that_is_dropped_quietly_makes_room_for_one_that_is_heard() {
+fn a_table_that_is_dropped_quietly_makes_room_for_one_with_an_audience() {
     let rig = TablesRig::new();
     rig.set("a", "1", None).unwrap();
     rig.set("b", "1", None).unwrap();
     rig.publish();
-    rig.heard();
+    rig.notified();
     rig.end_audience();
     rig.set("b", "2", None).unwrap();
     rig.drop_table("t").unwrap();
@@ -262,12 +262,12 @@ fn a_table_that_is_dropped_quietly_makes_room_for_one_that_is_heard() {
     for _ in 0..3 {
         rig.settle();
     }
-    assert_eq!(rig.heard(), ["a-", "a+", "b+"], "a is sealed with an audience, b was without");
+    assert_eq!(rig.notified(), ["a-", "a+", "b+"], "a is sealed with an audience, b was without");
     assert_eq!((rig.waiting(), rig.tables_metrics().tables.len()), (0, 1));
 }
 
 #[test]
-fn a_quiet_element_moves_and_is_heard_of_afterwards() {
+fn a_quiet_element_moves_and_is_announced_afterwards() {
     let rig = TablesRig::new();
     rig.end_audience();
     rig.set("k", "1", None).unwrap();
@@ -276,7 +276,7 @@ fn a_quiet_element_moves_and_is_heard_of_afterwards() {
     rig.0.compactor.borrow_mut().move_all(rig.now());
     rig.set("k", "2", None).unwrap();
     rig.publish();
-    assert_eq!((rig.heard(), rig.waiting()), (vec!["k+".to_owned()], 0));
+    assert_eq!((rig.notified(), rig.waiting()), (vec!["k+".to_owned()], 0));
 }
 
 /// After an exact multiple of 2^25 quiet changes the version that was announced before them was taken for the one before
@@ -291,7 +291,7 @@ fn a_version_announced_before_a_silence_is_not_taken_for_one_of_now() {
         let mut other = rig.another();
         rig.set("k", "1", None).unwrap();
         rig.publish();
-        rig.heard();
+        rig.notified();
         rig.end_audience();
         (0..quiet).for_each(|_| rig.set("k", "quiet", None).unwrap());
         rig.begin_audience();
@@ -307,18 +307,18 @@ fn a_version_announced_before_a_silence_is_not_taken_for_one_of_now() {
         let deleted = is_deleted.then_some("k-");
         let expected: Vec<_> = ["k+"].into_iter().chain(deleted).chain(["k+"; 64]).collect();
         let expected: Vec<_> = expected.iter().map(ToString::to_string).collect();
-        assert_eq!((rig.heard(), rig.waiting()), (expected, 0), "after {quiet} quiet changes");
+        assert_eq!((rig.notified(), rig.waiting()), (expected, 0), "after {quiet} quiet changes");
     }
 }
 
 /// The changes of two writers are on their way, in the opposite order of their commits, when the audience ends.
 #[test]
-fn the_next_audience_hears_of_a_slot_whose_last_changes_were_on_their_way_when_the_one_before_ended() {
+fn the_next_audience_receives_changes_of_a_slot_whose_last_changes_were_on_their_way_when_the_one_before_ended() {
     let rig = TablesRig::new();
     let mut other = rig.another();
     rig.set("k", "1", None).unwrap();
     rig.publish();
-    rig.heard();
+    rig.notified();
     for round in 0..3 {
         super::set(&mut other, rig.now(), "k", "2", None).unwrap();
         rig.set("k", "3", None).unwrap();
@@ -330,7 +330,7 @@ fn the_next_audience_hears_of_a_slot_whose_last_changes_were_on_their_way_when_t
         super::set(&mut other, rig.now(), "k", "4", None).unwrap();
         rig.set("k", "5", None).unwrap();
         rig.settle();
-        assert_eq!((rig.heard(), rig.waiting()), (vec!["k+".to_owned(); 2], 0), "{round}");
+        assert_eq!((rig.notified(), rig.waiting()), (vec!["k+".to_owned(); 2], 0), "{round}");
     }
 }
 
@@ -349,7 +349,7 @@ fn a_quiet_seal_of_an_earlier_silence_lets_its_successor_go_before_the_next_sile
     let rig = TablesRig::new();
     rig.set("k", "1", None).unwrap();
     rig.publish();
-    rig.heard();
+    rig.notified();
     rig.end_audience();
     rig.drop_table("t").unwrap();
     rig.create("t").unwrap();
@@ -381,5 +381,5 @@ fn a_quiet_seal_of_an_earlier_silence_lets_its_successor_go_before_the_next_sile
     rig.begin_audience();
     rig.set("k", "3", None).unwrap();
     rig.settle();
-    assert_eq!((rig.heard(), rig.waiting()), (vec!["k+".to_owned()], 0));
+    assert_eq!((rig.notified(), rig.waiting()), (vec!["k+".to_owned()], 0));
 }

@@ -1,6 +1,6 @@
 //! The memory budget to the byte: a write that fits exactly is admitted, and one that takes a byte more is not.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use crossbeam::epoch;
 
@@ -124,7 +124,7 @@ fn a_table_that_has_been_taken_down_counts_no_elements() {
     assert_eq!(table.summary().elements, 3);
     stage.drop_table("t").unwrap();
     stage.settle();
-    assert_eq!((table.summary().elements, stage.heard().len()), (0, 6));
+    assert_eq!((table.summary().elements, stage.notified().len()), (0, 6));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The audience comes and goes while threads write, expire, take down and move.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::{ChangeKind, Changes, Deadline, Refusal, Session, Tables, TablesConfig};
-use super::audience::{Heard, keep_audience};
+use super::audience::{Received, keep_audience};
 use super::{in_seconds, settings, with_table};
 use crate::clock::Now;
 
@@ -55,7 +55,7 @@ fn change(session: &mut Session, random: &mut Random, now: Now, is_over: impl Fn
     }
 }
 
-impl Heard {
+impl Received {
     fn take(&mut self, changes: &mut Changes) {
         changes.drain_to(1_000, self);
     }
@@ -103,47 +103,47 @@ impl Stage<'_> {
     }
 
     /// Drains for a random time.
-    fn listen(&self, changes: &mut Changes, random: &mut Random, heard: &mut Heard) {
+    fn listen(&self, changes: &mut Changes, random: &mut Random, received: &mut Received) {
         let until = self.now().after(Duration::from_millis(random.below(200)));
         while self.now() < until {
-            heard.take(changes);
+            received.take(changes);
         }
     }
 
     /// Drains until all writers pause. A writer that waits for credits needs the publisher before that.
-    fn pause(&self, changes: &mut Changes, heard: &mut Heard) {
+    fn pause(&self, changes: &mut Changes, received: &mut Received) {
         self.pausing.store(true, Ordering::Release);
         thread::scope(|scope| {
             let all = scope.spawn(|| self.barrier.wait());
             while !all.is_finished() {
-                heard.take(changes);
+                received.take(changes);
             }
         });
     }
 
     /// Drains until each key that was received is as it was received last, and no change is on the way. Elements expire
     /// and tables are sealed meanwhile.
-    fn agrees(&self, changes: &mut Changes, heard: &mut Heard) -> bool {
+    fn agrees(&self, changes: &mut Changes, received: &mut Received) -> bool {
         let mut session = self.tables.session();
         (0..10_000).any(|_| {
-            heard.take(changes);
+            received.take(changes);
             thread::yield_now();
-            let mut is_told = |(number, table): (u64, &[u8])| {
+            let mut agrees = |(number, table): (u64, &[u8])| {
                 let exists = session.batch(self.now()).get(table, &key(number)).is_ok();
-                let last = heard.last.get(&[table, &key(number)].concat());
+                let last = received.last.get(&[table, &key(number)].concat());
                 last.is_none_or(|last| (*last == ChangeKind::Updated) == exists)
             };
             let mut keys = (0..KEYS).flat_map(|number| [(number, &b"t"[..]), (number, b"u")]);
-            keys.all(&mut is_told) && self.tables.metrics().changes_waiting == 0
+            keys.all(&mut agrees) && self.tables.metrics().changes_waiting == 0
         })
     }
 }
 
 /// Writers, the expiry thread, the reaper and the compactor work all the time while the audience comes and goes. Each
-/// round ends with an audience: when all is announced, the last notification of a key that was received tells its
+/// round ends with an audience: when all is announced, the last notification of a key that was received gives its
 /// state, and no change is held back. In every other round one of the two tables has an audience all the time.
 #[test]
-fn an_audience_that_comes_and_goes_hears_the_state_of_every_key_it_hears_of() {
+fn an_audience_that_comes_and_goes_receives_the_state_of_every_key_that_it_receives() {
     let (tables, background) = with_table(TablesConfig { changes_per_writer: 64, ..settings() });
     tables.session().batch(Now::from_millis(1)).create_table(b"u", b"u").unwrap();
     let (mut changes, mut expiry) = (background.changes, background.expiry);
@@ -174,22 +174,25 @@ fn an_audience_that_comes_and_goes_hears_the_state_of_every_key_it_hears_of() {
         });
         let _last_call = LastCall(&stage.done);
         for round in 0..ROUNDS {
-            let mut heard = Heard::default();
+            let mut received = Received::default();
             let kept = (round % 2 == 1).then_some("u");
-            keep_audience(&mut changes, kept, &mut heard);
-            stage.listen(&mut changes, &mut random, &mut heard);
-            assert!(kept.is_some() || heard.told.is_empty(), "{round}: without an audience nothing is announced");
-            // Of the other table, those lives are heard that began meanwhile.
-            heard.last.retain(|name, _| name.starts_with(b"u"));
-            heard.faults.retain(|name| name.starts_with(b"u"));
+            keep_audience(&mut changes, kept, &mut received);
+            stage.listen(&mut changes, &mut random, &mut received);
+            assert!(
+                kept.is_some() || received.announced.is_empty(),
+                "{round}: without an audience nothing is announced"
+            );
+            // Of the other table, the lives that began meanwhile are announced.
+            received.last.retain(|name, _| name.starts_with(b"u"));
+            received.faults.retain(|name| name.starts_with(b"u"));
             audience.begin([&b""[..]]);
-            stage.listen(&mut changes, &mut random, &mut heard);
-            stage.pause(&mut changes, &mut heard);
-            let agrees = stage.agrees(&mut changes, &mut heard);
+            stage.listen(&mut changes, &mut random, &mut received);
+            stage.pause(&mut changes, &mut received);
+            let agrees = stage.agrees(&mut changes, &mut received);
             stage.pausing.store(false, Ordering::Release);
             stage.barrier.wait();
-            assert!(agrees, "{round}: {:?}, {} wait", heard.last, tables.metrics().changes_waiting);
-            assert!(heard.faults.is_empty(), "{round}: {:?}", heard.faults);
+            assert!(agrees, "{round}: {:?}, {} wait", received.last, tables.metrics().changes_waiting);
+            assert!(received.faults.is_empty(), "{round}: {:?}", received.faults);
         }
     });
     assert_eq!(tables.metrics().lost_wakeups, 0);

@@ -1,6 +1,6 @@
 //! Memory that the process has beyond the budget counts and is given back. Moving entries changes no element.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::sync::Arc;
 
@@ -144,19 +144,19 @@ fn move_all(rig: &TablesRig) -> u64 {
 }
 
 #[test]
-fn an_entry_that_moves_keeps_value_version_and_deadline_and_nobody_hears_of_it() {
+fn an_entry_that_moves_keeps_value_version_and_deadline_and_is_not_announced() {
     let rig = small();
     for key in 0..2_000 {
         rig.set(&key.to_string(), &format!("value {key}"), (key % 2 == 1).then_some(10)).unwrap();
     }
     rig.settle();
-    rig.heard();
+    rig.notified();
     let versions: Vec<_> = (0..2_000).map(|key| rig.version(&key.to_string())).collect();
     rig.0.session.borrow_mut().rest(rig.now());
     let before = rig.tables_metrics();
     assert_eq!(move_all(&rig), 2_000);
     rig.settle();
-    assert!(rig.heard().is_empty(), "a move is no change");
+    assert!(rig.notified().is_empty(), "a move is no change");
     for (key, version) in versions.iter().enumerate() {
         assert_eq!(rig.get(&key.to_string()), Some(format!("value {key}")));
         assert_eq!(rig.version(&key.to_string()), *version);
@@ -194,7 +194,7 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
     assert!(!hooks::is_waiting());
     assert_eq!((swapped, rig.get("k")), (version + 1, Some("later".to_owned())));
     rig.publish();
-    assert_eq!(rig.heard(), ["k+", "k+"]);
+    assert_eq!(rig.notified(), ["k+", "k+"]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn the_compactor_continues_when_each_session_has_acknowledged_its_call() {
         writer.rest(now);
     }
     compactor.look(LIMIT, now);
-    assert_eq!(tables.metrics().moved, 0, "one session has not heard the call");
+    assert_eq!(tables.metrics().moved, 0, "one session has not acknowledged the call");
     idle.rest(now);
     compactor.look(LIMIT, now);
     assert_eq!(tables.metrics().moved, 1, "all have, but the one that is gone");

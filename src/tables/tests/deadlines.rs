@@ -98,13 +98,13 @@ fn a_deadline_that_has_passed_is_taken_and_the_element_is_absent_at_once() {
                 rig.set("a", "1", None).unwrap();
             }
             rig.publish();
-            rig.heard();
+            rig.notified();
             rig.write(write, Deadline::at(deadline));
             let before = rig.with_slot("a", |slot| slot.load(&epoch::pin()).version());
             is_absent(&rig, name);
             rig.settle();
             let expected = if name.contains("TOUCH") { "a-" } else { "a+ a-" };
-            assert_eq!((&*rig.heard().join(" "), rig.tables_metrics().expired), (expected, 1), "{name}");
+            assert_eq!((&*rig.notified().join(" "), rig.tables_metrics().expired), (expected, 1), "{name}");
             rig.set("a", "2", None).unwrap();
             assert!(rig.version("a") > before + 1, "{name}: the expiry has a version of its own");
         }
@@ -137,7 +137,7 @@ fn an_element_is_there_until_the_millisecond_of_its_deadline() {
     rig.expire();
     assert_eq!(rig.at(1_001).get("a"), None);
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a-"]);
 }
 
 /// A thread that has read its clock before sees no element whose deadline had passed even then.
@@ -157,7 +157,7 @@ fn a_write_after_a_deadline_that_had_passed_makes_another_element() {
     rig.write(increment, Deadline::KEEP);
     assert_eq!((rig.get("a").as_deref(), rig.deadline()), (Some("1"), NEVER));
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-", "a+"]);
+    assert_eq!(rig.notified(), ["a+", "a-", "a+"]);
 }
 
 /// The element, the wheel and the remaining time hold every deadline, and the end of each comes at its millisecond.
@@ -183,9 +183,9 @@ fn the_longest_ttl_and_the_last_deadline_hold_to_their_millisecond() {
         assert_eq!(remaining(began), Some(end - began));
         rig.at(end - 1).settle();
         assert_eq!(remaining(end - 1), Some(1));
-        assert_eq!(rig.heard(), ["a+"], "until {end}");
+        assert_eq!(rig.notified(), ["a+"], "until {end}");
         rig.at(end).settle();
-        assert_eq!((rig.get("a"), rig.heard()), (None, vec!["a-".to_owned()]), "at {end}");
+        assert_eq!((rig.get("a"), rig.notified()), (None, vec!["a-".to_owned()]), "at {end}");
     }
 }
 

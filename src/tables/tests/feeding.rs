@@ -1,7 +1,7 @@
 //! The feed over real tables: causes, versions published ahead, the marks of a scan, the ends of lives, and an exact copy
 //! after any mixture of writers.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -1,6 +1,6 @@
 //! Places that a prefetch has noted: a look-up may begin there, and returns the same as without the place.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

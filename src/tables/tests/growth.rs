@@ -1,6 +1,6 @@
 //! Between two looks of the compactor the process grows by a bounded number of bytes, whatever is replaced or deleted.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -138,7 +138,7 @@ fn memory_of_deleted_elements_is_room_only_after_a_look() {
 
 #[test]
 fn deleted_elements_that_a_look_still_finds_have_to_be_given_back_first() {
-    // In a process of its own: another trial's guards would keep what is deleted here from being freed, and while it is
+    // In a process of its own: another test's guards would keep what is deleted here from being freed, and while it is
     // not, a write waits for a look.
     alone("tables::tests::growth::deleted_elements_that_a_look_still_finds_have_to_be_given_back_first", || {
         let rig = TablesRig::with(config());
@@ -175,7 +175,7 @@ fn slack_that_is_left_takes_what_is_retired() {
     retire(&mut garbage, 4 * MIB);
     assert_eq!((budget.taken(), budget.excess()), (0, 0));
     retire(&mut garbage, MIB);
-    assert_eq!((budget.taken(), budget.excess()), (MIB, 0), "the next look tells the excess");
+    assert_eq!((budget.taken(), budget.excess()), (MIB, 0), "the next look reports the excess");
     // A look counts what is retired while it measures.
     let reading = budget.read();
     retire(&mut garbage, MIB);

@@ -1,6 +1,6 @@
 //! Keys of every length, at the places where the form of their slot changes: what is true of one is true of all.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ fn scanned(rig: &TablesRig, prefix: &[u8]) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> 
 }
 
 #[test]
-fn an_element_is_stored_found_moved_told_and_expires_whatever_the_length_of_its_key() {
+fn an_element_is_stored_found_moved_published_and_expires_whatever_the_length_of_its_key() {
     let rig = TablesRig::with_feed(settings(), Some(FEED));
     let mut copying = Copying(Follower::new(FEED.epoch, b"t"));
     let (stay, expire) = keys();
@@ -84,8 +84,8 @@ fn an_element_is_stored_found_moved_told_and_expires_whatever_the_length_of_its_
         let used = bytes_of_table(&rig);
         rig.0.compactor.borrow_mut().move_all(rig.now());
         for (number, (key, address)) in stay.iter().zip(before).enumerate() {
-            let (moved, told) = rig.with_slot(key, |slot| (slot.address() != address, slot.key().len()));
-            assert_eq!((moved, told), (true, key.len()), "the deadline of none of them");
+            let (moved, length) = rig.with_slot(key, |slot| (slot.address() != address, slot.key().len()));
+            assert_eq!((moved, length), (true, key.len()), "the deadline of none of them");
             assert_eq!(rig.get(key), Some(format!("value {number}")));
         }
         assert_eq!(bytes_of_table(&rig), used, "the new slot costs as much as the old one");
@@ -107,7 +107,7 @@ fn an_element_is_stored_found_moved_told_and_expires_whatever_the_length_of_its_
 }
 
 #[test]
-fn keys_that_begin_alike_are_told_apart_at_every_length() {
+fn keys_that_begin_alike_are_distinct_at_every_length() {
     let rig = TablesRig::new();
     for length in LENGTHS {
         rig.set(&"k".repeat(length), &length.to_string(), None).unwrap();

@@ -1,6 +1,6 @@
 //! Bounds and sizes, and memory that comes back.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ fn many_keys_are_all_found_while_the_index_splits() {
     for _ in 0..20 {
         rig.settle();
     }
-    assert_eq!(rig.heard().len(), 20_000);
+    assert_eq!(rig.notified().len(), 20_000);
     assert_eq!(rig.tables_metrics().reaped, 10_000);
 }
 
@@ -209,7 +209,7 @@ fn a_batch_counts_no_reference_to_its_table() {
     drop(batch);
     rig.at(2_000).expire();
     rig.publish();
-    assert_eq!(rig.heard(), ["a+", "a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a+", "a-"]);
     assert_eq!(Arc::strong_count(&table), 2, "neither expiry nor publisher has counted one");
 }
 
@@ -233,7 +233,7 @@ fn thousands_of_tables_are_announced_and_expire_while_the_registry_is_locked() {
     rig.publish();
     rig.publish();
     drop(locked);
-    assert_eq!((rig.heard().len(), rig.tables_metrics().expired), (6_000, 3_000));
+    assert_eq!((rig.notified().len(), rig.tables_metrics().expired), (6_000, 3_000));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Requests for many elements: the clock by which they see them, and the portions in which they are carried out.
 
-#![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::{BackgroundThreads, Deadline, ManyProgress, PORTION_BYTES, Refusal, Tables, TablesConfig};
@@ -25,7 +25,7 @@ fn many_are_read_by_the_clock_of_their_batch() {
 }
 
 #[test]
-fn many_are_deleted_each_by_itself_and_heard_once() {
+fn many_are_deleted_each_by_itself_and_announced_once() {
     let rig = TablesRig::new();
     for key in ["a", "b", "c"] {
         rig.set(key, "1", Some(u32::from(key == "c"))).unwrap();
@@ -38,7 +38,7 @@ fn many_are_deleted_each_by_itself_and_heard_once() {
     assert_eq!(delete(b"n"), Err(Refusal::TableNotFound));
     drop(batch);
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "b+", "c+", "a-", "c-", "b-"]);
+    assert_eq!(rig.notified(), ["a+", "b+", "c+", "a-", "c-", "b-"]);
     assert_eq!(rig.tables_metrics().reaped, 3);
 }
 
@@ -58,7 +58,7 @@ fn a_table_that_is_deleted_between_two_of_many_is_not_found() {
     assert_eq!((outcome, hooks::is_waiting()), (Err(Refusal::TableNotFound), false));
     drop(session);
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "b+", "b-", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "b+", "b-", "a-"]);
 }
 
 #[test]

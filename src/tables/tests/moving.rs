@@ -1,6 +1,6 @@
 //! Slots that the compactor moves: no change is lost, and no reader misses the element at any moment.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -35,7 +35,7 @@ fn slots_without_a_deadline_move_and_keep_everything() {
             rig.set(&key(number), &format!("value {number}"), (number % 2 == 1).then_some(10)).unwrap();
         }
         rig.settle();
-        rig.heard();
+        rig.notified();
         let before: Vec<_> = (0..2_000).map(|number| (rig.address(&key(number)), rig.version(&key(number)))).collect();
         let tables_metrics = rig.tables_metrics();
         rig.move_all();
@@ -45,14 +45,14 @@ fn slots_without_a_deadline_move_and_keep_everything() {
             assert_eq!(rig.version(&key(number)), version);
         }
         rig.settle();
-        assert!(rig.heard().is_empty(), "a move is no change");
+        assert!(rig.notified().is_empty(), "a move is no change");
         let after = rig.tables_metrics();
         assert_eq!((tables_metrics.memory.used, tables_metrics.timers), (after.memory.used, after.timers));
         // A moved element can be changed, expire and be deleted as before.
         rig.set(&key(0), "again", Some(10)).unwrap();
         rig.delete(&key(2)).unwrap();
         rig.at(20_000).settle();
-        assert_eq!(rig.heard().len(), 3 + 1_000);
+        assert_eq!(rig.notified().len(), 3 + 1_000);
         assert_eq!((rig.tables_metrics().expired, rig.tables_metrics().reaped), (1_001, 1_002));
         for _ in 0..10 {
             rig.0.session.borrow_mut().rest(rig.now());
@@ -64,7 +64,7 @@ fn slots_without_a_deadline_move_and_keep_everything() {
         for _ in 0..40 {
             rig.settle();
         }
-        assert_eq!(rig.heard().len(), 998);
+        assert_eq!(rig.notified().len(), 998);
         assert_eq!(rig.tables_metrics().tables.len(), 0);
     });
 }
@@ -84,7 +84,7 @@ fn a_slot_stays_while_a_change_of_it_is_to_be_announced() {
     rig.move_all();
     assert_eq!(rig.address("k"), moved);
     rig.publish();
-    assert_eq!(rig.heard(), ["k+", "k+"]);
+    assert_eq!(rig.notified(), ["k+", "k+"]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn slots_of_a_table_that_is_taken_down_stay() {
     rig.create("t").unwrap();
     rig.set("k", "2", None).unwrap();
     rig.settle();
-    assert_eq!(rig.heard(), ["k+", "k-", "k+"]);
+    assert_eq!(rig.notified(), ["k+", "k-", "k+"]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_writer_whose_slot_moves_under_it_stores_in_the_other_one() {
     assert!(!hooks::is_waiting());
     assert_eq!(rig.get("k").as_deref(), Some("2"));
     rig.settle();
-    assert_eq!(rig.heard(), ["k+", "k+"]);
+    assert_eq!(rig.notified(), ["k+", "k+"]);
 }
 
 /// An operation of a thread on the key.

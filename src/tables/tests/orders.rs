@@ -1,6 +1,6 @@
 //! The order of two steps that only these tests show: each test looks at the state between the two steps.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -84,7 +84,7 @@ fn what_is_held_back_counts_as_waiting_and_gives_no_credit_back() {
             set(&mut early, now, "a", &round.to_string(), None).unwrap();
         }
         inner.publish();
-        assert_eq!(inner.heard(), ["a+"]);
+        assert_eq!(inner.notified(), ["a+"]);
         assert_eq!(inner.tables_metrics().changes_waiting, 56, "taken from the ring, and not announced");
         assert_eq!(set(&mut early, now, "b", "1", None), Err(Refusal::Busy));
     });
@@ -104,11 +104,11 @@ fn the_reaper_looks_at_its_queue_after_a_chunk() {
     rig.publish();
     rig.drop_table("t").unwrap();
     let step = || {
-        rig.heard();
+        rig.notified();
         let before = rig.tables_metrics().reaped;
         rig.reap();
         rig.publish();
-        (rig.heard().len(), rig.tables_metrics().reaped - before)
+        (rig.notified().len(), rig.tables_metrics().reaped - before)
     };
     let (mut sealed, mut freed, mut steps) = (0, 0, 0);
     while freed < keys as u64 {

@@ -1,6 +1,6 @@
 //! The publisher takes its turns, and sleeps and wakes as its work is urgent.
 
-#![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use super::super::{Deadline, ManyProgress, Refusal, TablesConfig};
 use super::waiting::counting_waker;
@@ -16,14 +16,14 @@ fn the_publisher_takes_equal_shares_of_the_rings_and_gives_away_what_is_not_used
         }
     }
     let rings = rig.0.tables.0.change_queue.rings.lock().len();
-    let mut heard = Vec::new();
+    let mut announced = Vec::new();
     rig.0.changes.borrow_mut().drain(4 * rings, &mut |_, _, key| {
-        heard.push(String::from_utf8_lossy(key).into_owned());
+        announced.push(String::from_utf8_lossy(key).into_owned());
     });
     let turns = [("a", 0..4), ("b", 0..4), ("a", 4..10), ("b", 4..10)];
     let all = turns.map(|(writer, numbers)| numbers.map(move |number| format!("{writer}{number}")));
     let all: Vec<_> = all.into_iter().flatten().collect();
-    assert_eq!(heard, all, "{rings} rings");
+    assert_eq!(announced, all, "{rings} rings");
 }
 
 #[test]

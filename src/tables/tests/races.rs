@@ -1,6 +1,6 @@
 //! The races that the design writes down, each of them forced.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ fn a_writer_that_was_delayed_at_a_slot_that_retired_stores_in_its_successor() {
     assert!(!hooks::is_waiting());
     assert_eq!(rig.get("a").unwrap(), "delayed");
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-", "a+", "a+"]);
+    assert_eq!(rig.notified(), ["a+", "a-", "a+", "a+"]);
     assert_eq!(rig.tables_metrics().tables[0].elements, 1);
 }
 
@@ -37,7 +37,7 @@ fn a_tombstone_that_came_back_to_life_is_not_retired() {
     rig.set("a", "2", None).unwrap();
     rig.settle();
     assert_eq!((rig.get("a").as_deref(), rig.tables_metrics().reaped), (Some("2"), 0));
-    assert_eq!(rig.heard(), ["a+", "a-", "a+"]);
+    assert_eq!(rig.notified(), ["a+", "a-", "a+"]);
 }
 
 #[test]
@@ -77,19 +77,19 @@ fn an_insert_into_a_table_that_is_being_deleted_is_refused_or_announced() {
     assert_eq!(set(&mut delayed, rig.now(), "a", "1", None), Err(Refusal::TableNotFound));
     assert!(!hooks::is_waiting());
     rig.settle();
-    assert_eq!(rig.heard(), Vec::<String>::new());
+    assert_eq!(rig.notified(), Vec::<String>::new());
 
     rig.create("t").unwrap();
     let inner = rig.clone();
     hooks::at(Failpoint::Committed, move || {
         inner.drop_table("t").unwrap();
         inner.settle();
-        assert_eq!(inner.heard(), Vec::<String>::new(), "DELETED waits for the UPDATED that is not pushed yet");
+        assert_eq!(inner.notified(), Vec::<String>::new(), "DELETED waits for the UPDATED that is not pushed yet");
     });
     set(&mut delayed, rig.now(), "a", "1", None).unwrap();
     assert!(!hooks::is_waiting());
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a-"]);
 }
 
 #[test]
@@ -106,16 +106,16 @@ fn an_update_of_an_element_whose_table_is_deleted_under_it_stands_or_is_refused(
     assert_eq!(set(&mut delayed, rig.now(), "a", "2", None), Err(Refusal::TableNotFound));
     assert!(!hooks::is_waiting());
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a-"]);
     assert_eq!(rig.get("a"), None, "nothing of the old table shows in the new one");
 }
 
 #[test]
-fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end() {
+fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_announced_its_end() {
     let rig = TablesRig::new();
     rig.set("b", "1", None).unwrap();
     rig.publish();
-    assert_eq!(rig.heard(), ["b+"]);
+    assert_eq!(rig.notified(), ["b+"]);
     let inner = rig.clone();
     let mut delayed = rig.another();
     hooks::at(Failpoint::Committed, move || {
@@ -126,12 +126,12 @@ fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end
         inner.set("a", "new", None).unwrap();
         inner.set("b", "new", None).unwrap();
         inner.publish();
-        assert_eq!(inner.heard(), ["b-", "b+"], "b is settled by its first writer; a waits for the delayed one");
+        assert_eq!(inner.notified(), ["b-", "b+"], "b is settled by its first writer; a waits for the delayed one");
     });
     set(&mut delayed, rig.now(), "a", "old", None).unwrap();
     assert!(!hooks::is_waiting());
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-", "a+"]);
+    assert_eq!(rig.notified(), ["a+", "a-", "a+"]);
     assert_eq!(rig.get("a").unwrap(), "new");
 }
 
@@ -145,7 +145,7 @@ fn tables_deleted_and_created_many_times_over_settle_in_order() {
     }
     rig.set("a", "last", None).unwrap();
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+"]);
+    assert_eq!(rig.notified(), ["a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+"]);
     assert_eq!(rig.get("a").unwrap(), "last");
     assert_eq!(rig.tables_metrics().tables.len(), 1);
 }
@@ -184,7 +184,7 @@ fn a_deadline_that_is_set_while_the_timer_is_being_cleared_is_kept() {
         let rig = deadline_set_at(point, 0);
         assert_eq!(rig.tables_metrics().expired, 1, "{point:?}");
         assert_eq!(rig.tables_metrics().timers, 0, "{point:?}");
-        assert_eq!(rig.heard(), ["a+", "a+", "a+", "a-"]);
+        assert_eq!(rig.notified(), ["a+", "a+", "a+", "a-"]);
     }
 }
 
@@ -240,7 +240,7 @@ fn a_table_settles_once_though_a_writer_of_its_successor_was_delayed_at_its_slot
     session.batch(rig.now()).update(b"u", b"b", b"1", Deadline::KEEP).unwrap();
     drop(session);
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-", "a+", "b+"], "u has the number of the old table, and keeps it");
+    assert_eq!(rig.notified(), ["a+", "a-", "a+", "b+"], "u has the number of the old table, and keeps it");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_table_that_goes_while_its_element_comes_up_is_no_concern_of_the_expiry_thre
     rig.expire();
     assert!(!hooks::is_waiting());
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a-"]);
     assert_eq!(rig.tables_metrics().timers, 0);
 }
 
@@ -336,7 +336,7 @@ fn a_writer_that_finds_its_key_created_meanwhile_stores_in_that_slot() {
     assert!(!hooks::is_waiting());
     assert_eq!(rig.get("a").as_deref(), Some("second"));
     rig.settle();
-    assert_eq!((rig.heard(), rig.tables_metrics().tables[0].elements), (vec!["a+".to_owned(); 2], 1));
+    assert_eq!((rig.notified(), rig.tables_metrics().tables[0].elements), (vec!["a+".to_owned(); 2], 1));
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn a_slot_that_takes_the_place_of_a_dead_one_stays_when_the_reaper_comes() {
     assert_eq!(rig.version(&key), deleted + 1);
     rig.settle();
     assert_eq!((rig.get(&key).as_deref(), rig.tables_metrics().reaped), (Some("2"), 1));
-    assert_eq!(rig.heard(), [format!("{key}+"), format!("{key}-"), format!("{key}+")]);
+    assert_eq!(rig.notified(), [format!("{key}+"), format!("{key}-"), format!("{key}+")]);
 }
 
 #[test]
@@ -368,5 +368,5 @@ fn a_name_keeps_its_history_while_it_has_a_table() {
     rig.set("a", "2", None).unwrap();
     assert!(rig.version("a") > version + 1, "above the deletion");
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-", "a+"]);
+    assert_eq!(rig.notified(), ["a+", "a-", "a+"]);
 }

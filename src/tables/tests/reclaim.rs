@@ -1,6 +1,6 @@
 //! Replaced entries and slots are freed. These tests count objects and not memory.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! One life of a table takes the place of another, in one step.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -46,9 +46,9 @@ fn the_old_elements_are_gone_at_once_and_announced_before_the_new_ones() {
     rig.set("a", "2", None).unwrap();
     assert!(rig.version("a") > before + 1, "above the deletion of the old one");
     rig.settle();
-    let heard = rig.heard();
-    assert_eq!(heard[..2], ["a+", "b+"]);
-    let of = |key: &str| heard.iter().filter(|heard| heard.starts_with(key)).cloned().collect::<Vec<_>>();
+    let notified = rig.notified();
+    assert_eq!(notified[..2], ["a+", "b+"]);
+    let of = |key: &str| notified.iter().filter(|change| change.starts_with(key)).cloned().collect::<Vec<_>>();
     assert_eq!((of("a"), of("b")), (vec!["a+".into(), "a-".into(), "a+".into()], vec!["b+".into(), "b-".into()]));
     assert_eq!(rig.get("a").unwrap(), "2");
 }
@@ -102,7 +102,7 @@ fn a_value_that_is_stored_after_the_replacement_in_the_old_life_goes_with_it() {
     assert_eq!(set(&mut delayed, rig.now(), "a", "2", None), Ok(()), "it comes before the replacement");
     assert_eq!(rig.get("a"), None);
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a+", "a-"]);
 }
 
 #[test]

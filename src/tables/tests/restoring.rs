@@ -1,6 +1,6 @@
 //! Elements that are restored with the versions that they had elsewhere.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ fn a_new_table_takes_old_versions_and_gives_new_ones_above_all_that_were_given()
     rig.set("a", "own", None).unwrap();
     assert_eq!(rig.version("a"), own + 1);
     rig.settle();
-    assert_eq!(rig.heard(), ["a+"; 4]);
+    assert_eq!(rig.notified(), ["a+"; 4]);
     assert_eq!((rig.tables_metrics().tables[0].elements, rig.waiting()), (1, 0));
     rig.delete("a").unwrap();
     rig.settle();
@@ -159,13 +159,13 @@ fn a_jump_of_any_width_is_announced_in_its_turn() {
         hooks::at(Failpoint::Committed, move || {
             assert_eq!(set(&mut second, now, "a", "3", None), Ok(()));
             inner.publish();
-            assert_eq!(inner.heard(), ["a+"], "the later change waits for the earlier one");
+            assert_eq!(inner.notified(), ["a+"], "the later change waits for the earlier one");
             ran.set(true);
         });
         assert_eq!(restore(&mut first, now, "a", "2", BASE + 7 + width), Ok(Restored::AsItWas));
         assert!(later.get());
         rig.publish();
-        assert_eq!((rig.heard().len(), rig.waiting(), rig.get("a").unwrap()), (2, 0, "3".to_owned()), "{width}");
+        assert_eq!((rig.notified().len(), rig.waiting(), rig.get("a").unwrap()), (2, 0, "3".to_owned()), "{width}");
     }
 }
 
@@ -211,7 +211,7 @@ fn a_jump_into_a_table_that_was_deleted_is_refused() {
     let mut delayed = rig.another();
     assert_eq!(restore(&mut delayed, rig.now(), "a", "2", 1_000), Err(Refusal::TableNotFound));
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a-"]);
 }
 
 #[test]

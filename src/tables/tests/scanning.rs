@@ -1,7 +1,7 @@
 //! The guarantee of SCAN: an element that is there from the first page to the last is shown, whatever happens between
 //! the pages and within them.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ fn filled(keys: usize) -> TablesRig {
         }
     }
     rig.publish();
-    rig.heard();
+    rig.notified();
     rig
 }
 

@@ -5,7 +5,7 @@
 //! ```text
 //! clients ─┐                      ┌─ publisher: Comings, then All
 //! holders ─┼─► tables ◄───────────┼─ expiry, reaper
-//!          │                      └─ compactor: moves all the time, or is told that memory is short
+//!          │                      └─ compactor: moves all the time, or reads that memory is short
 //!          └─ end of the round ─► all is announced ─► the last notification and the copy are the state
 //! ```
 //! A storm has rounds of two phases. In the first one audiences come and go. In the second phase all tables have an
@@ -15,7 +15,7 @@
 //! `perf/storm` runs long ones, under AddressSanitizer. `SPINDLE_STORM_SECONDS` says how long, and `SPINDLE_SEED` is the
 //! first seed.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 mod client;
 mod holder;
@@ -37,7 +37,7 @@ use crate::lock::Mutex;
 use crate::seeded_rng::SeededRng;
 use client::{Client, Counts};
 use holder::Holder;
-use listener::{Heard, Listener};
+use listener::{Listener, Received};
 use values::{KEYS, key_of, seed_of_now};
 
 /// The table that has an audience all the time.
@@ -61,8 +61,8 @@ struct Plan {
     restores: bool,
     /// A hold keeps the audience of [`KEPT`]. If not, a subscription does.
     is_kept_by_hold: bool,
-    hears_ends: bool,
-    /// The compactor runs as ever, and is told that memory is short. If not, it moves all the time.
+    holds_ends: bool,
+    /// The compactor runs as ever, and reads that memory is short. If not, it moves all the time.
     is_short_of_memory: bool,
     memory_max: u64,
     credits: usize,
@@ -76,7 +76,7 @@ impl Plan {
             has_feed: random.one_in(2),
             restores: random.one_in(2),
             is_kept_by_hold: random.one_in(2),
-            hears_ends: random.one_in(2),
+            holds_ends: random.one_in(2),
             is_short_of_memory: random.one_in(2),
             memory_max: random.pick(&[2 << 20, 8 << 20, 64 << 20]),
             credits: random.pick(&[56, 64, 256]),
@@ -104,8 +104,8 @@ struct Stage {
     is_closed: AtomicBool,
     phase_is_all: AtomicBool,
     /// All tables have had an audience since the phase began.
-    hears_all: AtomicBool,
-    heard: Mutex<Heard>,
+    all_have_audience: AtomicBool,
+    received: Mutex<Received>,
 }
 
 impl Stage {
@@ -199,8 +199,8 @@ fn storm(plan: Plan, rounds: u64, lasting: Duration) -> Counts {
         is_over: AtomicBool::new(false),
         is_closed: AtomicBool::new(false),
         phase_is_all: AtomicBool::new(false),
-        hears_all: AtomicBool::new(false),
-        heard: Mutex::default(),
+        all_have_audience: AtomicBool::new(false),
+        received: Mutex::default(),
     });
     let mut session = stage.tables.session();
     let hold = stage.plan.is_kept_by_hold.then(|| session.hold_audience(KEPT, AudienceKind::Changes, Box::new(|| ())));
@@ -224,7 +224,7 @@ fn storm(plan: Plan, rounds: u64, lasting: Duration) -> Counts {
 /// The two phases of a round.
 fn play(stage: &Arc<Stage>, round: u64, lasting: Duration, counts: &mut Counts) {
     stage.is_over.store(false, Ordering::Relaxed);
-    stage.hears_all.store(false, Ordering::Relaxed);
+    stage.all_have_audience.store(false, Ordering::Relaxed);
     stage.phase_is_all.store(false, Ordering::Relaxed);
     let seed = |number: u64| stage.plan.seed ^ (round * 1_000 + number) << 32;
     let clients: Vec<_> = (0..CLIENTS)
@@ -237,7 +237,7 @@ fn play(stage: &Arc<Stage>, round: u64, lasting: Duration, counts: &mut Counts) 
         .collect();
     until(lasting / 2, || false);
     stage.phase_is_all.store(true, Ordering::Relaxed);
-    assert!(until(PATIENCE, || stage.hears_all.load(Ordering::Relaxed)), "the publisher hangs");
+    assert!(until(PATIENCE, || stage.all_have_audience.load(Ordering::Relaxed)), "the publisher hangs");
     until(lasting / 2, || false);
     stage.is_over.store(true, Ordering::Relaxed);
     for client in clients {
@@ -246,10 +246,10 @@ fn play(stage: &Arc<Stage>, round: u64, lasting: Duration, counts: &mut Counts) 
             *all = [all[0] + done, all[1] + refused, all[2] + waited];
         }
     }
-    holders.into_iter().for_each(|holder| counts.entry("(probes heard)").or_default()[0] += join("holder", holder));
+    holders.into_iter().for_each(|holder| counts.entry("(probes received)").or_default()[0] += join("holder", holder));
 }
 
-/// All is announced, and tells the state.
+/// All is announced, and the announcements give the state.
 fn agree(stage: &Stage, session: &mut Session) {
     let mut differs = String::new();
     let agrees = until(PATIENCE, || {
@@ -259,29 +259,29 @@ fn agree(stage: &Stage, session: &mut Session) {
     assert!(agrees, "{differs}");
 }
 
-/// What differs between the tables and what was announced and told of them.
+/// What differs between the tables and what was announced and published of them.
 fn difference(stage: &Stage, session: &mut Session) -> Option<String> {
     let metrics = stage.tables.metrics();
     if metrics.changes_waiting > 0 {
         return Some(format!("{} changes wait", metrics.changes_waiting));
     }
-    let heard = stage.heard.lock();
-    assert!(heard.faults.is_empty(), "{:#?}", heard.faults);
+    let received = stage.received.lock();
+    assert!(received.faults.is_empty(), "{:#?}", received.faults);
     for table in [KEPT, OLD].iter().chain(NAMES) {
         for number in 0..KEYS {
             let key = key_of(number);
             let is_there = session.batch(stage.now()).get(table, &key).is_ok();
-            let last = heard.last.get(&(table.to_vec(), key)).map(|last| last.0);
-            let is_told = match last {
+            let last = received.last.get(&(table.to_vec(), key)).map(|last| last.0);
+            let agrees = match last {
                 None => !is_there || *table != KEPT,
                 Some(last) => is_there == (last == ChangeKind::Updated),
             };
-            if !is_told {
+            if !agrees {
                 let name = String::from_utf8_lossy(table);
-                return Some(format!("{name} {number}: is there: {is_there}, heard last: {last:?}"));
+                return Some(format!("{name} {number}: is there: {is_there}, received last: {last:?}"));
             }
         }
-        if let Some(fault) = stage.plan.has_feed.then(|| copy_differs(stage, &heard, session, table)).flatten() {
+        if let Some(fault) = stage.plan.has_feed.then(|| copy_differs(stage, &received, session, table)).flatten() {
             return Some(fault);
         }
     }
@@ -289,7 +289,7 @@ fn difference(stage: &Stage, session: &mut Session) -> Option<String> {
 }
 
 /// How the follower's copy of the newest life of a table differs from the table.
-fn copy_differs(stage: &Stage, heard: &Heard, session: &mut Session, table: &[u8]) -> Option<String> {
+fn copy_differs(stage: &Stage, received: &Received, session: &mut Session, table: &[u8]) -> Option<String> {
     let state = match session.batch(stage.now()).feed_state(table) {
         Ok(state) => state,
         Err(Refusal::TableNotFound) => return None,
@@ -297,8 +297,8 @@ fn copy_differs(stage: &Stage, heard: &Heard, session: &mut Session, table: &[u8
     };
     let life = state.next.incarnation;
     let follower = (table.to_vec(), if table == OLD { life } else { 0 });
-    let Some(copy) = heard.followers.get(&follower).and_then(|follower| follower.lives.get(&life)) else {
-        return (state.next.sequence != 1).then(|| format!("nothing was told of life {life}"));
+    let Some(copy) = received.followers.get(&follower).and_then(|follower| follower.lives.get(&life)) else {
+        return (state.next.sequence != 1).then(|| format!("nothing was published of life {life}"));
     };
     if (copy.next, copy.digest()) != (state.next.sequence, state.digest) {
         return Some(format!("the copy is {:?} at {}, the feed {state:?}", copy.digest(), copy.next));
@@ -335,12 +335,12 @@ fn clear(stage: &Stage, session: &mut Session) {
         counts == [0; 4] && more == (false, 0)
     });
     assert!(is_clear, "{left}");
-    let heard = stage.heard.lock();
-    assert!(heard.faults.is_empty(), "{:#?}", heard.faults);
-    assert!(heard.announced > 0 && (heard.told > 0) == stage.plan.has_feed);
+    let received = stage.received.lock();
+    assert!(received.faults.is_empty(), "{:#?}", received.faults);
+    assert!(received.announced > 0 && (received.published > 0) == stage.plan.has_feed);
 }
 
-/// In a process of its own: its threads wait for guards, also for those of trials beside it.
+/// In a process of its own: its threads wait for guards, also for those of tests beside it.
 #[test]
 fn a_short_storm_leaves_no_fault_and_nothing_behind() {
     alone("tables::tests::storm::a_short_storm_leaves_no_fault_and_nothing_behind", || {

@@ -1,13 +1,13 @@
 //! The effect of each verb, and its notifications.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::{Addition, Deadline, Refusal, TablesConfig};
 use super::{BASE, TablesRig, in_seconds, set, settings};
 
 #[test]
-fn an_element_is_stored_replaced_and_deleted_and_each_change_is_heard_once() {
+fn an_element_is_stored_replaced_and_deleted_and_each_change_is_announced_once() {
     let rig = TablesRig::new();
     rig.set("a", "1", None).unwrap();
     rig.set("a", "2", None).unwrap();
@@ -16,7 +16,7 @@ fn an_element_is_stored_replaced_and_deleted_and_each_change_is_heard_once() {
     assert_eq!(rig.delete("a"), Err(Refusal::KeyNotFound));
     assert_eq!(rig.get("a"), None);
     rig.publish();
-    assert_eq!(rig.heard(), ["a+", "a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a+", "a-"]);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_deadline_that_has_passed_means_absent_at_once_and_is_announced_once() {
     assert_eq!(rig.at(1_000).get("a"), None, "an older reading of the clock does not bring it back");
     assert_eq!(rig.at(1_000).swap("a", BASE + 1, "2"), Err(Refusal::VersionMismatch { current: 0 }));
     rig.at(1_001).settle();
-    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a-"]);
     assert_eq!(rig.tables_metrics().expired, 1);
 }
 
@@ -80,7 +80,7 @@ fn a_write_that_meets_an_expired_element_commits_the_expiry_first() {
     rig.set("b", "1", Some(1)).unwrap();
     assert_eq!(rig.at(4_000).delete("b"), Err(Refusal::KeyNotFound));
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-", "a+", "b+", "b-"]);
+    assert_eq!(rig.notified(), ["a+", "a-", "a+", "b+", "b-"]);
     assert_eq!(rig.get("a").unwrap(), "2", "the new one has no deadline");
 }
 
@@ -106,7 +106,7 @@ fn an_update_keeps_the_deadline_unless_it_says_otherwise() {
 }
 
 #[test]
-fn a_touch_changes_deadline_and_version_and_is_not_heard() {
+fn a_touch_changes_deadline_and_version_and_is_not_notified() {
     let rig = TablesRig::new();
     rig.set("a", "1", None).unwrap();
     let version = rig.version("a");
@@ -114,9 +114,9 @@ fn a_touch_changes_deadline_and_version_and_is_not_heard() {
     assert_eq!(rig.version("a"), version + 1);
     assert_eq!(rig.swap("a", version, "2"), Err(Refusal::VersionMismatch { current: version + 1 }));
     rig.publish();
-    assert_eq!((rig.heard(), rig.tables_metrics().changes_waiting), (vec!["a+".to_owned()], 0));
+    assert_eq!((rig.notified(), rig.tables_metrics().changes_waiting), (vec!["a+".to_owned()], 0));
     rig.at(1_001).settle();
-    assert_eq!(rig.heard(), ["a-"]);
+    assert_eq!(rig.notified(), ["a-"]);
     let mut session = rig.another();
     assert_eq!(session.batch(rig.now()).touch(b"t", b"a", in_seconds(rig.now(), 1)), Err(Refusal::KeyNotFound));
 }
@@ -133,12 +133,12 @@ fn a_change_that_comes_before_its_predecessor_is_held_back() {
     hooks::at(Failpoint::Committed, move || {
         set(&mut early, now, "a", "3", None).unwrap();
         inner.publish();
-        assert_eq!(inner.heard(), ["a+"], "version 3 waits for version 2, which is committed and not pushed");
+        assert_eq!(inner.notified(), ["a+"], "version 3 waits for version 2, which is committed and not pushed");
     });
     set(&mut late, now, "a", "2", None).unwrap();
     assert!(!hooks::is_waiting());
     rig.publish();
-    assert_eq!(rig.heard(), ["a+", "a+"]);
+    assert_eq!(rig.notified(), ["a+", "a+"]);
 }
 
 #[test]
@@ -153,13 +153,13 @@ fn a_touch_takes_its_turn_among_the_changes_of_its_key() {
     hooks::at(Failpoint::Committed, move || {
         toucher.batch(now).touch(b"t", b"a", in_seconds(now, 100)).unwrap();
         inner.publish();
-        assert_eq!(inner.heard(), ["a+"]);
+        assert_eq!(inner.notified(), ["a+"]);
         assert_eq!(inner.tables_metrics().changes_waiting, 1, "the touch waits for version 2, which is not pushed");
     });
     set(&mut late, now, "a", "2", None).unwrap();
     assert!(!hooks::is_waiting());
     rig.publish();
-    assert_eq!((rig.heard(), rig.tables_metrics().changes_waiting), (vec!["a+".to_owned()], 0));
+    assert_eq!((rig.notified(), rig.tables_metrics().changes_waiting), (vec!["a+".to_owned()], 0));
     assert_eq!(rig.delete("a").unwrap(), "2");
     rig.settle();
     assert_eq!(rig.tables_metrics().reaped, 1, "the slot retires when the touch is announced, too");
@@ -180,7 +180,7 @@ fn a_value_is_read_and_touched_at_once() {
     rig.at(1_001);
     assert_eq!(touch("a", 1), Err(Refusal::KeyNotFound));
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a-"]);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn an_absent_element_counts_from_0_and_gets_the_time_to_live() {
     assert_eq!(add("a", 2, 1).map(|(sum, _)| sum), Ok(2), "in the slot that is still there");
     rig.at(2_002).settle();
     assert_eq!((rig.get("a"), rig.get("b")), (None, Some(i64::MIN.to_string())));
-    assert_eq!(rig.heard(), ["a+", "a+", "b+", "a-", "a+", "a-", "a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a+", "b+", "a-", "a+", "a-", "a+", "a-"]);
 }
 
 fn adding(delta: i64, deadline: Deadline) -> Addition {
@@ -257,7 +257,7 @@ fn a_sum_that_was_overtaken_is_computed_anew() {
     assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", adding(1, Deadline::KEEP)).map(|(sum, _)| sum), Ok(1));
     assert!(!hooks::is_waiting());
     rig.settle();
-    let (of_a, of_b): (Vec<_>, Vec<_>) = rig.heard().into_iter().partition(|heard| heard.starts_with('a'));
+    let (of_a, of_b): (Vec<_>, Vec<_>) = rig.notified().into_iter().partition(|change| change.starts_with('a'));
     assert_eq!((of_a, of_b.concat()), (vec!["a+".to_owned(); 3], "b+b+b-b+".to_owned()));
 }
 
@@ -270,7 +270,7 @@ fn looking_ahead_changes_nothing() {
         rig.publish();
     }
     let before = rig.tables_metrics();
-    rig.heard();
+    rig.notified();
     let mut session = rig.another();
     let mut batch = session.batch(rig.now());
     let tables = [&b"t"[..], b"t", b"none", b"t"];
@@ -281,7 +281,7 @@ fn looking_ahead_changes_nothing() {
     }
     drop(batch);
     rig.settle();
-    assert!(rig.heard().is_empty());
+    assert!(rig.notified().is_empty());
     assert_eq!(rig.tables_metrics().tables, before.tables);
 }
 
@@ -314,7 +314,7 @@ fn a_writer_without_credits_is_refused_and_changes_nothing() {
     assert_eq!((rig.get("a").as_deref(), rig.get("b")), (Some("55"), None));
     rig.publish();
     rig.set("b", "x", None).unwrap();
-    assert_eq!(rig.heard().len(), 56);
+    assert_eq!(rig.notified().len(), 56);
 }
 
 #[test]
@@ -331,5 +331,5 @@ fn expiry_waits_for_credits_and_loses_nothing() {
     assert_eq!(rig.get("69"), None, "absent all the same");
     rig.settle();
     assert_eq!(rig.tables_metrics().expired, 70);
-    assert_eq!(rig.heard().iter().filter(|heard| heard.ends_with('-')).count(), 70);
+    assert_eq!(rig.notified().iter().filter(|change| change.ends_with('-')).count(), 70);
 }

@@ -1,6 +1,6 @@
 //! The versions that clients see, from any base.
 
-#![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::version::version_base;
@@ -51,12 +51,12 @@ fn changes_keep_their_order_where_the_low_half_of_their_versions_begins_again() 
         set(&mut early, now, "a", "3", None).unwrap();
         inner.delete("a").unwrap();
         inner.publish();
-        assert_eq!(inner.heard(), ["a+"], "the others wait for the one that is committed and not pushed");
+        assert_eq!(inner.notified(), ["a+"], "the others wait for the one that is committed and not pushed");
     });
     set(&mut late, now, "a", "2", None).unwrap();
     assert!(!hooks::is_waiting());
     rig.settle();
-    assert_eq!(rig.heard(), ["a+", "a+", "a-"]);
+    assert_eq!(rig.notified(), ["a+", "a+", "a-"]);
     assert_eq!(rig.tables_metrics().reaped, 1, "the slot is retired after its last change");
     rig.set("a", "4", None).unwrap();
     assert_eq!(rig.version("a"), u64::from(u32::MAX) + 3);

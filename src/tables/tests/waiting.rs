@@ -1,6 +1,6 @@
 //! A session that waits for credits or for the reaper is woken once, when it can continue.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -169,7 +169,7 @@ fn the_publisher_of_closed_tables_sleeps_until_the_last_session_is_gone() {
         assert!(changes.prepare_sleep(false), "there is nothing to do");
         let before = woken.load(Ordering::Relaxed);
         drop(session);
-        assert_eq!(woken.load(Ordering::Relaxed), before + 1, "each that goes is told of");
+        assert_eq!(woken.load(Ordering::Relaxed), before + 1, "each that goes wakes the publisher");
     }
     assert!(!changes.prepare_sleep(false), "all are gone");
     assert!(changes.drain(1, &mut |_, _, _| {}).closed);
@@ -196,7 +196,7 @@ fn a_reaper_that_gets_no_credits_gives_up_at_the_end_in_its_time() {
         Now::from_nanos(0).after(clock)
     });
     assert!((SEALING_MAX..SEALING_MAX + Duration::from_millis(400)).contains(&clock), "{clock:?}");
-    let mut told = 0;
-    changes.drain(1_000, &mut |_, _, _| told += 1);
-    assert!((1..=64).contains(&told), "{told}: no more than it had credits for");
+    let mut announced = 0;
+    changes.drain(1_000, &mut |_, _, _| announced += 1);
+    assert!((1..=64).contains(&announced), "{announced}: no more than it had credits for");
 }

@@ -1,6 +1,6 @@
 //! Lines that come and go: whatever moves between them, every key is found and walked over once, and no line is lost.
 
-#![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};

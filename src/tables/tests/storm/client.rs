@@ -257,14 +257,14 @@ impl Mind {
         }
     }
 
-    /// A key has this version, and the value that `told` tells from others.
-    fn note(&mut self, target: Target<'_>, version: u64, told: Option<u64>) {
+    /// A key has this version, and the value that `identity` identifies.
+    fn note(&mut self, target: Target<'_>, version: u64, identity: Option<u64>) {
         // Versions of restored elements begin anew with each life of the table.
-        let before = self.seen.insert((target.table, target.number), (version, told));
+        let before = self.seen.insert((target.table, target.number), (version, identity));
         let Some(before) = before.filter(|_| target.table != OLD) else { return };
-        let (name, now) = (String::from_utf8_lossy(target.table), (version, told));
+        let (name, now) = (String::from_utf8_lossy(target.table), (version, identity));
         assert!(version >= before.0, "{name} {}: {now:?} after {before:?}", target.number);
-        let is_same = before.1.is_none() || told.is_none() || before.1 == told;
+        let is_same = before.1.is_none() || identity.is_none() || before.1 == identity;
         assert!(version > before.0 || is_same, "{name} {}: {now:?} after {before:?}", target.number);
     }
 
@@ -299,8 +299,8 @@ impl Mind {
 
     fn compare_and_delete(&mut self, batch: &mut Batch<'_>, target: Target<'_>) -> Result<(), Refusal> {
         let expected = self.last_version(target);
-        let told = checked(target.number, batch.compare_and_delete(target.table, target.key, expected)?);
-        self.note(target, expected, Some(told));
+        let identity = checked(target.number, batch.compare_and_delete(target.table, target.key, expected)?);
+        self.note(target, expected, Some(identity));
         Ok(())
     }
 
@@ -319,10 +319,10 @@ impl Mind {
     /// A value is there as long as its guard is.
     fn get(&mut self, batch: &mut Batch<'_>, target: Target<'_>) -> Result<(), Refusal> {
         let value = batch.get(target.table, target.key)?;
-        let told = checked(target.number, value);
+        let identity = checked(target.number, value);
         if self.random.one_in(16) {
             thread::yield_now();
-            assert_eq!(checked(target.number, value), told);
+            assert_eq!(checked(target.number, value), identity);
         }
         Ok(())
     }
@@ -330,8 +330,8 @@ impl Mind {
     fn get_entry(&mut self, batch: &mut Batch<'_>, target: Target<'_>) -> Result<(), Refusal> {
         let stage = Arc::clone(&self.stage);
         let entry = batch.get_entry(target.table, target.key, || stage.now())?;
-        let told = checked(target.number, entry.value);
-        self.note(target, entry.version, Some(told));
+        let identity = checked(target.number, entry.value);
+        self.note(target, entry.version, Some(identity));
         Ok(())
     }
 
@@ -356,8 +356,8 @@ impl Mind {
             let Some(number) = keys.iter().position(|key| *key == row.key) else { continue };
             assert!(row.key.starts_with(page.prefix));
             let is_live = row.progress != ScanProgress::Deleted && page.content != ScanContent::WithoutValues;
-            let told = is_live.then(|| checked(number, row.value));
-            self.note(Target { table, number, key: &keys[number] }, row.version, told);
+            let identity = is_live.then(|| checked(number, row.value));
+            self.note(Target { table, number, key: &keys[number] }, row.version, identity);
         }
         self.scan = next.map(|next| (table, next.as_bytes().to_vec()));
         Ok(())

@@ -26,26 +26,27 @@ impl Holder {
 
     /// Holds audiences until the round is over. Returns how many probes were received.
     pub(super) fn run(mut self) -> u64 {
-        let mut heard = 0;
+        let mut received = 0;
         while !self.stage.is_over() {
             let table = if self.random.one_in(3) { KEPT } else { self.random.pick(NAMES) };
             let table = if self.random.one_in(5) { OLD } else { table };
-            let hears_ends = self.stage.plan.hears_ends && self.random.one_in(2);
-            heard += u64::from(self.hold(table, if hears_ends { AudienceKind::Ends } else { AudienceKind::Changes }));
+            let holds_ends = self.stage.plan.holds_ends && self.random.one_in(2);
+            received +=
+                u64::from(self.hold(table, if holds_ends { AudienceKind::Ends } else { AudienceKind::Changes }));
         }
-        heard
+        received
     }
 
     /// Holds an audience of a table, and returns whether a change was made and received.
-    fn hold(&mut self, table: &'static [u8], kind: AudienceKind) -> bool {
+    fn hold(&mut self, table: &'static [u8], audience: AudienceKind) -> bool {
         let begun = Arc::new(AtomicBool::new(false));
         let (flag, waiter) = (Arc::clone(&begun), thread::current());
-        let told = Box::new(move || {
+        let on_begun = Box::new(move || {
             flag.store(true, Ordering::Release);
             waiter.unpark();
         });
         let topic = if self.random.one_in(2) { [table, b"\0"].concat() } else { table.to_vec() };
-        let _hold = self.session.hold_audience(&topic, kind, told);
+        let _hold = self.session.hold_audience(&topic, audience, on_begun);
         if self.random.one_in(4) {
             return false;
         }
@@ -55,10 +56,10 @@ impl Holder {
         let stored = self.change(|batch| batch.update(table, &key, b"probe", Deadline::NONE));
         let _deleted = self.change(|batch| batch.delete(table, &key).map(drop));
         // A deletion ends it, whether by this client or with its table.
-        let kind = if kind == AudienceKind::Ends { ChangeKind::Deleted } else { ChangeKind::Updated };
+        let kind = if audience == AudienceKind::Ends { ChangeKind::Deleted } else { ChangeKind::Updated };
         let probe = ((table.to_vec(), key), kind == ChangeKind::Updated);
-        let is_subscribed = || self.stage.heard.lock().probes.remove(&probe);
-        assert!(!stored || until(PATIENCE, is_subscribed), "the audience of {topic:?} has not heard of {probe:?}");
+        let is_received = || self.stage.received.lock().probes.remove(&probe);
+        assert!(!stored || until(PATIENCE, is_received), "the audience of {topic:?} has not received {probe:?}");
         stored
     }
 

@@ -1,4 +1,4 @@
-//! The publisher of a storm: it drains, lets audiences come and go, and checks what is announced and told.
+//! The publisher of a storm: it drains, lets audiences come and go, and checks what is announced and published.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::feed::{FeedMessage, PublishedMessage, table_of_topic};
 use crate::seeded_rng::SeededRng;
 use crate::tables::{AnnouncedChange, ChangeKind, ChangeSink, Changes};
 
-/// Keys that begin like this tell whether an audience receives changes.
+/// Keys that begin like this show whether an audience receives changes.
 pub(super) const PROBE: &[u8] = b"probe ";
 
 /// A table's name and a key.
 pub(super) type Place = (Vec<u8>, Vec<u8>);
 
-/// All that was announced and told.
+/// All that was announced and published.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct Received {
     /// The last notification of each key, and its version, of tables that had an audience all the time since.
     pub(super) last: HashMap<Place, (ChangeKind, u64)>,
     /// Probes that were announced, and whether as stored.
@@ -28,13 +28,13 @@ pub(super) struct Heard {
     /// The copies of followers of the feed: one for each table, and for [`OLD`] one for each life.
     pub(super) followers: HashMap<(Vec<u8>, u64), Follower>,
     /// All tables have an audience now.
-    pub(super) hears_all: bool,
+    pub(super) all_have_audience: bool,
     pub(super) announced: u64,
-    pub(super) told: u64,
+    pub(super) published: u64,
     pub(super) faults: Vec<String>,
 }
 
-impl Heard {
+impl Received {
     fn note(&mut self, change: &AnnouncedChange<'_>, kind: ChangeKind) {
         let (place, version) = ((change.table.to_vec(), change.key.to_vec()), change.version());
         let before = self.last.insert(place, (kind, version));
@@ -42,7 +42,7 @@ impl Heard {
             Some((ChangeKind::Deleted, _)) if kind == ChangeKind::Deleted => true,
             // Versions of restored elements begin anew with each life of the table.
             Some((_, before)) => before >= version && change.table != OLD,
-            None => kind == ChangeKind::Deleted && self.hears_since_ever(change.table),
+            None => kind == ChangeKind::Deleted && self.always_has_audience(change.table),
         };
         if is_wrong {
             let name = String::from_utf8_lossy(change.table);
@@ -51,24 +51,24 @@ impl Heard {
         }
     }
 
-    fn hears_since_ever(&self, table: &[u8]) -> bool {
+    fn always_has_audience(&self, table: &[u8]) -> bool {
         table == KEPT
     }
 }
 
-impl ChangeSink for Heard {
+impl ChangeSink for Received {
     fn announce(&mut self, change: &AnnouncedChange<'_>) {
         self.announced += 1;
         let Some(kind) = ChangeKind::of(change.cause) else { return };
         if change.key.starts_with(PROBE) {
             self.probes.insert(((change.table.to_vec(), change.key.to_vec()), kind == ChangeKind::Updated));
-        } else if change.is_in_order && (self.hears_all || self.hears_since_ever(change.table)) {
+        } else if change.is_in_order && (self.all_have_audience || self.always_has_audience(change.table)) {
             self.note(change, kind);
         }
     }
 
     fn publish(&mut self, message: &PublishedMessage) {
-        self.told += 1;
+        self.published += 1;
         let table = table_of_topic(&message.topic).unwrap().to_vec();
         let life = FeedMessage::decode(&message.payload).unwrap().position.incarnation;
         let follower = (table.clone(), if table == OLD { life } else { 0 });
@@ -100,14 +100,14 @@ impl Listener {
     pub(super) fn run(mut self) {
         loop {
             let phase = self.stage.phase();
-            let hears_all = self.stage.heard.lock().hears_all;
+            let all_have_audience = self.stage.received.lock().all_have_audience;
             match phase {
-                Phase::Comings if hears_all => self.stage.heard.lock().hears_all = false,
+                Phase::Comings if all_have_audience => self.stage.received.lock().all_have_audience = false,
                 Phase::Comings => self.come_and_go(),
-                Phase::All if !hears_all => self.hear_all(),
+                Phase::All if !all_have_audience => self.begin_all(),
                 Phase::All => {}
             }
-            let drained = self.changes.drain_to(1_000, &mut *self.stage.heard.lock());
+            let drained = self.changes.drain_to(1_000, &mut *self.stage.received.lock());
             if drained.closed {
                 return;
             }
@@ -127,13 +127,13 @@ impl Listener {
     }
 
     /// All tables have an audience from now on. What was noted of those that had none is forgotten.
-    fn hear_all(&mut self) {
+    fn begin_all(&mut self) {
         self.changes.audience().begin([&b""[..]]);
-        let mut heard = self.stage.heard.lock();
-        heard.last.retain(|(table, _), _| table == KEPT);
-        heard.hears_all = true;
+        let mut received = self.stage.received.lock();
+        received.last.retain(|(table, _), _| table == KEPT);
+        received.all_have_audience = true;
         // Relaxed: only the order of the audience's beginning and a writer's batches counts, and guards order these.
-        self.stage.hears_all.store(true, Ordering::Relaxed);
+        self.stage.all_have_audience.store(true, Ordering::Relaxed);
     }
 
     /// Perhaps a subscription comes, one goes, or some tables are reviewed.
@@ -163,6 +163,6 @@ impl Listener {
         let is_subscribed =
             |table: &[u8]| keeps && touches(KEPT, table) || topics.iter().any(|topic| touches(topic, table));
         let unsubscribed = self.changes.review(keeps || !topics.is_empty(), is_subscribed);
-        self.changes.silence(unsubscribed, &mut *self.stage.heard.lock());
+        self.changes.silence(unsubscribed, &mut *self.stage.received.lock());
     }
 }

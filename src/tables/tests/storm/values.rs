@@ -65,7 +65,7 @@ pub(super) fn value_of(key: usize, write: u64, length: usize) -> Vec<u8> {
     value
 }
 
-/// The number that tells a value of the key from others. Panics if the value is torn or of another key.
+/// The number that identifies a value of the key. Panics if the value is torn or of another key.
 pub(super) fn checked(key: usize, value: &[u8]) -> u64 {
     if is_counter(key) {
         let text = std::str::from_utf8(value).expect("a counter is text");
