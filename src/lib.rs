@@ -190,7 +190,7 @@
 //! 1. `Mirror::connect` opens two links: the feed, with the table's topic, and the requests (`mirror/link.rs`). A link
 //!    that is lost opens again after a pause, without waiting.
 //! 2. `Mirror::step` takes one message of each link for the `Follower` (`mirror/follower.rs`), which does no I/O.
-//!    `Follower::hear` takes a message of the feed, `Follower::answer` a reply, and `Follower::ask` returns the next
+//!    `Follower::receive` takes a message of the feed, `Follower::answer` a reply, and `Follower::ask` returns the next
 //!    request.
 //! 3. The first message makes it ask FEED_STATE. `Follower::begin` takes the sequence to begin with, and the pages of a
 //!    scan follow. `TableCopy::merge_row` and `TableCopy::merge_change` (`mirror/copy.rs`) let the highest version win.
