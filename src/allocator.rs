@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn each_allocator_can_be_told_to_give_back() {
+    fn each_allocator_gives_back_on_request() {
         mi_collect(true);
         for name in [c"thread.tcache.flush", c"arena.4096.purge"] {
             command(name);

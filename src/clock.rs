@@ -1,7 +1,7 @@
 //! The only reader of the clock.
 //!
-//! All other code is told the time. The monotonic clock is for the deadlines of elements. The wall clock is for the
-//! base of the versions, and for the start from which mirrors are told deadlines: both are read once. The deadlines of
+//! All other code receives the time as an argument. The monotonic clock is for the deadlines of elements. The wall clock is for the
+//! base of the versions, and for the start of the deadlines in the rows of mirrors: both are read once. The deadlines of
 //! leases outlive the process: for them a [`ClockReading`] has the uptime of the system, and the wall clock for the time
 //! in which the system did not run. Nothing here sleeps.
 //!
@@ -51,7 +51,7 @@ impl Clock {
     }
 
     /// Milliseconds since 1970 by the wall clock when this clock started. A later step of the wall clock does not
-    /// change it, so one deadline is told as one time everywhere.
+    /// change it, so one deadline is reported as one time everywhere.
     #[must_use]
     pub fn start_wall_millis(&self) -> u64 {
         self.start_wall_millis
@@ -105,7 +105,7 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// The system does not tell its start.
+    /// The system does not report its start.
     pub const UNKNOWN_BOOT: u128 = 0;
 
     /// An invented reading for a test or a simulation: the wall clock and the uptime show the same milliseconds.

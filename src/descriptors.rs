@@ -70,13 +70,13 @@ impl PausedAcceptors {
         if !wakers.iter().any(|other| other.will_wake(waker)) {
             wakers.push(waker.clone());
         }
-        // SeqCst, here and in `tell`. The acceptor stores, then checks the descriptors. The closing thread closes one,
+        // SeqCst, here and in `wake_all`. The acceptor stores, then checks the descriptors. The closing thread closes one,
         // then loads. If the check does not see the closed one, the system handled the check first, and so the load
         // sees the store.
         self.any.store(true, Ordering::SeqCst);
     }
 
-    fn tell(&self) {
+    fn wake_all(&self) {
         if !self.any.load(Ordering::SeqCst) {
             return;
         }
@@ -218,7 +218,7 @@ impl Drop for Place {
             // SeqCst: as in `ServiceShare::has_place`.
             share.taken.fetch_sub(1, Ordering::SeqCst);
         }
-        PAUSED.tell();
+        PAUSED.wake_all();
     }
 }
 
@@ -302,10 +302,10 @@ pub fn reserve() {
     raise();
     let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
     POOL.bound(i32::try_from(limit - reserve).unwrap_or(i32::MAX));
-    let told = format!("{limit} files may be open: {reserve} are kept for the store, the others are for connections");
-    tracing::debug!("{told}");
+    let limits = format!("{limit} files may be open: {reserve} are kept for the store, the others are for connections");
+    tracing::debug!("{limits}");
     if limit < LOW {
-        say(&format!("only {told}; raise the limit (ulimit -Hn)"));
+        say(&format!("only {limits}; raise the limit (ulimit -Hn)"));
     }
 }
 
@@ -370,17 +370,17 @@ mod tests {
         let wakes = [(); 2].map(|()| Arc::<Wakes>::default());
         let counts = || wakes.each_ref().map(|wakes| wakes.0.load(Ordering::Relaxed));
         let [first, second] = wakes.each_ref().map(|wakes| Waker::from(Arc::clone(wakes)));
-        paused.tell();
+        paused.wake_all();
         paused.wait(&first);
         paused.wait(&first);
         paused.wait(&second);
-        assert_eq!(counts(), [0, 0], "a close before it began to wait tells it nothing");
-        paused.tell();
+        assert_eq!(counts(), [0, 0], "a close before the wait began wakes nobody");
+        paused.wake_all();
         assert_eq!(counts(), [1, 1]);
-        paused.tell();
+        paused.wake_all();
         assert_eq!(counts(), [1, 1], "it has to ask again");
         paused.wait(&second);
-        paused.tell();
+        paused.wake_all();
         assert_eq!(counts(), [1, 2]);
     }
 

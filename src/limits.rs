@@ -262,7 +262,7 @@ pub const TRY_COMMIT_MAX: usize = 64;
 pub const JOBS_TRY_COMMIT_MAX: usize = 4;
 
 /// Longest sleep of a frontend that waits for the committer to have room. After it, the frontend checks whether it was
-/// told. It counts a missed call (`lost_wakeups` of the tasks in STATS). There should be none.
+/// woken. It counts a lost wake-up (`lost_wakeups` of the tasks in STATS). There should be none.
 pub const ROOM_RECHECK: Duration = Duration::from_secs(5);
 
 /// A longer commit means a slow disk. Frontends then leave commits to the committer's thread, so that they go on

@@ -51,7 +51,7 @@ pub fn say(line: &str) {
 
 /// Writes one line as it is, without the name of the program: for lines that programs read.
 pub fn say_line(line: &str) {
-    tell(format!("{line}\n").as_bytes());
+    submit(format!("{line}\n").as_bytes());
 }
 
 /// The loop of the thread `log`. `None` if the process has no descriptor left for it. From now on other threads leave
@@ -69,8 +69,8 @@ pub fn finish() {
     BACKLOG.wait_until_written(LOG_LAST_WORDS);
 }
 
-/// Leaves a line to the thread `log`, or writes it if there is no such thread.
-fn tell(line: &[u8]) {
+/// Gives a line to the thread `log`, or writes it if there is no such thread.
+fn submit(line: &[u8]) {
     match BACKLOG.put(line) {
         Some(true) => {}
         Some(false) => DROPPED.add(1),
@@ -120,7 +120,7 @@ pub struct Lines;
 impl Write for Lines {
     /// Accepts `bytes`, which are one line or several.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        tell(bytes);
+        submit(bytes);
         Ok(bytes.len())
     }
 

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_says_what_it_was_told_last_and_a_count_of_nothing_adds_nothing() {
+    fn a_gauge_returns_the_last_value_and_a_count_of_nothing_adds_nothing() {
         let (gauge, counter) = (Gauge::new(), Counter::new());
         for figure in [7, 7, 0, 0, 9] {
             gauge.set(figure);

@@ -154,9 +154,9 @@ impl CommandError {
         json
     }
 
-    /// Tells on standard error why the command has failed.
+    /// Reports on standard error why the command has failed.
     pub(super) fn report(&self, is_json: bool) -> ExitStatus {
-        // If standard error is closed, the exit status still tells. A reader that has gone, such as `head`, has what it
+        // If standard error is closed, the exit status still says so. A reader that has gone, such as `head`, has what it
         // wanted.
         if matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
             return self.status();
@@ -188,8 +188,8 @@ mod tests {
         ];
         for (error, status, kind) in rows {
             let json = error.json();
-            let told = (json.get("status"), json.get("kind"));
-            assert_eq!((error.status() as u8, told), (status, (Some(&json!(status)), Some(&json!(kind)))));
+            let reported = (json.get("status"), json.get("kind"));
+            assert_eq!((error.status() as u8, reported), (status, (Some(&json!(status)), Some(&json!(kind)))));
         }
     }
 

@@ -81,22 +81,22 @@ mod tests {
 
     use super::*;
 
-    /// A wrong variable was told as its flag, which the user had not typed.
+    /// A wrong variable was reported as its flag, which the user had not typed.
     #[test]
-    fn a_wrong_value_is_told_by_the_name_under_which_it_was_given() {
+    fn a_wrong_value_is_reported_under_the_name_by_which_it_was_given() {
         // Cargo sets the variable to a version.
         let flag = Arg::new("n").long("n").env("CARGO_PKG_VERSION").value_parser(clap::value_parser!(u8));
         let mut command = teach(Command::new("c").subcommand(Command::new("of").arg(flag)));
         command.build();
-        let mut told = |typed: &[&str]| {
+        let mut complaint = |typed: &[&str]| {
             let typed: Vec<OsString> = typed.iter().map(OsString::from).collect();
             let error = command.try_get_matches_from_mut(&typed).unwrap_err();
             with_variables(error.to_string(), &command, &typed)
         };
-        let said = told(&["c", "of"]);
+        let said = complaint(&["c", "of"]);
         assert!(said.contains("for CARGO_PKG_VERSION") && !said.contains("--n <"), "{said}");
         for typed in [&["c", "of", "--n", "x"][..], &["c", "of", "--n=x"]] {
-            let said = told(typed);
+            let said = complaint(typed);
             assert!(said.contains("for '--n <n>'") && !said.contains("CARGO_PKG"), "{said}");
         }
     }

@@ -304,8 +304,8 @@ mod tests {
             let said = complaint(arguments);
             assert!(said.contains("invalid value '-1' for"), "{said}");
         }
-        let told = complaint(&["spindle", "task", "lend", "--timeout", "soon"]);
-        assert!(told.contains("milliseconds"), "{told}");
+        let said = complaint(&["spindle", "task", "lend", "--timeout", "soon"]);
+        assert!(said.contains("milliseconds"), "{said}");
     }
 
     #[test]

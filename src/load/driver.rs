@@ -122,7 +122,7 @@ impl Driver {
         })
     }
 
-    /// Sends the requests of the source until it ends, the time is over or it is told to stop, and waits for the replies. Requests that are
+    /// Sends the requests of the source until it ends, the time is over or it is stopped, and waits for the replies. Requests that are
     /// due in the warm-up are not recorded.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl Driver {
         let warm = start + nanos(time.warm_up);
         let end = time.measured.map_or(u64::MAX, |measured| warm + nanos(measured));
         let mut schedule = Schedule::new(pace, start);
-        let mut heard = start;
+        let mut received = start;
         let mut ready = Vec::with_capacity(EVENTS);
         let mut dry = false;
         loop {
@@ -146,14 +146,14 @@ impl Driver {
             } else if self.outstanding == 0 {
                 return Ok(());
             }
-            if self.outstanding > 0 && now - heard > nanos(PATIENCE) {
+            if self.outstanding > 0 && now - received > nanos(PATIENCE) {
                 return Err(Error::Silent { address: self.address.clone(), seconds: PATIENCE.as_secs() });
             }
             let wake = if asking { schedule.wake(end, self.has_room()) } else { now + nanos(PATIENCE) };
             if self.sleep(&mut ready, now, wake.min(now + nanos(Duration::from_secs(1))))? || self.outstanding == 0 {
-                heard = self.clock.now().nanos();
+                received = self.clock.now().nanos();
             }
-            self.hear(&ready, warm..end)?;
+            self.receive(&ready, warm..end)?;
         }
     }
 
@@ -237,7 +237,7 @@ impl Driver {
     }
 
     /// Reads the replies that have come, records them, and flushes the bytes written meanwhile.
-    fn hear(&mut self, ready: &[usize], measured: Range<u64>) -> Result<(), Error> {
+    fn receive(&mut self, ready: &[usize], measured: Range<u64>) -> Result<(), Error> {
         if ready.is_empty() {
             return Ok(());
         }

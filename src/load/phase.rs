@@ -132,7 +132,7 @@ fn start(number: usize, mut driver: Driver, order: DriverConfig, sender: Sender<
     let work = move || {
         let done = driver.run(order);
         // The receiver is gone if another thread has failed.
-        let _unheard = sender.send(done.map(|()| (number, driver)));
+        let _gone = sender.send(done.map(|()| (number, driver)));
     };
     let started = threads::spawn(&format!("load-{number}"), None, work);
     started.map(drop).map_err(|error| Error::System { what: "a thread", error })

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_of_all_threads_and_tells_verbs_apart() {
+    fn a_report_is_of_all_threads_and_distinguishes_verbs() {
         let recorders = [Recorder::new(), Recorder::new()];
         for nanos in 1..=1_000 {
             recorders[0].lock().answered(RequestKind::Get, nanos * 1_000);

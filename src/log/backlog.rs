@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_end_is_told_when_the_last_line_is_written() {
+    fn a_wait_for_the_end_returns_when_the_last_line_is_written() {
         let backlog = Backlog::new();
         backlog.open();
         assert_eq!(backlog.put(b"last words"), Some(true));

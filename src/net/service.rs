@@ -66,7 +66,7 @@ pub(crate) struct BoundConnections<S> {
 pub struct Service<F> {
     /// To be run in a thread of its own.
     pub front: F,
-    /// Tells it to take no more requests.
+    /// Has it take no more requests.
     pub stopper: Stopper,
     /// Where it listens, with the port that the system chose.
     pub endpoint: String,

@@ -101,7 +101,7 @@ impl PendingAnswers {
     }
 
     /// Hands replies to the requests that wait for them.
-    pub(crate) fn hear(&mut self, Delivery { answers, before }: Delivery) {
+    pub(crate) fn receive_delivery(&mut self, Delivery { answers, before }: Delivery) {
         for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != Self::NOBODY) {
             let number = usize::try_from(number).expect("a ticket is an index in the slab");
             let before = outcome.payload().and(before.clone());
@@ -141,7 +141,7 @@ pub(crate) struct PausableAcceptor {
     /// With the port that the system chose.
     pub(crate) address: SocketAddr,
     clock: Clock,
-    pauses_told: WarningPace,
+    pause_warnings: WarningPace,
     /// The descriptors of the service.
     share: ServiceShare,
     /// More of them, if some of its requests are answered whatever else goes on.
@@ -189,7 +189,7 @@ impl PausableAcceptor {
                 address: socket.local_addr()?,
                 socket,
                 clock: Clock::start(),
-                pauses_told: WarningPace::default(),
+                pause_warnings: WarningPace::default(),
                 share: ServiceShare::register(),
                 reserve: has_reserve.then(ServiceShare::register),
                 room: (|share, socket| share.has_room(socket), ACCEPT_PAUSE),
@@ -214,7 +214,7 @@ impl PausableAcceptor {
                 // The client has gone before it was accepted.
                 Ok(None) => {}
                 Err(error) => {
-                    if self.pauses_told.is_time(self.clock.now()) {
+                    if self.pause_warnings.is_time(self.clock.now()) {
                         let address = self.address;
                         tracing::warn!(
                             "further connections to {address} wait, or take the places of idle ones: {error}"

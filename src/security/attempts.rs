@@ -74,7 +74,7 @@ pub(super) struct Put<T> {
     pub(super) number: u64,
     /// The time at which it may be checked. None: at any time.
     pub(super) due: Option<Now>,
-    /// The try that gave its place: its peer is told that the server is busy.
+    /// The try that gave its place: its peer is refused because the server is busy.
     pub(super) displaced: Option<Try<T>>,
 }
 

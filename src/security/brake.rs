@@ -3,7 +3,7 @@
 //! ```text
 //! try   checked, and wrong            the pause begins now: 250 ms, then twice as long each time, up to a bound
 //!       refused or given up unchecked the next pause is longer; if nobody else waits and there is none, it begins
-//!       the same as the one before    it tells its peer nothing new: no pause grows for it
+//!       the same as the one before    its peer learns nothing new: no pause grows for it
 //!       right                         changes nothing
 //! ```
 //! A pause that has begun ends at its time, however many tries come meanwhile, and another begins only when a try was

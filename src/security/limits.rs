@@ -33,7 +33,7 @@ pub const ATTEMPTS_PER_PROVEN_MAX: usize = 8;
 /// How long an address, or a name, waits for the next check after its first wrong password. Each further one doubles it.
 pub const WRONG_PASSWORD_PAUSE: Duration = Duration::from_millis(250);
 /// The longest such pause of an address: shorter than a handshake may take, so that a right password still comes
-/// through. A client that is told that the server is busy is told to wait so long.
+/// through. A reply that the server is busy asks the client to wait so long.
 pub const WRONG_PASSWORD_PAUSE_MAX: Duration = Duration::from_secs(8);
 /// The longest pause of a name at addresses that were never right with the name. It is short, since strangers cause it
 /// for the user.

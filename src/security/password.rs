@@ -198,7 +198,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn digests_tell_passwords_apart_and_differ_between_processes() {
+    fn digests_distinguish_passwords_and_differ_between_processes() {
         let (key, other) = (DigestKey::new(), DigestKey::new());
         assert!(key.digest(b"heron").is(&key.digest(b"heron")));
         assert!(!key.digest(b"heron").is(&key.digest(b"herom")));

@@ -56,7 +56,7 @@ impl Denied {
     }
 }
 
-/// What the peer of a ZeroMQ endpoint is told.
+/// The refusal that the peer of a ZeroMQ endpoint receives.
 impl From<Denied> for ClaimRefusal {
     fn from(why: Denied) -> Self {
         match why {

@@ -10,7 +10,7 @@ use super::password::HashedPassword;
 use super::users::is_read_by_others;
 use super::{KnownUsers, UserList, Users};
 
-/// What tells one state of the file from another: device, inode, size and times. None: there is no file.
+/// What distinguishes one state of the file from another: device, inode, size and times. None: there is no file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileMark(Option<[i128; 6]>);
 

@@ -170,7 +170,7 @@ fn a_user_who_changes_while_its_password_is_checked_is_not_let_in() {
     }
 }
 
-/// The time that an answer takes would tell which names there are.
+/// The time that an answer takes would reveal which names there are.
 #[test]
 fn a_name_without_a_password_costs_a_check_as_any_other() {
     let (_folder, _file, users) = opened(&(section("ada", "heron", "") + &format!("[key]\ncurve = '{KEY}'\n")));

@@ -8,7 +8,7 @@
 //!                              │ lockstep, if it is on                                           │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ control, tasks, jobs-io, events-io and events-queue             │
-//!     all frontends are told at once, answer what they have taken and end: admin, events-queue, ◄┤
+//!     all frontends stop at once, answer what they have taken and end: admin, events-queue, ◄────┤
 //!     events-io, jobs-io, tasks, control, lockstep, the workers, tables-queue, tables-report     │
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
 //!     the committer has all on disk and ends ◄───────────────────────────────────────────────────┤
@@ -246,7 +246,7 @@ pub struct RunningServer {
     tables: Tables,
     /// For the watchdog.
     report: Arc<ReportSources>,
-    /// The threads of all frontends. The workers end when `tables-queue` tells them to. With the native frontend
+    /// The threads of all frontends. The workers end when `tables-queue` stops them. With the native frontend
     /// their stoppers end them.
     frontend: Vec<JoinHandle<()>>,
     /// `publisher`, `expiry`, `reaper` and `compactor`, which end when the tables are closed, and `committer`, which

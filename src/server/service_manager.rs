@@ -1,4 +1,4 @@
-//! Tells the service manager the state of the server, as systemd's `Type=notify` asks for it.
+//! Notifies the service manager of the state of the server, as systemd's `Type=notify` asks for it.
 //!
 //! ```text
 //! READY=1      behind the line `ready`            STOPPING=1   when the end begins
@@ -26,15 +26,15 @@ const KICKS: u32 = 3;
 
 /// The server is ready.
 pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
 /// The end of the server begins.
 pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager takes no message: {error}");
     }
@@ -51,15 +51,15 @@ pub(super) fn watch(report: Arc<ReportSources>) -> io::Result<()> {
     let bell = WakeSignal::new()?;
     let mut watchdog = Watchdog { time, is_silent: false };
     let kick = move || loop {
-        if watchdog.may_be_told(report.longest_turn()) {
-            tell(&[NotifyState::Watchdog]);
+        if watchdog.may_notify(report.longest_turn()) {
+            notify(&[NotifyState::Watchdog]);
         }
         wait(&[], &bell, Some(every));
     };
     threads::spawn("watchdog", None, kick).map(drop)
 }
 
-/// The decision whether the service manager is told that all is well.
+/// Decides whether the watchdog of the service manager is notified that all is well.
 struct Watchdog {
     /// A worker that is at work on one batch for so long is stuck.
     time: Duration,
@@ -68,11 +68,11 @@ struct Watchdog {
 }
 
 impl Watchdog {
-    fn may_be_told(&mut self, longest_turn: Duration) -> bool {
+    fn may_notify(&mut self, longest_turn: Duration) -> bool {
         let is_stuck = longest_turn >= self.time;
         if is_stuck && !self.is_silent {
             tracing::error!(
-                "a worker has been at work on one batch for {longest_turn:?}: the watchdog is told no more"
+                "a worker has been at work on one batch for {longest_turn:?}: the watchdog is not notified any more"
             );
         }
         self.is_silent = is_stuck;
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_watchdog_is_silent_while_a_worker_is_stuck() {
         let mut watchdog = Watchdog { time: Duration::from_secs(30), is_silent: false };
-        let told = [0, 29, 30, 31, 1].map(|seconds| watchdog.may_be_told(Duration::from_secs(seconds)));
-        assert_eq!(told, [true, true, false, false, true]);
+        let notified = [0, 29, 30, 31, 1].map(|seconds| watchdog.may_notify(Duration::from_secs(seconds)));
+        assert_eq!(notified, [true, true, false, false, true]);
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct RunningService {
     pub(super) name: &'static str,
     /// With the ports that the system chose.
     pub(super) endpoints: Vec<String>,
-    /// Tell its threads to take no more requests.
+    /// They have its threads take no more requests.
     pub(super) stoppers: Vec<Stopper>,
 }
 

@@ -1,13 +1,13 @@
 //! SIGINT and SIGTERM: the first asks the server to stop, the second ends the process. SIGHUP is the caller's.
 //!
 //! ```text
-//! starting ─► serving ─► told ─► ended
+//! starting ─► serving ─► stopping ─► ended
 //!     │                    └ a second signal: status 128 and its number, at once
-//!     └ told, and still starting after LINGER: status 0; no request was served yet
+//!     └ stopping, and still starting after LINGER: status 0; no request was served yet
 //! ```
 //! One thread reads the signals, from before any other thread is made until the process ends. So it reads the second
-//! signal regardless of the other threads. When a client ends the server, the server is told to stop, but this does
-//! not count as a signal.
+//! signal regardless of the other threads. When a client ends the server, the server stops too, but this does not
+//! count as a signal.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -85,7 +85,7 @@ impl SignalWatch {
 
     /// Returns at the first signal, or when the function of `ender` is called.
     pub fn wait(&self) {
-        while !self.stopper.is_told() {
+        while !self.stopper.is_stopping() {
             wait(&[], &self.bell, None);
         }
     }
@@ -93,9 +93,9 @@ impl SignalWatch {
 
 /// The loop of the thread that reads the signals.
 fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8, hang_up: &dyn Fn()) -> ! {
-    let mut told = false;
+    let mut is_stopping = false;
     loop {
-        let is_starting = told && stage.load(Ordering::Relaxed) == STARTING;
+        let is_starting = is_stopping && stage.load(Ordering::Relaxed) == STARTING;
         if !wait_for(signals, is_starting.then_some(LINGER)) && is_starting {
             // Relaxed: as in `serving`. If this exchange succeeds, no client has been answered.
             if stage.compare_exchange(STARTING, GIVEN_UP, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -106,12 +106,12 @@ fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8, hang_up: &dyn Fn
         match signals.next() {
             None => {}
             Some(Signal::HangUp) => hang_up(),
-            Some(signal) if told => {
+            Some(signal) if is_stopping => {
                 finish();
                 exit(SIGNAL_STATUS + signal.number())
             }
             Some(signal) => {
-                told = true;
+                is_stopping = true;
                 tracing::info!("{}: stopping", signal.name());
                 stopper.stop();
             }

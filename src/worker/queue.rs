@@ -22,7 +22,7 @@ use crate::services::tasks::wire::RepayStatus;
 pub(super) fn work(shared: &WorkerShared, endpoint: &str) {
     let mut client = TasksClient::later(endpoint, TIMEOUT_DEFAULT);
     let (clock, mut notice) = (Clock::start(), SourceNotice::default());
-    while !shared.stopper.is_told() {
+    while !shared.stopper.is_stopping() {
         match client.lend_unless(millis(shared.config.lease), shared.bell.as_fd()) {
             Ok(Some(lent)) => {
                 notice.back();
@@ -98,7 +98,7 @@ impl LeaseTurn<'_> {
         loop {
             match self.client.repay(*lend_key, key, value, status) {
                 Err(Error::Disconnected(_)) if self.clock.now() < *until => self.shared.pause(PAUSE / 5, PAUSE / 5),
-                Err(Error::Refused(_)) if self.clock.now() < *until && !self.shared.stopper.is_told() => {
+                Err(Error::Refused(_)) if self.clock.now() < *until && !self.shared.stopper.is_stopping() => {
                     self.shared.pause(PAUSE, PAUSE);
                 }
                 repaid => return repaid,

@@ -6,7 +6,7 @@
 //! CURVE   greeting ─► (greeting) ─► HELLO ─► (WELCOME) ─► INITIATE: public key ─► (READY), sealed from then on
 //!         in place of each answer: ERROR
 //! ```
-//! It tells nothing of the user before the server has greeted with the same mechanism. With CURVE it reveals its name,
+//! It reveals nothing of the user before the server has greeted with the same mechanism. With CURVE it reveals its name,
 //! a public key, only to the right server: the server has the secret key of the public key that the client was given.
 
 use std::fmt;
@@ -22,7 +22,7 @@ use super::mechanism::Mechanism;
 use super::{ProtocolError, ZmtpCommand};
 use crate::limits::HANDSHAKE_BYTES_MAX;
 
-/// What a client tells of its user.
+/// What a client claims of its user.
 #[derive(Clone, Default)]
 pub enum Credentials {
     /// Nothing.

@@ -33,7 +33,7 @@ pub(super) const GREETING: [u8; GREETING_BYTES] = {
     bytes
 };
 
-/// Bytes of a greeting before the mechanism. A server sends these first. The rest follows when the peer has told its
+/// Bytes of a greeting before the mechanism. A server sends these first. The rest follows when the peer has sent its
 /// version, or the mechanism that it wants if there are several. A peer needs no more to send all of its greeting.
 pub(super) const BEFORE_MECHANISM: usize = MECHANISM.start;
 const AS_SERVER_AT: usize = 32;

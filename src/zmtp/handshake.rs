@@ -68,7 +68,7 @@ impl SocketType {
         }
     }
 
-    /// The properties that a socket of this type tells.
+    /// The properties that a socket of this type announces.
     pub(super) fn properties(self) -> [(&'static str, &'static [u8]); 2] {
         [("Socket-Type", self.name().as_bytes()), ("Identity", b"")]
     }
@@ -161,8 +161,8 @@ impl Handshake {
     }
 
     /// Begins the handshake of a server that lets everybody in: appends the beginning of our greeting to `out`. The rest
-    /// follows when the peer has told its version. JeroMQ of ZMTP 2.0 closes a connection on which a whole greeting of
-    /// ZMTP 3 comes first, and so would never tell.
+    /// follows when the peer has sent its version. JeroMQ of ZMTP 2.0 closes a connection on which a whole greeting of
+    /// ZMTP 3 comes first, and so would never send its version.
     #[must_use]
     pub fn open(ours: SocketType, out: &mut Vec<u8>) -> Self {
         out.extend(GREETING.iter().take(BEFORE_MECHANISM));
@@ -382,15 +382,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_sends_the_rest_of_its_greeting_when_its_peer_has_told_its_version() {
+    fn a_server_sends_the_rest_of_its_greeting_when_its_peer_has_sent_its_version() {
         let mut out = Vec::new();
         let mut handshake = Handshake::open(SocketType::Router, &mut out);
         assert_eq!(out, GREETING[..BEFORE_MECHANISM]);
         assert_eq!(handshake.advance(&GREETING[..BEFORE_MECHANISM - 1], &mut out), Ok((0, HandshakeStep::More)));
         assert_eq!(out, GREETING[..BEFORE_MECHANISM]);
-        // A peer that waits for our mechanism before it tells its own.
-        for told in BEFORE_MECHANISM..GREETING_BYTES {
-            assert_eq!(handshake.advance(&GREETING[..told], &mut out), Ok((0, HandshakeStep::More)));
+        // A peer that waits for our mechanism before it sends its own.
+        for sent in BEFORE_MECHANISM..GREETING_BYTES {
+            assert_eq!(handshake.advance(&GREETING[..sent], &mut out), Ok((0, HandshakeStep::More)));
             assert_eq!(out, GREETING);
         }
         handshake.advance(&GREETING, &mut out).unwrap();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_the_wrong_kind_is_told() {
+    fn a_socket_of_the_wrong_kind_is_refused() {
         let (step, out) = meet(SocketType::Router, &sent_by(SocketType::Sub));
         let fault = ProtocolError::SocketType { theirs: "SUB".to_owned(), ours: SocketType::Router };
         assert_eq!(step, Err(fault.clone()));

@@ -22,7 +22,7 @@ pub enum ClaimRefusal {
 }
 
 impl ClaimRefusal {
-    /// The reason in an ERROR: the status of ZAP (RFC 27), which libzmq tells its user. 300 is a temporary error.
+    /// The reason in an ERROR: the status of ZAP (RFC 27), which libzmq reports to its user. 300 is a temporary error.
     #[must_use]
     pub const fn status(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Mechanisms {
         }
     }
 
-    /// The mechanism that a peer is told which wants another.
+    /// The mechanism that is offered to a peer of another one.
     pub(super) fn preferred(&self) -> Mechanism {
         match self {
             Self::Open => Mechanism::Null,

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_passed_over_and_told() {
+    fn what_is_too_long_is_passed_over_and_reported() {
         let frames = |count: usize| (0..count).map(|_| b"f".to_vec()).collect::<Vec<_>>();
         let bytes = [encoded(&frames(3)), encoded(&frames(9)), encoded(&frames(1))].concat();
         for size in 1..bytes.len() {

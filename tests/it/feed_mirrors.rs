@@ -205,7 +205,7 @@ fn settle(client: &mut Client) -> (Content, FeedPosition) {
             let page = client.scan(TABLE, &cursor, 10_000, ScanFields::Mirror, b"").unwrap();
             let ScanRows::Mirror(rows) = &page.rows else { panic!("rows for a mirror") };
             for row in rows {
-                is_settled &= row.mark == RowMark::Told && row.deadline_millis.is_none();
+                is_settled &= row.mark == RowMark::Published && row.deadline_millis.is_none();
                 found.insert(row.key.to_vec(), (row.value.to_vec(), row.version, row.deadline_millis));
             }
             cursor = page.next;

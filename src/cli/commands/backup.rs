@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &BackupArguments, out: &mut impl Write) -> Result<(
     match lost {
         0 => Ok(()),
         lost => Err(failed(format!(
-            "{} lacks {} that cannot be read, or whose bytes have changed, and has all else: `spindle check` tells what a server on it would lose; look at the device of {}",
+            "{} lacks {} that cannot be read, or whose bytes have changed, and has all else: `spindle check` lists what a server on it would lose; look at the device of {}",
             to.display(),
             if *lost == 1 { "1 part".to_owned() } else { format!("{lost} parts") },
             arguments.data.display()

@@ -107,30 +107,30 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 pub(crate) struct Silence {
     /// The last message, or the beginning.
     since: Now,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Silence {
     pub(crate) const fn begin(now: Now) -> Self {
-        Self { since: now, is_told: false }
+        Self { since: now, is_reported: false }
     }
 
-    /// Says so on standard error, once in each silence. `heard`: a message has come since the last call.
-    pub(crate) fn tell(&mut self, heard: bool, now: Now, endpoint: &str) {
-        if self.is_too_long(heard, now) {
+    /// Reports it on standard error, once in each silence. `received`: a message has come since the last call.
+    pub(crate) fn report(&mut self, received: bool, now: Now, endpoint: &str) {
+        if self.is_too_long(received, now) {
             let seconds = SILENCE_MAX.as_secs();
             eprintln!(
-                "nothing heard from {endpoint} for {seconds} s: is it the endpoint of --feed, and the server well?"
+                "nothing received from {endpoint} for {seconds} s: is it the endpoint of --feed, and the server well?"
             );
         }
     }
 
-    fn is_too_long(&mut self, heard: bool, now: Now) -> bool {
-        if heard {
+    fn is_too_long(&mut self, received: bool, now: Now) -> bool {
+        if received {
             *self = Self::begin(now);
         }
-        let is_too_long = !self.is_told && now >= self.since.after(SILENCE_MAX);
-        self.is_told |= is_too_long;
+        let is_too_long = !self.is_reported && now >= self.since.after(SILENCE_MAX);
+        self.is_reported |= is_too_long;
         is_too_long
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_is_told_once_and_each_message_ends_it() {
+    fn a_silence_is_reported_once_and_each_message_ends_it() {
         let at = Now::from_millis;
         let mut silence = Silence::begin(at(0));
         assert!(!silence.is_too_long(false, at(14_999)));

@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(
             arguments.format.print_all(out, iter::once(lines))?;
         }
         let before = std::mem::replace(&mut messages, mirror.metrics().messages);
-        silence.tell(messages > before, clock.now(), &feed.feed);
+        silence.report(messages > before, clock.now(), &feed.feed);
     }
     Ok(())
 }

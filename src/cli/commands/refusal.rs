@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_tells_the_current_version() {
+    fn a_mismatch_has_the_current_version() {
         let mismatch = |current| match refusal(Reason::VersionMismatch { current }) {
             CommandError::VersionMismatch { what, current } => (what, current),
             other => panic!("{other:?}"),

@@ -104,8 +104,8 @@ pub(crate) fn run(flags: ServeFlags, settings: Settings) -> Result<(), CommandEr
 /// Begins the program anew with this allocator if another one is in use: a file names it too late for the first
 /// allocation. The new program keeps the process and its blocked signals, and finds the name in the environment.
 fn begin_with(asked: Choice) {
-    let is_told = std::env::var_os(ALLOCATOR_VARIABLE).is_some_and(|name| name == asked.name());
-    if asked == allocator::in_use() || is_told {
+    let is_restarted = std::env::var_os(ALLOCATOR_VARIABLE).is_some_and(|name| name == asked.name());
+    if asked == allocator::in_use() || is_restarted {
         return;
     }
     if let Ok(program) = std::env::current_exe() {

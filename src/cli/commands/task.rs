@@ -193,51 +193,51 @@ impl From<RepayStatusName> for RepayStatus {
 pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TaskCommand::Count(of) => {
-            let count = of.connect()?.count().map_err(of.told())?;
+            let count = of.connect()?.count().map_err(of.failure())?;
             of.format.print(out, &format!("{count}\n"), &json!({ "count": count }))
         }
         TaskCommand::Add(TaskAdd { key, value, head, of }) => {
             let (key, value) = read_both(key, value, of.format.hex, io::stdin())?;
             let mode = if head { AddMode::Head } else { AddMode::Tail };
-            let added = of.connect()?.add(&key, &value, mode).map_err(of.told())?;
+            let added = of.connect()?.add(&key, &value, mode).map_err(of.failure())?;
             if added { of.format.done(out) } else { Err(CommandError::AlreadyThere(SAME_KEY.to_owned())) }
         }
         TaskCommand::Update(TaskUpdate { key, value, of }) => {
             let (key, value) = read_both(key, value, of.format.hex, io::stdin())?;
-            let updated = of.connect()?.update(&key, &value).map_err(of.told())?;
+            let updated = of.connect()?.update(&key, &value).map_err(of.failure())?;
             if updated { of.format.done(out) } else { Err(no_task()) }
         }
         TaskCommand::Lend(lend) => self::lend(&lend, out),
         TaskCommand::Done(TaskDone { lend_key, key, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
-            let done = of.connect()?.done(lend_key, &key).map_err(of.told())?;
+            let done = of.connect()?.done(lend_key, &key).map_err(of.failure())?;
             if done { of.format.done(out) } else { Err(no_lease()) }
         }
         TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
             let (key, value) = read_both(key, value, of.format.hex, io::stdin())?;
-            let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(of.told())?;
+            let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(of.failure())?;
             if repaid { of.format.done(out) } else { Err(no_lease()) }
         }
         TaskCommand::Heartbeat(TaskHeartbeat { lend_key, key, timeout, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
-            let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(of.told())?;
+            let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(of.failure())?;
             if kept { of.format.done(out) } else { Err(no_lease()) }
         }
         TaskCommand::Stats(of) => stats(&of, out),
         TaskCommand::Lookup(TaskLookup { task: TaskArguments { key, of }, raw }) => {
             let key = key.read(of.format.hex, io::stdin())?;
-            let found = of.connect()?.lookup(&key).map_err(of.told())?;
+            let found = of.connect()?.lookup(&key).map_err(of.failure())?;
             let value = found.ok_or_else(no_task)?;
             let hex = of.format.hex;
             of.format.print_value(out, raw, "", &value, || json!({ "value": hex.shown_in_json(&value) }))
         }
         TaskCommand::Flush(of) => {
-            of.connect()?.flush().map_err(of.told())?;
+            of.connect()?.flush().map_err(of.failure())?;
             of.format.done(out)
         }
         TaskCommand::Remove(TaskArguments { key, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
-            let removed = of.connect()?.remove(&key).map_err(of.told())?;
+            let removed = of.connect()?.remove(&key).map_err(of.failure())?;
             if removed { of.format.done(out) } else { Err(no_task()) }
         }
     }
@@ -257,11 +257,11 @@ fn no_task() -> CommandError {
 impl TaskServer {
     fn connect(&self) -> Result<TasksClient, CommandError> {
         self.login.log_in()?;
-        TasksClient::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(self.told())
+        TasksClient::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(self.failure())
     }
 
     /// Converts an error of the client.
-    fn told(&self) -> impl FnOnce(Error) -> CommandError + use<> {
+    fn failure(&self) -> impl FnOnce(Error) -> CommandError + use<> {
         let is_user = self.login.is_given();
         move |error| failure(error, is_user)
     }
@@ -269,7 +269,7 @@ impl TaskServer {
 
 fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
     let mode = if lend.wait { LendMode::Block } else { LendMode::Poll };
-    let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(lend.of.told())?;
+    let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(lend.of.failure())?;
     let lent = lent.ok_or_else(|| CommandError::NotFound("no task is ready: wait for one with --wait".to_owned()))?;
     let Format { hex, .. } = lend.of.format;
     let head = format!("{} {}\n", lent.lend_key, hex.shown(&lent.key));
@@ -284,7 +284,7 @@ fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
 }
 
 fn stats(of: &TaskServer, out: &mut impl Write) -> Result<(), CommandError> {
-    let counters = of.connect()?.stats().map_err(of.told())?;
+    let counters = of.connect()?.stats().map_err(of.failure())?;
     let (names, counts): (&[_], &[_]) = match &counters {
         Counters::Eight(counts) => (&Counters::LISTED_1_3, counts),
         Counters::Ten(counts) => (&Counters::LISTED_1_4, counts),

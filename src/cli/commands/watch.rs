@@ -93,10 +93,10 @@ fn watch_values(
     let mut silence = wanted.map(|_| Silence::begin(clock.now()));
     // Relaxed: the flag stands for itself.
     while !stop.load(Ordering::Relaxed) {
-        let mut heard = false;
+        let mut received = false;
         match subscriber.receive(GLANCE) {
             Ok(Some(event)) => {
-                heard = true;
+                received = true;
                 let missed = sequences.missed(&event);
                 print_missed(event.table, missed, arguments.format, out)?;
                 print_values(&event, arguments.format, stop, out)?;
@@ -107,7 +107,7 @@ fn watch_values(
             Err(error) => return Err(lost(error)),
         }
         if let Some(silence) = &mut silence {
-            silence.tell(heard, clock.now(), endpoint);
+            silence.report(received, clock.now(), endpoint);
         }
     }
     Ok(())
@@ -166,7 +166,7 @@ fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Res
 fn lost(error: Error) -> CommandError {
     match error {
         Error::Disconnected(Disconnected::Lost { endpoint, .. }) => CommandError::Failed(format!(
-            "lost the connection to {endpoint}: watch again, and read what you watch, for changes went unheard"
+            "lost the connection to {endpoint}: watch again, and read what you watch, for changes were missed"
         )),
         other => failure(other),
     }

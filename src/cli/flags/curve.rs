@@ -48,7 +48,7 @@ impl ZeromqLogin {
         self.curve_key.as_ref().is_some_and(|file| is_typed(file.as_os_str(), CURVE_KEY))
     }
 
-    /// What the connections tell of their user.
+    /// What the connections claim of their user.
     ///
     /// # Errors
     /// [`CommandError`] if flags contradict each other, the name has no password, or the file no key.

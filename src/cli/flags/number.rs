@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_told_what_is_expected() {
+    fn anything_else_is_refused_with_what_is_expected() {
         for (typed, sentence) in [
             (&["abc"][..], "the number to add is a whole number"),
             (&["1.5"], "the number to add is a whole number"),

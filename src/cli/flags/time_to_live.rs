@@ -12,7 +12,7 @@ use clap::builder::{StringValueParser, TypedValueParser};
 use super::duration::{BareUnit, duration};
 use crate::clock::Ttl;
 
-/// What a text that is no time to live is told.
+/// The error for a text that is no time to live.
 const EXPECTED: &str =
     "a time to live is a whole number of seconds, or of ms, s, m, h or d as in 1500ms; at most 139 years";
 

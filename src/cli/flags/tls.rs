@@ -89,16 +89,16 @@ mod tests {
 
     #[test]
     fn a_flag_and_a_scheme_must_agree() {
-        let told = |file: Option<&str>, address: &str| {
+        let authorities = |file: Option<&str>, address: &str| {
             let flags = TlsFlags { tls_ca: file.map(PathBuf::from) };
             flags.authorities(&TcpAddress::parse(address).unwrap())
         };
-        assert!(told(None, "h:1").unwrap().is_none());
-        assert!(told(None, "http://h:1").unwrap().is_none());
-        assert!(matches!(told(None, "https://h:1"), Err(CommandError::Usage(why)) if why.contains("--tls-ca")));
-        assert!(matches!(told(Some("f"), "tcp://h:1"), Err(CommandError::Usage(why)) if why.contains("tls://")));
+        assert!(authorities(None, "h:1").unwrap().is_none());
+        assert!(authorities(None, "http://h:1").unwrap().is_none());
+        assert!(matches!(authorities(None, "https://h:1"), Err(CommandError::Usage(why)) if why.contains("--tls-ca")));
+        assert!(matches!(authorities(Some("f"), "tcp://h:1"), Err(CommandError::Usage(why)) if why.contains("tls://")));
         assert!(
-            matches!(told(Some("/nowhere"), "h:1"), Err(CommandError::Failed(why)) if why.contains("--tls-ca /no"))
+            matches!(authorities(Some("/nowhere"), "h:1"), Err(CommandError::Failed(why)) if why.contains("--tls-ca /no"))
         );
     }
 }

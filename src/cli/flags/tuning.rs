@@ -59,16 +59,16 @@ pub(crate) struct TuningFlags {
 }
 
 impl TuningFlags {
-    /// What is said of flags that older command lines have.
+    /// The warnings about flags of older command lines.
     pub(crate) fn warnings(&self) -> Vec<&'static str> {
-        let is_told = [
+        let old_flags = [
             (
                 self.frontend == FrontendWord::Proxy,
                 "--frontend proxy is called queue now: write --frontend queue, or leave it out",
             ),
             (self.io_threads.is_some(), "--io-threads has no effect any more: leave it out"),
         ];
-        is_told.into_iter().filter_map(|(is_old, warning)| is_old.then_some(warning)).collect()
+        old_flags.into_iter().filter_map(|(is_old, warning)| is_old.then_some(warning)).collect()
     }
 
     /// The workers of the tables.

@@ -1,6 +1,6 @@
 //! Flags whose value is one of some words.
 
-/// Parses one of these words to what it means. `otherwise`: what any other text is told.
+/// Parses one of these words to what it means. `otherwise`: the error for any other text.
 pub(crate) fn one_of<T: Copy>(
     words: &'static [(&'static str, T)],
     otherwise: &'static str,

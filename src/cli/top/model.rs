@@ -109,7 +109,7 @@ impl Model {
         }
     }
 
-    /// The server has told its figures.
+    /// Shows the metrics that the server has sent.
     pub(super) fn update(&mut self, stats: &Value, slow: &Value) {
         let elapsed = number(stats, "uptime_seconds") - number(&self.stats, "uptime_seconds");
         // After a restart all counts begin again.

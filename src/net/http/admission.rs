@@ -28,19 +28,19 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 pub(crate) struct HostRule {
     /// In lower case. None: any name.
     names: Option<Vec<String>>,
-    /// The flag that tells the server a name.
+    /// The flag that gives the server a name.
     flag: &'static str,
 }
 
 impl HostRule {
-    /// The rule of a server that listens on the loopback interface alone, or not, and was told these names by `flag`.
-    pub(crate) fn new(is_loopback: bool, told: Vec<String>, flag: &'static str) -> Self {
-        if !is_loopback && told.is_empty() {
+    /// The rule of a server that listens on the loopback interface alone, or not, and has these names by `flag`.
+    pub(crate) fn new(is_loopback: bool, named: Vec<String>, flag: &'static str) -> Self {
+        if !is_loopback && named.is_empty() {
             return Self { names: None, flag };
         }
         let node = uname().nodename().to_string_lossy().to_ascii_lowercase();
-        let told = told.into_iter().map(|name| name.to_ascii_lowercase());
-        Self { names: Some(told.chain([format!("{node}.local"), node]).collect()), flag }
+        let named = named.into_iter().map(|name| name.to_ascii_lowercase());
+        Self { names: Some(named.chain([format!("{node}.local"), node]).collect()), flag }
     }
 
     /// # Errors
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_server_goes_by_addresses_by_names_without_a_dot_and_by_those_it_was_told() {
+    fn a_loopback_server_goes_by_addresses_by_names_without_a_dot_and_by_the_names_it_was_given() {
         let node = uname().nodename().to_str().unwrap().to_owned();
         for own in ["127.0.0.1:8081", "[::1]:8081", "10.0.0.7", "localhost:8081", "LOCALHOST.", "a.localhost", "h"] {
             assert_eq!(judged(&local(), "GET", &[("host", own)]), 200, "{own}");
@@ -159,8 +159,8 @@ mod tests {
             assert_eq!(judged(&local(), "GET", &[("host", foreign)]), 403, "{foreign}");
             let anywhere = HostRule::new(false, Vec::new(), "--events-host");
             assert_eq!(judged(&anywhere, "GET", &[("host", foreign)]), 200, "others may call it as they like");
-            let told = HostRule::new(false, vec!["events.example".to_owned()], "--events-host");
-            assert_eq!(judged(&told, "GET", &[("host", foreign)]), 403, "unless it was told its names");
+            let named = HostRule::new(false, vec!["events.example".to_owned()], "--events-host");
+            assert_eq!(judged(&named, "GET", &[("host", foreign)]), 403, "unless it was given its names");
         }
     }
 

@@ -226,12 +226,12 @@ mod tests {
     }
 
     /// The bytes that a client gets that sends these and goes on listening.
-    fn heard(bytes: &'static [u8], times: ClientTimes) -> String {
+    fn received(bytes: &'static [u8], times: ClientTimes) -> String {
         let client = |mut peer: Peer| {
-            let mut heard = String::new();
+            let mut received = String::new();
             peer.write_all(bytes).unwrap();
-            peer.read_to_string(&mut heard).unwrap();
-            heard
+            peer.read_to_string(&mut received).unwrap();
+            received
         };
         with_server(client, async |stream, ending| {
             let idle = IdleConnections::new(Clock::start()).begin();
@@ -240,27 +240,27 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_does_not_come_in_time_is_told_so_and_a_connection_without_one_is_closed() {
+    fn a_head_that_does_not_come_in_time_is_answered_408_and_a_connection_without_one_is_closed() {
         let soon = Duration::from_millis(20);
         let first = ClientTimes { first_head: soon, head: LONG, reply: LONG };
-        let late = heard(b"GET /events HTTP/1.1\r\nHost:", first);
+        let late = received(b"GET /events HTTP/1.1\r\nHost:", first);
         assert!(late.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{late}");
         assert!(late.ends_with("\r\n\r\n{\"error\":\"the head of the request did not come in time\"}"), "{late}");
-        assert_eq!(heard(b"", first), "");
+        assert_eq!(received(b"", first), "");
         let later = ClientTimes { first_head: LONG, head: soon, reply: LONG };
-        let idle = heard(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n", later);
+        let idle = received(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n", later);
         assert!(idle.starts_with("HTTP/1.1 404") && !idle.contains("408"), "{idle}");
     }
 
     /// The bytes that a client receives after it has sent these bytes, when another client waits for its connection as
-    /// soon as the connection rests. The server answers a request when it is told to.
-    fn heard_when_another_waits(bytes: &'static [u8]) -> String {
+    /// soon as the connection rests. The server answers a request on command.
+    fn received_when_another_waits(bytes: &'static [u8]) -> String {
         let client = |mut peer: Peer| {
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             peer.write_all(bytes).unwrap();
             // A reset is an end, too.
-            let _reset = peer.read_to_end(&mut heard);
-            String::from_utf8(heard).unwrap()
+            let _reset = peer.read_to_end(&mut received);
+            String::from_utf8(received).unwrap()
         };
         with_server(client, async |stream, ending| {
             let all = IdleConnections::new(Clock::start());
@@ -292,8 +292,8 @@ mod tests {
     /// Silent clients kept others out for a minute.
     #[test]
     fn a_connection_without_a_request_under_way_makes_place_and_no_other() {
-        assert_eq!(heard_when_another_waits(b"GET / HTTP/1.1\r\nHost:"), "");
-        let answered = heard_when_another_waits(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(received_when_another_waits(b"GET / HTTP/1.1\r\nHost:"), "");
+        let answered = received_when_another_waits(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         assert!(answered.ends_with("an answer"), "{answered}");
     }
 
@@ -372,8 +372,8 @@ mod tests {
             let served = converse(stream, idle, router, Activity::default(), times, ending);
             assert!(timeout(Duration::from_secs(60), served).await.is_ok(), "the connection is still held");
         });
-        let mut heard = Vec::new();
-        let cut = deaf.read_to_end(&mut heard);
-        assert!(cut.is_err() || heard.len() < 64 << 20, "{} bytes", heard.len());
+        let mut received = Vec::new();
+        let cut = deaf.read_to_end(&mut received);
+        assert!(cut.is_err() || received.len() < 64 << 20, "{} bytes", received.len());
     }
 }

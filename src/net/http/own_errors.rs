@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_hypers_own_is_told_from_other_replies() {
+    fn an_error_of_hypers_own_is_distinguished_from_other_replies() {
         let error = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
         assert_eq!(own_error(error.as_bytes()), Some((&b""[..], 431)));
         let reply = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";

@@ -1,4 +1,4 @@
-//! Tells the layers and routes the peer: its address goes with each of its requests. Begins the activity of each request.
+//! Gives the layers and routes the peer: its address goes with each of its requests. Begins the activity of each request.
 //! This module judges neither.
 
 use std::net::SocketAddr;

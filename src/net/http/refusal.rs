@@ -35,7 +35,7 @@ pub(crate) enum HttpRefusal {
     ForeignHost {
         /// The name.
         host: String,
-        /// The flag that would tell the server the name.
+        /// The flag that would give the server the name.
         flag: &'static str,
     },
     /// A page of another site has sent the request.

@@ -27,7 +27,7 @@ impl From<Errno> for ServeError {
     }
 }
 
-/// Tells the receiving thread to take no more requests, answer those that were taken, and end.
+/// Stops a receiving thread: it takes no more requests, answers those that were taken, and ends.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -44,14 +44,14 @@ impl Stopper {
 
     /// Stops the thread. May be called from any thread, and more than once.
     pub fn stop(&self) {
-        // Release: pairs with the Acquire in `is_told`. The waker, called after it, ends the sleep.
+        // Release: pairs with the Acquire in `is_stopping`. The waker, called after it, ends the sleep.
         self.stop.store(true, Ordering::Release);
         self.waker.wake_by_ref();
     }
 
-    /// Whether the thread was told to stop.
+    /// Whether the thread is to stop.
     #[must_use]
-    pub fn is_told(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         // Acquire: pairs with the Release in `stop`.
         self.stop.load(Ordering::Acquire)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! listener ─► accept, up to a bound ─► TcpProtocol::converse, in a task of its own
 //!               └─ none is free: an idle one makes place, or else the client gets one of the reserve, if there is one
-//! told to stop ─► accept no more ─► TcpProtocol::finish ─► end
+//! stop request ─► accept no more ─► TcpProtocol::finish ─► end
 //!                                   after LINGER: TcpProtocol::cut_short ─┘
 //! ```
 //! All runs in one thread. It sleeps in the runtime on its sockets and its timers, until the [`Stopper`] or the
@@ -34,7 +34,7 @@ use crate::net::sockets::{Mailbox, ServeError, Stopper};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Tasks};
 
-/// Tells the frontend that the store has failed, and so that the server ends.
+/// Reports to the frontend that the store has failed, and so that the server ends.
 pub(crate) type FailureSender = UnboundedSender<store::Error>;
 
 /// Held by a conversation. Dropping it leaves room for another connection.
@@ -131,10 +131,10 @@ pub(crate) struct AnswerReceiver {
 }
 
 impl AnswerReceiver {
-    /// Hands each delivery of the committer to `hear`, for ever.
-    pub(crate) async fn hand_out(self, hear: impl Fn(Delivery)) {
+    /// Hands each delivery of the committer to `receive`, for ever.
+    pub(crate) async fn hand_out(self, receive: impl Fn(Delivery)) {
         loop {
-            self.deliveries.try_iter().for_each(&hear);
+            self.deliveries.try_iter().for_each(&receive);
             self.room.0.notify_one();
             self.bell.0.notified().await;
         }
@@ -185,12 +185,12 @@ impl TcpFrontend {
         &self.acceptor
     }
 
-    /// Tells the frontend to take no more requests.
+    /// Has the frontend take no more requests.
     pub(crate) fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Tells the frontend that the store has failed.
+    /// Reports to the frontend that the store has failed.
     pub(crate) fn failed(&self) -> FailureSender {
         self.failed.clone()
     }
@@ -207,8 +207,8 @@ impl TcpFrontend {
         self.runtime.block_on(work)
     }
 
-    /// The loop of the thread. `start` makes the protocol, and starts its other tasks. Returns after the stopper was
-    /// told and every request taken is answered.
+    /// The loop of the thread. `start` makes the protocol, and starts its other tasks. Returns after
+    /// [`Stopper::stop`], when every request taken is answered.
     ///
     /// # Errors
     /// The failure of the store.
@@ -218,7 +218,7 @@ impl TcpFrontend {
             let mut protocol = start();
             let connections = ConnectionLimit::new(bounds);
             let accepting = accept(acceptor, certificate, &connections, &protocol);
-            unless_failed(until_told(&stopper, &bell, accepting), &mut failures).await?;
+            unless_failed(until_stopping(&stopper, &bell, accepting), &mut failures).await?;
             if timeout(LINGER, protocol.finish(&connections)).await.is_err() {
                 unless_failed(protocol.cut_short(&connections), &mut failures).await?;
             }
@@ -256,14 +256,14 @@ async fn accept(
     }
 }
 
-/// Runs `work` until the stopper is told.
-async fn until_told(stopper: &Stopper, bell: &TaskBell, work: impl Future<Output = Infallible>) {
-    let told = async {
-        while !stopper.is_told() {
+/// Runs `work` until the stopper stops the thread.
+async fn until_stopping(stopper: &Stopper, bell: &TaskBell, work: impl Future<Output = Infallible>) {
+    let stopping = async {
+        while !stopper.is_stopping() {
             bell.0.notified().await;
         }
     };
-    unless(told, async { match work.await {} }).await;
+    unless(stopping, async { match work.await {} }).await;
 }
 
 /// The output of `work`, unless the store fails before.

@@ -37,7 +37,7 @@ struct Resting {
 struct RestingConnection {
     /// It keeps its place until then.
     until: Now,
-    /// It has been told to end.
+    /// It is to end.
     is_lost: bool,
     /// Wakes the task of the connection.
     waker: Option<Waker>,

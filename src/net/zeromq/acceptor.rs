@@ -134,7 +134,7 @@ impl Acceptor {
     /// # Panics
     /// If the system cannot wait.
     pub fn run(mut self) {
-        while !self.stopper.is_told() {
+        while !self.stopper.is_stopping() {
             let now = self.clock.now();
             self.listeners.reopen(&self.epoll, now);
             let left = self.listeners.again_at().map(|at| now.time_until(at));

@@ -123,7 +123,7 @@ impl Authentication {
 
     /// The peers whose checks are done, and the results. `result` asks the login of a peer, if it is still there, and
     /// leaves the waker with it.
-    pub(crate) fn heard(
+    pub(crate) fn take_done(
         &mut self,
         mut result: impl FnMut(ConnectionId, &Waker) -> Option<Option<Checked>>,
     ) -> Vec<(ConnectionId, Checked)> {
@@ -174,13 +174,13 @@ mod tests {
         let mut authentication = authentication();
         let [gone, waiting, refused] = [0, 1, 2].map(|slot| ConnectionId::new(slot, 0));
         [gone, waiting, refused].into_iter().for_each(|id| authentication.checking.push(id));
-        let mut heard = |result: &dyn Fn(ConnectionId) -> Option<Option<Checked>>| {
-            let done = authentication.heard(|id, _| result(id));
+        let mut take_done = |result: &dyn Fn(ConnectionId) -> Option<Option<Checked>>| {
+            let done = authentication.take_done(|id, _| result(id));
             done.into_iter().map(|(id, result)| (id, result.map(|user| user.name().to_owned()))).collect::<Vec<_>>()
         };
-        let done = heard(&|id| (id != gone).then(|| (id == refused).then_some(Err(Denied::Password))));
+        let done = take_done(&|id| (id != gone).then(|| (id == refused).then_some(Err(Denied::Password))));
         assert_eq!(done, [(refused, Err(Denied::Password))]);
-        assert_eq!(heard(&|_| Some(Some(Err(Denied::Busy)))), [(waiting, Err(Denied::Busy))], "it alone is asked");
+        assert_eq!(take_done(&|_| Some(Some(Err(Denied::Busy)))), [(waiting, Err(Denied::Busy))], "it alone is asked");
     }
 
     /// Otherwise all peers are slowed down for the wrong passwords of one.

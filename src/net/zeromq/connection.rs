@@ -61,7 +61,7 @@ pub(super) struct Connection<S> {
     pub(super) interest: Interest,
     pub(super) watch: ConnectionWatch,
     pub(super) state: S,
-    /// Tells it from other connections in the same slot.
+    /// Distinguishes it from other connections in the same slot.
     pub(super) generation: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Names that tell connections apart, including connections that used the same slot earlier.
+//! Names that distinguish connections, including connections that used the same slot earlier.
 
 use rustix::event::epoll;
 
@@ -19,7 +19,7 @@ impl ConnectionId {
         self.slot
     }
 
-    /// Tells it from other connections in the same slot.
+    /// Distinguishes it from other connections in the same slot.
     pub(crate) fn generation(self) -> u32 {
         self.generation
     }

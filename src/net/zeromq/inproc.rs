@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_on_the_descriptor_hears_of_each_message() {
+    fn a_thread_that_sleeps_on_the_descriptor_is_woken_by_each_message() {
         const MESSAGES: u64 = 10_000;
         let (mut queue, workers) = queue::<u64>(2).unwrap();
         let threads: Vec<_> = workers

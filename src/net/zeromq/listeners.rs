@@ -85,7 +85,7 @@ pub(crate) struct Listeners {
     /// Accepting is paused until then, because there was no room for a client that waits.
     again_at: Option<Now>,
     /// Paces the warning that there is no room.
-    pauses_told: WarningPace,
+    pause_warnings: WarningPace,
 }
 
 impl Listeners {
@@ -175,7 +175,7 @@ impl Listeners {
 
     /// Clients wait in the system's backlog meanwhile.
     fn pause(&mut self, epoll: &OwnedFd, obstacle: Obstacle, now: Now) {
-        if self.pauses_told.is_time(now) {
+        if self.pause_warnings.is_time(now) {
             tracing::warn!("further connections wait, or take the places of idle ones: {obstacle}");
         }
         self.again_at = Some(now.after(ACCEPT_PAUSE));

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sizes_of_messages_are_told_apart() {
+    fn each_message_has_its_own_size() {
         let mut buffer = ReplyBuffer::default();
         buffer.push(b"before", false);
         buffer.take(3);

@@ -1,8 +1,8 @@
 //! The loop of a thread that serves connections of ZeroMQ, from its first wait to its end.
 //!
 //! ```text
-//! wait ─► serve ─► wait ─► … told to stop ─► what has come until now is served ─► receives no more
-//!   ─► serves what waits ─► parts with all clients ─► sees them leave ─► ends, at most LINGER after it was told
+//! wait ─► serve ─► wait ─► … stop request ─► what has come until now is served ─► receives no more
+//!   ─► serves what waits ─► parts with all clients ─► sees them leave ─► ends, at most LINGER after the request
 //! ```
 //! This module does not know what is served.
 
@@ -17,7 +17,7 @@ use crate::net::sockets::Stopper;
 pub(crate) struct ServingParts<'f, S> {
     /// Its connections.
     pub(crate) connections: &'f mut Connections<S>,
-    /// Tells it to stop.
+    /// Stops it.
     pub(crate) stopper: &'f Stopper,
     /// Its clock.
     pub(crate) clock: Clock,
@@ -34,13 +34,13 @@ pub(crate) trait Serving<S: ConnectionState> {
     /// Whether messages that were received wait for an answer, beside those that the connections hold.
     fn has_waiting(&mut self) -> bool;
 
-    /// It is told to stop, and takes what has come until now.
+    /// It is to stop, and takes what has come until now.
     fn stop_accepting(&mut self) {
         self.parts().connections.stop_accepting();
     }
 
-    /// Runs it in this thread. `serve` does the work that a wait has found, and has a limit after the frontend was told
-    /// to stop. `settle` ends what is left of it, before the clients are parted with.
+    /// Runs it in this thread. `serve` does the work that a wait has found, and has a limit after
+    /// [`Stopper::stop`]. `settle` ends what is left of it, before the clients are parted with.
     ///
     /// # Errors
     /// Those of `serve` and `settle`.
@@ -49,7 +49,7 @@ pub(crate) trait Serving<S: ConnectionState> {
         mut serve: impl FnMut(&mut Self, Option<TimeLimit>) -> Result<(), E>,
         settle: impl FnOnce(&mut Self, TimeLimit) -> Result<(), E>,
     ) -> Result<(), E> {
-        while !self.parts().stopper.is_told() {
+        while !self.parts().stopper.is_stopping() {
             self.wait(None);
             serve(self, None)?;
         }

@@ -5,7 +5,7 @@
 //! create ─► a task that is dropped with its value         GET: dropped ─► its value
 //! defer  ─► a ready task, value empty ─► Lend ─► Drop          otherwise ─► null
 //!
-//! request ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► hear ─► the request that waits
+//! request ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► receive_delivery ─► the request
 //! ```
 //! All requests of a round of the runtime are one burst, and so one batch and one sync. A client that disconnects takes
 //! nothing back: the committer executes its request, and the answer is dropped.
@@ -44,7 +44,7 @@ struct EventResponder {
     burst: Mutex<Vec<Submission>>,
     /// Notified when there is a burst.
     bell: Notify,
-    /// Tells the frontend that the store has failed.
+    /// Reports to the frontend that the store has failed.
     failed: FailureSender,
 }
 
@@ -134,8 +134,8 @@ impl Embedded {
     }
 
     /// Hands answers to the requests that wait for them.
-    pub(super) fn hear(&self, delivery: Delivery) {
-        self.0.waiting.lock().hear(delivery);
+    pub(super) fn receive_delivery(&self, delivery: Delivery) {
+        self.0.waiting.lock().receive_delivery(delivery);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listener ─► accept, up to EVENT_CONNECTIONS_MAX at once ─► http: a connection ─► routes ─► store
-//! told to stop ─► accept no more ─► answer the requests taken ─► end the last transactions ─► end
+//! stop request ─►  accept no more ─► answer the requests taken ─► end the last transactions ─► end
 //! ```
 //! This module does not make the replies (`handle`), and does not keep the events (`embedded`, `mysql`).
 
@@ -137,7 +137,7 @@ pub struct EventsFrontend {
 }
 
 impl EventsFrontend {
-    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
+    /// The loop of the thread. Returns after `Stopper::stop`, when every request taken is answered.
     ///
     /// # Errors
     /// [`store::Error`] if the server's own store has failed.
@@ -165,7 +165,7 @@ impl EventsProtocol {
                 spawn_local(watch_store(queue.tasks.clone(), failed.clone()));
                 let embedded = Embedded::new(queue, failed);
                 let shared = embedded.clone();
-                spawn_local(answers.hand_out(move |delivery| shared.hear(delivery)));
+                spawn_local(answers.hand_out(move |delivery| shared.receive_delivery(delivery)));
                 spawn_local(embedded.clone().submit_bursts());
                 (EventStore::Embedded(embedded), None)
             }

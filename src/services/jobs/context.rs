@@ -45,7 +45,7 @@ pub(super) struct JobsContext {
     pub(super) closing: EndSignal,
     /// Conversations end without waiting for their clients. Leases whose replies were not sent go back.
     pub(super) over: EndSignal,
-    /// Tells the frontend that the store has failed.
+    /// Reports to the frontend that the store has failed.
     pub(super) failed: FailureSender,
     /// Counts and times the requests.
     pub(super) timer: JobTimer,

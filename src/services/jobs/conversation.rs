@@ -41,7 +41,7 @@ use crate::security::Identity;
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Outcome, Payload, QueueName};
 
-/// Period of the check, while the server ends, whether the reply has arrived at the client. TCP tells of no arrival, so
+/// Period of the check, while the server ends, whether the reply has arrived at the client. TCP reports no arrival, so
 /// the server asks: a few times within a round trip of a far client.
 const SETTLING: Duration = Duration::from_millis(5);
 /// Bytes that are read beyond the missing ones: a CRLF, and one more byte, which makes the request malformed.

@@ -12,7 +12,7 @@
 //! A conversation that waits for room, or for the committer, is not slow. If all that hold room for requests wait for
 //! more, none of them would ever get it. Then the last to come loses its place.
 //!
-//! This module is told the time. It does not read, send or wait.
+//! The caller passes the time in. This module does not read, send or wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

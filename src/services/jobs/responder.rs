@@ -2,8 +2,8 @@
 //! waits for it.
 //!
 //! ```text
-//! conversation: submit ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► hear ─► the conversation that waits
-//!                                       └─ a small burst, the committer idle: try_commit ─┘
+//! conversation: submit ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► receive_delivery ─► the conversation
+//!                                       └─ a small burst, the committer idle: try_commit ──────────┘
 //! ```
 //! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
 //! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same.
@@ -127,7 +127,7 @@ impl JobResponder {
             }
             match self.tasks.try_commit(self.sink, burst, || self.clock.reading())? {
                 CommitAttempt::Committed(answers) => {
-                    answers.into_iter().for_each(|delivery| self.waiting.borrow_mut().hear(delivery));
+                    answers.into_iter().for_each(|delivery| self.waiting.borrow_mut().receive_delivery(delivery));
                 }
                 CommitAttempt::Busy(burst) => self.tasks.submit(burst),
             }
@@ -148,7 +148,7 @@ impl JobResponder {
     }
 
     /// Hands answers to the conversations that wait for them.
-    pub(super) fn hear(&self, delivery: Delivery) {
-        self.waiting.borrow_mut().hear(delivery);
+    pub(super) fn receive_delivery(&self, delivery: Delivery) {
+        self.waiting.borrow_mut().receive_delivery(delivery);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! listener ─► accept, up to JOB_CONNECTIONS_MAX at once ─► converse ◄─► JobResponder ═► committer
-//! told to stop ─► accept no more ─► requests end with the bytes that have come ─► the last replies ─► end
+//! stop request ─► accept no more ─► requests end with the bytes that have come ─► the last replies ─► end
 //!                                   after LINGER: leases whose replies were not sent go back ◄─┘
 //! ```
 //! This module does not know the exchange with one client (`conversation`), or the exchange with the committer
@@ -99,7 +99,7 @@ impl JobsFrontend {
         self.listener.tcp.acceptor()
     }
 
-    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
+    /// The loop of the thread. Returns after `Stopper::stop`, when every request taken is answered.
     ///
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
@@ -132,7 +132,7 @@ impl JobsProtocol {
     /// Starts the exchange with the committer.
     fn start(context: Rc<JobsContext>, answers: AnswerReceiver) -> Self {
         let shared = Rc::clone(&context);
-        spawn_local(answers.hand_out(move |delivery| shared.responder.hear(delivery)));
+        spawn_local(answers.hand_out(move |delivery| shared.responder.receive_delivery(delivery)));
         spawn_local(watch_store(context.responder.tasks().clone(), context.failed.clone()));
         let shared = Rc::clone(&context);
         spawn_local(async move {

@@ -52,7 +52,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
 }
 
 #[test]
-fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
+fn a_job_that_its_client_has_not_received_at_the_end_is_free_for_the_next() {
     const BYTES: usize = 1_000_000;
     let (tasks, mut committer, family) = open();
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
@@ -97,7 +97,7 @@ fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
     assert!(add.as_mut().poll(&mut context).is_pending() && get.as_mut().poll(&mut context).is_pending());
     responder.take_back(queue(), 7, Box::from(*b"key"));
     responder.withdraw_leases();
-    assert!(matches!(get.poll(&mut context), Poll::Ready(None)), "it hears nothing");
+    assert!(matches!(get.poll(&mut context), Poll::Ready(None)), "it gets no answer");
     assert!(add.poll(&mut context).is_pending());
     assert_eq!(responder.burst_len(), 2, "the job, and the one that goes back");
 }
@@ -128,7 +128,7 @@ fn large_jobs_are_submitted_in_portions_and_small_ones_come_in_between() {
     assert_eq!(stored(), 3);
     assert!(third.as_mut().poll(&mut context).is_pending());
     assert_eq!(stored(), 3, "no large one is answered");
-    responder.hear(Delivery { answers: vec![(0, Outcome::Added(1))], before: None });
+    responder.receive_delivery(Delivery { answers: vec![(0, Outcome::Added(1))], before: None });
     assert!(first.as_mut().poll(&mut context).is_ready());
     drop(first);
     assert!(third.as_mut().poll(&mut context).is_pending());

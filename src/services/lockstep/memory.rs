@@ -62,7 +62,7 @@ pub(super) struct ConversationMemory {
     look_at: Option<Now>,
     /// Conversations that were dropped, ever.
     dropped: u64,
-    drops_told: WarningPace,
+    drop_warnings: WarningPace,
 }
 
 impl ConversationMemory {
@@ -74,7 +74,7 @@ impl ConversationMemory {
             large: HashMap::new(),
             look_at: None,
             dropped: 0,
-            drops_told: WarningPace::default(),
+            drop_warnings: WarningPace::default(),
         }
     }
 
@@ -140,13 +140,13 @@ impl ConversationMemory {
             dropped.push(*id);
             freed += large.bytes;
         }
-        self.tell(dropped.len(), freed, now);
+        self.count_dropped(dropped.len(), freed, now);
         dropped
     }
 
-    fn tell(&mut self, count: usize, bytes: usize, now: Now) {
+    fn count_dropped(&mut self, count: usize, bytes: usize, now: Now) {
         self.dropped += count as u64;
-        if count > 0 && self.drops_told.is_time(now) {
+        if count > 0 && self.drop_warnings.is_time(now) {
             tracing::warn!(
                 "the conversations of the lock-step dialect hold too much: {count} with {bytes} bytes, of clients that do \
                  not end a command or do not fetch a value, are closed; {} by now",

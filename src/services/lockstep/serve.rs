@@ -84,7 +84,7 @@ pub struct LockstepFrontend {
 }
 
 impl LockstepFrontend {
-    /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
+    /// The loop of the thread. Returns after [`Stopper::stop`], when the requests that were taken are answered.
     pub fn run(mut self) {
         let clock = self.answering.clock;
         let (stats, now) = (String::new, &|| clock.now());

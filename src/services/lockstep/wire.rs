@@ -82,7 +82,7 @@ impl<'m> Argument<'m> {
     /// What the argument asks for, outside of a command.
     ///
     /// # Errors
-    /// The reason to tell the client.
+    /// The reason for the client.
     pub fn opening(self) -> Result<Opening, Reason> {
         match self.text(Reason::UnknownCommand)? {
             b"0" => Ok(Opening::Command(Verb::CreateTable)),

@@ -28,7 +28,7 @@ pub struct HandlerContext<'c> {
     pub page_bytes_max: usize,
     /// Bytes of a value.
     pub value_max: usize,
-    /// The wall clock at the start of the clock, in milliseconds since 1970, for the deadlines that mirrors are told.
+    /// The wall clock at the start of the clock, in milliseconds since 1970, for the deadlines in the rows of a mirror.
     pub start_wall_millis: u64,
     /// Whether the user may read the table of this name, for a list of tables. None: it may read all.
     pub may_read: Option<&'c TableFilter<'c>>,
@@ -117,8 +117,8 @@ pub fn handle<'b, F: Deref<Target = [u8]>>(
     }
 }
 
-/// The values of all keys if they are short together. Otherwise of as many as are a portion, from those on that were told
-/// before: when the reply has begun, what the table has lost meanwhile is absent.
+/// The values of all keys if they are short together. Otherwise the values of the next portion of keys. When the reply
+/// has begun, an element that the table has lost meanwhile is absent.
 fn get_many<'b, F: Deref<Target = [u8]>>(
     batch: &'b mut Batch<'_>,
     table: &[u8],

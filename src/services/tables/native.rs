@@ -54,7 +54,7 @@ impl NativeWorker {
         Self { connections, handoff, stopper, state, times, waiting }
     }
 
-    /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
+    /// The loop of the thread. Returns after [`Stopper::stop`], when the requests that were taken are answered.
     pub fn run(mut self) {
         let (report, clock) = (Arc::clone(&self.state.report), self.state.clock);
         let (stats, now) = (&|| report.render(), &|| clock.now());

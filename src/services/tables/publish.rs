@@ -47,7 +47,7 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 /// requests that clients have under way keep a worker busy for longer than that. Without it: 0.96 beside a feed, 0.89
 /// beside a subscriber.
 const GIVE_WAY_TIME: Duration = Duration::from_micros(20);
-/// Changes left in the rings above which it does not give way. It tells as many within a millisecond. Without this bound:
+/// Changes left in the rings above which it does not give way. It announces as many within a millisecond. Without this bound:
 /// 0.91 beside a feed, 1.05 beside a subscriber.
 const LEFT_MANY: usize = 8_192;
 /// Time between two looks for tables that nobody listens to any more.
@@ -119,7 +119,7 @@ impl Publisher {
                 }
                 return self.show();
             }
-            self.hear_users();
+            self.refresh_users();
             self.review();
             let timeout = self.rest(&drained, found);
             self.subscribers.turn(timeout, || clock.now());
@@ -169,10 +169,11 @@ impl Publisher {
             self.review.ended = ended;
         }
         let others = one_frame.as_ref().map(OneFramePublisher::subscribers);
-        let is_heard = |topic: &[u8]| subscribers.touches(topic) || others.is_some_and(|others| others.touches(topic));
-        let unheard = changes.review(has_any, is_heard);
+        let has_audience =
+            |topic: &[u8]| subscribers.touches(topic) || others.is_some_and(|others| others.touches(topic));
+        let abandoned = changes.review(has_any, has_audience);
         let (changes, mut sink) = self.parts();
-        changes.silence(unheard, &mut sink);
+        changes.silence(abandoned, &mut sink);
         self.review.next = self.clock.now().after(if self.changes.reviews() { Duration::ZERO } else { REVIEW_TIME });
     }
 
@@ -209,14 +210,14 @@ impl Publisher {
         }
     }
 
-    /// Takes the results of checked passwords, before the wait: the bell that told of them may be silent.
-    fn hear_users(&mut self) {
-        self.subscribers.hear_users();
+    /// Takes the results of checked passwords, before the wait: another turn may have silenced the wake-up for them.
+    fn refresh_users(&mut self) {
+        self.subscribers.refresh_users();
         if let Some(feed) = &mut self.feed {
-            feed.hear_users();
+            feed.refresh_users();
         }
         if let Some(one_frame) = &mut self.one_frame {
-            one_frame.hear_users();
+            one_frame.refresh_users();
         }
     }
 
@@ -304,8 +305,8 @@ impl ChangeSink for Sink<'_> {
     }
 
     fn announce(&mut self, change: &AnnouncedChange<'_>) {
-        let is_heard = self.has_listeners && change.is_in_order;
-        let Some(kind) = ChangeKind::of(change.cause).filter(|_| is_heard) else { return };
+        let is_wanted = self.has_listeners && change.is_in_order;
+        let Some(kind) = ChangeKind::of(change.cause).filter(|_| is_wanted) else { return };
         let AnnouncedChange { table, key, .. } = *change;
         let is_over = self.is_over();
         let kind = match kind {
@@ -328,7 +329,7 @@ impl ChangeSink for Sink<'_> {
         let is_over = self.is_over();
         match &mut self.feed {
             Some(feed) if is_over => feed.lose(message),
-            Some(feed) => feed.tell(message),
+            Some(feed) => feed.publish(message),
             None => {}
         }
     }

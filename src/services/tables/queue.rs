@@ -100,7 +100,7 @@ impl TablesQueue {
         Ok(self.connections.listen(listener)?)
     }
 
-    /// The loop of the thread. Returns when it was told to stop, the requests that were taken are answered, and the
+    /// The loop of the thread. Returns after [`Stopper::stop`], when the requests that were taken are answered and the
     /// workers have ended.
     ///
     /// # Panics
@@ -261,9 +261,9 @@ mod tests {
         let mut early = workers.next().unwrap();
         early.send(last());
         drop(early);
-        let (mut late, told) = (workers.next().unwrap(), Arc::clone(&stop));
+        let (mut late, stopped) = (workers.next().unwrap(), Arc::clone(&stop));
         let thread = threads::spawn("late", None, move || {
-            while !told.load(Ordering::Acquire) {
+            while !stopped.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
             late.send(last());

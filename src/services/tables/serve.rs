@@ -150,7 +150,7 @@ pub struct Kv {
     pub frontend: Frontend,
     /// For the thread `publisher`.
     pub publisher: Publisher,
-    /// They stop the frontend, and tell the publisher that the server ends.
+    /// They stop the frontend and the publisher.
     pub stoppers: Vec<Stopper>,
     /// The endpoints of requests, with the ports that the system chose.
     pub endpoints: Vec<String>,

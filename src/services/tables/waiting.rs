@@ -49,8 +49,8 @@ impl<C> WaitingClients<C> {
         let called = Arc::new(AtomicBool::new(false));
         let (flag, bell) = (Arc::clone(&called), bell.clone());
         session.set_waker(Box::new(move || {
-            // Release: pairs with the Acquire in `begin`. The bell comes second: the worker that hears it sees the
-            // flag.
+            // Release: pairs with the Acquire in `begin`. The wake-up comes second: the worker that it wakes
+            // sees the flag.
             flag.store(true, Ordering::Release);
             bell.ring();
         }));

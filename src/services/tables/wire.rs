@@ -168,7 +168,7 @@ commands! {
     DeleteMany = 17, "DELETE_MANY", Elements, Some(Access::Write);
     /// Reads how far the feed of a table is.
     FeedState = 18, "FEED_STATE", Nothing, Some(Access::Read);
-    /// Reads what the feed has told before.
+    /// Reads what the feed has published before.
     Changes = 19, "CHANGES", Nothing, Some(Access::Read);
     /// Stores an element with the version that it had elsewhere.
     Restore = 20, "RESTORE", Elements, Some(Access::Write);

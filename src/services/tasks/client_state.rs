@@ -323,7 +323,7 @@ impl ClientState {
     }
 
     /// Forgets an answered Lend.
-    pub(super) fn has_heard_of(&mut self, ticket: u64) {
+    pub(super) fn end_wait(&mut self, ticket: u64) {
         // Lends that block are answered in their order, so the ticket is the first one or close to it.
         if let Some(index) = self.waits.iter().position(|other| *other == ticket) {
             self.waits.remove(index);

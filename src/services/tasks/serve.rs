@@ -136,12 +136,12 @@ pub struct SpiderqFrontend {
 struct ClosureWarnings {
     /// Connections closed so far for an envelope above the limits.
     refused_ever: u64,
-    refusals_told: WarningPace,
-    told: WarningPace,
+    refusal_warnings: WarningPace,
+    overflow_warnings: WarningPace,
 }
 
 impl SpiderqFrontend {
-    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
+    /// The loop of the thread. Returns after [`Stopper::stop`], when every request taken is answered.
     ///
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or a change cannot be stored.
@@ -262,7 +262,7 @@ impl SpiderqFrontend {
     fn refuse(&mut self, peer: ConnectionId) {
         self.connections.disconnect(peer);
         self.closures.refused_ever += 1;
-        if self.closures.refusals_told.is_time(self.connections.now()) {
+        if self.closures.refusal_warnings.is_time(self.connections.now()) {
             let refused_ever = self.closures.refused_ever;
             tracing::warn!(
                 "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames, or {ENVELOPE_BYTES_MAX} bytes: its connection is closed; \
@@ -285,8 +285,8 @@ impl SpiderqFrontend {
     fn try_commit(&mut self) -> Result<(), store::Error> {
         while let Some(own) = self.responder.try_commit(self.clock)? {
             // Answers that were delivered before are older.
-            self.hear_deliveries()?;
-            self.hear(own)?;
+            self.receive_deliveries()?;
+            self.receive_delivery(own)?;
             self.send_all()?;
         }
         Ok(())

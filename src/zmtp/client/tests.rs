@@ -100,7 +100,7 @@ fn a_server_with_another_key_does_not_learn_the_user_s_key() {
 }
 
 #[test]
-fn a_refusal_is_told_in_place_of_each_answer() {
+fn a_refusal_may_come_in_place_of_each_answer() {
     let key = SecretKey::generate();
     let curve = || Credentials::Curve { own: SecretKey::generate(), server: key.public_key() };
     let rows = [(Credentials::None, Mechanism::Null), (plain(), Mechanism::Plain), (curve(), Mechanism::Curve)];

@@ -81,13 +81,13 @@ fn a_name_and_a_password_are_claimed_before_anything_is_ready() {
 }
 
 #[test]
-fn a_peer_that_is_refused_is_told_and_cannot_go_on() {
-    for (why, told) in [(ClaimRefusal::Wrong, b"\x05ERROR\x03400"), (ClaimRefusal::Busy, b"\x05ERROR\x03300")] {
+fn a_peer_that_is_refused_gets_the_reason_and_cannot_continue() {
+    for (why, sent) in [(ClaimRefusal::Wrong, b"\x05ERROR\x03400"), (ClaimRefusal::Busy, b"\x05ERROR\x03300")] {
         let (handshake, _) = greeted(&users(true, None), Mechanism::Plain);
         let (mut handshake, mut out) = (handshake.unwrap(), Vec::new());
         handshake.advance(&command(b"\x05HELLO\x01a\x01b"), &mut out).unwrap();
         handshake.refuse(why, &mut out);
-        assert_eq!(bodies(&out), [told.to_vec()]);
+        assert_eq!(bodies(&out), [sent.to_vec()]);
         assert!(handshake.admit(&mut out).is_err());
         let initiate = command(&[b"\x08INITIATE", &dealer()[..]].concat());
         assert_eq!(handshake.advance(&initiate, &mut out), Ok((0, HandshakeStep::More)));

@@ -43,7 +43,7 @@ impl<S: ConnectionState> Connections<S> {
 
     fn hear_logins(&mut self) {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
-        let done = authentication.heard(|id, waker| connections.get_mut(id)?.peer.result(waker));
+        let done = authentication.take_done(|id, waker| connections.get_mut(id)?.peer.result(waker));
         done.into_iter().for_each(|(id, result)| self.decide(id, result));
     }
 

@@ -25,7 +25,7 @@ impl Subscribers {
         };
         match authentication.check(id, peer, descriptor) {
             Some(result) => self.decide(id, result),
-            None => self.hear_logins(),
+            None => self.decide_logins(),
         }
     }
 
@@ -39,19 +39,19 @@ impl Subscribers {
 
     /// Takes the results of checks that are done, and closes the subscribers of users that are no more.
     ///
-    /// Each turn does so. A publisher that waits in the turn of other subscribers, with the same bell, does so before:
-    /// the turn in between may have silenced the bell.
-    pub fn hear_users(&mut self) {
+    /// Each turn does so. A publisher that waits in the turn of other subscribers, with the same wake signal, does so
+    /// before: the turn in between may have silenced the signal.
+    pub fn refresh_users(&mut self) {
         let Some(authentication) = &mut self.authentication else { return };
         let peers = self.connections.iter().map(|(index, subscriber)| (member_at(index), &subscriber.peer));
         let outdated = authentication.outdated(peers, "subscribers");
         outdated.into_iter().for_each(|member| self.forget(member));
-        self.hear_logins();
+        self.decide_logins();
     }
 
-    fn hear_logins(&mut self) {
+    fn decide_logins(&mut self) {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
-        let done = authentication.heard(|id, waker| get(connections, id)?.peer.result(waker));
+        let done = authentication.take_done(|id, waker| get(connections, id)?.peer.result(waker));
         done.into_iter().for_each(|(id, result)| self.decide(id, result));
     }
 

@@ -18,12 +18,12 @@ use crate::limits::{
 use crate::net::zeromq::{ConnectionId, PeerIdentity};
 
 impl Subscribers {
-    /// Tells a subscriber the reason for its end, and parts with it.
+    /// Sends a subscriber the reason for its end, and parts with it.
     pub(super) fn refuse(&mut self, member: Member, refusal: &CloseReason) {
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         if subscriber.is_open() {
             self.counts.closed += 1;
-            if self.counts.refusals_told.is_time(self.now) {
+            if self.counts.refusal_warnings.is_time(self.now) {
                 tracing::warn!("a subscriber is closed: {refusal}; {} by now", self.counts.closed);
             }
         }

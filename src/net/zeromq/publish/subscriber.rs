@@ -94,7 +94,7 @@ pub(super) struct SubscriberConnection {
     /// `None`: it is gone. Its slot is not free before its subscriptions are removed.
     pub(super) descriptor: Option<ConnectionDescriptor>,
     stage: ConnectionStage,
-    /// Tells it from other subscribers in the same slot.
+    /// Distinguishes it from other subscribers in the same slot.
     pub(super) generation: u32,
     pub(super) peer: PeerIdentity,
     pub(super) input: SubscriberInput,

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     /// All commands in these bytes, owned, if they come in pieces of `size` bytes.
-    fn heard(bytes: &[u8], size: usize) -> (Vec<String>, Option<ProtocolError>) {
+    fn decoded(bytes: &[u8], size: usize) -> (Vec<String>, Option<ProtocolError>) {
         let (mut said, mut held) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(size) {
             held.extend_from_slice(piece);
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn both_forms_of_a_subscription_are_understood() {
         let bytes = b"\x00\x02\x01a\x00\x02\x00a\x04\x0b\x09SUBSCRIBEb\x04\x08\x06CANCELb";
-        let (said, fault) = heard(bytes, bytes.len());
+        let (said, fault) = decoded(bytes, bytes.len());
         let expected = [
             SubscriberCommand::Subscribe(b"a"),
             SubscriberCommand::Cancel(b"a"),
@@ -100,7 +100,7 @@ mod tests {
             SubscriberCommand::Ping(b"abc"),
         ];
         for size in 1..=bytes.len() {
-            assert_eq!(heard(bytes, size), (expected.map(|one| format!("{one:?}")).to_vec(), None), "{size}");
+            assert_eq!(decoded(bytes, size), (expected.map(|one| format!("{one:?}")).to_vec(), None), "{size}");
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn any_bytes_say_the_same_however_they_are_split() {
         check!().with_type().for_each(|(bytes, size): &(Vec<u8>, u8)| {
-            assert_eq!(heard(bytes, bytes.len().max(1)), heard(bytes, usize::from(*size).max(1)));
+            assert_eq!(decoded(bytes, bytes.len().max(1)), decoded(bytes, usize::from(*size).max(1)));
         });
     }
 }

@@ -71,8 +71,8 @@ pub(super) struct SubscriberCounts {
     pub(super) lost: u64,
     /// Subscribers that were closed, ever.
     pub(super) closed: u64,
-    losses_told: WarningPace,
-    pub(super) refusals_told: WarningPace,
+    loss_warnings: WarningPace,
+    pub(super) refusal_warnings: WarningPace,
 }
 
 impl Subscribers {
@@ -235,7 +235,7 @@ impl Subscribers {
             return;
         }
         self.counts.lost += messages as u64;
-        if self.counts.losses_told.is_time(self.now) {
+        if self.counts.loss_warnings.is_time(self.now) {
             tracing::warn!(
                 "a subscriber reads too slowly and has lost {messages} messages; {} of all subscribers by now",
                 self.counts.lost
@@ -257,7 +257,7 @@ impl Subscribers {
         let events = wait(&self.port.epoll, &mut room, timeout);
         self.now = clock();
         self.close_late();
-        self.hear_users();
+        self.refresh_users();
         for event in events {
             match event.data.u64() {
                 BELL => self.port.bell.silence(),
@@ -303,7 +303,7 @@ impl Subscribers {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.connections.vacant_entry();
         let id = ConnectionId::new(entry.key(), self.generation);
-        // Without epoll the publisher would never hear of the connection, so it closes it.
+        // Without epoll no event of the connection would reach the publisher, so it closes the connection.
         let mut interest = Interest::default();
         if interest.change(&self.port.epoll, &descriptor, id, epoll::EventFlags::IN).is_ok() {
             let (generation, deadline) = (self.generation, self.deadlines.begin(id, self.now));
@@ -406,7 +406,7 @@ impl Subscribers {
         let was_open = subscriber.is_open();
         let listened = subscriber.listen(bytes, id.slot(), subscriptions, limits, &delivery.held);
         let has_claimed = subscriber.peer.is_claimed();
-        subscriptions.tell_first();
+        subscriptions.report_first();
         self.counts.subscribers += usize::from(subscriber.is_open() && !was_open);
         if let Err(refusal) = listened {
             if let CloseReason::Fault(fault) = &refusal {

@@ -57,7 +57,7 @@ impl Subscriptions {
     }
 
     /// Calls with the topics that have come first since the last time.
-    pub(super) fn tell_first(&mut self) {
+    pub(super) fn report_first(&mut self) {
         let first = self.topics.take_first();
         if let Some(call) = self.before_first.as_ref().filter(|_| !first.is_empty()) {
             call(&first);

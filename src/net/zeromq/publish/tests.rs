@@ -195,38 +195,38 @@ fn ipc_is_served_and_peers_that_do_not_subscribe_are_refused() {
     while other.read_to_end(&mut out).is_err() {
         rig.pass();
     }
-    let told = understood(&out[introduction(SocketType::XPub).len()..]);
-    assert_eq!(told[0][1], b"a DEALER socket does not talk to a XPUB socket");
+    let received = understood(&out[introduction(SocketType::XPub).len()..]);
+    assert_eq!(received[0][1], b"a DEALER socket does not talk to a XPUB socket");
     assert_eq!(rig.publisher_metrics().closed, 0, "it was no subscriber");
 }
 
 #[test]
-fn one_that_does_not_read_loses_what_is_beyond_its_bound_and_is_told_apart_from_others() {
+fn a_subscriber_that_does_not_read_alone_loses_what_is_beyond_its_bound() {
     const SENT: u32 = 400_000;
     const BEHIND: usize = 1_000;
     let mut rig = PublisherRig::start(PublishLimits::new(BEHIND));
     let mut deaf = rig.join(b"");
-    let (mut reader, mut heard) = (rig.join(b""), Vec::new());
+    let (mut reader, mut received) = (rig.join(b""), Vec::new());
     reader.set_nonblocking(true).unwrap();
     let mut some = vec![0; 1 << 16];
     for number in 0..SENT {
         rig.publish(&[7; 50], number);
         if number % 100 == 99 {
             rig.subscribers.send();
-            while heard.len() < (number as usize + 1) * 58 {
+            while received.len() < (number as usize + 1) * 58 {
                 match reader.read(&mut some) {
-                    Ok(count) => heard.extend_from_slice(&some[..count]),
+                    Ok(count) => received.extend_from_slice(&some[..count]),
                     Err(_) => rig.pass(),
                 }
             }
         }
     }
-    assert!(numbers(&heard).into_iter().eq(0..SENT), "who reads loses nothing");
+    assert!(numbers(&received).into_iter().eq(0..SENT), "who reads loses nothing");
     drop(reader);
     let lost = rig.publisher_metrics().lost;
     assert!(lost > 0);
     let kept = numbers(&all_that_came(rig, &mut deaf));
-    assert_eq!(kept.len() as u64 + lost, u64::from(SENT), "each is heard or counted");
+    assert_eq!(kept.len() as u64 + lost, u64::from(SENT), "each is received or counted");
     assert!(kept.iter().copied().eq(0..u32::try_from(kept.len()).unwrap()), "the oldest, without a gap");
     assert!(kept.len() >= BEHIND);
 }
@@ -297,8 +297,8 @@ fn too_many_subscriptions_close_a_connection_and_leave_nothing_behind() {
         let mut greedy = rig.join(b"");
         let flood: Vec<u8> = (0..6_000_u32).flat_map(|number| subscribe(&number.to_be_bytes())).collect();
         greedy.write_all(&flood).unwrap();
-        let told = rig.rest(&mut greedy);
-        assert_eq!(understood(&told), [[b"ERROR".to_vec(), reason.to_vec()]]);
+        let received = rig.rest(&mut greedy);
+        assert_eq!(understood(&received), [[b"ERROR".to_vec(), reason.to_vec()]]);
         drop(greedy);
         rig.pass_until(|subscribers| subscribers.connections.len() == 1 && subscribers.subscriptions.topics.len() == 1);
         let publisher_metrics = PublisherMetrics { subscribers: 1, topics: 1, subscriptions: 1, lost: 0, closed: 1 };
@@ -372,8 +372,8 @@ fn nothing_is_kept_of_messages_without_end_and_a_long_frame_closes_its_connectio
     assert_eq!(rig.publisher_metrics().subscribers, 1, "what it says is no subscription, and it stays");
     let mut long = rig.join(b"");
     long.write_all(b"\x06\0\0\0\0\0\x10\0\0\x09SUBSCRIBE").unwrap();
-    let told = rig.rest(&mut long);
-    assert_eq!(understood(&told)[0][1], b"a frame has 1048576 bytes, and at most 8192 are taken");
+    let received = rig.rest(&mut long);
+    assert_eq!(understood(&received)[0][1], b"a frame has 1048576 bytes, and at most 8192 are taken");
     assert_eq!(rig.publisher_metrics().closed, 1);
 }
 
@@ -390,9 +390,9 @@ fn a_ping_is_answered_with_its_context_and_one_without_a_time_to_live_is_a_fault
     stream.read_exact(&mut pong).unwrap();
     assert_eq!(&pong, b"\x04\x15\x04PONG0123456789abcdef");
     stream.write_all(b"\x04\x05\x04PING").unwrap();
-    let told = rig.rest(&mut stream);
+    let received = rig.rest(&mut stream);
     assert_eq!(
-        understood(&told),
+        understood(&received),
         [[b"ERROR".to_vec(), b"a command cannot be read: a PING has no time to live".to_vec()]]
     );
     let mut stream = rig.join(b"");

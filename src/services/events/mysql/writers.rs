@@ -6,7 +6,7 @@
 //!                                     COMMIT ─► answer each
 //! ```
 //! An error before COMMIT is sent has stored no event. After COMMIT is sent, only the database knows the outcome: the
-//! client is told so, and the writer does not try again.
+//! reply says so, and the writer does not try again.
 //!
 //! This module does not know the clients.
 

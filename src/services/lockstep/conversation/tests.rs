@@ -244,14 +244,18 @@ fn a_second_part_is_there_once_and_any_other_frame_drops_it() {
 }
 
 #[test]
-fn a_wrong_argument_is_told_at_the_last_one_and_executes_nothing() {
+fn a_wrong_argument_is_refused_at_the_last_one_and_executes_nothing() {
     let mut pair = Pair::default();
     let long = [b'k'; 65];
     assert_eq!(replies(&mut pair, &[b"0", b"t"]), ["ok"; 2]);
     let update: [&[u8]; 6] = [b"2", b"t", &long, b"v", b"a", b"6"];
     assert_eq!(replies(&mut pair, &update), ["ok", "ok", "ok", "ok", "error", "KEY TOO LONG"]);
     let first: [&[u8]; 6] = [b"2", b"", &long, b"far too long", b"x", b"6"];
-    assert_eq!(replies(&mut pair, &first), ["ok", "ok", "ok", "ok", "error", "BAD TABLE NAME"], "the first is told");
+    assert_eq!(
+        replies(&mut pair, &first),
+        ["ok", "ok", "ok", "ok", "error", "BAD TABLE NAME"],
+        "the first is reported"
+    );
     assert!(pair.tables[&b"t"[..]].is_empty());
 }
 

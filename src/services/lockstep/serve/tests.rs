@@ -138,7 +138,7 @@ fn a_change_without_room_waits_with_all_behind_it_and_others_go_on() {
     assert_eq!(rig.replies(&first, 4), ["ok"; 4]);
     rig.pass_until(|rig| rig.tally.worker.waiting.get() == 1);
     assert_eq!(rig.call(&second, &[b"4", b"t", b"k", b"6"]), ["ok", "ok", "ok", "before"]);
-    // Another change stands behind the first, and is not tried. A fault is told all the same.
+    // Another change stands behind the first, and is not tried. A faulty request is refused all the same.
     second.send(&[b"3", b"t", b"other", b"6"]);
     assert_eq!(rig.replies(&second, 2), ["ok"; 2]);
     rig.pass_until(|rig| rig.tally.worker.waiting.get() == 2);

@@ -58,7 +58,7 @@ pub(super) fn is_health(path: &str) -> bool {
 
 /// The process lives, and this thread too. It asks no store: a server with a stuck disk is not to be restarted for it.
 async fn health() -> Response {
-    told(json_response(200, json!({ "status": "ok" }).to_string()))
+    uncached(json_response(200, json!({ "status": "ok" }).to_string()))
 }
 
 async fn ready(State(context): State<AdminContext>) -> Response {
@@ -69,24 +69,24 @@ async fn ready(State(context): State<AdminContext>) -> Response {
         );
     }
     match context.probes.ask().await {
-        Ok(()) => told(json_response(200, json!({ "status": "ready" }).to_string())),
+        Ok(()) => uncached(json_response(200, json!({ "status": "ready" }).to_string())),
         Err(why) => refused(503, &why),
     }
 }
 
 async fn stats(State(context): State<AdminContext>) -> Response {
-    told(json_response(200, context.sources.json()))
+    uncached(json_response(200, context.sources.json()))
 }
 
 async fn slow(State(context): State<AdminContext>) -> Response {
-    told(json_response(200, context.sources.slow_json()))
+    uncached(json_response(200, context.sources.slow_json()))
 }
 
 async fn metrics(State(context): State<AdminContext>, headers: HeaderMap) -> Response {
     let Exposition { text, content_type } = exposition(context.sources.document(), &accepted(&headers));
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    told(response)
+    uncached(response)
 }
 
 /// What the page shows, live.
@@ -96,7 +96,7 @@ async fn events(State(context): State<AdminContext>, request: Request) -> Respon
     };
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    told(response)
+    uncached(response)
 }
 
 /// What the client accepts: all its lines as one list.
@@ -106,11 +106,11 @@ fn accepted(headers: &HeaderMap) -> String {
 }
 
 fn refused(status: u16, why: &str) -> Response {
-    told(json_response(status, error(why).to_string()))
+    uncached(json_response(status, error(why).to_string()))
 }
 
-/// The reply is of this moment, and is what its type says.
-fn told(mut response: Response) -> Response {
+/// Adds the headers that forbid caches to keep the reply and browsers to guess its type.
+fn uncached(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

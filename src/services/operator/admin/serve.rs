@@ -40,7 +40,7 @@ pub struct AdminConfig {
     pub hosts: Vec<String>,
 }
 
-/// A service that listens, before there is anything to tell. Clients wait in the backlog of the system.
+/// A service that listens, before there is anything to report. Clients wait in the backlog of the system.
 pub struct AdminListener {
     tcp: TcpFrontend,
     guard: Guard,
@@ -101,7 +101,7 @@ pub struct AdminFrontend {
 }
 
 impl AdminFrontend {
-    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
+    /// The loop of the thread. Returns after `Stopper::stop`, when every request taken is answered.
     ///
     /// # Errors
     /// None: the prober has those of the store.

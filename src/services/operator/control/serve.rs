@@ -89,7 +89,7 @@ impl Drop for ControlListener {
 pub struct Control {
     /// To be run in the thread `control`.
     pub front: ControlFrontend,
-    /// Tells the frontend to end.
+    /// Stops the frontend.
     pub stopper: Stopper,
 }
 
@@ -110,7 +110,7 @@ impl ControlFrontend {
     /// [`Error`] if the sync of a backup fails. The store takes no more changes then.
     pub fn run(self) -> Result<(), Error> {
         let mut warnings = WarningPace::default();
-        while !self.stopper.is_told() {
+        while !self.stopper.is_stopping() {
             self.wait(Some(self.socket.listener.as_fd()), None);
             match self.accept() {
                 Ok(Some(client)) => self.serve(&client)?,
@@ -173,7 +173,7 @@ impl ControlFrontend {
                     let now = self.clock.now();
                     let time = if bytes.is_empty() { CONTROL_FIRST_BYTE_TIME } else { CONTROL_REQUEST_TIME };
                     let limit = TimeLimit::begin(began, time);
-                    if limit.is_over(now) || self.stopper.is_told() {
+                    if limit.is_over(now) || self.stopper.is_stopping() {
                         return None;
                     }
                     self.wait(Some(client.as_fd()), Some(limit.left(now)));
@@ -195,7 +195,7 @@ impl ControlFrontend {
         };
         let turn = &mut || {
             self.refuse_others();
-            match (self.stopper.is_told(), has_hung_up(client)) {
+            match (self.stopper.is_stopping(), has_hung_up(client)) {
                 (true, _) => BackupTurn::Leave,
                 (false, true) => BackupTurn::Cancel,
                 (false, false) => BackupTurn::Continue,

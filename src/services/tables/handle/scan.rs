@@ -66,7 +66,7 @@ fn entries<'b>(elements: &[ScannedElement<'b>], context: &HandlerContext<'_>) ->
 
 fn mirror_row<'b>(element: ScannedElement<'b>, context: &HandlerContext<'_>) -> MirrorRow<'b> {
     let mark = match element.progress {
-        ScanProgress::Published => RowMark::Told,
+        ScanProgress::Published => RowMark::Published,
         ScanProgress::Ahead => RowMark::Ahead,
         ScanProgress::Deleted => RowMark::Deleted,
     };

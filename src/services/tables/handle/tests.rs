@@ -216,8 +216,8 @@ fn a_reply_that_has_begun_goes_on_whatever_becomes_of_its_table() {
             let reply = handle(&get, &mut batch, &context, &mut progress).unwrap();
             reply.encode(|frame, more| frames.push((frame.len(), more)));
             let Reply::SomeValues { values, .. } = &reply else { panic!("{reply:?}") };
-            let told = values.len();
-            progress.advance(told);
+            let sent = values.len();
+            progress.advance(sent);
             count += 1;
             if count == 1 {
                 once(change, &mut batch, &context).unwrap();

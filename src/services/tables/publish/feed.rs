@@ -1,8 +1,8 @@
 //! The publisher's part for the feed: it sends the messages that the tables have made, and the bookmarks.
 //!
 //! ```text
-//! tell: each message of a drain ─► its subscribers' burst ─► the schedule knows that the topic has changed
-//! send: new subscriptions, times that have come ─► bookmarks, behind the messages ─► send
+//! publish: each message of a drain ─► its subscribers' burst ─► the schedule knows that the topic has changed
+//! send:    new subscriptions, times that have come ─► bookmarks, behind the messages ─► send
 //! ```
 //! A bookmark is made and queued after all messages of the drain, by the thread that makes them. So each subscriber has
 //! it in its place.
@@ -45,9 +45,9 @@ impl FeedPublisher {
         Self { subscribers, schedule: BookmarkSchedule::new(), metrics, now: Now::from_nanos(0) }
     }
 
-    /// As [`Subscribers::hear_users`].
-    pub(super) fn hear_users(&mut self) {
-        self.subscribers.hear_users();
+    /// As [`Subscribers::refresh_users`].
+    pub(super) fn refresh_users(&mut self) {
+        self.subscribers.refresh_users();
     }
 
     /// Whether there is no subscription.
@@ -61,7 +61,7 @@ impl FeedPublisher {
     }
 
     /// Sends a message to the subscribers of its topic.
-    pub(super) fn tell(&mut self, PublishedMessage { topic, payload }: &PublishedMessage) {
+    pub(super) fn publish(&mut self, PublishedMessage { topic, payload }: &PublishedMessage) {
         if self.subscribers.publish(topic, |out| encode(out, topic, payload)) {
             self.schedule.published(topic, self.now);
         }

@@ -37,9 +37,9 @@ impl OneFramePublisher {
         Self { subscribers, encode, frame: Vec::new(), tally }
     }
 
-    /// As [`Subscribers::hear_users`].
-    pub(super) fn hear_users(&mut self) {
-        self.subscribers.hear_users();
+    /// As [`Subscribers::refresh_users`].
+    pub(super) fn refresh_users(&mut self) {
+        self.subscribers.refresh_users();
     }
 
     /// The subscribers that it sends to.

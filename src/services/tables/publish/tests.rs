@@ -80,7 +80,7 @@ fn how_long_it_rests_depends_on_how_many_changes_it_found() {
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), None);
     let metrics = Arc::new(PublishTally::default());
     let mut publisher = Publisher::new(subscribers, None, None, changes, bell, Clock::start(), metrics);
-    // The first look for tables that nobody hears.
+    // The first look for tables that nobody listens to.
     publisher.review();
     let mut rest = |taken, left| {
         let drained = Drained { taken, left, closing: false, closed: false };

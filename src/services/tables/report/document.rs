@@ -212,7 +212,7 @@ line! {
         garbage_objects: u64 =
             gauge("spindle_memory_garbage_objects", "Values and keys of such elements that are not freed yet."),
         moved_elements: u64 = counter("spindle_moved_elements", "Elements that were moved to make room."),
-        /// `None` where the system does not tell it.
+        /// `None` where the system does not report it.
         resident_bytes: Option<u64> =
             gauge("spindle_memory_resident", "Resident memory of the process.").bytes(),
     }

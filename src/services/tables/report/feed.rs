@@ -1,4 +1,4 @@
-//! The part of STATS on the feed: what it has told and keeps, and its subscribers.
+//! The part of STATS on the feed: what it has published and keeps, and its subscribers.
 
 use std::sync::OnceLock;
 
@@ -21,7 +21,7 @@ pub(in crate::services::tables) struct FeedTally {
 line! {
     pub(crate) struct FeedLine {
         endpoint: Option<String>,
-        changes: u64 = counter("spindle_feed_changes", "States that the feed has told."),
+        changes: u64 = counter("spindle_feed_changes", "States that the feed has published."),
         conflated: u64 =
             counter("spindle_feed_conflated", "Changes that a later one of the element has replaced."),
         messages: u64 = PUBLISHED,

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_told_from_its_spelling() {
+    fn a_name_and_its_spelling_are_two_things() {
         let body = [&[0][..], b"tab\0"];
         let Ok(Request::CreateTable { table }) = Request::decode(&body, LIMITS) else {
             panic!("no CREATE_TABLE");

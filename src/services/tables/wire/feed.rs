@@ -21,7 +21,7 @@ pub struct FeedState {
     pub next: FeedPosition,
     /// The oldest sequence that is kept. The next one if none is.
     pub oldest: u64,
-    /// Elements that were told as live.
+    /// Elements that were published as live.
     pub elements: u64,
     /// The digest over them.
     pub digest: u64,

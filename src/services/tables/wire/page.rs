@@ -51,20 +51,20 @@ impl ScanFields {
     }
 }
 
-/// How far subscribers have been told of an element. The discriminant is the byte on the wire.
+/// How far the feed has published an element. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RowMark {
-    /// This version is the one that was told last.
-    Told = 0,
-    /// This version has not been told yet.
+    /// This version is the one that was published last.
+    Published = 0,
+    /// This version is not published yet.
     Ahead = 1,
-    /// The element is deleted, and that has not been told yet. The version is the deletion's.
+    /// The element is deleted, and the deletion is not published yet. The version is the deletion's.
     Deleted = 2,
 }
 
 impl RowMark {
-    const ALL: [Self; 3] = [Self::Told, Self::Ahead, Self::Deleted];
+    const ALL: [Self; 3] = [Self::Published, Self::Ahead, Self::Deleted];
 }
 
 /// A row with its version and its remaining time to live.
@@ -91,7 +91,7 @@ pub struct MirrorRow<'b> {
     pub version: u64,
     /// The deadline, in milliseconds since 1970; `None` is without a deadline.
     pub deadline_millis: Option<u64>,
-    /// How far subscribers have been told of it.
+    /// How far the feed has published it.
     pub mark: RowMark,
 }
 

@@ -20,7 +20,7 @@ const MILLIS: u8 = 1;
 #[inline]
 pub(super) fn decode_ttl(frame: &[u8]) -> Result<Ttl, Reason> {
     match *frame {
-        // Below 2^32 one half is zero, and that half tells the byte order. Both halves zero is 0 in either order.
+        // Below 2^32 one half is zero, and that half shows the byte order. Both halves zero is 0 in either order.
         [0, 0, 0, 0, a, b, c, d] => Ok(Ttl::from_secs(u32::from_be_bytes([a, b, c, d]))),
         [a, b, c, d, 0, 0, 0, 0] => Ok(Ttl::from_secs(u32::from_le_bytes([a, b, c, d]))),
         [MILLIS, ref millis @ ..] => number(millis).and_then(Ttl::from_millis).ok_or(Reason::BadTtl),

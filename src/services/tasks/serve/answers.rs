@@ -1,8 +1,8 @@
 //! The answers of the committer and of the readers, on their way to the clients.
 //!
 //! ```text
-//! deliveries ─► hear ──┐                     ┌─► written to the send buffer ─► flush
-//! values ─► hear_reads ┴─► change, a client ─┴─► wishes: a value, or another task ─► readers, committer
+//! deliveries ─► receive_deliveries ──┐                     ┌─► written to the send buffer ─► flush
+//! values ─► receive_values ──────────┴─► change, a client ─┴─► wishes: a value, or another task ─► readers, committer
 //! ```
 //! This module receives no requests.
 
@@ -19,19 +19,19 @@ use crate::tasks::{Delivery, Outcome};
 impl SpiderqFrontend {
     /// Sends the delivered answers, and the pending replies for which there is room now.
     pub(super) fn answer(&mut self) -> Result<(), store::Error> {
-        self.hear_reads()?;
-        self.hear_deliveries()?;
+        self.receive_values()?;
+        self.receive_deliveries()?;
         self.send_all()
     }
 
-    pub(super) fn hear_deliveries(&mut self) -> Result<(), store::Error> {
+    pub(super) fn receive_deliveries(&mut self) -> Result<(), store::Error> {
         while let Ok(delivery) = self.deliveries.try_recv() {
-            self.hear(delivery)?;
+            self.receive_delivery(delivery)?;
         }
         Ok(())
     }
 
-    pub(super) fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
+    pub(super) fn receive_delivery(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
         let answered = self.clock.now();
         for (ticket, outcome) in answers {
             match self.responder.answered(ticket) {
@@ -69,8 +69,8 @@ impl SpiderqFrontend {
         }
     }
 
-    /// Takes the values that readers have read.
-    fn hear_reads(&mut self) -> Result<(), store::Error> {
+    /// Receives the values that readers have read.
+    fn receive_values(&mut self) -> Result<(), store::Error> {
         while let Ok(ReadReply { peer, number, read }) = self.reads.1.try_recv() {
             self.change(peer, |client| client.has_read(number, read))?;
         }
@@ -133,7 +133,7 @@ impl SpiderqFrontend {
             reply.into_lease().into_iter().for_each(|lease| self.responder.take_back(lease));
             return Ok(());
         };
-        waited.into_iter().for_each(|ticket| client.has_heard_of(ticket));
+        waited.into_iter().for_each(|ticket| client.end_wait(ticket));
         self.change(peer, |client| {
             client.add(reply);
             Ok(())
@@ -155,7 +155,7 @@ impl SpiderqFrontend {
     fn close(&mut self, peer: ConnectionId, bytes: u64) {
         self.connections.close(peer);
         self.settle();
-        if self.closures.told.is_time(self.clock.now()) {
+        if self.closures.overflow_warnings.is_time(self.clock.now()) {
             tracing::warn!(
                 "a client that does not read has {bytes} bytes of answers waiting: its connection is closed"
             );

@@ -134,7 +134,7 @@ impl TableCopy {
             version: row.version,
             value: (row.mark != RowMark::Deleted).then_some(row.value),
             deadline_millis: row.deadline_millis,
-            is_ahead: row.mark != RowMark::Told,
+            is_ahead: row.mark != RowMark::Published,
             cause: None,
         })
     }

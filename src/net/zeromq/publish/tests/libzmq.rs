@@ -36,7 +36,7 @@ fn said(words: &[Word]) -> Vec<u8> {
 }
 
 /// Reads until the mark, and returns the topics before it.
-fn heard(stream: &mut TcpStream, mut pass: impl FnMut()) -> Vec<Vec<u8>> {
+fn received(stream: &mut TcpStream, mut pass: impl FnMut()) -> Vec<Vec<u8>> {
     stream.set_nonblocking(true).unwrap();
     let (mut bytes, mut some) = (Vec::new(), [0; 4096]);
     let mark = message(&[MARK]);
@@ -50,7 +50,7 @@ fn heard(stream: &mut TcpStream, mut pass: impl FnMut()) -> Vec<Vec<u8>> {
 }
 
 /// The messages that a libzmq socket sends to a subscriber with these commands.
-fn told_by_libzmq(context: &zmq::Context, said: &[u8]) -> Vec<Vec<u8>> {
+fn sent_by_libzmq(context: &zmq::Context, said: &[u8]) -> Vec<Vec<u8>> {
     let publisher = context.socket(zmq::XPUB).unwrap();
     publisher.set_linger(0).unwrap();
     publisher.bind("tcp://127.0.0.1:*").unwrap();
@@ -66,7 +66,7 @@ fn told_by_libzmq(context: &zmq::Context, said: &[u8]) -> Vec<Vec<u8>> {
     while publisher.recv_bytes(0).unwrap() != [&b"\x01"[..], MARK].concat() {}
     TOPICS.iter().for_each(|topic| publisher.send(*topic, 0).unwrap());
     publisher.send(MARK, 0).unwrap();
-    heard(&mut stream, || ())
+    received(&mut stream, || ())
 }
 
 proptest! {
@@ -78,7 +78,7 @@ proptest! {
         words in prop::collection::vec((any::<bool>(), 0..TOPICS.len(), 0_u8..3), 0..25),
     ) {
         let said = said(&words);
-        let expected = told_by_libzmq(&zmq::Context::new(), &said);
+        let expected = sent_by_libzmq(&zmq::Context::new(), &said);
         let mut rig = PublisherRig::start(limits());
         let mut stream = rig.connect();
         stream.write_all(&[introduction(SocketType::Sub), said].concat()).unwrap();
@@ -96,6 +96,6 @@ proptest! {
             rig.subscribers.publish(topic, |out| out.extend(message(&[topic])));
         }
         rig.subscribers.send();
-        prop_assert_eq!(heard(&mut stream, || rig.pass()), expected);
+        prop_assert_eq!(received(&mut stream, || rig.pass()), expected);
     }
 }

@@ -107,7 +107,7 @@ proptest! {
         let pairs = keys.iter().map(|key| [*key, value]).collect();
         let entries = keys.iter().map(|key| EntryRow { key, value, version, remaining_millis: millis }).collect();
         let deadline_millis = millis.filter(|millis| *millis > 0);
-        let mark = [RowMark::Told, RowMark::Ahead, RowMark::Deleted][keys.len() % 3];
+        let mark = [RowMark::Published, RowMark::Ahead, RowMark::Deleted][keys.len() % 3];
         let mirror = keys.iter().map(|key| MirrorRow { key, value, version, deadline_millis, mark }).collect();
         let all = [ScanRows::Key(keys.clone()), ScanRows::Value(pairs), ScanRows::Entry(entries), ScanRows::Mirror(mirror)];
         for (fields, rows) in ScanFields::ALL.into_iter().zip(all) {

@@ -418,7 +418,7 @@ impl Server {
         let mark = match (&read.stored, is_announced) {
             (None, true) => return None,
             (None, false) => RowMark::Deleted,
-            (Some(_), true) => RowMark::Told,
+            (Some(_), true) => RowMark::Published,
             (Some(_), false) => RowMark::Ahead,
         };
         Some(OwnedRow { key: [key], stored: read.stored.clone(), version: read.version, mark })
