@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::net::service::ServiceParts;
 use crate::services::lockstep::serve as lockstep;
 use crate::services::lockstep::wire::encode_notification;
-use crate::services::tables::serve::{LockstepPart, LockstepTally};
+use crate::services::tables::serve::{LockstepMetrics, LockstepPart};
 use crate::tables::Tables;
 
 /// Listens for the lock-step dialect, if any of it is on. Also returns the part that runs beside the tables' own
@@ -19,9 +19,9 @@ pub(super) fn bind_lockstep(
     clock: Clock,
     parts: ServiceParts,
 ) -> Result<(Option<BoundService>, Option<LockstepPart>), Error> {
-    let tally = Arc::new(LockstepTally::new(clock.now()));
+    let metrics = Arc::new(LockstepMetrics::new(clock.now()));
     let bind = |settings| {
-        lockstep::bind(settings, config.limits.value_bytes, tables.session(), clock, Arc::clone(&tally), parts).map(
+        lockstep::bind(settings, config.limits.value_bytes, tables.session(), clock, Arc::clone(&metrics), parts).map(
             |service| {
                 BoundService::new("lockstep", "lockstep", service, |front| {
                     front.run();
@@ -33,5 +33,5 @@ pub(super) fn bind_lockstep(
     let lockstep = config.lockstep.as_ref().map(bind).transpose()?;
     let publish = config.lockstep_publish.clone();
     let is_on = lockstep.is_some() || publish.is_some();
-    Ok((lockstep, is_on.then_some(LockstepPart { publish, encode: encode_notification, tally })))
+    Ok((lockstep, is_on.then_some(LockstepPart { publish, encode: encode_notification, metrics })))
 }

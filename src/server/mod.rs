@@ -68,7 +68,7 @@ use crate::services::events::mysql::{DatabaseAddress, DatabaseProbe};
 use crate::services::events::serve::{self as events, Events, EventsFrontend, EventsListener};
 use crate::services::lockstep::serve::LockstepConfig;
 use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminParts};
-use crate::services::tables::serve::{self, FrontendKind, Kv, Neighbours, Publisher, ReportSources};
+use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
 use crate::store;
 use crate::tables::{BackgroundThreads, Tables, TablesConfig, changes_per_writer, version_base};
@@ -305,14 +305,14 @@ fn start_with(
     let admin =
         config.operation.admin.as_ref().map(|config| AdminListener::bind(config, parts("--admin"))).transpose()?;
     let of_events = events.iter().map(|events| Arc::clone(&events.metrics));
-    let neighbours = Neighbours {
+    let other_services = OtherServices {
         tasks: tasks.as_ref().map(|tasks| Arc::clone(&tasks.metrics)),
         lockstep: part,
         services: tasks.iter().flat_map(TasksListeners::of_services).chain(of_events).collect(),
         slow: Arc::clone(&slow),
         users: admissions.users.clone(),
     };
-    let kv = serve::bind(&settings, clock, &tables, changes, neighbours)?;
+    let kv = serve::bind(&settings, clock, &tables, changes, other_services)?;
     let database = config.events.and_then(|config| config.database);
     let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
     let admin = admin.map(|admin| {

@@ -7,7 +7,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
 use spindle::server::{self, OperationConfig, Pin, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig};
-use spindle::services::tables::serve::{Frontend, FrontendKind, KvConfig, Neighbours, TablesAdmissions, bind};
+use spindle::services::tables::serve::{Frontend, FrontendKind, KvConfig, OtherServices, TablesAdmissions, bind};
 use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
@@ -205,7 +205,7 @@ fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
         worker_cores: vec![None; workers],
         admissions: TablesAdmissions::default(),
     };
-    let kv = bind(&settings, Clock::start(), &tables, backstage.changes, Neighbours::default()).unwrap();
+    let kv = bind(&settings, Clock::start(), &tables, backstage.changes, OtherServices::default()).unwrap();
     (kv, tables)
 }
 

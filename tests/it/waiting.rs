@@ -59,7 +59,7 @@ pub(crate) fn serve_parts(
     // No element here has a TTL.
     drop(expiry);
     let Kv { frontend, publisher, stoppers, endpoints, feed, .. } =
-        serve::bind(&settings, clock, &tables, changes, serve::Neighbours::default()).unwrap();
+        serve::bind(&settings, clock, &tables, changes, serve::OtherServices::default()).unwrap();
     thread::scope(|scope| {
         let mut front = Vec::new();
         match frontend {

@@ -29,7 +29,7 @@ use crate::net::sockets::{ServeError, Stopper};
 use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, Serving, ServingParts, TimedReply, TurnOutcome};
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::responder::TIMED_ONE_OF;
-use crate::services::tables::serve::LockstepTally;
+use crate::services::tables::serve::LockstepMetrics;
 use crate::services::tables::timing::record_sent;
 use crate::services::tables::waiting::WaitingClients;
 use crate::services::tables::wire::{Command, Request, TableName};
@@ -59,7 +59,7 @@ pub fn bind(
     value_max: usize,
     mut session: Session,
     clock: Clock,
-    tally: Arc<LockstepTally>,
+    metrics: Arc<LockstepMetrics>,
     parts: ServiceParts,
 ) -> Result<Service<LockstepFrontend>, ServeError> {
     let BoundConnections { connections, bell, budget, endpoint } =
@@ -71,7 +71,7 @@ pub fn bind(
     let waiting = WaitingClients::new(&mut session, &bell);
     let (picker, table) = (Sampler::new(TIMED_ONE_OF), Vec::new());
     let (nul, slow) = (settings.nul, parts.slow);
-    let answering = Answering { session, clock, waiting, memory, tally, slow, picker, table, value_max, nul };
+    let answering = Answering { session, clock, waiting, memory, metrics, slow, picker, table, value_max, nul };
     let front = LockstepFrontend { connections, stopper: stopper.clone(), answering };
     Ok(Service { front, stopper, endpoint, budgets })
 }
@@ -200,7 +200,7 @@ struct Answering {
     /// Connections that are parked.
     waiting: WaitingClients<ConnectionId>,
     memory: ConversationMemory,
-    tally: Arc<LockstepTally>,
+    metrics: Arc<LockstepMetrics>,
     slow: Arc<SlowLog>,
     /// Picks the commands that are timed from end to end.
     picker: Sampler,
@@ -244,7 +244,7 @@ impl Answering {
         context: &HandlerContext<'_>,
         begun: Now,
     ) -> TurnOutcome {
-        let Self { session, waiting, memory, tally, value_max, nul, picker, table, .. } = self;
+        let Self { session, waiting, memory, metrics, value_max, nul, picker, table, .. } = self;
         let bounds = Bounds { value_max: *value_max, room: memory.room(conversation.held_bytes()) };
         let reply_max = if outbox.is_tight() { BUFFER_KEPT_BYTES } else { usize::MAX };
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
@@ -292,9 +292,9 @@ impl Answering {
                 let request_bytes = held + message.frames().map(<[u8]>::len).sum::<usize>();
                 turn.last = Some(LastCommand { command, request_bytes, reply_bytes: outbox.end() - reply_begin });
             }
-            tally.requests.add(1);
+            metrics.requests.add(1);
             if command.is_some() || answer == Answer::Error {
-                tally.worker.count(command, conversation.reason());
+                metrics.worker.count(command, conversation.reason());
             }
             if outbox.end() + copied > replies_end && answered + 1 < messages.len() {
                 return TurnOutcome::Some(answered + 1);
@@ -326,16 +326,16 @@ impl Answering {
     fn send(&self, connections: &mut Connections<Conversation>) {
         connections.flush();
         if connections.has_timed() {
-            record_sent(connections, &self.tally.worker, &self.slow, PROTOCOL, self.clock);
+            record_sent(connections, &self.metrics.worker, &self.slow, PROTOCOL, self.clock);
         }
     }
 
     /// Updates the metrics for STATS.
     fn show(&self, connections: &Connections<Conversation>) {
-        self.tally.traffic.show(connections);
-        self.tally.held_bytes.set(connections.bytes() + self.memory.bytes() as u64);
-        self.tally.cut_off.set(connections.cut() + self.memory.dropped());
-        self.tally.worker.waiting.set(self.waiting.len() as u64);
+        self.metrics.traffic.show(connections);
+        self.metrics.held_bytes.set(connections.bytes() + self.memory.bytes() as u64);
+        self.metrics.cut_off.set(connections.cut() + self.memory.dropped());
+        self.metrics.worker.waiting.set(self.waiting.len() as u64);
     }
 }
 

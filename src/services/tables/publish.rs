@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::report::PublishTally;
+use super::report::PublishMetrics;
 use super::wire::{Notification, NotificationKind};
 use crate::clock::{Clock, Now};
 use crate::feed::PublishedMessage;
@@ -67,7 +67,7 @@ pub struct Publisher {
     one_frame: Option<OneFramePublisher>,
     changes: Changes,
     clock: Clock,
-    metrics: Arc<PublishTally>,
+    metrics: Arc<PublishMetrics>,
     /// Full bursts that are collected and not sent.
     unsent: usize,
     review: ReviewTimes,
@@ -84,7 +84,7 @@ impl Publisher {
         mut changes: Changes,
         bell: WakeSignal,
         clock: Clock,
-        metrics: Arc<PublishTally>,
+        metrics: Arc<PublishMetrics>,
     ) -> Self {
         changes.set_waker(Box::new(move || bell.ring()));
         begins_audience(&mut subscribers, changes.audience());
@@ -283,7 +283,7 @@ struct Sink<'p> {
     subscribers: &'p mut Subscribers,
     feed: Option<&'p mut FeedPublisher>,
     one_frame: Option<&'p mut OneFramePublisher>,
-    metrics: &'p PublishTally,
+    metrics: &'p PublishMetrics,
     /// At the end of the server: when it sends no more, and the clock.
     until: Option<(Now, Clock)>,
     /// Somebody subscribed to notifications when the burst began. Subscriptions come between two bursts.

@@ -56,16 +56,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use changes::ChangesLine;
-pub(super) use changes::PublishTally;
+pub(super) use changes::PublishMetrics;
 use document::{
     ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, ProcessSection, RequestsSection,
     TablesSection, UsersLine, WorkerLine,
 };
 pub(crate) use document::{StatsDocument, TableStats};
 use feed::FeedLine;
-pub(super) use feed::FeedTally;
+pub(super) use feed::FeedPublisherMetrics;
 use lockstep::LockstepLine;
-pub use lockstep::LockstepTally;
+pub use lockstep::LockstepMetrics;
 pub(crate) use metric::{
     CLIENTS, END_TO_END, Metric, MetricKind, MetricsLine, REFUSALS, Readable, Reading, counter, gauge, line,
 };
@@ -211,9 +211,9 @@ pub struct ReportSources {
     pub(super) queue: Arc<WorkerMetrics>,
     /// The clients as the queue's thread sees them, if there is one, and then as each worker does.
     pub(super) queues: Vec<Arc<ClientMetrics>>,
-    pub(super) publish: Arc<PublishTally>,
-    pub(super) feed: Arc<FeedTally>,
-    pub(super) neighbours: NeighbourSources,
+    pub(super) publish: Arc<PublishMetrics>,
+    pub(super) feed: Arc<FeedPublisherMetrics>,
+    pub(super) other_services: OtherServiceSources,
     /// The slow requests of all threads.
     pub(crate) slow: Arc<SlowLog>,
     /// Bytes of the values or names in one reply.
@@ -221,8 +221,8 @@ pub struct ReportSources {
 }
 
 /// The sources of a report beside the tables.
-pub(super) struct NeighbourSources {
-    pub(super) lockstep: Option<Arc<LockstepTally>>,
+pub(super) struct OtherServiceSources {
+    pub(super) lockstep: Option<Arc<LockstepMetrics>>,
     pub(super) tasks: Option<Arc<TaskMetrics>>,
     pub(super) services: Vec<Arc<ServiceMetrics>>,
     /// Where users are named.
@@ -246,7 +246,7 @@ impl ReportSources {
     pub(crate) fn document(&self) -> StatsDocument {
         let now = self.clock.now();
         let tables_metrics = self.tables.metrics();
-        let NeighbourSources { lockstep, tasks, services, users } = &self.neighbours;
+        let OtherServiceSources { lockstep, tasks, services, users } = &self.other_services;
         StatsDocument {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: now.nanos() as f64 / 1e9,
@@ -310,7 +310,7 @@ impl ReportSources {
 
     /// The metrics of all threads that carry out requests.
     fn worker_counts(&self) -> impl Iterator<Item = &WorkerMetrics> {
-        self.own_counts().chain(self.neighbours.lockstep.iter().map(|tally| &tally.worker))
+        self.own_counts().chain(self.other_services.lockstep.iter().map(|metrics| &metrics.worker))
     }
 
     /// The metrics of the threads of this protocol.

@@ -17,8 +17,8 @@ use super::native::NativeWorker;
 use super::publish::{FeedPublisher, OneFramePublisher};
 pub use super::publish::{NotificationEncoder, Publisher};
 use super::queue::{QueueWorker, TablesQueue, WorkerParts};
-use super::report::{ClientMetrics, FeedTally, NeighbourSources, PublishTally, WorkerMetrics};
-pub use super::report::{LockstepTally, ReportSources};
+use super::report::{ClientMetrics, FeedPublisherMetrics, OtherServiceSources, PublishMetrics, WorkerMetrics};
+pub use super::report::{LockstepMetrics, ReportSources};
 use super::reporter::{ReportClient, Reporter};
 use super::responder::TIMED_ONE_OF;
 use super::turn::WorkerState;
@@ -98,7 +98,7 @@ impl KvConfig {
 
 /// The parts of this server that other protocols have beside the tables.
 #[derive(Clone, Debug, Default)]
-pub struct Neighbours {
+pub struct OtherServices {
     /// Durable tasks, for STATS.
     pub tasks: Option<Arc<TaskMetrics>>,
     /// The lock-step dialect.
@@ -119,7 +119,7 @@ pub struct LockstepPart {
     /// Makes the frame of a notification.
     pub encode: NotificationEncoder,
     /// Its metrics, for STATS.
-    pub tally: Arc<LockstepTally>,
+    pub metrics: Arc<LockstepMetrics>,
 }
 
 /// The part that runs between the clients and the tables.
@@ -166,7 +166,7 @@ pub struct Kv {
     pub report: Arc<ReportSources>,
 }
 
-/// Listens at all endpoints. STATS also reports the `neighbours`. Requests wait in the sockets until the parts run.
+/// Listens at all endpoints. STATS also reports the `other_services`. Requests wait in the sockets until the parts run.
 ///
 /// # Errors
 /// [`ServeError`] if an endpoint cannot be bound, or the system has no descriptor left.
@@ -175,7 +175,7 @@ pub fn bind(
     clock: Clock,
     tables: &Tables,
     changes: Changes,
-    neighbours: Neighbours,
+    other_services: OtherServices,
 ) -> Result<Kv, ServeError> {
     let bell = WakeSignal::new()?;
     let publisher_stopper = Stopper::new(&bell);
@@ -187,7 +187,7 @@ pub fn bind(
         listening(Subscribers::new(&bell, limits, form, admission.as_ref())?, endpoint)
     };
     let (own, publish) = subscribers(settings.publish.as_deref(), hwm, TopicForm::Name, &admissions.publish)?;
-    let report = Arc::new(report(settings, clock, tables, &neighbours));
+    let report = Arc::new(report(settings, clock, tables, &other_services));
     let metrics = Arc::clone(&report.publish);
     let mut budgets = vec![Arc::clone(own.budget())];
     let (feed, feed_endpoint) = match &settings.feed {
@@ -203,13 +203,13 @@ pub fn bind(
             (Some(FeedPublisher::new(followers, Arc::clone(&report.feed))), bound)
         }
     };
-    let (one_frame, lockstep_publish) = match neighbours.lockstep {
-        Some(LockstepPart { publish: Some(endpoint), encode, tally }) => {
+    let (one_frame, lockstep_publish) = match other_services.lockstep {
+        Some(LockstepPart { publish: Some(endpoint), encode, metrics }) => {
             // A frame begins with the name of its table.
             let (others, bound) = subscribers(Some(&endpoint), hwm, TopicForm::Name, &admissions.one_frame)?;
             own.wake_for(&others)?;
             budgets.push(Arc::clone(others.budget()));
-            (Some(OneFramePublisher::new(others, encode, tally)), bound)
+            (Some(OneFramePublisher::new(others, encode, metrics)), bound)
         }
         _ => (None, None),
     };
@@ -330,7 +330,7 @@ fn listening(
     Ok((subscribers, Some(bound)))
 }
 
-fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neighbours) -> ReportSources {
+fn report(settings: &KvConfig, clock: Clock, tables: &Tables, other_services: &OtherServices) -> ReportSources {
     let now = clock.now();
     let metrics = |core: &Option<usize>| Arc::new(WorkerMetrics::new(now, *core));
     let queues = match settings.frontend {
@@ -344,15 +344,15 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neigh
         workers: settings.worker_cores.iter().map(metrics).collect(),
         queue: metrics(&None),
         queues: (0..queues).map(|_| Arc::default()).collect(),
-        publish: Arc::new(PublishTally::default()),
-        feed: Arc::new(FeedTally::default()),
-        neighbours: NeighbourSources {
-            lockstep: neighbours.lockstep.as_ref().map(|part| Arc::clone(&part.tally)),
-            tasks: neighbours.tasks.clone(),
-            services: neighbours.services.clone(),
-            users: neighbours.users.clone(),
+        publish: Arc::new(PublishMetrics::default()),
+        feed: Arc::new(FeedPublisherMetrics::default()),
+        other_services: OtherServiceSources {
+            lockstep: other_services.lockstep.as_ref().map(|part| Arc::clone(&part.metrics)),
+            tasks: other_services.tasks.clone(),
+            services: other_services.services.clone(),
+            users: other_services.users.clone(),
         },
-        slow: Arc::clone(&neighbours.slow),
+        slow: Arc::clone(&other_services.slow),
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

@@ -25,7 +25,7 @@ const VALUE_MAX: usize = 300 << 10;
 struct Rig {
     front: LockstepFrontend,
     background: BackgroundThreads,
-    tally: Arc<LockstepTally>,
+    metrics: Arc<LockstepMetrics>,
     endpoint: String,
     budgets: Vec<Arc<Budget>>,
     context: zmq::Context,
@@ -42,13 +42,13 @@ impl Rig {
         });
         let settings = LockstepConfig { endpoint: "tcp://127.0.0.1:*".to_owned(), nul: false };
         let clock = Clock::start();
-        let tally = Arc::new(LockstepTally::new(clock.now()));
+        let metrics = Arc::new(LockstepMetrics::new(clock.now()));
         // Every command is slow.
         let slow = Arc::new(SlowLog::new(Duration::ZERO));
         let parts = ServiceParts { held_bytes_max: HELD_BYTES_MAX, slow, ..ServiceParts::default() };
         let Service { front, endpoint, budgets, .. } =
-            bind(&settings, VALUE_MAX, tables.session(), clock, Arc::clone(&tally), parts).unwrap();
-        Self { front, background, tally, endpoint, budgets, context: zmq::Context::new() }
+            bind(&settings, VALUE_MAX, tables.session(), clock, Arc::clone(&metrics), parts).unwrap();
+        Self { front, background, metrics, endpoint, budgets, context: zmq::Context::new() }
     }
 
     fn client(&self) -> Client {
@@ -136,17 +136,17 @@ fn a_change_without_room_waits_with_all_behind_it_and_others_go_on() {
     // the clients change elements of their own.
     first.send(&[b"2", b"t", b"k", b"after", b"a", b"4", b"t", b"k", b"6", b"6"]);
     assert_eq!(rig.replies(&first, 4), ["ok"; 4]);
-    rig.pass_until(|rig| rig.tally.worker.waiting.get() == 1);
+    rig.pass_until(|rig| rig.metrics.worker.waiting.get() == 1);
     assert_eq!(rig.call(&second, &[b"4", b"t", b"k", b"6"]), ["ok", "ok", "ok", "before"]);
     // Another change stands behind the first, and is not tried. A faulty request is refused all the same.
     second.send(&[b"3", b"t", b"other", b"6"]);
     assert_eq!(rig.replies(&second, 2), ["ok"; 2]);
-    rig.pass_until(|rig| rig.tally.worker.waiting.get() == 2);
+    rig.pass_until(|rig| rig.metrics.worker.waiting.get() == 2);
     assert_eq!(first.receive(), None);
     rig.announce();
     assert_eq!(rig.replies(&first, 6), ["ok", "ok", "ok", "ok", "after", "error"]);
     assert_eq!(rig.replies(&second, 2), ["ok", "before"]);
-    assert_eq!(rig.tally.worker.waiting.get(), 0);
+    assert_eq!(rig.metrics.worker.waiting.get(), 0);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_half_command_dies_with_its_connection() {
         rig.call(&other, &[b"a", b"7", b"4", b"t", b"k", b"6"]),
         ["error", "ok", "ok", "ok", "error", "KEY NOT FOUND"]
     );
-    assert_eq!((rig.tally.requests.get(), rig.tally.traffic.connections()), (12, 1));
+    assert_eq!((rig.metrics.requests.get(), rig.metrics.traffic.connections()), (12, 1));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn idle_half_commands_lose_their_room_and_small_commands_pass_meanwhile() {
     assert_eq!(rig.call(&honest, &[b"4", b"t", b"small", b"6"]), ["ok", "ok", "ok", &text]);
     let late = rig.front.answering.clock.now().after(2 * STALLED_MAX);
     rig.front.drop_stalled(late);
-    rig.pass_until(|rig| rig.tally.cut_off.get() == 1);
+    rig.pass_until(|rig| rig.metrics.cut_off.get() == 1);
     rig.pass_until(|rig| rig.front.answering.memory.bytes() < 8_000);
     let long = String::from_utf8(long.to_vec()).unwrap();
     assert_eq!(rig.call(&honest, &[b"4", b"t", b"k", b"6"]), ["ok", "ok", "ok", &long]);
@@ -243,11 +243,11 @@ fn values_that_are_copied_and_not_fetched_end_a_turn() {
     let mut greedy = TcpStream::connect(rig.endpoint.strip_prefix("tcp://").unwrap()).unwrap();
     let gets: Vec<u8> = [b"4", b"t", b"k"].iter().flat_map(|argument| message(&[b"", *argument])).collect();
     greedy.write_all(&[introduction(SocketType::Dealer), gets.repeat(20)].concat()).unwrap();
-    let before = rig.tally.requests.get();
+    let before = rig.metrics.requests.get();
     let mut last = before;
     while last < before + 60 {
         rig.pass();
-        let now = rig.tally.requests.get();
+        let now = rig.metrics.requests.get();
         assert!(now - last <= 3, "{} arguments in one turn", now - last);
         last = now;
     }
@@ -287,7 +287,7 @@ fn commands_are_timed_to_the_send_of_their_last_reply_and_not_their_arguments() 
     let expected = ["GET", "UPDATE", "CREATE_TABLE"].map(|verb| (verb, b"table".to_vec(), true));
     assert_eq!(verbs, expected, "{logged:?}");
     for command in Command::ALL {
-        let sampled = Percentiles::of([rig.tally.worker.whole(command)]).count;
+        let sampled = Percentiles::of([rig.metrics.worker.whole(command)]).count;
         assert_eq!(sampled, u64::from(command == Command::CreateTable), "the first command is picked");
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::feed::{BookmarkSchedule, DueBookmark, PublishedMessage, table_of_topic};
 use crate::net::zeromq::publish::Subscribers;
-use crate::services::tables::report::FeedTally;
+use crate::services::tables::report::FeedPublisherMetrics;
 use crate::tables::Changes;
 use crate::zmtp::encode_frame;
 
@@ -27,7 +27,7 @@ const BOOKMARKS_A_TURN: usize = 1_024;
 pub(in crate::services::tables) struct FeedPublisher {
     subscribers: Subscribers,
     schedule: BookmarkSchedule,
-    metrics: Arc<FeedTally>,
+    metrics: Arc<FeedPublisherMetrics>,
     /// The time of this turn.
     now: Now,
 }
@@ -40,7 +40,7 @@ fn encode(out: &mut Vec<u8>, topic: &[u8], payload: &[u8]) {
 
 impl FeedPublisher {
     /// A publisher that sends to these subscribers.
-    pub(in crate::services::tables) fn new(mut subscribers: Subscribers, metrics: Arc<FeedTally>) -> Self {
+    pub(in crate::services::tables) fn new(mut subscribers: Subscribers, metrics: Arc<FeedPublisherMetrics>) -> Self {
         subscribers.note_subscriptions();
         Self { subscribers, schedule: BookmarkSchedule::new(), metrics, now: Now::from_nanos(0) }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::clock::Now;
 use crate::net::zeromq::publish::Subscribers;
-use crate::services::tables::report::LockstepTally;
+use crate::services::tables::report::LockstepMetrics;
 use crate::services::tables::wire::Notification;
 use crate::tables::Audience;
 use crate::zmtp::encode_frame;
@@ -24,7 +24,7 @@ pub(in crate::services::tables) struct OneFramePublisher {
     encode: NotificationEncoder,
     /// The frame of the present change.
     frame: Vec<u8>,
-    tally: Arc<LockstepTally>,
+    metrics: Arc<LockstepMetrics>,
 }
 
 impl OneFramePublisher {
@@ -32,9 +32,9 @@ impl OneFramePublisher {
     pub(in crate::services::tables) fn new(
         subscribers: Subscribers,
         encode: NotificationEncoder,
-        tally: Arc<LockstepTally>,
+        metrics: Arc<LockstepMetrics>,
     ) -> Self {
-        Self { subscribers, encode, frame: Vec::new(), tally }
+        Self { subscribers, encode, frame: Vec::new(), metrics }
     }
 
     /// As [`Subscribers::refresh_users`].
@@ -75,7 +75,7 @@ impl OneFramePublisher {
         if is_over {
             self.subscribers.lose(frame);
         } else if self.subscribers.collect(frame, |out| encode_frame(out, frame, false)) {
-            self.tally.publish.published.add(1);
+            self.metrics.publish.published.add(1);
         }
     }
 
@@ -103,6 +103,6 @@ impl OneFramePublisher {
 
     /// Updates the metrics for STATS.
     fn show(&self) {
-        self.tally.publish.subscribers.show(&self.subscribers.metrics());
+        self.metrics.publish.subscribers.show(&self.subscribers.metrics());
     }
 }

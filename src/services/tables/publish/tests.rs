@@ -11,7 +11,7 @@ use crate::feed::topic_of_table;
 use crate::net::zeromq::BoundListener;
 use crate::net::zeromq::publish::{PublishLimits, TopicForm};
 use crate::net::zeromq::tests::introduction;
-use crate::services::tables::report::FeedTally;
+use crate::services::tables::report::FeedPublisherMetrics;
 use crate::tables::{BackgroundThreads, Deadline, FeedConfig, Tables, TablesConfig};
 use crate::zmtp::{SocketType, encode_subscribe};
 
@@ -48,8 +48,8 @@ fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
     let feed = FeedConfig { epoch: 1, history_bytes: 1 << 20, start_wall_millis: 0 };
     // The other threads would write too, and are not there.
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), Some(feed));
-    let metrics = Arc::new(PublishTally::default());
-    let feed = FeedPublisher::new(followers, Arc::new(FeedTally::default()));
+    let metrics = Arc::new(PublishMetrics::default());
+    let feed = FeedPublisher::new(followers, Arc::new(FeedPublisherMetrics::default()));
     let mut publisher = Publisher::new(subscribers, Some(feed), None, changes, bell, clock, Arc::clone(&metrics));
     let mut session = tables.session();
     session.batch(clock.now()).create_table(b"t", TABLE).unwrap();
@@ -78,7 +78,7 @@ fn how_long_it_rests_depends_on_how_many_changes_it_found() {
     let bell = WakeSignal::new().unwrap();
     let (subscribers, _reads_nothing) = with_one(&bell, TABLE);
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), None);
-    let metrics = Arc::new(PublishTally::default());
+    let metrics = Arc::new(PublishMetrics::default());
     let mut publisher = Publisher::new(subscribers, None, None, changes, bell, Clock::start(), metrics);
     // The first look for tables that nobody listens to.
     publisher.review();

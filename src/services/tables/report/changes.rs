@@ -8,15 +8,15 @@ use crate::tables::TablesMetrics;
 /// The metrics of the publisher, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(in crate::services::tables) struct PublishTally {
+pub(in crate::services::tables) struct PublishMetrics {
     /// Notifications sent.
     pub(in crate::services::tables) published: Counter,
-    pub(in crate::services::tables) subscribers: SubscribersTally,
+    pub(in crate::services::tables) subscribers: SubscribersMetrics,
 }
 
 /// The publisher's metrics of its subscribers.
 #[derive(Debug, Default)]
-pub(in crate::services::tables) struct SubscribersTally {
+pub(in crate::services::tables) struct SubscribersMetrics {
     pub(super) topics: Gauge,
     pub(super) subscribers: Gauge,
     pub(super) subscriptions: Gauge,
@@ -24,7 +24,7 @@ pub(in crate::services::tables) struct SubscribersTally {
     pub(super) closed: Gauge,
 }
 
-impl SubscribersTally {
+impl SubscribersMetrics {
     /// Updates the metrics.
     pub(in crate::services::tables) fn show(&self, publisher_metrics: &PublisherMetrics) {
         self.topics.set(publisher_metrics.topics);
@@ -58,7 +58,7 @@ line! {
 }
 
 impl ChangesLine {
-    pub(super) fn of(tables_metrics: &TablesMetrics, metrics: &PublishTally) -> Self {
+    pub(super) fn of(tables_metrics: &TablesMetrics, metrics: &PublishMetrics) -> Self {
         Self {
             waiting: tables_metrics.changes_waiting,
             writer_waits: tables_metrics.writer_waits,
@@ -69,7 +69,7 @@ impl ChangesLine {
 }
 
 impl PublishLine {
-    pub(super) fn of(metrics: &PublishTally) -> Self {
+    pub(super) fn of(metrics: &PublishMetrics) -> Self {
         let subscribers = &metrics.subscribers;
         Self {
             published: metrics.published.get(),

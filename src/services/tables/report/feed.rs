@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::changes::SubscribersTally;
+use super::changes::SubscribersMetrics;
 use super::metric::{CLOSED, LOST, PUBLISHED, SUBSCRIBERS, SUBSCRIPTIONS, counter, gauge, line};
 use crate::feed::FeedMetrics;
 use crate::stats::Counter;
@@ -10,10 +10,10 @@ use crate::stats::Counter;
 /// The metrics of the publisher for the feed, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(in crate::services::tables) struct FeedTally {
+pub(in crate::services::tables) struct FeedPublisherMetrics {
     /// Bookmarks sent.
     pub(in crate::services::tables) bookmarks: Counter,
-    pub(in crate::services::tables) subscribers: SubscribersTally,
+    pub(in crate::services::tables) subscribers: SubscribersMetrics,
     /// Where the feed is published, with the port that the system chose. `bind` writes it once.
     pub(in crate::services::tables) endpoint: OnceLock<String>,
 }
@@ -38,7 +38,7 @@ line! {
 }
 
 impl FeedLine {
-    pub(super) fn of(feed: &FeedMetrics, metrics: &FeedTally) -> Self {
+    pub(super) fn of(feed: &FeedMetrics, metrics: &FeedPublisherMetrics) -> Self {
         let subscribers = &metrics.subscribers;
         Self {
             endpoint: metrics.endpoint.get().cloned(),

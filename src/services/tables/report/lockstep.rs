@@ -3,7 +3,7 @@
 //! Its commands are also counted among those of all clients of the tables, without latencies.
 
 use super::WorkerMetrics;
-use super::changes::{PublishLine, PublishTally};
+use super::changes::{PublishLine, PublishMetrics};
 use super::metric::{counter, gauge, line};
 use super::services::{TrafficLine, TrafficMetrics, VerbLine, verbs_of};
 use crate::clock::Now;
@@ -11,7 +11,7 @@ use crate::stats::{Counter, Gauge};
 
 /// The metrics of the dialect. Its frontend writes all but the last, which the publisher writes.
 #[derive(Debug)]
-pub struct LockstepTally {
+pub struct LockstepMetrics {
     /// Its connections, and their bytes.
     pub(crate) traffic: TrafficMetrics,
     /// Bytes that the frontend holds for its clients.
@@ -23,10 +23,10 @@ pub struct LockstepTally {
     /// The commands, and the clients that wait.
     pub(crate) worker: WorkerMetrics,
     /// Notifications and subscribers.
-    pub(in crate::services::tables) publish: PublishTally,
+    pub(in crate::services::tables) publish: PublishMetrics,
 }
 
-impl LockstepTally {
+impl LockstepMetrics {
     /// Nothing has been counted.
     #[must_use]
     pub fn new(now: Now) -> Self {
@@ -36,7 +36,7 @@ impl LockstepTally {
             cut_off: Gauge::new(),
             requests: Counter::new(),
             worker: WorkerMetrics::new(now, None),
-            publish: PublishTally::default(),
+            publish: PublishMetrics::default(),
         }
     }
 }
@@ -60,16 +60,16 @@ line! {
 }
 
 impl LockstepLine {
-    pub(super) fn of(tally: &LockstepTally) -> Self {
+    pub(super) fn of(metrics: &LockstepMetrics) -> Self {
         Self {
-            traffic: TrafficLine::of([&tally.traffic]),
-            requests: tally.requests.get(),
-            commands: tally.worker.requests() - tally.worker.of(None).requests.get(),
-            waiting: tally.worker.waiting.get(),
-            held_bytes: tally.held_bytes.get(),
-            cut_off: tally.cut_off.get(),
-            publish: PublishLine::of(&tally.publish),
-            verbs: verbs_of(&tally.worker),
+            traffic: TrafficLine::of([&metrics.traffic]),
+            requests: metrics.requests.get(),
+            commands: metrics.worker.requests() - metrics.worker.of(None).requests.get(),
+            waiting: metrics.worker.waiting.get(),
+            held_bytes: metrics.held_bytes.get(),
+            cut_off: metrics.cut_off.get(),
+            publish: PublishLine::of(&metrics.publish),
+            verbs: verbs_of(&metrics.worker),
         }
     }
 }

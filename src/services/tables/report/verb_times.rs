@@ -18,12 +18,12 @@ impl ReportSources {
     /// The verbs of all protocols. Those without a request are left out.
     pub(crate) fn verb_times(&self) -> Vec<VerbTimes> {
         let own: Vec<&WorkerMetrics> = self.own_counts().collect();
-        let lockstep = self.neighbours.lockstep.iter().map(|tally| &tally.worker).collect();
+        let lockstep = self.other_services.lockstep.iter().map(|metrics| &metrics.worker).collect();
         let tables = [("kv", own), ("lockstep", lockstep)];
         let of_tables = tables.iter().flat_map(|(protocol, threads)| {
             Command::ALL.into_iter().filter_map(move |command| of_command(protocol, threads, command))
         });
-        let of_services = self.neighbours.services.iter().flat_map(|service| {
+        let of_services = self.other_services.services.iter().flat_map(|service| {
             service.verbs.iter().filter(|verb| verb.requests.get() > 0).map(|verb| VerbTimes {
                 protocol: service.protocol,
                 verb: verb.name,
