@@ -219,7 +219,7 @@ fn disable_cache() {
 /// Makes the allocator give back all unused memory, and the C library as well, which libzmq always allocates from.
 pub fn collect_process() {
     if in_use() == Choice::Jemalloc {
-        // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
+        // 4096 addresses all arenas (`MALLCTL_ARENAS_ALL`).
         let purged = command(c"arena.4096.purge");
         debug_assert!(purged, "arenas can be purged at any time");
     }

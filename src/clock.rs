@@ -80,7 +80,7 @@ impl Clock {
         Now { nanos: u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// Reads the clocks that go on when the process ends.
+    /// Reads the clocks that run on when the process ends.
     #[must_use]
     pub fn reading(&self) -> ClockReading {
         #[cfg(test)]
@@ -93,7 +93,7 @@ impl Clock {
     }
 }
 
-/// The clocks that go on when the process ends, at one moment.
+/// The clocks that run on when the process ends, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
     /// Milliseconds since 1970 by the wall clock, which can be set at any time.

@@ -149,7 +149,7 @@ pub const PLACE_HANDSHAKE_TIME: Duration = Duration::from_secs(1);
 /// While a client waits for room, and all others are through their handshakes, one that has sent no request for this
 /// time loses its connection.
 pub const PLACE_IDLE_TIME: Duration = Duration::from_secs(2);
-/// Connections that make place before the thread goes on with other work.
+/// Connections that make place before the thread continues with other work.
 pub const PLACES_AT_ONCE: usize = 16;
 const _: () = assert!(PLACE_SILENT_TIME.as_millis() <= PLACE_HANDSHAKE_TIME.as_millis());
 const _: () = assert!(PLACE_HANDSHAKE_TIME.as_millis() < HANDSHAKE_TIMEOUT.as_millis());
@@ -220,7 +220,7 @@ const _: () = assert!(SUBSCRIBERS_RECEIVE_BYTES >= SUBSCRIBER_RECEIVE_BYTES);
 pub const SUBSCRIBER_FRAME_BYTES_MAX: u64 = 8 << 10;
 /// Answers to PINGs that may be queued for a subscriber, in bytes: more than two thousand.
 pub const CONTROL_BYTES_MAX: usize = 64 << 10;
-/// Bytes that a refused subscriber may go on sending. One that sends more may not read the reason.
+/// Bytes that a refused subscriber may still send. One that sends more may not read the reason.
 pub const IGNORED_BYTES_MAX: usize = 1 << 20;
 
 /// Topics of a subscriber: one for each table of a server with the default `--max-tables`.
@@ -265,8 +265,8 @@ pub const JOBS_TRY_COMMIT_MAX: usize = 4;
 /// woken. It counts a lost wake-up (`lost_wakeups` of the tasks in STATS). There should be none.
 pub const ROOM_RECHECK: Duration = Duration::from_secs(5);
 
-/// A longer commit means a slow disk. Frontends then leave commits to the committer's thread, so that they go on
-/// accepting, receiving and sending during a sync.
+/// A longer commit means a slow disk. Frontends then leave commits to the committer's thread, so that they
+/// accept, receive and send during a sync.
 pub const SLOW_COMMIT: Duration = Duration::from_millis(20);
 /// They do so for this many times the time of the slow commit, and until the committer had a fast one: a disk that
 /// stalls now and then costs a frontend at most a fiftieth of its time.
@@ -383,7 +383,7 @@ pub const JOB_PACE_BYTES: usize = 20_000;
 const _: () = assert!((JOB_DATA_BYTES_MAX / JOB_PACE_BYTES) as u64 * JOB_PACE_TIME.as_secs() < JOB_TIME.as_secs());
 /// How often slow clients are looked for while others wait.
 pub const JOB_PACE_CHECK: Duration = Duration::from_millis(100);
-/// Bytes that a client may go on sending after its answer. A reset answers later ones. Longer than the longest request.
+/// Bytes that a client may still send after its answer. A reset answers later ones. Longer than the longest request.
 pub const JOB_DRAINED_BYTES_MAX: usize = 64 << 20;
 /// Length of a job's lease, in seconds, unless `--lease` sets another (`jobs/PROTOCOL.md`).
 pub const JOB_LEASE_SECONDS: u64 = 300;
@@ -492,7 +492,7 @@ pub const WARNING_PAUSE: Duration = Duration::from_secs(10);
 /// How long each of the two stages of the end may take. In the first, frontends answer the requests that they have
 /// taken. In the second, the publisher announces the committed changes. Peers that do not read cost no more than that.
 pub const LINGER: Duration = Duration::from_secs(2);
-/// How long the reaper goes on sealing the elements of deleted tables after the last client is served.
+/// How long the reaper continues to seal the elements of deleted tables after the last client is served.
 pub const SEALING_MAX: Duration = Duration::from_millis(500);
 /// How long the end may take, independent of the peers (`OPERATION.md`).
 pub const STOP_MAX: Duration = Duration::from_secs(5);

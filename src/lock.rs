@@ -1,7 +1,7 @@
 //! The one kind of lock of this program: a mutex that is never poisoned, and its condition variable.
 //!
 //! A standard mutex remembers that a thread panicked while it held the lock, and hands the question to every later
-//! holder. Here no later holder exists: a panic in a thread of `threads::spawn` ends the process. Only a test goes on
+//! holder. Here no later holder exists: a panic in a thread of `threads::spawn` ends the process. Only a test continues
 //! after a panic, and it looks at nothing that the panicking thread had locked. So `lock` returns the guard itself.
 //!
 //! The mutex takes one byte, because a bucket of the tables has no room for more. A thread that finds it locked spins a

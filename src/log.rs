@@ -5,7 +5,7 @@
 //!              └ full: dropped and counted   └ waits for a slow reader; no other thread does
 //! ```
 //! A line that cannot be written is dropped and counted. The disk may be full, the reader may have gone or not read, or
-//! standard error may be `/dev/full`. The thread that logs goes on: it never waits, fails, panics or ends because of a
+//! standard error may be `/dev/full`. The thread that logs continues: it never waits, fails, panics or ends because of a
 //! line. A program without a thread `log` writes its lines itself.
 //!
 //! This module does not select or format lines. See `cli`.

@@ -51,8 +51,8 @@ impl Counter {
     }
 }
 
-/// A count that any thread may add to, for rare events. It has cache lines of its own, so that an addition does not
-/// evict its neighbours from other cores.
+/// A count that any thread may add to, for rare events. It has cache lines of its own, so that an addition evicts
+/// nothing else from the caches of the cores.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SharedCounter(AtomicU64);
@@ -92,10 +92,10 @@ impl Gauge {
 
     /// Sets the value. Only the thread that owns the gauge may call it.
     #[inline]
-    pub fn set(&self, figure: u64) {
+    pub fn set(&self, value: u64) {
         // Relaxed: a value publishes no data, and the writer sees its own stores.
-        if self.0.load(Ordering::Relaxed) != figure {
-            self.0.store(figure, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) != value {
+            self.0.store(value, Ordering::Relaxed);
         }
     }
 
@@ -400,9 +400,9 @@ mod tests {
     #[test]
     fn a_gauge_returns_the_last_value_and_a_count_of_nothing_adds_nothing() {
         let (gauge, counter) = (Gauge::new(), Counter::new());
-        for figure in [7, 7, 0, 0, 9] {
-            gauge.set(figure);
-            assert_eq!(gauge.get(), figure);
+        for value in [7, 7, 0, 0, 9] {
+            gauge.set(value);
+            assert_eq!(gauge.get(), value);
         }
         [0, 2, 0, 3].into_iter().for_each(|count| counter.add(count));
         assert_eq!(counter.get(), 5);

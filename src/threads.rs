@@ -71,7 +71,7 @@ fn pin(id: usize) {
     }
 }
 
-/// Keeps the calling thread on these cores. Without any, or if the system refuses, it may go on running on all.
+/// Keeps the calling thread on these cores. Without any, or if the system refuses, it may run on all.
 pub fn stay_on(cores: &[usize]) {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_thread_takes_no_signals() {
         let (sender, receiver) = mpsc::channel();
-        let thread = spawn("deaf", None, move || {
+        let thread = spawn("blocked", None, move || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             sender.send(status).unwrap();
         });

@@ -25,8 +25,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::CommandError;
+use super::conventions::in_plain_words;
 use super::log::{LEVEL_FLAG, level};
-use super::manners::in_plain_words;
 
 /// The flag that names the file. It cannot stand in the file.
 const CONFIG: &str = "config";

@@ -9,11 +9,11 @@
 
 mod commands;
 mod config;
+mod conventions;
 mod error;
-mod figures;
 mod flags;
 mod log;
-mod manners;
+mod numbers;
 mod show;
 mod top;
 
@@ -84,7 +84,7 @@ enum Command {
     /// Work with durable jobs
     #[command(subcommand)]
     Job(commands::job::JobCommand),
-    /// Have a running server write a backup of its tasks, jobs and events; it goes on serving
+    /// Have a running server write a backup of its tasks, jobs and events; it continues to serve
     Backup(commands::backup::BackupArguments),
     /// Check the directory of a server that does not run; changes nothing
     Check(commands::check::CheckArguments),
@@ -123,7 +123,7 @@ enum Command {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.into_iter().collect();
     let mut is_json = has_flag(&typed, JSON);
-    let done = match config::parse(|| manners::teach(Arguments::command()), &typed) {
+    let done = match config::parse(|| conventions::teach(Arguments::command()), &typed) {
         Ok((matches, settings)) => {
             is_json |= config::log_is_json(&matches);
             dispatch(&matches, settings, &mut io::stdout())
@@ -203,10 +203,10 @@ fn refuse(error: &clap::Error, typed: &[OsString]) -> ExitStatus {
             Err(error) => CommandError::Output(error).report(is_json),
         };
     }
-    let mut command = manners::teach(Arguments::command());
+    let mut command = conventions::teach(Arguments::command());
     command.build();
-    let text = manners::with_variables(without_passwords(&error.to_string(), typed), &command, typed);
-    CommandError::Usage(usage_line(&text, &manners::advice(error))).report(is_json)
+    let text = conventions::with_variables(without_passwords(&error.to_string(), typed), &command, typed);
+    CommandError::Usage(usage_line(&text, &conventions::advice(error))).report(is_json)
 }
 
 /// The text without the arguments that may have a password: those that look like the URL of a database, well-formed or
@@ -225,7 +225,7 @@ fn without_passwords(text: &str, typed: &[OsString]) -> String {
 fn usage_line(text: &str, advice: &str) -> String {
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let what = paragraph.strip_prefix("error: ").unwrap_or(paragraph);
-    format!("{}; {advice}see --help", manners::in_plain_words(what))
+    format!("{}; {advice}see --help", conventions::in_plain_words(what))
 }
 
 #[cfg(test)]
@@ -235,8 +235,8 @@ mod tests {
     use super::*;
 
     fn complaint(arguments: &[&str]) -> String {
-        let error = manners::teach(Arguments::command()).try_get_matches_from(arguments).unwrap_err();
-        usage_line(&error.to_string(), &manners::advice(&error)).split_whitespace().collect::<Vec<_>>().join(" ")
+        let error = conventions::teach(Arguments::command()).try_get_matches_from(arguments).unwrap_err();
+        usage_line(&error.to_string(), &conventions::advice(&error)).split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
         let shown = |arguments: &[&str]| {
             let typed: Vec<OsString> = arguments.iter().map(OsString::from).collect();
             let error = Arguments::try_parse_from(&typed).unwrap_err();
-            usage_line(&without_passwords(&error.to_string(), &typed), &manners::advice(&error))
+            usage_line(&without_passwords(&error.to_string(), &typed), &conventions::advice(&error))
         };
         for url in
             ["mysql://u:secret@h:x/d", "mysql:/u:secret@h/d", "mysq://u:secret@h/d", "MySQL:secret", "u:secret@h/d"]

@@ -84,7 +84,7 @@ fn show(
 ) -> io::Result<()> {
     let clock = Clock::start();
     let mut next: Now = clock.now().after(PERIOD);
-    // Relaxed: the flag stands for itself.
+    // Relaxed: the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         terminal.draw(|frame| draw(frame, model))?;
         if event::poll(clock.now().time_until(next).min(GLANCE))?

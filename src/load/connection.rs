@@ -15,7 +15,7 @@ use crate::zmtp::SocketType;
 
 /// How long a server may take for each answer in the handshake and about the table.
 const SET_UP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Refusals of a table's creation with which a run goes on.
+/// Refusals of a table's creation after which a run continues.
 const GOES_ON: [&[u8]; 2] = [b"TABLE EXISTS", b"DENIED"];
 
 /// A request without a reply.

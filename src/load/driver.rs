@@ -139,7 +139,7 @@ impl Driver {
         let mut dry = false;
         loop {
             let now = self.clock.now().nanos();
-            // Relaxed: the flag stands for itself.
+            // Relaxed: the flag publishes no other data.
             let asking = now < end && !dry && !stop.load(Ordering::Relaxed);
             if asking {
                 dry = !self.ask(&mut source, &mut schedule, now, warm)?;

@@ -53,7 +53,7 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Arc<AtomicBool>) -> 
         if plan.rates.is_empty() { vec![None] } else { plan.rates.iter().copied().map(Some).collect() };
     let mut reports = Vec::new();
     for rate in rates {
-        // Relaxed, here and below: the flag stands for itself.
+        // Relaxed, here and below: the flag publishes no other data.
         if stop.load(Ordering::Relaxed) {
             break;
         }

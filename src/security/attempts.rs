@@ -14,8 +14,8 @@
 //! given up. So a guesser is slow whatever names it tries, and however many tries it sends at once. A name pauses for
 //! each wrong try from an address that never was right with it. So guesses from many addresses are slow together. An
 //! address that was right with a name has a brake of its own for both, in place of the other two. Neither guesses at
-//! the name from elsewhere nor a neighbour's guesses at other names keep the user out. Wrong tries there still count
-//! for the address. No brake is released by a right password, or a guesser with a user of its own would release it.
+//! the name from elsewhere nor guesses of the same address at other names keep the user out. Wrong tries there still
+//! count for the address. No brake is released by a right password, or a guesser with a user of its own would release it.
 //!
 //! **What is known at once.** A password that was right before is known by its digest. The digest answers without the
 //! checker's thread only at an address where the name was right, while their brake is free, and no other try of both

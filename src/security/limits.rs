@@ -35,7 +35,7 @@ pub const WRONG_PASSWORD_PAUSE: Duration = Duration::from_millis(250);
 /// The longest such pause of an address: shorter than a handshake may take, so that a right password still comes
 /// through. A reply that the server is busy asks the client to wait so long.
 pub const WRONG_PASSWORD_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// The longest pause of a name at addresses that were never right with the name. It is short, since strangers cause it
+/// The longest pause of a name at addresses that were never right with the name. It is short, since others cause it
 /// for the user.
 pub const NAME_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time after which wrong passwords of an address or at a name are forgotten.

@@ -156,7 +156,7 @@ impl Users {
         }
     }
 
-    /// Lets in a user whose password was right, and remembers it, unless the list was replaced during the check.
+    /// Admits a user whose password was right, and remembers it, unless the list was replaced during the check.
     pub(super) fn prove(&self, user: &Arc<User>, password: &[u8], address: PeerAddress) -> Result<Identity, Denied> {
         let digest = self.0.digests.digest(password);
         let mut known = self.0.known.lock();

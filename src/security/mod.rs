@@ -58,7 +58,7 @@ use reload::FileMark;
 #[derive(Clone, Debug)]
 pub struct Identity {
     user: Arc<User>,
-    /// Where the peer was let in, and from where.
+    /// Where the peer was admitted, and from where.
     origin: Option<(Users, PeerAddress)>,
 }
 
@@ -89,7 +89,7 @@ impl Identity {
         self.user.permissions.allow(access, resource)
     }
 
-    /// Whether the user is still as it was when the peer was let in: see [`Users::is_current`].
+    /// Whether the user is still as it was when the peer was admitted: see [`Users::is_current`].
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.origin.as_ref().is_none_or(|(users, _)| users.is_current(self))

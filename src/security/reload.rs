@@ -30,7 +30,7 @@ fn nanos(seconds: i64, nanos: i64) -> i128 {
 
 impl Users {
     /// Why the users are not those of the file: it cannot be read, or is broken. A user that was removed from it may
-    /// still be let in.
+    /// still be admitted.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         self.0.fault.lock().clone()
@@ -47,7 +47,7 @@ impl Users {
         let mut list = match UserList::read(&self.0.file) {
             Ok(list) => list,
             Err(why) => {
-                tracing::error!("{why}; the users stay as they were, and one that was removed is still let in");
+                tracing::error!("{why}; the users stay as they were, and one that was removed is still admitted");
                 *self.0.fault.lock() = Some(why);
                 return;
             }

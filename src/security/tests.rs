@@ -100,7 +100,7 @@ fn section(name: &str, password: &str, more: &str) -> String {
 }
 
 #[test]
-fn a_right_password_is_let_in_and_a_wrong_one_or_an_unknown_name_is_not() {
+fn a_right_password_is_admitted_and_a_wrong_one_or_an_unknown_name_is_not() {
     let served = Served::new(&(section("ada", "heron", "tasks = 'read'") + &format!("[key]\ncurve = '{KEY}'\n")));
     let ada = served.login("ada", "heron").unwrap();
     assert_eq!(ada.name(), "ada");
@@ -158,7 +158,7 @@ fn a_user_who_goes_and_comes_again_has_its_new_password_alone() {
 }
 
 #[test]
-fn a_user_who_changes_while_its_password_is_checked_is_not_let_in() {
+fn a_user_who_changes_while_its_password_is_checked_is_not_admitted() {
     let (_folder, file, users) = opened(&section("ada", "heron", ""));
     let before = users.0.known.lock().list.named("ada").cloned().unwrap();
     assert!(users.prove(&before, b"heron", HERE).is_ok());
@@ -251,7 +251,7 @@ fn a_wrong_password_pauses_its_address_and_a_right_one_does_not() {
     };
     assert_eq!(check(b"ada", b"heron"), (true, Some(true)));
     assert_eq!(check(b"bob", b"heron"), (true, Some(false)), "the first wrong one");
-    // A user that was let in is not slowed down by others. The next unknown name is.
+    // A user that was admitted is not slowed down by others. The next unknown name is.
     assert_eq!(check(b"ada", b"heron"), (false, Some(true)), "at once");
     assert_eq!(check(b"ada", b"herom"), (true, Some(false)));
     assert_eq!(check(b"bob", b"heron"), (false, None));
@@ -309,7 +309,7 @@ fn a_login_that_is_given_up_costs_no_check_and_one_too_many_is_busy() {
     assert_eq!(users.refusals(Denied::Password), 0);
 }
 
-/// A removed user would be let in, and nobody would know.
+/// A removed user would be admitted, and nobody would know.
 #[test]
 fn a_file_that_cannot_be_read_is_a_fault_until_it_can_be() {
     let (_folder, file, users) = opened(&section("ada", "heron", ""));

@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), expected, "as it was");
     }
 
-    /// A server that runs as another user read the file no more, and went on with the users that it knew.
+    /// A server that runs as another user read the file no more, and kept the users that it knew.
     #[test]
     fn owner_group_and_mode_stay_and_the_mode_is_0640_at_most() {
         let folder = tempfile::tempdir().unwrap();

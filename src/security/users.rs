@@ -233,8 +233,8 @@ fn set(user: &mut User, key: &str, value: &DeValue<'_>) -> Result<(), String> {
 }
 
 fn unknown_key(unknown: &str) -> String {
-    let meant = KEYS.into_iter().min_by_key(|key| slips(unknown, key)).filter(|key| slips(unknown, key) <= SLIPS_MAX);
-    match meant {
+    let similar = KEYS.into_iter().min_by_key(|key| slips(unknown, key)).filter(|key| slips(unknown, key) <= SLIPS_MAX);
+    match similar {
         Some(key) => format!("there is no key {unknown:?}: did you mean {key}?"),
         None => format!("there is no key {unknown:?}: the keys are {}", KEYS.join(", ")),
     }

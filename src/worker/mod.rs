@@ -194,7 +194,7 @@ impl Drop for RunningWorker {
 
 impl WorkerShared {
     /// Returns the value of an event, or why there is none. While a command runs, `beat` is called three times in each
-    /// lease and returns whether to go on.
+    /// lease and returns whether to continue.
     fn value(&self, id: u64, beat: impl FnMut() -> bool) -> Result<String, String> {
         match &self.config.command {
             Some(command) => command.run(id, self.config.lease / 3, beat),

@@ -107,7 +107,7 @@ pub struct HandshakePeer {
 pub enum HandshakeStep {
     /// The handshake needs more bytes. The caller passes the bytes that were not taken again, followed by the new ones.
     More,
-    /// The peer claims an identity. The handshake goes on with [`Handshake::admit`] or ends with [`Handshake::refuse`].
+    /// The peer claims an identity. The handshake continues with [`Handshake::admit`] or ends with [`Handshake::refuse`].
     Claimed(Claim),
     /// The handshake is over. The bytes that were not taken are the first of the messages. With CURVE they are sealed:
     /// see [`Handshake::cipher`].
@@ -160,7 +160,7 @@ impl Handshake {
         Self { ours, mechanisms: None, is_greeted: true, stage: Stage::Greeting, cipher: None }
     }
 
-    /// Begins the handshake of a server that lets everybody in: appends the beginning of our greeting to `out`. The rest
+    /// Begins the handshake of a server that admits everybody: appends the beginning of our greeting to `out`. The rest
     /// follows when the peer has sent its version. JeroMQ of ZMTP 2.0 closes a connection on which a whole greeting of
     /// ZMTP 3 comes first, and so would never send its version.
     #[must_use]

@@ -12,7 +12,7 @@ use super::ProtocolError;
 use super::curve_key::{PublicKey, SecretKey};
 use crate::byte_reader::ByteReader;
 
-/// Why a peer is not let in after its claim.
+/// Why a peer is not admitted after its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimRefusal {
     /// It is not who it claims to be, or nobody.
@@ -57,7 +57,7 @@ impl Mechanism {
 /// The mechanisms that a server takes.
 #[derive(Clone, Debug)]
 pub enum Mechanisms {
-    /// NULL alone: everybody is let in.
+    /// NULL alone: everybody is admitted.
     Open,
     /// Those by which a peer names a user.
     Users {

@@ -13,12 +13,12 @@
 //! out whole messages, and [`encode_frame`] encodes. Decoded values borrow from the received bytes.
 //!
 //! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and does not
-//! decide who is let in.
+//! decide who is admitted.
 //!
 //! # Mechanisms
 //!
 //! A [`Handshake`] that [`serve`](Handshake::serve)s takes the mechanisms of its [`Mechanisms`]. It returns what the peer
-//! claims ([`Claim`]: a name and a password, or a public key), and goes on when its caller
+//! claims ([`Claim`]: a name and a password, or a public key), and continues when its caller
 //! [`admit`](Handshake::admit)s the peer. After CURVE it has a [`Cipher`]: a [`Sealer`] makes sealed frames of encoded
 //! ones, and an [`Opener`] the other way round, so that nothing else changes. `net/zeromq` has both where it
 //! writes and receives (`send_buffer.rs`, `receive_buffer.rs`).

@@ -243,7 +243,7 @@ fn the_package_is_built_installed_run_and_removed() {
     // An upgrade leaves the server that runs, and says what to do.
     let second = install(&newer);
     assert!(second.status.success(), "{}", said(&second));
-    assert!(said(&second).contains("goes on as version 0.1.0") && said(&second).contains("systemctl restart spindle"));
+    assert!(said(&second).contains("stays at version 0.1.0") && said(&second).contains("systemctl restart spindle"));
     let scripts = ["prerm", "postinst"].map(|name| format!("/var/lib/dpkg/info/spindle.{name}"));
     for script in scripts.iter().map(|script| std::fs::read_to_string(script).unwrap()) {
         assert!(!script.contains("restart 'spindle") && !script.contains("restart spindle.service"), "{script}");

@@ -241,7 +241,7 @@ pub fn measure(
     if let Some(error) = screen.broken {
         return Err(CommandError::Output(error));
     }
-    // Relaxed: the flag stands for itself.
+    // Relaxed: the flag publishes no other data.
     let interrupted = stop.load(Ordering::Relaxed);
     if interrupted && !json {
         writeln!(out, "interrupted: what was measured until then is above, if anything was")?;

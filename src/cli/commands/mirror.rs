@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(
         .map_err(|error| if is_of(&error, &feed.feed) { without_feed(error) } else { failure(error) })?;
     let clock = Clock::start();
     let (mut silence, mut messages) = (Silence::begin(clock.now()), 0);
-    // Relaxed: the flag stands for itself.
+    // Relaxed: the flag publishes no other data.
     let stops = || stop.load(Ordering::Relaxed);
     while !stops() {
         let mut wait = GLANCE;

@@ -69,7 +69,7 @@ fn latencies(client: &mut Client, clock: Clock, count: u64) -> Result<Percentile
     for _ in 0..count {
         let sent = clock.now();
         match client.ping() {
-            // Relaxed, here and below: the flag stands for itself.
+            // Relaxed, here and below: the flag publishes no other data.
             Err(_) if stop.load(Ordering::Relaxed) => break,
             answer => answer.map_err(failure)?,
         }

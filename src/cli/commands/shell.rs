@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &ShellArguments, mut declared: Command, out: &mut i
         let script = Script::new(arguments.connect.as_deref(), out, |words| start(words, Stdio::null()));
         return script.run(io::stdin().lock());
     }
-    // The terminal sends Ctrl-C to the command and to the shell, which goes on.
+    // The terminal sends Ctrl-C to the command and to the shell, which continues.
     flag::register(SIGINT, std::sync::Arc::default()).map_err(|error| failed(error.to_string()))?;
     declared.build();
     let mut editor = editor(declared).map_err(|error| failed(format!("cannot edit lines: {error}")))?;

@@ -5,11 +5,11 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::figures::{bytes, clock_time, count, micros};
 use crate::cli::flags::endpoint::TimeoutFlag;
 use crate::cli::flags::login::LoginFlags;
 use crate::cli::flags::operand::shown;
 use crate::cli::flags::tls::{TcpAddress, TlsFlags};
+use crate::cli::numbers::{bytes, clock_time, count, micros};
 use crate::cli::show::Format;
 use crate::cli::{ADMIN_ADDRESS, CommandError};
 use crate::clients::rust::operator::admin::{AdminClient, Error};

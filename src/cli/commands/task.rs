@@ -297,7 +297,7 @@ fn stats(of: &TaskServer, out: &mut impl Write) -> Result<(), CommandError> {
 /// The error of the command for an error of the client, whose user has logged in or not.
 fn failure(error: Error, is_user: bool) -> CommandError {
     match error {
-        // The protocol has no other way to say so, and a server that lets users in knows all of these requests.
+        // The protocol has no other way to say so, and a server with users knows all of these requests.
         Error::Refused(Fault::Offending { field: Field::UnknownTag, .. }) if is_user => CommandError::Denied(
             "the server does not let this user do it: see `spindle user list` on the server's host".to_owned(),
         ),

@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<()
     let Subscribe { subscribe, patience, login } = &arguments.server;
     login.log_in()?;
     let mut subscriber = Subscriber::connect_within(subscribe, &[prefix], patience.timeouts()).map_err(failure)?;
-    // Relaxed: the flag stands for itself.
+    // Relaxed: the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         match subscriber.receive(GLANCE) {
             Ok(Some(change)) if wanted.is_none_or(|wanted| wanted == name(change.table)) => {
@@ -91,7 +91,7 @@ fn watch_values(
     let mut sequences = Sequences::default();
     // The topic of one table has bookmarks, so it is never silent for long.
     let mut silence = wanted.map(|_| Silence::begin(clock.now()));
-    // Relaxed: the flag stands for itself.
+    // Relaxed: the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         let mut received = false;
         match subscriber.receive(GLANCE) {
@@ -146,7 +146,7 @@ fn print_values(
         };
         shown.line(format)
     });
-    // Relaxed: the flag stands for itself.
+    // Relaxed: the flag publishes no other data.
     format.print_all(out, lines.take_while(|_| !stop.load(Ordering::Relaxed)))
 }
 

@@ -28,7 +28,7 @@ impl Column {
     }
 
     /// Numbers, at the right of their column.
-    pub(super) fn figure(title: &'static str, rank: u8, cells: impl Iterator<Item = String>) -> Self {
+    pub(super) fn number(title: &'static str, rank: u8, cells: impl Iterator<Item = String>) -> Self {
         Self { title, rank, is_name: false, cells: cells.collect() }
     }
 
@@ -140,8 +140,8 @@ mod tests {
     fn titles(room: u16) -> Vec<(&'static str, u16)> {
         let columns = vec![
             Column::name("verb", 0, ["COMPARE_AND_SWAP".to_owned()].into_iter()),
-            Column::figure("p50", 2, ["74.8 µs".to_owned()].into_iter()),
-            Column::figure("p99", 1, ["1.25 ms".to_owned()].into_iter()),
+            Column::number("p50", 2, ["74.8 µs".to_owned()].into_iter()),
+            Column::number("p99", 1, ["1.25 ms".to_owned()].into_iter()),
         ];
         fit(columns, room).into_iter().map(|(column, columns)| (column.title, columns)).collect()
     }

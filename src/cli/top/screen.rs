@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::columns::{Column, bold, fair_lines, flow, table};
 use super::model::{Model, connections, list, number, whole, word};
-use crate::cli::figures::{bytes, clock_time, count, counted, micros, rate, seconds};
 use crate::cli::flags::operand::shown;
+use crate::cli::numbers::{bytes, clock_time, count, counted, micros, rate, seconds};
 
 /// Lines of the tables and queues, with their titles.
 const MIDDLE_LINES: usize = 12;
@@ -90,13 +90,13 @@ fn draw_verbs(frame: &mut Frame<'_>, place: Rect, model: &Model) {
     let columns = vec![
         Column::name("protocol", 0, verbs.iter().map(|row| row.protocol.clone())),
         Column::name("verb", 0, verbs.iter().map(|row| row.verb.clone())),
-        Column::figure("a second", 1, verbs.iter().map(|row| rate(row.rate))),
-        Column::figure("in all", 4, verbs.iter().map(|row| count(row.requests))),
-        Column::figure("refused", 7, verbs.iter().map(|row| count(row.refused))),
-        Column::figure("p50 min", 3, verbs.iter().map(|row| micros(Some(&row.recent.p50)))),
-        Column::figure("p99 min", 2, verbs.iter().map(|row| micros(Some(&row.recent.p99)))),
-        Column::figure("p50 all", 6, verbs.iter().map(|row| micros(Some(&row.whole.p50)))),
-        Column::figure("p99 all", 5, verbs.iter().map(|row| micros(Some(&row.whole.p99)))),
+        Column::number("a second", 1, verbs.iter().map(|row| rate(row.rate))),
+        Column::number("in all", 4, verbs.iter().map(|row| count(row.requests))),
+        Column::number("refused", 7, verbs.iter().map(|row| count(row.refused))),
+        Column::number("p50 min", 3, verbs.iter().map(|row| micros(Some(&row.recent.p50)))),
+        Column::number("p99 min", 2, verbs.iter().map(|row| micros(Some(&row.recent.p99)))),
+        Column::number("p50 all", 6, verbs.iter().map(|row| micros(Some(&row.whole.p50)))),
+        Column::number("p99 all", 5, verbs.iter().map(|row| micros(Some(&row.whole.p99)))),
     ];
     table(frame, place, columns, "No request has come since the start.");
 }
@@ -107,8 +107,8 @@ fn draw_tables(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
     tables.truncate(MIDDLE_LINES);
     let columns = vec![
         Column::name("table", 0, tables.iter().map(|table| shown(word(table, "name").as_bytes()))),
-        Column::figure("elements", 2, tables.iter().map(|table| count(whole(table, "elements")))),
-        Column::figure("memory", 1, tables.iter().map(|table| bytes(table.get("bytes")))),
+        Column::number("elements", 2, tables.iter().map(|table| count(whole(table, "elements")))),
+        Column::number("memory", 1, tables.iter().map(|table| bytes(table.get("bytes")))),
     ];
     table(frame, place, columns, "There is no table.");
 }
@@ -121,9 +121,9 @@ fn draw_queues(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
     let queues = || queues(stats).iter().take(MIDDLE_LINES);
     let columns = vec![
         Column::name("queue", 0, queues().map(|queue| shown(word(queue, "name").as_bytes()))),
-        Column::figure("ready", 1, queues().map(|queue| count(whole(queue, "ready")))),
-        Column::figure("lent", 2, queues().map(|queue| count(whole(queue, "leased")))),
-        Column::figure("oldest", 3, queues().map(|queue| seconds(queue.get("oldest_ready_seconds")))),
+        Column::number("ready", 1, queues().map(|queue| count(whole(queue, "ready")))),
+        Column::number("lent", 2, queues().map(|queue| count(whole(queue, "leased")))),
+        Column::number("oldest", 3, queues().map(|queue| seconds(queue.get("oldest_ready_seconds")))),
     ];
     table(frame, place, columns, "There is no queue.");
 }
@@ -134,11 +134,11 @@ fn draw_slow(frame: &mut Frame<'_>, place: Rect, slow: &Value) {
     let named = |name: &'static str| requests().map(move |request| shown(word(request, name).as_bytes()));
     let verbs = requests().map(|request| format!("{} {}", word(request, "protocol"), word(request, "verb")));
     let columns = vec![
-        Column::figure("slow at", 0, requests().map(|request| clock_time(whole(request, "unix_millis")))),
-        Column::figure("took", 0, time("micros")),
-        Column::figure("queue", 3, time("queue_micros")),
-        Column::figure("execution", 4, time("execution_micros")),
-        Column::figure("write", 6, time("write_micros")),
+        Column::number("slow at", 0, requests().map(|request| clock_time(whole(request, "unix_millis")))),
+        Column::number("took", 0, time("micros")),
+        Column::number("queue", 3, time("queue_micros")),
+        Column::number("execution", 4, time("execution_micros")),
+        Column::number("write", 6, time("write_micros")),
         Column::name("verb", 1, verbs),
         Column::name("table", 2, named("table")),
         Column::name("client", 5, named("client")),

@@ -196,7 +196,7 @@ fn the_way_of_an_address_that_was_right_before_is_braked_too() {
 }
 
 #[test]
-fn a_neighbour_that_guesses_keeps_no_user_out_who_was_right_from_its_address() {
+fn guesses_from_the_same_address_keep_no_user_out_who_was_right_there() {
     let mut rig = Rig::new();
     rig.prove(host(0), "ada");
     (0..80).for_each(|number| drop(rig.put(host(0), &format!("user{}", number % 7))));
@@ -209,7 +209,7 @@ fn a_neighbour_that_guesses_keeps_no_user_out_who_was_right_from_its_address() {
 
 /// 80 outstanding tries refused the right password of others.
 #[test]
-fn a_neighbour_with_many_tries_leaves_a_place_and_a_turn_to_a_user_who_comes_for_the_first_time() {
+fn many_tries_from_an_address_leave_a_place_and_a_turn_to_a_user_who_comes_for_the_first_time() {
     for names in [1, 3, 80] {
         let mut rig = Rig::new();
         (0..80).for_each(|number| drop(rig.put(host(0), &format!("user{}", number % names))));

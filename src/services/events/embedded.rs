@@ -112,10 +112,10 @@ impl Embedded {
     }
 
     fn fail(&self, error: store::Error) -> EventStoreError {
-        let trouble = EventStoreError(error.to_string());
+        let reported = EventStoreError(error.to_string());
         // The send fails if the server is ending already.
         let _ending = self.0.failed.send(error);
-        trouble
+        reported
     }
 
     /// Submits each burst to the committer, for ever. This thread never commits a burst itself, so it answers health

@@ -57,7 +57,7 @@ pub(super) fn needed(method: &Method, path: &str) -> Option<(Access, Resource<'s
     (!is_health(path)).then_some((access, Resource::Events))
 }
 
-/// Whether a path is about the health of the store. It is answered whatever else goes on.
+/// Whether a path is about the health of the store. It is answered at any time.
 pub(super) fn is_health(path: &str) -> bool {
     path == "/health"
 }
@@ -67,7 +67,7 @@ async fn create(State(context): State<EventsContext>, peer: From) -> Reply {
     let stored = async {
         match context.store.add(Some(value)).await {
             Ok(id) => Reply::Created(Event { id, value: Some(value.to_owned()) }),
-            Err(trouble) => unavailable(trouble),
+            Err(error) => unavailable(error),
         }
     };
     context.timer.timed(Verb::Create, &peer, stored).await
@@ -89,7 +89,7 @@ async fn find(State(context): State<EventsContext>, peer: From, id: Result<Path<
         match context.store.find(id).await {
             Ok(Some(value)) => Reply::Found(Event { id, value }),
             Ok(None) => Reply::NotFound,
-            Err(trouble) => unavailable(trouble),
+            Err(error) => unavailable(error),
         }
     };
     context.timer.timed(Verb::Find, &peer, found).await

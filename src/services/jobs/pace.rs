@@ -398,7 +398,7 @@ mod tests {
         entries[1].enter(PaceStage::Waiting, at(0));
         entries[0].enter(PaceStage::Waiting, at(0));
         paces.make_room(RoomKind::Coming, at(1));
-        assert_eq!(lost(&entries), [0; 0], "the third goes on");
+        assert_eq!(lost(&entries), [0; 0], "the third continues");
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn a_job_that_its_client_has_not_received_at_the_end_is_free_for_the_next() {
         let ((ending, stop, first), (staying, stop_staying, second)) = (run(ending), run(staying));
         let add = [format!("ADD q {BYTES} ").as_bytes(), &[b'x'; BYTES]].concat();
         let ids = [0, 1].map(|_| ask(second, &add));
-        let deaf = [0, 1].map(|_| begin(first, b"GET q\n"));
+        let silent = [0, 1].map(|_| begin(first, b"GET q\n"));
         assert_eq!(ask(first, b"GET nothing\n"), "NONE", "what came before has been read");
         assert_eq!(ask(second, b"GET q\n"), "NONE", "both are handed out");
         stop.stop();
@@ -82,7 +82,7 @@ fn a_job_that_its_client_has_not_received_at_the_end_is_free_for_the_next() {
         stop_staying.stop();
         staying.join().unwrap().unwrap();
         committer.join().unwrap().unwrap();
-        drop(deaf);
+        drop(silent);
     });
 }
 
@@ -250,10 +250,10 @@ fn a_large_answer_waits_for_the_room_of_those_that_nobody_reads() {
         let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));
         let front = scope.spawn(|| front.run());
         let add = [format!("ADD q {DATA} ").as_bytes(), &[b'x'; DATA]].concat();
-        let deaf_count = JOB_ROOM_BYTES_MIN / DATA;
-        (0..=deaf_count).for_each(|_| assert_eq!(ask(address, &add).len(), 20));
+        let unread_count = JOB_ROOM_BYTES_MIN / DATA;
+        (0..=unread_count).for_each(|_| assert_eq!(ask(address, &add).len(), 20));
         let leased = || tasks.metrics().families().pop().unwrap().counts().leased;
-        let deaf: Vec<TcpStream> = (1..=deaf_count)
+        let unread: Vec<TcpStream> = (1..=unread_count)
             .map(|number| {
                 let stream = begin(address, b"GET q\n");
                 // Its answer takes its room in the order of the leases.
@@ -264,7 +264,7 @@ fn a_large_answer_waits_for_the_room_of_those_that_nobody_reads() {
             })
             .collect();
         let lengths = [(); 2].map(|()| ask(address, b"GET q\n").len());
-        drop((deaf, tasks));
+        drop((unread, tasks));
         stopper.stop();
         front.join().unwrap().unwrap();
         committer.join().unwrap().unwrap();

@@ -62,7 +62,7 @@ impl NativeWorker {
         let serve = |worker: &mut Self, limit: Option<TimeLimit>| {
             worker.state.metrics.busy.begin(worker.connections.now().nanos());
             if limit.is_none() {
-                worker.let_in();
+                worker.admit();
             }
             worker.serve(&context);
             worker.show();
@@ -72,7 +72,7 @@ impl NativeWorker {
         let Ok(()) = Serving::run(&mut self, serve, |_, _| Ok(()));
     }
 
-    fn let_in(&mut self) {
+    fn admit(&mut self) {
         while let Some(descriptor) = self.handoff.next() {
             self.connections.insert(descriptor, self.connections.now());
         }
@@ -105,7 +105,7 @@ impl NativeWorker {
         }
         loop {
             if connections.gather(BATCH_MAX, context.now) {
-                state.foresee(connections.gathered(), connections.now());
+                state.prefetch_first(connections.gathered(), connections.now());
             }
             let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages| {
                 let turn = ConnectionTurn::new(id, client, waiting);

@@ -192,7 +192,7 @@ impl TablesQueue {
         let left = end_workers(&mut self.end, self.batches.len(), &self.stop_workers, || limit.left(clock.now()));
         if left > 0 {
             tracing::warn!("{left} workers are stuck: the server ends without them");
-            // A worker that goes on after all finds the queue there.
+            // A worker that continues after all finds the queue there.
             std::mem::forget(self.end);
         }
     }

@@ -10,7 +10,7 @@
 //! read, for every sequence of requests. A turn also ends after a page of SCAN, and after a portion of a request for many
 //! elements, which bounds its time. The rest of such a request is the first of the connection's next turn.
 //!
-//! Two kinds of requests are not carried out: all of a user that is no more as it was when its connection was let in,
+//! Two kinds of requests are not carried out: all of a user that is no more as it was when its connection was admitted,
 //! and the reads of a connection that has ended. Its changes are made: the client has sent them whole.
 //!
 //! This module does not manage connections, and does not interpret requests; see [`handle`](super::handle).
@@ -64,7 +64,7 @@ pub(super) struct TableClient {
 }
 
 impl TableClient {
-    /// Whether the user is still as it was when the connection was let in.
+    /// Whether the user is still as it was when the connection was admitted.
     #[inline]
     fn is_current(&mut self) -> bool {
         let Some(user) = &self.user else { return true };
@@ -242,7 +242,11 @@ impl WorkerState {
 
     /// Lets the processor fetch what the first requests of these turns read, so that their cache misses overlap. See
     /// [`Batch::prefetch`](crate::tables::Batch::prefetch) for those of which nothing is fetched.
-    pub(super) fn foresee<'b>(&mut self, turns: impl Iterator<Item = (&'b TableClient, MessageView<'b>)>, now: Now) {
+    pub(super) fn prefetch_first<'b>(
+        &mut self,
+        turns: impl Iterator<Item = (&'b TableClient, MessageView<'b>)>,
+        now: Now,
+    ) {
         let mut few = [[&[][..]; FEW_FRAMES]; LOOK_AHEAD];
         let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
         let mut decoded: [Option<RequestParts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];

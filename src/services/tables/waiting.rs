@@ -6,7 +6,7 @@
 //! memory has to be given back first   ─► queue for memory  ─► woken: each is tried again
 //! ```
 //! - **Order.** Requests of one client are answered in order, so all its later requests wait with its first one. Other
-//!   clients go on. While clients wait for credits, a further request that may need credits joins the queue without
+//!   clients continue. While clients wait for credits, a further request that may need credits joins the queue without
 //!   being tried. Otherwise small requests would forever take the credits that a large one needs.
 //! - **Wake-ups.** The publisher and the reaper ring the worker's bell. A time-out bounds the cost of a wake-up that is
 //!   lost to a bug. STATS counts each wake-up that the time-out finds lost (`lost_wakeups`), and there should be none.

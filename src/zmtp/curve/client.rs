@@ -102,7 +102,7 @@ impl CurveSession {
 /// A client that can also lie.
 #[cfg(test)]
 impl CurveHello {
-    pub(in crate::zmtp) fn stranger(server: PublicKey) -> (Self, Vec<u8>) {
+    pub(in crate::zmtp) fn of_unknown(server: PublicKey) -> (Self, Vec<u8>) {
         Self::new(SecretKey::generate(), server).expect("the key of the server is one")
     }
 

@@ -97,7 +97,7 @@ fn a_peer_that_is_refused_gets_the_reason_and_cannot_continue() {
 /// A server with CURVE, its key, and a client that has sent its HELLO and got the WELCOME.
 fn welcomed() -> (Handshake, CurveHello, Vec<u8>) {
     let key = SecretKey::generate();
-    let (client, hello) = CurveHello::stranger(key.public_key());
+    let (client, hello) = CurveHello::of_unknown(key.public_key());
     let (handshake, _) = greeted(&users(false, Some(key)), Mechanism::Curve);
     let (mut handshake, mut out) = (handshake.unwrap(), Vec::new());
     let sent = command(&hello);
@@ -179,7 +179,7 @@ fn a_client_that_lies_is_not_believed() {
 
 /// A server with this key, which has got a HELLO, and its WELCOME.
 fn welcomed_by(key: &SecretKey) -> (Handshake, CurveHello, Vec<u8>) {
-    let (client, hello) = CurveHello::stranger(key.public_key());
+    let (client, hello) = CurveHello::of_unknown(key.public_key());
     let mut handshake = greeted(&users(false, Some(key.clone())), Mechanism::Curve).0.unwrap();
     let mut out = Vec::new();
     handshake.advance(&command(&hello), &mut out).unwrap();
@@ -233,7 +233,7 @@ fn a_command_of_a_handshake_is_bounded_before_it_has_come() {
 fn a_hello_for_another_server_or_of_another_shape_is_refused() {
     let key = SecretKey::generate();
     let mechanisms = users(false, Some(key.clone()));
-    let good = CurveHello::stranger(key.public_key()).1;
+    let good = CurveHello::of_unknown(key.public_key()).1;
     let changed = |at: usize, to: u8| {
         let mut hello = good.clone();
         hello[at] = to;
@@ -241,7 +241,7 @@ fn a_hello_for_another_server_or_of_another_shape_is_refused() {
     };
     let low_order = [&good[..80], &[0; 32], &good[112..]].concat();
     let bad = [
-        CurveHello::stranger(SecretKey::generate().public_key()).1,
+        CurveHello::of_unknown(SecretKey::generate().public_key()).1,
         changed(6, 2),
         changed(199, good[199] ^ 1),
         good[..199].to_vec(),

@@ -80,7 +80,7 @@ fn shake_with_users(mechanisms: &Arc<Mechanisms>, bytes: &[u8], size: usize) -> 
 #[test]
 fn any_handshake_with_users_is_met_or_refused_however_it_is_split() {
     let key = SecretKey::generate();
-    let (_, curve_hello) = CurveHello::stranger(key.public_key());
+    let (_, curve_hello) = CurveHello::of_unknown(key.public_key());
     let mechanisms = Arc::new(Mechanisms::Users { plain: true, curve: Some(key) });
     let hello = |body: &[u8]| [&[4, u8::try_from(body.len()).unwrap_or(0)], body].concat();
     let starts = [

@@ -57,7 +57,7 @@ pub(super) enum DumpError {
     /// The input begins with other bytes.
     #[error("this is no dump of a table: make one with `spindle dump TABLE > FILE`")]
     NoDump,
-    /// The file goes on behind the end of its dump.
+    /// The file has bytes behind the end of its dump.
     #[error("bytes follow the end of the dump: load each dump by itself, as it was written")]
     Joined,
     /// The writer was stopped, or the file was cut.

@@ -20,7 +20,7 @@ use crate::cli::commands::client::{self, SetArguments, SetOperands, TableCommand
 use crate::cli::commands::refusal::failure;
 use crate::cli::commands::session::Session;
 use crate::cli::show::{Format, counted};
-use crate::cli::{CommandError, ExitStatus, JSON, has_flag, manners, refuse};
+use crate::cli::{CommandError, ExitStatus, JSON, conventions, has_flag, refuse};
 use crate::clients::rust::tables::Error;
 use crate::services::tables::wire::{Reply, Request, TableName};
 
@@ -54,7 +54,7 @@ impl<'s, W: Write, F: Fn(&[String]) -> Result<bool, CommandError>> Script<'s, W,
             Some(endpoint) if arg.get_id() == CONNECT => arg.env(Resettable::Reset).default_value(endpoint.to_owned()),
             _ => arg,
         };
-        let tables = manners::teach(tables.mut_subcommands(|command| command.mut_args(with_server)));
+        let tables = conventions::teach(tables.mut_subcommands(|command| command.mut_args(with_server)));
         Self { tables, session: Session::of_script(), sent: VecDeque::new(), bytes: 0, out, other }
     }
 

@@ -234,7 +234,7 @@ impl LazyConnection {
         Ok(connection)
     }
 
-    /// Has the database end statements that take too long, so that none goes on after its client has given it up.
+    /// Has the database end statements that take too long, so that none continues after its client has given it up.
     /// MariaDB and MySQL have a variable of their own for it. That of MySQL is for statements that read. Those that
     /// write take long only while they wait for a lock.
     async fn limit_statements(&self, connection: &mut MySqlConnection) -> Result<(), StatementError> {

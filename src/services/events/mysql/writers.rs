@@ -117,7 +117,7 @@ async fn write(mut connection: LazyConnection, shared: Arc<WriterShared>) {
         }
         match store_again(&mut connection, &new_events, &shared).await {
             Ok(last) => {
-                // Relaxed: the flag stands for itself.
+                // Relaxed: the flag publishes no other data.
                 if shared.is_down.swap(false, Ordering::Relaxed) {
                     tracing::warn!("events are stored again");
                 }
@@ -128,14 +128,14 @@ async fn write(mut connection: LazyConnection, shared: Arc<WriterShared>) {
                     let _gone = new_event.answer.send(Ok(id));
                 }
             }
-            Err(trouble) => {
+            Err(error) => {
                 // Relaxed: as above.
                 if !shared.is_down.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("events are not acknowledged for now: {}", trouble.0);
+                    tracing::warn!("events are not acknowledged for now: {}", error.0);
                 }
                 shared.metrics.failures.add(taken as u64);
                 for new_event in new_events {
-                    let _gone = new_event.answer.send(Err(trouble.clone()));
+                    let _gone = new_event.answer.send(Err(error.clone()));
                 }
             }
         }

@@ -121,7 +121,7 @@ pub enum Decoded<'b> {
     Whole(Request<'b>),
     /// The whole request is the word SAVE, which asks for no queue.
     Save,
-    /// The request may be complete or go on. The caller decodes it with `over` if no byte comes for a moment.
+    /// The request may be complete or continue. The caller decodes it with `over` if no byte comes for a moment.
     Pausing,
     /// The request lacks `missing` bytes at least.
     Short {

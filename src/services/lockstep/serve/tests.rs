@@ -124,7 +124,7 @@ impl Client {
 }
 
 #[test]
-fn a_change_without_room_waits_with_all_behind_it_and_others_go_on() {
+fn a_change_without_room_waits_with_all_behind_it_and_others_continue() {
     let mut rig = Rig::start();
     let (first, second) = (rig.client(), rig.client());
     assert_eq!(rig.call(&first, &[b"0", b"t"]), ["ok"; 2]);
@@ -187,18 +187,18 @@ fn values_that_no_client_fetches_leave_room_for_others_or_are_refused() {
 
 /// A client that sends without reading is not read from any more, and its replies are bounded.
 #[test]
-fn a_client_that_never_reads_is_bounded_and_others_go_on() {
+fn a_client_that_never_reads_is_bounded_and_others_continue() {
     let mut rig = Rig::start();
     let other = rig.client();
     assert_eq!(rig.call(&other, &[b"0", b"t", b"2", b"t", b"k", &[b'v'; 1_024], b"a"]), ["ok"; 7]);
-    let mut deaf = TcpStream::connect(rig.endpoint.strip_prefix("tcp://").unwrap()).unwrap();
-    deaf.write_all(&introduction(SocketType::Dealer)).unwrap();
-    deaf.set_nonblocking(true).unwrap();
+    let mut unread = TcpStream::connect(rig.endpoint.strip_prefix("tcp://").unwrap()).unwrap();
+    unread.write_all(&introduction(SocketType::Dealer)).unwrap();
+    unread.set_nonblocking(true).unwrap();
     let requests: Vec<u8> = [b"4", b"t", b"k", b"6"].iter().flat_map(|argument| message(&[b"", *argument])).collect();
     let requests = requests.repeat(1_000);
     let (mut sent, mut still) = (0, 0);
     while still < 20 {
-        let written = deaf.write(requests.get(sent % requests.len()..).unwrap()).unwrap_or(0);
+        let written = unread.write(requests.get(sent % requests.len()..).unwrap()).unwrap_or(0);
         sent += written;
         still = if written == 0 { still + 1 } else { 0 };
         rig.pass();
@@ -208,7 +208,7 @@ fn a_client_that_never_reads_is_bounded_and_others_go_on() {
     assert_eq!(rig.call(&other, &[b"4", b"t", b"k"]), ["ok"; 3]);
 }
 
-/// Half commands with long values, of clients that do no more, hold all the room. Small commands go on, and the room
+/// Half commands with long values, of clients that do no more, hold all the room. Small commands continue, and the room
 /// comes back when the clients have stood still for long enough.
 #[test]
 fn idle_half_commands_lose_their_room_and_small_commands_pass_meanwhile() {

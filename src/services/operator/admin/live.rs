@@ -1,18 +1,18 @@
-//! The figures as they change: server-sent events, a second apart, to some listeners.
+//! The metrics as they change: server-sent events, a second apart, to some listeners.
 //!
 //! ```text
-//! GET /events ─► a listener: the figures now and the last ten minutes
-//!            ─► each second the figures and their point, made once for all ─► its connection
+//! GET /events ─► a listener: the metrics now and the last ten minutes
+//!            ─► each second the metrics and their point, made once for all ─► its connection
 //! ```
 //! The history gets a point each second, whether somebody listens or not.
 //!
 //! The reply of a user that is removed or changed ends within that second.
 //!
-//! A listener that does not read misses figures, and gets later ones when it reads again. So a listener holds two
-//! messages at most. Without a listener, no other figures are made.
+//! A listener that does not read misses metrics, and gets later ones when it reads again. So a listener holds two
+//! messages at most. Without a listener, no other metrics are read.
 //!
 //! The format is that of the HTML standard, "Server-sent events": each message is a line `data: ` with JSON, and an
-//! empty line. This module does not choose the figures (`sources`).
+//! empty line. This module does not choose the metrics (`sources`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Live {
         Some(Body::new(EventBody(receiver)))
     }
 
-    /// Adds a point and sends the figures each second, until the end.
+    /// Adds a point and sends the metrics each second, until the end.
     pub(super) async fn run(self: Arc<Self>) {
         self.sources.record();
         loop {
@@ -88,7 +88,7 @@ impl Live {
         }
     }
 
-    /// Sends the figures to all listeners, with these times of the verbs.
+    /// Sends the metrics to all listeners, with these times of the verbs.
     fn send(&self, verbs: Vec<VerbTimes>) {
         let listeners = self.listeners.lock();
         let mut listeners = listeners.iter().flatten().peekable();
@@ -107,7 +107,7 @@ impl Live {
         drop(self.listeners.lock().take());
     }
 
-    /// The figures now, as a message. JSON has no line feeds of its own.
+    /// The metrics now, as a message. JSON has no line feeds of its own.
     fn message(&self, points: Points, verbs: Vec<VerbTimes>) -> Bytes {
         Bytes::from(format!("data: {}\n\n", self.sources.page_json(points, verbs)))
     }

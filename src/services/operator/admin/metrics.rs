@@ -78,7 +78,7 @@ impl Collector for StatsCollector {
             families.line(database, &[]);
         }
         for (reason, count) in stats.users.iter().flat_map(|users| &users.refused) {
-            families.figure(DENIALS, &[("reason", reason)], count);
+            families.single(DENIALS, &[("reason", reason)], count);
         }
         let lines: [&dyn MetricsLine; 6] = [
             &stats.slow,
@@ -130,11 +130,11 @@ fn of_tables<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
     for (verb, line) in &stats.requests.commands {
         families.line(line, &[("protocol", TABLES), ("verb", verb)]);
         for (reason, count) in &line.errors {
-            families.figure(REFUSALS, &[("protocol", TABLES), ("verb", verb), ("reason", reason)], count);
+            families.single(REFUSALS, &[("protocol", TABLES), ("verb", verb), ("reason", reason)], count);
         }
     }
     for (reason, count) in &stats.requests.not_understood {
-        families.figure(REFUSALS, &[("protocol", TABLES), ("verb", "none"), ("reason", reason)], count);
+        families.single(REFUSALS, &[("protocol", TABLES), ("verb", "none"), ("reason", reason)], count);
     }
     families.line(&stats.connections, &[("protocol", TABLES)]);
     for (number, worker) in stats.requests.workers.iter().enumerate() {
@@ -150,10 +150,10 @@ fn of_tables<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
     if let Some(lockstep) = &stats.lockstep {
         families.line(lockstep, &[("endpoint", "lockstep-publish")]);
         families.line(&lockstep.traffic, &[("protocol", LOCKSTEP)]);
-        families.figure(CLIENTS, &[("protocol", LOCKSTEP)], &lockstep.traffic.connections);
+        families.single(CLIENTS, &[("protocol", LOCKSTEP)], &lockstep.traffic.connections);
         // Its requests are counted among those about tables.
         for line in &lockstep.verbs {
-            families.figure(END_TO_END, &[("protocol", LOCKSTEP), ("verb", line.verb)], &line.end_to_end_micros);
+            families.single(END_TO_END, &[("protocol", LOCKSTEP), ("verb", line.verb)], &line.end_to_end_micros);
         }
     }
 }
@@ -169,13 +169,13 @@ fn of_services<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
             }
         });
         if service.protocol == EVENTS {
-            families.figure(UNAVAILABLE, &[], &service.unavailable);
+            families.single(UNAVAILABLE, &[], &service.unavailable);
         }
         for line in &service.verbs {
             families.line(line, &[("protocol", service.protocol), ("verb", line.verb)]);
             if line.refused > 0 {
                 let labels = [("protocol", service.protocol), ("verb", line.verb), ("reason", "refused")];
-                families.figure(REFUSALS, &labels, &line.refused);
+                families.single(REFUSALS, &labels, &line.refused);
             }
         }
     }

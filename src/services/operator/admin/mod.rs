@@ -10,7 +10,7 @@
 //! ```
 //! [`serve`] accepts connections on the skeleton of `net/tcp`, and `net/http` reads their requests. The
 //! routes read the metrics of the other rooms (`sources`), which their threads write without waiting for a reader.
-//! `page` has the page, and `live` sends it its figures. `history` keeps the last ten minutes. `probe` has a store tried, and `metrics` writes the exposition format.
+//! `page` has the page, and `live` sends it its metrics. `history` keeps the last ten minutes. `probe` has a store tried, and `metrics` writes the exposition format.
 //!
 //! This module changes nothing, but for the record of a probe. It makes no thread of another room wait.
 //!

@@ -1,7 +1,7 @@
 //! The page at `/`: its files, which are a part of this program, and the head that lets it load nothing else.
 //!
-//! The page shows the figures of `live`. Its charts are by uPlot 1.6.32, with the licence MIT
-//! (`page/uPlot.LICENSE.txt`). This module makes no figures.
+//! The page shows the metrics of `live`. Its charts are by uPlot 1.6.32, with the licence MIT
+//! (`page/uPlot.LICENSE.txt`). This module reads no metrics.
 
 use axum::Router;
 use axum::body::Body;

@@ -51,7 +51,7 @@ pub(super) fn needed(_: &Method, path: &str) -> Option<(Access, Resource<'static
     (!is_health(path)).then_some((Access::Admin, Resource::Server))
 }
 
-/// Whether a path is about the server's health. It is answered whatever else goes on.
+/// Whether a path is about the server's health. It is answered at any time.
 pub(super) fn is_health(path: &str) -> bool {
     matches!(path, "/health" | "/ready")
 }

@@ -130,7 +130,7 @@ impl QueueWorker {
         for first in (0..batch.len()).step_by(LOOK_AHEAD) {
             let places = first..batch.len().min(first + LOOK_AHEAD);
             if places.len() > 1 {
-                state.foresee(batch.ahead(first).take(LOOK_AHEAD), state.clock.now());
+                state.prefetch_first(batch.ahead(first).take(LOOK_AHEAD), state.clock.now());
             }
             for place in places {
                 let rest = batch.answer(place, budget, |TurnParts { id, state: client, messages, replies }| {

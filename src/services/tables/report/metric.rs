@@ -38,7 +38,7 @@ pub(crate) const fn counter(name: &'static str, help: &'static str) -> Metric {
     metric(MetricKind::Counter, name, help)
 }
 
-/// A figure of this moment.
+/// A value of this moment.
 pub(crate) const fn gauge(name: &'static str, help: &'static str) -> Metric {
     metric(MetricKind::Gauge, name, help)
 }
@@ -71,7 +71,7 @@ impl Metric {
 #[derive(Clone, Copy)]
 pub(crate) enum Reading<'l> {
     Count(u64),
-    Figure(f64),
+    Value(f64),
     Latencies(&'l LatencySnapshot),
 }
 
@@ -88,7 +88,7 @@ impl Readable for u64 {
 
 impl Readable for f64 {
     fn reading(&self) -> Option<Reading<'_>> {
-        Some(Reading::Figure(*self))
+        Some(Reading::Value(*self))
     }
 }
 

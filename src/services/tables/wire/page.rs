@@ -238,7 +238,7 @@ fn decode_value(frame: &[u8]) -> Result<&[u8], Malformed> {
 /// The page behind `cursor` has another cursor for the next one.
 ///
 /// # Errors
-/// [`Malformed`] if it has the same: the scan would go on for ever.
+/// [`Malformed`] if it has the same: the scan would never end.
 pub(crate) fn check_progress(cursor: &[u8], next: &[u8]) -> Result<(), Malformed> {
     if !next.is_empty() && next == cursor {
         return Err(malformed("the next cursor is another one", next.len()));

@@ -199,7 +199,7 @@ fn a_client_that_does_not_read_its_answers_is_closed_and_its_leases_go_back() {
     static MILLIS: AtomicU64 = AtomicU64::new(1_000_000);
     let mut rig = Rig::start();
     let _adder = rig.adds(TASKS, &vec![7; 1_000_000]);
-    let deaf = rig.client(&polls(TASKS.into()));
+    let unread = rig.client(&polls(TASKS.into()));
     let Rig { mut front, tasks, .. } = rig;
     let counts = || tasks.metrics().queues()[0].counts();
     pass_until(&mut front, || counts().leased == u64::from(TASKS));
@@ -218,7 +218,7 @@ fn a_client_that_does_not_read_its_answers_is_closed_and_its_leases_go_back() {
     let counts = counts();
     assert!(counts.ready >= u64::from(TASKS) / 2, "also those in pending replies: {counts:?}");
     assert_eq!(counts.ready + counts.leased, u64::from(TASKS));
-    drop(deaf);
+    drop(unread);
 }
 
 /// The next replies to a client, without its handshake.

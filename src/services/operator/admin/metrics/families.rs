@@ -77,9 +77,9 @@ impl<'d> Families<'d> {
         line.read(&mut |metric, reading| self.add(metric, labels, reading));
     }
 
-    /// Adds a figure that stands in no line.
-    pub(super) fn figure(&mut self, metric: Metric, labels: &Labels<'_>, figure: &'d impl Readable) {
-        if let Some(reading) = figure.reading() {
+    /// Adds a metric that is in no line.
+    pub(super) fn single(&mut self, metric: Metric, labels: &Labels<'_>, value: &'d impl Readable) {
+        if let Some(reading) = value.reading() {
             self.add(metric, labels, reading);
         }
     }
@@ -110,7 +110,7 @@ fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricKind, reading: Read
     match (kind, reading) {
         (MetricKind::Counter, Reading::Count(count)) => encoder.encode_counter::<NoLabelSet, _, u64>(&count, None),
         (_, Reading::Count(count)) => encoder.encode_gauge(&(count as f64)),
-        (_, Reading::Figure(figure)) => encoder.encode_gauge(&figure),
+        (_, Reading::Value(value)) => encoder.encode_gauge(&value),
         (_, Reading::Latencies(latencies)) => {
             let sum = latencies.sum_nanos() / NANOS_PER_SECOND;
             encoder.encode_histogram::<NoLabelSet>(sum, latencies.count(), &buckets(latencies), None)

@@ -1,4 +1,4 @@
-// Shows the figures that the server sends once a second, and goes on when the server comes back. While the page is
+// Shows the metrics that the server sends once a second, and continues when the server comes back. While the page is
 // hidden it has no connection: a browser has six for a server, and each page that is live takes one.
 "use strict";
 

@@ -1,4 +1,4 @@
-//! The manners that all commands have in common, beyond the declarations of each.
+//! The conventions of all commands, beyond the declarations of each.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
