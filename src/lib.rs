@@ -35,8 +35,8 @@
 //!    security                 users and what they may do; knows no socket
 //! 1  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
-//!    feed                     what subscribers are told of elements
-//! 0  wheel                    pure: it is told the time
+//!    feed                     the numbered states that subscribers receive
+//! 0  wheel                    pure: the caller passes the time in
 //!    chunked_map              an ordered map for keys that come in their order
 //!    limits, clock, lock, stats, log, allocator, byte_reader
 //! ```
@@ -53,8 +53,9 @@
 //!    bytes into the memory of the batch, and `MessageCutter::cut` finds the messages in them. The connection keeps
 //!    nothing but the note that a turn of it is out.
 //! 3. `QueueEnd::send` gives the batch to the worker with the fewest. libzmq passes a pointer to it on.
-//! 4. `table-worker-N`: `QueueWorker::run` calls `receive`. `WorkerState::foresee` decodes the first request of each turn
-//!    (`Request::decode`, without copying), and `Batch::prefetch` loads their slots, so that the cache misses overlap.
+//! 4. `table-worker-N`: `QueueWorker::run` calls `receive`. `WorkerState::prefetch_first` decodes the first request of
+//!    each turn (`Request::decode`, without copying). `Batch::prefetch` loads their slots, so that the cache misses
+//!    overlap.
 //! 5. `TurnBatch::answer` hands each turn to `WorkerState::answer_turn`, which reads the clock. `answer_requests` pins the
 //!    thread (`Session::batch`), decodes up to [`limits::LOOK_AHEAD`] messages, fetches what they read, and notes where
 //!    it is. `Batch::expect` has the next look-up begin there.
@@ -74,7 +75,7 @@
 //! With `--frontend native` a worker reads its connections itself. Only the worker's thread handles the request.
 //!
 //! 1. `tables-accept`: `Acceptor::run` accepts the connection, and `hand_over` gives it to the worker with the fewest.
-//!    `table-worker-N`: `NativeWorker::let_in` takes it over with `Connections::insert`.
+//!    `table-worker-N`: `NativeWorker::admit` takes it over with `Connections::insert`.
 //! 2. `NativeWorker::wait` waits in `Connections::wait` for epoll. `Connections::note` queues each readable connection.
 //! 3. `NativeWorker::serve` gives each a turn with `Connections::receive`. `Connection::take` receives its bytes into
 //!    the thread's buffer, and `MessageCutter::cut` finds the messages in them.
@@ -126,7 +127,7 @@
 //! 6. `Engine::stored` updates the metrics of the changed queues and removes queues that are over.
 //!    `CommitterState::answer` returns the answers, or hands them to the frontend with `ReplySink::deliver`, which
 //!    wakes it.
-//! 7. `tasks`: `SpiderqFrontend::hear` finds the pending request by its ticket (`TaskResponder::answered`).
+//! 7. `tasks`: `SpiderqFrontend::receive_delivery` finds the pending request by its ticket (`TaskResponder::answered`).
 //!    `ClientState::write` makes the reply from the verb of the request and the outcome (`handle::reply`) and encodes it
 //!    into the send buffer, and `Connections::flush` writes it.
 //!
@@ -176,7 +177,7 @@
 //!    if a state at least as new was published. Otherwise it gives that state the next sequence of the table's life,
 //!    updates the digest, and encodes it into the life's open message. Only then is the change marked as announced.
 //! 3. `FeedTap::send_batch` has `FeedLog::seal` end the open messages and keep them in the `History`. It unlocks, and
-//!    hands the messages to `FeedPublisher::tell` (`services/tables/publish/feed.rs`). This function publishes the
+//!    hands the messages to `FeedPublisher::publish` (`services/tables/publish/feed.rs`). This function publishes the
 //!    messages to the feed's own `Subscribers`.
 //! 4. `FeedPublisher::send` adds the bookmarks whose times have come (`BookmarkSchedule::next`). `Subscribers::send`
 //!    gives each follower its messages, as in step 8 above.
@@ -249,7 +250,7 @@
 //! | `tasks`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //! | `admin`, `admin-probe` | 1 each, if on | the requests of an operator; tries whether the store can store |
-//! | `watchdog` | 1, if systemd asks for it | notifies systemd that the threads of the tables go on |
+//! | `watchdog` | 1, if systemd asks for it | notifies systemd that the threads of the tables work |
 //!
 //! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
 //! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `watchdog` (`server/service_manager.rs`), `log`
@@ -283,7 +284,7 @@
 //! | to add | begin at |
 //! |---|---|
 //! | a command of the tables | `services/tables/mod.rs`, which lists the files in order |
-//! | a figure of STATS and OpenMetrics | a field of a line in `services/tables/report`, with its metric: `report/metric.rs` |
+//! | a metric of STATS and OpenMetrics | a field of a line in `services/tables/report`, with its metric: `report/metric.rs` |
 //! | | the counter where it happens; the sketch in `report.rs`; `OPERATION.md`, `ADMIN.md`; `tests/it/metrics_names.txt` |
 //! | a default of a flag | `limits.rs`, whose heading names the pages; `cli/commands/serve.rs` and `configuration.rs` test it |
 //! | a store under tasks and jobs | the three traits in `store/interface.rs`; `store/keyed.rs` implements them |
@@ -302,7 +303,7 @@
 //! | | a bound with a flag: `cli/commands/serve.rs` and `ServerConfig` in `server/mod.rs` too |
 //! | | bounds that follow the memory: `server/memory.rs`; bounds of descriptors: `descriptors.rs` |
 //! | a thread | `server/mod.rs`, through `threads::spawn` |
-//! | a protocol | a folder of `services` with the files of its neighbours; a row in `ROOMS` (`tests/it/tidy.rs`) |
+//! | a protocol | a folder of `services` with the files of the others; a row in `ROOMS` (`tests/it/tidy.rs`) |
 //! | | its connections: `net/service.rs` (over ZeroMQ, and the loop `net/zeromq/serve.rs`) or `net/tcp/frontend.rs` |
 //! | | its place in the server: `server/services.rs`; what clients make it hold: `net/budget.rs` |
 //!
