@@ -61,7 +61,7 @@ impl Budget {
         ThreadShare { budget: Arc::clone(self), own: 0, counted: 0 }
     }
 
-    /// The count, in bytes, at which waiting connections go on.
+    /// The count, in bytes, at which waiting connections continue.
     fn enough(&self) -> u64 {
         self.most / 4 * 3
     }
@@ -175,7 +175,7 @@ impl ThreadShare {
         self.change(0, 0);
     }
 
-    /// Whether they hold so little that waiting connections go on.
+    /// Whether they hold so little that waiting connections continue.
     pub(crate) fn is_enough(&self) -> bool {
         self.budget.held() <= self.budget.enough()
     }

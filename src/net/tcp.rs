@@ -144,7 +144,7 @@ pub(crate) struct PausableAcceptor {
     pause_warnings: WarningPace,
     /// The descriptors of the service.
     share: ServiceShare,
-    /// More of them, if some of its requests are answered whatever else goes on.
+    /// More of them, if some of its requests are answered at any time.
     reserve: Option<ServiceShare>,
     /// Says whether there is a descriptor for another connection, and the pause before the next try if no frontend says
     /// that it has closed one.

@@ -225,7 +225,7 @@ mod tests {
         })
     }
 
-    /// The bytes that a client gets that sends these and goes on listening.
+    /// The bytes that a client receives after it has sent these.
     fn received(bytes: &'static [u8], times: ClientTimes) -> String {
         let client = |mut peer: Peer| {
             let mut received = String::new();
@@ -360,11 +360,11 @@ mod tests {
     /// A connection whose client reads nothing would be held for ever.
     #[test]
     fn a_client_that_does_not_read_its_reply_loses_its_connection() {
-        let client = |mut deaf: Peer| {
-            deaf.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-            deaf
+        let client = |mut stalled: Peer| {
+            stalled.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            stalled
         };
-        let mut deaf = with_server(client, async |stream, ending| {
+        let mut stalled = with_server(client, async |stream, ending| {
             // More than the system takes for a client that does not read.
             let router = Router::new().fallback(|| async { vec![b'x'; 64 << 20] });
             let times = ClientTimes { first_head: LONG, head: LONG, reply: Duration::from_millis(20) };
@@ -373,7 +373,7 @@ mod tests {
             assert!(timeout(Duration::from_secs(60), served).await.is_ok(), "the connection is still held");
         });
         let mut received = Vec::new();
-        let cut = deaf.read_to_end(&mut received);
+        let cut = stalled.read_to_end(&mut received);
         assert!(cut.is_err() || received.len() < 64 << 20, "{} bytes", received.len());
     }
 }

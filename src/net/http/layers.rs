@@ -33,7 +33,7 @@ pub(crate) fn guarded(routes: Router, guard: Guard) -> Router {
     routes.layer(from_fn_with_state(health, begin))
 }
 
-/// The paths that are answered whatever else goes on.
+/// The paths that are answered at any time.
 type HealthPaths = fn(&str) -> bool;
 
 /// The same routes, of which one is answered at a time. Their replies take milliseconds of the thread, and all other

@@ -16,7 +16,7 @@ pub(super) const HEAD_TIME: Duration = Duration::from_secs(60);
 pub(super) const BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a client may leave the reply to its HTTP request unread.
 pub(super) const REPLY_TIME: Duration = Duration::from_secs(30);
-/// How long an HTTP client may go on sending after its last reply. Then the connection is closed.
+/// How long an HTTP client may still send after its last reply. Then the connection is closed.
 pub(super) const DRAIN_TIME: Duration = Duration::from_secs(5);
-/// Bytes that an HTTP client may go on sending after its last reply. A reset answers later ones.
+/// Bytes that an HTTP client may still send after its last reply. A reset answers later ones.
 pub(super) const DRAINED_BYTES_MAX: usize = 64 << 20;

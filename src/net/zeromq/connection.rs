@@ -6,7 +6,7 @@
 //! stage     Shaking │ Open │ Parting                                      peer   unknown │ claimed │ checked │ a user
 //! input     no messages │ held                 all cut │ uncut            more may come │ ended │ a fault follows
 //!           asked for │ hot: not, since messages are out                  received │ muted: the thread does not receive
-//! turn      here │ out: closing or not         going on │ parked          memory   no wait │ throttled │ starved
+//! turn      here │ out: closing or not         free     │ parked          memory   no wait │ throttled │ starved
 //!           not queued │ queued                short │ long
 //! sending   taken │ paused: the client has to read first                  whole │ broken     flushed │ touched
 //! system    reports nothing │ these events

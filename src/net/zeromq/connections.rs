@@ -92,7 +92,7 @@ pub struct Connections<S> {
 #[derive(Default)]
 struct InputGate {
     /// The thread receives no more.
-    deaf: bool,
+    shut: bool,
     /// The thread does not receive for now, and mutes a connection with input.
     muting: bool,
     /// Connections whose input the system does not report, until the thread receives again.
@@ -169,7 +169,7 @@ impl<S: ConnectionState> Connections<S> {
             let deadline = deadlines.begin(id, now);
             let mut connection = Connection::greet(descriptor, S::default(), id.generation(), deadline, mechanisms);
             connection.watch.active = now;
-            // Without epoll the thread would never hear of the connection, so it closes it.
+            // Without epoll no event of the connection would reach the thread, so it closes the connection.
             connection.interest.change(epoll, &connection.descriptor, id, epoll::EventFlags::IN).ok()?;
             Some(connection)
         });
@@ -284,11 +284,11 @@ impl<S: ConnectionState> Connections<S> {
                 going.succeed();
                 break events;
             }
-            search = going.go_on(&clock, thread::yield_now);
+            search = going.search_again(&clock, thread::yield_now);
         };
         self.now = clock();
         self.close_late();
-        self.hear_users();
+        self.refresh_users();
         let mut rung = false;
         for event in events {
             match event.data.u64() {
@@ -326,7 +326,7 @@ impl<S: ConnectionState> Connections<S> {
             return;
         }
         let has_input = is_gone || flags.contains(epoll::EventFlags::IN);
-        let muting = self.gate.muting || self.gate.deaf && !connection.is_disconnecting();
+        let muting = self.gate.muting || self.gate.shut && !connection.is_disconnecting();
         if has_input && muting {
             connection.input.muted = true;
             self.gate.muted.push(id);
@@ -346,7 +346,7 @@ impl<S: ConnectionState> Connections<S> {
         let mut muted = std::mem::take(&mut self.gate.muted);
         muted.retain(|id| {
             let Some(connection) = self.connections.get_mut(*id) else { return false };
-            let stays = self.gate.deaf && !connection.is_disconnecting();
+            let stays = self.gate.shut && !connection.is_disconnecting();
             if !stays {
                 connection.input.muted = false;
                 self.renew_interest(*id);

@@ -84,7 +84,7 @@ impl WorkSearch<'_> {
     }
 
     /// The thread has found none. `None`: it sleeps now.
-    pub(super) fn go_on(mut self, clock: impl Fn() -> Now, yield_core: impl Fn()) -> Option<Self> {
+    pub(super) fn search_again(mut self, clock: impl Fn() -> Now, yield_core: impl Fn()) -> Option<Self> {
         yield_core();
         let now = clock();
         let record = &mut *self.record;
@@ -135,7 +135,7 @@ mod tests {
                     going.succeed();
                     found = true;
                 } else {
-                    search = going.go_on(|| self.now(), || self.nanos.set(self.nanos.get() + self.yield_nanos));
+                    search = going.search_again(|| self.now(), || self.nanos.set(self.nanos.get() + self.yield_nanos));
                 }
             }
             self.nanos.set(self.nanos.get().max(work_at));

@@ -38,7 +38,7 @@ struct Echo {
     now: Now,
     address: String,
     /// The connections that have sent a message, in the order of coming.
-    heard: Vec<ConnectionId>,
+    received: Vec<ConnectionId>,
     gone: Vec<Closed<u32>>,
     /// Whether memory was tight at the last turn, and how often a reply had to wait for it.
     was_tight: bool,
@@ -56,8 +56,8 @@ impl Echo {
         let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
         let address = listener.endpoint().strip_prefix("tcp://").unwrap().to_owned();
         connections.listen(listener).unwrap();
-        let (heard, gone) = (Vec::new(), Vec::new());
-        Self { connections, bell, now: Now::from_millis(1), address, heard, gone, was_tight: false, starved: 0 }
+        let (received, gone) = (Vec::new(), Vec::new());
+        Self { connections, bell, now: Now::from_millis(1), address, received, gone, was_tight: false, starved: 0 }
     }
 
     fn connect(&self) -> TcpStream {
@@ -76,7 +76,7 @@ impl Echo {
 
     /// The turns after a wait.
     fn turns(&mut self) {
-        let Self { heard, was_tight, starved, .. } = self;
+        let Self { received, was_tight, starved, .. } = self;
         let mut echo =
             |id, count: &mut u32, outbox: &mut super::ReplyBuffer, messages: crate::zmtp::MessageView<'_>| {
                 *was_tight = outbox.is_tight();
@@ -86,7 +86,7 @@ impl Echo {
                         return TurnOutcome::Starved(number);
                     }
                     *count += 1;
-                    heard.push(id);
+                    received.push(id);
                     let last = message.frames().len() - 1;
                     message.frames().enumerate().for_each(|(number, frame)| outbox.push(frame, number < last));
                 }
@@ -106,8 +106,8 @@ impl Echo {
     }
 
     /// Runs passes until `count` messages were received.
-    fn hear(&mut self, count: usize) {
-        while self.heard.len() < count {
+    fn receive(&mut self, count: usize) {
+        while self.received.len() < count {
             self.pass();
         }
     }
@@ -152,10 +152,10 @@ fn it_does_not_matter_how_what_a_peer_sends_is_split() {
             stream.write_all(part).unwrap();
             echo.pass();
         }
-        echo.hear(1);
+        echo.receive(1);
         introduced(&mut stream);
         expect(&mut stream, &message(&[b"cookie", b"", &[7; 300]]));
-        echo.heard.clear();
+        echo.received.clear();
     }
     while echo.gone.len() < 9 {
         echo.pass();
@@ -175,19 +175,19 @@ fn requests_of_a_peer_that_closes_are_handled_before_it_is_gone() {
     while echo.gone.is_empty() {
         echo.pass();
     }
-    assert_eq!((echo.heard.len(), echo.gone[0].state), (1_000, 1_000));
+    assert_eq!((echo.received.len(), echo.gone[0].state), (1_000, 1_000));
 }
 
 /// Runs passes until the server has introduced itself.
 fn introduced_while(echo: &mut Echo, stream: &mut TcpStream) {
-    while echo.connections.is_empty() || echo.heard.is_empty() {
+    while echo.connections.is_empty() || echo.received.is_empty() {
         echo.pass();
     }
     introduced(stream);
 }
 
 #[test]
-fn who_is_no_such_peer_is_told_and_parted_with() {
+fn an_unknown_peer_gets_the_reason_and_is_disconnected() {
     let mut echo = Echo::start();
     let mut stream = echo.connect();
     stream.write_all(&introduction(SocketType::Sub)).unwrap();
@@ -242,7 +242,7 @@ fn a_ping_is_answered_also_in_the_middle_of_a_message() {
     let mut stream = echo.connect();
     stream.write_all(&introduction(SocketType::Dealer)).unwrap();
     stream.write_all(b"\x01\x01a\x04\x0a\x04PING\0\x00abc\x00\x01b").unwrap();
-    echo.hear(1);
+    echo.receive(1);
     introduced(&mut stream);
     let mut bytes = [0; 16];
     stream.read_exact(&mut bytes).unwrap();
@@ -273,14 +273,14 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
         echo.bell.ring();
         echo.pass();
     }
-    let heard = echo.heard.len();
-    assert!(heard < MESSAGES, "it went on taking");
-    let (_, outbox) = echo.connections.connection(echo.heard[0]).unwrap();
+    let received = echo.received.len();
+    assert!(received < MESSAGES, "it kept on taking");
+    let (_, outbox) = echo.connections.connection(echo.received[0]).unwrap();
     assert!(outbox.len() <= 2 * OUTBOX_BYTES_MAX, "{}", outbox.len());
     // Another client is served meanwhile.
     let mut other = echo.connect();
     other.write_all(&[introduction(SocketType::Req), message(&[b"", b"other"])].concat()).unwrap();
-    while echo.heard.len() == heard {
+    while echo.received.len() == received {
         echo.pass();
     }
     introduced(&mut other);
@@ -296,7 +296,7 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
         echo.bell.ring();
         echo.pass();
     }
-    assert_eq!(echo.heard.len(), MESSAGES + 1);
+    assert_eq!(echo.received.len(), MESSAGES + 1);
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn who_is_slow_with_the_handshake_is_closed() {
     }
     let mut good = echo.connect();
     good.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
-    echo.hear(1);
+    echo.receive(1);
     echo.now = echo.now.after(HANDSHAKE_TIMEOUT);
     echo.bell.ring();
     assert!(echo.pass());
@@ -320,7 +320,7 @@ fn who_is_slow_with_the_handshake_is_closed() {
         let _ended = stream.read_to_end(&mut Vec::new());
     }
     good.write_all(&message(&[b"", b"y"])).unwrap();
-    echo.hear(2);
+    echo.receive(2);
 }
 
 #[test]
@@ -331,17 +331,17 @@ fn who_comes_after_a_long_silence_has_all_its_time() {
     echo.now = Now::from_millis(3_600_000);
     echo.connections.wait(PATIENCE, || Now::from_millis(3_600_000));
     stream.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
-    echo.hear(1);
+    echo.receive(1);
     assert!(echo.gone.is_empty());
 }
 
 #[test]
-fn what_was_not_taken_by_the_system_is_told_when_a_peer_is_gone() {
+fn what_the_system_has_not_taken_is_reported_when_a_peer_is_gone() {
     let mut echo = Echo::start();
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
-    echo.hear(1);
-    let id = echo.heard[0];
+    echo.receive(1);
+    let id = echo.received[0];
     let (count, outbox) = echo.connections.connection(id).unwrap();
     *count = 77;
     outbox.push(&vec![0; 64 << 20], false);
@@ -357,8 +357,8 @@ fn what_was_not_taken_by_the_system_is_told_when_a_peer_is_gone() {
     assert!(echo.connections.connection(id).is_none());
     let mut next = echo.connect();
     next.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
-    echo.hear(2);
-    assert_ne!(echo.heard[1], id, "its place is taken, its name is not");
+    echo.receive(2);
+    assert_ne!(echo.received[1], id, "its place is taken, its name is not");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn all_are_parted_with_when_they_have_read_what_was_sent() {
     for stream in &mut streams {
         stream.write_all(&[introduction(SocketType::Dealer), message(&[&[7; 100_000]])].concat()).unwrap();
     }
-    echo.hear(5);
+    echo.receive(5);
     echo.connections.disconnect_all();
     // The server throws later input away, and that does not break the connection.
     streams.iter_mut().for_each(|stream| stream.write_all(&message(&[b"late"])).unwrap());
@@ -387,7 +387,7 @@ fn all_are_parted_with_when_they_have_read_what_was_sent() {
     while !echo.connections.is_empty() {
         echo.pass();
     }
-    assert_eq!((echo.heard.len(), echo.gone.len()), (5, 5));
+    assert_eq!((echo.received.len(), echo.gone.len()), (5, 5));
     assert!(TcpStream::connect(&echo.address).is_err(), "nobody listens any more");
 }
 
@@ -399,7 +399,7 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
         stream.write_all(&introduction(SocketType::Dealer)).unwrap();
         stream.write_all(&message(&[b"first"])).unwrap();
     }
-    echo.hear(3);
+    echo.receive(3);
     streams.iter_mut().for_each(introduced);
     for stream in &mut streams {
         expect(stream, &message(&[b"first"]));
@@ -421,10 +421,10 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
         assert!(!wait(pause));
     }
     assert!(reads.get() < 4 + 3 * 3, "{} waits", reads.get());
-    assert_eq!(echo.heard.len(), 3);
+    assert_eq!(echo.received.len(), 3);
     echo.bell.ring();
-    assert!(echo.connections.wait_without_receiving(PATIENCE, || now), "the bell is heard");
-    echo.hear(5);
+    assert!(echo.connections.wait_without_receiving(PATIENCE, || now), "the wake signal is seen");
+    echo.receive(5);
     while echo.gone.len() < 2 {
         echo.pass();
     }
@@ -444,7 +444,7 @@ fn a_fault_behind_a_message_that_waits_wakes_nobody_until_the_message_goes_on() 
     let mut stream = echo.connect();
     stream.write_all(&introduction(SocketType::Dealer)).unwrap();
     stream.write_all(&message(&[b"first"])).unwrap();
-    echo.hear(1);
+    echo.receive(1);
     introduced(&mut stream);
     expect(&mut stream, &message(&[b"first"]));
     stream.write_all(&[message(&[b"waits"]), vec![0xff; 300_000]].concat()).unwrap();

@@ -28,20 +28,20 @@ impl<S: ConnectionState> Connections<S> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         match authentication.check(id, &mut connection.peer, &connection.descriptor) {
             Some(result) => self.decide(id, result),
-            None => self.hear_logins(),
+            None => self.decide_logins(),
         }
     }
 
     /// Takes the results of checks that are done, and cuts the connections of users that are no more.
-    pub(super) fn hear_users(&mut self) {
+    pub(super) fn refresh_users(&mut self) {
         let Some(authentication) = &mut self.authentication else { return };
         let peers = self.connections.iter().map(|(id, connection)| (id, &connection.peer));
         let outdated = authentication.outdated(peers, "connections");
         outdated.into_iter().for_each(|id| self.close(id));
-        self.hear_logins();
+        self.decide_logins();
     }
 
-    fn hear_logins(&mut self) {
+    fn decide_logins(&mut self) {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
         let done = authentication.take_done(|id, waker| connections.get_mut(id)?.peer.result(waker));
         done.into_iter().for_each(|(id, result)| self.decide(id, result));

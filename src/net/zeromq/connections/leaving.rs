@@ -83,7 +83,7 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Receives no more. Input received before still has its turns.
     pub fn stop_receiving(&mut self) {
-        self.gate.deaf = true;
+        self.gate.shut = true;
     }
 
     /// Whether input was received and not handled, not counting parked messages.

@@ -1,7 +1,7 @@
 //! Limits a thread's connections while all connections of its frontend hold too much memory.
 //!
 //! ```text
-//! above the budget ─► tight: large connections get no turns, large replies wait ─► at ¾ of the budget: all go on
+//! above the budget ─► tight: large connections get no turns, large replies wait ─► at ¾ of the budget: all continue
 //!                       └─► large connections that have not moved in STALLED_MAX are closed, the largest first
 //! ```
 //! - **A client that reads is not closed**, nor is one that sends. It frees memory as fast as it moves, and at most
@@ -47,12 +47,12 @@ pub(super) struct ConnectionMemory {
     /// Memory that all of them hold.
     pub(super) share: ThreadShare,
     pub(super) watch: MemoryWatch,
-    cuts_told: WarningPace,
+    cut_warnings: WarningPace,
 }
 
 impl ConnectionMemory {
     pub(super) fn new(share: ThreadShare) -> Self {
-        Self { share, watch: MemoryWatch::default(), cuts_told: WarningPace::default() }
+        Self { share, watch: MemoryWatch::default(), cut_warnings: WarningPace::default() }
     }
 }
 
@@ -106,7 +106,7 @@ impl<S: ConnectionState> Connections<S> {
         self.memory.watch.exempt.is_some()
     }
 
-    /// Before each sleep: lets waiting connections go on if memory allows, and closes those that stand still.
+    /// Before each sleep: has waiting connections continue if memory allows, and closes those that stand still.
     pub(super) fn ease(&mut self) {
         self.notice();
         let Some(look_at) = self.memory.watch.look_at else { return };
@@ -137,7 +137,7 @@ impl<S: ConnectionState> Connections<S> {
         }
     }
 
-    /// Ends the tight phase: all connections go on.
+    /// Ends the tight phase: all connections continue.
     fn loosen(&mut self) {
         self.memory.watch = MemoryWatch::default();
         for id in self.connections.ids() {
@@ -207,7 +207,7 @@ impl<S: ConnectionState> Connections<S> {
             self.close(id);
         }
         let count = self.counts.cut - before;
-        if count > 0 && self.memory.cuts_told.is_time(self.now) {
+        if count > 0 && self.memory.cut_warnings.is_time(self.now) {
             tracing::warn!(
                 "the connections of a frontend hold too much: {count} with {bytes} bytes, of peers that do not read or do not \
                  finish a message, are closed; {} by now",
@@ -410,7 +410,7 @@ mod tests {
         }
         fixture.ids.clone().into_iter().for_each(|id| fixture.connections.renew_interest(id));
         let is_warned = |fixture: &Fixture| {
-            let mut pace = fixture.connections.memory.cuts_told;
+            let mut pace = fixture.connections.memory.cut_warnings;
             !pace.is_time(fixture.connections.now)
         };
         fixture.connections.now = START.after(STALLED_MAX / 2);
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(fixture.connections.memory.watch.look_at(), Some(START.after(LOOK_EVERY)));
     }
 
-    /// Of two clients that send a large message, one goes on. The other one waits for this server.
+    /// Of two clients that send a large message, one continues. The other one waits for this server.
     #[test]
     fn a_connection_that_waits_for_memory_does_not_stand_still() {
         let mut fixture = Fixture::new(2);

@@ -141,12 +141,12 @@ impl<S: ConnectionState> Connections<S> {
 
     /// What follows when a turn is back: an end that has waited for it, or the next turn.
     fn after_turn(&mut self, id: ConnectionId, closes: bool) {
-        let deaf = self.gate.deaf;
+        let shut = self.gate.shut;
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.turn.out.is_some() {
             return self.renew_interest(id);
         }
-        let has_input = connection.input.uncut || connection.input.held.is_some() || connection.input.hot && !deaf;
+        let has_input = connection.input.uncut || connection.input.held.is_some() || connection.input.hot && !shut;
         let is_next = has_input && connection.is_served();
         if closes {
             self.close(id);

@@ -21,7 +21,7 @@ impl<S> Slots<S> {
         Self { slab: Slab::new(), generation: 0, most: CONNECTIONS_MAX }
     }
 
-    /// Adds a connection, unless `make` gives none. It is told the connection's id.
+    /// Adds a connection, unless `make` gives none. `make` receives the connection's id.
     pub(super) fn insert(&mut self, make: impl FnOnce(ConnectionId) -> Option<Connection<S>>) -> Option<ConnectionId> {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.slab.vacant_entry();

@@ -87,7 +87,7 @@ impl PublisherRig {
         self.subscribers.publish(topic, |out| out.extend_from_slice(&bytes))
     }
 
-    /// The bytes that come until the connection is closed, while the publisher goes on.
+    /// The bytes that come until the connection is closed, while the publisher works.
     fn rest(&mut self, stream: &mut TcpStream) -> Vec<u8> {
         stream.set_nonblocking(true).unwrap();
         let (mut out, mut some) = (Vec::new(), vec![0; 1 << 16]);
@@ -205,7 +205,7 @@ fn a_subscriber_that_does_not_read_alone_loses_what_is_beyond_its_bound() {
     const SENT: u32 = 400_000;
     const BEHIND: usize = 1_000;
     let mut rig = PublisherRig::start(PublishLimits::new(BEHIND));
-    let mut deaf = rig.join(b"");
+    let mut stalled = rig.join(b"");
     let (mut reader, mut received) = (rig.join(b""), Vec::new());
     reader.set_nonblocking(true).unwrap();
     let mut some = vec![0; 1 << 16];
@@ -225,7 +225,7 @@ fn a_subscriber_that_does_not_read_alone_loses_what_is_beyond_its_bound() {
     drop(reader);
     let lost = rig.publisher_metrics().lost;
     assert!(lost > 0);
-    let kept = numbers(&all_that_came(rig, &mut deaf));
+    let kept = numbers(&all_that_came(rig, &mut stalled));
     assert_eq!(kept.len() as u64 + lost, u64::from(SENT), "each is received or counted");
     assert!(kept.iter().copied().eq(0..u32::try_from(kept.len()).unwrap()), "the oldest, without a gap");
     assert!(kept.len() >= BEHIND);
@@ -235,7 +235,7 @@ fn a_subscriber_that_does_not_read_alone_loses_what_is_beyond_its_bound() {
 fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
     const HELD: usize = 4 << 20;
     let mut rig = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
-    let _deaf: Vec<TcpStream> = (0..4).map(|_| rig.join(b"")).collect();
+    let _stalled: Vec<TcpStream> = (0..4).map(|_| rig.join(b"")).collect();
     let mut most = 0;
     let mut number = 0;
     // Until each subscriber has lost messages. The system keeps different amounts for them.
@@ -257,29 +257,29 @@ fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
 #[test]
 fn all_that_waits_is_bounded_for_subscribers_of_different_topics_and_a_late_one_gets_its_share() {
     const HELD: usize = 512 << 10;
-    const DEAF: u8 = 12;
+    const STALLED: u8 = 12;
     let mut rig = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
-    let _deaf: Vec<TcpStream> = (0..DEAF).map(|number| rig.join(&[number])).collect();
+    let _stalled: Vec<TcpStream> = (0..STALLED).map(|number| rig.join(&[number])).collect();
     let burst = |rig: &mut PublisherRig, number: u8| {
         (0..1_000).for_each(|count| assert!(rig.publish(&[number; 100], count)));
         rig.subscribers.send();
         let held = usize::try_from(rig.subscribers.delivery.held.held()).unwrap();
-        assert!(held <= HELD + usize::from(DEAF) * 108, "{held}");
+        assert!(held <= HELD + usize::from(STALLED) * 108, "{held}");
     };
     // Until each subscriber has lost messages. The system keeps different amounts for them.
     while rig.publisher_metrics().lost < 100_000
         || rig.subscribers.connections.iter().any(|(_, one)| one.output.queue.is_empty())
     {
-        (0..DEAF).for_each(|number| burst(&mut rig, number));
+        (0..STALLED).for_each(|number| burst(&mut rig, number));
     }
-    let _late = rig.join(&[DEAF]);
+    let _late = rig.join(&[STALLED]);
     let waiting = |rig: &mut PublisherRig| {
         let late = rig.subscribers.connections.iter_mut().max_by_key(|(_, subscriber)| subscriber.generation);
         late.map(|(_, late)| late.output.queue.messages()).unwrap()
     };
     let mut bursts = 0;
     while waiting(&mut rig) < 2 {
-        burst(&mut rig, DEAF);
+        burst(&mut rig, STALLED);
         bursts += 1;
         assert!(bursts < 10_000, "more than a message that was begun");
     }
@@ -463,7 +463,7 @@ fn what_waits_at_the_end_is_sent_and_one_that_never_reads_is_not_waited_for_long
     const SENT: u32 = 300_000;
     let mut rig = PublisherRig::start(limits());
     let mut slow = rig.join(b"");
-    let deaf = rig.join(b"");
+    let stalled = rig.join(b"");
     for number in 0..SENT {
         rig.publish(&[7; 100], number);
     }
@@ -482,5 +482,5 @@ fn what_waits_at_the_end_is_sent_and_one_that_never_reads_is_not_waited_for_long
         subscribers.finish(Now::from_millis(20), clock);
         assert!(numbers(&reader.join().unwrap()).into_iter().eq(0..SENT));
     });
-    drop(deaf);
+    drop(stalled);
 }

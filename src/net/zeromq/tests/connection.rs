@@ -112,7 +112,7 @@ fn of_messages_those_that_were_not_taken_are_held() {
 }
 
 #[test]
-fn bytes_behind_the_last_message_of_a_turn_are_told() {
+fn bytes_behind_the_last_message_of_a_turn_are_reported() {
     let (mut connection, mut client) = opened();
     let two = message(&[b"x"]).repeat(2);
     assert_eq!(take(&mut connection, &mut client, &two, 2), (2, false));

@@ -3,7 +3,7 @@
 use super::*;
 
 /// So many clients, each with its handshake behind it and a message of its own number on its way. The server has been
-/// told of all of these, and has received none.
+/// given all of these ahead, and has received none.
 fn clients_with_a_message_each(echo: &mut Echo, count: u8) -> Vec<TcpStream> {
     let mut clients: Vec<TcpStream> = (0..count).map(|_| echo.connect()).collect();
     for client in &mut clients {
@@ -46,10 +46,10 @@ fn what_was_received_ahead_is_handled_once_and_in_its_order() {
     assert_eq!(ahead.len(), 3);
     assert!(!gather(&mut echo), "what was gathered comes first");
     echo.turns();
-    let (heard, told): (Vec<_>, Vec<_>) = (echo.heard.clone(), ahead.into_iter().flatten().collect());
-    assert_eq!(heard.len(), 3);
-    let of_clients: Vec<Vec<u8>> = heard.iter().map(|id| vec![u8::try_from(id.slot()).unwrap()]).collect();
-    assert_eq!(of_clients, told, "clients have their slots in the order of connecting");
+    let (received, gathered): (Vec<_>, Vec<_>) = (echo.received.clone(), ahead.into_iter().flatten().collect());
+    assert_eq!(received.len(), 3);
+    let of_clients: Vec<Vec<u8>> = received.iter().map(|id| vec![u8::try_from(id.slot()).unwrap()]).collect();
+    assert_eq!(of_clients, gathered, "clients have their slots in the order of connecting");
     for (number, client) in (0..).zip(&mut clients) {
         expect(client, &message(&[&[number]]));
     }
@@ -63,7 +63,7 @@ fn a_turn_of_several_messages_is_the_last_that_is_gathered() {
     clients.iter_mut().for_each(|client| client.write_all(&second).unwrap());
     assert!(!gather(&mut echo), "the first has three messages, so nobody waits for the second");
     assert_eq!(gathered(&echo).iter().map(Vec::len).collect::<Vec<_>>(), [3]);
-    echo.hear(12);
+    echo.receive(12);
     for (number, client) in (0..).zip(&mut clients) {
         expect(client, &[message(&[&[number]]), second.clone()].concat());
     }
@@ -75,8 +75,8 @@ fn as_many_are_gathered_as_are_fetched_together() {
     let _clients = clients_with_a_message_each(&mut echo, 20);
     assert!(gather(&mut echo));
     assert_eq!(gathered(&echo).len(), crate::limits::LOOK_AHEAD);
-    echo.hear(20);
-    assert_eq!(echo.heard.len(), 20);
+    echo.receive(20);
+    assert_eq!(echo.received.len(), 20);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_single_client_waits_for_nobody() {
     assert!(!gather(&mut echo));
     assert!(gathered(&echo).is_empty());
     echo.turns();
-    assert_eq!(echo.heard.len(), 1);
+    assert_eq!(echo.received.len(), 1);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn what_was_gathered_is_not_lost_over_a_wait_and_ends_it() {
     let now = echo.now;
     echo.connections.wait(None, || now);
     echo.turns();
-    assert_eq!(echo.heard.len(), 3);
+    assert_eq!(echo.received.len(), 3);
     for (number, client) in (0..).zip(&mut clients) {
         expect(client, &message(&[&[number]]));
     }
@@ -111,7 +111,7 @@ fn what_was_gathered_of_a_connection_that_ends_meanwhile_is_not_handled() {
     assert!(gather(&mut echo));
     echo.connections.disconnect_all();
     echo.turns();
-    assert!(echo.heard.is_empty());
+    assert!(echo.received.is_empty());
 }
 
 #[test]

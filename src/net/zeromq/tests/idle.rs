@@ -30,8 +30,8 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 fn served(echo: &mut Echo) -> TcpStream {
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
-    let heard = echo.heard.len() + 1;
-    echo.hear(heard);
+    let received = echo.received.len() + 1;
+    echo.receive(received);
     introduced(&mut stream);
     expect(&mut stream, &message(&[b"", b"x"]));
     stream
@@ -67,7 +67,7 @@ fn who_is_idle_longest_makes_place_when_all_are_through_their_handshakes() {
     let (mut first, mut second) = (served(&mut echo), served(&mut echo));
     echo.now = echo.now.after(PLACE_IDLE_TIME / 2);
     first.write_all(&message(&[b"", b"y"])).unwrap();
-    echo.hear(3);
+    echo.receive(3);
     echo.now = echo.now.after(PLACE_IDLE_TIME / 2);
     let mut third = served(&mut echo);
     assert!(is_closed(&mut second) && !is_closed(&mut first), "the first had a request since");
@@ -96,7 +96,7 @@ fn a_request_under_way_keeps_its_connection() {
         echo.pass();
     }
     client.write_all(rest).unwrap();
-    echo.hear(2);
+    echo.receive(2);
     expect_while_passing(&mut echo, &mut client, &long);
     echo.now = echo.now.after(PLACE_IDLE_TIME);
     while !is_closed(&mut client) {
@@ -105,7 +105,7 @@ fn a_request_under_way_keeps_its_connection() {
     pass_until_open(&mut echo, 1);
 }
 
-/// Reads these bytes while the server goes on.
+/// Reads these bytes while the server works.
 fn expect_while_passing(echo: &mut Echo, stream: &mut TcpStream, bytes: &[u8]) {
     stream.set_nonblocking(true).unwrap();
     let mut came = Vec::new();

@@ -7,9 +7,9 @@ use crate::limits::SENT_BYTES_A_TURN;
 fn served(echo: &mut Echo) -> (TcpStream, ConnectionId) {
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
-    let heard = echo.heard.len();
-    echo.hear(heard + 1);
-    let id = echo.heard[heard];
+    let received = echo.received.len();
+    echo.receive(received + 1);
+    let id = echo.received[received];
     (stream, id)
 }
 

@@ -35,7 +35,7 @@ fn a_closed_connection_wakes_who_waits_for_a_descriptor() {
 /// Deadlines ran while a commit kept the thread from reading: clients that had sent in time were closed, and their
 /// requests were lost unread.
 #[test]
-fn who_has_sent_in_time_is_heard_however_late_the_thread_is() {
+fn what_was_sent_in_time_is_received_however_late_the_thread_is() {
     let mut echo = Echo::start();
     let mut stream = echo.connect();
     while echo.connections.is_empty() {
@@ -48,7 +48,7 @@ fn who_has_sent_in_time_is_heard_however_late_the_thread_is() {
         echo.connections.wait_without_receiving(PATIENCE, || now);
     }
     echo.now = echo.now.after(2 * HANDSHAKE_TIMEOUT);
-    echo.hear(1);
+    echo.receive(1);
     assert_eq!(echo.connections.len(), 1, "the other one has sent nothing");
     drop(silent);
     introduced(&mut stream);

@@ -6,12 +6,12 @@ use crate::limits::STALLED_MAX;
 const MEBIBYTE: usize = 1 << 20;
 
 /// A served client that has been sent `bytes` bytes and has not read them. The system has taken all that it takes.
-fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
+fn stalled(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
-    let heard = echo.heard.len();
-    echo.hear(heard + 1);
-    let id = echo.heard[heard];
+    let received = echo.received.len();
+    echo.receive(received + 1);
+    let id = echo.received[received];
     echo.connections.connection(id).unwrap().1.push(&vec![7; bytes], false);
     let (mut before, mut sent) = (0, 1);
     while sent != before {
@@ -40,10 +40,10 @@ fn let_time_pass(echo: &mut Echo, mut meanwhile: impl FnMut()) {
 #[test]
 fn of_those_that_do_not_read_the_largest_is_closed_and_nobody_else() {
     let mut echo = Echo::start_within(&Budget::new(150 * MEBIBYTE as u64));
-    let (_small, small) = deaf(&mut echo, 30 * MEBIBYTE);
-    let (_large, large) = deaf(&mut echo, 100 * MEBIBYTE);
+    let (_small, small) = stalled(&mut echo, 30 * MEBIBYTE);
+    let (_large, large) = stalled(&mut echo, 100 * MEBIBYTE);
     // It reads slowly, and holds more than the first.
-    let (mut reading, reads) = deaf(&mut echo, 70 * MEBIBYTE);
+    let (mut reading, reads) = stalled(&mut echo, 70 * MEBIBYTE);
     let mut some = vec![0; 256 << 10];
     let_time_pass(&mut echo, || reading.read_exact(&mut some).unwrap());
     let gone: Vec<ConnectionId> = echo.gone.iter().map(|gone| gone.id).collect();
@@ -55,26 +55,26 @@ fn of_those_that_do_not_read_the_largest_is_closed_and_nobody_else() {
 #[test]
 fn nobody_is_closed_while_there_is_enough_for_all() {
     let mut echo = Echo::start_within(&Budget::new(100 * MEBIBYTE as u64));
-    let (_deaf, id) = deaf(&mut echo, 90 * MEBIBYTE);
+    let (_stalled, id) = stalled(&mut echo, 90 * MEBIBYTE);
     let_time_pass(&mut echo, || {});
     assert!(echo.gone.is_empty() && echo.connections.connection(id).is_some());
 }
 
 #[test]
-fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
+fn a_thread_is_woken_when_another_one_holds_too_much_and_when_it_does_no_more() {
     let budget = Budget::new(20 * MEBIBYTE as u64);
     let (mut echo, mut other) = (Echo::start_within(&budget), Echo::start_within(&budget));
-    let (mut asking, _) = deaf(&mut other, 0);
-    let (mut reading, _) = deaf(&mut echo, 40 * MEBIBYTE);
+    let (mut asking, _) = stalled(&mut other, 0);
+    let (mut reading, _) = stalled(&mut echo, 40 * MEBIBYTE);
     assert!(other.pass(), "its bell has been rung");
     let [small, large] = [message(&[b"small"]), message(&[&[1; BUFFER_KEPT_BYTES + 1]])];
     asking.write_all(&small).unwrap();
-    let heard = other.heard.len();
-    other.hear(heard + 1);
+    let received = other.received.len();
+    other.receive(received + 1);
     assert!(other.was_tight && other.starved == 0, "what is small is answered all the same");
     asking.write_all(&large).unwrap();
     other.now = other.now.after(Duration::from_secs(1));
-    other.hear(heard + 2);
+    other.receive(received + 2);
     assert_eq!(other.starved, 1, "what is large waits, and is answered in its turn");
     let mut left =
         introduction(SocketType::Router).len() + message(&[b"x"]).len() + message(&[&[7; 40 * MEBIBYTE]]).len();
@@ -85,7 +85,7 @@ fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
     }
     assert!(other.pass(), "its bell has been rung");
     asking.write_all(&small).unwrap();
-    other.hear(heard + 3);
+    other.receive(received + 3);
     assert!(!other.was_tight);
     other.connections.flush();
     introduced(&mut asking);
@@ -115,7 +115,7 @@ fn messages_that_are_too_large_together_come_one_after_the_other() {
         }
         echo.now = echo.now.after(Duration::from_secs(1));
         pass(&mut echo);
-        // One goes on. The others hold the bytes that came before the server noticed, and the bytes of one more
+        // One continues. The others hold the bytes that came before the server noticed, and the bytes of one more
         // receive.
         assert!(echo.connections.bytes() < 5 * MEBIBYTE as u64, "{}", echo.connections.bytes());
     }
@@ -149,7 +149,7 @@ fn where_frames_lie_counts_as_well() {
 #[test]
 fn room_that_has_become_empty_counts_until_it_is_given_back() {
     let mut echo = Echo::start();
-    let (mut reading, id) = deaf(&mut echo, 40 * MEBIBYTE);
+    let (mut reading, id) = stalled(&mut echo, 40 * MEBIBYTE);
     let mut some = vec![0; MEBIBYTE / 4];
     while echo.connections.connection(id).unwrap().1.len() > 18 * MEBIBYTE {
         reading.read_exact(&mut some).unwrap();
@@ -163,7 +163,7 @@ fn room_that_has_become_empty_counts_until_it_is_given_back() {
     assert_eq!(echo.connections.bytes(), 0, "all is given back");
 }
 
-/// An exempt client that went on with its message was closed when the thread was kept from receiving for long.
+/// An exempt client that was sending its message was closed when the thread was kept from receiving for long.
 #[test]
 fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
     let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));

@@ -42,11 +42,11 @@ fn until(echo: &mut Echo, mut holds: impl FnMut(&mut Echo) -> bool) {
 fn answered(echo: &mut Echo) -> (TcpStream, ConnectionId) {
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
-    let heard = echo.heard.len();
-    echo.hear(heard + 1);
+    let received = echo.received.len();
+    echo.receive(received + 1);
     introduced(&mut stream);
     expect(&mut stream, &message(&[b"x"]));
-    (stream, echo.heard[heard])
+    (stream, echo.received[received])
 }
 
 /// Lets the time for all handshakes pass. No deadline ends a wait then.
@@ -57,7 +57,7 @@ fn without_deadlines(echo: &mut Echo) {
 }
 
 #[test]
-fn a_thread_that_receives_no_more_hears_no_message_but_sees_disconnected_clients_leave() {
+fn a_thread_that_receives_no_more_takes_no_message_but_sees_disconnected_clients_leave() {
     let mut echo = Echo::start();
     let (mut stream, _) = answered(&mut echo);
     let (mut other, _) = answered(&mut echo);
@@ -69,13 +69,13 @@ fn a_thread_that_receives_no_more_hears_no_message_but_sees_disconnected_clients
         echo.connections.wait(Some(Duration::from_millis(5)), || now);
         echo.turns();
     }
-    assert_eq!((echo.heard.len(), echo.connections.len()), (2, 2));
+    assert_eq!((echo.received.len(), echo.connections.len()), (2, 2));
     echo.connections.disconnect_all();
     drop(stream);
     until(&mut echo, |echo| echo.connections.len() == 1);
     reset(other);
     until(&mut echo, |echo| echo.connections.is_empty());
-    assert_eq!((echo.heard.len(), echo.gone.len()), (2, 2));
+    assert_eq!((echo.received.len(), echo.gone.len()), (2, 2));
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn a_resumed_connection_without_further_input_has_no_turn() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_told_of_when_it_has_read_and_closed_when_it_leaves() {
+fn a_client_that_does_not_read_is_reported_when_it_has_read_and_closed_when_it_leaves() {
     let mut echo = Echo::start();
     let (mut reading, id) = answered(&mut echo);
     let (leaving, _) = answered(&mut echo);
-    for id in [id, echo.heard[1]] {
+    for id in [id, echo.received[1]] {
         echo.connections.connection(id).unwrap().1.push(&vec![7; 64 << 20], false);
     }
     echo.connections.flush();
@@ -183,7 +183,7 @@ fn a_client_that_does_not_read_is_told_of_when_it_has_read_and_closed_when_it_le
         if let Some(drained) = echo.connections.drained() {
             break drained;
         }
-        assert!(!echo.connections.is_all_sent(), "the thread must tell its caller before");
+        assert!(!echo.connections.is_all_sent(), "the thread must report it to its caller before");
     };
     assert_eq!(drained, id);
 }

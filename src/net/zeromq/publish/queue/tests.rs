@@ -151,7 +151,7 @@ proptest! {
         let bytes = messages.concat();
         let sent = sent.min(bytes.len() - 1);
         let begins: Vec<usize> = (0..=messages.len()).map(|count| messages[..count].concat().len()).collect();
-        // The first message that was not sent whole, and how many go on from there.
+        // The first message that was not sent whole, and how many continue from there.
         let first = begins.iter().rposition(|begin| *begin <= sent).unwrap();
         let is_begun = begins[first] < sent;
         let fits = |count: &usize| begins[*count] - begins[first] <= most || (is_begun && *count == first + 1);
