@@ -43,8 +43,8 @@ pub struct Budget {
     most: u64,
     /// Bytes by which a thread may hold more, or less, than it has counted.
     portion: u64,
-    /// The bells of the threads.
-    bells: Mutex<Vec<WakeSignal>>,
+    /// The wake signals of the threads.
+    wake_signals: Mutex<Vec<WakeSignal>>,
 }
 
 impl Budget {
@@ -52,12 +52,12 @@ impl Budget {
     #[must_use]
     pub fn new(most: u64) -> Arc<Self> {
         let portion = HELD_PORTION_BYTES.min(most / 64).max(1);
-        Arc::new(Self { held: CachePadded::new(AtomicU64::new(0)), most, portion, bells: Mutex::default() })
+        Arc::new(Self { held: CachePadded::new(AtomicU64::new(0)), most, portion, wake_signals: Mutex::default() })
     }
 
-    /// The share of a thread that this bell wakes.
-    pub(crate) fn share(self: &Arc<Self>, bell: &WakeSignal) -> ThreadShare {
-        self.bells.lock().push(bell.clone());
+    /// The share of a thread that this signal wakes.
+    pub(crate) fn share(self: &Arc<Self>, wake_signal: &WakeSignal) -> ThreadShare {
+        self.wake_signals.lock().push(wake_signal.clone());
         ThreadShare { budget: Arc::clone(self), own: 0, counted: 0 }
     }
 
@@ -70,8 +70,8 @@ impl Budget {
     #[must_use]
     pub fn held(&self) -> u64 {
         // SeqCst: pairs with `add` and `subtract`. A thread reads the count and then sleeps. If another thread crosses
-        // an edge before that read, the read sees it. If it crosses the edge after the read, it rings the sleeper's
-        // bell, and the bell stays rung until the sleeper wakes.
+        // an edge before that read, the read sees it. If it crosses the edge after the read, it raises the sleeper's
+        // signal, and the signal stays raised until the sleeper wakes.
         self.held.load(Ordering::SeqCst)
     }
 
@@ -122,7 +122,7 @@ impl Budget {
     }
 
     fn wake_all(&self) {
-        self.bells.lock().iter().for_each(WakeSignal::ring);
+        self.wake_signals.lock().iter().for_each(WakeSignal::raise);
     }
 }
 
@@ -227,8 +227,8 @@ mod tests {
     #[test]
     fn threads_share_a_count_to_which_they_add_in_portions() {
         let budget = Budget::new(64_000);
-        let bell = WakeSignal::new().unwrap();
-        let (mut one, mut other) = (budget.share(&bell), budget.share(&bell));
+        let wake_signal = WakeSignal::new().unwrap();
+        let (mut one, mut other) = (budget.share(&wake_signal), budget.share(&wake_signal));
         one.change(999, 0);
         assert_eq!(budget.held(), 0);
         one.change(1, 0);
@@ -245,32 +245,32 @@ mod tests {
         assert_eq!(budget.held(), 0);
     }
 
-    /// Whether the bell has rung. It is silent afterwards.
-    fn has_rung(bell: &WakeSignal) -> bool {
-        let mut polled = [PollFd::new(bell, PollFlags::IN)];
+    /// Whether the signal was raised. It is cleared afterwards.
+    fn was_raised(wake_signal: &WakeSignal) -> bool {
+        let mut polled = [PollFd::new(wake_signal, PollFlags::IN)];
         let ready = poll(&mut polled, Some(&timespec(Duration::ZERO))).unwrap();
-        bell.silence();
+        wake_signal.clear();
         ready == 1
     }
 
     #[test]
     fn threads_are_woken_when_the_count_crosses_an_edge_and_only_then() {
         let budget = Budget::new(64_000);
-        let bells = [WakeSignal::new().unwrap(), WakeSignal::new().unwrap()];
-        let mut shares = bells.each_ref().map(|bell| budget.share(bell));
-        let mut rung = |more, less| {
+        let wake_signals = [WakeSignal::new().unwrap(), WakeSignal::new().unwrap()];
+        let mut shares = wake_signals.each_ref().map(|wake_signal| budget.share(wake_signal));
+        let mut raised = |more, less| {
             shares[0].change(more, less);
-            let rung = bells.each_ref().map(has_rung);
-            assert_eq!(rung[0], rung[1]);
-            rung[0]
+            let raised = wake_signals.each_ref().map(was_raised);
+            assert_eq!(raised[0], raised[1]);
+            raised[0]
         };
-        assert!(!rung(1_000, 0));
-        assert!(!rung(63_000, 0), "as much as may be");
-        assert!(rung(1_000, 0));
-        assert!(!rung(1_000, 0), "they know it");
-        assert!(!rung(0, 2_000), "more than three quarters");
-        assert!(!rung(0, 15_000));
-        assert!(rung(0, 1_000), "three quarters");
-        assert!(!rung(0, 1_000), "they know it");
+        assert!(!raised(1_000, 0));
+        assert!(!raised(63_000, 0), "as much as may be");
+        assert!(raised(1_000, 0));
+        assert!(!raised(1_000, 0), "they know it");
+        assert!(!raised(0, 2_000), "more than three quarters");
+        assert!(!raised(0, 15_000));
+        assert!(raised(0, 1_000), "three quarters");
+        assert!(!raised(0, 1_000), "they know it");
     }
 }

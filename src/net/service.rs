@@ -44,11 +44,11 @@ impl ServiceParts {
     ) -> Result<BoundConnections<S>, ServeError> {
         let listener = BoundListener::bind(endpoint)?;
         let endpoint = listener.endpoint().to_owned();
-        let bell = WakeSignal::new()?;
+        let wake_signal = WakeSignal::new()?;
         let budget = Budget::new(self.held_bytes_max / 2);
-        let mut connections = Connections::new(&bell, bounds, &budget, self.admission.as_ref())?;
+        let mut connections = Connections::new(&wake_signal, bounds, &budget, self.admission.as_ref())?;
         connections.listen(listener)?;
-        Ok(BoundConnections { connections, bell, budget, endpoint })
+        Ok(BoundConnections { connections, wake_signal, budget, endpoint })
     }
 }
 
@@ -56,7 +56,7 @@ impl ServiceParts {
 pub(crate) struct BoundConnections<S> {
     pub(crate) connections: Connections<S>,
     /// Wakes the thread.
-    pub(crate) bell: WakeSignal,
+    pub(crate) wake_signal: WakeSignal,
     pub(crate) budget: Arc<Budget>,
     /// With the port that the system chose.
     pub(crate) endpoint: String,

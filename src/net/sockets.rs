@@ -3,15 +3,15 @@
 //! This module does not know any protocol's bytes and does not start threads.
 
 mod endpoint;
-mod mailbox;
 mod settled;
 mod stop;
 mod wait;
+mod waking_sender;
 
 pub use endpoint::BindError;
 pub(crate) use endpoint::bind_error;
-pub use mailbox::Mailbox;
 pub(crate) use settled::is_settled;
 pub use stop::{ServeError, Stopper};
 pub use wait::{WakeSignal, wait};
 pub(crate) use wait::{is_readable, timespec};
+pub use waking_sender::WakingSender;

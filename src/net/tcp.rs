@@ -51,7 +51,7 @@ pub(crate) async fn unless<T>(work: impl Future<Output = T>, other: impl Future<
     .await
 }
 
-/// Rung when the committer has room again. Clones are the same signal.
+/// Notified when the committer has room again. Clones are the same signal.
 #[derive(Clone, Default)]
 pub(crate) struct RoomSignal(Arc<Notify>);
 

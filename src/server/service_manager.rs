@@ -47,14 +47,14 @@ fn notify(states: &[NotifyState<'_>]) {
 pub(super) fn watch(report: Arc<ReportSources>) -> io::Result<()> {
     let Some(time) = sd_notify::watchdog_enabled() else { return Ok(()) };
     let every = (time / KICKS).max(Duration::from_millis(1));
-    // Nothing rings it: it is the clock of this thread.
-    let bell = WakeSignal::new()?;
+    // Nothing raises it: it is the clock of this thread.
+    let wake_signal = WakeSignal::new()?;
     let mut watchdog = Watchdog { time, is_silent: false };
     let kick = move || loop {
         if watchdog.may_notify(report.longest_turn()) {
             notify(&[NotifyState::Watchdog]);
         }
-        wait(&[], &bell, Some(every));
+        wait(&[], &wake_signal, Some(every));
     };
     threads::spawn("watchdog", None, kick).map(drop)
 }

@@ -36,8 +36,8 @@ const GIVEN_UP: u8 = 2;
 /// Waits for the first signal.
 pub struct SignalWatch {
     stopper: Stopper,
-    /// Rung by `stopper`.
-    bell: WakeSignal,
+    /// Raised by `stopper`.
+    wake_signal: WakeSignal,
     /// The stage of the start. It leaves [`STARTING`] once. Written by the starting thread or by the thread that reads
     /// the signals.
     stage: Arc<AtomicU8>,
@@ -51,8 +51,8 @@ impl SignalWatch {
     /// If signals cannot be received, or the system makes no more threads.
     pub fn new(hang_up: impl Fn() + Send + 'static) -> io::Result<Self> {
         let signals = Signals::take_over()?;
-        let bell = WakeSignal::new()?;
-        let watch = Self { stopper: Stopper::new(&bell), bell, stage: Arc::new(AtomicU8::new(STARTING)) };
+        let wake_signal = WakeSignal::new()?;
+        let watch = Self { stopper: Stopper::new(&wake_signal), wake_signal, stage: Arc::new(AtomicU8::new(STARTING)) };
         let (stopper, stage) = (watch.stopper.clone(), Arc::clone(&watch.stage));
         // The thread ends with the process.
         threads::spawn("signals", None, move || read(&signals, &stopper, &stage, &hang_up))?;
@@ -86,7 +86,7 @@ impl SignalWatch {
     /// Returns at the first signal, or when the function of `ender` is called.
     pub fn wait(&self) {
         while !self.stopper.is_stopping() {
-            wait(&[], &self.bell, None);
+            wait(&[], &self.wake_signal, None);
         }
     }
 }

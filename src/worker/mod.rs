@@ -106,8 +106,8 @@ pub struct WorkerTotals {
 struct WorkerShared {
     config: WorkerConfig,
     stopper: Stopper,
-    /// Rung by `stopper`.
-    bell: WakeSignal,
+    /// Raised by `stopper`.
+    wake_signal: WakeSignal,
     chance: Jitter,
     counts: WorkerCounts,
 }
@@ -127,11 +127,11 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
         WorkerSource::Queue(endpoint) => reach(endpoint)?,
         WorkerSource::Database(address) => Claims::prepare(address)?,
     }
-    let bell = WakeSignal::new()?;
+    let wake_signal = WakeSignal::new()?;
     let shared = WorkerShared {
         config,
-        stopper: Stopper::new(&bell),
-        bell,
+        stopper: Stopper::new(&wake_signal),
+        wake_signal,
         chance: Jitter::default(),
         counts: WorkerCounts::default(),
     };
@@ -226,9 +226,9 @@ impl WorkerShared {
     fn pause(&self, time: Duration, jitter: Duration) {
         let time = time + self.chance.up_to(jitter);
         let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        // The bell is not silenced, because it rings for all slots. A signal may cut the wait short, which does no
+        // The wake signal is not cleared, because it is for all slots. A signal may cut the wait short, which does no
         // harm.
-        let _rung = poll(&mut [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)], Some(&time));
+        let _raised = poll(&mut [PollFd::from_borrowed_fd(self.wake_signal.as_fd(), PollFlags::IN)], Some(&time));
     }
 }
 

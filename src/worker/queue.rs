@@ -23,7 +23,7 @@ pub(super) fn work(shared: &WorkerShared, endpoint: &str) {
     let mut client = TasksClient::later(endpoint, TIMEOUT_DEFAULT);
     let (clock, mut notice) = (Clock::start(), SourceNotice::default());
     while !shared.stopper.is_stopping() {
-        match client.lend_unless(millis(shared.config.lease), shared.bell.as_fd()) {
+        match client.lend_unless(millis(shared.config.lease), shared.wake_signal.as_fd()) {
             Ok(Some(lent)) => {
                 notice.back();
                 let held = HeldLease { lent, until: clock.now().after(shared.config.lease) };

@@ -1,4 +1,4 @@
-//! Sleeps until a descriptor is readable or the bell rings.
+//! Sleeps until a descriptor is readable or the wake signal is raised.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Wakes a thread that waits for sockets. Cheap to clone. Clones are the same bell.
+/// Wakes a thread that waits for sockets. Cheap to clone. Clones are the same signal.
 #[derive(Clone, Debug)]
 pub struct WakeSignal(Arc<EventFd>);
 
-/// The descriptor of a bell.
+/// The descriptor of a signal.
 #[derive(Debug)]
 struct EventFd(OwnedFd);
 
 impl WakeSignal {
-    /// A bell that has not been rung.
+    /// A signal that is not raised.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -27,32 +27,32 @@ impl WakeSignal {
     }
 
     /// Wakes the thread that waits, or that waits next.
-    pub fn ring(&self) {
-        self.0.ring();
+    pub fn raise(&self) {
+        self.0.raise();
     }
 
-    /// Takes the rings back.
-    pub(crate) fn silence(&self) {
-        // It fails if the bell had not been rung.
+    /// Makes it not raised.
+    pub(crate) fn clear(&self) {
+        // It fails if the signal was not raised.
         let _ = rustix::io::read(&self.0.0, &mut [0_u8; 8]);
     }
 }
 
 impl EventFd {
     #[expect(clippy::host_endian_bytes, reason = "eventfd(2) adds an integer of this host")]
-    fn ring(&self) {
-        // It fails only after 2^64 − 2 rings that no thread has taken. The bell rings already then.
+    fn raise(&self) {
+        // It fails only if it was raised 2^64 − 2 times since the last `clear`. It is raised already then.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
 impl Wake for EventFd {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.raise();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ring();
+        self.raise();
     }
 }
 
@@ -62,23 +62,23 @@ impl AsFd for WakeSignal {
     }
 }
 
-/// A waker that rings this bell.
+/// A waker that raises this signal.
 impl From<&WakeSignal> for Waker {
-    fn from(bell: &WakeSignal) -> Self {
-        Arc::clone(&bell.0).into()
+    fn from(wake_signal: &WakeSignal) -> Self {
+        Arc::clone(&wake_signal.0).into()
     }
 }
 
-/// Waits until one of these descriptors is readable, the bell rings, or the timeout ends. Afterwards the bell is silent,
-/// and the caller looks for the reason.
+/// Waits until one of these descriptors is readable, the signal is raised, or the timeout ends. Afterwards the signal
+/// is not raised, and the caller looks for the reason.
 ///
 /// # Panics
 /// If the system cannot wait for these.
-pub fn wait(descriptors: &[BorrowedFd<'_>], bell: &WakeSignal, timeout: Option<Duration>) {
-    let all = [bell.as_fd()].into_iter().chain(descriptors.iter().copied());
+pub fn wait(descriptors: &[BorrowedFd<'_>], wake_signal: &WakeSignal, timeout: Option<Duration>) {
+    let all = [wake_signal.as_fd()].into_iter().chain(descriptors.iter().copied());
     let mut polled: Vec<_> = all.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
     match poll(&mut polled, timeout.map(timespec).as_ref()) {
-        Ok(_) => bell.silence(),
+        Ok(_) => wake_signal.clear(),
         Err(rustix::io::Errno::INTR) => {}
         Err(error) => panic!("waiting for sockets: {error}"),
     }
@@ -101,11 +101,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_wakes_who_waits_next() {
-        let bell = WakeSignal::new().unwrap();
-        bell.ring();
-        bell.clone().ring();
-        wait(&[], &bell, None);
-        wait(&[], &bell, Some(Duration::from_millis(1)));
+    fn a_wake_signal_wakes_the_next_wait() {
+        let wake_signal = WakeSignal::new().unwrap();
+        wake_signal.raise();
+        wake_signal.clone().raise();
+        wait(&[], &wake_signal, None);
+        wait(&[], &wake_signal, Some(Duration::from_millis(1)));
     }
 }

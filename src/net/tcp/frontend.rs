@@ -7,7 +7,7 @@
 //!                                   after LINGER: TcpProtocol::cut_short ─┘
 //! ```
 //! All runs in one thread. It sleeps in the runtime on its sockets and its timers, until the [`Stopper`] or the
-//! committer's [`Mailbox`] wakes it.
+//! committer's [`WakingSender`] wakes it.
 //!
 //! This module does not interpret the bytes of a connection; see `jobs` and `events`.
 
@@ -30,7 +30,7 @@ use super::{Accepted, AcceptedStream, Certificate, PausableAcceptor, RoomSignal,
 use crate::clock::Clock;
 use crate::descriptors::Place;
 use crate::limits::{LINGER, PLACE_HANDSHAKE_TIME, PLACE_RECHECK, STORE_SWEEP};
-use crate::net::sockets::{Mailbox, ServeError, Stopper};
+use crate::net::sockets::{ServeError, Stopper, WakingSender};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Tasks};
 
@@ -108,9 +108,9 @@ impl ConnectionLimit {
 
 /// Wakes a task of the runtime from any thread.
 #[derive(Default)]
-struct TaskBell(Notify);
+struct TaskWaker(Notify);
 
-impl Wake for TaskBell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
@@ -120,14 +120,14 @@ impl Wake for TaskBell {
     }
 }
 
-/// The frontend's side of its [`Mailbox`] at the committer.
+/// The frontend's side of its [`WakingSender`] at the committer.
 pub(crate) struct AnswerReceiver {
     /// The number of the sink, for tickets.
     pub(crate) sink: usize,
     /// Notified when the committer may have room again.
     pub(crate) room: RoomSignal,
     deliveries: Receiver<Delivery>,
-    bell: Arc<TaskBell>,
+    waker: Arc<TaskWaker>,
 }
 
 impl AnswerReceiver {
@@ -136,7 +136,7 @@ impl AnswerReceiver {
         loop {
             self.deliveries.try_iter().for_each(&receive);
             self.room.0.notify_one();
-            self.bell.0.notified().await;
+            self.waker.0.notified().await;
         }
     }
 }
@@ -160,7 +160,7 @@ pub(crate) struct TcpFrontend {
     certificate: Option<Certificate>,
     bounds: TcpBounds,
     stopper: Stopper,
-    bell: Arc<TaskBell>,
+    waker: Arc<TaskWaker>,
     failed: FailureSender,
     failures: UnboundedReceiver<store::Error>,
 }
@@ -174,10 +174,10 @@ impl TcpFrontend {
     ) -> Result<Self, ServeError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let acceptor = PausableAcceptor::bind(&runtime, address, bounds.backlog, bounds.reserved > 0)?;
-        let bell = Arc::<TaskBell>::default();
-        let stopper = Stopper::new(Arc::clone(&bell));
+        let waker = Arc::<TaskWaker>::default();
+        let stopper = Stopper::new(Arc::clone(&waker));
         let (failed, failures) = unbounded_channel();
-        Ok(Self { runtime, acceptor, certificate, bounds, stopper, bell, failed, failures })
+        Ok(Self { runtime, acceptor, certificate, bounds, stopper, waker, failed, failures })
     }
 
     /// The acceptor of the connections.
@@ -195,11 +195,11 @@ impl TcpFrontend {
         self.failed.clone()
     }
 
-    /// Registers a mailbox with the committer.
+    /// Registers a sender with the committer.
     pub(crate) fn answers(committer: &mut Committer) -> AnswerReceiver {
-        let bell = Arc::<TaskBell>::default();
-        let (mailbox, deliveries) = Mailbox::new(Arc::clone(&bell));
-        AnswerReceiver { sink: committer.sink(Box::new(mailbox)), room: RoomSignal::default(), deliveries, bell }
+        let waker = Arc::<TaskWaker>::default();
+        let (sender, deliveries) = WakingSender::new(Arc::clone(&waker));
+        AnswerReceiver { sink: committer.sink(Box::new(sender)), room: RoomSignal::default(), deliveries, waker }
     }
 
     /// Runs `work`, before [`TcpFrontend::run`].
@@ -213,12 +213,12 @@ impl TcpFrontend {
     /// # Errors
     /// The failure of the store.
     pub(crate) fn run<P: TcpProtocol>(self, start: impl FnOnce() -> P) -> Result<(), store::Error> {
-        let Self { runtime, acceptor, certificate, bounds, stopper, bell, failed: _failed, mut failures } = self;
+        let Self { runtime, acceptor, certificate, bounds, stopper, waker, failed: _failed, mut failures } = self;
         let served = async move {
             let mut protocol = start();
             let connections = ConnectionLimit::new(bounds);
             let accepting = accept(acceptor, certificate, &connections, &protocol);
-            unless_failed(until_stopping(&stopper, &bell, accepting), &mut failures).await?;
+            unless_failed(until_stopping(&stopper, &waker, accepting), &mut failures).await?;
             if timeout(LINGER, protocol.finish(&connections)).await.is_err() {
                 unless_failed(protocol.cut_short(&connections), &mut failures).await?;
             }
@@ -257,10 +257,10 @@ async fn accept(
 }
 
 /// Runs `work` until the stopper stops the thread.
-async fn until_stopping(stopper: &Stopper, bell: &TaskBell, work: impl Future<Output = Infallible>) {
+async fn until_stopping(stopper: &Stopper, waker: &TaskWaker, work: impl Future<Output = Infallible>) {
     let stopping = async {
         while !stopper.is_stopping() {
-            bell.0.notified().await;
+            waker.0.notified().await;
         }
     };
     unless(stopping, async { match work.await {} }).await;

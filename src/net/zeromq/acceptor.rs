@@ -1,7 +1,7 @@
 //! Accepts connections for the serving threads and gives each to the thread that has the fewest.
 //!
 //! ```text
-//! listeners ─► accept ─► the handoff with the fewest connections ═► bell ─► Connections::insert
+//! listeners ─► accept ─► the handoff with the fewest connections ═► WakeSignal ─► Connections::insert
 //! ```
 //! The acceptor counts connections and does not hash them, so a few connections are enough to give every thread work.
 //!
@@ -18,19 +18,19 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::listen::BoundListener;
-use super::listeners::{BELL, LISTENERS, Listeners, wait};
+use super::listeners::{LISTENERS, Listeners, WAKE_SIGNAL, wait};
 use crate::clock::Clock;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::CONNECTIONS_MAX;
-use crate::net::sockets::{Mailbox, Stopper, WakeSignal};
+use crate::net::sockets::{Stopper, WakeSignal, WakingSender};
 
 /// Events taken in one wait. There are few listeners.
 const EVENTS: usize = 16;
 
 /// The sending side of the way to a serving thread.
 struct Handoff {
-    mailbox: Mailbox<ConnectionDescriptor>,
-    bell: WakeSignal,
+    sender: WakingSender<ConnectionDescriptor>,
+    wake_signal: WakeSignal,
     /// Connections of the thread, including those on the way. Added to by the acceptor, subtracted from by the thread.
     count: Arc<AtomicUsize>,
     /// An idle connection is to make place. Set by the acceptor, cleared by the thread.
@@ -42,7 +42,7 @@ struct Handoff {
 struct WaitingAcceptor {
     /// It waits for a connection to close. Set by the acceptor, cleared by the thread that closes one.
     waits: Arc<AtomicBool>,
-    bell: WakeSignal,
+    wake_signal: WakeSignal,
 }
 
 /// The side from which a serving thread takes its connections.
@@ -61,7 +61,7 @@ impl HandoffReceiver {
 
     /// Whether an idle connection is to make place for a client that waits. The answer is given once.
     pub fn is_place_wanted(&self) -> bool {
-        // Relaxed: the bell, rung after it was set, wakes the thread.
+        // Relaxed: the wake signal, raised after it was set, wakes the thread.
         self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed)
     }
 
@@ -70,9 +70,9 @@ impl HandoffReceiver {
         if closed > 0 {
             // Relaxed: the count only decides which thread gets the next connection.
             self.count.fetch_sub(closed, Ordering::Relaxed);
-            // Relaxed: a ring that comes late or twice costs the acceptor a look, and one that is missed a pause.
+            // Relaxed: a wake-up that comes late or twice costs the acceptor a look, and one that is missed a pause.
             if self.acceptor.waits.swap(false, Ordering::Relaxed) {
-                self.acceptor.bell.ring();
+                self.acceptor.wake_signal.raise();
             }
         }
     }
@@ -93,18 +93,18 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// An acceptor without serving threads. `stopper` rings `bell`.
+    /// An acceptor without serving threads. `stopper` raises `wake_signal`.
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn new(stopper: Stopper, bell: &WakeSignal, clock: Clock) -> Result<Self, Errno> {
+    pub fn new(stopper: Stopper, wake_signal: &WakeSignal, clock: Clock) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, wake_signal, epoll::EventData::new_u64(WAKE_SIGNAL), epoll::EventFlags::IN)?;
         Ok(Self {
             epoll,
             listeners: Listeners::default(),
             handoffs: Vec::new(),
-            own: WaitingAcceptor { waits: Arc::default(), bell: bell.clone() },
+            own: WaitingAcceptor { waits: Arc::default(), wake_signal: wake_signal.clone() },
             stopper,
             clock,
             most: CONNECTIONS_MAX,
@@ -120,12 +120,12 @@ impl Acceptor {
         self.listeners.add(&self.epoll, listener)
     }
 
-    /// Adds a serving thread. The acceptor rings `bell` when it hands this thread a connection.
-    pub fn handoff(&mut self, bell: &WakeSignal) -> HandoffReceiver {
-        let (mailbox, receiver) = Mailbox::new(bell);
+    /// Adds a serving thread. The acceptor raises `wake_signal` when it hands this thread a connection.
+    pub fn handoff(&mut self, wake_signal: &WakeSignal) -> HandoffReceiver {
+        let (sender, receiver) = WakingSender::new(wake_signal);
         let (count, wanted) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let (bell, acceptor) = (bell.clone(), self.own.clone());
-        self.handoffs.push(Handoff { mailbox, bell, count: Arc::clone(&count), wanted: Arc::clone(&wanted) });
+        let (wake_signal, acceptor) = (wake_signal.clone(), self.own.clone());
+        self.handoffs.push(Handoff { sender, wake_signal, count: Arc::clone(&count), wanted: Arc::clone(&wanted) });
         HandoffReceiver { receiver, count, wanted, acceptor }
     }
 
@@ -140,8 +140,8 @@ impl Acceptor {
             let left = self.listeners.again_at().map(|at| now.time_until(at));
             let mut room = [const { MaybeUninit::uninit() }; EVENTS];
             let events = wait(&self.epoll, &mut room, left);
-            if events.iter().any(|event| event.data.u64() == BELL) {
-                self.own.bell.silence();
+            if events.iter().any(|event| event.data.u64() == WAKE_SIGNAL) {
+                self.own.wake_signal.clear();
                 self.listeners.resume(&self.epoll);
             }
             if events.iter().any(|event| event.data.u64() == LISTENERS) {
@@ -173,7 +173,7 @@ impl Acceptor {
         let asked: Vec<&Handoff> = self.handoffs.iter().filter(has_any).collect();
         if let Some(handoff) = asked.get(self.next % asked.len().max(1)) {
             handoff.wanted.store(true, Ordering::Relaxed);
-            handoff.bell.ring();
+            handoff.wake_signal.raise();
         }
         self.next += 1;
     }
@@ -187,8 +187,8 @@ fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: ConnectionDescr
     let Some(handoff) = fewest else { return };
     *next += 1;
     handoff.count.fetch_add(1, Ordering::Relaxed);
-    // If the thread has ended, the mailbox drops the descriptor, which closes the connection.
-    handoff.mailbox.send(descriptor);
+    // If the thread has ended, the sender drops the descriptor, which closes the connection.
+    handoff.sender.send(descriptor);
 }
 
 #[cfg(test)]
@@ -202,13 +202,13 @@ mod tests {
 
     /// An acceptor with two serving threads, and the address of its listener in this folder.
     fn acceptor(folder: &tempfile::TempDir) -> (Acceptor, [HandoffReceiver; 2], [WakeSignal; 2], Stopper, String) {
-        let (bell, path) = (WakeSignal::new().unwrap(), format!("{}/socket", folder.path().display()));
-        let stopper = Stopper::new(&bell);
-        let mut acceptor = Acceptor::new(stopper.clone(), &bell, Clock::start()).unwrap();
+        let (wake_signal, path) = (WakeSignal::new().unwrap(), format!("{}/socket", folder.path().display()));
+        let stopper = Stopper::new(&wake_signal);
+        let mut acceptor = Acceptor::new(stopper.clone(), &wake_signal, Clock::start()).unwrap();
         acceptor.listen(BoundListener::bind(&format!("ipc://{path}")).unwrap()).unwrap();
-        let bells = [WakeSignal::new().unwrap(), WakeSignal::new().unwrap()];
-        let receivers = bells.each_ref().map(|bell| acceptor.handoff(bell));
-        (acceptor, receivers, bells, stopper, path)
+        let wake_signals = [WakeSignal::new().unwrap(), WakeSignal::new().unwrap()];
+        let receivers = wake_signals.each_ref().map(|wake_signal| acceptor.handoff(wake_signal));
+        (acceptor, receivers, wake_signals, stopper, path)
     }
 
     fn counts(receivers: &[HandoffReceiver; 2]) -> [usize; 2] {
@@ -256,11 +256,11 @@ mod tests {
     #[test]
     fn a_running_acceptor_rings_the_bell_of_the_thread_that_gets_a_connection() {
         let folder = tempfile::tempdir().unwrap();
-        let (acceptor, receivers, bells, stopper, path) = acceptor(&folder);
+        let (acceptor, receivers, wake_signals, stopper, path) = acceptor(&folder);
         let running = std::thread::spawn(move || acceptor.run());
-        for (receiver, bell) in receivers.iter().zip(&bells) {
+        for (receiver, wake_signal) in receivers.iter().zip(&wake_signals) {
             let _client = UnixStream::connect(&path).unwrap();
-            crate::net::sockets::wait(&[], bell, Some(Duration::from_secs(20)));
+            crate::net::sockets::wait(&[], wake_signal, Some(Duration::from_secs(20)));
             assert!(receiver.next().is_some());
         }
         stopper.stop();

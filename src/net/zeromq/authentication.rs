@@ -1,7 +1,7 @@
 //! The users of one thread's endpoints, and the peers whose passwords are being checked. Connections and subscribers
 //! share it.
 //!
-//! This module does not let anybody in or close a connection.
+//! This module does not admit anybody or close a connection.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::net::sockets::WakeSignal;
 use crate::security::{Denied, Identity, Login, PeerAddress, Users, UsersWatch};
 use crate::zmtp::{Claim, Mechanisms};
 
-/// The users and mechanisms that the endpoints of a frontend let in.
+/// The users and mechanisms that the endpoints of a frontend admit.
 #[derive(Clone, Debug)]
 pub struct Admission {
     /// The users.
@@ -77,9 +77,14 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// Nobody is let in yet. A thread that waits for the bell learns of the checks.
-    pub(crate) fn new(Admission { users, mechanisms }: &Admission, bell: &WakeSignal) -> Self {
-        Self { watch: users.watch(), mechanisms: Arc::clone(mechanisms), waker: bell.into(), checking: Vec::new() }
+    /// Nobody is admitted yet. Each finished check raises the wake signal.
+    pub(crate) fn new(Admission { users, mechanisms }: &Admission, wake_signal: &WakeSignal) -> Self {
+        Self {
+            watch: users.watch(),
+            mechanisms: Arc::clone(mechanisms),
+            waker: wake_signal.into(),
+            checking: Vec::new(),
+        }
     }
 
     pub(crate) fn users(&self) -> &Users {

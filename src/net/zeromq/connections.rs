@@ -32,7 +32,7 @@ use super::connection::Connection;
 use super::event_port::EventPort;
 use super::id::ConnectionId;
 use super::listen::BoundListener;
-use super::listeners::{BELL, LISTENERS, SOURCE, wait};
+use super::listeners::{LISTENERS, SOURCE, WAKE_SIGNAL, wait};
 use super::spin::SpinRecord;
 use super::turn::TurnOutcome;
 use crate::clock::Now;
@@ -113,19 +113,19 @@ struct ConnectionCounts {
 }
 
 impl<S: ConnectionState> Connections<S> {
-    /// No connections yet. A wait ends when `bell` rings. Messages have these bounds. Threads with the same budget
-    /// share its memory. A peer has to prove that it is a user, if there is an admission.
+    /// No connections yet. A wait ends when `wake_signal` is raised. Messages have these bounds. Threads with the same
+    /// budget share its memory. A peer has to prove that it is a user, if there is an admission.
     ///
     /// # Errors
     /// If the process has no descriptor left.
     pub fn new(
-        bell: &WakeSignal,
+        wake_signal: &WakeSignal,
         bounds: MessageBounds,
         budget: &Arc<Budget>,
         admission: Option<&Admission>,
     ) -> Result<Self, Errno> {
         Ok(Self {
-            port: EventPort::new(bell)?,
+            port: EventPort::new(wake_signal)?,
             bounds,
             now: Now::from_nanos(0),
             gate: InputGate::default(),
@@ -135,8 +135,8 @@ impl<S: ConnectionState> Connections<S> {
             begun: BegunTurns::default(),
             sending: Sending::default(),
             endings: Endings::default(),
-            memory: ConnectionMemory::new(budget.share(bell)),
-            authentication: admission.map(|admission| Authentication::new(admission, bell)),
+            memory: ConnectionMemory::new(budget.share(wake_signal)),
+            authentication: admission.map(|admission| Authentication::new(admission, wake_signal)),
         })
     }
 
@@ -242,8 +242,8 @@ impl<S: ConnectionState> Connections<S> {
 
     // ------------------------------------------------------------------------------------------------------- waiting
 
-    /// Flushes, then waits until there is work, the bell rings, or the timeout ends, and accepts new connections.
-    /// Returns whether the bell has rung. The bell is silent afterwards. The thread reads `clock` when the wait is
+    /// Flushes, then waits until there is work, the wake signal is raised, or the timeout ends, and accepts new
+    /// connections. Returns whether the signal was raised. It is cleared. The thread reads `clock` when the wait is
     /// over.
     ///
     /// # Panics
@@ -289,12 +289,12 @@ impl<S: ConnectionState> Connections<S> {
         self.now = clock();
         self.close_late();
         self.refresh_users();
-        let mut rung = false;
+        let mut raised = false;
         for event in events {
             match event.data.u64() {
-                BELL => {
-                    self.port.bell.silence();
-                    rung = true;
+                WAKE_SIGNAL => {
+                    self.port.wake_signal.clear();
+                    raised = true;
                 }
                 LISTENERS => self.accept(),
                 SOURCE => {}
@@ -302,7 +302,7 @@ impl<S: ConnectionState> Connections<S> {
             }
         }
         self.schedule.end_wait();
-        rung
+        raised
     }
 
     /// Handles the event of one connection.

@@ -15,8 +15,8 @@ use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
 use crate::log::WarningPace;
 use crate::net::sockets::{is_readable, timespec};
 
-/// Names the bell to epoll. No connection has this slot.
-pub(crate) const BELL: u64 = u64::MAX;
+/// Names the wake signal to epoll. No connection has this slot.
+pub(crate) const WAKE_SIGNAL: u64 = u64::MAX;
 /// Names the listeners to epoll.
 pub(crate) const LISTENERS: u64 = u64::MAX - 1;
 /// Names a further descriptor of the frontend to epoll.

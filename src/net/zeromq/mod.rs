@@ -66,7 +66,7 @@ pub use id::ConnectionId;
 pub(crate) use interest::Interest;
 pub(crate) use listen::prepare as prepare_tcp;
 pub use listen::{BoundListener, is_local};
-pub(crate) use listeners::{BELL, LISTENERS, wait};
+pub(crate) use listeners::{LISTENERS, WAKE_SIGNAL, wait};
 pub use reply_buffer::{ReplyBuffer, TAKEN_AT_ONCE_BYTES};
 pub(crate) use serve::{Serving, ServingParts};
 pub(crate) use stage::ConnectionStage;

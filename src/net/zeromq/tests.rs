@@ -34,7 +34,7 @@ impl ConnectionState for u32 {}
 /// A server that echoes every message, and counts the messages of each connection.
 struct Echo {
     connections: Connections<u32>,
-    bell: WakeSignal,
+    wake_signal: WakeSignal,
     now: Now,
     address: String,
     /// The connections that have sent a message, in the order of coming.
@@ -51,13 +51,22 @@ impl Echo {
     }
 
     fn start_within(budget: &Arc<Budget>) -> Self {
-        let bell = WakeSignal::new().unwrap();
-        let mut connections = Connections::new(&bell, BOUNDS, budget, None).unwrap();
+        let wake_signal = WakeSignal::new().unwrap();
+        let mut connections = Connections::new(&wake_signal, BOUNDS, budget, None).unwrap();
         let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
         let address = listener.endpoint().strip_prefix("tcp://").unwrap().to_owned();
         connections.listen(listener).unwrap();
         let (received, gone) = (Vec::new(), Vec::new());
-        Self { connections, bell, now: Now::from_millis(1), address, received, gone, was_tight: false, starved: 0 }
+        Self {
+            connections,
+            wake_signal,
+            now: Now::from_millis(1),
+            address,
+            received,
+            gone,
+            was_tight: false,
+            starved: 0,
+        }
     }
 
     fn connect(&self) -> TcpStream {
@@ -69,9 +78,9 @@ impl Echo {
     /// One pass of the loop.
     fn pass(&mut self) -> bool {
         let now = self.now;
-        let rung = self.connections.wait(PATIENCE, || now);
+        let raised = self.connections.wait(PATIENCE, || now);
         self.turns();
-        rung
+        raised
     }
 
     /// The turns after a wait.
@@ -270,7 +279,7 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => stuck += 1,
             Err(error) => panic!("{error}"),
         }
-        echo.bell.ring();
+        echo.wake_signal.raise();
         echo.pass();
     }
     let received = echo.received.len();
@@ -293,7 +302,7 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
             sent.drain(..count);
         }
         got += stream.read(&mut some).unwrap_or(0);
-        echo.bell.ring();
+        echo.wake_signal.raise();
         echo.pass();
     }
     assert_eq!(echo.received.len(), MESSAGES + 1);
@@ -312,7 +321,7 @@ fn who_is_slow_with_the_handshake_is_closed() {
     good.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
     echo.receive(1);
     echo.now = echo.now.after(HANDSHAKE_TIMEOUT);
-    echo.bell.ring();
+    echo.wake_signal.raise();
     assert!(echo.pass());
     assert_eq!((echo.gone.len(), echo.connections.len()), (2, 1));
     for stream in [&mut silent, &mut trickling] {
@@ -422,7 +431,7 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
     }
     assert!(reads.get() < 4 + 3 * 3, "{} waits", reads.get());
     assert_eq!(echo.received.len(), 3);
-    echo.bell.ring();
+    echo.wake_signal.raise();
     assert!(echo.connections.wait_without_receiving(PATIENCE, || now), "the wake signal is seen");
     echo.receive(5);
     while echo.gone.len() < 2 {

@@ -5,7 +5,7 @@
 //! create ─► a task that is dropped with its value         GET: dropped ─► its value
 //! defer  ─► a ready task, value empty ─► Lend ─► Drop          otherwise ─► null
 //!
-//! request ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► receive_delivery ─► the request
+//! request ─► burst ─► submit_bursts ═► committer ═► WakingSender ─► receive_delivery ─► the request
 //! ```
 //! All requests of a round of the runtime are one burst, and so one batch and one sync. A client that disconnects takes
 //! nothing back: the committer executes its request, and the answer is dropped.
@@ -43,15 +43,15 @@ struct EventResponder {
     /// The requests to submit next.
     burst: Mutex<Vec<Submission>>,
     /// Notified when there is a burst.
-    bell: Notify,
+    burst_ready: Notify,
     /// Reports to the frontend that the store has failed.
     failed: FailureSender,
 }
 
 impl Embedded {
     pub(super) fn new(queue: EventQueue, failed: FailureSender) -> Self {
-        let (waiting, burst, bell) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self(Arc::new(EventResponder { queue, waiting, burst, bell, failed }))
+        let (waiting, burst, burst_ready) = (Mutex::default(), Mutex::default(), Notify::new());
+        Self(Arc::new(EventResponder { queue, waiting, burst, burst_ready, failed }))
     }
 
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
@@ -107,7 +107,7 @@ impl Embedded {
         };
         let ticket = Ticket { sink: *sink, number };
         self.0.burst.lock().push(Submission { queue: queue.clone(), ticket, request });
-        self.0.bell.notify_one();
+        self.0.burst_ready.notify_one();
         answer.await.map_err(|_| gone())
     }
 
@@ -123,7 +123,7 @@ impl Embedded {
     pub(super) async fn submit_bursts(self) {
         let EventQueue { tasks, sink, room, .. } = &self.0.queue;
         loop {
-            self.0.bell.notified().await;
+            self.0.burst_ready.notified().await;
             room.wait(tasks, *sink).await;
             let mut burst = std::mem::take(&mut *self.0.burst.lock());
             while !burst.is_empty() {

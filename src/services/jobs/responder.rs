@@ -2,7 +2,7 @@
 //! waits for it.
 //!
 //! ```text
-//! conversation: submit ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► receive_delivery ─► the conversation
+//! conversation: submit ─► burst ─► submit_bursts ═► committer ═► WakingSender ─► receive_delivery ─► the conversation
 //!                                       └─ a small burst, the committer idle: try_commit ──────────┘
 //! ```
 //! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
@@ -41,14 +41,14 @@ pub(super) struct JobResponder {
     window: Semaphore,
     clock: Clock,
     /// Notified when a burst begins.
-    bell: Notify,
+    burst_ready: Notify,
 }
 
 impl JobResponder {
     pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal, clock: Clock) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
         let window = Semaphore::new(TASKS_WINDOW_BYTES);
-        Self { tasks, sink, room, waiting, burst, burst_bytes, window, clock, bell: Notify::new() }
+        Self { tasks, sink, room, waiting, burst, burst_bytes, window, clock, burst_ready: Notify::new() }
     }
 
     /// The handle to the tasks.
@@ -105,7 +105,7 @@ impl JobResponder {
     fn put(&self, number: u64, queue: QueueName, request: Request) {
         let mut burst = self.burst.borrow_mut();
         if burst.is_empty() {
-            self.bell.notify_one();
+            self.burst_ready.notify_one();
         }
         burst.push(Submission { queue, ticket: Ticket { sink: self.sink, number }, request });
     }
@@ -114,7 +114,7 @@ impl JobResponder {
     /// `JOBS_TRY_COMMIT_MAX` requests, the committer is idle and the disk is not slow.
     pub(super) async fn submit_bursts(&self) -> Result<Infallible, store::Error> {
         loop {
-            self.bell.notified().await;
+            self.burst_ready.notified().await;
             self.room.wait(&self.tasks, self.sink).await;
             if self.burst.borrow().len() > JOBS_TRY_COMMIT_MAX {
                 self.submit_burst();

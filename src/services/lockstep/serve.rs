@@ -62,13 +62,13 @@ pub fn bind(
     metrics: Arc<LockstepMetrics>,
     parts: ServiceParts,
 ) -> Result<Service<LockstepFrontend>, ServeError> {
-    let BoundConnections { connections, bell, budget, endpoint } =
+    let BoundConnections { connections, wake_signal, budget, endpoint } =
         parts.listen(&settings.endpoint, message_bounds(value_max))?;
-    let stopper = Stopper::new(&bell);
+    let stopper = Stopper::new(&wake_signal);
     let longest = TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_DEFAULT + value_max;
     let memory = ConversationMemory::new(usize::try_from(parts.held_bytes_max / 2).unwrap_or(usize::MAX), longest);
     let budgets = vec![budget, Arc::clone(memory.budget())];
-    let waiting = WaitingClients::new(&mut session, &bell);
+    let waiting = WaitingClients::new(&mut session, &wake_signal);
     let (picker, table) = (Sampler::new(TIMED_ONE_OF), Vec::new());
     let (nul, slow) = (settings.nul, parts.slow);
     let answering = Answering { session, clock, waiting, memory, metrics, slow, picker, table, value_max, nul };

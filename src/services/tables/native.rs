@@ -40,16 +40,17 @@ pub struct NativeWorker {
 }
 
 impl NativeWorker {
-    /// A worker whose connections come through `handoff`. Each of its wake-ups rings `bell`, also that by `stopper`.
+    /// A worker whose connections come through `handoff`. Each of its wake-ups raises `wake_signal`, also the one by
+    /// `stopper`.
     pub(super) fn new(
         mut connections: Connections<TableClient>,
         handoff: HandoffReceiver,
         stopper: Stopper,
-        bell: &WakeSignal,
+        wake_signal: &WakeSignal,
         mut state: WorkerState,
     ) -> Self {
         connections.spin_before_sleep();
-        let waiting = WaitingClients::new(&mut state.session, bell);
+        let waiting = WaitingClients::new(&mut state.session, wake_signal);
         let times = state.reply_times();
         Self { connections, handoff, stopper, state, times, waiting }
     }

@@ -47,8 +47,8 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 /// requests that clients have under way keep a worker busy for longer than that. Without it: 0.96 beside a feed, 0.89
 /// beside a subscriber.
 const GIVE_WAY_TIME: Duration = Duration::from_micros(20);
-/// Changes left in the rings above which it does not give way. It announces as many within a millisecond. Without this bound:
-/// 0.91 beside a feed, 1.05 beside a subscriber.
+/// Changes left in the rings above which it does not give way. It announces as many within a millisecond. Without this
+/// bound: 0.91 beside a feed, 1.05 beside a subscriber.
 const LEFT_MANY: usize = 8_192;
 /// Time between two looks for tables that nobody listens to any more.
 const REVIEW_TIME: Duration = Duration::from_millis(100);
@@ -76,17 +76,17 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher that sleeps in `subscribers`, until `changes` ring `bell`, or other subscribers have work.
+    /// A publisher that sleeps in `subscribers`, until `changes` raise `wake_signal`, or other subscribers have work.
     pub(super) fn new(
         mut subscribers: Subscribers,
         feed: Option<FeedPublisher>,
         mut one_frame: Option<OneFramePublisher>,
         mut changes: Changes,
-        bell: WakeSignal,
+        wake_signal: WakeSignal,
         clock: Clock,
         metrics: Arc<PublishMetrics>,
     ) -> Self {
-        changes.set_waker(Box::new(move || bell.ring()));
+        changes.set_waker(Box::new(move || wake_signal.raise()));
         begins_audience(&mut subscribers, changes.audience());
         if let Some(one_frame) = &mut one_frame {
             one_frame.begins_audience(changes.audience());
@@ -225,7 +225,7 @@ impl Publisher {
     /// `found`: the check before it found some.
     fn rest(&mut self, drained: &Drained, found: bool) -> Option<Duration> {
         if drained.taken >= PUBLISH_BURST {
-            // Writers find it awake, and do not ring.
+            // Writers find it awake, and do not wake it.
             return Some(if gives_way(drained) { GIVE_WAY_TIME } else { Duration::ZERO });
         }
         if drained.taken > 0 {

@@ -61,7 +61,7 @@ pub struct TablesQueue {
     batches: Vec<usize>,
     /// Empty batches, whose memory is used again.
     spare: Vec<Message<Work>>,
-    bell: WakeSignal,
+    wake_signal: WakeSignal,
     stopper: Stopper,
     /// Set before the last message to each worker.
     stop_workers: Arc<AtomicBool>,
@@ -72,12 +72,12 @@ pub struct TablesQueue {
 }
 
 impl TablesQueue {
-    /// A thread for these connections, with the workers of the report at the other end. Each of its wake-ups rings
-    /// `bell`.
+    /// A thread for these connections, with the workers of the report at the other end. Each of its wake-ups raises
+    /// `wake_signal`.
     pub(super) fn new(
         mut connections: Connections<TableClient>,
         end: QueueEnd<Work>,
-        bell: WakeSignal,
+        wake_signal: WakeSignal,
         stopper: Stopper,
         stop_workers: Arc<AtomicBool>,
         report: &ReportSources,
@@ -85,14 +85,14 @@ impl TablesQueue {
         connections.watch(&end)?;
         let ReportSources { clock, tables, queue, queues, slow, .. } = report;
         let mut session = tables.session();
-        let waker = bell.clone();
-        session.set_waker(Box::new(move || waker.ring()));
+        let waker = wake_signal.clone();
+        session.set_waker(Box::new(move || waker.raise()));
         let batches = vec![0; report.workers.len()];
         connections.allow_long_turns(batches.len());
         let metrics = Arc::clone(queues.first().expect("the queue's metrics are the first"));
         let times = ReplyTimes { clock: *clock, metrics: Arc::clone(queue), slow: Arc::clone(slow) };
         let spare = Vec::new();
-        Ok(Self { connections, end, batches, spare, bell, stopper, stop_workers, metrics, times, session })
+        Ok(Self { connections, end, batches, spare, wake_signal, stopper, stop_workers, metrics, times, session })
     }
 
     /// Accepts the clients that connect to this listener.
@@ -120,7 +120,7 @@ impl TablesQueue {
 
     /// Waits for a batch, or a wake-up, alone. The turns of connections that were readable wait.
     fn has_no_batch_within(&self, time: Duration) -> bool {
-        let mut polled = [PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+        let mut polled = [PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.wake_signal, PollFlags::IN)];
         poll(&mut polled, Some(&timespec(time))).is_ok_and(|ready| ready == 0 || !polled[1].revents().is_empty())
     }
 

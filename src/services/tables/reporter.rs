@@ -2,7 +2,7 @@
 //! The reporter's thread makes them, and the workers serve other connections meanwhile.
 //!
 //! ```text
-//! worker ─► ReportClient::order ─► Reporter: metrics of all tables ─► frames ─► Mailbox
+//! worker ─► ReportClient::order ─► Reporter: metrics of all tables ─► frames ─► WakingSender
 //!        ─► ReportClient::next ─► worker: the connection's send buffer
 //! ```
 //! A connection orders one report at a time, and its later requests wait for that report. So the number of connections
@@ -21,7 +21,7 @@ use super::handle::tables;
 use super::permission::may_read;
 use super::report::ReportSources;
 use super::wire::{Command, Reason, Reply};
-use crate::net::sockets::{Mailbox, WakeSignal};
+use crate::net::sockets::{WakeSignal, WakingSender};
 use crate::net::zeromq::{ConnectionId, ReplyBuffer};
 use crate::security::Identity;
 use crate::zmtp::encode_frame;
@@ -49,13 +49,13 @@ impl FinishedReport {
     }
 }
 
-/// An order: the connection, the command, and the mailbox for the report.
+/// An order: the connection, the command, and the sender for the report.
 struct ReportRequest {
     id: ConnectionId,
     command: Command,
     /// The user that has ordered it, if it may not read all tables.
     user: Option<Identity>,
-    mailbox: Mailbox<MadeReport>,
+    sender: WakingSender<MadeReport>,
 }
 
 /// A report, and the connection that has ordered it.
@@ -74,10 +74,10 @@ impl Reporter {
         Self { orders, sender, report }
     }
 
-    /// The client of a further worker. The reporter rings `bell` when it has put a report into that worker's mailbox.
-    pub(super) fn client(&self, bell: &WakeSignal) -> ReportClient {
-        let (mailbox, reports) = Mailbox::new(bell);
-        ReportClient { orders: self.sender.clone(), mailbox, reports, waiting: 0 }
+    /// The client of a further worker. The reporter raises `wake_signal` when it has sent that worker a report.
+    pub(super) fn client(&self, wake_signal: &WakeSignal) -> ReportClient {
+        let (sender, reports) = WakingSender::new(wake_signal);
+        ReportClient { orders: self.sender.clone(), sender, reports, waiting: 0 }
     }
 
     /// The loop of the thread. Returns when all workers have ended.
@@ -92,7 +92,7 @@ impl Reporter {
                 if let (Command::ListTables, Some(user)) = (order.command, &order.user) {
                     let readable = report.tables().into_iter().filter(|table| may_read(user, &table.name)).collect();
                     let made = FinishedReport::of(&tables(readable, report.reply_bytes_max));
-                    order.mailbox.send((order.id, made));
+                    order.sender.send((order.id, made));
                     continue;
                 }
                 let made = match order.command {
@@ -101,7 +101,7 @@ impl Reporter {
                         list.get_or_insert_with(|| FinishedReport::of(&tables(report.tables(), report.reply_bytes_max)))
                     }
                 };
-                order.mailbox.send((order.id, Arc::clone(made)));
+                order.sender.send((order.id, Arc::clone(made)));
             }
         }
     }
@@ -111,7 +111,7 @@ impl Reporter {
 pub(super) struct ReportClient {
     orders: Sender<ReportRequest>,
     /// Goes with each order.
-    mailbox: Mailbox<MadeReport>,
+    sender: WakingSender<MadeReport>,
     /// The reports that have been made.
     reports: Receiver<MadeReport>,
     /// Orders whose reports have not been taken.
@@ -122,7 +122,7 @@ impl ReportClient {
     /// Orders a report for a connection.
     pub(super) fn order(&mut self, id: ConnectionId, command: Command, user: Option<&Identity>) {
         let user = user.filter(|user| !user.permissions().admin).cloned();
-        let order = ReportRequest { id, command, user, mailbox: self.mailbox.clone() };
+        let order = ReportRequest { id, command, user, sender: self.sender.clone() };
         // Without a reporter the server is about to end, and no further request is answered.
         self.waiting += usize::from(self.orders.send(order).is_ok());
     }

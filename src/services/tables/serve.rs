@@ -177,14 +177,14 @@ pub fn bind(
     changes: Changes,
     other_services: OtherServices,
 ) -> Result<Kv, ServeError> {
-    let bell = WakeSignal::new()?;
-    let publisher_stopper = Stopper::new(&bell);
+    let wake_signal = WakeSignal::new()?;
+    let publisher_stopper = Stopper::new(&wake_signal);
     let hwm = usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX);
     let admissions = &settings.admissions;
     let subscribers = |endpoint: Option<&str>, messages, form, admission: &Option<Admission>| {
         let held_bytes = usize::try_from(settings.held_bytes_max).unwrap_or(usize::MAX);
         let limits = PublishLimits::new(messages).within(held_bytes);
-        listening(Subscribers::new(&bell, limits, form, admission.as_ref())?, endpoint)
+        listening(Subscribers::new(&wake_signal, limits, form, admission.as_ref())?, endpoint)
     };
     let (own, publish) = subscribers(settings.publish.as_deref(), hwm, TopicForm::Name, &admissions.publish)?;
     let report = Arc::new(report(settings, clock, tables, &other_services));
@@ -213,7 +213,7 @@ pub fn bind(
         }
         _ => (None, None),
     };
-    let publisher = Publisher::new(own, feed, one_frame, changes, bell, clock, metrics);
+    let publisher = Publisher::new(own, feed, one_frame, changes, wake_signal, clock, metrics);
     let (frontend, mut stoppers, endpoints, of_clients) = match settings.frontend {
         FrontendKind::Queue => queue(settings, &report)?,
         FrontendKind::Native => native(settings, &report)?,
@@ -228,21 +228,21 @@ type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, Arc<Budget>);
 
 fn queue(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFrontend, ServeError> {
     let budget = Budget::new(settings.held_bytes_max);
-    let bell = WakeSignal::new()?;
-    let stopper = Stopper::new(&bell);
+    let wake_signal = WakeSignal::new()?;
+    let stopper = Stopper::new(&wake_signal);
     let reporter = Reporter::new(Arc::clone(report));
     let (end, worker_ends) = inproc::queue(settings.worker_cores.len())?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut workers = Vec::new();
     for ((end, metrics), clients) in worker_ends.into_iter().zip(&report.workers).zip(report.queues.iter().skip(1)) {
-        let bell = WakeSignal::new()?;
-        let state = worker_state(settings, report, metrics, clients, reporter.client(&bell));
-        let parts = WorkerParts { end, state, bell, budget: Arc::clone(&budget), stop: Arc::clone(&stop) };
+        let wake_signal = WakeSignal::new()?;
+        let state = worker_state(settings, report, metrics, clients, reporter.client(&wake_signal));
+        let parts = WorkerParts { end, state, wake_signal, budget: Arc::clone(&budget), stop: Arc::clone(&stop) };
         workers.push(QueueWorker::new(parts));
     }
     let admission = settings.admissions.requests.as_ref();
-    let connections = Connections::new(&bell, message_bounds(settings), &budget, admission)?;
-    let mut queue = TablesQueue::new(connections, end, bell, stopper.clone(), stop, report)?;
+    let connections = Connections::new(&wake_signal, message_bounds(settings), &budget, admission)?;
+    let mut queue = TablesQueue::new(connections, end, wake_signal, stopper.clone(), stop, report)?;
     let mut endpoints = Vec::new();
     for endpoint in &settings.endpoints {
         let listener = BoundListener::bind(endpoint)?;
@@ -295,9 +295,9 @@ fn worker_state(
 
 fn native(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFrontend, ServeError> {
     let budget = Budget::new(settings.held_bytes_max);
-    let bell = WakeSignal::new()?;
-    let stopper = Stopper::new(&bell);
-    let mut acceptor = Acceptor::new(stopper.clone(), &bell, report.clock)?;
+    let wake_signal = WakeSignal::new()?;
+    let stopper = Stopper::new(&wake_signal);
+    let mut acceptor = Acceptor::new(stopper.clone(), &wake_signal, report.clock)?;
     let reporter = Reporter::new(Arc::clone(report));
     let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
     for endpoint in &settings.endpoints {
@@ -306,14 +306,14 @@ fn native(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFront
         acceptor.listen(listener)?;
     }
     for (metrics, clients) in report.workers.iter().zip(&report.queues) {
-        let bell = WakeSignal::new()?;
-        let stopper = Stopper::new(&bell);
-        let state = worker_state(settings, report, metrics, clients, reporter.client(&bell));
+        let wake_signal = WakeSignal::new()?;
+        let stopper = Stopper::new(&wake_signal);
+        let state = worker_state(settings, report, metrics, clients, reporter.client(&wake_signal));
         let admission = settings.admissions.requests.as_ref();
-        let connections = Connections::new(&bell, message_bounds(settings), &budget, admission)?;
-        let handoff = acceptor.handoff(&bell);
+        let connections = Connections::new(&wake_signal, message_bounds(settings), &budget, admission)?;
+        let handoff = acceptor.handoff(&wake_signal);
         stoppers.push(stopper.clone());
-        workers.push(NativeWorker::new(connections, handoff, stopper, &bell, state));
+        workers.push(NativeWorker::new(connections, handoff, stopper, &wake_signal, state));
     }
     Ok((Frontend::Native { acceptor: Box::new(acceptor), workers, reporter }, stoppers, endpoints, budget))
 }

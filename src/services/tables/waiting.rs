@@ -8,7 +8,7 @@
 //! - **Order.** Requests of one client are answered in order, so all its later requests wait with its first one. Other
 //!   clients continue. While clients wait for credits, a further request that may need credits joins the queue without
 //!   being tried. Otherwise small requests would forever take the credits that a large one needs.
-//! - **Wake-ups.** The publisher and the reaper ring the worker's bell. A time-out bounds the cost of a wake-up that is
+//! - **Wake-ups.** The publisher and the reaper wake the worker. A time-out bounds the cost of a wake-up that is
 //!   lost to a bug. STATS counts each wake-up that the time-out finds lost (`lost_wakeups`), and there should be none.
 //!
 //! This module does not hold the waiting requests and does not answer them.
@@ -44,15 +44,15 @@ pub(crate) struct WaitingClients<C> {
 }
 
 impl<C> WaitingClients<C> {
-    /// No client waits. The tables ring the bell when they have room again for this session.
-    pub(crate) fn new(session: &mut Session, bell: &WakeSignal) -> Self {
+    /// No client waits. The tables wake the worker when they have room again for this session.
+    pub(crate) fn new(session: &mut Session, wake_signal: &WakeSignal) -> Self {
         let called = Arc::new(AtomicBool::new(false));
-        let (flag, bell) = (Arc::clone(&called), bell.clone());
+        let (flag, wake_signal) = (Arc::clone(&called), wake_signal.clone());
         session.set_waker(Box::new(move || {
             // Release: pairs with the Acquire in `begin`. The wake-up comes second: the worker that it wakes
             // sees the flag.
             flag.store(true, Ordering::Release);
-            bell.ring();
+            wake_signal.raise();
         }));
         let [for_credits, for_tables, for_memory] = [const { VecDeque::new() }; 3];
         Self {
@@ -136,7 +136,7 @@ impl<C> WaitingClients<C> {
     }
 
     /// The longest time that the thread may sleep without a wake-up, for these clients and for its session. The tables
-    /// ring the bell when a client may be tried again.
+    /// wake the worker when a client may be tried again.
     pub(crate) fn sleep_time(&mut self, session: &mut Session, now: impl FnOnce() -> Now) -> Duration {
         let rest = session.patience();
         self.patience(session, now).map_or(rest, |patience| patience.min(rest))

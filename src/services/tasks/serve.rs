@@ -7,7 +7,7 @@
 //! ```
 //! While the committer is idle, this thread commits a small burst by itself (`Tasks::try_commit`).
 //!
-//! The thread sleeps on its connections and on a wake signal, which the committer rings. While the committer has no
+//! The thread sleeps on its connections and on a wake signal, which the committer raises. While the committer has no
 //! room, the thread does not receive, and requests wait in their connections. Requests of one client wait there, too,
 //! when the committer has many bytes of it or of others (`window`).
 //!
@@ -32,7 +32,7 @@ use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, ROOM_RECHECK, SUBMIT_MAX, TASK_FRAME_BYTES_MAX};
 use crate::log::WarningPace;
 use crate::net::service::{BoundConnections, Service, ServiceParts};
-use crate::net::sockets::{Mailbox, ServeError, Stopper};
+use crate::net::sockets::{ServeError, Stopper, WakingSender};
 use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, Serving, ServingParts, TurnOutcome};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -41,7 +41,7 @@ use crate::tasks::{Committer, Delivery, QueueName, Tasks};
 use crate::zmtp::{MessageBounds, MessageView};
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
-/// committer has room without having rung.
+/// committer has room without having woken it.
 const SWEEP: Duration = ROOM_RECHECK;
 /// Bounds of a message: the longest request, and the longest envelope that the server returns.
 const BOUNDS: MessageBounds = MessageBounds {
@@ -81,17 +81,17 @@ impl SpiderqListener {
         terminated: Box<dyn Fn() + Send>,
     ) -> Service<SpiderqFrontend> {
         let Self { bound, held_bytes_max, settings, metrics, slow } = self;
-        let BoundConnections { connections, bell, budget, endpoint } = bound;
-        let stopper = Stopper::new(&bell);
-        let (mailbox, deliveries) = Mailbox::new(&bell);
+        let BoundConnections { connections, wake_signal, budget, endpoint } = bound;
+        let stopper = Stopper::new(&wake_signal);
+        let (sender, deliveries) = WakingSender::new(&wake_signal);
         let clock = Clock::start();
-        let sink = committer.sink(Box::new(mailbox));
+        let sink = committer.sink(Box::new(sender));
         let front = SpiderqFrontend {
             connections,
             responder: TaskResponder::new(tasks, queue, sink, ReplyPolicy::new(&settings)),
             stopper: stopper.clone(),
             deliveries,
-            reads: Mailbox::new(&bell),
+            reads: WakingSender::new(&wake_signal),
             terminated: Some(terminated),
             replies: PendingReplies::new(held_bytes_max / 2),
             clock,
@@ -119,7 +119,7 @@ pub struct SpiderqFrontend {
     stopper: Stopper,
     deliveries: Receiver<Delivery>,
     /// Where readers leave the values that they have read, and where this thread finds them.
-    reads: (Mailbox<ReadReply>, Receiver<ReadReply>),
+    reads: (WakingSender<ReadReply>, Receiver<ReadReply>),
     /// Called once, by the first Terminate.
     terminated: Option<Box<dyn Fn() + Send>>,
     /// The bytes of all pending replies, and whose they are.
@@ -202,8 +202,8 @@ impl SpiderqFrontend {
     fn wait_for_answers(&mut self, limit: Option<TimeLimit>) {
         let (clock, patience) = (self.clock, self.patience(limit));
         let start = clock.now();
-        let rung = self.connections.wait_without_receiving(Some(patience), || clock.now());
-        if !rung && start.after(ROOM_RECHECK) <= self.connections.now() {
+        let raised = self.connections.wait_without_receiving(Some(patience), || clock.now());
+        if !raised && start.after(ROOM_RECHECK) <= self.connections.now() {
             self.responder.count_if_overslept();
         }
     }

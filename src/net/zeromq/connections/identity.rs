@@ -1,7 +1,7 @@
 //! The identities of the peers, where users are named.
 //!
 //! ```text
-//! Claim: name, password ─► Login, checked by the thread `users` ─► the bell ─┐
+//! Claim: name, password ─► Login, checked by the thread `users` ─► the waker ─┐
 //!        public key ─────► known or not at once ─────────────────────────────┴► admitted │ refused, closed
 //! users have changed ─► connections of those that are gone, or are another now, close
 //! ```

@@ -262,8 +262,8 @@ mod tests {
     impl Fixture {
         /// This many connections that hold no bytes.
         fn new(count: u32) -> Self {
-            let bell = WakeSignal::new().unwrap();
-            let mut connections = Connections::new(&bell, BOUNDS, &Budget::new(1), None).unwrap();
+            let wake_signal = WakeSignal::new().unwrap();
+            let mut connections = Connections::new(&wake_signal, BOUNDS, &Budget::new(1), None).unwrap();
             connections.now = START;
             let mut clients = Vec::new();
             for _ in 0..count {

@@ -354,8 +354,9 @@ mod tests {
 
     #[test]
     fn a_connection_whose_turn_was_long_has_the_next_one_after_all_others() {
-        let bell = WakeSignal::new().unwrap();
-        let mut connections: Connections<()> = Connections::new(&bell, BOUNDS, &Budget::new(1 << 20), None).unwrap();
+        let wake_signal = WakeSignal::new().unwrap();
+        let mut connections: Connections<()> =
+            Connections::new(&wake_signal, BOUNDS, &Budget::new(1 << 20), None).unwrap();
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
         let mut clients = Vec::new();
         for (ours, theirs) in pairs {
@@ -377,8 +378,9 @@ mod tests {
 
     #[test]
     fn each_of_the_backlog_has_one_turn_and_then_those_with_events_have_theirs() {
-        let bell = WakeSignal::new().unwrap();
-        let mut connections: Connections<()> = Connections::new(&bell, BOUNDS, &Budget::new(1 << 20), None).unwrap();
+        let wake_signal = WakeSignal::new().unwrap();
+        let mut connections: Connections<()> =
+            Connections::new(&wake_signal, BOUNDS, &Budget::new(1 << 20), None).unwrap();
         let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
         let mut clients = Vec::new();
         for (ours, theirs) in pairs {

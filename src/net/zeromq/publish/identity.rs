@@ -1,7 +1,7 @@
 //! The users of subscribers, where users are named.
 //!
 //! ```text
-//! Claim: name, password ─► Login, checked by the thread `users` ─► the bell ─┐
+//! Claim: name, password ─► Login, checked by the thread `users` ─► the waker ─┐
 //!        public key ─────► known or not at once ─────────────────────────────┴► admitted │ refused, closed
 //! users have changed ─► subscribers that are gone, or are another user now, are closed
 //! ```

@@ -34,7 +34,8 @@ use crate::log::WarningPace;
 use crate::net::budget::Budget;
 use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::{
-    Admission, Authentication, BELL, BoundListener, ConnectionId, Deadlines, EventPort, Interest, LISTENERS, wait,
+    Admission, Authentication, BoundListener, ConnectionId, Deadlines, EventPort, Interest, LISTENERS, WAKE_SIGNAL,
+    wait,
 };
 use crate::security::limits::USERS_LOOK;
 
@@ -76,26 +77,26 @@ pub(super) struct SubscriberCounts {
 }
 
 impl Subscribers {
-    /// No subscribers and no listeners yet. A wait ends when `bell` rings. With an admission, a subscriber has to prove
-    /// that it is a user, and receives only topics that its user may read.
+    /// No subscribers and no listeners yet. A wait ends when `wake_signal` is raised. With an admission, a subscriber
+    /// has to prove that it is a user, and receives only topics that its user may read.
     ///
     /// # Errors
     /// If the process has no descriptor left.
     pub fn new(
-        bell: &WakeSignal,
+        wake_signal: &WakeSignal,
         limits: PublishLimits,
         form: TopicForm,
         admission: Option<&Admission>,
     ) -> Result<Self, Errno> {
         Ok(Self {
-            port: EventPort::new(bell)?,
+            port: EventPort::new(wake_signal)?,
             delivery: Delivery::new(limits.held_bytes),
             limits,
             now: Now::from_nanos(0),
             connections: Slab::new(),
             generation: 0,
             subscriptions: Subscriptions::new(form),
-            authentication: admission.map(|admission| Authentication::new(admission, bell)),
+            authentication: admission.map(|admission| Authentication::new(admission, wake_signal)),
             deadlines: Deadlines::default(),
             turns: VecDeque::new(),
             buffer: Vec::new(),
@@ -245,8 +246,8 @@ impl Subscribers {
 
     // ------------------------------------------------------------------------------------------------------- a turn
 
-    /// Waits until there is work, the bell rings, or the timeout ends, and gives each ready connection a turn. The
-    /// publisher reads `clock` when the wait is over.
+    /// Waits until there is work, the wake signal is raised, or the timeout ends, and gives each ready connection a
+    /// turn. The publisher reads `clock` when the wait is over.
     ///
     /// # Panics
     /// If the system cannot wait.
@@ -260,7 +261,7 @@ impl Subscribers {
         self.refresh_users();
         for event in events {
             match event.data.u64() {
-                BELL => self.port.bell.silence(),
+                WAKE_SIGNAL => self.port.wake_signal.clear(),
                 LISTENERS => self.accept(),
                 OTHERS => {}
                 data => self.note(ConnectionId::of(data), event.flags),

@@ -52,7 +52,7 @@ fn a_shared_reply_comes_whole_and_in_its_order() {
         stream
     });
     while !reader.is_finished() {
-        echo.bell.ring();
+        echo.wake_signal.raise();
         echo.pass();
     }
     // Dropped sooner, the stream would end the connection.

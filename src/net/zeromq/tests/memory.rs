@@ -23,7 +23,7 @@ fn stalled(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
 
 /// Runs one pass, even if there is no work.
 fn pass(echo: &mut Echo) {
-    echo.bell.ring();
+    echo.wake_signal.raise();
     echo.pass();
 }
 
@@ -66,7 +66,7 @@ fn a_thread_is_woken_when_another_one_holds_too_much_and_when_it_does_no_more() 
     let (mut echo, mut other) = (Echo::start_within(&budget), Echo::start_within(&budget));
     let (mut asking, _) = stalled(&mut other, 0);
     let (mut reading, _) = stalled(&mut echo, 40 * MEBIBYTE);
-    assert!(other.pass(), "its bell has been rung");
+    assert!(other.pass(), "its wake signal is raised");
     let [small, large] = [message(&[b"small"]), message(&[&[1; BUFFER_KEPT_BYTES + 1]])];
     asking.write_all(&small).unwrap();
     let received = other.received.len();
@@ -83,7 +83,7 @@ fn a_thread_is_woken_when_another_one_holds_too_much_and_when_it_does_no_more() 
         left -= reading.read(&mut some).unwrap();
         pass(&mut echo);
     }
-    assert!(other.pass(), "its bell has been rung");
+    assert!(other.pass(), "its wake signal is raised");
     asking.write_all(&small).unwrap();
     other.receive(received + 3);
     assert!(!other.was_tight);
@@ -180,7 +180,7 @@ fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
     for _ in 0..2 * STALLED_MAX.as_secs() {
         echo.now = echo.now.after(Duration::from_secs(1));
         let now = echo.now;
-        echo.bell.ring();
+        echo.wake_signal.raise();
         echo.connections.wait_without_receiving(PATIENCE, || now);
     }
     assert_eq!((echo.connections.cut(), echo.connections.len()), (0, 2));

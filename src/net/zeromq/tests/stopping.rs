@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use super::*;
 
-/// Rings a bell after a long time, unless it is dropped before. A wait that does not end by itself ends then, and says
-/// that the bell has rung.
+/// Raises a wake signal after a long time, unless it is dropped before. A wait that does not end by itself ends then,
+/// and says that the signal was raised.
 struct Alarm(Option<std::thread::JoinHandle<()>>);
 
 impl Alarm {
-    fn set(bell: &WakeSignal) -> Self {
-        let bell = bell.clone();
+    fn set(wake_signal: &WakeSignal) -> Self {
+        let wake_signal = wake_signal.clone();
         Self(Some(std::thread::spawn(move || {
             std::thread::park_timeout(Duration::from_secs(20));
-            bell.ring();
+            wake_signal.raise();
         })))
     }
 }
@@ -52,7 +52,7 @@ fn answered(echo: &mut Echo) -> (TcpStream, ConnectionId) {
 /// Lets the time for all handshakes pass. No deadline ends a wait then.
 fn without_deadlines(echo: &mut Echo) {
     echo.now = echo.now.after(HANDSHAKE_TIMEOUT);
-    echo.bell.ring();
+    echo.wake_signal.raise();
     assert!(echo.pass());
 }
 
@@ -118,7 +118,7 @@ fn a_wait_does_not_last_while_received_input_has_no_turn() {
     assert!(!echo.connections.has_backlog());
     stream.write_all(&message(&[b"y"]).repeat(3)).unwrap();
     let (now, mut turns) = (echo.now, 0);
-    let _alarm = Alarm::set(&echo.bell);
+    let _alarm = Alarm::set(&echo.wake_signal);
     while turns < 3 {
         assert!(!echo.connections.wait(None, || now), "it has slept");
         let one = |of, _: &mut u32, _: &mut super::super::ReplyBuffer, messages: crate::zmtp::MessageView<'_>| {
@@ -139,7 +139,7 @@ fn a_wait_does_not_last_while_the_caller_has_connections_to_take_back() {
     without_deadlines(&mut echo);
     let now = echo.now;
     echo.connections.close(id);
-    let _alarm = Alarm::set(&echo.bell);
+    let _alarm = Alarm::set(&echo.wake_signal);
     assert!(!echo.connections.wait(None, || now), "it has slept");
     assert_eq!(echo.connections.gone().map(|gone| gone.id), Some(id));
 }

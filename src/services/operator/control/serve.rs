@@ -71,9 +71,10 @@ impl ControlListener {
     /// # Errors
     /// If the process has no descriptor left.
     pub fn serve(self, tasks: Tasks) -> io::Result<Control> {
-        let bell = WakeSignal::new()?;
-        let stopper = Stopper::new(&bell);
-        let front = ControlFrontend { socket: self, tasks, bell, stopper: stopper.clone(), clock: Clock::start() };
+        let wake_signal = WakeSignal::new()?;
+        let stopper = Stopper::new(&wake_signal);
+        let front =
+            ControlFrontend { socket: self, tasks, wake_signal, stopper: stopper.clone(), clock: Clock::start() };
         Ok(Control { front, stopper })
     }
 }
@@ -97,8 +98,8 @@ pub struct Control {
 pub struct ControlFrontend {
     socket: ControlListener,
     tasks: Tasks,
-    /// Rung by `stopper`.
-    bell: WakeSignal,
+    /// Raised by `stopper`.
+    wake_signal: WakeSignal,
     stopper: Stopper,
     clock: Clock,
 }
@@ -128,14 +129,14 @@ impl ControlFrontend {
 
     /// Waits for the stopper, for this descriptor to be readable, or for the time.
     fn wait(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) {
-        let mut polled = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        let mut polled = vec![PollFd::new(&self.wake_signal, PollFlags::IN)];
         polled.extend(other.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)));
         match poll(&mut polled, time.map(timespec).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("waiting for requests of the operator: {error}"),
         }
-        if polled.first().is_some_and(|bell| !bell.revents().is_empty()) {
-            self.bell.silence();
+        if polled.first().is_some_and(|wake_signal| !wake_signal.revents().is_empty()) {
+            self.wake_signal.clear();
         }
     }
 

@@ -23,8 +23,8 @@ fn settings() -> TablesConfig {
 }
 
 /// Subscribers at an endpoint of this host, with one that has this topic and does not read.
-fn with_one(bell: &WakeSignal, topic: &[u8]) -> (Subscribers, TcpStream) {
-    let mut subscribers = Subscribers::new(bell, PublishLimits::new(10), TopicForm::Name, None).unwrap();
+fn with_one(wake_signal: &WakeSignal, topic: &[u8]) -> (Subscribers, TcpStream) {
+    let mut subscribers = Subscribers::new(wake_signal, PublishLimits::new(10), TopicForm::Name, None).unwrap();
     let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
     let address = listener.endpoint().split_once("://").unwrap().1.to_owned();
     subscribers.listen(listener).unwrap();
@@ -42,15 +42,16 @@ fn with_one(bell: &WakeSignal, topic: &[u8]) -> (Subscribers, TcpStream) {
 fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
     static MILLIS: AtomicU64 = AtomicU64::new(1);
     let clock = Clock::fake(&MILLIS);
-    let bell = WakeSignal::new().unwrap();
-    let (subscribers, _reads_nothing) = with_one(&bell, TABLE);
-    let (followers, _follows_nothing) = with_one(&bell, &topic_of_table(TABLE));
+    let wake_signal = WakeSignal::new().unwrap();
+    let (subscribers, _reads_nothing) = with_one(&wake_signal, TABLE);
+    let (followers, _follows_nothing) = with_one(&wake_signal, &topic_of_table(TABLE));
     let feed = FeedConfig { epoch: 1, history_bytes: 1 << 20, start_wall_millis: 0 };
     // The other threads would write too, and are not there.
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), Some(feed));
     let metrics = Arc::new(PublishMetrics::default());
     let feed = FeedPublisher::new(followers, Arc::new(FeedPublisherMetrics::default()));
-    let mut publisher = Publisher::new(subscribers, Some(feed), None, changes, bell, clock, Arc::clone(&metrics));
+    let mut publisher =
+        Publisher::new(subscribers, Some(feed), None, changes, wake_signal, clock, Arc::clone(&metrics));
     let mut session = tables.session();
     session.batch(clock.now()).create_table(b"t", TABLE).unwrap();
     for number in 0..CHANGES {
@@ -75,11 +76,11 @@ fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
 
 #[test]
 fn how_long_it_rests_depends_on_how_many_changes_it_found() {
-    let bell = WakeSignal::new().unwrap();
-    let (subscribers, _reads_nothing) = with_one(&bell, TABLE);
+    let wake_signal = WakeSignal::new().unwrap();
+    let (subscribers, _reads_nothing) = with_one(&wake_signal, TABLE);
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), None);
     let metrics = Arc::new(PublishMetrics::default());
-    let mut publisher = Publisher::new(subscribers, None, None, changes, bell, Clock::start(), metrics);
+    let mut publisher = Publisher::new(subscribers, None, None, changes, wake_signal, Clock::start(), metrics);
     // The first look for tables that nobody listens to.
     publisher.review();
     let mut rest = |taken, left| {

@@ -29,8 +29,8 @@ use crate::services::tables::waiting::WaitingClients;
 pub(in super::super) struct WorkerParts {
     pub(in super::super) end: WorkerEnd<Work>,
     pub(in super::super) state: WorkerState,
-    /// Rung when the tables have room again, and when a report is made.
-    pub(in super::super) bell: WakeSignal,
+    /// Raised when the tables have room again, and when a report is made.
+    pub(in super::super) wake_signal: WakeSignal,
     /// The memory of the clients.
     pub(in super::super) budget: Arc<Budget>,
     /// Set by the queue before its last message.
@@ -48,7 +48,7 @@ pub struct QueueWorker {
 
 impl QueueWorker {
     pub(in super::super) fn new(mut parts: WorkerParts) -> Self {
-        let waiting = WaitingClients::new(&mut parts.state.session, &parts.bell);
+        let waiting = WaitingClients::new(&mut parts.state.session, &parts.wake_signal);
         Self { parts, waiting, parked: AHashMap::new() }
     }
 
@@ -83,14 +83,14 @@ impl QueueWorker {
 
     /// Waits for a batch, or until a turn that waits may be tried again.
     fn receive(&mut self) -> Option<Message<Work>> {
-        let Self { parts: WorkerParts { end, state, bell, .. }, waiting, .. } = self;
+        let Self { parts: WorkerParts { end, state, wake_signal, .. }, waiting, .. } = self;
         let time = waiting.sleep_time(&mut state.session, || state.clock.now());
         end.receive().or_else(|| {
-            let mut polled = [PollFd::new(end, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+            let mut polled = [PollFd::new(end, PollFlags::IN), PollFd::new(wake_signal, PollFlags::IN)];
             // Interrupted or not, both are looked at again.
             let _ready = poll(&mut polled, Some(&timespec(time)));
             if !polled[1].revents().is_empty() {
-                bell.silence();
+                wake_signal.clear();
             }
             end.receive()
         })

@@ -18,7 +18,7 @@ struct WaitingRig {
     /// Not run: it holds the tables that are to be removed.
     _reaper: Reaper,
     session: Session,
-    bell: WakeSignal,
+    wake_signal: WakeSignal,
     line: WaitingClients<u8>,
 }
 
@@ -33,10 +33,10 @@ impl WaitingRig {
             version_base: 0,
         });
         let mut session = tables.session();
-        let bell = WakeSignal::new().unwrap();
-        let line = WaitingClients::new(&mut session, &bell);
+        let wake_signal = WakeSignal::new().unwrap();
+        let line = WaitingClients::new(&mut session, &wake_signal);
         session.batch(NOW).create_table(b"t", b"t").unwrap();
-        let mut rig = Self { tables, changes, _reaper: reaper, session, bell, line };
+        let mut rig = Self { tables, changes, _reaper: reaper, session, wake_signal, line };
         while rig.update() {}
         rig
     }
@@ -56,15 +56,15 @@ impl WaitingRig {
         self.line.patience(&mut self.session, || NOW)
     }
 
-    /// Announces all changes. Returns whether that has rung the bell.
+    /// Announces all changes. Returns whether that has raised the wake signal.
     fn announce(&mut self) -> bool {
         self.changes.drain(1_000, &mut |_, _, _| {});
-        let rung = rustix::event::poll(
-            &mut [rustix::event::PollFd::new(&self.bell, rustix::event::PollFlags::IN)],
+        let raised = rustix::event::poll(
+            &mut [rustix::event::PollFd::new(&self.wake_signal, rustix::event::PollFlags::IN)],
             Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }),
         );
-        wait(&[], &self.bell, Some(Duration::ZERO));
-        rung == Ok(1)
+        wait(&[], &self.wake_signal, Some(Duration::ZERO));
+        raised == Ok(1)
     }
 }
 

@@ -105,7 +105,7 @@ fn a_client_that_leaves_while_its_requests_wait_holds_up_nobody() {
     assert!(!rig.front.responder.window().has_waiting());
 }
 
-/// The first wait of the end silenced the bell, and the end waited until its time was over.
+/// The first wait of the end cleared the wake signal, and the end waited until its time was over.
 #[test]
 fn requests_that_wait_are_taken_at_the_end() {
     let mut rig = start(&FakeDisk::new());

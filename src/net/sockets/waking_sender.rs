@@ -10,18 +10,18 @@ use crate::tasks::{Delivery, ReplySink};
 
 /// The sending side of the queue.
 #[derive(Debug)]
-pub struct Mailbox<T> {
+pub struct WakingSender<T> {
     sender: Sender<T>,
     waker: Waker,
 }
 
-impl<T> Clone for Mailbox<T> {
+impl<T> Clone for WakingSender<T> {
     fn clone(&self) -> Self {
         Self { sender: self.sender.clone(), waker: self.waker.clone() }
     }
 }
 
-impl<T> Mailbox<T> {
+impl<T> WakingSender<T> {
     /// An empty queue to the thread that `waker` wakes, and the side from which the thread takes the messages.
     #[must_use]
     pub fn new(waker: impl Into<Waker>) -> (Self, Receiver<T>) {
@@ -38,7 +38,7 @@ impl<T> Mailbox<T> {
 
 /// The committer's way to a frontend. It never holds more answers than the frontend has pending requests. The frontend
 /// outlives the committer. If the frontend has failed, the process is about to end.
-impl ReplySink for Mailbox<Delivery> {
+impl ReplySink for WakingSender<Delivery> {
     fn deliver(&self, delivery: Delivery) {
         self.send(delivery);
     }
