@@ -248,19 +248,19 @@ impl Driver {
         }
         let now = self.clock.now().nanos();
         let recorder = Arc::clone(&self.recorder);
-        let mut tally = recorder.lock();
+        let mut counts = recorder.lock();
         for number in ready {
             let Some(connection) = self.connections.get_mut(*number) else { continue };
             let (outstanding, versions) = (&mut self.outstanding, &mut self.versions);
             connection.answers(|waiting, outcome| {
                 *outstanding -= 1;
                 if waiting.due >= measured.start {
-                    note(&mut tally, waiting, outcome, now, now > measured.end);
+                    note(&mut counts, waiting, outcome, now, now > measured.end);
                 }
                 learn(versions, waiting, outcome);
             })?;
         }
-        drop(tally);
+        drop(counts);
         for number in ready {
             self.flush(*number)?;
         }
@@ -268,13 +268,13 @@ impl Driver {
     }
 }
 
-fn note(tally: &mut IntervalCounts, waiting: OutstandingRequest, outcome: ReplyKind<'_>, now: u64, late: bool) {
-    tally.answered(waiting.verb, now.saturating_sub(waiting.due));
+fn note(counts: &mut IntervalCounts, waiting: OutstandingRequest, outcome: ReplyKind<'_>, now: u64, late: bool) {
+    counts.answered(waiting.verb, now.saturating_sub(waiting.due));
     if late {
-        tally.came_late();
+        counts.came_late();
     }
     if let ReplyKind::Refused(reason, _) = outcome {
-        tally.refused(reason);
+        counts.refused(reason);
     }
 }
 

@@ -40,11 +40,11 @@ impl IntervalLog {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub(super) fn write(&mut self, tally: &IntervalCounts, seconds: f64) -> Result<(), Error> {
+    pub(super) fn write(&mut self, counts: &IntervalCounts, seconds: f64) -> Result<(), Error> {
         let length = Duration::from_secs_f64(seconds.max(0.0));
         let at = now().saturating_sub(length).saturating_sub(self.start);
         let mut lines = Vec::new();
-        for (verb, latencies) in tally.verbs() {
+        for (verb, latencies) in counts.verbs() {
             line(&mut lines, verb.name(), at, length, self.start, latencies).map_err(|why| failed(&self.path, &why))?;
         }
         self.append(&lines).map_err(|error| failed(&self.path, &error))
@@ -105,12 +105,12 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut log = IntervalLog::create(file.path()).unwrap();
         for round in 1..=3_u64 {
-            let mut tally = IntervalCounts::new();
+            let mut counts = IntervalCounts::new();
             for nanos in 1..=100 {
-                tally.answered(RequestKind::Get, nanos * round * 1_000);
-                tally.answered(RequestKind::Set, 5);
+                counts.answered(RequestKind::Get, nanos * round * 1_000);
+                counts.answered(RequestKind::Set, 5);
             }
-            log.write(&tally, 1.0).unwrap();
+            log.write(&counts, 1.0).unwrap();
         }
         let bytes = std::fs::read(file.path()).unwrap();
         let entries: Vec<_> = IntervalLogIterator::new(&bytes).map(Result::unwrap).collect();

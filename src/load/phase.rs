@@ -246,15 +246,15 @@ impl Phase<'_> {
         now: Now,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
-        let tally = crew.take();
+        let counts = crew.take();
         let length = seconds_between(since, now.max(since));
         if let Some(log) = &mut self.log {
-            log.write(&tally, length)?;
+            log.write(&counts, length)?;
         }
-        self.total.add(&tally);
+        self.total.add(&counts);
         // A short rest at the end of a phase is no second of its own.
         if length >= 0.5 {
-            let second = Second::of(&tally, seconds_between(warm, now.max(warm)), length);
+            let second = Second::of(&counts, seconds_between(warm, now.max(warm)), length);
             observer.second(&second);
             self.seconds.push(second);
         }

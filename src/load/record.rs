@@ -143,15 +143,15 @@ pub struct Second {
 }
 
 impl Second {
-    pub(super) fn of(tally: &IntervalCounts, at: f64, seconds: f64) -> Self {
-        let all = tally.together();
+    pub(super) fn of(counts: &IntervalCounts, at: f64, seconds: f64) -> Self {
+        let all = counts.together();
         Self {
             at,
-            rate: rate(tally.answers(), seconds),
+            rate: rate(counts.answers(), seconds),
             p50: all.value_at_quantile(0.5),
             p99: all.value_at_quantile(0.99),
             max: all.max(),
-            refused: tally.refusals(),
+            refused: counts.refusals(),
         }
     }
 }
@@ -211,23 +211,23 @@ pub struct PhaseReport {
 }
 
 impl PhaseReport {
-    pub(super) fn of(tally: &IntervalCounts, asked: Option<f64>, seconds: f64) -> Self {
-        let all = tally.together();
+    pub(super) fn of(counts: &IntervalCounts, asked: Option<f64>, seconds: f64) -> Self {
+        let all = counts.together();
         let share = |latencies: &LatencyHistogram| {
             // Late replies are not counted by verb. They are few, and each verb gets its share of them.
-            (latencies.len() * tally.late).checked_div(all.len()).unwrap_or(0)
+            (latencies.len() * counts.late).checked_div(all.len()).unwrap_or(0)
         };
         let one = |(verb, latencies): (RequestKind, &LatencyHistogram)| {
             VerbReport::of(verb.name(), latencies, share(latencies), seconds)
         };
-        let mut verbs: Vec<_> = tally.verbs().map(one).collect();
-        verbs.push(VerbReport::of("all", &all, tally.late, seconds));
+        let mut verbs: Vec<_> = counts.verbs().map(one).collect();
+        verbs.push(VerbReport::of("all", &all, counts.late, seconds));
         Self {
             asked,
             seconds,
             verbs,
-            refused: tally.reasons(),
-            behind: tally.behind,
+            refused: counts.reasons(),
+            behind: counts.behind,
             latencies: all,
             course: Vec::new(),
         }
@@ -255,9 +255,9 @@ mod tests {
         recorders[1].lock().refused(b"KEY NOT FOUND");
         recorders[0].lock().refused(b"KEY NOT FOUND");
         recorders[0].lock().sent_behind(77);
-        let mut tally = IntervalCounts::new();
-        recorders.iter().for_each(|recorder| tally.add(&recorder.take()));
-        let report = PhaseReport::of(&tally, None, 2.0);
+        let mut counts = IntervalCounts::new();
+        recorders.iter().for_each(|recorder| counts.add(&recorder.take()));
+        let report = PhaseReport::of(&counts, None, 2.0);
         let names: Vec<_> = report.verbs.iter().map(|verb| (verb.verb, verb.answers, verb.rate)).collect();
         assert_eq!(names, [("get", 1_000, 500.0), ("set", 1_000, 500.0), ("all", 2_000, 1_000.0)]);
         let [p50, p90, p99, _, _, max] = report.verbs[0].percentiles;
@@ -270,13 +270,13 @@ mod tests {
 
     #[test]
     fn answers_after_the_end_are_in_the_percentiles_and_not_in_the_rate() {
-        let mut tally = IntervalCounts::new();
+        let mut counts = IntervalCounts::new();
         for _ in 0..10 {
-            tally.answered(RequestKind::Get, 5);
+            counts.answered(RequestKind::Get, 5);
         }
-        tally.came_late();
-        tally.came_late();
-        let report = PhaseReport::of(&tally, Some(4.0), 2.0);
+        counts.came_late();
+        counts.came_late();
+        let report = PhaseReport::of(&counts, Some(4.0), 2.0);
         assert_eq!((report.verbs[0].answers, report.verbs[0].rate), (10, 4.0));
     }
 

@@ -125,7 +125,7 @@ pub enum Distribution {
     /// All keys equally often.
     Uniform,
     /// The key of rank r in proportion to 1 / r^exponent. A permutation spreads the ranks over the keys, so that
-    /// neighbours in rank are not neighbours in number.
+    /// adjacent ranks are not adjacent numbers.
     Zipf {
         /// The exponent. YCSB uses 0.99.
         exponent: f64,

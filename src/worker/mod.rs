@@ -108,7 +108,7 @@ struct WorkerShared {
     stopper: Stopper,
     /// Raised by `stopper`.
     wake_signal: WakeSignal,
-    chance: Jitter,
+    jitter: Jitter,
     counts: WorkerCounts,
 }
 
@@ -132,7 +132,7 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
         config,
         stopper: Stopper::new(&wake_signal),
         wake_signal,
-        chance: Jitter::default(),
+        jitter: Jitter::default(),
         counts: WorkerCounts::default(),
     };
     let mut running = RunningWorker { shared: Arc::new(shared), slots: Vec::new() };
@@ -198,7 +198,7 @@ impl WorkerShared {
     fn value(&self, id: u64, beat: impl FnMut() -> bool) -> Result<String, String> {
         match &self.config.command {
             Some(command) => command.run(id, self.config.lease / 3, beat),
-            None => Ok(word(self.chance.draw()).to_owned()),
+            None => Ok(word(self.jitter.draw()).to_owned()),
         }
     }
 
@@ -224,7 +224,7 @@ impl WorkerShared {
 
     /// Waits for `time` plus a random part of `jitter`, or until the worker is stopped.
     fn pause(&self, time: Duration, jitter: Duration) {
-        let time = time + self.chance.up_to(jitter);
+        let time = time + self.jitter.up_to(jitter);
         let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         // The wake signal is not cleared, because it is for all slots. A signal may cut the wait short, which does no
         // harm.

@@ -285,7 +285,7 @@ impl Handshake {
         Ok((length, step))
     }
 
-    /// Lets a peer in after its claim. With CURVE the handshake is then over.
+    /// Admits a peer after its claim. With CURVE the handshake is then over.
     ///
     /// # Errors
     /// The [`ProtocolError`] that ends the connection. The caller sends `out` first.

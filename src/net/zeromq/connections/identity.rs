@@ -47,7 +47,7 @@ impl<S: ConnectionState> Connections<S> {
         done.into_iter().for_each(|(id, result)| self.decide(id, result));
     }
 
-    /// Lets a peer in, or refuses it.
+    /// Admits or refuses a peer.
     fn decide(&mut self, id: ConnectionId, result: Result<Identity, Denied>) {
         let frame_bytes = self.bounds.frame_bytes;
         let Some(connection) = self.connections.get_mut(id) else { return };

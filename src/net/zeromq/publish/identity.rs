@@ -55,7 +55,7 @@ impl Subscribers {
         done.into_iter().for_each(|(id, result)| self.decide(id, result));
     }
 
-    /// Lets a subscriber in, or refuses it.
+    /// Admits or refuses a subscriber.
     fn decide(&mut self, id: ConnectionId, result: Result<Identity, Denied>) {
         let Self { connections, delivery, .. } = self;
         let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
