@@ -1,4 +1,4 @@
-//! The brake of the frontends for slow disks: whether they may commit by themselves.
+//! The backoff of the frontends on a slow disk: whether they may commit by themselves.
 //!
 //! ```text
 //!        a commit takes longer than SLOW_COMMIT: until = its end + SLOW_DISK_PAUSE_FACTOR × its time
@@ -6,19 +6,19 @@
 //!   ▲                                                                                                  │
 //!   └── a commit that began after `until` was fast ────────────────────────────────────────────────────┘
 //! ```
-//! Every commit counts, of a frontend and of the committer. While the brake is on only the committer commits, so it is
-//! also the committer that finds out whether the disk is fast again. A frontend therefore stands still behind the first
-//! slow sync at most, and never behind one that was to be expected.
+//! Every commit counts, of a frontend and of the committer. While the backoff is on, only the committer commits, so it
+//! also finds out whether the disk is fast again. A frontend therefore stands still behind the first slow sync at most,
+//! and never behind one that was to be expected.
 //!
 //! This module reads no clock and commits nothing; see `inbox.rs` and `committer.rs`.
 
 use crate::clock::ClockReading;
 use crate::limits::{SLOW_COMMIT, SLOW_DISK_PAUSE_FACTOR, SLOW_DISK_PAUSE_MAX};
 
-/// The brake.
+/// The backoff.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SlowDiskBackoff {
-    /// The uptime, in nanoseconds, before which a fast commit does not release the brake. `None`: the brake is off.
+    /// The uptime, in nanoseconds, before which a fast commit does not end the backoff. `None`: it is off.
     until: Option<u64>,
 }
 
@@ -49,26 +49,26 @@ mod tests {
         ClockReading::from_millis(millis)
     }
 
-    /// A brake after one commit that took `took` milliseconds and ended at `took`.
+    /// A backoff after one commit that took `took` milliseconds and ended at `took`.
     fn after(took: u64) -> SlowDiskBackoff {
         let mut backoff = SlowDiskBackoff::default();
         backoff.note(at(0), at(took));
         backoff
     }
 
-    /// The first start of a fast commit that releases the brake, in milliseconds after the end of the slow one.
-    fn released_after(took: u64) -> u64 {
+    /// The first start of a fast commit that ends the backoff, in milliseconds after the end of the slow one.
+    fn ended_after(took: u64) -> u64 {
         let backoff = after(took);
-        let is_released = |pause: u64| {
+        let is_ended = |pause: u64| {
             let mut backoff = backoff;
             backoff.note(at(took + pause), at(took + pause + 1));
             !backoff.is_on()
         };
         let (mut no, mut yes) = (0, 10_000_000);
-        assert!(!is_released(no) && is_released(yes));
+        assert!(!is_ended(no) && is_ended(yes));
         while yes - no > 1 {
             let middle = no.midpoint(yes);
-            if is_released(middle) { yes = middle } else { no = middle }
+            if is_ended(middle) { yes = middle } else { no = middle }
         }
         yes
     }
@@ -78,12 +78,12 @@ mod tests {
         assert!(!after(20).is_on(), "this one was fast enough");
         assert!(after(21).is_on());
         for (took, pause) in [(21, 1_050), (200, 10_000), (2_000, 100_000), (60_000, 300_000)] {
-            assert_eq!(released_after(took), pause, "{took} ms");
+            assert_eq!(ended_after(took), pause, "{took} ms");
         }
     }
 
     #[test]
-    fn only_a_commit_that_is_fast_releases_the_brake() {
+    fn only_a_commit_that_is_fast_ends_the_backoff() {
         let mut backoff = after(100);
         backoff.note(at(9_000), at(9_500));
         backoff.note(at(5_200), at(5_201));

@@ -52,7 +52,7 @@ pub(super) struct CommitterState {
     pub(super) idle_at: Option<u64>,
     /// When the log last reported that adds are refused.
     pub(super) refusals_logged: WarningPace,
-    /// The brake of the frontends.
+    /// Whether frontends leave their commits to the committer.
     pub(super) backoff: SlowDiskBackoff,
     /// The next commit writes a record and syncs it, also without a change.
     pub(super) is_probed: bool,
