@@ -234,10 +234,10 @@ def replay(client, mirror):
         _copy.xxh3_64 = function
         follower = Follower()
         first = _feed.decode(payloads[0]).position
-        follower.life, follower.next, follower._heard = (first.epoch, first.incarnation), first.sequence, first.sequence
+        follower.life, follower.next, follower._seen = (first.epoch, first.incarnation), first.sequence, first.sequence
         follower._stage, begun, hashing = 4, time.perf_counter(), 0.0
         for index, payload in enumerate(payloads):
-            follower.hear(_feed.decode(payload))
+            follower.receive(_feed.decode(payload))
             if index % 100 == 99:
                 # A bookmark, whose digest is compared.
                 at = time.perf_counter()
