@@ -103,7 +103,7 @@ pub enum CommandError {
         /// The version of the element; 0 if it is absent.
         current: u64,
     },
-    /// The server does not let this user in, or does not let it do this.
+    /// The server refuses this user, or denies it permission.
     Denied(String),
     /// Standard output takes no more bytes.
     Output(io::Error),

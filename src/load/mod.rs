@@ -120,8 +120,8 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// The server does not let the user in.
-    #[error("{address} does not let this client in ({why}): name a user with --user or --curve-key")]
+    /// The server refuses the user.
+    #[error("{address} refuses this client ({why}): name a user with --user or --curve-key")]
     Denied {
         /// The address of the server.
         address: String,

@@ -174,8 +174,8 @@ fn command_logs_in(frontend: &str) {
     assert!(run(&["set", "eu", "k", "v"], &right).status.success());
     refused(&run(&["create-table", "us"], &right), 5, &["denied"]);
     refused(&run(&["stats"], &right), 5, &["denied"]);
-    refused(&run(&["get", "eu", "k"], &wrong), 5, &["does not let this client in"]);
-    refused(&spindle(&["get", "eu", "k", "--connect", server.kv()]), 5, &["does not let this client in", "--user"]);
+    refused(&run(&["get", "eu", "k"], &wrong), 5, &["refuses this client"]);
+    refused(&spindle(&["get", "eu", "k", "--connect", server.kv()]), 5, &["refuses this client", "--user"]);
     let json: Value = serde_json::from_slice(&run(&["stats", "--json"], &right).stderr).unwrap();
     assert_eq!((&json["status"], &json["kind"]), (&5.into(), &"denied".into()));
     server.stop();
@@ -212,10 +212,10 @@ fn a_command_logs_in_with_its_key() {
     assert!(run(&["dump", "eu"], &kv, "ada").stdout.starts_with(b"spindle dump 2\n"));
     good(&["task", "add", "key", "value"], &tasks);
     assert_eq!(text(&run(&["task", "count"], &tasks, "eve").stdout), "1\n");
-    refused(&run(&["task", "remove", "key"], &tasks, "eve"), 5, &["does not let this user do it"]);
+    refused(&run(&["task", "remove", "key"], &tasks, "eve"), 5, &["denies permission"]);
     refused(&run(&["create-table", "us"], &kv, "ada"), 5, &["denied"]);
     // A key of no user.
-    refused(&run(&["get", "eu", "k"], &kv, "server"), 5, &["does not let this client in", "--curve-key"]);
+    refused(&run(&["get", "eu", "k"], &kv, "server"), 5, &["refuses this client", "--curve-key"]);
     refused(&run(&["get", "eu", "k"], &kv, "nowhere"), 1, &["--curve-key"]);
     // By the environment, which a flag overrides.
     let by_variables = |arguments: &[&str], of: &str| {
@@ -288,7 +288,7 @@ fn a_command_about_tasks_says_by_its_status_that_it_may_not() {
     let server = Server::start_exactly(&[&off[..], &["--data", &data, "--users", &users]].concat());
     let login = ["--user", "eve", "--password-file", &password, "--connect", server.tasks()];
     assert_eq!(spindle(&[&["task", "count"], &login[..]].concat()).stdout, b"0\n");
-    refused(&spindle(&[&["task", "add", "k", "v"], &login[..]].concat()), 5, &["does not let this user do it"]);
+    refused(&spindle(&[&["task", "add", "k", "v"], &login[..]].concat()), 5, &["denies permission"]);
     server.stop();
     // A server without users closes the connection of a client that names one.
     let open = Server::start(&["--frontend", "queue"]);
@@ -329,7 +329,7 @@ fn load_logs_in(frontend: &str) {
     }
     let denied = |run: Output| {
         assert_eq!(run.status.code(), Some(5), "{}", text(&run.stderr));
-        assert!(text(&run.stderr).contains("does not let this client in"), "{}", text(&run.stderr));
+        assert!(text(&run.stderr).contains("refuses this client"), "{}", text(&run.stderr));
     };
     denied(load(&[]));
     denied(load(&["--user", "eve", "--password-file", &password]));
@@ -361,7 +361,7 @@ fn a_worker_logs_in_to_the_queue_of_events() {
     let login = |password: &str| ["--user", "ada", "--password-file", password].map(str::to_owned);
     let denied = |flags: &[String]| {
         let flags: Vec<&str> = ["worker"].into_iter().chain(source.iter().chain(flags).map(String::as_str)).collect();
-        refused(&spindle(&flags), 5, &["does not let this client in"]);
+        refused(&spindle(&flags), 5, &["refuses this client"]);
     };
     denied(&login(&wrong));
     denied(&[]);

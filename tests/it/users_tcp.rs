@@ -126,7 +126,7 @@ fn a_command_about_jobs_logs_in() {
         output.status.code().unwrap()
     };
     for (password, queue) in [("egret\n", "mail"), ("heron\n", "other")] {
-        assert_eq!(status(run(password, queue), "does not let this client do it"), 5);
+        assert_eq!(status(run(password, queue), "denies permission"), 5);
     }
     let nobody = spindle(&["job", "get", "mail", "--connect", served.server.jobs()]);
     assert_eq!(status(nobody, "--user"), 5);

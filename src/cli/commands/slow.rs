@@ -54,7 +54,7 @@ impl AdminServer {
 pub(crate) fn document(client: &AdminClient, path: &str) -> Result<Value, CommandError> {
     let text = client.get(path).map_err(|error| match error {
         Error::Refused { address, status, .. } if status == "401" => CommandError::Denied(format!(
-            "{address} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD"
+            "{address} refuses this client: name a user with --user, and its password in SPINDLE_PASSWORD"
         )),
         Error::Refused { ref status, .. } if status == "403" => CommandError::Denied(error.to_string()),
         error => CommandError::Failed(error.to_string()),

@@ -299,7 +299,7 @@ fn failure(error: Error, is_user: bool) -> CommandError {
     match error {
         // The protocol has no other way to say so, and a server with users knows all of these requests.
         Error::Refused(Fault::Offending { field: Field::UnknownTag, .. }) if is_user => CommandError::Denied(
-            "the server does not let this user do it: see `spindle user list` on the server's host".to_owned(),
+            "the server denies permission: see `spindle user list` on the server's host".to_owned(),
         ),
         Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
         Error::Disconnected(Disconnected::Denied { .. }) => CommandError::Denied(error.to_string()),

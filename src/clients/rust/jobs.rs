@@ -50,9 +50,9 @@ pub enum Error {
     /// No line of the protocol can have this name or password. Nothing was sent.
     #[error("a user's name has no white space, and its password at most 255 bytes on one line")]
     Login,
-    /// The server does not let this client in, or does not let its user do this: name a user who may.
+    /// The server refuses this client, or its user has no permission for the request: name a user who has.
     #[error(
-        "{0} does not let this client do it: name a user with --user, and its password in SPINDLE_PASSWORD, or see \
+        "{0} denies permission: name a user with --user, and its password in SPINDLE_PASSWORD, or see \
          `spindle user list` on the server's host for its permissions"
     )]
     Denied(String),

@@ -32,9 +32,9 @@ pub enum Disconnected {
     /// The name of the host has no address: correct it.
     #[error(transparent)]
     UnknownHost(UnknownHost),
-    /// The server does not let this client in: name a user and its password, or its key, or another user.
+    /// The server refuses this client: name a user and its password, or its key, or another user.
     #[error(
-        "{0} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
+        "{0} refuses this client: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
          with --curve-key, and the server's with --curve-server"
     )]
     Denied(String),
@@ -88,7 +88,7 @@ pub(in super::super) enum ConnectError {
     Refused,
     /// The name of the host has no address, as the system says.
     UnknownHost(String),
-    /// The server does not let this client in.
+    /// The server refuses this client.
     Denied,
     /// The server was too busy to check the password.
     Busy,
