@@ -148,7 +148,7 @@ mod scripts;
 /// Random choices from a seed, so that a failure can be repeated.
 #[path = "../../src/seeded_rng.rs"]
 mod seeded_rng;
-/// Sentences of pages and doc comments chain few pronouns, and use the words of the field.
+/// Sentences of pages and doc comments chain few pronouns. They and the names use the words of the field.
 mod sentences;
 /// systemd's notify protocol over a real socket: the start, the end, and the watchdog.
 mod service_manager;

@@ -13,11 +13,11 @@ const PRONOUNS: [&str; 10] = ["that", "those", "one", "which", "it", "them", "wh
 /// Pronouns of a sentence, at most.
 const PRONOUNS_MAX: usize = 3;
 
-/// Words that the texts do not use: they say receive, replace, represent or selected.
-const AVOIDED: [&str; 8] =
-    ["hear", "hears", "heard", "meant", "stand for", "stands for", "stood for", "for who you are"];
-/// Words that the pages do not use: they say report, publish or notify.
-const AVOIDED_IN_PAGES: [&str; 3] = ["tell", "tells", "told"];
+/// Words that the texts do not use: they say replace, represent or selected.
+const AVOIDED: [&str; 5] = ["meant", "stand for", "stands for", "stood for", "for who you are"];
+/// Words that neither the texts nor the code use, in names or alone: they say report, publish, notify or receive.
+const AVOIDED_EVERYWHERE: [&str; 10] =
+    ["tell", "tells", "told", "telling", "untold", "hear", "hears", "heard", "hearing", "unheard"];
 
 /// A line of prose with its number, from 1.
 type Line<'a> = (usize, &'a str);
@@ -139,7 +139,6 @@ fn riddles(path: &str, text: &str) -> Vec<String> {
 
 /// The words to avoid in a file, as `path:line: word: sentence`.
 fn avoided_words(path: &str, text: &str) -> Vec<String> {
-    let of_pages = if path.ends_with(".md") { &AVOIDED_IN_PAGES[..] } else { &[] };
     let paragraphs = blocks(path, text).into_iter().flat_map(|block| paragraphs(&block));
     let sentences = paragraphs.flat_map(|paragraph| sentences(&paragraph));
     let faults = sentences.flat_map(|sentence| {
@@ -147,22 +146,45 @@ fn avoided_words(path: &str, text: &str) -> Vec<String> {
         let words: Vec<&str> = visible.split(|character: char| !character.is_alphanumeric()).collect();
         let spaced = format!(" {} ", words.join(" "));
         let has = |word: &&&str| spaced.contains(&format!(" {word} "));
-        let found: Vec<&str> = AVOIDED.iter().chain(of_pages).filter(has).copied().collect();
+        let found: Vec<&str> = AVOIDED.iter().chain(&AVOIDED_EVERYWHERE).filter(has).copied().collect();
         let shown = |word| format!("{path}:{}: {word}: {}", sentence.line, sentence.text.trim_end());
         found.into_iter().map(shown).collect::<Vec<_>>()
     });
     faults.collect()
 }
 
+/// The words to avoid in the code of a file, as `path:line: word`. A name in snake case or camel case has several words.
+fn avoided_names(path: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let mut spaced = String::new();
+        for character in line.chars() {
+            let begins = character.is_uppercase() && spaced.ends_with(char::is_lowercase);
+            spaced.push_str(if begins { " " } else { "" });
+            spaced.push(character);
+        }
+        let spaced = spaced.to_lowercase();
+        let words = spaced.split(|character: char| !character.is_alphanumeric());
+        let avoided = words.filter(|word| AVOIDED_EVERYWHERE.contains(word));
+        found.extend(avoided.map(|word| format!("{path}:{}: {word}", index + 1)));
+    }
+    found
+}
+
 /// The files below the root with texts: the pages, and the source of the crate.
 pub(crate) fn texts() -> Vec<(String, String)> {
+    files(&["README.md", "src", "perf"], &["md", "rs"])
+}
+
+/// The files in these places with these extensions.
+fn files(places: &[&str], extensions: &[&str]) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    let mut open: Vec<PathBuf> = ["README.md", "src", "perf"].iter().map(|name| root.join(name)).collect();
+    let mut open: Vec<PathBuf> = places.iter().map(|name| root.join(name)).collect();
     while let Some(path) = open.pop() {
         if path.is_dir() {
             open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|extension| extension == "md" || extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extensions.iter().any(|one| extension == *one)) {
             let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
             found.push((name, std::fs::read_to_string(&path).unwrap()));
         }
@@ -183,6 +205,14 @@ fn no_sentence_of_the_texts_is_a_riddle() {
 #[test]
 fn the_texts_use_the_words_of_the_field() {
     let found: Vec<String> = texts().iter().flat_map(|(path, text)| avoided_words(path, text)).collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_names_use_the_words_of_the_field() {
+    let mut code = files(&["src", "tests", "benches", "perf"], &["rs", "py", "toml"]);
+    code.retain(|(path, _)| path != "tests/it/sentences.rs");
+    let found: Vec<String> = code.iter().flat_map(|(path, text)| avoided_names(path, text)).collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
@@ -212,6 +242,15 @@ fn code_links_and_sentences_side_by_side_are_no_riddle() {
 }
 
 #[test]
+fn a_word_to_avoid_is_found_in_names() {
+    assert_eq!(
+        avoided_names("a.rs", "let x = is_told;\nstruct LastHeard; // shear"),
+        ["a.rs:1: told", "a.rs:2: heard"]
+    );
+    assert_eq!(avoided_names("a.rs", "const TOLD_MAX: usize = 8;"), ["a.rs:1: told"]);
+}
+
+#[test]
 fn a_word_to_avoid_is_found_outside_of_code() {
     assert_eq!(
         avoided_words("a.md", "So it is.\nA subscriber *hears*, and `heard` is code."),
@@ -220,7 +259,7 @@ fn a_word_to_avoid_is_found_outside_of_code() {
     assert_eq!(avoided_words("a.md", "It is told.").len(), 1);
     assert_eq!(
         avoided_words("a.rs", "/// It is told.\n/// It stands\n/// for all.\nlet heard = 1; // hears\n").len(),
-        1
+        2
     );
     assert_eq!(avoided_words("a.md", "`told` [here](told.md), and a shearing\n```text\nhears\n```\n"), [""; 0]);
 }
