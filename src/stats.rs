@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_meter_counts_stretches_and_the_one_that_goes_on() {
+    fn a_busy_meter_counts_stretches_and_the_current_one() {
         let meter = BusyMeter::new(1_000);
         meter.begin(1_100);
         meter.end(1_200);

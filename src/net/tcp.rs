@@ -281,8 +281,8 @@ mod tests {
 
     use super::*;
 
-    /// How a listener of a test waits for room that comes when `leave` is called, and lets the second client in.
-    fn lets_in(
+    /// How a listener of a test waits for room that comes when `leave` is called, and admits the second client.
+    fn admits(
         has_room: &AtomicBool,
         room: fn(&ServiceShare, &TcpListener) -> bool,
         leave: impl FnOnce(AcceptedStream) -> Option<AcceptedStream>,
@@ -308,9 +308,9 @@ mod tests {
 
     /// While there was no room, the listener checked for it ten times a second.
     #[test]
-    fn the_end_of_a_connection_lets_in_who_waits_for_room() {
+    fn the_end_of_a_connection_makes_room_for_the_next_one_that_waits() {
         static HAS_ROOM: AtomicBool = AtomicBool::new(true);
-        lets_in(
+        admits(
             &HAS_ROOM,
             |_, _| HAS_ROOM.load(Ordering::SeqCst),
             |first| {
@@ -322,9 +322,9 @@ mod tests {
 
     /// It waited for its pause if another frontend had closed the connection.
     #[test]
-    fn a_connection_that_another_frontend_closes_lets_in_who_waits_for_room() {
+    fn a_connection_that_another_frontend_closes_makes_room_for_the_next_one_that_waits() {
         static HAS_ROOM: AtomicBool = AtomicBool::new(true);
-        lets_in(
+        admits(
             &HAS_ROOM,
             |_, _| HAS_ROOM.load(Ordering::SeqCst),
             |first| {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
+    fn an_unknown_key_is_refused_with_the_most_similar_one() {
         refused("workers = 1\nworkres = 3", &["spindle.toml:2", "\"workres\"", "did you mean workers?"]);
         refused("max_memory = '2G'", &["did you mean max-memory?"]);
         refused("repare = true", &["did you mean repair?"]);

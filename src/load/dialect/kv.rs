@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_goes_on_with_the_cursor_of_the_last_page() {
+    fn a_scan_continues_with_the_cursor_of_the_last_page() {
         let mut dialect = kv();
         for (reply, cursor) in [
             (&b"\x01\x01\x01\x01\x04next\x00\x01k"[..], &b"next"[..]),

@@ -31,7 +31,7 @@ impl WakeSignal {
         self.0.raise();
     }
 
-    /// Makes it not raised.
+    /// Resets it to not raised.
     pub(crate) fn clear(&self) {
         // It fails if the signal was not raised.
         let _ = rustix::io::read(&self.0.0, &mut [0_u8; 8]);

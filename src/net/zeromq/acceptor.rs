@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn the_thread_with_the_fewest_connections_gets_the_next_and_no_more_come_than_may() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut acceptor, receivers, _bells, _stopper, path) = acceptor(&folder);
+        let (mut acceptor, receivers, _wake_signals, _stopper, path) = acceptor(&folder);
         acceptor.most = 3;
         let _clients: Vec<UnixStream> = (0..4).map(|_| UnixStream::connect(&path).unwrap()).collect();
         acceptor.accept();
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn threads_with_equally_many_connections_take_turns() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut acceptor, receivers, _bells, _stopper, path) = acceptor(&folder);
+        let (mut acceptor, receivers, _wake_signals, _stopper, path) = acceptor(&folder);
         let mut turns = Vec::new();
         for _ in 0..5 {
             let _client = UnixStream::connect(&path).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_acceptor_rings_the_bell_of_the_thread_that_gets_a_connection() {
+    fn a_running_acceptor_wakes_the_thread_that_gets_a_connection() {
         let folder = tempfile::tempdir().unwrap();
         let (acceptor, receivers, wake_signals, stopper, path) = acceptor(&folder);
         let running = std::thread::spawn(move || acceptor.run());

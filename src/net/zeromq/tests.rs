@@ -448,7 +448,7 @@ fn reset(stream: TcpStream) {
 }
 
 #[test]
-fn a_fault_behind_a_message_that_waits_wakes_nobody_until_the_message_goes_on() {
+fn a_fault_behind_a_message_that_waits_wakes_nobody_until_the_message_continues() {
     let mut echo = Echo::start();
     let mut stream = echo.connect();
     stream.write_all(&introduction(SocketType::Dealer)).unwrap();

@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_stands_for_a_word() {
+    fn every_number_has_a_word() {
         assert_eq!(word(0), "abbey");
         assert_eq!(word(WORDS.len() as u64), word(0));
         assert!(!word(u64::MAX).is_empty());

@@ -153,7 +153,7 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Exempts one connection, if any waits for memory.
     fn exempt_one(&mut self) {
-        if self.is_exempt_going_on() {
+        if self.is_exempt_progressing() {
             return;
         }
         let waits = |connection: &Connection<S>| {
@@ -177,7 +177,7 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     /// Whether the exempt connection still has an unfinished message, or a large reply and time left for it.
-    fn is_exempt_going_on(&mut self) -> bool {
+    fn is_exempt_progressing(&mut self) -> bool {
         let MemoryWatch { exempt, may_answer, until, .. } = self.memory.watch;
         let Some(connection) = exempt.and_then(|id| self.connections.get_mut(id)) else { return false };
         let has_time = until.is_some_and(|until| self.now < until);
@@ -341,26 +341,26 @@ mod tests {
     fn a_connection_stays_exempt_for_its_message_and_for_a_time_for_its_reply() {
         let mut fixture = Fixture::new(1);
         fixture.connections.memory.watch.exempt = Some(fixture.ids[0]);
-        let goes_on = |fixture: &mut Fixture, outbox, (held, may_answer), has_time| {
+        let progresses = |fixture: &mut Fixture, outbox, (held, may_answer), has_time| {
             fixture.fill(0, outbox);
             fixture.hold(0, held);
             let until = if has_time { START.after(STALLED_MAX) } else { START };
             (fixture.connections.memory.watch.until, fixture.connections.memory.watch.may_answer) =
                 (Some(until), may_answer);
-            fixture.connections.is_exempt_going_on()
+            fixture.connections.is_exempt_progressing()
         };
-        assert!(!goes_on(&mut fixture, 0, (false, true), true));
-        assert!(!goes_on(&mut fixture, BUFFER_KEPT_BYTES, (false, true), true));
-        assert!(goes_on(&mut fixture, BUFFER_KEPT_BYTES + 1, (false, false), true));
-        assert!(!goes_on(&mut fixture, BUFFER_KEPT_BYTES + 1, (false, false), false));
-        assert!(goes_on(&mut fixture, 0, (true, true), true));
-        assert!(!goes_on(&mut fixture, 0, (true, false), true));
-        assert!(!goes_on(&mut fixture, 0, (true, true), false));
+        assert!(!progresses(&mut fixture, 0, (false, true), true));
+        assert!(!progresses(&mut fixture, BUFFER_KEPT_BYTES, (false, true), true));
+        assert!(progresses(&mut fixture, BUFFER_KEPT_BYTES + 1, (false, false), true));
+        assert!(!progresses(&mut fixture, BUFFER_KEPT_BYTES + 1, (false, false), false));
+        assert!(progresses(&mut fixture, 0, (true, true), true));
+        assert!(!progresses(&mut fixture, 0, (true, false), true));
+        assert!(!progresses(&mut fixture, 0, (true, true), false));
         fixture.hold(0, false);
         fixture.begin(0, BUFFER_KEPT_BYTES);
-        assert!(!goes_on(&mut fixture, 0, (false, true), true));
+        assert!(!progresses(&mut fixture, 0, (false, true), true));
         fixture.receive(0, b"x");
-        assert!(goes_on(&mut fixture, 0, (false, false), false));
+        assert!(progresses(&mut fixture, 0, (false, false), false));
     }
 
     #[test]

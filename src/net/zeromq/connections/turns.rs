@@ -83,8 +83,8 @@ impl<S: ConnectionState> Connections<S> {
             return false;
         }
         self.notice();
-        let mut goes_on = !self.memory.watch.is_tight();
-        while goes_on
+        let mut may_gather_more = !self.memory.watch.is_tight();
+        while may_gather_more
             && self.begun.gathered.len() < LOOK_AHEAD
             && let Some((id, readable)) = self.next_turn()
         {
@@ -96,7 +96,7 @@ impl<S: ConnectionState> Connections<S> {
                 break;
             }
             let turn = self.begin(id, readable, most.max(1));
-            goes_on = turn.as_ref().is_some_and(BegunTurn::is_short);
+            may_gather_more = turn.as_ref().is_some_and(BegunTurn::is_short);
             self.begun.gathered.extend(turn);
         }
         let is_several = self.begun.gathered.len() > 1;

@@ -122,7 +122,7 @@ fn bytes_behind_the_last_message_of_a_turn_are_reported() {
 }
 
 #[test]
-fn a_connection_pauses_above_a_full_outbox_and_goes_on_at_half_of_it() {
+fn a_connection_pauses_above_a_full_outbox_and_continues_at_half_of_it() {
     let (mut connection, mut client) = opened();
     connection.outbox.push_encoded(&vec![7; OUTBOX_BYTES_MAX]);
     assert!(!connection.flush() && !connection.outbox.is_paused, "not more than there may be");

@@ -68,7 +68,7 @@ fn accepted_connections_do_not_delay_replies_and_are_kept_alive() {
 }
 
 #[test]
-fn an_address_stands_for_itself_and_others_for_theirs() {
+fn the_star_and_names_are_bound_as_addresses() {
     for (host, bound) in [
         ("127.0.0.1", "127.0.0.1"),
         ("*", "0.0.0.0"),

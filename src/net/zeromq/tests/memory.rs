@@ -165,7 +165,7 @@ fn room_that_has_become_empty_counts_until_it_is_given_back() {
 
 /// An exempt client that was sending its message was closed when the thread was kept from receiving for long.
 #[test]
-fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
+fn a_client_that_still_sends_its_message_is_not_closed_because_the_thread_is_late() {
     let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));
     let large = message(&[&vec![1; 900_000], &vec![2; 900_000]]);
     let mut streams: Vec<TcpStream> = (0..2).map(|_| echo.connect()).collect();

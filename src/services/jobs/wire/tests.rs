@@ -60,7 +60,7 @@ fn save_is_a_request_without_a_queue() {
 }
 
 #[test]
-fn a_request_that_is_cut_anywhere_goes_on() {
+fn a_request_that_is_cut_anywhere_continues() {
     for (bytes, request) in requests() {
         for end in [&b"\n"[..], b"\r\n"] {
             let ended = [bytes, end].concat();

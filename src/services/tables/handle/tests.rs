@@ -192,7 +192,7 @@ fn a_reply_that_is_too_long_is_refused_before_it_is_built() {
 
 /// A portion is written while others change what it is about.
 #[test]
-fn a_reply_that_has_begun_goes_on_whatever_becomes_of_its_table() {
+fn a_reply_that_has_begun_continues_whatever_becomes_of_its_table() {
     let long = vec![7; PORTION_BYTES];
     let mut session = session(256);
     let stats = String::new;

@@ -137,7 +137,7 @@ fn every_cut_is_answered_with_its_field_and_what_it_needs() {
 }
 
 #[test]
-fn bytes_that_stand_for_nothing_are_named() {
+fn unknown_bytes_are_named() {
     for tag in [0x00, 0x0D, 0x80, 0xFF] {
         assert_eq!(fault(&[tag]), [0x0B, 2, tag]);
     }
