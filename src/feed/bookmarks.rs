@@ -15,7 +15,7 @@
 //!
 //! This module knows no subscribers and makes no bookmarks.
 
-mod greetings;
+mod initial;
 #[cfg(test)]
 mod tests;
 
@@ -26,9 +26,9 @@ use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
 
-use super::limits::{BOOKMARK_CHANGED, BOOKMARK_GREETINGS_MAX, BOOKMARK_IDLE, BOOKMARK_PAUSE, BOOKMARK_TOPICS_MAX};
+use super::limits::{BOOKMARK_CHANGED, BOOKMARK_IDLE, BOOKMARK_INITIAL_MAX, BOOKMARK_PAUSE, BOOKMARK_TOPICS_MAX};
 use crate::clock::Now;
-use greetings::Greetings;
+use initial::InitialBookmarks;
 
 /// A subscriber, as the caller names it. No other has the same name later.
 pub type SubscriberId = u64;
@@ -69,15 +69,15 @@ enum BookmarkTurn {
     #[default]
     Changed,
     Timed,
-    Greeted,
+    Initial,
 }
 
 impl BookmarkTurn {
     const fn following(self) -> Self {
         match self {
             Self::Changed => Self::Timed,
-            Self::Timed => Self::Greeted,
-            Self::Greeted => Self::Changed,
+            Self::Timed => Self::Initial,
+            Self::Initial => Self::Changed,
         }
     }
 }
@@ -92,7 +92,7 @@ pub struct BookmarkSchedule {
     looked_at: Option<(Now, Arc<[u8]>)>,
     /// Topics that have changed, and whose bookmark to all has its time.
     ready: VecDeque<Arc<[u8]>>,
-    greetings: Greetings,
+    initial: InitialBookmarks,
     turn: BookmarkTurn,
     hasher: RandomState,
 }
@@ -107,18 +107,18 @@ impl BookmarkSchedule {
     /// An empty schedule.
     #[must_use]
     pub fn new() -> Self {
-        Self::within(BOOKMARK_TOPICS_MAX, BOOKMARK_GREETINGS_MAX)
+        Self::within(BOOKMARK_TOPICS_MAX, BOOKMARK_INITIAL_MAX)
     }
 
-    /// An empty schedule of so many topics and greetings at most.
-    fn within(topics_max: usize, greetings_max: usize) -> Self {
+    /// An empty schedule of so many topics and initial bookmarks at most.
+    fn within(topics_max: usize, initial_max: usize) -> Self {
         Self {
             topics: AHashMap::new(),
             topics_max,
             times: BTreeSet::new(),
             looked_at: None,
             ready: VecDeque::new(),
-            greetings: Greetings::within(greetings_max),
+            initial: InitialBookmarks::within(initial_max),
             turn: BookmarkTurn::default(),
             hasher: RandomState::default(),
         }
@@ -182,7 +182,7 @@ impl BookmarkSchedule {
                 self.times.insert((due, Arc::clone(&topic)));
             }
         }
-        self.greetings.subscribed(subscriber, topic);
+        self.initial.subscribed(subscriber, topic);
     }
 
     /// Forgets some topics without subscribers, if half of the topics are there that may be. They would stay until their
@@ -209,14 +209,14 @@ impl BookmarkSchedule {
     /// The next bookmark whose time has come. `has_subscriber` says whether a whole topic has one. `None`: no further
     /// one in this turn, and [`BookmarkSchedule::next_due`] says when there may be one.
     pub fn next(&mut self, now: Now, has_subscriber: impl Fn(&[u8]) -> bool) -> Option<DueBookmark> {
-        self.greetings.end_pauses(now, LOOKS_A_CALL);
+        self.initial.end_pauses(now, LOOKS_A_CALL);
         for _ in 0..3 {
             let turn = self.turn;
             self.turn = turn.following();
             let due = match turn {
                 BookmarkTurn::Changed => self.next_changed(),
                 BookmarkTurn::Timed => self.next_timed(now, &has_subscriber),
-                BookmarkTurn::Greeted => self.greetings.next(now).map(|(one, topic)| DueBookmark::ToOne(one, topic)),
+                BookmarkTurn::Initial => self.initial.next(now).map(|(one, topic)| DueBookmark::ToOne(one, topic)),
             };
             if due.is_some() {
                 return due;
@@ -280,6 +280,6 @@ impl BookmarkSchedule {
         if !self.ready.is_empty() {
             return Some(Now::from_nanos(0));
         }
-        self.times.first().map(|(due, _)| *due).into_iter().chain(self.greetings.next_due()).min()
+        self.times.first().map(|(due, _)| *due).into_iter().chain(self.initial.next_due()).min()
     }
 }

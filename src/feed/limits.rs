@@ -24,8 +24,8 @@ pub(crate) const BOOKMARK_IDLE: Duration = Duration::from_secs(10);
 /// Pairs of a subscriber and a topic that wait for a bookmark of their own, or got one within [`BOOKMARK_PAUSE`], about
 /// 200 bytes each. A subscriber has as many of them as are left at most: one with a topic for each table by default is
 /// served whole, and any number of subscribers leave room for another.
-pub(crate) const BOOKMARK_GREETINGS_MAX: usize = 1 << 18;
-const _: () = assert!(BOOKMARK_GREETINGS_MAX / 2 > SUBSCRIPTIONS_MAX);
+pub(crate) const BOOKMARK_INITIAL_MAX: usize = 1 << 18;
+const _: () = assert!(BOOKMARK_INITIAL_MAX / 2 > SUBSCRIPTIONS_MAX);
 /// Topics with a schedule, 200 bytes each: those of all subscriptions, and as many that have just changed or lost their
 /// subscribers. Further ones get no bookmark while they are idle, and those of changes only with the next change.
 pub(crate) const BOOKMARK_TOPICS_MAX: usize = 2 * SUBSCRIPTIONS_ALL_MAX;

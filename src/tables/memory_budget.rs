@@ -270,7 +270,7 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// `bytes` more are in use, by the account of a thread that keeps none back.
+    /// `bytes` more are in use, counted by a thread that keeps none back.
     pub(super) fn add(&self, bytes: i64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }

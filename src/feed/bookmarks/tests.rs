@@ -126,9 +126,9 @@ fn a_flood_of_subscriptions_is_bounded() {
     for number in 0..1_u64 << 13 {
         schedule.subscribed(number, &number.to_be_bytes(), at(0), |_| true);
     }
-    assert_eq!((schedule.greetings.count(), schedule.topics.len()), (1 << 10, 1 << 12));
+    assert_eq!((schedule.initial.count(), schedule.topics.len()), (1 << 10, 1 << 12));
     assert_eq!(all(&mut schedule, 20_000, false).len(), 1 << 10);
-    assert!(schedule.topics.is_empty() && schedule.greetings.count() == 0 && schedule.times.is_empty());
+    assert!(schedule.topics.is_empty() && schedule.initial.count() == 0 && schedule.times.is_empty());
     for number in 0..1_u64 << 13 {
         schedule.published(&topic(&number.to_be_bytes()), at(30_000));
     }
@@ -146,16 +146,16 @@ fn subscribers_with_many_topics_leave_room_and_turns_for_one_that_comes_later() 
     }
     let t = topic(b"t");
     schedule.subscribed(9, &t, at(0), |_| true);
-    assert!(schedule.greetings.count() < BOOKMARK_GREETINGS_MAX, "there is still room");
+    assert!(schedule.initial.count() < BOOKMARK_INITIAL_MAX, "there is still room");
     let first: Vec<_> = (0..6).filter_map(|_| schedule.next(at(0), |_| true)).collect();
     assert!(first.contains(&ToOne(9, Arc::clone(&t))), "{first:?}");
     schedule.published(&t, at(1));
     let next: Vec<_> = (0..2).filter_map(|_| schedule.next(at(1), |_| true)).collect();
-    assert!(next.contains(&ToAll(t)), "greetings do not keep changes from theirs: {next:?}");
+    assert!(next.contains(&ToAll(t)), "initial bookmarks do not keep changes from theirs: {next:?}");
 }
 
 #[test]
-fn changes_and_greetings_without_end_do_not_keep_an_idle_topic_from_its_bookmark() {
+fn changes_and_subscriptions_without_end_do_not_keep_an_idle_topic_from_its_bookmark() {
     let mut schedule = BookmarkSchedule::new();
     let idle = topic(b"idle");
     schedule.subscribed(9, &idle, at(0), |_| true);

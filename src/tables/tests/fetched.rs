@@ -128,7 +128,7 @@ fn an_expected_place_is_for_the_next_operation_alone() {
 
 /// What is done with one of the keys.
 #[derive(Clone, Debug)]
-enum Deed {
+enum Operation {
     Get,
     Set(u8),
     Add,
@@ -140,15 +140,15 @@ enum Deed {
     MoveAll,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        4 => Just(Deed::Get),
-        4 => (0..10_u8).prop_map(Deed::Set),
-        2 => Just(Deed::Add),
-        3 => Just(Deed::Delete),
-        1 => Just(Deed::Settle),
-        1 => Just(Deed::Fetch),
-        1 => Just(Deed::MoveAll),
+        4 => Just(Operation::Get),
+        4 => (0..10_u8).prop_map(Operation::Set),
+        2 => Just(Operation::Add),
+        3 => Just(Operation::Delete),
+        1 => Just(Operation::Settle),
+        1 => Just(Operation::Fetch),
+        1 => Just(Operation::MoveAll),
     ]
 }
 
@@ -157,7 +157,7 @@ proptest! {
 
     #[test]
     fn whatever_place_is_expected_the_outcome_is_the_same(
-        deeds in prop::collection::vec((0..LOOK_AHEAD, 0..LOOK_AHEAD + 1, deed()), 1..300),
+        operations in prop::collection::vec((0..LOOK_AHEAD, 0..LOOK_AHEAD + 1, operation()), 1..300),
     ) {
         let rig = filled();
         let keys: Vec<String> = (0..LOOK_AHEAD).map(|number| key(number * 701)).collect();
@@ -165,38 +165,38 @@ proptest! {
             keys.iter().enumerate().map(|(at, key)| (key.as_str(), i64::try_from(at * 701).unwrap())).collect();
         let mut fetched = fetch(&rig, &keys);
         let mut session = rig.another();
-        for (number, expected, deed) in deeds {
+        for (number, expected, operation) in operations {
             let key = keys[number].as_str();
             let mut batch = session.batch(rig.now());
             // Half of the time the right one.
             batch.expect(&fetched, if expected % 2 == 0 { number } else { expected });
-            match deed {
-                Deed::Get => {
+            match operation {
+                Operation::Get => {
                     let value = batch.get(b"t", key.as_bytes()).ok().map(|value| String::from_utf8_lossy(value).into());
                     prop_assert_eq!(value, model.get(key).map(ToString::to_string));
                 }
-                Deed::Set(value) => {
+                Operation::Set(value) => {
                     batch.update(b"t", key.as_bytes(), value.to_string().as_bytes(), Deadline::KEEP).unwrap();
                     model.insert(key, i64::from(value));
                 }
-                Deed::Add => {
+                Operation::Add => {
                     let addition = Addition { delta: 1, deadline: Deadline::KEEP, value_max: 100 };
                     let sum = model.get(key).copied().unwrap_or_default() + 1;
                     prop_assert_eq!(batch.increment(b"t", key.as_bytes(), addition).unwrap().0, sum);
                     model.insert(key, sum);
                 }
-                Deed::Delete => {
+                Operation::Delete => {
                     prop_assert_eq!(batch.delete(b"t", key.as_bytes()).is_ok(), model.remove(key).is_some());
                 }
-                Deed::Settle => {
+                Operation::Settle => {
                     drop(batch);
                     rig.settle();
                 }
-                Deed::Fetch => {
+                Operation::Fetch => {
                     drop(batch);
                     fetched = fetch(&rig, &keys);
                 }
-                Deed::MoveAll => {
+                Operation::MoveAll => {
                     drop(batch);
                     rig.0.compactor.borrow_mut().move_all(rig.now());
                 }

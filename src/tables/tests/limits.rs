@@ -87,7 +87,7 @@ fn deadlines_are_refused_at_the_limit_as_well() {
 }
 
 #[test]
-fn the_account_is_back_at_nothing_when_all_is_gone() {
+fn the_budget_is_back_at_zero_when_all_is_deleted() {
     let rig = TablesRig::new();
     for key in 0..20_000 {
         rig.set(&key.to_string(), "value", Some(1 + key % 3)).unwrap();
@@ -106,7 +106,7 @@ fn the_account_is_back_at_nothing_when_all_is_gone() {
 }
 
 #[test]
-fn the_index_is_in_the_account() {
+fn the_index_is_in_the_budget() {
     let rig = TablesRig::new();
     for key in 0..20_000 {
         rig.set(&key.to_string(), "", None).unwrap();

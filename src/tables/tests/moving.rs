@@ -124,11 +124,11 @@ fn a_writer_whose_slot_moves_under_it_stores_in_the_other_one() {
 }
 
 /// An operation of a thread on the key.
-type Deed = fn(&mut Batch<'_>) -> Result<Vec<u8>, Refusal>;
+type Operation = fn(&mut Batch<'_>) -> Result<Vec<u8>, Refusal>;
 
 #[test]
 fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
-    let deeds: [(Deed, &[u8]); 5] = [
+    let operations: [(Operation, &[u8]); 5] = [
         (|batch| batch.get(b"t", b"k").map(<[u8]>::to_vec), b"first"),
         (|batch| batch.delete(b"t", b"k").map(<[u8]>::to_vec), b"first"),
         (|batch| batch.touch(b"t", b"k", in_seconds(batch.now(), 100)).map(|()| Vec::new()), b""),
@@ -142,14 +142,14 @@ fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
             b"first",
         ),
     ];
-    for (deed, expected) in deeds {
+    for (operation, expected) in operations {
         let rig = TablesRig::new();
         rig.set("k", "first", None).unwrap();
         rig.settle();
         let (mut session, now) = (rig.another(), rig.now());
         let (sender, receiver) = crossbeam::channel::bounded(1);
         hooks::at(Failpoint::MovedOut, move || {
-            let thread = thread::spawn(move || deed(&mut session.batch(now)));
+            let thread = thread::spawn(move || operation(&mut session.batch(now)));
             // The thread may have come to the slot by now. If not, it comes later, which is as good.
             for _ in 0..1_000 {
                 thread::yield_now();

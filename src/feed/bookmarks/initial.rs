@@ -1,8 +1,8 @@
-//! The bookmarks that subscribers get of their own when they subscribe: in turns, and at most once a second for a
-//! subscriber and topic.
+//! The initial bookmarks. A subscriber gets its own when it subscribes, in its turn, and at most once a second for each
+//! topic.
 //!
 //! ```text
-//! subscribed ─► waiting ─► given ─► (a second) ─► forgotten
+//! subscribed ─► waiting ─► sent ──► (a second) ─► forgotten
 //!                  ▲         │ subscribed again
 //!                  └─────────┘ after the second
 //! ```
@@ -18,11 +18,11 @@ use crate::feed::limits::BOOKMARK_PAUSE;
 
 /// The state of one subscriber and topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Greeting {
+enum InitialBookmark {
     /// It waits for its bookmark.
     Waiting,
     /// It got its bookmark less than a pause ago.
-    Given {
+    Sent {
         /// It has subscribed again since.
         again: bool,
     },
@@ -30,45 +30,46 @@ enum Greeting {
 
 /// One subscriber.
 #[derive(Debug, Default)]
-struct Greeted {
-    topics: AHashMap<Arc<[u8]>, Greeting>,
+struct SubscriberTopics {
+    topics: AHashMap<Arc<[u8]>, InitialBookmark>,
     /// The topics that wait, oldest first.
     waiting: VecDeque<Arc<[u8]>>,
 }
 
-/// The greetings of all subscribers.
+/// The initial bookmarks of all subscribers.
 #[derive(Debug)]
-pub(super) struct Greetings {
-    subscribers: AHashMap<SubscriberId, Greeted>,
+pub(super) struct InitialBookmarks {
+    subscribers: AHashMap<SubscriberId, SubscriberTopics>,
     /// Subscribers with topics that wait, in their turns.
     turns: VecDeque<SubscriberId>,
-    /// When the pauses of those that were given end, in their order.
+    /// When the pauses after sent bookmarks end, in their order.
     pauses: VecDeque<(Now, SubscriberId, Arc<[u8]>)>,
     /// Topics of all subscribers.
     count: usize,
     count_max: usize,
 }
 
-impl Greetings {
+impl InitialBookmarks {
     pub(super) fn within(count_max: usize) -> Self {
         Self { subscribers: AHashMap::new(), turns: VecDeque::new(), pauses: VecDeque::new(), count: 0, count_max }
     }
 
-    /// A subscriber has subscribed to a topic. It is greeted if it has no more topics here than there is room left.
+    /// A subscriber has subscribed to a topic. It gets an initial bookmark unless it has as many topics here as there is
+    /// room left.
     pub(super) fn subscribed(&mut self, subscriber: SubscriberId, topic: Arc<[u8]>) {
         let room = self.count_max - self.count;
-        let greeted = self.subscribers.entry(subscriber).or_default();
-        let lacks_room = greeted.topics.len() >= room;
-        match greeted.topics.get_mut(&topic) {
-            Some(Greeting::Waiting) => {}
-            Some(Greeting::Given { again }) => *again = true,
+        let own = self.subscribers.entry(subscriber).or_default();
+        let lacks_room = own.topics.len() >= room;
+        match own.topics.get_mut(&topic) {
+            Some(InitialBookmark::Waiting) => {}
+            Some(InitialBookmark::Sent { again }) => *again = true,
             None if lacks_room => {
-                if greeted.topics.is_empty() {
+                if own.topics.is_empty() {
                     self.subscribers.remove(&subscriber);
                 }
             }
             None => {
-                greeted.topics.insert(Arc::clone(&topic), Greeting::Waiting);
+                own.topics.insert(Arc::clone(&topic), InitialBookmark::Waiting);
                 self.count += 1;
                 self.wait(subscriber, topic);
             }
@@ -76,22 +77,22 @@ impl Greetings {
     }
 
     fn wait(&mut self, subscriber: SubscriberId, topic: Arc<[u8]>) {
-        let Some(greeted) = self.subscribers.get_mut(&subscriber) else { return };
-        if greeted.waiting.is_empty() {
+        let Some(own) = self.subscribers.get_mut(&subscriber) else { return };
+        if own.waiting.is_empty() {
             self.turns.push_back(subscriber);
         }
-        greeted.waiting.push_back(topic);
+        own.waiting.push_back(topic);
     }
 
-    /// The next greeting: the subscribers take turns.
+    /// The next initial bookmark: the subscribers take turns.
     pub(super) fn next(&mut self, now: Now) -> Option<(SubscriberId, Arc<[u8]>)> {
         let subscriber = self.turns.pop_front()?;
-        let greeted = self.subscribers.get_mut(&subscriber)?;
-        let topic = greeted.waiting.pop_front()?;
-        if !greeted.waiting.is_empty() {
+        let own = self.subscribers.get_mut(&subscriber)?;
+        let topic = own.waiting.pop_front()?;
+        if !own.waiting.is_empty() {
             self.turns.push_back(subscriber);
         }
-        greeted.topics.insert(Arc::clone(&topic), Greeting::Given { again: false });
+        own.topics.insert(Arc::clone(&topic), InitialBookmark::Sent { again: false });
         self.pauses.push_back((now.after(BOOKMARK_PAUSE), subscriber, Arc::clone(&topic)));
         Some((subscriber, topic))
     }
@@ -100,21 +101,21 @@ impl Greetings {
     pub(super) fn end_pauses(&mut self, now: Now, most: usize) {
         for _ in 0..most {
             let Some((_, subscriber, topic)) = self.pauses.pop_front_if(|(end, ..)| *end <= now) else { return };
-            let Some(greeted) = self.subscribers.get_mut(&subscriber) else { continue };
-            if greeted.topics.get(&topic) == Some(&Greeting::Given { again: true }) {
-                greeted.topics.insert(Arc::clone(&topic), Greeting::Waiting);
+            let Some(own) = self.subscribers.get_mut(&subscriber) else { continue };
+            if own.topics.get(&topic) == Some(&InitialBookmark::Sent { again: true }) {
+                own.topics.insert(Arc::clone(&topic), InitialBookmark::Waiting);
                 self.wait(subscriber, topic);
                 continue;
             }
-            greeted.topics.remove(&topic);
+            own.topics.remove(&topic);
             self.count -= 1;
-            if greeted.topics.is_empty() {
+            if own.topics.is_empty() {
                 self.subscribers.remove(&subscriber);
             }
         }
     }
 
-    /// When there is a greeting, or a pause ends.
+    /// When there is an initial bookmark, or a pause ends.
     pub(super) fn next_due(&self) -> Option<Now> {
         if !self.turns.is_empty() {
             return Some(Now::from_nanos(0));
