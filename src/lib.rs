@@ -33,11 +33,12 @@
 //! 3  tables, tasks            no socket, no flag; the caller passes the time in
 //! 2  store                    durable batches; the only files that the server keeps
 //!    security                 users and what they may do; knows no socket
-//! 1  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
+//! 1  threads, zmtp, resp3     the only place that spawns; ZMTP 3.1 and RESP without I/O
 //!    descriptors              how many connections may take
 //!    feed                     the numbered states that subscribers receive
 //! 0  wheel                    pure: the caller passes the time in
 //!    chunked_map              an ordered map for keys that come in their order
+//!    messages                 positions of frames in received bytes
 //!    limits, clock, lock, stats, log, allocator, byte_reader
 //! ```
 //! Imports go down only, and rooms of one floor do not import each other. `tests/it/tidy.rs` checks this, and names the
@@ -372,7 +373,9 @@ pub mod limits;
 pub mod load;
 mod lock;
 pub mod log;
+pub mod messages;
 pub mod net;
+pub mod resp3;
 pub mod security;
 #[cfg(test)]
 mod seeded_rng;

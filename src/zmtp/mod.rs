@@ -43,6 +43,7 @@ mod tests;
 
 use thiserror::Error;
 
+pub use crate::messages::{Message, MessageView, Messages, Unconsumed};
 pub use cipher::{Cipher, Opener, SEALED_EXTRA_BYTES, Sealer};
 pub use client::{ClientHandshake, Credentials};
 pub use command::{ZmtpCommand, encode_error, encode_pong, encode_subscribe};
@@ -50,7 +51,7 @@ pub use curve_key::{KEY_CHARS, NotAKey, PublicKey, SecretKey};
 pub use frame::{FRAME_HEADER_BYTES_MAX, Part, encode_frame, encode_frame_header};
 pub use handshake::{Handshake, HandshakePeer, HandshakeStep, SocketType};
 pub use mechanism::{Claim, ClaimRefusal, Mechanisms};
-pub use message::{Message, MessageBounds, MessageCutter, MessageView, Messages, Unconsumed};
+pub use message::{MessageBounds, MessageCutter};
 pub use spoken::SpokenProtocol;
 
 /// A peer's violation that ends its connection.

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::listen::BoundListener;
 use super::listeners::{LISTENERS, Listeners, WAKE_SIGNAL, wait};
+use super::protocol::Arrival;
 use crate::clock::Clock;
-use crate::descriptors::ConnectionDescriptor;
 use crate::limits::CONNECTIONS_MAX;
 use crate::net::sockets::{Stopper, WakeSignal, WakingSender};
 
@@ -29,7 +29,7 @@ const EVENTS: usize = 16;
 
 /// The sending side of the way to a serving thread.
 struct Handoff {
-    sender: WakingSender<ConnectionDescriptor>,
+    sender: WakingSender<Arrival>,
     wake_signal: WakeSignal,
     /// Connections of the thread, including those on the way. Added to by the acceptor, subtracted from by the thread.
     count: Arc<AtomicUsize>,
@@ -47,7 +47,7 @@ struct WaitingAcceptor {
 
 /// The side from which a serving thread takes its connections.
 pub struct HandoffReceiver {
-    receiver: Receiver<ConnectionDescriptor>,
+    receiver: Receiver<Arrival>,
     count: Arc<AtomicUsize>,
     wanted: Arc<AtomicBool>,
     acceptor: WaitingAcceptor,
@@ -55,7 +55,7 @@ pub struct HandoffReceiver {
 
 impl HandoffReceiver {
     /// The next connection, if one has come.
-    pub fn next(&self) -> Option<ConnectionDescriptor> {
+    pub(crate) fn next(&self) -> Option<Arrival> {
         self.receiver.try_recv().ok()
     }
 
@@ -152,11 +152,11 @@ impl Acceptor {
 
     fn accept(&mut self) {
         let Self { epoll, listeners, handoffs, next, clock, most, .. } = self;
-        listeners.accept(epoll, clock.now(), |descriptor| match descriptor {
+        listeners.accept(epoll, clock.now(), |arrival| match arrival {
             // Relaxed: as in `HandoffReceiver::left`.
             None => handoffs.iter().map(|handoff| handoff.count.load(Ordering::Relaxed)).sum::<usize>() < *most,
-            Some(descriptor) => {
-                hand_over(handoffs, next, descriptor);
+            Some(arrival) => {
+                hand_over(handoffs, next, arrival);
                 true
             }
         });
@@ -180,7 +180,7 @@ impl Acceptor {
 }
 
 /// Gives a connection to the thread that has the fewest. Among equals, the threads take turns.
-fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: ConnectionDescriptor) {
+fn hand_over(handoffs: &[Handoff], next: &mut usize, arrival: Arrival) {
     let (before, after) = handoffs.split_at(*next % handoffs.len().max(1));
     // Relaxed: as in `HandoffReceiver::left`.
     let fewest = after.iter().chain(before).min_by_key(|handoff| handoff.count.load(Ordering::Relaxed));
@@ -188,7 +188,7 @@ fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: ConnectionDescr
     *next += 1;
     handoff.count.fetch_add(1, Ordering::Relaxed);
     // If the thread has ended, the sender drops the descriptor, which closes the connection.
-    handoff.sender.send(descriptor);
+    handoff.sender.send(arrival);
 }
 
 #[cfg(test)]

@@ -23,14 +23,17 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::ioctl_fionread;
 
 use super::authentication::PeerIdentity;
+use super::connections::ConnectionState;
 use super::interest::Interest;
+use super::protocol::{Arrival, ConnectionProtocol, InputBounds};
 use super::send_buffer::SendBuffer;
 use super::stage::ConnectionStage;
 use crate::clock::Now;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::RECEIVE_BYTES;
 use crate::net::sockets::is_settled;
-use crate::zmtp::{ClaimRefusal, Mechanisms, MessageBounds, Messages, SocketType, Unconsumed};
+use crate::resp3::{ReplyWriter, RespVersion};
+use crate::zmtp::{ClaimRefusal, Mechanisms, Messages, SocketType, Unconsumed};
 pub(super) use input::{ConnectionInput, InputEnd, ReceivedMessages};
 pub(super) use turn_state::{MemoryWait, MessagesOut, TurnState};
 
@@ -68,18 +71,22 @@ pub(super) struct Connection<S> {
 impl<S> Connection<S> {
     /// Greets a client that has just connected. It has to name a user by one of these mechanisms, if there are any.
     pub(super) fn greet(
-        descriptor: ConnectionDescriptor,
+        Arrival { descriptor, protocol }: Arrival,
         state: S,
         generation: u32,
         deadline: Now,
         mechanisms: Option<&Arc<Mechanisms>>,
     ) -> Self {
         let mut outbox = SendBuffer::default();
+        let stage = match protocol {
+            ConnectionProtocol::Zmtp => ConnectionStage::greet(SocketType::Router, mechanisms, outbox.bytes_mut()),
+            ConnectionProtocol::Resp => ConnectionStage::Open,
+        };
         Self {
             descriptor,
-            stage: ConnectionStage::greet(SocketType::Router, mechanisms, outbox.bytes_mut()),
+            stage,
             peer: PeerIdentity::default(),
-            input: ConnectionInput::default(),
+            input: ConnectionInput::new(protocol, mechanisms.is_some()),
             turn: TurnState::default(),
             outbox,
             interest: Interest::default(),
@@ -100,7 +107,7 @@ impl<S> Connection<S> {
     /// Whether nobody is served: the peer is not through its handshake, or has had its last reply.
     pub(super) fn is_outside(&self) -> bool {
         let is_outside = matches!(self.stage, ConnectionStage::Shaking(_) | ConnectionStage::Parting(true));
-        is_outside && !self.peer.is_checked()
+        (is_outside || self.input.needs_user) && !self.peer.is_checked()
     }
 
     /// Bytes of input and output that the connection holds.
@@ -169,7 +176,7 @@ impl<S> Connection<S> {
     pub(super) fn take(
         &mut self,
         readable: bool,
-        bounds: &MessageBounds,
+        bounds: &InputBounds,
         most: usize,
         shared: &mut Vec<u8>,
         messages: &mut Messages,
@@ -180,7 +187,7 @@ impl<S> Connection<S> {
             self.outbox.receive();
             self.input.receive(&self.descriptor, shared)?;
         }
-        let shared = shared.get(from..).unwrap_or_default();
+        let shared = shared.get_mut(from..).unwrap_or_default();
         let mut taken = 0;
         if !self.is_open() {
             let bytes = self.input.buffer.unused(shared);
@@ -188,7 +195,7 @@ impl<S> Connection<S> {
                 bytes.len()
             } else {
                 let shaken = self.stage.advance(bytes, self.outbox.bytes_mut(), &mut self.peer);
-                shaken.map_err(InputEnd::Fault)?
+                shaken.map_err(|fault| InputEnd::Fault(fault.into()))?
             };
             if !self.is_open() {
                 return Ok(Unconsumed { begun: taken..taken, rest: taken });
@@ -197,8 +204,34 @@ impl<S> Connection<S> {
         self.input.cut(taken, bounds, most, shared, messages, self.outbox.bytes_mut())
     }
 
+    /// What the connection speaks.
+    pub(super) fn protocol(&self) -> ConnectionProtocol {
+        self.input.protocol()
+    }
+
+    /// Takes over what the client claims by a command that the frontend has met.
+    pub(super) fn note_claim(&mut self)
+    where
+        S: ConnectionState,
+    {
+        if let Some(claim) = self.state.take_claim() {
+            self.peer = PeerIdentity::Claimed(claim);
+        }
+    }
+
+    /// Answers the fault of a client that speaks RESP.
+    pub(super) fn answer_fault(&mut self) {
+        if let Some(fault) = self.input.fault() {
+            ReplyWriter::new(self.outbox.bytes_mut(), RespVersion::Two).error(fault.to_string());
+        }
+    }
+
     /// Lets the peer in after its claim. Frames have at most `frame_bytes`. False: the handshake has failed.
     pub(super) fn admit(&mut self, frame_bytes: u64) -> bool {
+        if self.protocol() == ConnectionProtocol::Resp {
+            self.input.needs_user = false;
+            return true;
+        }
         let Ok(cipher) = self.stage.admit(self.outbox.bytes_mut()) else { return false };
         let Some(cipher) = cipher else { return true };
         self.outbox.seal_from_here(cipher.sealer);

@@ -33,6 +33,7 @@ use super::event_port::EventPort;
 use super::id::ConnectionId;
 use super::listen::BoundListener;
 use super::listeners::{LISTENERS, SOURCE, WAKE_SIGNAL, wait};
+use super::protocol::{Arrival, ConnectionProtocol, InputBounds};
 use super::spin::SpinRecord;
 use super::turn::TurnOutcome;
 use crate::clock::Now;
@@ -40,6 +41,7 @@ use crate::descriptors::ConnectionDescriptor;
 use crate::limits::READY_EVENTS;
 use crate::net::budget::Budget;
 use crate::net::sockets::WakeSignal;
+use crate::resp3::CommandBounds;
 use crate::security::limits::USERS_LOOK;
 use crate::zmtp::MessageBounds;
 pub use identity::ConnectionState;
@@ -73,7 +75,7 @@ pub struct Traffic {
 /// All connections of a thread, with a state `S` for each.
 pub struct Connections<S> {
     port: EventPort,
-    bounds: MessageBounds,
+    bounds: InputBounds,
     /// The last reading of the clock.
     now: Now,
     gate: InputGate,
@@ -126,7 +128,7 @@ impl<S: ConnectionState> Connections<S> {
     ) -> Result<Self, Errno> {
         Ok(Self {
             port: EventPort::new(wake_signal)?,
-            bounds,
+            bounds: InputBounds::of_messages(bounds),
             now: Now::from_nanos(0),
             gate: InputGate::default(),
             counts: ConnectionCounts::default(),
@@ -161,13 +163,24 @@ impl<S: ConnectionState> Connections<S> {
         self.port.spin = Some(SpinRecord::new());
     }
 
-    /// Takes over a connection that was just accepted.
+    /// The bounds of the commands of connections that speak RESP.
+    pub fn bound_commands(&mut self, bounds: CommandBounds) {
+        self.bounds.commands = bounds;
+    }
+
+    /// Takes over a connection that was just accepted, and speaks ZMTP.
     pub fn insert(&mut self, descriptor: ConnectionDescriptor, now: Now) {
+        self.insert_arrival(Arrival { descriptor, protocol: ConnectionProtocol::Zmtp }, now);
+    }
+
+    /// Takes over a connection that was just accepted.
+    pub(crate) fn insert_arrival(&mut self, arrival: Arrival, now: Now) {
+        let state = S::speaking(arrival.protocol);
         let mechanisms = self.authentication.as_ref().map(Authentication::mechanisms);
         let (epoll, deadlines) = (&self.port.epoll, &mut self.endings.deadlines);
         let id = self.connections.insert(|id| {
             let deadline = deadlines.begin(id, now);
-            let mut connection = Connection::greet(descriptor, S::default(), id.generation(), deadline, mechanisms);
+            let mut connection = Connection::greet(arrival, state, id.generation(), deadline, mechanisms);
             connection.watch.active = now;
             // Without epoll no event of the connection would reach the thread, so it closes the connection.
             connection.interest.change(epoll, &connection.descriptor, id, epoll::EventFlags::IN).ok()?;
@@ -394,7 +407,7 @@ impl<S: ConnectionState> Connections<S> {
     fn admit(&mut self) {
         let now = self.now;
         let came = self.port.listeners.admit(&self.port.epoll, now, self.connections.room());
-        came.into_iter().for_each(|descriptor| self.insert(descriptor, now));
+        came.into_iter().for_each(|arrival| self.insert_arrival(arrival, now));
     }
 
     /// Counts the memory of a connection, which may throttle the connection, and asks the system for the events that

@@ -19,6 +19,7 @@ use rustix::net::{
 };
 
 use super::interface::address_of;
+use super::protocol::ConnectionProtocol;
 use super::socket_file::{PathError, SocketFile};
 use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 use crate::net::sockets::{BindError, bind_error};
@@ -33,6 +34,8 @@ pub struct BoundListener {
     descriptor: OwnedFd,
     endpoint: String,
     is_tcp: bool,
+    /// What its connections speak.
+    protocol: ConnectionProtocol,
 }
 
 impl BoundListener {
@@ -69,7 +72,13 @@ impl BoundListener {
         bind(&descriptor, &address)?;
         listen(&descriptor, ACCEPT_BACKLOG)?;
         let bound = SocketAddr::try_from(getsockname(&descriptor)?)?;
-        Ok(Self { descriptor, endpoint: format!("tcp://{bound}"), is_tcp: true, _file: None })
+        Ok(Self {
+            descriptor,
+            endpoint: format!("tcp://{bound}"),
+            is_tcp: true,
+            protocol: ConnectionProtocol::Zmtp,
+            _file: None,
+        })
     }
 
     fn ipc(name: &str) -> Result<Self, PathError> {
@@ -82,7 +91,24 @@ impl BoundListener {
             None => Some(SocketFile::bind(&descriptor, name)?),
         };
         listen(&descriptor, ACCEPT_BACKLOG)?;
-        Ok(Self { descriptor, endpoint: format!("ipc://{name}"), is_tcp: false, _file: file })
+        Ok(Self {
+            descriptor,
+            endpoint: format!("ipc://{name}"),
+            is_tcp: false,
+            protocol: ConnectionProtocol::Zmtp,
+            _file: file,
+        })
+    }
+
+    /// The same listener, whose connections speak this protocol.
+    #[must_use]
+    pub fn speaking(self, protocol: ConnectionProtocol) -> Self {
+        Self { protocol, ..self }
+    }
+
+    /// What its connections speak.
+    pub(crate) fn protocol(&self) -> ConnectionProtocol {
+        self.protocol
     }
 
     /// The endpoint, with the port that the system chose.

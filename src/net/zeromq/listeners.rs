@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
 use super::listen::BoundListener;
+use super::protocol::Arrival;
 use crate::clock::Now;
 use crate::descriptors::{ConnectionDescriptor, ServiceShare};
 use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
@@ -130,10 +131,10 @@ impl Listeners {
     }
 
     /// Accepts waiting clients: a burst at most, and no more than there is room for.
-    pub(crate) fn admit(&mut self, epoll: &OwnedFd, now: Now, room: usize) -> Vec<ConnectionDescriptor> {
+    pub(crate) fn admit(&mut self, epoll: &OwnedFd, now: Now, room: usize) -> Vec<Arrival> {
         let mut came = Vec::new();
-        self.accept(epoll, now, |descriptor| {
-            came.extend(descriptor);
+        self.accept(epoll, now, |arrival| {
+            came.extend(arrival);
             came.len() < room
         });
         came
@@ -141,18 +142,13 @@ impl Listeners {
 
     /// Accepts waiting clients, a burst at most. `enter(None)` asks whether there is room for another connection,
     /// `enter(Some)` takes it.
-    pub(crate) fn accept(
-        &mut self,
-        epoll: &OwnedFd,
-        now: Now,
-        enter: impl FnMut(Option<ConnectionDescriptor>) -> bool,
-    ) {
+    pub(crate) fn accept(&mut self, epoll: &OwnedFd, now: Now, enter: impl FnMut(Option<Arrival>) -> bool) {
         if let Err(obstacle) = self.try_accept(enter) {
             self.pause(epoll, obstacle, now);
         }
     }
 
-    fn try_accept(&self, mut enter: impl FnMut(Option<ConnectionDescriptor>) -> bool) -> Result<(), Obstacle> {
+    fn try_accept(&self, mut enter: impl FnMut(Option<Arrival>) -> bool) -> Result<(), Obstacle> {
         let Some(share) = &self.share else { return Ok(()) };
         for listener in &self.listeners {
             for _ in 0..ACCEPT_BURST {
@@ -163,7 +159,8 @@ impl Listeners {
                 };
                 match admitted {
                     Ok(Some((descriptor, place))) => {
-                        let _room = enter(Some(ConnectionDescriptor::new(descriptor, place)));
+                        let descriptor = ConnectionDescriptor::new(descriptor, place);
+                        let _room = enter(Some(Arrival { descriptor, protocol: listener.protocol() }));
                     }
                     Err(obstacle) if is_readable(listener) => return Err(obstacle),
                     Ok(None) | Err(_) => break,

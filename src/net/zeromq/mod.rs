@@ -1,4 +1,5 @@
-//! Serves ZeroMQ connections without libzmq. The serving thread reads and writes the descriptors itself.
+//! Serves ZeroMQ connections without libzmq, and connections of Redis clients beside them ([`ConnectionProtocol`]). The
+//! serving thread reads and writes the descriptors itself.
 //!
 //! ```text
 //! BoundListener ─► accept ─► Connection: handshake (zmtp) ─► messages ─► frontend ─► SendBuffer ─► client
@@ -41,6 +42,7 @@ mod interest;
 mod interface;
 mod listen;
 mod listeners;
+mod protocol;
 pub mod publish;
 mod receive_buffer;
 mod reply_buffer;
@@ -67,6 +69,7 @@ pub(crate) use interest::Interest;
 pub(crate) use listen::prepare as prepare_tcp;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{LISTENERS, WAKE_SIGNAL, wait};
+pub use protocol::ConnectionProtocol;
 pub use reply_buffer::{ReplyBuffer, TAKEN_AT_ONCE_BYTES};
 pub(crate) use serve::{Serving, ServingParts};
 pub(crate) use stage::ConnectionStage;

@@ -136,6 +136,11 @@ impl ReceiveBuffer {
         if self.is_empty() { shared } else { self.bytes.get(self.used..).unwrap_or_default() }
     }
 
+    /// As [`ReceiveBuffer::unused`], for a cutter that writes words without their quotes.
+    pub(super) fn unused_mut<'b>(&'b mut self, shared: &'b mut [u8]) -> &'b mut [u8] {
+        if self.is_empty() { shared } else { self.bytes.get_mut(self.used..).unwrap_or_default() }
+    }
+
     /// Keeps the unused bytes, and gives the used ones away with their buffer, if they lie in the connection's own. Returns
     /// that buffer, and where they begin.
     pub(super) fn detach(&mut self, left: &Unconsumed, shared: &[u8]) -> Option<(Vec<u8>, usize)> {

@@ -96,6 +96,28 @@ impl ReplyBuffer {
         self.bytes.extend_from_slice(frames);
     }
 
+    /// Appends what `encode` encodes.
+    #[inline]
+    pub fn encode(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        encode(&mut self.bytes);
+    }
+
+    /// The bytes from a position of the stream on, as far as the system has not taken them and they are not shared.
+    pub fn since(&self, position: u64) -> &[u8] {
+        self.bytes.get(self.place(position)..).unwrap_or_default()
+    }
+
+    /// Takes back what was appended from a position of the stream on.
+    pub fn truncate(&mut self, position: u64) {
+        self.bytes.truncate(self.place(position));
+    }
+
+    /// Where in the buffer a position of the stream is.
+    fn place(&self, position: u64) -> usize {
+        let ahead = position.checked_sub(self.sent).and_then(|ahead| usize::try_from(ahead).ok());
+        self.taken + ahead.unwrap_or_default()
+    }
+
     /// As [`ReplyBuffer::push_encoded`]. Frames that are too many to copy in one turn are kept as they are, and fill the
     /// buffer: the caller appends no more until it has room again.
     pub fn push_shared(&mut self, frames: &Arc<Vec<u8>>) {
@@ -187,8 +209,7 @@ impl ReplyBuffer {
 
     /// The bytes of each message that was appended from this position on.
     pub fn messages_since(&self, position: u64) -> impl Iterator<Item = u64> {
-        let taken = position.checked_sub(self.sent).and_then(|ahead| usize::try_from(ahead).ok()).unwrap_or_default();
-        let (mut rest, mut large) = match self.bytes.get(self.taken + taken..) {
+        let (mut rest, mut large) = match self.bytes.get(self.place(position)..) {
             Some(rest) => (rest, self.large_left()),
             None => (&[][..], 0),
         };

@@ -67,18 +67,17 @@ impl TimedReply {
 
 impl<S: ConnectionState> Connections<S> {
     /// Takes the timed replies that the system has taken until now. `record` records one, which has taken so many
-    /// nanoseconds, and returns the name of its verb. Those that were slow and belong there go to the slow log.
+    /// nanoseconds, and returns the names of its protocol and its verb. Those that were slow and belong there go to the slow log.
     pub fn record_timed(
         &mut self,
         clock: Clock,
         log: &SlowLog,
-        protocol: &'static str,
-        mut record: impl FnMut(&TimedReply, u64) -> &'static str,
+        mut record: impl FnMut(&TimedReply, u64) -> (&'static str, &'static str),
     ) {
         let now = clock.now();
         while let Some((id, reply)) = self.timed() {
             let nanos = reply.nanos(now);
-            let verb = record(&reply, nanos);
+            let (protocol, verb) = record(&reply, nanos);
             if !log.is_slow(nanos) {
                 continue;
             }

@@ -15,6 +15,8 @@ pub enum TurnOutcome {
     Starved(usize),
     /// It took this many. The others, and later input of the client, wait until [`Connections::resume`](super::Connections::resume).
     Parked(usize),
+    /// It took all that it wants of this client. The connection ends behind the replies.
+    Last,
 }
 
 impl TurnOutcome {
@@ -22,7 +24,7 @@ impl TurnOutcome {
     #[must_use]
     pub fn count(self) -> Option<usize> {
         match self {
-            Self::All => None,
+            Self::All | Self::Last => None,
             Self::Some(count) | Self::Starved(count) | Self::Parked(count) => Some(count),
         }
     }

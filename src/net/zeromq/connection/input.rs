@@ -4,10 +4,12 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
+use super::super::protocol::{ConnectionProtocol, InputBounds, InputCutter, InputFault};
 use super::super::receive_buffer::{ReceiveBuffer, ReceiveOutcome};
 use super::super::turn::TurnBytes;
 use crate::limits::RECEIVE_BYTES;
-use crate::zmtp::{MessageBounds, MessageCutter, MessageView, Messages, ProtocolError, Unconsumed};
+use crate::resp3::{CommandBounds, Fault};
+use crate::zmtp::{MessageView, Messages, Unconsumed};
 
 /// Why no more input comes from a client.
 #[derive(Debug)]
@@ -15,7 +17,7 @@ pub(in super::super) enum InputEnd {
     /// The client closed the connection, or the connection broke.
     Gone,
     /// The client broke the protocol. Messages that it sent before are good.
-    Fault(ProtocolError),
+    Fault(InputFault),
 }
 
 impl From<Errno> for InputEnd {
@@ -45,15 +47,15 @@ enum InputProspect {
     More,
     /// The client has sent its last byte, which was found when the thread received ahead.
     Ended,
-    /// A protocol fault follows the held messages.
-    Faulty,
+    /// A protocol fault follows the held messages. One of RESP is answered behind their replies.
+    Faulty(Option<Fault>),
 }
 
 /// The input of a connection.
 #[derive(Debug, Default)]
 pub(in super::super) struct ConnectionInput {
     pub(in super::super) buffer: ReceiveBuffer,
-    cutter: MessageCutter,
+    cutter: InputCutter,
     /// Messages to handle before the thread receives more.
     pub(in super::super) held: Option<Box<ReceivedMessages>>,
     /// The buffer has more messages, which were not cut when the last ones went out.
@@ -63,10 +65,22 @@ pub(in super::super) struct ConnectionInput {
     pub(in super::super) hot: bool,
     /// Input has come while the thread does not receive. The system is asked not to report more.
     pub(in super::super) muted: bool,
+    /// The client speaks RESP, and has not named the user that it has to name.
+    pub(super) needs_user: bool,
     prospect: InputProspect,
 }
 
 impl ConnectionInput {
+    /// The input of a new connection. `has_users`: clients have to name their users.
+    pub(super) fn new(protocol: ConnectionProtocol, has_users: bool) -> Self {
+        let needs_user = protocol == ConnectionProtocol::Resp && has_users;
+        Self { cutter: InputCutter::new(protocol), needs_user, ..Self::default() }
+    }
+
+    pub(super) fn protocol(&self) -> ConnectionProtocol {
+        self.cutter.protocol()
+    }
+
     /// Bytes of input here: messages with another thread do not count.
     pub(super) fn bytes(&self) -> usize {
         self.buffer.held() + self.held.as_ref().map_or(0, |held| held.bytes.len())
@@ -90,25 +104,35 @@ impl ConnectionInput {
 
     /// Whether a protocol fault comes next.
     pub(in super::super) fn is_faulty(&self) -> bool {
-        self.prospect == InputProspect::Faulty && self.held.is_none()
+        matches!(self.prospect, InputProspect::Faulty(_)) && self.held.is_none()
+    }
+
+    /// The fault of a client that speaks RESP. It is answered before the connection ends.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        if let InputProspect::Faulty(fault) = self.prospect { fault } else { None }
     }
 
     /// A protocol fault follows the held messages.
-    pub(in super::super) fn note_fault(&mut self) {
-        self.prospect = InputProspect::Faulty;
+    pub(in super::super) fn note_fault(&mut self, fault: &InputFault) {
+        self.prospect = InputProspect::Faulty(if let InputFault::Resp(fault) = fault { Some(*fault) } else { None });
     }
 
     /// Whether there may be PINGs behind the messages that wait. It is not known of a client that has to wait before its
     /// first PING.
     pub(super) fn may_have_pings(&self, is_parked: bool) -> bool {
+        let Some(cutter) = self.cutter.zmtp() else { return false };
         let has_room = self.buffer.held() < RECEIVE_BYTES;
-        (is_parked || self.cutter.has_pings()) && self.prospect == InputProspect::More && has_room
+        (is_parked || cutter.has_pings()) && self.prospect == InputProspect::More && has_room
     }
 
     /// Receives behind the messages that wait, and answers PINGs.
     pub(super) fn receive_ahead(&mut self, descriptor: &OwnedFd, out: &mut Vec<u8>) {
         match self.buffer.receive_own(descriptor) {
-            Ok(ReceiveOutcome::Bytes) => self.buffer.answer_pings(&self.cutter, out),
+            Ok(ReceiveOutcome::Bytes) => {
+                if let Some(cutter) = self.cutter.zmtp() {
+                    self.buffer.answer_pings(cutter, out);
+                }
+            }
             // The thread finds the end again when it receives the next time.
             Ok(ReceiveOutcome::End | ReceiveOutcome::Fault(_)) | Err(_) => self.prospect = InputProspect::Ended,
         }
@@ -119,7 +143,7 @@ impl ConnectionInput {
         match self.buffer.receive(descriptor, shared)? {
             ReceiveOutcome::Bytes => Ok(()),
             ReceiveOutcome::End => Err(InputEnd::Gone),
-            ReceiveOutcome::Fault(fault) => Err(InputEnd::Fault(fault)),
+            ReceiveOutcome::Fault(fault) => Err(InputEnd::Fault(fault.into())),
         }
     }
 
@@ -127,14 +151,16 @@ impl ConnectionInput {
     pub(super) fn cut(
         &mut self,
         start: usize,
-        bounds: &MessageBounds,
+        bounds: &InputBounds,
         most: usize,
-        shared: &[u8],
+        shared: &mut [u8],
         messages: &mut Messages,
         out: &mut Vec<u8>,
     ) -> Result<Unconsumed, InputEnd> {
-        let bytes = self.buffer.unused(shared).get(start..).unwrap_or_default();
-        let left = self.cutter.cut(bytes, bounds, most, messages, out);
+        let commands = CommandBounds { is_proven: !self.needs_user, ..bounds.commands };
+        let bounds = InputBounds { commands, ..*bounds };
+        let bytes = self.buffer.unused_mut(shared).get_mut(start..).unwrap_or_default();
+        let left = self.cutter.cut(bytes, &bounds, most, messages, out);
         messages.shift(start);
         let left = left.map_err(InputEnd::Fault)?;
         Ok(Unconsumed { begun: left.begun.start + start..left.begun.end + start, rest: left.rest + start })

@@ -7,13 +7,31 @@
 //! ```
 
 use super::{ConnectionId, Connections, touch};
+use crate::net::zeromq::ConnectionProtocol;
 use crate::net::zeromq::authentication::PeerIdentity;
 use crate::security::{Denied, Identity};
+use crate::zmtp::Claim;
 
 /// The state that a frontend keeps for a connection.
 pub trait ConnectionState: Default {
-    /// The peer has proved to be this user. Called once, before its first message, where users are named.
+    /// The peer has proved to be this user. With ZMTP it is called once, before the first message, where users are named.
     fn admit(&mut self, _identity: Identity) {}
+
+    /// The state of a connection that speaks this protocol.
+    fn speaking(_protocol: ConnectionProtocol) -> Self {
+        Self::default()
+    }
+
+    /// What the peer claims by a command that the frontend has just met, if it does. The connection gets no turn until
+    /// [`ConnectionState::admit`] or [`ConnectionState::refuse`] has been called.
+    fn take_claim(&mut self) -> Option<Claim> {
+        None
+    }
+
+    /// The peer has not proved what it claimed by a command. Returns the user that it was before.
+    fn refuse(&mut self, _why: Denied) -> Option<Identity> {
+        None
+    }
 
     /// Whether the frontend owes the peer nothing, so that an idle connection may make place for another one.
     fn is_idle(&self) -> bool {
@@ -49,14 +67,19 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Admits or refuses a peer.
     fn decide(&mut self, id: ConnectionId, result: Result<Identity, Denied>) {
-        let frame_bytes = self.bounds.frame_bytes;
+        let frame_bytes = self.bounds.messages.frame_bytes;
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.peer = PeerIdentity::Unknown;
+        let claims_by_command = connection.protocol() == ConnectionProtocol::Resp;
         let is_in = match result {
             Ok(identity) => {
                 connection.state.admit(identity.clone());
                 connection.peer = PeerIdentity::User(identity);
                 connection.admit(frame_bytes)
+            }
+            Err(why) if claims_by_command => {
+                connection.peer = connection.state.refuse(why).map_or(PeerIdentity::Unknown, PeerIdentity::User);
+                true
             }
             Err(why) => {
                 connection.refuse(why.into());

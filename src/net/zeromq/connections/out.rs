@@ -151,7 +151,7 @@ impl<S: ConnectionState> Connections<S> {
         if closes {
             self.close(id);
         } else if connection.input.is_faulty() {
-            self.disconnect(id);
+            self.end(id);
         } else if is_next {
             let comes_next = !connection.turn.is_long;
             // Its turn comes before the next wait, unless the last one was long.

@@ -11,11 +11,12 @@ use std::collections::VecDeque;
 
 use super::super::connection::InputEnd;
 use super::super::fault::note_fault;
+use super::super::protocol::InputFault;
 use super::super::reply_buffer::ReplyBuffer;
 use super::{ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LOOK_AHEAD, RECEIVE_BYTES};
-use crate::zmtp::{MessageView, Messages, ProtocolError, Unconsumed};
+use crate::zmtp::{MessageView, Messages, Unconsumed};
 
 /// The bytes that a turn has received beyond the bytes of its connection, and the messages cut out of both.
 #[derive(Debug, Default)]
@@ -165,6 +166,10 @@ impl<S: ConnectionState> Connections<S> {
             }
             connection.turn.wait_for(taken, connection.outbox.end() - before);
             memory.watch.note_answer(id, connection.outbox.len());
+            connection.note_claim();
+            if taken == TurnOutcome::Last {
+                self.end(id);
+            }
         }
         self.conclude(id, left, shared, messages.len() == most);
         self.begun.spare_inputs.extend(input.spared());
@@ -217,10 +222,14 @@ impl<S: ConnectionState> Connections<S> {
         }
         connection.turn.wait_for(taken, connection.outbox.end() - before);
         self.memory.watch.note_answer(id, connection.outbox.len());
+        connection.note_claim();
+        let (claims, ends) = (connection.peer.is_claimed(), taken == TurnOutcome::Last);
         let (faulty, more) = (connection.input.is_faulty(), connection.input.is_held() && connection.is_served());
         self.touch(id);
-        if faulty {
-            self.disconnect(id);
+        if claims {
+            self.identify(id);
+        } else if ends || faulty {
+            self.end(id);
         } else if more {
             self.queue(id);
         }
@@ -275,7 +284,7 @@ impl<S: ConnectionState> Connections<S> {
                 self.note_fault(id, &fault);
                 let Some(connection) = self.connections.get_mut(id) else { return };
                 if connection.input.held.is_none() {
-                    self.disconnect(id);
+                    self.end(id);
                 } else if connection.is_served() {
                     self.queue(id);
                 }
@@ -286,11 +295,22 @@ impl<S: ConnectionState> Connections<S> {
     }
 
     /// The client has broken the protocol.
-    pub(super) fn note_fault(&mut self, id: ConnectionId, fault: &ProtocolError) {
+    pub(super) fn note_fault(&mut self, id: ConnectionId, fault: &InputFault) {
         tracing::debug!("a connection ends: {fault}");
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.input.note_fault();
-        note_fault(&connection.descriptor, fault, self.authentication.as_ref());
+        connection.input.note_fault(fault);
+        if let InputFault::Zmtp(fault) = fault {
+            note_fault(&connection.descriptor, fault, self.authentication.as_ref());
+        }
+    }
+
+    /// Parts with a client that has broken the protocol, or has taken its leave.
+    pub(super) fn end(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id).filter(|connection| !connection.is_disconnecting()) else {
+            return;
+        };
+        connection.answer_fault();
+        self.disconnect(id);
     }
 
     /// The connection that has the next turn, and whether the thread receives for it.
@@ -340,6 +360,7 @@ mod tests {
     use crate::net::budget::Budget;
     use crate::net::sockets::WakeSignal;
     use crate::net::zeromq::connection::Connection;
+    use crate::net::zeromq::protocol::Arrival;
     use crate::zmtp::MessageBounds;
 
     const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
@@ -402,7 +423,7 @@ mod tests {
     #[test]
     fn a_connection_that_waits_for_memory_gets_no_turns() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut connection = Connection::greet(OwnedFd::from(ours).into(), (), 1, Now::from_millis(1), None);
+        let mut connection = Connection::greet(Arrival::of(ours), (), 1, Now::from_millis(1), None);
         let mut after = |outcome| {
             connection.turn.wait_for(outcome, 0);
             (connection.turn.is_parked, connection.turn.is_starved(), connection.turn.is_throttled())

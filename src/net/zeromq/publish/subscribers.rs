@@ -297,7 +297,7 @@ impl Subscribers {
     pub(super) fn admit(&mut self) {
         let room = self.limits.subscribers.saturating_sub(self.connections.len());
         let came = self.port.listeners.admit(&self.port.epoll, self.now, room);
-        came.into_iter().for_each(|descriptor| self.insert(descriptor));
+        came.into_iter().for_each(|arrival| self.insert(arrival.descriptor));
     }
 
     fn insert(&mut self, descriptor: ConnectionDescriptor) {

@@ -1,9 +1,9 @@
 //! One connection by itself: its buffers, and what it waits for.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 
 use super::super::connection::{Connection, MemoryWait, ReceivedMessages};
+use super::super::protocol::{Arrival, InputBounds};
 use super::*;
 use crate::zmtp::Messages;
 
@@ -14,7 +14,7 @@ fn greeted() -> (Connection<()>, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (Connection::greet(OwnedFd::from(ours).into(), (), 1, Now::from_millis(1), None), theirs)
+    (Connection::greet(Arrival::of(ours), (), 1, Now::from_millis(1), None), theirs)
 }
 
 /// An open connection. Neither side has bytes that the other one has not read.
@@ -38,7 +38,7 @@ fn read_all(client: &mut UnixStream) -> usize {
 fn take(connection: &mut Connection<()>, client: &mut UnixStream, bytes: &[u8], most: usize) -> (usize, bool) {
     let (mut shared, mut messages) = (Vec::new(), Messages::default());
     client.write_all(bytes).unwrap();
-    let left = connection.take(true, &BOUNDS, most, &mut shared, &mut messages).unwrap();
+    let left = connection.take(true, &InputBounds::of_messages(BOUNDS), most, &mut shared, &mut messages).unwrap();
     (messages.len(), connection.input.keep(&left, &shared))
 }
 
