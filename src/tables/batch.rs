@@ -22,7 +22,7 @@ use super::garbage::Garbage;
 use super::index::Place;
 use super::lookup::find_live;
 use super::memory_budget::LocalBudget;
-use super::ops::{MEMORY, Ops, Write};
+use super::ops::{Edit, ElementView, MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
 use super::prefetch::{Fetched, KeyRun};
 use super::slot::{EntryRef, NEVER};
@@ -31,6 +31,17 @@ use super::{Addition, Deadline, EntryView, Refusal, Restored, TablesShared};
 use crate::clock::Now;
 use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
+
+/// What a request waits for that was refused as `Busy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// For changes to be announced.
+    Credits,
+    /// For a table to be taken down.
+    Tables,
+    /// For memory that other threads give back. Changes that need no memory go on in the meantime.
+    Memory,
+}
 
 /// One thread's access to the tables. It owns that thread's change ring.
 pub struct Session {
@@ -187,7 +198,7 @@ impl Session {
     }
 
     /// As [`Session::watch`], for the changes that were refused as `Busy` because memory has to be given back or
-    /// measured first ([`Batch::lacks_memory`]).
+    /// measured first ([`Lack::Memory`]).
     #[must_use]
     pub fn watch_memory(&mut self) -> bool {
         self.garbage.sweep();
@@ -248,11 +259,14 @@ impl Batch<'_> {
         self.now
     }
 
-    /// Whether the request that was last refused as `Busy` waits only for memory that other threads give back.
-    /// Changes that need no memory continue in the meantime.
+    /// What the request that was last refused as `Busy` waits for.
     #[must_use]
-    pub fn lacks_memory(&self) -> bool {
-        self.session.wanted == MEMORY
+    pub fn lack(&self) -> Lack {
+        match self.session.wanted {
+            0 => Lack::Tables,
+            MEMORY => Lack::Memory,
+            _ => Lack::Credits,
+        }
     }
 
     /// Does long work that looks at no element. The guard is released, so no epoch is held back.
@@ -341,6 +355,30 @@ impl Batch<'_> {
         deadline: Deadline,
     ) -> Result<Restored, Refusal> {
         self.on(table, |ops, table| ops.restore(table, key, value, version, deadline))
+    }
+
+    /// Returns the element.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `KeyNotFound`.
+    pub fn element(&mut self, table: &[u8], key: &[u8]) -> Result<ElementView<'_>, Refusal> {
+        self.live(table, key).map(ElementView::of)
+    }
+
+    /// Changes an element as `edit` says, which is called with the element, or with `None` if there is none. If another
+    /// thread changes the element meanwhile, `edit` is called anew. Returns what it returned beside the change, and the
+    /// version of the element afterwards, 0 for none.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `OutOfMemory`, `Busy`.
+    pub fn edit<'b, V: AsRef<[u8]>, R>(
+        &'b mut self,
+        table: &[u8],
+        key: &[u8],
+        edit: impl FnMut(Option<ElementView<'b>>) -> (Edit<V>, R),
+    ) -> Result<(R, u64), Refusal> {
+        self.free_replaced();
+        self.on(table, |ops, table| ops.edit(table, key, edit))
     }
 
     /// Sets the deadline. The value stays, and the element gets a new version. Subscribers do not receive it.

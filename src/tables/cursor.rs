@@ -10,6 +10,15 @@
 //! bytes. It is no secret worth more: a forged cursor would show only elements that a scan from the beginning shows as
 //! well. The mask keeps the hashes of keys from clients, who could otherwise choose keys that share a bucket.
 //!
+//! A client whose cursors are numbers gets the upper 48 bits of the position, where alone its pages end, through a
+//! permutation that only this process knows:
+//!
+//! ```text
+//! place p, q: 24 bits each ─► (q, p ^ hash(round, q)) four times ─► number        0 stays 0
+//! ```
+//! Such a cursor has no check. Any number below 2^48 is some place, so a forged one shows what a scan from the beginning
+//! shows as well.
+//!
 //! This module knows no tables and no elements.
 
 use ahash::RandomState;
@@ -21,6 +30,13 @@ const CURSOR_BYTES: usize = 32;
 const _: () = assert!(CURSOR_BYTES <= CURSOR_BYTES_MAX);
 /// Makes the hash of the mask another one than that of the check.
 const MASK: u64 = 1;
+/// Bits of a position that a cursor below 2^48 does not have.
+pub(super) const COARSE_BITS: u32 = 16;
+/// Bits in each half of such a cursor.
+const HALF_BITS: u32 = (u64::BITS - COARSE_BITS) / 2;
+const HALF: u64 = (1 << HALF_BITS) - 1;
+/// Makes the hashes of the rounds other ones than those above.
+const ROUNDS: u64 = 16;
 
 /// A position in a table, as a client carries it from page to page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +81,36 @@ impl CursorSeal {
         let position = masked ^ self.mask(check);
         let is_own = start == self.start && of_generation == generation;
         (is_own && check == self.check(generation, position)).then_some(position)
+    }
+
+    /// The number for a position whose lowest [`COARSE_BITS`] bits are 0.
+    pub(super) fn number(&self, position: u64) -> u64 {
+        let permuted = self.permute(position >> COARSE_BITS, [0, 1, 2, 3]);
+        // 0 begins a scan. The place whose number it would be has the number of the first one, which needs none.
+        if permuted == 0 { self.permute(0, [0, 1, 2, 3]) } else { permuted }
+    }
+
+    /// The position of a number: that of [`CursorSeal::number`], or any.
+    pub(super) fn position(&self, number: u64) -> u64 {
+        let number = number & (u64::MAX >> COARSE_BITS);
+        let place = if number == 0 { 0 } else { self.restore(number) };
+        // The place of 0 is the first one. The number of the first one is that of the other.
+        let place = if number != 0 && place == 0 { self.restore(0) } else { place };
+        place << COARSE_BITS
+    }
+
+    fn restore(&self, number: u64) -> u64 {
+        let swapped = number >> HALF_BITS | (number & HALF) << HALF_BITS;
+        let place = self.permute(swapped, [3, 2, 1, 0]);
+        place >> HALF_BITS | (place & HALF) << HALF_BITS
+    }
+
+    /// A Feistel network over two halves, with these rounds.
+    fn permute(&self, place: u64, rounds: [u64; 4]) -> u64 {
+        let halves = rounds.iter().fold((place >> HALF_BITS, place & HALF), |(left, right), round| {
+            (right, left ^ self.key.hash_one([right, ROUNDS + round]) & HALF)
+        });
+        halves.0 << HALF_BITS | halves.1
     }
 
     fn check(&self, generation: u64, position: u64) -> u64 {
@@ -140,5 +186,27 @@ mod tests {
             prop_assert_eq!(seal.open(3, &bytes), None);
             prop_assert_eq!(seal.open(3, &whole), None);
         }
+    }
+
+    #[test]
+    fn a_number_is_the_place_from_which_it_was_made_and_0_is_the_first() {
+        let seal = CursorSeal::new(1);
+        assert_eq!(seal.position(0), 0);
+        let places = (0..2_000_u64).map(|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> COARSE_BITS);
+        let places: Vec<u64> = places.chain([1, 2, (1 << 48) - 1]).collect();
+        for place in &places {
+            let number = seal.number(place << COARSE_BITS);
+            assert!(number < 1 << 48);
+            assert_eq!(seal.position(number), place << COARSE_BITS, "{place}");
+            assert!(*place == 0 || number != 0);
+        }
+        // Each number is a place, and no two are the same.
+        let found: std::collections::BTreeSet<u64> = (0..2_000).map(|number| seal.position(number)).collect();
+        assert_eq!(found.len(), 2_000);
+        assert_ne!(
+            CursorSeal::new(1).number(1 << COARSE_BITS),
+            seal.number(1 << COARSE_BITS),
+            "each start has its own"
+        );
     }
 }

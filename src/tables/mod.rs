@@ -61,7 +61,7 @@ use std::sync::Arc;
 
 use announce::AudienceHolds;
 pub use announce::{Audience, AudienceHold, Changes, Unsubscribed};
-pub use batch::{Batch, ManyProgress, PORTION_BYTES, Session};
+pub use batch::{Batch, Lack, ManyProgress, PORTION_BYTES, Session};
 pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
@@ -70,6 +70,7 @@ pub use expiry::Expiry;
 pub use feed::FeedConfig;
 pub use limits::changes_per_writer;
 pub use memory_budget::MemoryMetrics;
+pub use ops::{Edit, ElementView};
 pub use prefetch::Fetched;
 pub use reaper::Reaper;
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
@@ -91,8 +92,14 @@ use crate::stats::LatencySnapshot;
 /// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
 #[must_use]
 pub fn bytes_for(elements: usize) -> u64 {
-    let element = memory_budget::slot_bytes(1, false) + memory_budget::entry_bytes(0) + index::BYTES_PER_ELEMENT;
-    u64::try_from(element).unwrap_or(0).saturating_mul(elements as u64)
+    bytes_of_element(1, 0, false).saturating_mul(elements as u64)
+}
+
+/// The bytes of one element: its key and its value have so many.
+#[must_use]
+pub fn bytes_of_element(key: usize, value: usize, has_deadline: bool) -> u64 {
+    let element = memory_budget::slot_bytes(key, has_deadline) + memory_budget::entry_bytes(value);
+    u64::try_from(element + index::BYTES_PER_ELEMENT).unwrap_or(0)
 }
 
 /// The configuration of the tables.

@@ -1,4 +1,4 @@
-//! The operations on elements: store, delete and expire here; in the files below, increment, touch, and the
+//! The operations on elements: store, delete and expire here; in the files below, edit, increment, touch, and the
 //! sealing of a deleted table's slots.
 //!
 //! Each operation that changes an element emits its change, its due message and its costs in the same place, so no
@@ -38,6 +38,7 @@
 //! element was absent there when that began, and a write is tried again, in that life.
 
 mod checks;
+mod edit;
 mod increment;
 mod restore;
 mod seal;
@@ -63,6 +64,7 @@ use crate::allocator::size_class;
 use crate::clock::Now;
 use crate::feed::Cause;
 use checks::check;
+pub use edit::{Edit, ElementView};
 use restore::first_version;
 
 /// Credits of one write, at most: a credit for an expired entry that it finds, and a credit for itself.

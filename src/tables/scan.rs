@@ -103,13 +103,14 @@ impl<'h> ScannedElement<'h> {
 }
 
 impl<'h> Ops<'h> {
-    /// Hands the rows from `position` on to `row`, until the page is full. Returns the position of the next page.
-    /// `None`: the table has no more.
+    /// Hands the rows from `position` on to `row`, until the page is full. Returns the position of the next page, in
+    /// which the lowest `coarse` bits are 0. `None`: the table has no more.
     pub(super) fn scan(
         &mut self,
         table: &Table,
         page: &ScanPage<'_>,
         mut position: u64,
+        coarse: u32,
         row: &mut dyn FnMut(ScannedElement<'h>),
     ) -> Option<u64> {
         let walk = table.index().walk(self.guard);
@@ -120,9 +121,10 @@ impl<'h> Ops<'h> {
             let next = walk.read(position, self.guard, |key| table.hash(key), &mut slots);
             let mut before = None;
             for (at, slot) in &slots {
-                let may_end = before.replace(*at) != Some(*at);
+                let place = *at >> coarse;
+                let may_end = before.replace(place) != Some(place);
                 if looks >= page.count && may_end {
-                    return Some(*at);
+                    return Some(place << coarse);
                 }
                 looks += 1;
                 if !slot.key().starts_with(page.prefix) {
@@ -132,7 +134,7 @@ impl<'h> Ops<'h> {
                 let value = if page.content == ScanContent::WithoutValues { 0 } else { element.value.len() };
                 bytes += element.key.len() + value + ROW_BYTES;
                 if bytes > page.bytes_max && rows > 0 && may_end {
-                    return Some(*at);
+                    return Some(place << coarse);
                 }
                 rows += 1;
                 row(element);

@@ -51,6 +51,14 @@ impl Batch<'_> {
         Ok(())
     }
 
+    /// The number of elements of a table, including those whose deadline has just passed.
+    ///
+    /// # Errors
+    /// `TableNotFound`.
+    pub fn count(&mut self, name: &[u8]) -> Result<u64, Refusal> {
+        self.on(name, |_, table| Ok(table.summary().elements))
+    }
+
     /// All tables, in the order of their names.
     #[must_use]
     pub fn list_tables(&self) -> Vec<TableSummary> {

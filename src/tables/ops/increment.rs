@@ -7,10 +7,8 @@
 
 use itoa::Buffer;
 
-use super::{NotStored, Ops, Write};
+use super::{Edit, ElementView, Ops};
 use crate::feed::Cause;
-use crate::tables::lookup::{Found, look};
-use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
 use crate::tables::{Addition, Deadline, Refusal};
 
@@ -28,49 +26,53 @@ fn parse(value: &[u8]) -> Option<i64> {
 impl Ops<'_> {
     /// Adds to a counter. An absent element counts as 0, and gets the addition's deadline. An element that exists keeps
     /// its own. Returns the sum and its version.
-    ///
-    /// The races are those of [`Ops::overwrite`] and [`Ops::create`]. If another thread comes first, this one computes
-    /// the sum anew, from the value that it then finds.
     pub(in crate::tables) fn increment(
         &mut self,
         table: &Table,
         key: &[u8],
         Addition { delta, deadline, value_max }: Addition,
     ) -> Result<(i64, u64), Refusal> {
-        loop {
-            let found = look(table, key, self.place, self.guard, self.now);
-            let old = match found {
-                Found::Live { entry, .. } => Some(entry),
-                Found::Absent { .. } | Found::NoSlot => None,
-                Found::Overdue { slot, seen, .. } => {
-                    self.expire(table, slot, seen)?;
-                    continue;
-                }
-            };
-            let before = old.map_or(Some(0), |old| parse(old.value())).ok_or(Refusal::NotANumber)?;
-            let sum = before.checked_add(delta).ok_or(Refusal::OutOfRange)?;
-            let mut buffer = Buffer::new();
-            let digits = buffer.format(sum).as_bytes();
-            if digits.len() > value_max {
-                return Err(Refusal::ValueTooLong);
+        let (sum, version) = self.edit(table, key, |old| match sum(old, delta, value_max) {
+            Ok(sum) => {
+                let deadline = if old.is_none() { deadline } else { Deadline::KEEP };
+                (Edit::Store { value: Digits::of(sum), deadline, cause: Cause::Increment }, Ok(sum))
             }
-            let deadline = if old.is_none() { deadline } else { Deadline::KEEP };
-            let write = Write { cause: Cause::Increment, ..Write::update(key, digits, deadline) };
-            let entry = EntryBox::new(write.value);
-            let attempt = match found {
-                Found::Live { slot, seen, .. } | Found::Overdue { slot, seen, .. } | Found::Absent { slot, seen } => {
-                    self.overwrite(table, &write, entry, slot, seen, old)
-                }
-                Found::NoSlot => self.create(table, &write, entry),
-            };
-            match attempt {
-                Ok(version) => return Ok((sum, version)),
-                Err(NotStored::Refused(refusal)) => return Err(refusal),
-                // The sum of the next attempt is another, perhaps of another length.
-                Err(NotStored::Overtaken(_)) => {}
-            }
-        }
+            Err(refusal) => (Edit::Keep, Err(refusal)),
+        })?;
+        Ok((sum?, version))
     }
+}
+
+/// The digits of a number.
+struct Digits {
+    bytes: [u8; DIGITS_MAX],
+    count: usize,
+}
+
+/// The most digits of a number, and its sign.
+const DIGITS_MAX: usize = 20;
+
+impl Digits {
+    fn of(number: i64) -> Self {
+        let mut buffer = Buffer::new();
+        let digits = buffer.format(number).as_bytes();
+        let mut bytes = [0; DIGITS_MAX];
+        bytes.iter_mut().zip(digits).for_each(|(place, digit)| *place = *digit);
+        Self { bytes, count: digits.len() }
+    }
+}
+
+impl AsRef<[u8]> for Digits {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.get(..self.count).unwrap_or_default()
+    }
+}
+
+/// The sum of a counter and `delta`, if it has at most so many bytes.
+fn sum(old: Option<ElementView<'_>>, delta: i64, value_max: usize) -> Result<i64, Refusal> {
+    let before = old.map_or(Some(0), |old| parse(old.value)).ok_or(Refusal::NotANumber)?;
+    let sum = before.checked_add(delta).ok_or(Refusal::OutOfRange)?;
+    if Digits::of(sum).count > value_max { Err(Refusal::ValueTooLong) } else { Ok(sum) }
 }
 
 #[cfg(test)]

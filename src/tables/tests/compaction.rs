@@ -11,6 +11,7 @@ use super::waiting::{counted, counting_waker};
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::COMPACTOR_HURRY;
+use crate::tables::Lack;
 
 const LIMIT: i64 = 16 << 20;
 
@@ -225,11 +226,11 @@ fn a_session_that_waits_for_memory_knows_it_and_is_woken_when_there_is_some() {
     let rig = small();
     let mut session = rig.another();
     let woken = counted(&mut session);
-    assert!(!session.batch(rig.now()).lacks_memory());
+    assert!(session.batch(rig.now()).lack() != Lack::Memory);
     assert!(session.watch_memory(), "no write waits");
     rig.look(LIMIT);
     assert_eq!(set(&mut session, rig.now(), "k", "value", None), Err(Refusal::Busy));
-    assert!(session.batch(rig.now()).lacks_memory());
+    assert!(session.batch(rig.now()).lack() == Lack::Memory);
     assert!(!session.watch_memory() && !session.watch());
     let before = woken();
     rig.look(0);

@@ -13,6 +13,7 @@ use super::waiting::counted;
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::RETIRED_BYTES_MAX;
+use crate::tables::Lack;
 
 const MIB: i64 = 1 << 20;
 const LIMIT: i64 = 16 * MIB;
@@ -67,7 +68,7 @@ fn at_the_limit_threads_replace_an_allowance_and_wait_for_a_look() {
         for _ in 0..3 {
             let retired = replace_until_refused(&rig, &mut session, LIMIT);
             assert!(retired > ALLOWANCE && retired <= ALLOWANCE + RETIRED_BYTES_MAX as i64, "{retired}");
-            assert!(session.batch(rig.now()).lacks_memory());
+            assert!(session.batch(rig.now()).lack() == Lack::Memory);
             assert_eq!(session.batch(rig.now()).get(b"t", b"k").unwrap(), VALUE, "reads continue");
             assert!(!session.watch_memory() && !session.watch());
             let before = woken();
@@ -128,7 +129,7 @@ fn memory_of_deleted_elements_is_room_only_after_a_look() {
     assert!(rig.budget().taken() >= before, "all of it may still be there");
     let large = vec![7; 3 << 20];
     assert_eq!(put(&mut session, rig.now(), "large", &large), Err(Refusal::Busy));
-    assert!(session.batch(rig.now()).lacks_memory() && !session.watch_memory());
+    assert!(session.batch(rig.now()).lack() == Lack::Memory && !session.watch_memory());
     assert!(!rig.0.tables.0.compactor.is_wanted(), "it waits for a look, not for memory");
     rig.look_once(0);
     assert!(session.watch_memory());

@@ -11,6 +11,7 @@ use super::super::{Deadline, ManyProgress, Refusal, Session, Tables, TablesConfi
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::SEALING_MAX;
+use crate::tables::Lack;
 
 /// A waker, and how often it was called.
 pub(in crate::tables) fn counting_waker() -> (Waker, impl Fn() -> u64) {
@@ -37,7 +38,7 @@ fn used_up() -> (TablesRig, Session) {
         set(&mut session, rig.now(), "a", &round.to_string(), None).unwrap();
     }
     assert_eq!(set(&mut session, rig.now(), "b", "1", None), Err(Refusal::Busy));
-    assert!(!session.batch(rig.now()).lacks_memory());
+    assert!(session.batch(rig.now()).lack() != Lack::Memory);
     (rig, session)
 }
 
