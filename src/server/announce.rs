@@ -2,7 +2,7 @@
 //!
 //! They are logged when everything listens. A start that fails says only why.
 
-use super::{RunningServer, ServerLimits};
+use super::{ElementBounds, RunningServer, ServerLimits};
 use crate::allocator;
 use crate::descriptors::DescriptorBudget;
 
@@ -13,7 +13,8 @@ pub(super) fn announce(running: &RunningServer, workers: usize, limits: ServerLi
     for (service, endpoint) in running.listening() {
         tracing::info!(service, endpoint, "listens");
     }
-    let ServerLimits { memory_bytes, tables, key_bytes, value_bytes, client_bytes, .. } = limits;
+    let ServerLimits { memory_bytes, tables, elements, client_bytes, .. } = limits;
+    let ElementBounds { key_bytes, value_bytes } = elements;
     let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
     let (open_files, kept_files) = (limit, reserve);
     tracing::info!(

@@ -1,6 +1,7 @@
 //! The number of workers, the core that each is pinned to, and that of the queue in front of them.
 
-use super::Error;
+use super::{Error, WorkersConfig};
+use crate::services::tables::serve::FrontendKind;
 use crate::threads;
 
 /// The cores that workers are pinned to.
@@ -38,6 +39,28 @@ pub(super) fn plan(pin: &Pin, workers: usize, usable: &[usize]) -> Result<Vec<Op
             None => Ok(in_turn(cores)),
         },
     }
+}
+
+/// The core of each worker, by who owns the connections.
+pub(super) struct WorkerCores {
+    /// Of the workers behind the queue.
+    pub(super) queue: Vec<Option<usize>>,
+    /// Of the native workers.
+    pub(super) native: Vec<Option<usize>>,
+}
+
+/// The cores of all workers.
+pub(super) fn plan_all(config: &WorkersConfig, usable: &[usize]) -> Result<WorkerCores, Error> {
+    let WorkersConfig { frontend, count, pin, resp } = config;
+    let tables = plan(pin, *count, usable)?;
+    Ok(match frontend {
+        FrontendKind::Native => WorkerCores { queue: Vec::new(), native: tables },
+        FrontendKind::Queue if resp.endpoints.is_empty() => WorkerCores { queue: tables, native: Vec::new() },
+        FrontendKind::Queue => {
+            let native = plan(pin, if resp.workers == 0 { *count } else { resp.workers }, usable)?;
+            WorkerCores { queue: tables, native }
+        }
+    })
 }
 
 /// The core of the queue's thread. None: the system places it. On a host of two cores it has the core of a single

@@ -196,6 +196,8 @@ fn services(config: &ServerConfig) -> Vec<GatedService> {
     };
     let tasks = config.tasks.as_ref();
     let mut services: Vec<GatedService> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint)).collect();
+    let resp = config.workers.resp.endpoints.iter();
+    services.extend(resp.map(|endpoint| GatedService { has_curve: false, ..zmq("--resp", endpoint) }));
     services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint)));
     services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint)));
     services.extend(config.lockstep.iter().map(|lockstep| zmq("--lockstep", &lockstep.endpoint)));

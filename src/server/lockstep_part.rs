@@ -21,14 +21,20 @@ pub(super) fn bind_lockstep(
 ) -> Result<(Option<BoundService>, Option<LockstepPart>), Error> {
     let metrics = Arc::new(LockstepMetrics::new(clock.now()));
     let bind = |settings| {
-        lockstep::bind(settings, config.limits.value_bytes, tables.session(), clock, Arc::clone(&metrics), parts).map(
-            |service| {
-                BoundService::new("lockstep", "lockstep", service, |front| {
-                    front.run();
-                    Ok(())
-                })
-            },
+        lockstep::bind(
+            settings,
+            config.limits.elements.value_bytes,
+            tables.session(),
+            clock,
+            Arc::clone(&metrics),
+            parts,
         )
+        .map(|service| {
+            BoundService::new("lockstep", "lockstep", service, |front| {
+                front.run();
+                Ok(())
+            })
+        })
     };
     let lockstep = config.lockstep.as_ref().map(bind).transpose()?;
     let publish = config.lockstep_publish.clone();

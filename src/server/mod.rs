@@ -52,7 +52,7 @@ pub use gate::{GateError, SecurityConfig, listening};
 use lockstep_part::bind_lockstep;
 pub use memory::available_bytes;
 use services::{BoundService, RunningService, ServiceThread, or_give_up, print_ready, work_of_tables};
-use settings::{feed_settings, kv_settings};
+use settings::{feed_settings, kv_settings, resp_config};
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
 use tasks::{OpenedTasks, TasksListeners};
@@ -67,6 +67,7 @@ use crate::security::Users;
 use crate::services::events::mysql::{DatabaseAddress, DatabaseProbe};
 use crate::services::events::serve::{self as events, Events, EventsFrontend, EventsListener};
 use crate::services::lockstep::serve::LockstepConfig;
+use crate::services::native::serve::{self as native, Native};
 use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminParts};
 use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
@@ -104,13 +105,32 @@ pub struct ServerConfig {
     pub operation: OperationConfig,
 }
 
-/// The limits of a server.
+/// The bounds of an element.
 #[derive(Clone, Copy, Debug)]
-pub struct ServerLimits {
+pub struct ElementBounds {
     /// The longest key, in bytes.
     pub key_bytes: usize,
     /// The longest value, in bytes.
     pub value_bytes: usize,
+}
+
+/// Where Redis clients connect, and who serves them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RespSettings {
+    /// The endpoints. Empty: off.
+    pub endpoints: Vec<String>,
+    /// The number of threads that serve them beside the queue's workers. 0: as many as those. The native workers serve
+    /// them by themselves.
+    pub workers: usize,
+}
+
+/// The limits of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// The bounds of elements over ZeroMQ.
+    pub elements: ElementBounds,
+    /// The bounds of elements of Redis clients.
+    pub resp_elements: ElementBounds,
     /// The memory that all elements together may take, in bytes.
     pub memory_bytes: u64,
     /// The number of tables at once.
@@ -130,6 +150,8 @@ pub struct WorkersConfig {
     pub count: usize,
     /// The cores that the workers are pinned to.
     pub pin: Pin,
+    /// Redis clients.
+    pub resp: RespSettings,
 }
 
 /// What an operator sees of the process.
@@ -216,7 +238,7 @@ pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<
         memory::avoid_huge_pages();
     }
     let (workers, limits) = (config.workers.count, config.limits);
-    let running = start_with(config, admissions, signals.serving(), Box::new(signals.ender()))?;
+    let running = start_with(config, admissions, signals.serving(), Arc::new(signals.ender()))?;
     announce(&running, workers, limits);
     print_ready(&running);
     service_manager::watch(Arc::clone(&running.report)).map_err(Error::Thread)?;
@@ -263,7 +285,7 @@ pub struct RunningServer {
 /// [`Error`] if an endpoint cannot be bound, or the system is out of threads or descriptors. No thread is left running.
 pub fn start(config: ServerConfig) -> Result<RunningServer, Error> {
     let admissions = Admissions::open(&config)?;
-    start_with(config, admissions, || {}, Box::new(|| {}))
+    start_with(config, admissions, || {}, Arc::new(|| {}))
 }
 
 /// Starts a server. Calls `serving` before a client can be answered, and `terminated` when a client ends the server.
@@ -271,22 +293,22 @@ fn start_with(
     config: ServerConfig,
     admissions: Admissions,
     serving: impl FnOnce(),
-    terminated: Box<dyn Fn() + Send>,
+    terminated: Arc<dyn Fn() + Send + Sync>,
 ) -> Result<RunningServer, Error> {
     let clock = Clock::start();
     let usable = threads::cores();
-    let worker_cores = cores::plan(&config.workers.pin, config.workers.count, &usable)?;
+    let cores = cores::plan_all(&config.workers, &usable)?;
     let wall_nanos = wall_nanos();
     let settings = TablesConfig {
         expected_keys: config.limits.expected_keys,
         memory_max: config.limits.memory_bytes,
         tables_max: config.limits.tables,
-        changes_per_writer: changes_per_writer(worker_cores.len()),
+        changes_per_writer: changes_per_writer(cores.queue.len() + cores.native.len()),
         version_base: version_base(wall_nanos),
     };
     let feed = feed_settings(&config, clock, wall_nanos);
     let (tables, background) = Tables::with_feed(settings, feed);
-    let settings = kv_settings(&config, worker_cores, &admissions);
+    let settings = kv_settings(&config, cores, &admissions);
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.operation.slow));
     let slack = memory::slack(config.limits.memory_bytes);
@@ -297,6 +319,7 @@ fn start_with(
         held_bytes_max: settings.held_bytes_max,
         slow: Arc::clone(&slow),
     };
+    let resp = resp_config(&config, settings.client_bytes_max);
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
     let (lockstep, part) = bind_lockstep(&config, &tables, clock, parts("--lockstep"))?;
     let tasks = config.tasks.map(|config| TasksListeners::bind(config, parts)).transpose()?;
@@ -313,8 +336,12 @@ fn start_with(
         users: admissions.users.clone(),
     };
     let kv = serve::bind(&settings, clock, &tables, changes, other_services)?;
+    let ends = Arc::clone(&terminated);
+    let has_users = admissions.users.is_some();
+    let native = native::bind(&settings, resp(has_users, Box::new(move || ends())), &kv)?;
     let database = config.events.and_then(|config| config.database);
-    let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
+    let (tasks, events) =
+        open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, Box::new(move || terminated())))?;
     let admin = admin.map(|admin| {
         let metrics = events.as_ref().and_then(|events| events.database.clone());
         let database = database.as_ref().map(DatabaseProbe::new).zip(metrics);
@@ -322,7 +349,7 @@ fn start_with(
         BoundService::of_admin(admin.serve(AdminParts { report: Arc::clone(&kv.report), tasks, database }))
     });
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
-    let mut bound = Bound::of(kv, &settings.worker_cores, lockstep, tasks, events, admin);
+    let mut bound = Bound::of(bound_tables(kv, native, &settings), lockstep, tasks, events, admin);
     let budgets: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.budgets)).collect();
     descriptors::share_out();
     serving();
@@ -333,7 +360,8 @@ fn start_with(
     let of_clients = memory::of_clients(budgets, running.tables.clone());
     let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(of_clients()));
     running.start_background("compactor", move || compactor.run(slack, || clock.now(), resident))?;
-    running.start(bound, &settings.worker_cores)?;
+    let cores: Vec<_> = settings.cores().copied().collect();
+    running.start(bound, &cores)?;
     Ok(running)
 }
 
@@ -358,6 +386,42 @@ fn open_stores(
     }
 }
 
+/// The tables, bound.
+struct BoundTables {
+    publisher: Publisher,
+    kv: BoundService,
+    /// The endpoints of Redis clients, whose threads are among those of `kv`.
+    resp: BoundService,
+    publish: Option<String>,
+    feed: Option<String>,
+    lockstep_publish: Option<String>,
+}
+
+fn bound_tables(kv: Kv, native: Option<Native>, settings: &serve::KvConfig) -> BoundTables {
+    let Kv {
+        queue,
+        reporter,
+        publisher,
+        mut stoppers,
+        mut endpoints,
+        publish,
+        feed,
+        lockstep_publish,
+        mut budgets,
+        ..
+    } = kv;
+    let (mut of_resp, mut threads) = (Vec::new(), None);
+    if let Some(native) = native {
+        stoppers.extend(native.stoppers);
+        endpoints.extend(native.kv);
+        budgets.push(native.budget);
+        (of_resp, threads) = (native.resp, Some(native.threads));
+    }
+    let listening = RunningService { name: "kv", endpoints, stoppers };
+    let kv = BoundService { listening, budgets, work: work_of_tables(reporter, queue, threads, settings) };
+    BoundTables { publisher, kv, resp: BoundService::at("resp", of_resp), publish, feed, lockstep_publish }
+}
+
 /// What is bound and opened, ready to run.
 struct Bound {
     publisher: Publisher,
@@ -368,18 +432,14 @@ struct Bound {
 
 impl Bound {
     fn of(
-        kv: Kv,
-        cores: &[Option<usize>],
+        BoundTables { publisher, kv, resp, publish, feed, lockstep_publish }: BoundTables,
         lockstep: Option<BoundService>,
         tasks: Option<OpenedTasks>,
         events: Option<Events>,
         admin: Option<BoundService>,
     ) -> Self {
-        let Kv { frontend, publisher, stoppers, endpoints, publish, feed, lockstep_publish, budgets, .. } = kv;
-        let listening = RunningService { name: "kv", endpoints, stoppers };
-        let kv = BoundService { listening, budgets, work: work_of_tables(frontend, cores) };
         let publish = BoundService::of_publisher("publish", publish);
-        let mut services = vec![kv, publish, BoundService::of_publisher("feed", feed)];
+        let mut services = vec![kv, resp, publish, BoundService::of_publisher("feed", feed)];
         services.extend(lockstep);
         services.push(BoundService::of_publisher("lockstep-publish", lockstep_publish));
         let mut events_queue = None;

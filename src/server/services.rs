@@ -12,8 +12,9 @@ use super::{RunningServer, cores};
 use crate::net::budget::Budget;
 use crate::net::service::Service;
 use crate::net::sockets::Stopper;
+use crate::services::native::serve::NativeThreads;
 use crate::services::operator::admin::serve::{Admin, AdminFrontend};
-use crate::services::tables::serve::Frontend;
+use crate::services::tables::serve::{KvConfig, QueueFrontend, Reporter};
 use crate::store;
 use crate::threads::{self, give_up};
 
@@ -68,7 +69,11 @@ impl BoundService {
 
     /// An endpoint at which another service publishes, if there is one.
     pub(super) fn of_publisher(name: &'static str, endpoint: Option<String>) -> Self {
-        let endpoints = endpoint.into_iter().collect();
+        Self::at(name, endpoint.into_iter().collect())
+    }
+
+    /// Endpoints that the threads of another service serve.
+    pub(super) fn at(name: &'static str, endpoints: Vec<String>) -> Self {
         let listening = RunningService { name, endpoints, stoppers: Vec::new() };
         Self { listening, budgets: Vec::new(), work: Vec::new() }
     }
@@ -82,21 +87,25 @@ impl BoundService {
     }
 }
 
-/// What the threads between the clients and the tables do.
-pub(super) fn work_of_tables(frontend: Frontend, cores: &[Option<usize>]) -> Vec<ServiceThread> {
-    let mut work = Vec::new();
-    match frontend {
-        Frontend::Queue { queue, workers, reporter } => {
-            work.push(ServiceThread::new("tables-report", None, || reporter.run()));
-            // The queue starts first. It ends the workers, also when only some of them could be started.
-            work.push(ServiceThread::new("tables-queue", cores::of_queue(cores, &threads::cores()), || queue.run()));
-            work.extend(of_workers(workers, cores, |worker| worker.run()));
-        }
-        Frontend::Native { acceptor, workers, reporter } => {
-            work.push(ServiceThread::new("tables-report", None, || reporter.run()));
-            work.extend(of_workers(workers, cores, |worker| worker.run()));
-            work.push(ServiceThread::new("tables-accept", None, || acceptor.run()));
-        }
+/// What the threads between the clients and the tables do. The reporter starts first, and the acceptor last.
+pub(super) fn work_of_tables(
+    reporter: Reporter,
+    queue: Option<QueueFrontend>,
+    native: Option<NativeThreads>,
+    settings: &KvConfig,
+) -> Vec<ServiceThread> {
+    let KvConfig { worker_cores, native_cores, .. } = settings;
+    let mut work = vec![ServiceThread::new("tables-report", None, || reporter.run())];
+    if let Some(QueueFrontend { queue, workers }) = queue {
+        // The queue starts first. It ends the workers, also when only some of them could be started.
+        let core = cores::of_queue(worker_cores, &threads::cores());
+        work.push(ServiceThread::new("tables-queue", core, || queue.run()));
+        work.extend(of_workers(workers, worker_cores, "table-worker", |worker| worker.run()));
+    }
+    if let Some(NativeThreads { acceptor, workers }) = native {
+        let name = if worker_cores.is_empty() { "table-worker" } else { "resp-worker" };
+        work.extend(of_workers(workers, native_cores, name, |worker| worker.run()));
+        work.push(ServiceThread::new("tables-accept", None, || acceptor.run()));
     }
     work
 }
@@ -105,12 +114,12 @@ pub(super) fn work_of_tables(frontend: Frontend, cores: &[Option<usize>]) -> Vec
 fn of_workers<W: Send + 'static>(
     workers: Vec<W>,
     cores: &[Option<usize>],
+    name: &str,
     run: fn(W),
 ) -> impl Iterator<Item = ServiceThread> {
     let workers = workers.into_iter().zip(cores).enumerate();
-    workers.map(move |(number, (worker, core))| {
-        ServiceThread::new(format!("table-worker-{number}"), *core, move || run(worker))
-    })
+    workers
+        .map(move |(number, (worker, core))| ServiceThread::new(format!("{name}-{number}"), *core, move || run(worker)))
 }
 
 impl RunningServer {

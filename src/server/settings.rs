@@ -1,9 +1,11 @@
 //! The settings of the tables' frontend and of their feed, made of those of the server.
 
+use super::cores::WorkerCores;
 use super::gate::{self, Admissions};
-use super::{ServerConfig, ServerLimits, available_bytes, memory};
+use super::{ElementBounds, ServerConfig, ServerLimits, available_bytes, memory};
 use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
+use crate::services::resp::RespConfig;
 use crate::services::tables::serve::{self, TablesAdmissions};
 use crate::tables;
 
@@ -17,11 +19,7 @@ pub(super) fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64
 }
 
 /// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
-pub(super) fn kv_settings(
-    config: &ServerConfig,
-    worker_cores: Vec<Option<usize>>,
-    admissions: &Admissions,
-) -> serve::KvConfig {
+pub(super) fn kv_settings(config: &ServerConfig, cores: WorkerCores, admissions: &Admissions) -> serve::KvConfig {
     let frontends = gate::zeromq_services(config);
     let ServerLimits { memory_bytes, client_bytes, .. } = config.limits;
     let held_bytes_max = memory::held_bytes_max(available_bytes(), memory_bytes, frontends, client_bytes);
@@ -37,18 +35,36 @@ pub(super) fn kv_settings(
         publish: config.publish.clone(),
         publish_hwm: config.publish_hwm,
         feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
-        key_max: config.limits.key_bytes,
-        value_max: config.limits.value_bytes,
+        key_max: config.limits.elements.key_bytes,
+        value_max: config.limits.elements.value_bytes,
         reply_bytes_max: memory::reply_bytes_max(available_bytes(), memory_bytes)
             .min(usize::try_from(client_bytes_max).unwrap_or(usize::MAX)),
         client_bytes_max,
         held_bytes_max,
-        worker_cores,
+        worker_cores: cores.queue,
+        native_cores: cores.native,
         admissions: TablesAdmissions {
-            requests: admissions.of_flag("--kv"),
+            requests: admissions.of_flag("--kv").or_else(|| admissions.of_flag("--resp")),
             publish: admissions.of_flag("--publish"),
             feed: admissions.of_flag("--feed"),
             one_frame: admissions.of_flag("--lockstep-publish"),
         },
+    }
+}
+
+/// What Redis clients are served, when it is known whether they name users, and how one of them ends the server.
+pub(super) fn resp_config(
+    config: &ServerConfig,
+    client_bytes_max: u64,
+) -> impl FnOnce(bool, Box<dyn Fn() + Send + Sync>) -> RespConfig + use<> {
+    let ElementBounds { key_bytes, value_bytes } = config.limits.resp_elements;
+    let endpoints = config.workers.resp.endpoints.clone();
+    move |has_users, terminate| RespConfig {
+        endpoints,
+        key_max: key_bytes,
+        value_max: value_bytes,
+        client_bytes_max,
+        has_users,
+        terminate,
     }
 }

@@ -60,10 +60,10 @@ impl SignalWatch {
     }
 
     /// Returns a function that ends the wait as a signal does, for a client that ends the server.
-    pub(super) fn ender(&self) -> impl Fn() + Send + 'static {
+    pub(super) fn ender(&self) -> impl Fn() + Send + Sync + 'static {
         let stopper = self.stopper.clone();
         move || {
-            tracing::info!("a client of the tasks ends the server (Terminate): stopping");
+            tracing::info!("a client ends the server (Terminate of tasks, or SHUTDOWN): stopping");
             stopper.stop();
         }
     }

@@ -10,6 +10,7 @@ use crate::allocator;
 use crate::clients::rust::tables::Client;
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
+use crate::server::{ElementBounds, RespSettings};
 use crate::services::tables::serve::FrontendKind;
 use crate::tables::tests::alone::{alone, entries};
 
@@ -26,14 +27,14 @@ pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
         lockstep: None,
         lockstep_publish: None,
         limits: ServerLimits {
-            key_bytes: 64,
-            value_bytes: 1024,
+            elements: ElementBounds { key_bytes: 64, value_bytes: 1024 },
+            resp_elements: ElementBounds { key_bytes: 4_096, value_bytes: 16 << 20 },
             memory_bytes: 1 << 30,
             tables: 10,
             client_bytes: 64 << 20,
             expected_keys: 0,
         },
-        workers: WorkersConfig { frontend, count: 2, pin: Pin::Off },
+        workers: WorkersConfig { frontend, count: 2, pin: Pin::Off, resp: RespSettings::default() },
         tasks: None,
         events: None,
         security: SecurityConfig::default(),

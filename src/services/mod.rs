@@ -6,6 +6,8 @@
 //! tasks      tasks over ZeroMQ: the dialect `spiderq`
 //! jobs       jobs over TCP
 //! events     events over HTTP
+//! resp       tables for Redis clients
+//! native     the workers that own their connections, for tables and resp
 //! operator   what an operator sees and asks for: metrics, health, backups
 //! ```
 //! A service knows the permission that each of its requests needs. It starts no thread. Its sockets are
@@ -14,6 +16,8 @@
 pub mod events;
 pub mod jobs;
 pub mod lockstep;
+pub mod native;
 pub mod operator;
+pub mod resp;
 pub mod tables;
 pub mod tasks;

@@ -99,6 +99,11 @@ impl SlowLog {
         kept.push_back(request);
     }
 
+    /// Forgets the requests that are kept.
+    pub fn clear(&self) {
+        self.kept.lock().clear();
+    }
+
     /// Slow requests since the start.
     #[must_use]
     pub fn seen(&self) -> u64 {

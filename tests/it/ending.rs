@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
-use spindle::server::{self, OperationConfig, Pin, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig};
-use spindle::services::tables::serve::{Frontend, FrontendKind, KvConfig, OtherServices, TablesAdmissions, bind};
+use spindle::server::{
+    self, ElementBounds, OperationConfig, Pin, RespSettings, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig,
+};
+use spindle::services::tables::serve::{FrontendKind, KvConfig, OtherServices, QueueFrontend, TablesAdmissions, bind};
 use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
@@ -132,14 +134,19 @@ fn config() -> ServerConfig {
         lockstep: None,
         lockstep_publish: None,
         limits: ServerLimits {
-            key_bytes: 64,
-            value_bytes: 1_024,
+            elements: ElementBounds { key_bytes: 64, value_bytes: 1_024 },
+            resp_elements: ElementBounds { key_bytes: 4_096, value_bytes: 16 << 20 },
             memory_bytes: 1 << 30,
             tables: 10,
             client_bytes: 1 << 20,
             expected_keys: 0,
         },
-        workers: WorkersConfig { frontend: FrontendKind::Queue, count: 2, pin: Pin::Off },
+        workers: WorkersConfig {
+            frontend: FrontendKind::Queue,
+            count: 2,
+            pin: Pin::Off,
+            resp: RespSettings::default(),
+        },
         tasks: None,
         events: None,
         security: SecurityConfig::default(),
@@ -203,6 +210,7 @@ fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
         worker_cores: vec![None; workers],
+        native_cores: Vec::new(),
         admissions: TablesAdmissions::default(),
     };
     let kv = bind(&settings, Clock::start(), &tables, backstage.changes, OtherServices::default()).unwrap();
@@ -215,9 +223,9 @@ const CHANGES: usize = 64;
 #[test]
 fn answers_that_are_late_at_the_end_are_let_go() {
     let (kv, tables) = parts(1);
-    let Frontend::Queue { queue, mut workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
+    let QueueFrontend { queue, mut workers } = kv.queue.unwrap();
     let worker = workers.pop().unwrap();
-    drop(reporter);
+    drop(kv.reporter);
     std::thread::scope(|scope| {
         let (sender, ended) = std::sync::mpsc::channel();
         let queue = scope.spawn(move || {
@@ -249,7 +257,7 @@ fn answers_that_are_late_at_the_end_are_let_go() {
 #[test]
 fn a_queue_whose_workers_never_ran_ends() {
     let (kv, _tables) = parts(3);
-    let Frontend::Queue { queue, workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
+    let (QueueFrontend { queue, workers }, reporter) = (kv.queue.unwrap(), kv.reporter);
     kv.stoppers.iter().for_each(spindle::net::sockets::Stopper::stop);
     std::thread::scope(|scope| {
         let queue = scope.spawn(move || queue.run());

@@ -5,7 +5,9 @@ use std::thread;
 
 use spindle::clock::Clock;
 use spindle::net::sockets::Stopper;
-use spindle::services::tables::serve::{self, Frontend, FrontendKind, Kv, TablesAdmissions};
+use spindle::services::native::serve::{self as native, NativeThreads};
+use spindle::services::resp::RespConfig;
+use spindle::services::tables::serve::{self, FrontendKind, Kv, QueueFrontend, TablesAdmissions};
 use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
 use crate::peer::{Frames, Peer};
@@ -47,7 +49,8 @@ pub(crate) fn serve_parts(
         client_bytes_max: 64 << 20,
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
-        worker_cores: vec![None],
+        worker_cores: if frontend == FrontendKind::Queue { vec![None] } else { Vec::new() },
+        native_cores: if frontend == FrontendKind::Native { vec![None] } else { Vec::new() },
         admissions: TablesAdmissions::default(),
     };
     configure(&mut settings);
@@ -58,21 +61,22 @@ pub(crate) fn serve_parts(
     );
     // No element here has a TTL.
     drop(expiry);
-    let Kv { frontend, publisher, stoppers, endpoints, feed, .. } =
-        serve::bind(&settings, clock, &tables, changes, serve::OtherServices::default()).unwrap();
+    let kv = serve::bind(&settings, clock, &tables, changes, serve::OtherServices::default()).unwrap();
+    let native = native::bind(&settings, RespConfig::default(), &kv).unwrap();
+    let Kv { queue, reporter, publisher, mut stoppers, mut endpoints, feed, .. } = kv;
     thread::scope(|scope| {
         let mut front = Vec::new();
-        match frontend {
-            Frontend::Queue { queue, workers, reporter } => {
-                front.push(scope.spawn(|| reporter.run()));
-                front.push(scope.spawn(|| queue.run()));
-                front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
-            }
-            Frontend::Native { acceptor, workers, reporter } => {
-                front.push(scope.spawn(|| reporter.run()));
-                front.push(scope.spawn(|| acceptor.run()));
-                front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
-            }
+        front.push(scope.spawn(|| reporter.run()));
+        if let Some(QueueFrontend { queue, workers }) = queue {
+            front.push(scope.spawn(|| queue.run()));
+            front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
+        }
+        if let Some(native) = native {
+            stoppers.extend(native.stoppers);
+            endpoints.extend(native.kv);
+            let NativeThreads { acceptor, workers } = native.threads;
+            front.push(scope.spawn(|| acceptor.run()));
+            front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
         }
         let release = Box::new(|| {
             scope.spawn(|| publisher.run());

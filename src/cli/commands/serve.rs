@@ -13,6 +13,7 @@ use crate::cli::flags::endpoint::{OFF, unless_off};
 use crate::cli::flags::endpoint_conflicts;
 use crate::cli::flags::events::EventsFlags;
 use crate::cli::flags::lockstep::LockstepFlags;
+use crate::cli::flags::resp::RespFlags;
 use crate::cli::flags::security::SecurityFlags;
 use crate::cli::flags::store::StoreFlags;
 use crate::cli::flags::tables::TablesFlags;
@@ -38,6 +39,9 @@ and in the file of --config (max-memory = \"2G\"). A flag is over the environmen
 pub(crate) struct ServeFlags {
     #[command(flatten, next_help_heading = "Tables")]
     tables: TablesFlags,
+
+    #[command(flatten, next_help_heading = "Tables for Redis clients")]
+    resp: RespFlags,
 
     #[command(flatten, next_help_heading = "Tasks")]
     tasks: TasksFlags,
@@ -129,7 +133,7 @@ impl ServeFlags {
             lockstep: self.lockstep.config(),
             lockstep_publish: self.lockstep.publish(),
             limits,
-            workers: self.tuning.workers(),
+            workers: self.tuning.workers(self.resp.settings()?),
             events: self.events.config()?,
             security: self.security.config()?,
             operation: OperationConfig {
@@ -145,8 +149,8 @@ impl ServeFlags {
 
     fn limits(&self, available_bytes: u64) -> ServerLimits {
         ServerLimits {
-            key_bytes: self.tables.max_key,
-            value_bytes: self.tables.max_value,
+            elements: self.tables.element_bounds(),
+            resp_elements: self.tables.resp_bounds(),
             memory_bytes: self.tables.max_memory.of(available_bytes),
             tables: self.tables.max_tables,
             client_bytes: self.operation.client_bytes_max,
@@ -165,10 +169,11 @@ impl ServeFlags {
         }
         self.store.check()?;
         self.lockstep.check()?;
-        let has_tables = !kv.is_empty() || self.lockstep.config().is_some();
+        let has_resp = !self.resp.settings()?.endpoints.is_empty();
+        let has_tables = !kv.is_empty() || has_resp || self.lockstep.config().is_some();
         if !has_tables && self.tasks.tasks == OFF && self.jobs.jobs.0.is_none() && self.events.events.0.is_none() {
             return Err(CommandError::Usage(
-                "nothing is to be served: give --kv, --lockstep, --tasks, --jobs or --events".to_owned(),
+                "nothing is to be served: give --kv, --resp, --lockstep, --tasks, --jobs or --events".to_owned(),
             ));
         }
         Ok(())
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!(config.kv, ["tcp://127.0.0.1:5555"]);
         assert_eq!(config.publish.as_deref(), Some("tcp://127.0.0.1:5556"));
         assert_eq!(config.publish_hwm, 1_000_000);
-        assert_eq!((config.limits.key_bytes, config.limits.value_bytes), (64, 1_024));
+        assert_eq!((config.limits.elements.key_bytes, config.limits.elements.value_bytes), (64, 1_024));
         assert_eq!(config.limits.memory_bytes, 800_000);
         assert_eq!(config.limits.tables, 65_536);
         assert_eq!(config.limits.client_bytes, 64 << 20);
@@ -268,7 +273,10 @@ mod tests {
         ]);
         assert_eq!(config.kv, ["tcp://*:1", "ipc:///tmp/s"]);
         assert_eq!(config.publish, None);
-        assert_eq!((config.publish_hwm, config.limits.key_bytes, config.limits.value_bytes), (5, 4_096, 1 << 20));
+        assert_eq!(
+            (config.publish_hwm, config.limits.elements.key_bytes, config.limits.elements.value_bytes),
+            (5, 4_096, 1 << 20)
+        );
         assert_eq!((config.limits.memory_bytes, config.limits.tables), (2 << 30, 7));
         assert_eq!((config.limits.client_bytes, config.limits.expected_keys), (9 << 10, 11));
         assert_eq!(config.workers.count, 3);

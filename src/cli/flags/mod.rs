@@ -15,6 +15,7 @@ pub(super) mod login;
 pub(super) mod number;
 pub(super) mod operand;
 pub(super) mod password_file;
+pub(super) mod resp;
 pub(super) mod secret_key;
 pub(super) mod security;
 pub(super) mod store;

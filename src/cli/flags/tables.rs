@@ -8,7 +8,7 @@ use crate::cli::{CommandError, FEED_ENDPOINT, KV_ENDPOINT, PUBLISH_ENDPOINT};
 use crate::limits::{
     KEY_BYTES_DEFAULT, KEY_BYTES_MAX, MEMORY_PERCENT_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
 };
-use crate::server::FeedSettings;
+use crate::server::{ElementBounds, FeedSettings};
 
 /// Bytes of the history, unless a flag says otherwise (`OPERATION.md`).
 const HISTORY_BYTES_DEFAULT: u64 = 64 << 20;
@@ -27,13 +27,13 @@ pub(crate) struct TablesFlags {
     #[command(flatten)]
     pub(crate) feed: FeedFlags,
 
-    /// Longest key, in bytes (K), from 64 to 4K
-    #[arg(long, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = size(KEY_BYTES_DEFAULT, KEY_BYTES_MAX))]
-    pub(crate) max_key: usize,
+    /// Longest key, in bytes (K), from 64 to 4K [default: 64, and 4K for Redis clients]
+    #[arg(long, value_name = "BYTES", value_parser = size(KEY_BYTES_DEFAULT, KEY_BYTES_MAX))]
+    max_key: Option<usize>,
 
-    /// Longest value, in bytes (K, M, G), up to 16M
-    #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = size(0, VALUE_BYTES_MAX))]
-    pub(crate) max_value: usize,
+    /// Longest value, in bytes (K, M, G), up to 16M [default: 1K, and 16M for Redis clients]
+    #[arg(long, value_name = "BYTES", value_parser = size(0, VALUE_BYTES_MAX))]
+    max_value: Option<usize>,
 
     /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
     #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
@@ -57,6 +57,22 @@ pub(crate) struct FeedFlags {
 }
 
 impl TablesFlags {
+    /// The bounds of elements over ZeroMQ.
+    pub(crate) fn element_bounds(&self) -> ElementBounds {
+        ElementBounds {
+            key_bytes: self.max_key.unwrap_or(KEY_BYTES_DEFAULT),
+            value_bytes: self.max_value.unwrap_or(VALUE_BYTES_DEFAULT),
+        }
+    }
+
+    /// The bounds of elements of Redis clients: the highest, unless a flag says less.
+    pub(crate) fn resp_bounds(&self) -> ElementBounds {
+        ElementBounds {
+            key_bytes: self.max_key.unwrap_or(KEY_BYTES_MAX),
+            value_bytes: self.max_value.unwrap_or(VALUE_BYTES_MAX),
+        }
+    }
+
     /// The endpoints of requests. `off` excludes any other.
     pub(crate) fn endpoints(&self) -> Result<Vec<String>, CommandError> {
         match &*self.kv {

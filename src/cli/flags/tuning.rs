@@ -5,7 +5,7 @@ use clap::builder::TypedValueParser;
 use super::word::one_of;
 use crate::allocator::Choice;
 use crate::limits::PUBLISH_HWM_DEFAULT;
-use crate::server::{self, Pin, WorkersConfig};
+use crate::server::{self, Pin, RespSettings, WorkersConfig};
 use crate::services::tables::serve::FrontendKind;
 
 /// Most threads of libzmq, and most workers: more than any host has use for.
@@ -72,12 +72,12 @@ impl TuningFlags {
     }
 
     /// The workers of the tables.
-    pub(crate) fn workers(&self) -> WorkersConfig {
+    pub(crate) fn workers(&self, resp: RespSettings) -> WorkersConfig {
         let frontend = match self.frontend {
             FrontendWord::Queue | FrontendWord::Proxy => FrontendKind::Queue,
             FrontendWord::Native => FrontendKind::Native,
         };
-        WorkersConfig { frontend, count: self.workers, pin: self.pin.clone() }
+        WorkersConfig { frontend, count: self.workers, pin: self.pin.clone(), resp }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::services::tables::waiting::WaitingClients;
 use crate::services::tables::wire::{Command, Request, TableName};
 use crate::stats::Sampler;
 use crate::stats::slow_log::SlowLog;
-use crate::tables::Session;
+use crate::tables::{Lack, Session};
 use crate::zmtp::{Message, MessageView};
 
 /// The name of the protocol.
@@ -255,7 +255,7 @@ impl Answering {
                 return TurnOutcome::Starved(answered);
             }
             let (command, held) = (conversation.completes(), conversation.held_bytes());
-            let is_held_up = !turn.is_first && waiting.is_ahead_of(command);
+            let is_held_up = !turn.is_first && waiting.is_ahead_of(command.is_some_and(Command::may_change_elements));
             let argument = Argument::of(&message);
             let is_unread = outbox.is_unread();
             let taken = (!is_held_up).then(|| {
@@ -270,11 +270,11 @@ impl Answering {
                 })
             });
             let Some(Ok(answer)) = taken else {
-                let lacks_memory = !is_held_up && batch.lacks_memory();
+                let lack = if is_held_up { Lack::Credits } else { batch.lack() };
                 if turn.is_first {
-                    waiting.stay(turn.id, command, lacks_memory);
+                    waiting.stay(turn.id, lack);
                 } else {
-                    waiting.join(turn.id, command, lacks_memory);
+                    waiting.join(turn.id, lack);
                 }
                 return TurnOutcome::Parked(answered);
             };
@@ -326,7 +326,7 @@ impl Answering {
     fn send(&self, connections: &mut Connections<Conversation>) {
         connections.flush();
         if connections.has_timed() {
-            record_sent(connections, &self.metrics.worker, &self.slow, PROTOCOL, self.clock);
+            record_sent(connections, &self.metrics.worker, None, &self.slow, PROTOCOL, self.clock);
         }
     }
 

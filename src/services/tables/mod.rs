@@ -38,7 +38,6 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 pub mod handle;
-mod native;
 pub mod permission;
 mod publish;
 mod queue;
@@ -47,6 +46,6 @@ mod reporter;
 pub(crate) mod responder;
 pub mod serve;
 pub(crate) mod timing;
-mod turn;
+pub(crate) mod turn;
 pub(crate) mod waiting;
 pub mod wire;

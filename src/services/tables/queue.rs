@@ -128,12 +128,12 @@ impl TablesQueue {
     fn round(&mut self) {
         loop {
             self.take_back();
-            self.times.send(&mut self.connections);
+            self.times.send(&mut self.connections, None);
             if !self.send_out() {
                 break;
             }
         }
-        self.times.send(&mut self.connections);
+        self.times.send(&mut self.connections, None);
         while self.connections.drained().is_some() {}
         while self.connections.gone().is_some() {}
         self.connections.closed();

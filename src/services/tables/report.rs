@@ -84,14 +84,14 @@ use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, LatencySnapshot};
-use crate::tables::{TableSummary, Tables};
+use crate::tables::{TableSummary, Tables, TablesMetrics};
 use crate::tasks::TaskMetrics;
 
 /// The metrics of a worker, on cache lines of their own: no other thread's counting makes the worker wait.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerMetrics {
-    pub(super) busy: BusyMeter,
+    pub(crate) busy: BusyMeter,
     /// Clients whose next request waits for room in the tables.
     pub(crate) waiting: Gauge,
     /// The core to which the worker is tied.
@@ -161,11 +161,11 @@ fn place_of(reason: Reason) -> usize {
 /// The clients as one thread sees them, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct ClientMetrics {
+pub(crate) struct ClientMetrics {
     /// Requests answered.
     pub(super) requests: Counter,
     /// Reads of connections that were gone, and requests of users that were no more.
-    pub(super) dropped_requests: Counter,
+    pub(crate) dropped_requests: Counter,
     /// Requests that were too long to keep.
     pub(super) oversized: Counter,
     /// Replies to changes of connections that were gone.
@@ -183,7 +183,7 @@ pub(super) struct ClientMetrics {
 
 impl ClientMetrics {
     /// Shows what a thread knows of its connections.
-    pub(super) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
+    pub(crate) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
         self.clients.set(connections.len() as u64);
         self.traffic.show(connections);
         self.held_bytes.set(connections.bytes());
@@ -193,7 +193,7 @@ impl ClientMetrics {
 
     /// Counts a request that was answered, or dropped.
     #[inline]
-    pub(super) fn count(&self, is_whole: bool, is_undeliverable: bool) {
+    pub(crate) fn count(&self, is_whole: bool, is_undeliverable: bool) {
         self.requests.add(1);
         self.oversized.add(u64::from(!is_whole));
         if is_undeliverable {
@@ -231,8 +231,23 @@ pub(super) struct OtherServiceSources {
 
 impl ReportSources {
     /// The reply to STATS.
-    pub(super) fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         serde_json::to_string(&self.document()).expect("numbers and text can be written as JSON")
+    }
+
+    /// The clock of the server.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Bytes of the values or names in one reply.
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        self.reply_bytes_max
+    }
+
+    /// The metrics of the tables at this moment.
+    pub(crate) fn tables_metrics(&self) -> TablesMetrics {
+        self.tables.metrics()
     }
 
     /// How long the thread, of the workers' and the queue's, that is longest at work without a pause has been so.

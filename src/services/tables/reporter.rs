@@ -27,7 +27,7 @@ use crate::security::Identity;
 use crate::zmtp::encode_frame;
 
 /// A report as its client receives it, behind the envelope.
-pub(super) struct FinishedReport {
+pub(crate) struct FinishedReport {
     /// Its frames as they are on the wire.
     frames: Arc<Vec<u8>>,
     /// The reason if there is no report.
@@ -108,7 +108,7 @@ impl Reporter {
 }
 
 /// One worker's client of the reporter: it orders reports and takes them.
-pub(super) struct ReportClient {
+pub(crate) struct ReportClient {
     orders: Sender<ReportRequest>,
     /// Goes with each order.
     sender: WakingSender<MadeReport>,
@@ -128,12 +128,12 @@ impl ReportClient {
     }
 
     /// Whether an ordered report has not been taken.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.waiting > 0
     }
 
     /// The next report that has come, and its connection.
-    pub(super) fn next(&mut self) -> Option<MadeReport> {
+    pub(crate) fn next(&mut self) -> Option<MadeReport> {
         let next = if self.waiting > 0 { self.reports.try_recv().ok() } else { None };
         self.waiting -= usize::from(next.is_some());
         next

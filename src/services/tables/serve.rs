@@ -2,24 +2,23 @@
 //!
 //! ```text
 //! queue       listeners ─► connections ◄─► ROUTER ◄═ inproc ═► DEALER ──────── worker i ── session i ─┐
-//! native      listeners ─► acceptor ═► connections ◄────────────────────────── worker i ── session i ─┤
 //!             subscribers ◄── publisher ◄── changes ◄─────────────────────────────────────── tables ◄─┘
 //! ```
 //! [`bind`] makes all parts that can fail, and starts none of them. Its caller runs each part in a thread of its own.
-//! Dropping the parts closes the endpoints.
+//! Dropping the parts closes the endpoints. Workers that own their connections are in `services/native`.
 //!
 //! This module does not start threads or choose cores, and does not make the two other threads behind the tables.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::native::NativeWorker;
 use super::publish::{FeedPublisher, OneFramePublisher};
 pub use super::publish::{NotificationEncoder, Publisher};
 use super::queue::{QueueWorker, TablesQueue, WorkerParts};
 use super::report::{ClientMetrics, FeedPublisherMetrics, OtherServiceSources, PublishMetrics, WorkerMetrics};
 pub use super::report::{LockstepMetrics, ReportSources};
-use super::reporter::{ReportClient, Reporter};
+use super::reporter::ReportClient;
+pub use super::reporter::Reporter;
 use super::responder::TIMED_ONE_OF;
 use super::turn::WorkerState;
 use super::wire::FieldLimits;
@@ -30,7 +29,7 @@ use crate::limits::{
 use crate::net::budget::Budget;
 use crate::net::sockets::{ServeError, Stopper, WakeSignal};
 use crate::net::zeromq::publish::{PublishLimits, Subscribers, TopicForm};
-use crate::net::zeromq::{Acceptor, Admission, BoundListener, Connections, inproc};
+use crate::net::zeromq::{Admission, BoundListener, Connections, inproc};
 use crate::security::Users;
 use crate::stats::Sampler;
 use crate::stats::service::ServiceMetrics;
@@ -71,8 +70,10 @@ pub struct KvConfig {
     pub reply_bytes_max: usize,
     /// Bytes that all clients together may have outstanding and unread. The subscribers have the same bound.
     pub held_bytes_max: u64,
-    /// For each worker the core to which it will be tied. At least one worker.
+    /// For each worker behind the queue the core to which it will be tied.
     pub worker_cores: Vec<Option<usize>>,
+    /// The same for each worker that owns its connections.
+    pub native_cores: Vec<Option<usize>>,
     /// The users of each endpoint.
     pub admissions: TablesAdmissions,
 }
@@ -93,6 +94,20 @@ pub struct TablesAdmissions {
 impl KvConfig {
     fn limits(&self) -> FieldLimits {
         FieldLimits { key: self.key_max, value: self.value_max }
+    }
+
+    /// The bounds of a message.
+    pub(crate) fn message_bounds(&self) -> MessageBounds {
+        MessageBounds {
+            frame_bytes: FRAME_BYTES_MAX as u64,
+            frames: MESSAGE_FRAMES_MAX,
+            bytes: message_bytes_max(self.limits()),
+        }
+    }
+
+    /// The cores of all workers.
+    pub fn cores(&self) -> impl Iterator<Item = &Option<usize>> {
+        self.worker_cores.iter().chain(&self.native_cores)
     }
 }
 
@@ -122,32 +137,20 @@ pub struct LockstepPart {
     pub metrics: Arc<LockstepMetrics>,
 }
 
-/// The part that runs between the clients and the tables.
-pub enum Frontend {
-    /// The frontend with libzmq's queue.
-    Queue {
-        /// For the thread `tables-queue`.
-        queue: Box<TablesQueue>,
-        /// For the threads `table-worker-i`.
-        workers: Vec<QueueWorker>,
-        /// For the thread `tables-report`.
-        reporter: Reporter,
-    },
-    /// The frontend without libzmq.
-    Native {
-        /// For the thread `tables-accept`.
-        acceptor: Box<Acceptor>,
-        /// For the threads `table-worker-i`.
-        workers: Vec<NativeWorker>,
-        /// For the thread `tables-report`.
-        reporter: Reporter,
-    },
+/// The frontend with libzmq's queue.
+pub struct QueueFrontend {
+    /// For the thread `tables-queue`.
+    pub queue: Box<TablesQueue>,
+    /// For the threads `table-worker-i`.
+    pub workers: Vec<QueueWorker>,
 }
 
 /// All parts that are to run, and their endpoints.
 pub struct Kv {
-    /// The part between the clients and the tables.
-    pub frontend: Frontend,
+    /// The queue between the clients and the tables, unless the workers own the connections.
+    pub queue: Option<QueueFrontend>,
+    /// For the thread `tables-report`.
+    pub reporter: Reporter,
     /// For the thread `publisher`.
     pub publisher: Publisher,
     /// They stop the frontend and the publisher.
@@ -214,23 +217,31 @@ pub fn bind(
         _ => (None, None),
     };
     let publisher = Publisher::new(own, feed, one_frame, changes, wake_signal, clock, metrics);
-    let (frontend, mut stoppers, endpoints, of_clients) = match settings.frontend {
-        FrontendKind::Queue => queue(settings, &report)?,
-        FrontendKind::Native => native(settings, &report)?,
-    };
-    stoppers.push(publisher_stopper);
-    budgets.push(of_clients);
-    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, feed: feed_endpoint, lockstep_publish, budgets, report })
+    let reporter = Reporter::new(Arc::clone(&report));
+    let (mut stoppers, mut endpoints) = (vec![publisher_stopper], Vec::new());
+    let mut queue = None;
+    if settings.frontend == FrontendKind::Queue {
+        let bound = bind_queue(settings, &report, &reporter)?;
+        stoppers.insert(0, bound.stopper);
+        budgets.push(bound.budget);
+        (queue, endpoints) = (Some(bound.frontend), bound.endpoints);
+    }
+    let feed = feed_endpoint;
+    Ok(Kv { queue, reporter, publisher, stoppers, endpoints, publish, feed, lockstep_publish, budgets, report })
 }
 
-/// A frontend, its stoppers, its endpoints, and its budget.
-type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, Arc<Budget>);
+/// A queue that listens.
+struct BoundQueue {
+    frontend: QueueFrontend,
+    stopper: Stopper,
+    endpoints: Vec<String>,
+    budget: Arc<Budget>,
+}
 
-fn queue(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFrontend, ServeError> {
+fn bind_queue(settings: &KvConfig, report: &Arc<ReportSources>, reporter: &Reporter) -> Result<BoundQueue, ServeError> {
     let budget = Budget::new(settings.held_bytes_max);
     let wake_signal = WakeSignal::new()?;
     let stopper = Stopper::new(&wake_signal);
-    let reporter = Reporter::new(Arc::clone(report));
     let (end, worker_ends) = inproc::queue(settings.worker_cores.len())?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut workers = Vec::new();
@@ -241,7 +252,7 @@ fn queue(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFronte
         workers.push(QueueWorker::new(parts));
     }
     let admission = settings.admissions.requests.as_ref();
-    let connections = Connections::new(&wake_signal, message_bounds(settings), &budget, admission)?;
+    let connections = Connections::new(&wake_signal, settings.message_bounds(), &budget, admission)?;
     let mut queue = TablesQueue::new(connections, end, wake_signal, stopper.clone(), stop, report)?;
     let mut endpoints = Vec::new();
     for endpoint in &settings.endpoints {
@@ -249,8 +260,8 @@ fn queue(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFronte
         endpoints.push(listener.endpoint().to_owned());
         queue.listen(listener)?;
     }
-    let frontend = Frontend::Queue { queue: Box::new(queue), workers, reporter };
-    Ok((frontend, vec![stopper], endpoints, budget))
+    let frontend = QueueFrontend { queue: Box::new(queue), workers };
+    Ok(BoundQueue { frontend, stopper, endpoints, budget })
 }
 
 /// Bytes of the longest message that any command takes: the longest UPDATE_MANY, and an envelope.
@@ -263,14 +274,6 @@ fn message_bytes_max(limits: FieldLimits) -> usize {
 /// Bytes of the rows in one page of SCAN for a client that may have `client_bytes` outstanding.
 fn page_bytes_max(client_bytes: u64) -> usize {
     SCAN_BYTES_MAX.min(usize::try_from(client_bytes / 8).unwrap_or(SCAN_BYTES_MAX))
-}
-
-fn message_bounds(settings: &KvConfig) -> MessageBounds {
-    MessageBounds {
-        frame_bytes: FRAME_BYTES_MAX as u64,
-        frames: MESSAGE_FRAMES_MAX,
-        bytes: message_bytes_max(settings.limits()),
-    }
 }
 
 fn worker_state(
@@ -293,29 +296,15 @@ fn worker_state(
     }
 }
 
-fn native(settings: &KvConfig, report: &Arc<ReportSources>) -> Result<BoundFrontend, ServeError> {
-    let budget = Budget::new(settings.held_bytes_max);
-    let wake_signal = WakeSignal::new()?;
-    let stopper = Stopper::new(&wake_signal);
-    let mut acceptor = Acceptor::new(stopper.clone(), &wake_signal, report.clock)?;
-    let reporter = Reporter::new(Arc::clone(report));
-    let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
-    for endpoint in &settings.endpoints {
-        let listener = BoundListener::bind(endpoint)?;
-        endpoints.push(listener.endpoint().to_owned());
-        acceptor.listen(listener)?;
+impl Kv {
+    /// The state of the native worker with this number.
+    pub(crate) fn native_state(&self, settings: &KvConfig, number: usize, wake_signal: &WakeSignal) -> WorkerState {
+        let at = settings.worker_cores.len() + number;
+        let metrics = self.report.workers.get(at).map(Arc::clone).unwrap_or_else(|| unreachable!("each has its own"));
+        let queues = usize::from(settings.frontend == FrontendKind::Queue);
+        let clients = self.report.queues.get(queues + at).map(Arc::clone).unwrap_or_default();
+        worker_state(settings, &self.report, &metrics, &clients, self.reporter.client(wake_signal))
     }
-    for (metrics, clients) in report.workers.iter().zip(&report.queues) {
-        let wake_signal = WakeSignal::new()?;
-        let stopper = Stopper::new(&wake_signal);
-        let state = worker_state(settings, report, metrics, clients, reporter.client(&wake_signal));
-        let admission = settings.admissions.requests.as_ref();
-        let connections = Connections::new(&wake_signal, message_bounds(settings), &budget, admission)?;
-        let handoff = acceptor.handoff(&wake_signal);
-        stoppers.push(stopper.clone());
-        workers.push(NativeWorker::new(connections, handoff, stopper, &wake_signal, state));
-    }
-    Ok((Frontend::Native { acceptor: Box::new(acceptor), workers, reporter }, stoppers, endpoints, budget))
 }
 
 /// Subscribers that come to an endpoint, if there is one, and the endpoint.
@@ -333,15 +322,12 @@ fn listening(
 fn report(settings: &KvConfig, clock: Clock, tables: &Tables, other_services: &OtherServices) -> ReportSources {
     let now = clock.now();
     let metrics = |core: &Option<usize>| Arc::new(WorkerMetrics::new(now, *core));
-    let queues = match settings.frontend {
-        FrontendKind::Native => settings.worker_cores.len(),
-        // The first is the queue's own.
-        FrontendKind::Queue => 1 + settings.worker_cores.len(),
-    };
+    // The first is the queue's own, if there is one.
+    let queues = usize::from(settings.frontend == FrontendKind::Queue) + settings.cores().count();
     ReportSources {
         clock,
         tables: tables.clone(),
-        workers: settings.worker_cores.iter().map(metrics).collect(),
+        workers: settings.cores().map(metrics).collect(),
         queue: metrics(&None),
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishMetrics::default()),

@@ -4,28 +4,41 @@ use super::report::WorkerMetrics;
 use super::wire::Command;
 use crate::clock::Clock;
 use crate::net::zeromq::{ConnectionState, Connections};
+use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 
 /// The name of the protocol.
 pub(super) const PROTOCOL: &str = "kv";
 /// The value for no command.
 pub(super) const NO_VERB: usize = Command::COUNT;
+/// The number of verbs with that value. A worker that serves another protocol too numbers its verbs from here.
+pub(crate) const VERBS: usize = NO_VERB + 1;
 
-/// Records how long the replies took that the system has taken until now.
+/// Records how long the replies took that the system has taken until now. Verbs behind those of the tables' own protocol
+/// are of `others`.
 pub(crate) fn record_sent<S: ConnectionState>(
     connections: &mut Connections<S>,
     metrics: &WorkerMetrics,
+    others: Option<&ServiceMetrics>,
     slow: &SlowLog,
     protocol: &'static str,
     clock: Clock,
 ) {
-    connections.record_timed(clock, slow, protocol, |reply, nanos| {
+    connections.record_timed(clock, slow, |reply, nanos| {
+        if let Some(others) = others
+            && let Some(verb) = reply.verb.checked_sub(VERBS)
+        {
+            if let Some(verb) = others.verbs.get(verb).filter(|_| reply.samples > 0) {
+                verb.whole.record_times(nanos, reply.samples);
+            }
+            return (others.protocol, others.name(verb));
+        }
         if reply.samples > 0
             && let Some(command) = Command::ALL.get(reply.verb)
         {
             metrics.whole(*command).record_times(nanos, reply.samples);
         }
-        verb_name(reply.verb)
+        (protocol, verb_name(reply.verb))
     });
 }
 

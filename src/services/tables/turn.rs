@@ -30,31 +30,31 @@ use crate::limits::{BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES,
 use crate::net::zeromq::{ConnectionId, ConnectionState, ReplyBuffer, TurnOutcome};
 use crate::security::Identity;
 use crate::stats::Sampler;
-use crate::tables::{ManyProgress, Session};
+use crate::tables::{Lack, ManyProgress, Session};
 use crate::zmtp::{Message, MessageView};
-pub(super) use timing::ReplyTimes;
+pub(crate) use timing::ReplyTimes;
 
 /// The most frames of a message for which no memory is allocated: an UPDATE with a TTL, and an envelope of three.
 const FEW_FRAMES: usize = 8;
 
 /// The state with which a worker answers, beside its connections.
-pub(super) struct WorkerState {
-    pub(super) session: Session,
-    pub(super) clock: Clock,
-    pub(super) limits: FieldLimits,
+pub(crate) struct WorkerState {
+    pub(crate) session: Session,
+    pub(crate) clock: Clock,
+    pub(crate) limits: FieldLimits,
     /// Bytes of the rows in one page of SCAN.
-    pub(super) page_bytes_max: usize,
-    pub(super) metrics: Arc<WorkerMetrics>,
-    pub(super) clients: Arc<ClientMetrics>,
-    pub(super) report: Arc<ReportSources>,
-    pub(super) reports: ReportClient,
+    pub(crate) page_bytes_max: usize,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub(crate) clients: Arc<ClientMetrics>,
+    pub(crate) report: Arc<ReportSources>,
+    pub(crate) reports: ReportClient,
     /// Picks the requests that are timed, in the tables and from end to end.
-    pub(super) picker: Sampler,
+    pub(crate) picker: Sampler,
 }
 
 /// The state of a connection.
 #[derive(Debug, Default)]
-pub(super) struct TableClient {
+pub(crate) struct TableClient {
     /// The user, where users are named.
     user: Option<Identity>,
     /// The generation of the users at which this one was last found to be as it was.
@@ -85,8 +85,8 @@ impl ConnectionState for TableClient {
     }
 }
 
-/// A connection's turn.
-pub(super) struct ConnectionTurn<'l> {
+/// A connection's turn. `C` is the state of a client.
+pub(crate) struct ConnectionTurn<'l, C = TableClient> {
     id: ConnectionId,
     waiting: &'l mut WaitingClients<ConnectionId>,
     /// It has waited in the queue for its first request.
@@ -94,69 +94,84 @@ pub(super) struct ConnectionTurn<'l> {
     /// The report for which it has waited, and for which its first request asks.
     made: Option<Arc<FinishedReport>>,
     /// The connection's state.
-    client: &'l mut TableClient,
+    pub(crate) client: &'l mut C,
 }
 
-impl<'l> ConnectionTurn<'l> {
+impl<'l, C> ConnectionTurn<'l, C> {
     /// A turn of a connection whose messages have just been received.
-    pub(super) fn new(
-        id: ConnectionId,
-        client: &'l mut TableClient,
-        waiting: &'l mut WaitingClients<ConnectionId>,
-    ) -> Self {
+    pub(crate) fn new(id: ConnectionId, client: &'l mut C, waiting: &'l mut WaitingClients<ConnectionId>) -> Self {
         Self { id, waiting, is_first: false, made: None, client }
     }
 
     /// A turn that has waited in the queue for its first request.
-    pub(super) fn tried_again(self) -> Self {
+    pub(crate) fn tried_again(self) -> Self {
         Self { is_first: true, ..self }
     }
 
     /// A turn that has waited for a report.
-    pub(super) fn with_report(self, made: Arc<FinishedReport>) -> Self {
+    pub(crate) fn with_report(self, made: Arc<FinishedReport>) -> Self {
         Self { made: Some(made), ..self }
     }
 
+    /// The same turn with the state of a client of one protocol or of another one.
+    pub(crate) fn split<A, B>(
+        self,
+        of: impl FnOnce(&'l mut C) -> Result<&'l mut A, &'l mut B>,
+    ) -> Result<ConnectionTurn<'l, A>, ConnectionTurn<'l, B>> {
+        let Self { id, waiting, is_first, made, client } = self;
+        match of(client) {
+            Ok(client) => Ok(ConnectionTurn { id, waiting, is_first, made, client }),
+            Err(client) => Err(ConnectionTurn { id, waiting, is_first, made, client }),
+        }
+    }
+
+    /// Whether the next request has to wait without being tried.
+    pub(crate) fn is_held_up(&self, may_change_elements: bool) -> bool {
+        !self.is_first && self.waiting.is_ahead_of(may_change_elements)
+    }
+
+    /// A request is answered: the next one has not waited.
+    pub(crate) fn note_answer(&mut self) {
+        self.is_first = false;
+    }
+
+    /// Queues the connection with its next request, which lacks this.
+    pub(crate) fn wait(&mut self, lack: Lack) {
+        if self.is_first {
+            self.waiting.stay(self.id, lack);
+        } else {
+            self.waiting.join(self.id, lack);
+        }
+    }
+}
+
+impl ConnectionTurn<'_> {
     fn user(&self) -> Option<&Identity> {
         self.client.user.as_ref()
     }
 
-    /// Whether the next request has to wait without being tried.
-    fn is_held_up(&self, command: Option<Command>) -> bool {
-        !self.is_first && self.waiting.is_ahead_of(command)
-    }
-
     /// The turn ends before its next request is answered whole.
     #[cold]
-    fn end(&mut self, tried: Answered, command: Option<Command>, lacks_memory: bool, answered: usize) -> TurnOutcome {
+    fn end(&mut self, tried: Answered, lack: Lack, answered: usize) -> TurnOutcome {
         match tried {
             Answered::InPart | Answered::Whole => TurnOutcome::Some(answered),
             Answered::Starved => TurnOutcome::Starved(answered),
             Answered::Busy => {
-                self.wait(command, lacks_memory);
+                self.wait(lack);
                 TurnOutcome::Parked(answered)
             }
-        }
-    }
-
-    /// Queues the connection with its next request.
-    fn wait(&mut self, command: Option<Command>, lacks_memory: bool) {
-        if self.is_first {
-            self.waiting.stay(self.id, command, lacks_memory);
-        } else {
-            self.waiting.join(self.id, command, lacks_memory);
         }
     }
 }
 
 impl WorkerState {
     /// Records the times of replies that this worker sends itself.
-    pub(super) fn reply_times(&self) -> ReplyTimes {
+    pub(crate) fn reply_times(&self) -> ReplyTimes {
         ReplyTimes { clock: self.clock, metrics: Arc::clone(&self.metrics), slow: Arc::clone(&self.report.slow) }
     }
 
     /// What the handler needs to know, with a report of STATS and the time.
-    pub(super) fn context<'c>(&self, stats: &'c dyn Fn() -> String, now: &'c dyn Fn() -> Now) -> HandlerContext<'c> {
+    pub(crate) fn context<'c>(&self, stats: &'c dyn Fn() -> String, now: &'c dyn Fn() -> Now) -> HandlerContext<'c> {
         HandlerContext {
             stats,
             now,
@@ -213,7 +228,7 @@ impl WorkerState {
                     metrics.count(Some(command), made.refused);
                 } else {
                     let sink = |frame: &[u8], more| outbox.push(frame, more);
-                    let is_held_up = turn.is_held_up(parts.command());
+                    let is_held_up = turn.is_held_up(parts.command().is_some_and(Command::may_change_elements));
                     let progress = &mut turn.client.progress;
                     let tried = if is_held_up {
                         Answered::Busy
@@ -221,13 +236,14 @@ impl WorkerState {
                         responder.respond(parts, &mut batch, progress, is_timed, bytes_max, sink)
                     };
                     if tried != Answered::Whole {
-                        return turn.end(tried, parts.command(), !is_held_up && batch.lacks_memory(), answered);
+                        let lack = if is_held_up { Lack::Credits } else { batch.lack() };
+                        return turn.end(tried, lack, answered);
                     }
                 }
                 if is_timed && let Some(command) = parts.command() {
                     outbox.sample(usize::from(command.code()), arrived);
                 }
-                turn.is_first = false;
+                turn.note_answer();
                 answered += 1;
                 clients.count(is_whole, outbox.is_unread() && !parts.only_reads());
                 // A page may take a millisecond and have no row. So all other clients have their turn after it.
@@ -242,7 +258,7 @@ impl WorkerState {
 
     /// Lets the processor fetch what the first requests of these turns read, so that their cache misses overlap. See
     /// [`Batch::prefetch`](crate::tables::Batch::prefetch) for those of which nothing is fetched.
-    pub(super) fn prefetch_first<'b>(
+    pub(crate) fn prefetch_first<'b>(
         &mut self,
         turns: impl Iterator<Item = (&'b TableClient, MessageView<'b>)>,
         now: Now,

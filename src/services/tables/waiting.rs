@@ -18,10 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::wire::Command;
 use crate::clock::Now;
 use crate::net::sockets::WakeSignal;
-use crate::tables::Session;
+use crate::tables::{Lack, Session};
 
 /// How long a worker with waiting clients sleeps before it checks by itself. A lost wake-up found then is counted.
 const RECHECK: Duration = Duration::from_millis(100);
@@ -78,28 +77,26 @@ impl<C> WaitingClients<C> {
         self.for_credits.len() + self.for_tables.len() + self.for_memory.len()
     }
 
-    /// Whether a request with this command has to join the queue without being tried.
+    /// Whether a request has to join the queue without being tried.
     #[inline]
-    pub(crate) fn is_ahead_of(&self, command: Option<Command>) -> bool {
-        !self.for_credits.is_empty() && command.is_some_and(Command::may_change_elements)
+    pub(crate) fn is_ahead_of(&self, may_change_elements: bool) -> bool {
+        may_change_elements && !self.for_credits.is_empty()
     }
 
-    /// Enqueues a client with a request of this command, behind all others. `lacks_memory`: the request waits for
-    /// memory.
-    pub(crate) fn join(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
-        if command == Some(Command::CreateTable) {
-            self.for_tables.push_back(client);
-        } else if lacks_memory {
-            self.for_memory.push_back(client);
-        } else {
-            self.for_credits.push_back(client);
+    /// Enqueues a client whose next request lacks this, behind all others.
+    pub(crate) fn join(&mut self, client: C, lack: Lack) {
+        match lack {
+            Lack::Credits => &mut self.for_credits,
+            Lack::Tables => &mut self.for_tables,
+            Lack::Memory => &mut self.for_memory,
         }
+        .push_back(client);
     }
 
     /// Enqueues a client whose request was tried again and is still busy. For credits, it remains the first.
-    pub(crate) fn stay(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
-        if command == Some(Command::CreateTable) || lacks_memory {
-            self.join(client, command, lacks_memory);
+    pub(crate) fn stay(&mut self, client: C, lack: Lack) {
+        if lack != Lack::Credits {
+            self.join(client, lack);
         } else {
             self.for_credits.push_front(client);
             self.try_credits = false;

@@ -59,9 +59,9 @@ pub(super) fn record_sent<S: ConnectionState>(
     slow: &SlowLog,
     clock: Clock,
 ) {
-    connections.record_timed(clock, slow, metrics.protocol, |reply, nanos| {
+    connections.record_timed(clock, slow, |reply, nanos| {
         metrics.record(reply.verb, Some(reply.arrived.nanos_until(reply.answered)), nanos);
-        metrics.name(reply.verb)
+        (metrics.protocol, metrics.name(reply.verb))
     });
 }
 

@@ -17,20 +17,21 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{ConnectionTurn, FEW_FRAMES, TableClient, WorkerState, read};
+use super::{ConnectionTurn, FEW_FRAMES, WorkerState, read};
 use crate::clock::{Clock, Now};
-use crate::net::zeromq::{Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
+use crate::net::zeromq::{ConnectionState, Connections, ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::report::WorkerMetrics;
 use crate::services::tables::responder::RequestParts;
 use crate::services::tables::timing::{NO_VERB, PROTOCOL, record_sent};
+use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::tables::ManyProgress;
 use crate::zmtp::MessageView;
 
 impl WorkerState {
     /// Answers the messages of a turn, and times it.
-    pub(in super::super) fn answer_turn(
+    pub(crate) fn answer_turn(
         &mut self,
         messages: MessageView<'_>,
         outbox: &mut ReplyBuffer,
@@ -88,7 +89,7 @@ impl WorkerState {
 }
 
 /// Records how long replies took that are timed.
-pub(in super::super) struct ReplyTimes {
+pub(crate) struct ReplyTimes {
     pub(in super::super) clock: Clock,
     /// Written by the thread that sends.
     pub(in super::super) metrics: Arc<WorkerMetrics>,
@@ -96,12 +97,13 @@ pub(in super::super) struct ReplyTimes {
 }
 
 impl ReplyTimes {
-    /// Writes new bytes as far as the system takes them, and records how long the timed replies among them took.
+    /// Writes new bytes as far as the system takes them, and records how long the timed replies among them took. The
+    /// metrics of verbs behind the tables' own are `others`.
     #[inline]
-    pub(in super::super) fn send(&self, connections: &mut Connections<TableClient>) {
+    pub(crate) fn send<S: ConnectionState>(&self, connections: &mut Connections<S>, others: Option<&ServiceMetrics>) {
         connections.flush();
         if connections.has_timed() {
-            record_sent(connections, &self.metrics, &self.slow, PROTOCOL, self.clock);
+            record_sent(connections, &self.metrics, others, &self.slow, PROTOCOL, self.clock);
         }
     }
 }

@@ -5,12 +5,11 @@
 use super::*;
 use crate::clock::Now;
 use crate::net::sockets::wait;
+use crate::services::tables::wire::Command;
 use crate::tables::{BackgroundThreads, Changes, Deadline, Reaper, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
 const CHANGES: usize = 64;
-const UPDATE: Option<Command> = Some(Command::Update);
-const CREATE: Option<Command> = Some(Command::CreateTable);
 
 struct WaitingRig {
     tables: Tables,
@@ -72,7 +71,7 @@ impl WaitingRig {
 fn those_that_wait_are_called_and_tried_in_their_order() {
     let mut rig = WaitingRig::new();
     assert_eq!(rig.patience(), None);
-    (1..=3).for_each(|client| rig.line.join(client, UPDATE, false));
+    (1..=3).for_each(|client| rig.line.join(client, Lack::Credits));
     assert_eq!((rig.line.len(), rig.patience()), (3, Some(RECHECK)));
     rig.begin();
     assert_eq!(rig.line.next(), None);
@@ -82,9 +81,9 @@ fn those_that_wait_are_called_and_tried_in_their_order() {
     assert!(rig.update());
     assert_eq!(rig.line.next(), Some(2));
     while rig.update() {}
-    rig.line.stay(2, UPDATE, false);
+    rig.line.stay(2, Lack::Credits);
     assert_eq!(rig.line.next(), None, "what is out is out for all");
-    rig.line.join(1, UPDATE, false);
+    rig.line.join(1, Lack::Credits);
     assert_eq!(rig.patience(), Some(RECHECK));
     assert!(rig.announce());
     rig.begin();
@@ -96,12 +95,12 @@ fn those_that_wait_are_called_and_tried_in_their_order() {
 fn what_may_change_elements_does_not_overtake_what_waits() {
     let mut rig = WaitingRig::new();
     let overtakes = |rig: &WaitingRig| -> Vec<Command> {
-        Command::ALL.into_iter().filter(|command| !rig.line.is_ahead_of(Some(*command))).collect()
+        Command::ALL.into_iter().filter(|command| !rig.line.is_ahead_of(command.may_change_elements())).collect()
     };
     assert_eq!(overtakes(&rig).len(), Command::COUNT);
-    rig.line.join(1, CREATE, false);
+    rig.line.join(1, Lack::Tables);
     assert_eq!(overtakes(&rig).len(), Command::COUNT, "a table that has to be taken down is in the way of no change");
-    rig.line.join(2, UPDATE, false);
+    rig.line.join(2, Lack::Credits);
     let changes = [
         Command::Update,
         Command::Delete,
@@ -122,7 +121,7 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
 #[test]
 fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
     let mut rig = WaitingRig::new();
-    rig.line.join(1, UPDATE, false);
+    rig.line.join(1, Lack::Credits);
     rig.session.batch(NOW).create_table(b"u", b"u").unwrap();
     assert_eq!(rig.patience(), Some(RECHECK));
     rig.session.batch(NOW).create_table(b"v", b"v").unwrap();
@@ -135,7 +134,7 @@ fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
 fn a_rest_that_ends_by_its_time_out_with_credits_there_is_a_lost_wake_up() {
     for (rested, lost) in [(RECHECK - Duration::from_millis(1), 0), (RECHECK, 1)] {
         let mut rig = WaitingRig::new();
-        rig.line.join(1, UPDATE, false);
+        rig.line.join(1, Lack::Credits);
         assert_eq!(rig.patience(), Some(RECHECK));
         assert!(rig.announce());
         rig.session.lose_wake_up();
@@ -147,15 +146,15 @@ fn a_rest_that_ends_by_its_time_out_with_credits_there_is_a_lost_wake_up() {
 #[test]
 fn those_that_wait_for_memory_hold_nobody_up_and_are_all_tried() {
     let mut rig = WaitingRig::new();
-    rig.line.join(1, UPDATE, true);
-    rig.line.join(2, UPDATE, true);
-    assert!(!rig.line.is_ahead_of(UPDATE), "a change that needs no memory can be made");
+    rig.line.join(1, Lack::Memory);
+    rig.line.join(2, Lack::Memory);
+    assert!(!rig.line.is_ahead_of(true), "a change that needs no memory can be made");
     assert_eq!(rig.line.len(), 2);
     // The compactor has not been asked for memory, so each waiting client may be tried again.
     assert_eq!(rig.patience(), Some(Duration::ZERO));
     rig.begin();
     assert_eq!(rig.line.next(), Some(1));
-    rig.line.stay(1, UPDATE, true);
+    rig.line.stay(1, Lack::Memory);
     assert_eq!(rig.line.next(), Some(2));
     assert_eq!(rig.line.next(), None, "each once in a round");
     rig.begin();

@@ -13,27 +13,32 @@
 //! order is kept. The worker reads the clock after it has received the requests that are answered by this reading. It
 //! releases the guard before the thread waits.
 //!
-//! A connection whose turn has to wait is parked, and the worker serves the others; see [`turn`](super::turn).
+//! A connection whose turn has to wait is parked, and the worker serves the others.
 //!
-//! This module does not manage connections; see `net/zeromq`. It does not answer requests; see `turn`.
+//! Some connections speak RESP, and their turns are answered by `services/resp` (`client.rs`).
+//!
+//! This module does not manage connections; see `net/zeromq`. It does not answer requests; see `services/tables/turn.rs`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::handle::HandlerContext;
-use super::turn::{ConnectionTurn, ReplyTimes, TableClient, WorkerState};
-use super::waiting::WaitingClients;
+use super::client::{self, WorkerClient};
 use crate::clock::TimeLimit;
 use crate::limits::BATCH_MAX;
 use crate::net::sockets::{Stopper, WakeSignal};
 use crate::net::zeromq::{ConnectionId, Connections, HandoffReceiver, Serving, ServingParts};
+use crate::services::resp::RespShared;
+use crate::services::tables::handle::HandlerContext;
+use crate::services::tables::turn::{ConnectionTurn, ReplyTimes, WorkerState};
+use crate::services::tables::waiting::WaitingClients;
 
 /// A worker that owns its connections, ready to run.
 pub struct NativeWorker {
-    connections: Connections<TableClient>,
+    connections: Connections<WorkerClient>,
     handoff: HandoffReceiver,
     stopper: Stopper,
     state: WorkerState,
+    shared: RespShared,
     times: ReplyTimes,
     /// Connections that are parked.
     waiting: WaitingClients<ConnectionId>,
@@ -43,16 +48,17 @@ impl NativeWorker {
     /// A worker whose connections come through `handoff`. Each of its wake-ups raises `wake_signal`, also the one by
     /// `stopper`.
     pub(super) fn new(
-        mut connections: Connections<TableClient>,
+        mut connections: Connections<WorkerClient>,
         handoff: HandoffReceiver,
         stopper: Stopper,
         wake_signal: &WakeSignal,
         mut state: WorkerState,
+        shared: RespShared,
     ) -> Self {
         connections.spin_before_sleep();
         let waiting = WaitingClients::new(&mut state.session, wake_signal);
         let times = state.reply_times();
-        Self { connections, handoff, stopper, state, times, waiting }
+        Self { connections, handoff, stopper, state, shared, times, waiting }
     }
 
     /// The loop of the thread. Returns after [`Stopper::stop`], when the requests that were taken are answered.
@@ -74,8 +80,8 @@ impl NativeWorker {
     }
 
     fn admit(&mut self) {
-        while let Some(descriptor) = self.handoff.next() {
-            self.connections.insert(descriptor, self.connections.now());
+        while let Some(arrival) = self.handoff.next() {
+            self.connections.insert_arrival(arrival, self.connections.now());
         }
         if self.handoff.is_place_wanted() {
             self.connections.make_place();
@@ -85,34 +91,35 @@ impl NativeWorker {
     /// Gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,
     /// and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>) {
-        let Self { connections, state, handoff, waiting, times, .. } = self;
+        let Self { connections, state, handoff, waiting, times, shared, .. } = self;
+        let metrics = Some(shared.service());
         if !waiting.is_empty() {
             waiting.begin(&mut state.session, connections.now());
             for _ in 0..BATCH_MAX {
                 let Some(id) = waiting.next() else { break };
                 connections.resume(id, |id, client, outbox, messages| {
                     let turn = ConnectionTurn::new(id, client, waiting).tried_again();
-                    state.answer_turn(messages, outbox, turn, context)
+                    client::answer_turn(shared, state, messages, outbox, turn, context)
                 });
-                times.send(connections);
+                times.send(connections, metrics);
             }
         }
         while let Some((id, made)) = state.reports.next() {
             connections.resume(id, |id, client, outbox, messages| {
                 let turn = ConnectionTurn::new(id, client, waiting).with_report(made);
-                state.answer_turn(messages, outbox, turn, context)
+                client::answer_turn(shared, state, messages, outbox, turn, context)
             });
-            times.send(connections);
+            times.send(connections, metrics);
         }
         loop {
             if connections.gather(BATCH_MAX, context.now) {
-                state.prefetch_first(connections.gathered(), connections.now());
+                client::prefetch_first(state, connections);
             }
             let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages| {
                 let turn = ConnectionTurn::new(id, client, waiting);
-                state.answer_turn(messages, outbox, turn, context)
+                client::answer_turn(shared, state, messages, outbox, turn, context)
             });
-            times.send(connections);
+            times.send(connections, metrics);
             if turn.is_none() {
                 break;
             }
@@ -124,12 +131,13 @@ impl NativeWorker {
 
     fn show(&self) {
         self.state.clients.show(&self.connections);
+        self.shared.show(&self.connections);
         self.state.metrics.waiting.set(self.waiting.len() as u64);
     }
 }
 
-impl Serving<TableClient> for NativeWorker {
-    fn parts(&mut self) -> ServingParts<'_, TableClient> {
+impl Serving<WorkerClient> for NativeWorker {
+    fn parts(&mut self) -> ServingParts<'_, WorkerClient> {
         ServingParts { connections: &mut self.connections, stopper: &self.stopper, clock: self.state.clock }
     }
 

@@ -1,0 +1,91 @@
+//! A command that is carried out: the client, the batch, and the service. What several commands ask of the tables
+//! stands here.
+
+use std::borrow::Cow;
+
+use super::answer::{Failure, TOO_LONG};
+use super::arguments::Times;
+use super::client::RespClient;
+use super::context::RespContext;
+use super::metrics::RespMetrics;
+use crate::clock::Now;
+use crate::security::{Access, Resource};
+use crate::tables::{Batch, Edit, ElementView, Refusal};
+
+/// Everything that a handler uses beside the arguments.
+pub(super) struct Call<'c, 's> {
+    pub(super) batch: &'c mut Batch<'s>,
+    pub(super) client: &'c mut RespClient,
+    pub(super) context: &'c RespContext,
+    pub(super) metrics: &'c RespMetrics,
+    /// Reads the clock, for a time that is left.
+    pub(super) now: &'c dyn Fn() -> Now,
+}
+
+impl Call<'_, '_> {
+    /// The clock of this batch.
+    pub(super) fn times(&self) -> Times {
+        Times::new(self.context.clock, self.batch.now().millis())
+    }
+
+    /// Whether the client may read this table.
+    pub(super) fn may_read(&self, table: &[u8]) -> bool {
+        self.client.user.as_ref().is_none_or(|user| user.may(Access::Read, Resource::Table(table)))
+    }
+
+    /// The longest value, in bytes.
+    pub(super) fn value_max(&self) -> usize {
+        self.context.value_max
+    }
+
+    /// The value of a key in the client's table.
+    pub(super) fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Failure> {
+        let value = present(self.batch.get(&self.client.table, key))?;
+        self.metrics.count_read(value.is_some());
+        Ok(value)
+    }
+
+    /// The element of a key in the client's table.
+    pub(super) fn element(&mut self, key: &[u8]) -> Result<Option<ElementView<'_>>, Failure> {
+        present(self.batch.element(&self.client.table, key))
+    }
+
+    /// Changes the element of a key, as [`Batch::edit`] does.
+    pub(super) fn edit<'b, R>(
+        &'b mut self,
+        key: &[u8],
+        edit: impl FnMut(Option<ElementView<'b>>) -> (Edit<Cow<'b, [u8]>>, R),
+    ) -> Result<(R, u64), Failure> {
+        Ok(self.batch.edit(&self.client.table, key, edit)?)
+    }
+
+    /// As [`Call::edit`], of an element that exists. `None`: there is none, and no table is made for it.
+    pub(super) fn edit_present<'b, R>(
+        &'b mut self,
+        key: &[u8],
+        mut edit: impl FnMut(ElementView<'b>) -> (Edit<Cow<'b, [u8]>>, R),
+    ) -> Result<Option<R>, Failure> {
+        let edited = self.batch.edit(&self.client.table, key, |old| match old {
+            None => (Edit::Keep, None),
+            Some(old) => {
+                let (edit, answer) = edit(old);
+                (edit, Some(answer))
+            }
+        });
+        Ok(present(edited)?.and_then(|(answer, _)| answer))
+    }
+}
+
+/// What a look found. No element, and no table, is `None`.
+pub(super) fn present<T>(found: Result<T, Refusal>) -> Result<Option<T>, Failure> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Refusal::TableNotFound | Refusal::KeyNotFound) => Ok(None),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// Refuses a value that is longer than a value may be.
+pub(super) fn check_length(length: usize, most: usize) -> Result<(), Failure> {
+    if length > most { Err(TOO_LONG) } else { Ok(()) }
+}

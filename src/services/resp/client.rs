@@ -1,0 +1,196 @@
+//! The state of a connection: its table, its version of the protocol, its user, and what it has begun.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::walk::KeyWalk;
+use crate::resp3::RespVersion;
+use crate::security::{Denied, Identity};
+use crate::tables::ManyProgress;
+use crate::zmtp::Claim;
+
+/// The last number that a connection was given.
+static LAST_ID: AtomicU64 = AtomicU64::new(0);
+
+/// Which replies a client wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ReplyMode {
+    /// All of them.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// None to this command and to the next one.
+    SkipNext,
+    /// None to this command.
+    Skip,
+}
+
+/// The name that a client has given itself, and the library that it says it is.
+#[derive(Debug, Default)]
+pub(super) struct ClientNames {
+    pub(super) name: Vec<u8>,
+    pub(super) library: Vec<u8>,
+    pub(super) library_version: Vec<u8>,
+}
+
+/// How far the proof of the client's user has come.
+#[derive(Debug, Default)]
+pub(super) enum Login {
+    /// The client has claimed nothing since its last proof.
+    #[default]
+    None,
+    /// The client claims to be a user, and the connection has not taken the claim.
+    Claimed(Claim),
+    /// The claim is being checked.
+    Checked,
+    /// The claim is decided. The command that made it comes again.
+    Decided(Result<(), Denied>),
+}
+
+/// The state of a connection.
+#[derive(Debug)]
+pub struct RespClient {
+    /// The number of the connection. No other has it while the server runs.
+    pub(super) id: u64,
+    /// The table that commands are about.
+    pub(super) table: Box<[u8]>,
+    /// What the client speaks.
+    pub(super) version: RespVersion,
+    /// Which replies it wants.
+    pub(super) replies: ReplyMode,
+    pub(super) names: ClientNames,
+    /// The user, where users are named.
+    pub(super) user: Option<Identity>,
+    /// The generation of the users at which this one was last found to be as it was.
+    judged: u64,
+    pub(super) login: Login,
+    /// How far its next command has come.
+    pub(super) progress: ManyProgress,
+    /// The keys that its next command has collected.
+    pub(super) walk: Option<Box<KeyWalk>>,
+    /// The client has taken its leave.
+    pub(super) ends: bool,
+}
+
+impl Default for RespClient {
+    fn default() -> Self {
+        Self {
+            // Relaxed: the numbers differ, and nothing else depends on them.
+            id: 1 + LAST_ID.fetch_add(1, Ordering::Relaxed),
+            table: Box::from(*b"0"),
+            version: RespVersion::default(),
+            replies: ReplyMode::default(),
+            names: ClientNames::default(),
+            user: None,
+            judged: 0,
+            login: Login::default(),
+            progress: ManyProgress::default(),
+            walk: None,
+            ends: false,
+        }
+    }
+}
+
+impl RespClient {
+    /// The number of the database, if the table is one.
+    pub(super) fn database(&self) -> Option<u8> {
+        database_of(&self.table)
+    }
+
+    /// Whether the user is still as it was when it was proved.
+    pub(super) fn is_current(&mut self) -> bool {
+        let Some(user) = &self.user else { return true };
+        // Read first: a change that comes meanwhile is noticed at the next turn.
+        let generation = user.users_generation();
+        let is_current = self.judged == generation || user.is_current();
+        if is_current {
+            self.judged = generation;
+        }
+        is_current
+    }
+
+    /// The client has proved to be this user.
+    pub(crate) fn admit(&mut self, user: Identity) {
+        // No generation is this one, so the next turn looks.
+        (self.user, self.judged, self.login) = (Some(user), u64::MAX, Login::Decided(Ok(())));
+    }
+
+    /// The client has not proved its claim. Returns the user that it still is.
+    pub(crate) fn refuse(&mut self, why: Denied) -> Option<Identity> {
+        self.login = Login::Decided(Err(why));
+        self.user.clone()
+    }
+
+    /// The claim of the client, if the connection has not taken it.
+    pub(crate) fn take_claim(&mut self) -> Option<Claim> {
+        match std::mem::take(&mut self.login) {
+            Login::Claimed(claim) => {
+                self.login = Login::Checked;
+                Some(claim)
+            }
+            other => {
+                self.login = other;
+                None
+            }
+        }
+    }
+
+    /// Whether the client wants the reply that is being made.
+    pub(super) fn wants_replies(&self) -> bool {
+        self.replies == ReplyMode::On
+    }
+
+    /// As [`RespClient::wants_replies`]. It is asked once for each command, after that was carried out.
+    pub(super) fn take_reply(&mut self) -> bool {
+        match self.replies {
+            ReplyMode::On => true,
+            ReplyMode::Off => false,
+            ReplyMode::SkipNext => {
+                self.replies = ReplyMode::Skip;
+                false
+            }
+            ReplyMode::Skip => {
+                self.replies = ReplyMode::On;
+                false
+            }
+        }
+    }
+
+    /// The connection is as it was when it began, but for its number.
+    pub(super) fn reset(&mut self) {
+        let id = self.id;
+        *self = Self { id, ..Self::default() };
+    }
+}
+
+/// The number of the database that this table is: 0 to 15.
+pub(super) fn database_of(table: &[u8]) -> Option<u8> {
+    match table {
+        [digit @ b'0'..=b'9'] => Some(digit - b'0'),
+        [b'1', digit @ b'0'..=b'5'] => Some(10 + digit - b'0'),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixteen_tables_are_databases() {
+        for number in 0..16_u8 {
+            assert_eq!(database_of(number.to_string().as_bytes()), Some(number));
+        }
+        for table in ["", "00", "01", "16", "-1", "1a", "birds"] {
+            assert_eq!(database_of(table.as_bytes()), None, "{table}");
+        }
+    }
+
+    #[test]
+    fn replies_are_skipped_for_one_command_or_until_they_are_wanted_again() {
+        let mut client = RespClient { replies: ReplyMode::SkipNext, ..RespClient::default() };
+        assert_eq!([(); 3].map(|()| client.take_reply()), [false, false, true], "of SKIP, of the next, of the third");
+        client.replies = ReplyMode::Off;
+        assert_eq!([(); 2].map(|()| client.take_reply()), [false, false]);
+    }
+}

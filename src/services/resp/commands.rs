@@ -1,0 +1,277 @@
+//! The commands: one row for each, which feeds decoding, COMMAND, permissions, metrics and the page.
+//!
+//! ```text
+//! name   arguments   flags   keys   group   since   handler   summary
+//! ```
+//! Names, numbers of arguments, flags and places of keys are those of Redis 7.0, since clients read them.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use ahash::RandomState;
+
+use super::answer::Answer;
+use super::arguments::Arguments;
+use super::call::Call;
+use super::handle::{connection, counters, expiry, keys, many, objects, server, strings};
+
+/// Carries a command out. The number of arguments has been checked.
+pub(super) type Handler = for<'b> fn(&'b mut Call<'_, '_>, Arguments<'b>) -> Answer<'b>;
+
+/// What is known of a command before it is carried out, as a set of bits.
+pub(super) mod flag {
+    pub(in super::super) const READONLY: u16 = 1;
+    pub(in super::super) const WRITE: u16 = 1 << 1;
+    pub(in super::super) const DENYOOM: u16 = 1 << 2;
+    pub(in super::super) const FAST: u16 = 1 << 3;
+    pub(in super::super) const NOSCRIPT: u16 = 1 << 4;
+    pub(in super::super) const LOADING: u16 = 1 << 5;
+    pub(in super::super) const STALE: u16 = 1 << 6;
+    pub(in super::super) const NO_AUTH: u16 = 1 << 7;
+    pub(in super::super) const ALLOW_BUSY: u16 = 1 << 8;
+    pub(in super::super) const ADMIN: u16 = 1 << 9;
+    pub(in super::super) const NO_MULTI: u16 = 1 << 10;
+    pub(in super::super) const NO_ASYNC_LOADING: u16 = 1 << 11;
+    pub(in super::super) const DANGEROUS: u16 = 1 << 12;
+    pub(in super::super) const KEYSPACE: u16 = 1 << 13;
+    pub(in super::super) const NONE: u16 = 0;
+
+    /// The flags that COMMAND names.
+    pub(in super::super) const NAMES: [(u16, &str); 12] = [
+        (WRITE, "write"),
+        (READONLY, "readonly"),
+        (DENYOOM, "denyoom"),
+        (ADMIN, "admin"),
+        (NOSCRIPT, "noscript"),
+        (LOADING, "loading"),
+        (STALE, "stale"),
+        (FAST, "fast"),
+        (NO_AUTH, "no_auth"),
+        (NO_ASYNC_LOADING, "no_async_loading"),
+        (NO_MULTI, "no_multi"),
+        (ALLOW_BUSY, "allow_busy"),
+    ];
+}
+
+/// Where the keys are among the arguments: the first, the last (negative: from the end), and the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyPlaces {
+    pub(super) first: i8,
+    pub(super) last: i8,
+    pub(super) step: i8,
+}
+
+const NO_KEYS: KeyPlaces = KeyPlaces { first: 0, last: 0, step: 0 };
+const ONE_KEY: KeyPlaces = KeyPlaces { first: 1, last: 1, step: 1 };
+const ALL_KEYS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 1 };
+const EVERY_SECOND: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 2 };
+
+impl KeyPlaces {
+    /// The keys among the arguments.
+    pub(super) fn keys<'b>(self, arguments: Arguments<'b>) -> impl Iterator<Item = &'b [u8]> {
+        let places = match (usize::try_from(self.first), usize::try_from(self.step)) {
+            (Ok(first @ 1..), Ok(step @ 1..)) => {
+                let last = if self.last < 0 { usize::MAX } else { self.last.unsigned_abs().into() };
+                Some((first, last, step))
+            }
+            _ => None,
+        };
+        places.into_iter().flat_map(move |(first, last, step)| {
+            arguments.behind(first).iter().take(last.saturating_sub(first).saturating_add(1)).step_by(step).copied()
+        })
+    }
+}
+
+/// The group of a command, as COMMAND DOCS names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    String,
+    Generic,
+    Server,
+    Connection,
+    Cluster,
+}
+
+impl Group {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Generic => "generic",
+            Self::Server => "server",
+            Self::Connection => "connection",
+            Self::Cluster => "cluster",
+        }
+    }
+
+    /// The category of ACL that it is. Empty: none.
+    pub(super) const fn category(self) -> &'static str {
+        match self {
+            Self::String => "@string",
+            Self::Connection => "@connection",
+            Self::Generic | Self::Server | Self::Cluster => "",
+        }
+    }
+}
+
+/// A command.
+pub(super) struct CommandRow {
+    /// In small letters.
+    pub(super) name: &'static str,
+    /// The number of arguments with the name. Negative: at least so many.
+    pub(super) arity: i8,
+    flags: u16,
+    pub(super) keys: KeyPlaces,
+    pub(super) group: Group,
+    /// The version of Redis that first had it.
+    pub(super) since: &'static str,
+    pub(super) handler: Handler,
+    pub(super) summary: &'static str,
+}
+
+impl CommandRow {
+    /// Whether it has one of these flags.
+    pub(super) fn has(&self, flags: u16) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Whether it may have so many arguments, its name included.
+    pub(super) fn takes(&self, arguments: usize) -> bool {
+        let least = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { arguments >= least } else { arguments == least }
+    }
+}
+
+macro_rules! rows {
+    ($($name:literal $arity:literal ($($flag:ident)|+) $keys:ident $group:ident $since:literal $handler:path, $summary:literal;)*) => {
+        /// All commands.
+        pub(super) static COMMANDS: &[CommandRow] = &[$(CommandRow {
+            name: $name,
+            arity: $arity,
+            flags: $(flag::$flag)|+,
+            keys: $keys,
+            group: Group::$group,
+            since: $since,
+            handler: $handler,
+            summary: $summary,
+        }),*];
+    };
+}
+
+rows! {
+    "get" 2 (READONLY | FAST) ONE_KEY String "1.0.0" strings::get, "Returns a value.";
+    "set" -3 (WRITE | DENYOOM) ONE_KEY String "1.0.0" strings::set, "Stores a value, on conditions and for a time.";
+    "setnx" 3 (WRITE | DENYOOM | FAST) ONE_KEY String "1.0.0" strings::setnx, "Stores a value if there is none.";
+    "setex" 4 (WRITE | DENYOOM) ONE_KEY String "2.0.0" strings::setex, "Stores a value for so many seconds.";
+    "psetex" 4 (WRITE | DENYOOM) ONE_KEY String "2.6.0" strings::psetex, "Stores a value for so many milliseconds.";
+    "getset" 3 (WRITE | DENYOOM | FAST) ONE_KEY String "1.0.0" strings::getset, "Stores a value and returns the one before.";
+    "getdel" 2 (WRITE | FAST) ONE_KEY String "6.2.0" strings::getdel, "Returns a value and deletes it.";
+    "getex" -2 (WRITE | FAST) ONE_KEY String "6.2.0" strings::getex, "Returns a value and sets its time.";
+    "mget" -2 (READONLY | FAST) ALL_KEYS String "1.0.0" many::mget, "Returns values of several keys.";
+    "mset" -3 (WRITE | DENYOOM) EVERY_SECOND String "1.0.1" many::mset, "Stores values of several keys.";
+    "append" 3 (WRITE | DENYOOM | FAST) ONE_KEY String "2.0.0" strings::append, "Adds to the end of a value.";
+    "strlen" 2 (READONLY | FAST) ONE_KEY String "2.2.0" strings::strlen, "Returns the length of a value.";
+    "getrange" 4 (READONLY) ONE_KEY String "2.4.0" strings::getrange, "Returns a part of a value.";
+    "substr" 4 (READONLY) ONE_KEY String "1.0.0" strings::getrange, "Returns a part of a value.";
+    "setrange" 4 (WRITE | DENYOOM) ONE_KEY String "2.2.0" strings::setrange, "Replaces a part of a value.";
+    "incr" 2 (WRITE | DENYOOM | FAST) ONE_KEY String "1.0.0" counters::incr, "Adds 1 to a number.";
+    "decr" 2 (WRITE | DENYOOM | FAST) ONE_KEY String "1.0.0" counters::decr, "Subtracts 1 from a number.";
+    "incrby" 3 (WRITE | DENYOOM | FAST) ONE_KEY String "1.0.0" counters::incrby, "Adds to a number.";
+    "decrby" 3 (WRITE | DENYOOM | FAST) ONE_KEY String "1.0.0" counters::decrby, "Subtracts from a number.";
+    "incrbyfloat" 3 (WRITE | DENYOOM | FAST) ONE_KEY String "2.6.0" counters::incrbyfloat, "Adds to a number with a fraction.";
+    "del" -2 (WRITE | KEYSPACE) ALL_KEYS Generic "1.0.0" many::del, "Deletes keys.";
+    "unlink" -2 (WRITE | FAST | KEYSPACE) ALL_KEYS Generic "4.0.0" many::del, "Deletes keys.";
+    "exists" -2 (READONLY | FAST | KEYSPACE) ALL_KEYS Generic "1.0.0" many::exists, "Counts the keys that have a value.";
+    "type" 2 (READONLY | FAST | KEYSPACE) ONE_KEY Generic "1.0.0" keys::kind, "Returns the kind of a value.";
+    "touch" -2 (READONLY | FAST | KEYSPACE) ALL_KEYS Generic "3.2.1" many::exists, "Counts the keys that have a value.";
+    "expire" -3 (WRITE | FAST | KEYSPACE) ONE_KEY Generic "1.0.0" expiry::expire, "Sets the time that is left, in seconds.";
+    "pexpire" -3 (WRITE | FAST | KEYSPACE) ONE_KEY Generic "2.6.0" expiry::pexpire, "Sets the time that is left, in milliseconds.";
+    "expireat" -3 (WRITE | FAST | KEYSPACE) ONE_KEY Generic "1.2.0" expiry::expireat, "Sets the end, in seconds since 1970.";
+    "pexpireat" -3 (WRITE | FAST | KEYSPACE) ONE_KEY Generic "2.6.0" expiry::pexpireat, "Sets the end, in milliseconds since 1970.";
+    "persist" 2 (WRITE | FAST | KEYSPACE) ONE_KEY Generic "2.2.0" expiry::persist, "Removes the end.";
+    "ttl" 2 (READONLY | FAST | KEYSPACE) ONE_KEY Generic "1.0.0" expiry::ttl, "Returns the time that is left, in seconds.";
+    "pttl" 2 (READONLY | FAST | KEYSPACE) ONE_KEY Generic "2.6.0" expiry::pttl, "Returns the time that is left, in milliseconds.";
+    "expiretime" 2 (READONLY | FAST | KEYSPACE) ONE_KEY Generic "7.0.0" expiry::expiretime, "Returns the end, in seconds since 1970.";
+    "pexpiretime" 2 (READONLY | FAST | KEYSPACE) ONE_KEY Generic "7.0.0" expiry::pexpiretime, "Returns the end, in milliseconds since 1970.";
+    "keys" 2 (READONLY | DANGEROUS | KEYSPACE) NO_KEYS Generic "1.0.0" keys::keys, "Returns the keys that match a pattern.";
+    "scan" -2 (READONLY | KEYSPACE) NO_KEYS Generic "2.8.0" keys::scan, "Returns keys page by page.";
+    "randomkey" 1 (READONLY | KEYSPACE) NO_KEYS Generic "1.0.0" keys::randomkey, "Returns a random key.";
+    "dbsize" 1 (READONLY | FAST | KEYSPACE) NO_KEYS Server "1.0.0" keys::dbsize, "Counts the keys.";
+    "flushdb" -1 (WRITE | DANGEROUS | KEYSPACE) NO_KEYS Server "1.0.0" keys::flushdb, "Empties the table.";
+    "flushall" -1 (WRITE | DANGEROUS | KEYSPACE) NO_KEYS Server "1.0.0" keys::flushall, "Empties the tables 0 to 15.";
+    "object" -2 (NONE) NO_KEYS Generic "2.2.3" objects::object, "Describes the value of a key.";
+    "memory" -2 (NONE) NO_KEYS Server "4.0.0" objects::memory, "Returns the memory of a key.";
+    "dump" 2 (READONLY | KEYSPACE) ONE_KEY Generic "2.6.0" objects::dump, "Returns a value in the format of Redis.";
+    "restore" -4 (WRITE | DENYOOM | DANGEROUS | KEYSPACE) ONE_KEY Generic "2.6.0" objects::restore, "Stores a value that DUMP has returned.";
+    "hello" -1 (NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "6.0.0" connection::hello, "Chooses the version of the protocol, and names the user.";
+    "auth" -2 (NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "1.0.0" connection::auth, "Names the user.";
+    "select" 2 (LOADING | STALE | FAST) NO_KEYS Connection "1.0.0" connection::select, "Chooses the table.";
+    "ping" -1 (FAST) NO_KEYS Connection "1.0.0" connection::ping, "Answers.";
+    "echo" 2 (LOADING | STALE | FAST) NO_KEYS Connection "1.0.0" connection::echo, "Returns its argument.";
+    "quit" -1 (NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "1.0.0" connection::quit, "Ends the connection.";
+    "reset" 1 (NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "6.2.0" connection::reset, "Makes the connection as it was when it began.";
+    "client" -2 (NONE) NO_KEYS Connection "2.4.0" connection::client, "Asks and sets what concerns the connection.";
+    "command" -1 (LOADING | STALE) NO_KEYS Server "2.8.13" server::command, "Describes the commands.";
+    "info" -1 (LOADING | STALE | DANGEROUS) NO_KEYS Server "1.0.0" server::info, "Describes the server.";
+    "config" -2 (NONE) NO_KEYS Server "2.0.0" server::config, "Returns and sets settings.";
+    "time" 1 (LOADING | STALE | FAST) NO_KEYS Server "2.6.0" server::time, "Returns the time.";
+    "slowlog" -2 (NONE) NO_KEYS Server "2.2.12" server::slowlog, "Returns slow commands.";
+    "latency" -2 (NONE) NO_KEYS Server "2.8.13" server::latency, "Describes slow events, of which none are kept.";
+    "wait" 3 (NOSCRIPT) NO_KEYS Generic "3.0.0" server::wait, "Waits for replicas, of which there are none.";
+    "role" 1 (NOSCRIPT | LOADING | STALE | FAST | DANGEROUS) NO_KEYS Server "2.8.12" server::role, "Returns the role of the server.";
+    "module" -2 (NONE) NO_KEYS Server "4.0.0" server::module, "Lists the modules, of which there are none.";
+    "acl" -2 (NONE) NO_KEYS Server "6.0.0" server::acl, "Returns the user.";
+    "shutdown" -1 (ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY | DANGEROUS) NO_KEYS Server "1.0.0" server::shutdown, "Ends the server.";
+    "save" 1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI | DANGEROUS) NO_KEYS Server "1.0.0" server::save, "Is refused: it says what to use.";
+    "bgsave" -1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | DANGEROUS) NO_KEYS Server "1.0.0" server::save, "Is refused: it says what to use.";
+    "cluster" -2 (NONE) NO_KEYS Cluster "3.0.0" server::cluster, "Is refused: there is no cluster.";
+    "post" -1 (LOADING | STALE | NO_AUTH) NO_KEYS Connection "1.0.0" connection::http, "Ends the connection of a browser.";
+    "host:" -1 (LOADING | STALE | NO_AUTH) NO_KEYS Connection "1.0.0" connection::http, "Ends the connection of a browser.";
+}
+
+/// The longest name of a command, in bytes.
+const NAME_BYTES_MAX: usize = 16;
+
+/// The numbers of the commands, by their names in small letters.
+static NUMBERS: LazyLock<HashMap<&'static [u8], usize, RandomState>> =
+    LazyLock::new(|| COMMANDS.iter().enumerate().map(|(number, row)| (row.name.as_bytes(), number)).collect());
+
+/// The number of a command, whatever the size of its letters.
+pub(super) fn find(name: &[u8]) -> Option<usize> {
+    let mut small = [0; NAME_BYTES_MAX];
+    let small = small.get_mut(..name.len())?;
+    small.copy_from_slice(name);
+    small.make_ascii_lowercase();
+    NUMBERS.get(&*small).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    #[test]
+    fn each_command_is_found_by_its_name_in_letters_of_any_size() {
+        for (number, row) in COMMANDS.iter().enumerate() {
+            assert!(row.name.len() <= NAME_BYTES_MAX, "{}", row.name);
+            assert_eq!(find(row.name.as_bytes()), Some(number), "{}", row.name);
+            assert_eq!(find(row.name.to_uppercase().as_bytes()), Some(number));
+        }
+        for name in ["", "ge", "gett", "a name that is longer than any"] {
+            assert_eq!(find(name.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn keys_are_found_among_the_arguments() {
+        let keys = |arguments: &[&'static [u8]]| {
+            let number = find(arguments[0]).unwrap_or_default();
+            COMMANDS[number].keys.keys(Arguments(arguments)).map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&[b"get", b"a"]), [b"a"]);
+        assert_eq!(keys(&[b"set", b"a", b"b", b"nx"]), [b"a"]);
+        assert_eq!(keys(&[b"mget", b"a", b"b"]), [b"a", b"b"]);
+        assert_eq!(keys(&[b"mset", b"a", b"1", b"b", b"2"]), [b"a", b"b"]);
+        assert!(keys(&[b"ping", b"a"]).is_empty());
+    }
+}

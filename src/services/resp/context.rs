@@ -1,0 +1,102 @@
+//! What all connections of the service share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ahash::RandomState;
+
+use super::metrics::{RespMetrics, Statistics};
+use crate::clock::Clock;
+use crate::lock::Mutex;
+use crate::services::tables::report::ReportSources;
+
+/// What the handlers need beside the tables. All workers share it.
+pub(crate) struct RespContext {
+    pub(super) clock: Clock,
+    /// The longest key, in bytes.
+    pub(super) key_max: usize,
+    /// The longest value, in bytes.
+    pub(super) value_max: usize,
+    /// Bytes of the keys in one reply. A longer one is refused.
+    pub(super) reply_bytes_max: usize,
+    /// Whether a client has to name a user.
+    pub(super) has_users: bool,
+    /// The port of the first endpoint. 0: it has none.
+    pub(super) port: u16,
+    pub(super) report: Arc<ReportSources>,
+    /// The metrics of each worker.
+    pub(super) workers: Vec<Arc<RespMetrics>>,
+    /// What was counted when a client last asked to begin anew. Written by CONFIG RESETSTAT.
+    counted_before: Mutex<Statistics>,
+    /// Ends the server.
+    pub(super) terminate: Box<dyn Fn() + Send + Sync>,
+    /// Random places.
+    places: PlaceRng,
+}
+
+/// Draws random places of a table.
+#[derive(Debug, Default)]
+struct PlaceRng {
+    key: RandomState,
+    /// How many were drawn.
+    drawn: AtomicU64,
+}
+
+impl fmt::Debug for RespContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RespContext").finish_non_exhaustive()
+    }
+}
+
+/// What the service is made of, beside the state that it makes itself.
+pub(super) struct ContextParts {
+    pub(super) key_max: usize,
+    pub(super) value_max: usize,
+    pub(super) has_users: bool,
+    pub(super) port: u16,
+    pub(super) report: Arc<ReportSources>,
+    pub(super) workers: Vec<Arc<RespMetrics>>,
+    pub(super) terminate: Box<dyn Fn() + Send + Sync>,
+}
+
+impl RespContext {
+    pub(super) fn new(parts: ContextParts) -> Self {
+        let ContextParts { key_max, value_max, has_users, port, report, workers, terminate } = parts;
+        Self {
+            clock: report.clock(),
+            key_max,
+            value_max,
+            reply_bytes_max: report.reply_bytes_max(),
+            has_users,
+            port,
+            report,
+            workers,
+            counted_before: Mutex::default(),
+            terminate,
+            places: PlaceRng::default(),
+        }
+    }
+
+    /// A random number below 2^48.
+    pub(super) fn random_place(&self) -> u64 {
+        let PlaceRng { key, drawn } = &self.places;
+        // Relaxed: the numbers differ, and nothing else depends on them.
+        key.hash_one(drawn.fetch_add(1, Ordering::Relaxed)) >> 16
+    }
+
+    /// What was counted since the start, or since a client asked to begin anew.
+    pub(super) fn statistics(&self) -> Statistics {
+        let before = *self.counted_before.lock();
+        self.counted().since(&before)
+    }
+
+    /// Counts anew from here.
+    pub(super) fn reset_statistics(&self) {
+        *self.counted_before.lock() = self.counted();
+    }
+
+    fn counted(&self) -> Statistics {
+        self.workers.iter().fold(Statistics::default(), |sum, worker| sum.with(worker))
+    }
+}

@@ -1,0 +1,41 @@
+//! Tables for Redis clients: the protocol `resp`.
+//!
+//! A connection belongs to a native worker, which serves it beside those over ZeroMQ. One command:
+//!
+//! 1. `net/zeromq` receives bytes, and [`CommandCutter`](crate::resp3::CommandCutter) cuts them into commands.
+//! 2. `NativeWorker` gives the connection a turn, and `RespWorker::answer_turn` (`turn.rs`) finds the row of each command
+//!    (`commands.rs`) and fetches what it reads.
+//! 3. `check` decides whether this client may have it carried out. The handler of the row (`handle/`) does it, in the
+//!    client's table (`client.rs`).
+//! 4. `Reply::encode` (`answer.rs`) appends the reply, and the connection sends the replies of the turn together.
+//!
+//! The database n is the table `n`, which its first write makes. This room opens no socket and starts no thread.
+//!
+#![doc = include_str!("PROTOCOL.md")]
+
+mod answer;
+mod arguments;
+mod call;
+mod client;
+mod commands;
+mod context;
+mod crc64;
+mod decimal;
+mod dump;
+mod glob;
+mod handle;
+mod info;
+mod limits;
+mod lzf;
+mod metrics;
+mod pattern;
+mod permission;
+mod serve;
+mod settings;
+mod turn;
+mod walk;
+
+pub use client::RespClient;
+pub use serve::RespConfig;
+pub(crate) use serve::{RespService, RespShared};
+pub(crate) use turn::prefetch_first;

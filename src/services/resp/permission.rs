@@ -1,0 +1,22 @@
+//! What a user needs for each command.
+//!
+//! A command that reads or writes needs that access to the client's table. FLUSHDB and FLUSHALL need `admin`, as
+//! DELETE_TABLE does, and FLUSHALL needs it for each table that it empties. SHUTDOWN needs `admin` of the server. Others
+//! need none: clients send them when they connect.
+
+use super::commands::{CommandRow, flag};
+use crate::security::{Access, Identity, Resource};
+
+/// Whether the user may have the command carried out in this table.
+pub(super) fn may(user: &Identity, row: &CommandRow, table: &[u8]) -> bool {
+    match row.name {
+        "flushdb" => user.may(Access::Admin, Resource::Table(table)),
+        "flushall" => (0..16_u8).all(|table| user.may(Access::Admin, Resource::Table(table.to_string().as_bytes()))),
+        _ if row.has(flag::ADMIN) => user.may(Access::Admin, Resource::Server),
+        _ if row.has(flag::WRITE) => user.may(Access::Write, Resource::Table(table)),
+        _ if row.has(flag::READONLY) => user.may(Access::Read, Resource::Table(table)),
+        // MEMORY and OBJECT look at a key.
+        "object" | "memory" => user.may(Access::Read, Resource::Table(table)),
+        _ => true,
+    }
+}

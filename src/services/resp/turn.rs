@@ -1,0 +1,367 @@
+//! A turn of commands answered.
+//!
+//! ```text
+//! commands of one connection ─► find their rows, prefetch up to LOOK_AHEAD of them ─► carry out, one after the other ─► replies
+//!                                                                                      └─► outcome: all, some, or it waits
+//! ```
+//! When the tables refuse a command as busy, the turn has to wait, and the worker serves other connections. A turn ends
+//! when its replies together pass [`LARGE_REPLIES_BYTES`], and after a page of a walk over the keys.
+//!
+//! Two kinds of commands are not carried out: all of a user that has changed since the client named it, and the reads of
+//! a connection that has ended.
+
+use super::answer::{Failure, Reply, refused};
+use super::arguments::{Arguments, shown};
+use super::call::Call;
+use super::client::RespClient;
+use super::commands::{COMMANDS, CommandRow, find, flag};
+use super::context::RespContext;
+use super::limits::SHOWN_BYTES;
+use super::metrics::{RespMetrics, VERB_OFFSET};
+use super::permission::may;
+use crate::clock::Now;
+use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD};
+use crate::messages::{Message, MessageView};
+use crate::net::zeromq::{ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
+use crate::resp3::{ReplyWriter, reply_length};
+use crate::services::tables::turn::{ConnectionTurn, WorkerState};
+use crate::tables::{Lack, ManyProgress, Refusal};
+
+/// The most arguments of a command for which no memory is allocated.
+const FEW_ARGUMENTS: usize = 8;
+
+/// The arguments of a command, and its number in [`COMMANDS`].
+#[derive(Clone, Copy)]
+struct Decoded<'p> {
+    arguments: Arguments<'p>,
+    number: Option<usize>,
+}
+
+impl<'p> Decoded<'p> {
+    /// Collects the arguments in `few` if they fit there, else in `many`.
+    fn of<'b: 'p>(message: &Message<'b>, few: &'p mut [&'b [u8]; FEW_ARGUMENTS], many: &'p mut Vec<&'b [u8]>) -> Self {
+        let count = message.frames().len();
+        let arguments: &'p [&'b [u8]] = if count <= FEW_ARGUMENTS {
+            few.iter_mut().zip(message.frames()).for_each(|(place, frame)| *place = frame);
+            few.get(..count).unwrap_or_default()
+        } else {
+            many.extend(message.frames());
+            many
+        };
+        Self { arguments: Arguments(arguments), number: arguments.first().and_then(|name| find(name)) }
+    }
+
+    fn row(&self) -> Option<&'static CommandRow> {
+        COMMANDS.get(self.number?)
+    }
+
+    /// The key of a command for one key.
+    fn key(&self) -> Option<&'p [u8]> {
+        self.row().filter(|row| row.keys.last == 1)?.keys.keys(self.arguments).next()
+    }
+
+    fn changes(&self) -> bool {
+        self.row().is_some_and(|row| row.has(flag::WRITE))
+    }
+
+    /// Whether the command changes an element and returns its value from before.
+    fn returns_value(&self) -> bool {
+        let name = self.row().map_or("", |row| row.name);
+        matches!(name, "getdel" | "getset" | "getex") || name == "set" && self.arguments.0.len() > 3
+    }
+}
+
+/// What a worker needs to answer the commands of its connections.
+pub(super) struct RespWorker<'w> {
+    pub(super) state: &'w mut WorkerState,
+    pub(super) context: &'w RespContext,
+    pub(super) metrics: &'w RespMetrics,
+    pub(super) now: &'w dyn Fn() -> Now,
+}
+
+impl RespWorker<'_> {
+    /// Answers the commands of a turn, and times it.
+    pub(super) fn answer_turn(
+        &mut self,
+        messages: MessageView<'_>,
+        outbox: &mut ReplyBuffer,
+        mut turn: ConnectionTurn<'_, RespClient>,
+    ) -> TurnOutcome {
+        if !turn.client.is_current() {
+            // Its connection is about to be closed.
+            turn.client.progress = ManyProgress::default();
+            self.state.clients.dropped_requests.add(messages.len() as u64);
+            return TurnOutcome::All;
+        }
+        let begun = self.state.clock.now();
+        let arrived = outbox.arrived(begun);
+        let replies_begin = outbox.end();
+        let outcome = self.answer_commands(messages, outbox, &mut turn, [arrived, begun]);
+        outbox.set_open(turn.client.progress.has_partial_answer());
+        let answered = outcome.count().unwrap_or(messages.len());
+        let now = self.state.clock.now();
+        let is_slow = self.state.report.slow.is_slow(arrived.nanos_until(now));
+        if is_slow || outbox.len() as u64 > TAKEN_AT_ONCE_BYTES {
+            let first = if is_slow { 0 } else { answered.saturating_sub(1) };
+            let table = turn.client.table.clone();
+            let sizes: Vec<u64> = reply_sizes(outbox.since(replies_begin)).collect();
+            for (message, size) in messages.iter().zip(sizes).take(answered).skip(first) {
+                let verb = message.frames().next().and_then(find).unwrap_or(COMMANDS.len());
+                outbox.time(TimedReply {
+                    arrived,
+                    begun: Some(begun),
+                    answered: now,
+                    verb: VERB_OFFSET + verb,
+                    samples: 0,
+                    request_bytes: message.frames().map(<[u8]>::len).sum(),
+                    reply_bytes: size,
+                    table: Some(table.clone()),
+                });
+            }
+        }
+        outcome
+    }
+
+    /// Answers commands in their order, up to one that has to wait, or until the replies are large together.
+    fn answer_commands(
+        &mut self,
+        messages: MessageView<'_>,
+        outbox: &mut ReplyBuffer,
+        turn: &mut ConnectionTurn<'_, RespClient>,
+        [arrived, begun]: [Now; 2],
+    ) -> TurnOutcome {
+        let Self { state, context, metrics, now } = self;
+        let WorkerState { session, clock, clients, picker, .. } = &mut **state;
+        let mut batch = session.batch(begun);
+        let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
+        let mut answered = 0;
+        let mut left = messages.iter();
+        while answered < messages.len() {
+            let mut few = [[&[][..]; FEW_ARGUMENTS]; LOOK_AHEAD];
+            let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
+            let mut decoded = [const { None::<Decoded<'_>> }; LOOK_AHEAD];
+            let places = decoded.iter_mut().zip(few.iter_mut().zip(&mut many)).zip(&mut left);
+            for ((place, (few, many)), message) in places {
+                *place = Some(Decoded::of(&message, few, many));
+            }
+            let table = turn.client.table.clone();
+            let fetched = batch.prefetch(decoded.iter().flatten().map(|command| Some((&*table, command.key()?))));
+            for (command, number) in decoded.iter().flatten().zip(0..) {
+                batch.expect(&fetched, number);
+                let is_timed = picker.picks();
+                if outbox.is_unread() && !command.changes() {
+                    turn.client.progress = ManyProgress::default();
+                    clients.dropped_requests.add(1);
+                    answered += 1;
+                    continue;
+                }
+                let started = is_timed.then(|| clock.now().nanos());
+                let is_held_up = turn.is_held_up(command.changes());
+                let mut call = Call { batch: &mut batch, client: turn.client, context, metrics, now: *now };
+                let step = match is_held_up {
+                    true => Step::Busy(Lack::Credits),
+                    false => answer(&mut call, *command, outbox),
+                };
+                match step {
+                    Step::Whole { is_refused } => metrics.count(command.number, is_refused),
+                    Step::InPart => return TurnOutcome::Some(answered),
+                    Step::Starved => return TurnOutcome::Starved(answered),
+                    Step::Busy(lack) => {
+                        turn.wait(lack);
+                        return TurnOutcome::Parked(answered);
+                    }
+                }
+                if let Some(started) = started {
+                    metrics.record(command.number, clock.now().nanos() - started);
+                    outbox.sample(VERB_OFFSET + command.number.unwrap_or(COMMANDS.len()), arrived);
+                }
+                turn.note_answer();
+                answered += 1;
+                clients.count(true, outbox.is_unread());
+                if turn.client.ends {
+                    return TurnOutcome::Last;
+                }
+                let is_walk = command.row().is_some_and(|row| matches!(row.name, "scan" | "keys" | "randomkey"));
+                if (outbox.end() > replies_end || is_walk) && answered < messages.len() {
+                    return TurnOutcome::Some(answered);
+                }
+            }
+        }
+        TurnOutcome::All
+    }
+}
+
+/// Lets the processor fetch what the first commands of these turns read, so that their cache misses overlap.
+pub(crate) fn prefetch_first<'b>(
+    state: &mut WorkerState,
+    turns: impl Iterator<Item = (&'b RespClient, MessageView<'b>)>,
+    now: Now,
+) {
+    let mut few = [[&[][..]; FEW_ARGUMENTS]; LOOK_AHEAD];
+    let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
+    let mut firsts = [const { None::<(&[u8], Decoded<'_>)> }; LOOK_AHEAD];
+    let turns = turns.filter_map(|(client, messages)| Some((client, messages.iter().next()?)));
+    for ((place, (few, many)), (client, message)) in firsts.iter_mut().zip(few.iter_mut().zip(&mut many)).zip(turns) {
+        *place = Some((&client.table, Decoded::of(&message, few, many)));
+    }
+    let elements = firsts.iter().flatten().map(|(table, command)| Some((*table, command.key()?)));
+    let _places = state.session.batch(now).prefetch(elements);
+}
+
+/// What has come of an attempt to answer a command.
+enum Step {
+    Whole {
+        is_refused: bool,
+    },
+    /// A portion is done.
+    InPart,
+    /// Nothing is done: the reply is too long while memory is tight.
+    Starved,
+    /// Nothing is done: the tables lack something.
+    Busy(Lack),
+}
+
+/// What a handler has come to, when its reply is written.
+enum Handled {
+    /// The reply is written whole.
+    Whole,
+    /// So many values of it are written, and others follow.
+    Portion(usize),
+    /// The reply is too long while memory is tight. Nothing is written.
+    TooLong,
+    Failed(Failure),
+}
+
+/// Carries a command out, and appends its reply.
+fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) -> Step {
+    let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
+    if let Some(most) = bytes_max
+        && command.returns_value()
+        && let Some(key) = command.key()
+        && call.get(key).is_ok_and(|value| value.is_some_and(|value| value.len() > most))
+    {
+        return Step::Starved;
+    }
+    let begin = outbox.end();
+    let handled = match check(call, command) {
+        Ok(row) => match handle(call, row, command, bytes_max, outbox) {
+            Handled::Failed(Failure::NoTable) => match make_table(call) {
+                Ok(()) => handle(call, row, command, bytes_max, outbox),
+                Err(failure) => Handled::Failed(failure),
+            },
+            handled => handled,
+        },
+        Err(failure) => Handled::Failed(failure),
+    };
+    let is_refused = match handled {
+        Handled::Whole => false,
+        Handled::Portion(count) => {
+            call.client.progress.advance(count);
+            if !call.client.wants_replies() {
+                outbox.truncate(begin);
+            }
+            return Step::InPart;
+        }
+        Handled::TooLong => return Step::Starved,
+        Handled::Failed(Failure::Busy | Failure::NoTable) => return Step::Busy(call.batch.lack()),
+        Handled::Failed(Failure::Unfinished | Failure::Claims) => return Step::InPart,
+        Handled::Failed(Failure::Refused(words)) => {
+            let version = call.client.version;
+            outbox.encode(|out| ReplyWriter::new(out, version).error(&words));
+            true
+        }
+    };
+    if call.client.progress.has_begun() {
+        call.client.progress = ManyProgress::default();
+    }
+    if !call.client.take_reply() {
+        outbox.truncate(begin);
+    }
+    Step::Whole { is_refused }
+}
+
+/// Calls the handler, and appends the reply.
+fn handle(
+    call: &mut Call<'_, '_>,
+    row: &CommandRow,
+    command: Decoded<'_>,
+    bytes_max: Option<usize>,
+    outbox: &mut ReplyBuffer,
+) -> Handled {
+    let version = call.client.version;
+    match (row.handler)(call, command.arguments) {
+        Ok(reply) => {
+            if !command.changes() && bytes_max.is_some_and(|most| reply.bytes() > most) {
+                return Handled::TooLong;
+            }
+            outbox.encode(|out| reply.encode(out, version));
+            match reply {
+                Reply::Values { values, is_last: false, .. } => Handled::Portion(values.len()),
+                _ => Handled::Whole,
+            }
+        }
+        Err(failure) => Handled::Failed(failure),
+    }
+}
+
+/// The row of a command that this client may have carried out.
+fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRow, Failure> {
+    let is_anonymous = call.context.has_users && call.client.user.is_none();
+    let Some(row) = command.row() else {
+        return Err(unknown(command.arguments));
+    };
+    if !row.takes(command.arguments.0.len()) {
+        return Err(refused(format!("ERR wrong number of arguments for '{}' command", row.name)));
+    }
+    if is_anonymous && !row.has(flag::NO_AUTH) {
+        return Err(refused("NOAUTH Authentication required."));
+    }
+    if let Some(user) = &call.client.user
+        && !may(user, row, &call.client.table)
+    {
+        user.note_denied();
+        let (name, command) = (user.name(), row.name);
+        return Err(refused(format!("NOPERM User {name} has no permissions to run the '{command}' command")));
+    }
+    let most = call.context.key_max;
+    if row.keys.keys(command.arguments).any(|key| key.len() > most) {
+        return Err(refused(format!("ERR a key has more than {most} bytes")));
+    }
+    Ok(row)
+}
+
+/// The refusal of a command that is not there. Clients read these words.
+fn unknown(arguments: Arguments<'_>) -> Failure {
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend_from_slice(arguments.0.first().map(|name| shown(name, SHOWN_BYTES)).unwrap_or_default());
+    text.extend_from_slice(b"', with args beginning with: ");
+    let begin = text.len();
+    for argument in arguments.behind(1) {
+        let Some(room) = SHOWN_BYTES.checked_sub(text.len() - begin).filter(|room| *room > 0) else { break };
+        text.push(b'\'');
+        text.extend_from_slice(shown(argument, room));
+        text.extend_from_slice(b"' ");
+    }
+    refused(text)
+}
+
+/// Makes the table of a database at its first write.
+fn make_table(call: &mut Call<'_, '_>) -> Result<(), Failure> {
+    let Call { batch, client, .. } = call;
+    if client.database().is_none() {
+        return Err(refused("ERR the table of this connection has been deleted: SELECT another one"));
+    }
+    match batch.create_table(&client.table, &client.table) {
+        Ok(()) | Err(Refusal::TableExists) => Ok(()),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// The length of each reply in these bytes.
+fn reply_sizes(mut bytes: &[u8]) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || {
+        let length = reply_length(bytes)?;
+        bytes = bytes.get(length..).unwrap_or_default();
+        Some(length as u64)
+    })
+}
