@@ -49,7 +49,7 @@ fn heads(sides: &[Side]) -> Vec<String> {
 }
 
 /// The median over the rounds of our number by that of `others`, as `pick` chooses one of theirs in each round.
-fn by(
+pub(crate) fn by(
     sides: &[Side],
     rounds: &[Vec<Round>],
     others: &[&str],

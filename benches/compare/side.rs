@@ -36,6 +36,15 @@ impl Side {
         Self::that_says_ready("spindle", command)
     }
 
+    /// A Spindle server for Redis clients, with these further flags.
+    pub(crate) fn resp(flags: &[&str]) -> Self {
+        let mut command = Command::new(SPINDLE);
+        command.args(["serve", "--kv", "off", "--resp", "127.0.0.1:0"]).args(flags);
+        let mut side = Self::that_says_ready("spindle", command);
+        side.protocol = "redis";
+        side
+    }
+
     /// The server of before, whose program `SPINDLE_BEFORE` names, if it is there.
     pub(crate) fn before(flags: &[&str]) -> Option<Self> {
         let mut command = Command::new(std::env::var_os("SPINDLE_BEFORE")?);
@@ -74,7 +83,7 @@ impl Side {
         for line in output.lines() {
             let line = line.unwrap();
             match line.split_once(' ') {
-                Some(("kv", endpoint)) => endpoint.clone_into(&mut side.endpoint),
+                Some(("kv" | "resp", endpoint)) => endpoint.clone_into(&mut side.endpoint),
                 Some(("publish", endpoint)) => endpoint.clone_into(&mut side.publish),
                 Some(("feed", endpoint)) => endpoint.clone_into(&mut side.feed),
                 _ if line == "ready" => return side,

@@ -10,7 +10,7 @@ use crate::messages::{Messages, Unconsumed};
 const BOUNDS: CommandBounds = CommandBounds { argument_bytes: 1 << 20, bytes: 2 << 20, is_proven: true };
 const UNPROVEN: CommandBounds = CommandBounds { is_proven: false, ..BOUNDS };
 
-/// The commands of these pieces, which come one after the other, and what ends them.
+/// The commands of these pieces, and the fault behind them.
 fn cut(pieces: &[&[u8]], bounds: &CommandBounds) -> (Vec<Vec<Vec<u8>>>, Option<Fault>) {
     let (mut cutter, mut kept, mut cut) = (CommandCutter::default(), Vec::new(), Vec::new());
     let mut commands = Messages::default();

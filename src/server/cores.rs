@@ -1,7 +1,7 @@
 //! The number of workers, the core that each is pinned to, and that of the queue in front of them.
 
 use super::{Error, WorkersConfig};
-use crate::services::tables::serve::FrontendKind;
+use crate::services::tables::serve::{FrontendKind, WorkerCores};
 use crate::threads;
 
 /// The cores that workers are pinned to.
@@ -39,14 +39,6 @@ pub(super) fn plan(pin: &Pin, workers: usize, usable: &[usize]) -> Result<Vec<Op
             None => Ok(in_turn(cores)),
         },
     }
-}
-
-/// The core of each worker, by who owns the connections.
-pub(super) struct WorkerCores {
-    /// Of the workers behind the queue.
-    pub(super) queue: Vec<Option<usize>>,
-    /// Of the native workers.
-    pub(super) native: Vec<Option<usize>>,
 }
 
 /// The cores of all workers.

@@ -51,8 +51,8 @@ use gate::Admissions;
 pub use gate::{GateError, SecurityConfig, listening};
 use lockstep_part::bind_lockstep;
 pub use memory::available_bytes;
-use services::{BoundService, RunningService, ServiceThread, or_give_up, print_ready, work_of_tables};
-use settings::{feed_settings, kv_settings, resp_config};
+use services::{BoundService, BoundTables, RunningService, ServiceThread, bound_tables, or_give_up, print_ready};
+use settings::{feed_settings, kv_settings, resp_config, tables_settings};
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
 use tasks::{OpenedTasks, TasksListeners};
@@ -67,12 +67,12 @@ use crate::security::Users;
 use crate::services::events::mysql::{DatabaseAddress, DatabaseProbe};
 use crate::services::events::serve::{self as events, Events, EventsFrontend, EventsListener};
 use crate::services::lockstep::serve::LockstepConfig;
-use crate::services::native::serve::{self as native, Native};
+use crate::services::native::serve as native;
 use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminParts};
 use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
 use crate::store;
-use crate::tables::{BackgroundThreads, Tables, TablesConfig, changes_per_writer, version_base};
+use crate::tables::{BackgroundThreads, Tables};
 use crate::tasks::Committer;
 use crate::threads;
 
@@ -299,13 +299,7 @@ fn start_with(
     let usable = threads::cores();
     let cores = cores::plan_all(&config.workers, &usable)?;
     let wall_nanos = wall_nanos();
-    let settings = TablesConfig {
-        expected_keys: config.limits.expected_keys,
-        memory_max: config.limits.memory_bytes,
-        tables_max: config.limits.tables,
-        changes_per_writer: changes_per_writer(cores.queue.len() + cores.native.len()),
-        version_base: version_base(wall_nanos),
-    };
+    let settings = tables_settings(&config, &cores, wall_nanos);
     let feed = feed_settings(&config, clock, wall_nanos);
     let (tables, background) = Tables::with_feed(settings, feed);
     let settings = kv_settings(&config, cores, &admissions);
@@ -360,7 +354,7 @@ fn start_with(
     let of_clients = memory::of_clients(budgets, running.tables.clone());
     let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(of_clients()));
     running.start_background("compactor", move || compactor.run(slack, || clock.now(), resident))?;
-    let cores: Vec<_> = settings.cores().copied().collect();
+    let cores: Vec<_> = settings.cores.all().collect();
     running.start(bound, &cores)?;
     Ok(running)
 }
@@ -384,42 +378,6 @@ fn open_stores(
             Ok((tasks, events))
         }
     }
-}
-
-/// The tables, bound.
-struct BoundTables {
-    publisher: Publisher,
-    kv: BoundService,
-    /// The endpoints of Redis clients, whose threads are among those of `kv`.
-    resp: BoundService,
-    publish: Option<String>,
-    feed: Option<String>,
-    lockstep_publish: Option<String>,
-}
-
-fn bound_tables(kv: Kv, native: Option<Native>, settings: &serve::KvConfig) -> BoundTables {
-    let Kv {
-        queue,
-        reporter,
-        publisher,
-        mut stoppers,
-        mut endpoints,
-        publish,
-        feed,
-        lockstep_publish,
-        mut budgets,
-        ..
-    } = kv;
-    let (mut of_resp, mut threads) = (Vec::new(), None);
-    if let Some(native) = native {
-        stoppers.extend(native.stoppers);
-        endpoints.extend(native.kv);
-        budgets.push(native.budget);
-        (of_resp, threads) = (native.resp, Some(native.threads));
-    }
-    let listening = RunningService { name: "kv", endpoints, stoppers };
-    let kv = BoundService { listening, budgets, work: work_of_tables(reporter, queue, threads, settings) };
-    BoundTables { publisher, kv, resp: BoundService::at("resp", of_resp), publish, feed, lockstep_publish }
 }
 
 /// What is bound and opened, ready to run.

@@ -12,9 +12,9 @@ use super::{RunningServer, cores};
 use crate::net::budget::Budget;
 use crate::net::service::Service;
 use crate::net::sockets::Stopper;
-use crate::services::native::serve::NativeThreads;
+use crate::services::native::serve::{Native, NativeThreads};
 use crate::services::operator::admin::serve::{Admin, AdminFrontend};
-use crate::services::tables::serve::{KvConfig, QueueFrontend, Reporter};
+use crate::services::tables::serve::{Kv, KvConfig, Publisher, QueueFrontend, Reporter, WorkerCores};
 use crate::store;
 use crate::threads::{self, give_up};
 
@@ -88,13 +88,13 @@ impl BoundService {
 }
 
 /// What the threads between the clients and the tables do. The reporter starts first, and the acceptor last.
-pub(super) fn work_of_tables(
+fn work_of_tables(
     reporter: Reporter,
     queue: Option<QueueFrontend>,
     native: Option<NativeThreads>,
     settings: &KvConfig,
 ) -> Vec<ServiceThread> {
-    let KvConfig { worker_cores, native_cores, .. } = settings;
+    let WorkerCores { queue: worker_cores, native: native_cores } = &settings.cores;
     let mut work = vec![ServiceThread::new("tables-report", None, || reporter.run())];
     if let Some(QueueFrontend { queue, workers }) = queue {
         // The queue starts first. It ends the workers, also when only some of them could be started.
@@ -108,6 +108,42 @@ pub(super) fn work_of_tables(
         work.push(ServiceThread::new("tables-accept", None, || acceptor.run()));
     }
     work
+}
+
+/// The tables, bound.
+pub(super) struct BoundTables {
+    pub(super) publisher: Publisher,
+    pub(super) kv: BoundService,
+    /// The endpoints of Redis clients, whose threads are among those of `kv`.
+    pub(super) resp: BoundService,
+    pub(super) publish: Option<String>,
+    pub(super) feed: Option<String>,
+    pub(super) lockstep_publish: Option<String>,
+}
+
+pub(super) fn bound_tables(kv: Kv, native: Option<Native>, settings: &KvConfig) -> BoundTables {
+    let Kv {
+        queue,
+        reporter,
+        publisher,
+        mut stoppers,
+        mut endpoints,
+        publish,
+        feed,
+        lockstep_publish,
+        mut budgets,
+        ..
+    } = kv;
+    let (mut of_resp, mut threads) = (Vec::new(), None);
+    if let Some(native) = native {
+        stoppers.extend(native.stoppers);
+        endpoints.extend(native.kv);
+        budgets.push(native.budget);
+        (of_resp, threads) = (native.resp, Some(native.threads));
+    }
+    let listening = RunningService { name: "kv", endpoints, stoppers };
+    let kv = BoundService { listening, budgets, work: work_of_tables(reporter, queue, threads, settings) };
+    BoundTables { publisher, kv, resp: BoundService::at("resp", of_resp), publish, feed, lockstep_publish }
 }
 
 /// The threads of the workers, each on its core.

@@ -1,13 +1,13 @@
 //! The settings of the tables' frontend and of their feed, made of those of the server.
 
-use super::cores::WorkerCores;
 use super::gate::{self, Admissions};
 use super::{ElementBounds, ServerConfig, ServerLimits, available_bytes, memory};
 use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::services::resp::RespConfig;
-use crate::services::tables::serve::{self, TablesAdmissions};
+use crate::services::tables::serve::{self, TablesAdmissions, WorkerCores};
 use crate::tables;
+use crate::tables::{TablesConfig, changes_per_writer, version_base};
 
 /// The settings of the tables' feed, whose epoch is the time of the start.
 pub(super) fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64) -> Option<tables::FeedConfig> {
@@ -41,8 +41,7 @@ pub(super) fn kv_settings(config: &ServerConfig, cores: WorkerCores, admissions:
             .min(usize::try_from(client_bytes_max).unwrap_or(usize::MAX)),
         client_bytes_max,
         held_bytes_max,
-        worker_cores: cores.queue,
-        native_cores: cores.native,
+        cores,
         admissions: TablesAdmissions {
             requests: admissions.of_flag("--kv").or_else(|| admissions.of_flag("--resp")),
             publish: admissions.of_flag("--publish"),
@@ -52,7 +51,7 @@ pub(super) fn kv_settings(config: &ServerConfig, cores: WorkerCores, admissions:
     }
 }
 
-/// What Redis clients are served, when it is known whether they name users, and how one of them ends the server.
+/// Returns a function that makes the settings of Redis clients: from whether they name users, and what ends the server.
 pub(super) fn resp_config(
     config: &ServerConfig,
     client_bytes_max: u64,
@@ -66,5 +65,16 @@ pub(super) fn resp_config(
         client_bytes_max,
         has_users,
         terminate,
+    }
+}
+
+/// The settings of the tables, for a start at this time of the wall clock.
+pub(super) fn tables_settings(config: &ServerConfig, cores: &WorkerCores, wall_nanos: u64) -> TablesConfig {
+    TablesConfig {
+        expected_keys: config.limits.expected_keys,
+        memory_max: config.limits.memory_bytes,
+        tables_max: config.limits.tables,
+        changes_per_writer: changes_per_writer(cores.all().count()),
+        version_base: version_base(wall_nanos),
     }
 }

@@ -9,7 +9,9 @@ use spindle::limits::LINGER;
 use spindle::server::{
     self, ElementBounds, OperationConfig, Pin, RespSettings, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig,
 };
-use spindle::services::tables::serve::{FrontendKind, KvConfig, OtherServices, QueueFrontend, TablesAdmissions, bind};
+use spindle::services::tables::serve::{
+    FrontendKind, KvConfig, OtherServices, QueueFrontend, TablesAdmissions, WorkerCores, bind,
+};
 use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
@@ -209,8 +211,7 @@ fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
         client_bytes_max: 1 << 20,
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
-        worker_cores: vec![None; workers],
-        native_cores: Vec::new(),
+        cores: WorkerCores { queue: vec![None; workers], native: Vec::new() },
         admissions: TablesAdmissions::default(),
     };
     let kv = bind(&settings, Clock::start(), &tables, backstage.changes, OtherServices::default()).unwrap();

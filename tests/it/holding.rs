@@ -25,7 +25,7 @@ const BESIDES: u64 = WORKERS as u64 * (4 * KEYS as u64 + 1) * (VALUE as u64 + 1_
 #[test]
 fn large_answers_of_all_workers_together_wait_for_their_readers_and_all_come() {
     let configure = |settings: &mut spindle::services::tables::serve::KvConfig| {
-        settings.native_cores = vec![None; WORKERS];
+        settings.cores.native = vec![None; WORKERS];
         settings.value_max = VALUE;
         settings.held_bytes_max = HELD;
     };

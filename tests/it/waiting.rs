@@ -7,7 +7,7 @@ use spindle::clock::Clock;
 use spindle::net::sockets::Stopper;
 use spindle::services::native::serve::{self as native, NativeThreads};
 use spindle::services::resp::RespConfig;
-use spindle::services::tables::serve::{self, FrontendKind, Kv, QueueFrontend, TablesAdmissions};
+use spindle::services::tables::serve::{self, FrontendKind, Kv, QueueFrontend, TablesAdmissions, WorkerCores};
 use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
 use crate::peer::{Frames, Peer};
@@ -49,8 +49,10 @@ pub(crate) fn serve_parts(
         client_bytes_max: 64 << 20,
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
-        worker_cores: if frontend == FrontendKind::Queue { vec![None] } else { Vec::new() },
-        native_cores: if frontend == FrontendKind::Native { vec![None] } else { Vec::new() },
+        cores: match frontend {
+            FrontendKind::Queue => WorkerCores { queue: vec![None], native: Vec::new() },
+            FrontendKind::Native => WorkerCores { queue: Vec::new(), native: vec![None] },
+        },
         admissions: TablesAdmissions::default(),
     };
     configure(&mut settings);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::allocator::{self, Choice};
 use crate::cli::CommandError;
-use crate::cli::config::Settings;
+use crate::cli::config::{SettingOrigin, Settings};
 use crate::cli::flags::admin::AdminFlags;
 use crate::cli::flags::amount::bytes_within;
 use crate::cli::flags::endpoint::{OFF, unless_off};
@@ -94,7 +94,7 @@ pub(crate) fn run(flags: ServeFlags, settings: Settings) -> Result<(), CommandEr
     let level_is_fixed = settings.is_fixed(LEVEL_FLAG);
     let log = flags.operation.log;
     let warnings = flags.tuning.warnings();
-    let config = flags.into_config(available_bytes())?;
+    let config = flags.into_config(available_bytes(), &|flag| settings.origin(flag) != SettingOrigin::Default)?;
     begin_with(config.operation.allocator);
     let log = log::begin(log, level_is_fixed)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -120,9 +120,9 @@ fn begin_with(asked: Choice) {
 }
 
 impl ServeFlags {
-    /// The configuration of the server, for this much available memory.
-    fn into_config(self, available_bytes: u64) -> Result<ServerConfig, CommandError> {
-        let limits = self.limits(available_bytes);
+    /// The configuration of the server, for this much available memory. `is_given` says which settings are no defaults.
+    fn into_config(self, available_bytes: u64, is_given: &dyn Fn(&str) -> bool) -> Result<ServerConfig, CommandError> {
+        let limits = self.limits(available_bytes, is_given);
         let kv = self.tables.endpoints()?;
         self.check(&limits, &kv)?;
         let config = ServerConfig {
@@ -147,10 +147,10 @@ impl ServeFlags {
         Ok(config)
     }
 
-    fn limits(&self, available_bytes: u64) -> ServerLimits {
+    fn limits(&self, available_bytes: u64, is_given: &dyn Fn(&str) -> bool) -> ServerLimits {
         ServerLimits {
             elements: self.tables.element_bounds(),
-            resp_elements: self.tables.resp_bounds(),
+            resp_elements: self.tables.resp_bounds(is_given),
             memory_bytes: self.tables.max_memory.of(available_bytes),
             tables: self.tables.max_tables,
             client_bytes: self.operation.client_bytes_max,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn config(flags: &[&str]) -> ServerConfig {
-        parsed(flags).unwrap().into_config(HOST).unwrap()
+        parsed(flags).unwrap().into_config(HOST, &|_| false).unwrap()
     }
 
     #[test]
@@ -288,11 +288,11 @@ mod tests {
     fn no_requests_at_all_is_said_by_off_alone() {
         assert!(config(&["--kv", "off", "--tasks"]).kv.is_empty());
         let both = parsed(&["--kv", "off", "--kv", "tcp://h:1"]).unwrap();
-        assert!(matches!(both.into_config(HOST), Err(CommandError::Usage(_))));
+        assert!(matches!(both.into_config(HOST, &|_| false), Err(CommandError::Usage(_))));
     }
 
     fn refused(flags: &[&str]) -> String {
-        match parsed(flags).unwrap().into_config(HOST) {
+        match parsed(flags).unwrap().into_config(HOST, &|_| false) {
             Err(CommandError::Usage(why)) => why,
             other => panic!("{flags:?}: {other:?}"),
         }
@@ -302,7 +302,7 @@ mod tests {
     fn a_server_with_nothing_to_serve_is_refused() {
         assert!(refused(&["--kv", "off"]).contains("--tasks, --jobs or --events"));
         for frontend in ["--tasks", "--jobs", "--events"] {
-            parsed(&["--kv", "off", frontend]).unwrap().into_config(HOST).unwrap();
+            parsed(&["--kv", "off", frontend]).unwrap().into_config(HOST, &|_| false).unwrap();
         }
     }
 

@@ -27,13 +27,13 @@ pub(crate) struct TablesFlags {
     #[command(flatten)]
     pub(crate) feed: FeedFlags,
 
-    /// Longest key, in bytes (K), from 64 to 4K [default: 64, and 4K for Redis clients]
-    #[arg(long, value_name = "BYTES", value_parser = size(KEY_BYTES_DEFAULT, KEY_BYTES_MAX))]
-    max_key: Option<usize>,
+    /// Longest key, in bytes (K), from 64 to 4K; 4K for Redis clients if not given
+    #[arg(long, value_name = "BYTES", default_value_t = KEY_BYTES_DEFAULT, value_parser = size(KEY_BYTES_DEFAULT, KEY_BYTES_MAX))]
+    max_key: usize,
 
-    /// Longest value, in bytes (K, M, G), up to 16M [default: 1K, and 16M for Redis clients]
-    #[arg(long, value_name = "BYTES", value_parser = size(0, VALUE_BYTES_MAX))]
-    max_value: Option<usize>,
+    /// Longest value, in bytes (K, M, G), up to 16M; 16M for Redis clients if not given
+    #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = size(0, VALUE_BYTES_MAX))]
+    max_value: usize,
 
     /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
     #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
@@ -59,17 +59,14 @@ pub(crate) struct FeedFlags {
 impl TablesFlags {
     /// The bounds of elements over ZeroMQ.
     pub(crate) fn element_bounds(&self) -> ElementBounds {
-        ElementBounds {
-            key_bytes: self.max_key.unwrap_or(KEY_BYTES_DEFAULT),
-            value_bytes: self.max_value.unwrap_or(VALUE_BYTES_DEFAULT),
-        }
+        ElementBounds { key_bytes: self.max_key, value_bytes: self.max_value }
     }
 
-    /// The bounds of elements of Redis clients: the highest, unless a flag says less.
-    pub(crate) fn resp_bounds(&self) -> ElementBounds {
+    /// The bounds of elements of Redis clients: the same if they were given, else the highest.
+    pub(crate) fn resp_bounds(&self, is_given: &dyn Fn(&str) -> bool) -> ElementBounds {
         ElementBounds {
-            key_bytes: self.max_key.unwrap_or(KEY_BYTES_MAX),
-            value_bytes: self.max_value.unwrap_or(VALUE_BYTES_MAX),
+            key_bytes: if is_given("max-key") { self.max_key } else { KEY_BYTES_MAX },
+            value_bytes: if is_given("max-value") { self.max_value } else { VALUE_BYTES_MAX },
         }
     }
 

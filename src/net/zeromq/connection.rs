@@ -23,7 +23,6 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::ioctl_fionread;
 
 use super::authentication::PeerIdentity;
-use super::connections::ConnectionState;
 use super::interest::Interest;
 use super::protocol::{Arrival, ConnectionProtocol, InputBounds};
 use super::send_buffer::SendBuffer;
@@ -207,16 +206,6 @@ impl<S> Connection<S> {
     /// What the connection speaks.
     pub(super) fn protocol(&self) -> ConnectionProtocol {
         self.input.protocol()
-    }
-
-    /// Takes over what the client claims by a command that the frontend has met.
-    pub(super) fn note_claim(&mut self)
-    where
-        S: ConnectionState,
-    {
-        if let Some(claim) = self.state.take_claim() {
-            self.peer = PeerIdentity::Claimed(claim);
-        }
     }
 
     /// Answers the fault of a client that speaks RESP.

@@ -42,7 +42,7 @@ pub struct Native {
 /// # Errors
 /// [`ServeError`] if an endpoint cannot be bound, or the system has no descriptor left.
 pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &Kv) -> Result<Option<Native>, ServeError> {
-    if settings.native_cores.is_empty() {
+    if settings.cores.native.is_empty() {
         return Ok(None);
     }
     let wake_signal = WakeSignal::new()?;
@@ -60,7 +60,7 @@ pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &Kv) -> Result<Option<Nat
     let of_zeromq = if settings.frontend == FrontendKind::Native { &settings.endpoints[..] } else { &[] };
     let kv_endpoints = listen(of_zeromq, ConnectionProtocol::Zmtp)?;
     let resp_endpoints = listen(&resp.endpoints, ConnectionProtocol::Resp)?;
-    let service = RespService::new(resp, &resp_endpoints, &kv.report, settings.native_cores.len());
+    let service = RespService::new(resp, &resp_endpoints, &kv.report, settings.cores.native.len());
     let budget = Budget::new(settings.held_bytes_max);
     let (mut stoppers, mut workers) = (vec![stopper], Vec::new());
     for (number, shared) in service.workers().enumerate() {

@@ -25,7 +25,7 @@ pub(super) enum ReplyMode {
     Skip,
 }
 
-/// The name that a client has given itself, and the library that it says it is.
+/// The name of a client, and the name of its library, as the client has sent them.
 #[derive(Debug, Default)]
 pub(super) struct ClientNames {
     pub(super) name: Vec<u8>,

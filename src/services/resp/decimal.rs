@@ -23,6 +23,7 @@
 //! Work and memory are bounded: a text has at most 5,119 bytes, a number at most 4,933 digits before the point and
 //! about 10,100 behind it, a result at most 4,952 bytes. This module does not know the bound of a value.
 
+mod fields;
 mod hexadecimal;
 mod parse;
 

@@ -1,4 +1,4 @@
-//! The bounds of this service, and what it says that it is.
+//! The bounds of this service, and the version of Redis whose commands it has.
 
 /// The version of Redis whose commands clients may expect.
 pub(super) const REDIS_VERSION: &str = "7.4.0";

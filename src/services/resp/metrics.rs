@@ -1,6 +1,5 @@
 //! The metrics of a worker for this service: its verbs are the commands, and a last one for those that are unknown.
 
-use super::commands::COMMANDS;
 use crate::net::zeromq::{ConnectionState, Connections};
 use crate::services::tables::timing::VERBS;
 use crate::stats::Counter;
@@ -22,19 +21,19 @@ pub(crate) struct RespMetrics {
 }
 
 impl RespMetrics {
-    pub(super) fn new() -> Self {
-        let verbs: Vec<&'static str> = COMMANDS.iter().map(|row| row.name).chain(["unknown"]).collect();
-        Self { service: ServiceMetrics::new(PROTOCOL, &verbs), hits: Counter::new(), misses: Counter::new() }
+    /// The metrics of a worker. `verbs` are the names of the commands, and a last one for all others.
+    pub(super) fn new(verbs: &[&'static str]) -> Self {
+        Self { service: ServiceMetrics::new(PROTOCOL, verbs), hits: Counter::new(), misses: Counter::new() }
     }
 
     /// Counts an answered command, by its number in the list of commands.
-    pub(super) fn count(&self, number: Option<usize>, is_refused: bool) {
-        self.service.count(number.unwrap_or(COMMANDS.len()), is_refused);
+    pub(super) fn count(&self, number: usize, is_refused: bool) {
+        self.service.count(number, is_refused);
     }
 
     /// Records how long a command took in the tables, in nanoseconds.
-    pub(super) fn record(&self, number: Option<usize>, nanos: u64) {
-        if let Some(verb) = self.service.verbs.get(number.unwrap_or(COMMANDS.len())) {
+    pub(super) fn record(&self, number: usize, nanos: u64) {
+        if let Some(verb) = self.service.verbs.get(number) {
             verb.execution.record(nanos);
         }
     }

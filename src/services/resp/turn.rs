@@ -51,6 +51,11 @@ impl<'p> Decoded<'p> {
         Self { arguments: Arguments(arguments), number: arguments.first().and_then(|name| find(name)) }
     }
 
+    /// Its number among the verbs of the metrics, of which the last is for unknown commands.
+    fn verb(&self) -> usize {
+        self.number.unwrap_or(COMMANDS.len())
+    }
+
     fn row(&self) -> Option<&'static CommandRow> {
         COMMANDS.get(self.number?)
     }
@@ -163,7 +168,7 @@ impl RespWorker<'_> {
                     false => answer(&mut call, *command, outbox),
                 };
                 match step {
-                    Step::Whole { is_refused } => metrics.count(command.number, is_refused),
+                    Step::Whole { is_refused } => metrics.count(command.verb(), is_refused),
                     Step::InPart => return TurnOutcome::Some(answered),
                     Step::Starved => return TurnOutcome::Starved(answered),
                     Step::Busy(lack) => {
@@ -172,8 +177,8 @@ impl RespWorker<'_> {
                     }
                 }
                 if let Some(started) = started {
-                    metrics.record(command.number, clock.now().nanos() - started);
-                    outbox.sample(VERB_OFFSET + command.number.unwrap_or(COMMANDS.len()), arrived);
+                    metrics.record(command.verb(), clock.now().nanos() - started);
+                    outbox.sample(VERB_OFFSET + command.verb(), arrived);
                 }
                 turn.note_answer();
                 answered += 1;

@@ -70,12 +70,26 @@ pub struct KvConfig {
     pub reply_bytes_max: usize,
     /// Bytes that all clients together may have outstanding and unread. The subscribers have the same bound.
     pub held_bytes_max: u64,
-    /// For each worker behind the queue the core to which it will be tied.
-    pub worker_cores: Vec<Option<usize>>,
-    /// The same for each worker that owns its connections.
-    pub native_cores: Vec<Option<usize>>,
+    /// The core of each worker.
+    pub cores: WorkerCores,
     /// The users of each endpoint.
     pub admissions: TablesAdmissions,
+}
+
+/// The core to which each worker will be tied.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerCores {
+    /// Of the workers behind the queue.
+    pub queue: Vec<Option<usize>>,
+    /// Of the workers that own their connections.
+    pub native: Vec<Option<usize>>,
+}
+
+impl WorkerCores {
+    /// Those of all workers.
+    pub fn all(&self) -> impl Iterator<Item = Option<usize>> {
+        self.queue.iter().chain(&self.native).copied()
+    }
 }
 
 /// The users that the endpoints of the tables serve. None: every peer.
@@ -103,11 +117,6 @@ impl KvConfig {
             frames: MESSAGE_FRAMES_MAX,
             bytes: message_bytes_max(self.limits()),
         }
-    }
-
-    /// The cores of all workers.
-    pub fn cores(&self) -> impl Iterator<Item = &Option<usize>> {
-        self.worker_cores.iter().chain(&self.native_cores)
     }
 }
 
@@ -242,7 +251,7 @@ fn bind_queue(settings: &KvConfig, report: &Arc<ReportSources>, reporter: &Repor
     let budget = Budget::new(settings.held_bytes_max);
     let wake_signal = WakeSignal::new()?;
     let stopper = Stopper::new(&wake_signal);
-    let (end, worker_ends) = inproc::queue(settings.worker_cores.len())?;
+    let (end, worker_ends) = inproc::queue(settings.cores.queue.len())?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut workers = Vec::new();
     for ((end, metrics), clients) in worker_ends.into_iter().zip(&report.workers).zip(report.queues.iter().skip(1)) {
@@ -299,7 +308,7 @@ fn worker_state(
 impl Kv {
     /// The state of the native worker with this number.
     pub(crate) fn native_state(&self, settings: &KvConfig, number: usize, wake_signal: &WakeSignal) -> WorkerState {
-        let at = settings.worker_cores.len() + number;
+        let at = settings.cores.queue.len() + number;
         let metrics = self.report.workers.get(at).map(Arc::clone).unwrap_or_else(|| unreachable!("each has its own"));
         let queues = usize::from(settings.frontend == FrontendKind::Queue);
         let clients = self.report.queues.get(queues + at).map(Arc::clone).unwrap_or_default();
@@ -321,14 +330,14 @@ fn listening(
 
 fn report(settings: &KvConfig, clock: Clock, tables: &Tables, other_services: &OtherServices) -> ReportSources {
     let now = clock.now();
-    let metrics = |core: &Option<usize>| Arc::new(WorkerMetrics::new(now, *core));
+    let metrics = |core: Option<usize>| Arc::new(WorkerMetrics::new(now, core));
     // The first is the queue's own, if there is one.
-    let queues = usize::from(settings.frontend == FrontendKind::Queue) + settings.cores().count();
+    let queues = usize::from(settings.frontend == FrontendKind::Queue) + settings.cores.all().count();
     ReportSources {
         clock,
         tables: tables.clone(),
-        workers: settings.cores().map(metrics).collect(),
-        queue: metrics(&None),
+        workers: settings.cores.all().map(metrics).collect(),
+        queue: metrics(None),
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishMetrics::default()),
         feed: Arc::new(FeedPublisherMetrics::default()),

@@ -1,5 +1,4 @@
-//! A change that is computed from the element: what it becomes follows from what it is, and is computed anew after each
-//! lost race.
+//! A change that is computed from the element, anew after each lost race.
 
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;

@@ -9,7 +9,8 @@
 
 use std::collections::VecDeque;
 
-use super::super::connection::InputEnd;
+use super::super::authentication::PeerIdentity;
+use super::super::connection::{Connection, InputEnd};
 use super::super::fault::note_fault;
 use super::super::protocol::InputFault;
 use super::super::reply_buffer::ReplyBuffer;
@@ -166,7 +167,7 @@ impl<S: ConnectionState> Connections<S> {
             }
             connection.turn.wait_for(taken, connection.outbox.end() - before);
             memory.watch.note_answer(id, connection.outbox.len());
-            connection.note_claim();
+            note_claim(connection);
             if taken == TurnOutcome::Last {
                 self.end(id);
             }
@@ -222,7 +223,7 @@ impl<S: ConnectionState> Connections<S> {
         }
         connection.turn.wait_for(taken, connection.outbox.end() - before);
         self.memory.watch.note_answer(id, connection.outbox.len());
-        connection.note_claim();
+        note_claim(connection);
         let (claims, ends) = (connection.peer.is_claimed(), taken == TurnOutcome::Last);
         let (faulty, more) = (connection.input.is_faulty(), connection.input.is_held() && connection.is_served());
         self.touch(id);
@@ -324,6 +325,13 @@ impl<S: ConnectionState> Connections<S> {
     }
 }
 
+/// Takes over what the client claims by a command that the frontend has met.
+fn note_claim<S: ConnectionState>(connection: &mut Connection<S>) {
+    if let Some(claim) = connection.state.take_claim() {
+        connection.peer = PeerIdentity::Claimed(claim);
+    }
+}
+
 #[cfg(test)]
 impl<S> Connections<S> {
     /// How many turns the last wait has noted.
@@ -359,7 +367,6 @@ mod tests {
     use crate::limits::LARGE_REPLIES_BYTES;
     use crate::net::budget::Budget;
     use crate::net::sockets::WakeSignal;
-    use crate::net::zeromq::connection::Connection;
     use crate::net::zeromq::protocol::Arrival;
     use crate::zmtp::MessageBounds;
 

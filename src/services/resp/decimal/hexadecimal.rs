@@ -9,7 +9,7 @@
 //! zero, so that no rounding takes the number for a tie. Bits below 2^-128 are kept in the same way. This file does not
 //! read the sign or the `0x`.
 
-use super::parse::Fields;
+use super::fields::Fields;
 use super::{Decimal, count};
 
 /// Bits of the mantissa that are kept, at least: one digit less than there is room for.
