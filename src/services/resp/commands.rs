@@ -5,154 +5,37 @@
 //! ```
 //! Names, numbers of arguments, flags and places of keys are those of Redis 7.0, since clients read them.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
-
-use ahash::RandomState;
 
 use super::answer::Answer;
 use super::arguments::Arguments;
 use super::call::Call;
+use super::command_info::{ALL_KEYS, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, flag};
 use super::handle::{connection, counters, expiry, keys, many, objects, server, strings};
 
 /// Carries a command out. The number of arguments has been checked.
 pub(super) type Handler = for<'b> fn(&'b mut Call<'_, '_>, Arguments<'b>) -> Answer<'b>;
 
-/// What is known of a command before it is carried out, as a set of bits.
-pub(super) mod flag {
-    pub(in super::super) const READONLY: u16 = 1;
-    pub(in super::super) const WRITE: u16 = 1 << 1;
-    pub(in super::super) const DENYOOM: u16 = 1 << 2;
-    pub(in super::super) const FAST: u16 = 1 << 3;
-    pub(in super::super) const NOSCRIPT: u16 = 1 << 4;
-    pub(in super::super) const LOADING: u16 = 1 << 5;
-    pub(in super::super) const STALE: u16 = 1 << 6;
-    pub(in super::super) const NO_AUTH: u16 = 1 << 7;
-    pub(in super::super) const ALLOW_BUSY: u16 = 1 << 8;
-    pub(in super::super) const ADMIN: u16 = 1 << 9;
-    pub(in super::super) const NO_MULTI: u16 = 1 << 10;
-    pub(in super::super) const NO_ASYNC_LOADING: u16 = 1 << 11;
-    pub(in super::super) const DANGEROUS: u16 = 1 << 12;
-    pub(in super::super) const KEYSPACE: u16 = 1 << 13;
-    pub(in super::super) const NONE: u16 = 0;
-
-    /// The flags that COMMAND names.
-    pub(in super::super) const NAMES: [(u16, &str); 12] = [
-        (WRITE, "write"),
-        (READONLY, "readonly"),
-        (DENYOOM, "denyoom"),
-        (ADMIN, "admin"),
-        (NOSCRIPT, "noscript"),
-        (LOADING, "loading"),
-        (STALE, "stale"),
-        (FAST, "fast"),
-        (NO_AUTH, "no_auth"),
-        (NO_ASYNC_LOADING, "no_async_loading"),
-        (NO_MULTI, "no_multi"),
-        (ALLOW_BUSY, "allow_busy"),
-    ];
-}
-
-/// Where the keys are among the arguments: the first, the last (negative: from the end), and the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeyPlaces {
-    pub(super) first: i8,
-    pub(super) last: i8,
-    pub(super) step: i8,
-}
-
-const NO_KEYS: KeyPlaces = KeyPlaces { first: 0, last: 0, step: 0 };
-const ONE_KEY: KeyPlaces = KeyPlaces { first: 1, last: 1, step: 1 };
-const ALL_KEYS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 1 };
-const EVERY_SECOND: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 2 };
-
-impl KeyPlaces {
-    /// The keys among the arguments.
-    pub(super) fn keys<'b>(self, arguments: Arguments<'b>) -> impl Iterator<Item = &'b [u8]> {
-        let places = match (usize::try_from(self.first), usize::try_from(self.step)) {
-            (Ok(first @ 1..), Ok(step @ 1..)) => {
-                let last = if self.last < 0 { usize::MAX } else { self.last.unsigned_abs().into() };
-                Some((first, last, step))
-            }
-            _ => None,
-        };
-        places.into_iter().flat_map(move |(first, last, step)| {
-            arguments.behind(first).iter().take(last.saturating_sub(first).saturating_add(1)).step_by(step).copied()
-        })
-    }
-}
-
-/// The group of a command, as COMMAND DOCS names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
-    String,
-    Generic,
-    Server,
-    Connection,
-    Cluster,
-}
-
-impl Group {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Generic => "generic",
-            Self::Server => "server",
-            Self::Connection => "connection",
-            Self::Cluster => "cluster",
-        }
-    }
-
-    /// The category of ACL that it is. Empty: none.
-    pub(super) const fn category(self) -> &'static str {
-        match self {
-            Self::String => "@string",
-            Self::Connection => "@connection",
-            Self::Generic | Self::Server | Self::Cluster => "",
-        }
-    }
-}
-
 /// A command.
 pub(super) struct CommandRow {
-    /// In small letters.
-    pub(super) name: &'static str,
-    /// The number of arguments with the name. Negative: at least so many.
-    pub(super) arity: i8,
-    flags: u16,
-    pub(super) keys: KeyPlaces,
-    pub(super) group: Group,
-    /// The version of Redis that first had it.
-    pub(super) since: &'static str,
+    pub(super) info: CommandInfo,
     pub(super) handler: Handler,
-    pub(super) summary: &'static str,
-}
-
-impl CommandRow {
-    /// Whether it has one of these flags.
-    pub(super) fn has(&self, flags: u16) -> bool {
-        self.flags & flags != 0
-    }
-
-    /// Whether it may have so many arguments, its name included.
-    pub(super) fn takes(&self, arguments: usize) -> bool {
-        let least = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { arguments >= least } else { arguments == least }
-    }
 }
 
 macro_rules! rows {
     ($($name:literal $arity:literal ($($flag:ident)|+) $keys:ident $group:ident $since:literal $handler:path, $summary:literal;)*) => {
         /// All commands.
         pub(super) static COMMANDS: &[CommandRow] = &[$(CommandRow {
-            name: $name,
-            arity: $arity,
-            flags: $(flag::$flag)|+,
-            keys: $keys,
-            group: Group::$group,
-            since: $since,
+            info: CommandInfo {
+                name: $name,
+                arity: $arity,
+                flags: $(flag::$flag)|+,
+                keys: $keys,
+                group: Group::$group,
+                since: $since,
+                summary: $summary,
+            },
             handler: $handler,
-            summary: $summary,
         }),*];
     };
 }
@@ -228,34 +111,28 @@ rows! {
     "host:" -1 (LOADING | STALE | NO_AUTH) NO_KEYS Connection "1.0.0" connection::http, "Ends the connection of a browser.";
 }
 
-/// The longest name of a command, in bytes.
-const NAME_BYTES_MAX: usize = 16;
-
-/// The numbers of the commands, by their names in small letters.
-static NUMBERS: LazyLock<HashMap<&'static [u8], usize, RandomState>> =
-    LazyLock::new(|| COMMANDS.iter().enumerate().map(|(number, row)| (row.name.as_bytes(), number)).collect());
+/// The index of all commands.
+pub(super) static INDEX: LazyLock<CommandIndex> =
+    LazyLock::new(|| CommandIndex::new(COMMANDS.iter().map(|row| &row.info)));
 
 /// The number of a command, whatever the size of its letters.
 pub(super) fn find(name: &[u8]) -> Option<usize> {
-    let mut small = [0; NAME_BYTES_MAX];
-    let small = small.get_mut(..name.len())?;
-    small.copy_from_slice(name);
-    small.make_ascii_lowercase();
-    NUMBERS.get(&*small).copied()
+    INDEX.number(name)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+    use super::super::command_info::NAME_BYTES_MAX;
     use super::*;
 
     #[test]
     fn each_command_is_found_by_its_name_in_letters_of_any_size() {
         for (number, row) in COMMANDS.iter().enumerate() {
-            assert!(row.name.len() <= NAME_BYTES_MAX, "{}", row.name);
-            assert_eq!(find(row.name.as_bytes()), Some(number), "{}", row.name);
-            assert_eq!(find(row.name.to_uppercase().as_bytes()), Some(number));
+            assert!(row.info.name.len() <= NAME_BYTES_MAX, "{}", row.info.name);
+            assert_eq!(find(row.info.name.as_bytes()), Some(number), "{}", row.info.name);
+            assert_eq!(find(row.info.name.to_uppercase().as_bytes()), Some(number));
         }
         for name in ["", "ge", "gett", "a name that is longer than any"] {
             assert_eq!(find(name.as_bytes()), None);
@@ -266,7 +143,7 @@ mod tests {
     fn keys_are_found_among_the_arguments() {
         let keys = |arguments: &[&'static [u8]]| {
             let number = find(arguments[0]).unwrap_or_default();
-            COMMANDS[number].keys.keys(Arguments(arguments)).map(<[u8]>::to_vec).collect::<Vec<_>>()
+            COMMANDS[number].info.keys.keys(Arguments(arguments)).map(<[u8]>::to_vec).collect::<Vec<_>>()
         };
         assert_eq!(keys(&[b"get", b"a"]), [b"a"]);
         assert_eq!(keys(&[b"set", b"a", b"b", b"nx"]), [b"a"]);

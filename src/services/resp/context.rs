@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
 
+use super::command_info::CommandIndex;
 use super::metrics::{RespMetrics, Statistics};
 use crate::clock::Clock;
 use crate::lock::Mutex;
@@ -25,6 +26,7 @@ pub(crate) struct RespContext {
     /// The port of the first endpoint. 0: it has none.
     pub(super) port: u16,
     pub(super) report: Arc<ReportSources>,
+    pub(super) commands: &'static CommandIndex,
     /// The metrics of each worker.
     pub(super) workers: Vec<Arc<RespMetrics>>,
     /// What was counted when a client last asked to begin anew. Written by CONFIG RESETSTAT.
@@ -56,13 +58,14 @@ pub(super) struct ContextParts {
     pub(super) has_users: bool,
     pub(super) port: u16,
     pub(super) report: Arc<ReportSources>,
+    pub(super) commands: &'static CommandIndex,
     pub(super) workers: Vec<Arc<RespMetrics>>,
     pub(super) terminate: Box<dyn Fn() + Send + Sync>,
 }
 
 impl RespContext {
     pub(super) fn new(parts: ContextParts) -> Self {
-        let ContextParts { key_max, value_max, has_users, port, report, workers, terminate } = parts;
+        let ContextParts { key_max, value_max, has_users, port, report, commands, workers, terminate } = parts;
         Self {
             clock: report.clock(),
             key_max,
@@ -71,6 +74,7 @@ impl RespContext {
             has_users,
             port,
             report,
+            commands,
             workers,
             counted_before: Mutex::default(),
             terminate,

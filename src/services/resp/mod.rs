@@ -17,6 +17,7 @@ mod answer;
 mod arguments;
 mod call;
 mod client;
+mod command_info;
 mod commands;
 mod context;
 mod crc64;

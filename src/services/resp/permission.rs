@@ -4,11 +4,11 @@
 //! DELETE_TABLE does, and FLUSHALL needs it for each table that it empties. SHUTDOWN needs `admin` of the server. Others
 //! need none: clients send them when they connect.
 
-use super::commands::{CommandRow, flag};
+use super::command_info::{CommandInfo, flag};
 use crate::security::{Access, Identity, Resource};
 
 /// Whether the user may have the command carried out in this table.
-pub(super) fn may(user: &Identity, row: &CommandRow, table: &[u8]) -> bool {
+pub(super) fn may(user: &Identity, row: &CommandInfo, table: &[u8]) -> bool {
     match row.name {
         "flushdb" => user.may(Access::Admin, Resource::Table(table)),
         "flushall" => (0..16_u8).all(|table| user.may(Access::Admin, Resource::Table(table.to_string().as_bytes()))),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::client::RespClient;
-use super::commands::COMMANDS;
+use super::commands::INDEX;
 use super::context::{ContextParts, RespContext};
 use super::limits::ARGUMENT_BYTES_MIN;
 use super::metrics::RespMetrics;
@@ -63,13 +63,14 @@ impl RespService {
             is_proven: true,
         };
         let port = endpoints.iter().find_map(|endpoint| endpoint.strip_prefix("tcp://")?.rsplit_once(':'));
-        let verbs: Vec<&'static str> = COMMANDS.iter().map(|row| row.name).chain(["unknown"]).collect();
+        let verbs: Vec<&'static str> = INDEX.all.iter().map(|info| info.name).chain(["unknown"]).collect();
         let context = RespContext::new(ContextParts {
             key_max,
             value_max,
             has_users,
             port: port.and_then(|(_, port)| port.parse().ok()).unwrap_or(0),
             report: Arc::clone(report),
+            commands: &INDEX,
             workers: (0..workers).map(|_| Arc::new(RespMetrics::new(&verbs))).collect(),
             terminate,
         });

@@ -14,7 +14,8 @@ use super::answer::{Failure, Reply, refused};
 use super::arguments::{Arguments, shown};
 use super::call::Call;
 use super::client::RespClient;
-use super::commands::{COMMANDS, CommandRow, find, flag};
+use super::command_info::{CommandInfo, flag};
+use super::commands::{COMMANDS, CommandRow, find};
 use super::context::RespContext;
 use super::limits::SHOWN_BYTES;
 use super::metrics::{RespMetrics, VERB_OFFSET};
@@ -60,18 +61,22 @@ impl<'p> Decoded<'p> {
         COMMANDS.get(self.number?)
     }
 
+    fn info(&self) -> Option<&'static CommandInfo> {
+        self.row().map(|row| &row.info)
+    }
+
     /// The key of a command for one key.
     fn key(&self) -> Option<&'p [u8]> {
-        self.row().filter(|row| row.keys.last == 1)?.keys.keys(self.arguments).next()
+        self.info().filter(|info| info.keys.last == 1)?.keys.keys(self.arguments).next()
     }
 
     fn changes(&self) -> bool {
-        self.row().is_some_and(|row| row.has(flag::WRITE))
+        self.info().is_some_and(|info| info.has(flag::WRITE))
     }
 
     /// Whether the command changes an element and returns its value from before.
     fn returns_value(&self) -> bool {
-        let name = self.row().map_or("", |row| row.name);
+        let name = self.info().map_or("", |info| info.name);
         matches!(name, "getdel" | "getset" | "getex") || name == "set" && self.arguments.0.len() > 3
     }
 }
@@ -186,7 +191,7 @@ impl RespWorker<'_> {
                 if turn.client.ends {
                     return TurnOutcome::Last;
                 }
-                let is_walk = command.row().is_some_and(|row| matches!(row.name, "scan" | "keys" | "randomkey"));
+                let is_walk = command.info().is_some_and(|info| matches!(info.name, "scan" | "keys" | "randomkey"));
                 if (outbox.end() > replies_end || is_walk) && answered < messages.len() {
                     return TurnOutcome::Some(answered);
                 }
@@ -315,21 +320,22 @@ fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRo
     let Some(row) = command.row() else {
         return Err(unknown(command.arguments));
     };
-    if !row.takes(command.arguments.0.len()) {
-        return Err(refused(format!("ERR wrong number of arguments for '{}' command", row.name)));
+    let info = &row.info;
+    if !info.takes(command.arguments.0.len()) {
+        return Err(refused(format!("ERR wrong number of arguments for '{}' command", info.name)));
     }
-    if is_anonymous && !row.has(flag::NO_AUTH) {
+    if is_anonymous && !info.has(flag::NO_AUTH) {
         return Err(refused("NOAUTH Authentication required."));
     }
     if let Some(user) = &call.client.user
-        && !may(user, row, &call.client.table)
+        && !may(user, info, &call.client.table)
     {
         user.note_denied();
-        let (name, command) = (user.name(), row.name);
+        let (name, command) = (user.name(), info.name);
         return Err(refused(format!("NOPERM User {name} has no permissions to run the '{command}' command")));
     }
     let most = call.context.key_max;
-    if row.keys.keys(command.arguments).any(|key| key.len() > most) {
+    if info.keys.keys(command.arguments).any(|key| key.len() > most) {
         return Err(refused(format!("ERR a key has more than {most} bytes")));
     }
     Ok(row)

@@ -4,7 +4,7 @@ use super::connection::{unknown_subcommand, wrong_number};
 use crate::services::resp::answer::{Answer, OK, Reply, SYNTAX, refused};
 use crate::services::resp::arguments::{Arguments, is, lower, number};
 use crate::services::resp::call::Call;
-use crate::services::resp::commands::{COMMANDS, CommandRow, find, flag};
+use crate::services::resp::command_info::{CommandInfo, flag};
 use crate::services::resp::glob::is_match;
 use crate::services::resp::info;
 use crate::services::resp::settings::{self, Setting};
@@ -147,24 +147,24 @@ pub(in super::super) fn config<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
     }
 }
 
-pub(in super::super) fn command<'b>(_: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+pub(in super::super) fn command<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    let commands = call.context.commands;
     let rows = |names: &[&[u8]]| match names {
-        [] => COMMANDS.iter().map(Some).collect::<Vec<_>>(),
-        names => names.iter().map(|name| COMMANDS.get(find(name)?)).collect(),
+        [] => commands.all.iter().copied().map(Some).collect::<Vec<_>>(),
+        names => names.iter().map(|name| commands.find(name)).collect(),
     };
     match arguments.behind(1) {
-        [] => Ok(Reply::Array(COMMANDS.iter().map(describe).collect())),
-        [verb] if is(verb, "count") => Ok(Reply::count(COMMANDS.len())),
+        [] => Ok(Reply::Array(commands.all.iter().copied().map(describe).collect())),
+        [verb] if is(verb, "count") => Ok(Reply::count(commands.all.len())),
         [verb, names @ ..] if is(verb, "info") => {
             Ok(Reply::Array(rows(names).into_iter().map(|row| row.map_or(Reply::NullArray, describe)).collect()))
         }
         [verb, names @ ..] if is(verb, "docs") => {
             Ok(Reply::Map(rows(names).into_iter().flatten().flat_map(document).collect()))
         }
-        [verb, filter @ ..] if is(verb, "list") => list(filter),
+        [verb, filter @ ..] if is(verb, "list") => list(&commands.all, filter),
         [verb, name, behind @ ..] if is(verb, "getkeys") && !behind.is_empty() => {
-            let row = find(name).and_then(|number| COMMANDS.get(number));
-            let row = row.ok_or_else(|| refused("ERR Invalid command specified"))?;
+            let row = commands.find(name).ok_or_else(|| refused("ERR Invalid command specified"))?;
             let named = Arguments(arguments.behind(2));
             if !row.takes(behind.len() + 1) {
                 return Err(refused("ERR Invalid number of arguments specified for command"));
@@ -180,7 +180,7 @@ pub(in super::super) fn command<'b>(_: &'b mut Call<'_, '_>, arguments: Argument
 }
 
 /// The categories of a command, as ACL has them.
-fn categories(row: &CommandRow) -> Vec<&'static str> {
+fn categories(row: &CommandInfo) -> Vec<&'static str> {
     let group = if row.has(flag::KEYSPACE) { "@keyspace" } else { row.group.category() };
     let flags =
         [(flag::READONLY, "@read"), (flag::WRITE, "@write"), (flag::ADMIN, "@admin"), (flag::DANGEROUS, "@dangerous")];
@@ -190,7 +190,7 @@ fn categories(row: &CommandRow) -> Vec<&'static str> {
 }
 
 /// A row as COMMAND INFO returns it.
-fn describe(row: &CommandRow) -> Reply<'static> {
+fn describe(row: &CommandInfo) -> Reply<'static> {
     let simple = |names: Vec<&'static str>| Reply::Set(names.into_iter().map(Reply::Simple).collect());
     let flags = flag::NAMES.into_iter().filter(|(flags, _)| row.has(*flags)).map(|(_, name)| name);
     Reply::Array(vec![
@@ -208,15 +208,15 @@ fn describe(row: &CommandRow) -> Reply<'static> {
 }
 
 /// The name of a row, and what COMMAND DOCS returns of it.
-fn document(row: &'static CommandRow) -> [Reply<'static>; 2] {
+fn document(row: &'static CommandInfo) -> [Reply<'static>; 2] {
     let fields = [("summary", row.summary), ("since", row.since), ("group", row.group.name())];
     let fields = fields.into_iter().flat_map(|(name, value)| [Reply::string(name), Reply::string(value)]);
     [Reply::string(row.name), Reply::Map(fields.collect())]
 }
 
-fn list<'b>(filter: &[&[u8]]) -> Answer<'b> {
-    let names = |selects: &dyn Fn(&CommandRow) -> bool| {
-        Reply::Array(COMMANDS.iter().filter(|row| selects(row)).map(|row| Reply::string(row.name)).collect())
+fn list<'b>(commands: &[&'static CommandInfo], filter: &[&[u8]]) -> Answer<'b> {
+    let names = |selects: &dyn Fn(&CommandInfo) -> bool| {
+        Reply::Array(commands.iter().filter(|row| selects(row)).map(|row| Reply::string(row.name)).collect())
     };
     match filter {
         [] => Ok(names(&|_| true)),

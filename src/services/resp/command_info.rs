@@ -1,0 +1,164 @@
+//! What is known of a command before it is carried out, and how it is found by its name.
+//!
+//! This module does not carry a command out, and does not know the list of them.
+
+use std::collections::HashMap;
+
+use ahash::RandomState;
+
+use super::arguments::Arguments;
+
+/// What is known of a command before it is carried out, as a set of bits.
+pub(super) mod flag {
+    pub(in super::super) const READONLY: u16 = 1;
+    pub(in super::super) const WRITE: u16 = 1 << 1;
+    pub(in super::super) const DENYOOM: u16 = 1 << 2;
+    pub(in super::super) const FAST: u16 = 1 << 3;
+    pub(in super::super) const NOSCRIPT: u16 = 1 << 4;
+    pub(in super::super) const LOADING: u16 = 1 << 5;
+    pub(in super::super) const STALE: u16 = 1 << 6;
+    pub(in super::super) const NO_AUTH: u16 = 1 << 7;
+    pub(in super::super) const ALLOW_BUSY: u16 = 1 << 8;
+    pub(in super::super) const ADMIN: u16 = 1 << 9;
+    pub(in super::super) const NO_MULTI: u16 = 1 << 10;
+    pub(in super::super) const NO_ASYNC_LOADING: u16 = 1 << 11;
+    pub(in super::super) const DANGEROUS: u16 = 1 << 12;
+    pub(in super::super) const KEYSPACE: u16 = 1 << 13;
+    pub(in super::super) const NONE: u16 = 0;
+
+    /// The flags that COMMAND names.
+    pub(in super::super) const NAMES: [(u16, &str); 12] = [
+        (WRITE, "write"),
+        (READONLY, "readonly"),
+        (DENYOOM, "denyoom"),
+        (ADMIN, "admin"),
+        (NOSCRIPT, "noscript"),
+        (LOADING, "loading"),
+        (STALE, "stale"),
+        (FAST, "fast"),
+        (NO_AUTH, "no_auth"),
+        (NO_ASYNC_LOADING, "no_async_loading"),
+        (NO_MULTI, "no_multi"),
+        (ALLOW_BUSY, "allow_busy"),
+    ];
+}
+
+/// Where the keys are among the arguments: the first, the last (negative: from the end), and the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyPlaces {
+    pub(super) first: i8,
+    pub(super) last: i8,
+    pub(super) step: i8,
+}
+
+pub(super) const NO_KEYS: KeyPlaces = KeyPlaces { first: 0, last: 0, step: 0 };
+pub(super) const ONE_KEY: KeyPlaces = KeyPlaces { first: 1, last: 1, step: 1 };
+pub(super) const ALL_KEYS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 1 };
+pub(super) const EVERY_SECOND: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 2 };
+
+impl KeyPlaces {
+    /// The keys among the arguments.
+    pub(super) fn keys<'b>(self, arguments: Arguments<'b>) -> impl Iterator<Item = &'b [u8]> {
+        let places = match (usize::try_from(self.first), usize::try_from(self.step)) {
+            (Ok(first @ 1..), Ok(step @ 1..)) => {
+                let last = if self.last < 0 { usize::MAX } else { self.last.unsigned_abs().into() };
+                Some((first, last, step))
+            }
+            _ => None,
+        };
+        places.into_iter().flat_map(move |(first, last, step)| {
+            arguments.behind(first).iter().take(last.saturating_sub(first).saturating_add(1)).step_by(step).copied()
+        })
+    }
+}
+
+/// The group of a command, as COMMAND DOCS names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    String,
+    Generic,
+    Server,
+    Connection,
+    Cluster,
+}
+
+impl Group {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Generic => "generic",
+            Self::Server => "server",
+            Self::Connection => "connection",
+            Self::Cluster => "cluster",
+        }
+    }
+
+    /// The category of ACL that it is. Empty: none.
+    pub(super) const fn category(self) -> &'static str {
+        match self {
+            Self::String => "@string",
+            Self::Connection => "@connection",
+            Self::Generic | Self::Server | Self::Cluster => "",
+        }
+    }
+}
+
+/// What is known of a command before it is carried out.
+pub(super) struct CommandInfo {
+    /// In small letters.
+    pub(super) name: &'static str,
+    /// The number of arguments with the name. Negative: at least so many.
+    pub(super) arity: i8,
+    pub(super) flags: u16,
+    pub(super) keys: KeyPlaces,
+    pub(super) group: Group,
+    /// The version of Redis that first had it.
+    pub(super) since: &'static str,
+    pub(super) summary: &'static str,
+}
+
+impl CommandInfo {
+    /// Whether it has one of these flags.
+    pub(super) fn has(&self, flags: u16) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Whether it may have so many arguments, its name included.
+    pub(super) fn takes(&self, arguments: usize) -> bool {
+        let least = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { arguments >= least } else { arguments == least }
+    }
+}
+
+/// The longest name of a command, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 16;
+
+/// All commands, in the order of their numbers.
+pub(super) struct CommandIndex {
+    pub(super) all: Vec<&'static CommandInfo>,
+    /// The numbers, by names in small letters.
+    numbers: HashMap<&'static [u8], usize, RandomState>,
+}
+
+impl CommandIndex {
+    /// The index of these commands.
+    pub(super) fn new(commands: impl Iterator<Item = &'static CommandInfo>) -> Self {
+        let all: Vec<_> = commands.collect();
+        let numbers = all.iter().enumerate().map(|(number, info)| (info.name.as_bytes(), number)).collect();
+        Self { all, numbers }
+    }
+
+    /// The number of a command, whatever the size of its letters.
+    pub(super) fn number(&self, name: &[u8]) -> Option<usize> {
+        let mut small = [0; NAME_BYTES_MAX];
+        let small = small.get_mut(..name.len())?;
+        small.copy_from_slice(name);
+        small.make_ascii_lowercase();
+        self.numbers.get(&*small).copied()
+    }
+
+    /// The command of this name.
+    pub(super) fn find(&self, name: &[u8]) -> Option<&'static CommandInfo> {
+        self.all.get(self.number(name)?).copied()
+    }
+}
