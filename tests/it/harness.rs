@@ -3,6 +3,7 @@
 //! Each test gets a server of its own on ports that the system picks. Nothing here sleeps: a server is ready when it
 //! prints so, and gone when it has been waited for.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -31,16 +32,8 @@ pub(crate) struct Server {
     child: Child,
     /// Kept open, so that the server can still print.
     output: BufReader<ChildStdout>,
-    kv: Vec<String>,
-    publish: Option<String>,
-    feed: Option<String>,
-    lockstep: Option<String>,
-    lockstep_publish: Option<String>,
-    tasks: Option<String>,
-    jobs: Option<String>,
-    events: Option<String>,
-    events_queue: Option<String>,
-    admin: Option<String>,
+    /// What it listens at, by the first words of its lines, in the order of its flags.
+    endpoints: HashMap<String, Vec<String>>,
 }
 
 impl Server {
@@ -114,22 +107,7 @@ impl Server {
     pub(crate) fn start_by(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let (publish, feed, tasks, jobs, events, events_queue) = Default::default();
-        let (kv, lockstep, lockstep_publish, admin) = Default::default();
-        let mut server = Self {
-            child,
-            output,
-            kv,
-            publish,
-            feed,
-            lockstep,
-            lockstep_publish,
-            tasks,
-            jobs,
-            events,
-            events_queue,
-            admin,
-        };
+        let mut server = Self { child, output, endpoints: HashMap::new() };
         server.read_until_ready();
         server
     }
@@ -144,61 +122,66 @@ impl Server {
             if line == "ready" {
                 return;
             }
-            let endpoint = line.split_whitespace().nth(1);
-            match (line.split_whitespace().next(), endpoint) {
-                (Some("kv"), Some(endpoint)) => self.kv.push(endpoint.to_owned()),
-                (Some("publish"), Some(endpoint)) => self.publish = Some(endpoint.to_owned()),
-                (Some("feed"), Some(endpoint)) => self.feed = Some(endpoint.to_owned()),
-                (Some("lockstep"), Some(endpoint)) => self.lockstep = Some(endpoint.to_owned()),
-                (Some("lockstep-publish"), Some(endpoint)) => self.lockstep_publish = Some(endpoint.to_owned()),
-                (Some("tasks"), Some(endpoint)) => self.tasks = Some(endpoint.to_owned()),
-                (Some("jobs"), Some(endpoint)) => self.jobs = Some(endpoint.to_owned()),
-                (Some("events"), Some(address)) => self.events = Some(address.to_owned()),
-                (Some("events-queue"), Some(endpoint)) => self.events_queue = Some(endpoint.to_owned()),
-                (Some("admin"), Some(address)) => self.admin = Some(address.to_owned()),
-                _ => {}
+            let mut words = line.split_whitespace().map(str::to_owned);
+            if let (Some(service), Some(endpoint)) = (words.next(), words.next()) {
+                self.endpoints.entry(service).or_default().push(endpoint);
             }
         }
     }
 
+    /// All endpoints of a service.
+    fn all_of(&self, service: &str) -> &[String] {
+        self.endpoints.get(service).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The endpoint of a service that has started.
+    fn endpoint(&self, service: &str) -> &str {
+        self.all_of(service).last().unwrap_or_else(|| panic!("the server has no {service}"))
+    }
+
     /// The endpoint for requests: the first of `--kv`.
     pub(crate) fn kv(&self) -> &str {
-        self.kv.first().expect("the server serves kv")
+        self.kv_all().first().expect("the server serves kv")
     }
 
     /// All endpoints for requests, in the order of `--kv`.
     pub(crate) fn kv_all(&self) -> &[String] {
-        &self.kv
+        self.all_of("kv")
     }
 
     /// The endpoint of notifications.
     pub(crate) fn publish(&self) -> &str {
-        self.publish.as_deref().expect("the server publishes")
+        self.endpoint("publish")
     }
 
     /// The endpoint of the feed.
     pub(crate) fn feed(&self) -> &str {
-        self.feed.as_deref().expect("the server has a feed")
+        self.endpoint("feed")
     }
 
     /// The endpoint for requests in the lock-step dialect.
     pub(crate) fn lockstep(&self) -> &str {
-        self.lockstep.as_deref().expect("the server serves the lock-step dialect")
+        self.endpoint("lockstep")
     }
 
     /// The endpoint of notifications in the lock-step dialect.
     pub(crate) fn lockstep_publish(&self) -> &str {
-        self.lockstep_publish.as_deref().expect("the server publishes in the lock-step dialect")
+        self.endpoint("lockstep-publish")
     }
 
     /// The endpoint of tasks.
     pub(crate) fn tasks(&self) -> &str {
-        self.tasks.as_deref().expect("the server serves tasks")
+        self.endpoint("tasks")
     }
 
     /// The address of jobs.
     pub(crate) fn jobs(&self) -> &str {
-        self.jobs.as_deref().expect("the server serves jobs")
+        self.endpoint("jobs")
+    }
+
+    /// The address for Redis clients.
+    pub(crate) fn resp(&self) -> &str {
+        self.endpoint("resp").trim_start_matches("tcp://")
     }
 
     /// The text of STATS.
@@ -209,12 +192,12 @@ impl Server {
 
     /// The address of events.
     pub(crate) fn events(&self) -> &str {
-        self.events.as_deref().expect("the server serves events")
+        self.endpoint("events")
     }
 
     /// The endpoint where workers find pending events.
     pub(crate) fn events_queue(&self) -> &str {
-        self.events_queue.as_deref().expect("the server keeps events")
+        self.endpoint("events-queue")
     }
 
     /// The address of what an operator sees.
@@ -224,7 +207,7 @@ impl Server {
 
     /// The address of what an operator sees, if it is on.
     pub(crate) fn admin_or_none(&self) -> Option<&str> {
-        self.admin.as_deref()
+        self.all_of("admin").last().map(String::as_str)
     }
 
     /// The process.

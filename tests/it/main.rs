@@ -139,6 +139,8 @@ mod pyzmq;
 mod readme;
 /// Clients of other projects: the `zmq` crate, C, Node, Java, and Python with CURVE.
 mod real_peers;
+/// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.
+mod resp_difference;
 /// Backup and restore as the page prints them, with the paths of the Debian package.
 mod restore;
 /// Scans beside writers: an element that stays is in one of the pages.
