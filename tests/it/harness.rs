@@ -179,9 +179,14 @@ impl Server {
         self.endpoint("jobs")
     }
 
-    /// The address for Redis clients.
+    /// The address for Redis clients: the first of `--resp`.
     pub(crate) fn resp(&self) -> &str {
-        self.endpoint("resp").trim_start_matches("tcp://")
+        self.resp_all().next().expect("the server serves Redis clients")
+    }
+
+    /// All addresses for Redis clients, in the order of `--resp`.
+    pub(crate) fn resp_all(&self) -> impl Iterator<Item = &str> {
+        self.all_of("resp").iter().map(|endpoint| endpoint.trim_start_matches("tcp://"))
     }
 
     /// The text of STATS.

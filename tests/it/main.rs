@@ -139,6 +139,10 @@ mod pyzmq;
 mod readme;
 /// Clients of other projects: the `zmq` crate, C, Node, Java, and Python with CURVE.
 mod real_peers;
+/// Redis clients beside others: what they share, their limits, slow ones, and users.
+mod resp;
+/// A client that speaks RESP byte by byte.
+mod resp_client;
 /// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.
 mod resp_difference;
 /// Backup and restore as the page prints them, with the paths of the Debian package.

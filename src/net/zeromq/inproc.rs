@@ -46,6 +46,8 @@ pub struct QueueEnd<T> {
     socket: Socket,
     /// A receive has found nothing, and nothing was sent since.
     is_quiet: bool,
+    /// The number of workers.
+    workers: usize,
     carries: PhantomData<fn(T) -> T>,
 }
 
@@ -78,7 +80,7 @@ pub fn queue<T: Send>(workers: usize) -> io::Result<Ends<T>> {
         Ok(WorkerEnd { socket, carries: PhantomData })
     });
     let ends = ends.collect::<io::Result<Vec<_>>>()?;
-    Ok((QueueEnd { socket: router, is_quiet: false, carries: PhantomData }, ends))
+    Ok((QueueEnd { socket: router, is_quiet: false, workers, carries: PhantomData }, ends))
 }
 
 /// Takes the routing id and the empty frame of a worker's first message.
@@ -92,6 +94,11 @@ fn routing_id(worker: usize) -> [u8; 5] {
 }
 
 impl<T: Send> QueueEnd<T> {
+    /// The number of workers that the queue was made with.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
     /// Gives a worker a message. Returns whether the worker is there: the message of one that has ended is dropped.
     #[must_use]
     pub fn send(&mut self, worker: usize, message: Message<T>) -> bool {

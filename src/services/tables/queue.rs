@@ -72,7 +72,7 @@ pub struct TablesQueue {
 }
 
 impl TablesQueue {
-    /// A thread for these connections, with the workers of the report at the other end. Each of its wake-ups raises
+    /// A thread for these connections, with the workers at the other end. Each of its wake-ups raises
     /// `wake_signal`.
     pub(super) fn new(
         mut connections: Connections<TableClient>,
@@ -87,7 +87,7 @@ impl TablesQueue {
         let mut session = tables.session();
         let waker = wake_signal.clone();
         session.set_waker(Box::new(move || waker.raise()));
-        let batches = vec![0; report.workers.len()];
+        let batches = vec![0; end.workers()];
         connections.allow_long_turns(batches.len());
         let metrics = Arc::clone(queues.first().expect("the queue's metrics are the first"));
         let times = ReplyTimes { clock: *clock, metrics: Arc::clone(queue), slow: Arc::clone(slow) };
