@@ -66,6 +66,8 @@ const MILLIS: [&str; 11] =
     ["100000", "1000000", "86400000", "100001", "999999", "0", "-1", "abc", "1.5", "", "9223372036854775807"];
 /// A time that Redis takes, and a server with fewer bits for it need not take.
 const FAR: &str = "9223372036854775";
+/// The same, in seconds.
+const FAR_SECONDS: &str = "9223372036854";
 /// Points in time: far in the future, in the past, or wrong. The future is the year 2284, which any server takes.
 const FUTURE_SECONDS: &str = "9917117420";
 const FUTURE_MILLIS: [&str; 2] = ["9917117420000", "9917117420123"];
@@ -190,7 +192,7 @@ impl Maker {
 
     /// A relative time.
     pub(crate) fn seconds(&mut self) -> &'static str {
-        if self.rng.one_in(300) { FAR } else { self.word(&SECONDS) }
+        if self.rng.one_in(300) { FAR_SECONDS } else { self.word(&SECONDS) }
     }
 
     /// A relative time.
