@@ -145,6 +145,8 @@ mod resp;
 mod resp_client;
 /// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.
 mod resp_difference;
+/// Versions for Redis clients, and changes on a condition.
+mod resp_versions;
 /// Backup and restore as the page prints them, with the paths of the Debian package.
 mod restore;
 /// Scans beside writers: an element that stays is in one of the pages.

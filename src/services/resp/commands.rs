@@ -11,7 +11,7 @@ use super::answer::Answer;
 use super::arguments::Arguments;
 use super::call::Call;
 use super::command_info::{ALL_KEYS, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, flag};
-use super::handle::{connection, counters, expiry, keys, many, objects, server, strings};
+use super::handle::{connection, counters, expiry, keys, many, objects, server, strings, versions};
 
 /// Carries a command out. The number of arguments has been checked.
 pub(super) type Handler = for<'b> fn(&'b mut Call<'_, '_>, Arguments<'b>) -> Answer<'b>;
@@ -107,6 +107,10 @@ rows! {
     "save" 1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI | DANGEROUS) NO_KEYS Server "1.0.0" server::save, "Is refused: it says what to use.";
     "bgsave" -1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | DANGEROUS) NO_KEYS Server "1.0.0" server::save, "Is refused: it says what to use.";
     "cluster" -2 (NONE) NO_KEYS Cluster "3.0.0" server::cluster, "Is refused: there is no cluster.";
+    "getwithetag" 2 (READONLY | FAST) ONE_KEY String "1.0.0" versions::getwithetag, "Returns a version and its value.";
+    "setwithetag" -3 (WRITE | DENYOOM) ONE_KEY String "1.0.0" versions::setwithetag, "Stores a value and returns its version.";
+    "setifmatch" -4 (WRITE | DENYOOM) ONE_KEY String "1.0.0" versions::setifmatch, "Stores a value if the version is this one.";
+    "delex" -2 (WRITE | FAST) ONE_KEY String "8.4.0" versions::delex, "Deletes a key, on a condition.";
     "post" -1 (LOADING | STALE | NO_AUTH) NO_KEYS Connection "1.0.0" connection::http, "Ends the connection of a browser.";
     "host:" -1 (LOADING | STALE | NO_AUTH) NO_KEYS Connection "1.0.0" connection::http, "Ends the connection of a browser.";
 }

@@ -8,3 +8,4 @@ pub(super) mod many;
 pub(super) mod objects;
 pub(super) mod server;
 pub(super) mod strings;
+pub(super) mod versions;

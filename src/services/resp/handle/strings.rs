@@ -93,7 +93,12 @@ impl<'b> SetOptions<'b> {
 }
 
 /// The deadline of a time that must be in the future, or may not be: at least 1.
-fn deadline(call: &Call<'_, '_>, unit: TimeUnit, time: &[u8], command: &str) -> Result<Deadline, Failure> {
+pub(super) fn deadline_of(
+    call: &Call<'_, '_>,
+    unit: TimeUnit,
+    time: &[u8],
+    command: &str,
+) -> Result<Deadline, Failure> {
     let times = call.times();
     let millis = Some(number(time)?).filter(|time| *time > 0).and_then(|time| unit.unix_millis(time, times.now()));
     millis.and_then(|millis| times.deadline(millis)).ok_or_else(|| invalid_time(command))
@@ -105,7 +110,7 @@ pub(in super::super) fn set<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments
     let deadline = match options.time {
         _ if options.keeps_ttl => Deadline::KEEP,
         None => Deadline::NONE,
-        Some((unit, time)) => deadline(call, unit, time, "set")?,
+        Some((unit, time)) => deadline_of(call, unit, time, "set")?,
     };
     store(call, key, value, deadline, options)
 }
@@ -146,13 +151,13 @@ pub(in super::super) fn setnx<'b>(call: &'b mut Call<'_, '_>, arguments: Argumen
 
 pub(in super::super) fn setex<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let [key, time, value] = arguments.exactly()?;
-    let deadline = deadline(call, TimeUnit::Seconds, time, "setex")?;
+    let deadline = deadline_of(call, TimeUnit::Seconds, time, "setex")?;
     store(call, key, value, deadline, SetOptions::NONE)
 }
 
 pub(in super::super) fn psetex<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let [key, time, value] = arguments.exactly()?;
-    let deadline = deadline(call, TimeUnit::Millis, time, "psetex")?;
+    let deadline = deadline_of(call, TimeUnit::Millis, time, "psetex")?;
     store(call, key, value, deadline, SetOptions::NONE)
 }
 
@@ -189,7 +194,7 @@ pub(in super::super) fn getex<'b>(call: &'b mut Call<'_, '_>, arguments: Argumen
     if call.get(key)?.is_none() {
         return Ok(Reply::Null);
     }
-    let deadline = deadline(call, unit, value, "getex")?;
+    let deadline = deadline_of(call, unit, value, "getex")?;
     let value = call.edit_present(key, |old| {
         let edit = Edit::Store { value: Cow::Borrowed(old.value), deadline, cause: Cause::Touch };
         (edit, old.value)
