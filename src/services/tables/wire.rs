@@ -9,26 +9,15 @@
 //! error         envelope… │ 0           │ reason (ASCII) │ after VERSION MISMATCH: current version (8)
 //!                                                        │ after COMPACTED: oldest sequence kept (8)
 //! notification              table       │ kind (1) │ key    kind 0: UPDATED, 1: DELETED
-//!
-//! field     bytes        content
-//! table     1–255        no NUL but one that may end it, which is no part of the name
-//! key       0–max_key    any, 64 unless set otherwise
-//! value     0–max_value  any
-//! ttl       8 or 9       seconds below 2^32, or milliseconds below 2^42 (`wire/ttl.rs`)
-//! version   8            big-endian; 0 is absent
-//! delta     8            big-endian, two's complement
-//! cursor    0–32         opaque; empty at the first page
-//! count     8            big-endian, 1–10,000
-//! epoch, incarnation, sequence    8 each, big-endian
 //! ```
 //!
 //! A sink is a `FnMut(&[u8], bool)`: the bytes of one frame, and whether more frames of the message follow.
 //!
 //! This module does no I/O and knows no table.
 
-mod decode;
 mod envelope;
 mod feed;
+mod fields;
 mod notification;
 mod page;
 mod reply;
@@ -37,22 +26,24 @@ mod table_name;
 mod ttl;
 
 #[cfg(test)]
-#[allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 mod fuzz;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+pub(super) mod specified;
 
 use thiserror::Error;
 
 use crate::limits::{KEY_BYTES_DEFAULT, VALUE_BYTES_DEFAULT};
-use crate::security::Access;
 
-pub(crate) use decode::{decode_key, decode_table, decode_value};
 pub use envelope::{SplitMessage, split};
 pub use feed::{FeedEvent, FeedState, Payload};
+pub(crate) use fields::{decode_key, decode_table, decode_value};
 pub use notification::{Notification, NotificationKind};
 pub(crate) use page::check_progress;
 pub use page::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows};
 pub use reply::{Reply, ReplyShape, TableLine};
-pub use request::Request;
+pub use request::{Command, Request};
 pub use table_name::TableName;
 pub use ttl::TtlField;
 
@@ -73,136 +64,6 @@ pub struct FieldLimits {
 impl FieldLimits {
     /// The limits of a server without `--max-key` and `--max-value`.
     pub const DEFAULT: Self = Self { key: KEY_BYTES_DEFAULT, value: VALUE_BYTES_DEFAULT };
-}
-
-/// What a command may change.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Nothing,
-    Tables,
-    Elements,
-    /// An element, whose value is in the reply.
-    ReturnedElement,
-}
-
-/// Makes the commands of a list. A row has the command's description, its variant, its code on the wire, its name on
-/// the page, its effect, and the access that a user needs. `None`: any user may send it.
-macro_rules! commands {
-    ($($(#[$doc:meta])* $command:ident = $code:literal, $name:literal, $effect:ident, $access:expr;)*) => {
-        /// The command of a request. The discriminant is the code on the wire.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum Command {
-            $($(#[$doc])* $command = $code,)*
-        }
-
-        impl Command {
-            /// The number of commands.
-            pub const COUNT: usize = [$($code),*].len();
-
-            /// All commands by their code.
-            pub const ALL: [Self; Self::COUNT] = [$(Self::$command),*];
-
-            /// The name that `PROTOCOL.md` uses.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$command => $name,)*
-                }
-            }
-
-            /// The access that the command needs. None: any user may send it.
-            #[must_use]
-            pub const fn access(self) -> Option<Access> {
-                match self {
-                    $(Self::$command => $access,)*
-                }
-            }
-
-            #[inline]
-            const fn effect(self) -> Effect {
-                match self {
-                    $(Self::$command => Effect::$effect,)*
-                }
-            }
-        }
-    };
-}
-
-commands! {
-    /// Makes an empty table.
-    CreateTable = 0, "CREATE_TABLE", Tables, Some(Access::Admin);
-    /// Removes a table with all its elements.
-    DeleteTable = 1, "DELETE_TABLE", Tables, Some(Access::Admin);
-    /// Adds or replaces an element.
-    Update = 2, "UPDATE", Elements, Some(Access::Write);
-    /// Deletes an element and returns its value.
-    Delete = 3, "DELETE", ReturnedElement, Some(Access::Write);
-    /// Reads a value.
-    Get = 4, "GET", Nothing, Some(Access::Read);
-    /// Asks whether the server is there.
-    Ping = 5, "PING", Nothing, None;
-    /// Reads a value with its version and remaining time to live.
-    GetEntry = 6, "GET_ENTRY", Nothing, Some(Access::Read);
-    /// Writes a value if the element has the expected version.
-    CompareAndSwap = 7, "COMPARE_AND_SWAP", Elements, Some(Access::Write);
-    /// Deletes an element if it has the expected version.
-    CompareAndDelete = 8, "COMPARE_AND_DELETE", ReturnedElement, Some(Access::Write);
-    /// Sets the time to live of an element.
-    Touch = 9, "TOUCH", Elements, Some(Access::Write);
-    /// Reads up to 1024 values.
-    GetMany = 10, "GET_MANY", Nothing, Some(Access::Read);
-    /// Writes up to 1024 values.
-    UpdateMany = 11, "UPDATE_MANY", Elements, Some(Access::Write);
-    /// Names the tables.
-    ListTables = 12, "LIST_TABLES", Nothing, None;
-    /// Describes the server as JSON.
-    Stats = 13, "STATS", Nothing, Some(Access::Admin);
-    /// Reads a table page by page.
-    Scan = 14, "SCAN", Nothing, Some(Access::Read);
-    /// Adds to a number.
-    Increment = 15, "INCREMENT", Elements, Some(Access::Write);
-    /// Reads a value and sets the time to live of its element.
-    GetAndTouch = 16, "GET_AND_TOUCH", ReturnedElement, Some(Access::Write);
-    /// Deletes up to 1024 elements.
-    DeleteMany = 17, "DELETE_MANY", Elements, Some(Access::Write);
-    /// Reads how far the feed of a table is.
-    FeedState = 18, "FEED_STATE", Nothing, Some(Access::Read);
-    /// Reads what the feed has published before.
-    Changes = 19, "CHANGES", Nothing, Some(Access::Read);
-    /// Stores an element with the version that it had elsewhere.
-    Restore = 20, "RESTORE", Elements, Some(Access::Write);
-}
-
-impl Command {
-    /// The code on the wire, which is also the index in [`Command::ALL`].
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// The command of a code, if there is one.
-    #[must_use]
-    pub fn by_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
-    }
-
-    /// Whether the command may change elements or tables.
-    #[must_use]
-    pub const fn changes_something(self) -> bool {
-        !matches!(self.effect(), Effect::Nothing)
-    }
-
-    /// Whether the command may change elements, and so needs the tables to have room for changes.
-    #[must_use]
-    pub const fn may_change_elements(self) -> bool {
-        matches!(self.effect(), Effect::Elements | Effect::ReturnedElement)
-    }
-
-    /// Whether the reply to a change has the value that was there.
-    pub(crate) const fn returns_value(self) -> bool {
-        matches!(self.effect(), Effect::ReturnedElement)
-    }
 }
 
 /// Makes the reasons of a list: what each says, and the second frame of the error reply.

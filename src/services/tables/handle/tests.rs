@@ -1,11 +1,12 @@
 //! Requests against the tables, and their replies.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::*;
 use crate::clock::Ttl;
+use crate::feed::FeedPosition;
 use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
-use crate::services::tables::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
+use crate::services::tables::wire::{Command, EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
 use crate::tables::{Restored, Session, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1_000);
@@ -58,45 +59,91 @@ fn text(reply: &Reply<'_>) -> String {
     format!("{reply:?}")
 }
 
+/// The frames of a reply.
+fn frames_of(reply: &Reply<'_>) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    reply.encode(|frame, _| frames.push(frame.to_vec()));
+    frames
+}
+
+/// Frames that differ from these: one is missing or comes twice, is a byte shorter, or a byte longer if it is not empty.
+fn changed(frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    for (place, frame) in frames.iter().enumerate() {
+        let with = |new: &[Vec<u8>]| [&frames[..place], new, &frames[place + 1..]].concat();
+        all.extend([with(&[]), with(&[frame.clone(), frame.clone()])]);
+        if let [shorter @ .., _] = &frame[..] {
+            all.extend([with(&[shorter.to_vec()]), with(&[[frame, &[0][..]].concat()])]);
+        }
+    }
+    all
+}
+
+/// Each reply is compared byte by byte, and decoded. Frames that differ are refused, or are the frames of another reply.
 #[test]
 fn every_command_has_its_reply() {
+    const OK: &[u8] = &[1];
+    const NO: &[u8] = &[0];
+    const NOT_FOUND: &[&[u8]] = &[NO, b"TABLE NOT FOUND"];
     let update = || Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(1)) };
-    let line = TableLine { name: Box::from(&b"t\0"[..]), elements: 1 };
     let page = |fields| Request::Scan { table: T, cursor: b"", count: 1, fields, prefix: b"" };
     let restore = |version| Request::Restore { table: T, key: b"old", value: V, version, ttl: Ttl::NONE };
-    let script: [(Request<'_>, Reply<'_>); 26] = [
-        (Request::CreateTable { table: T }, Reply::Done),
-        (update(), Reply::Done),
-        (Request::Get { table: T, key: K }, Reply::Value(V)),
-        (Request::Touch { table: T, key: K, ttl: Ttl::NONE }, Reply::Done),
-        (Request::GetMany { table: T, keys: &[b"j", K] }, Reply::Values(vec![None, Some(V)])),
-        (Request::ListTables, Reply::Tables(vec![line])),
-        (Request::Delete { table: T, key: K }, Reply::Value(V)),
-        (Request::UpdateMany { table: T, ttl: None, pairs: &[[K, V]] }, Reply::Done),
-        (Request::Get { table: T, key: K }, Reply::Value(V)),
-        (Request::Ping, Reply::Done),
-        (Request::Stats, Reply::Stats("{}".to_owned())),
-        (page(ScanFields::Value), Reply::Page { next: Vec::new(), rows: ScanRows::Value(vec![[K, V]]) }),
-        (Request::DeleteMany { table: T, keys: &[b"j", K] }, Reply::Statuses(vec![false, true])),
-        (page(ScanFields::Key), Reply::Page { next: Vec::new(), rows: ScanRows::Key(Vec::new()) }),
-        (Request::Increment { table: T, key: K, delta: 1, ttl: None }, Reply::Sum { sum: 1, version: 6 }),
-        (Request::GetAndTouch { table: T, key: K, ttl: Ttl::NONE }, Reply::Value(b"1")),
-        (Request::GetAndTouch { table: T, key: b"j", ttl: Ttl::NONE }, Reply::Refused(Reason::KeyNotFound)),
+    let position = FeedPosition { epoch: 1, incarnation: 1, sequence: 1 };
+    let [one, six, seven, eight] = [1_u64, 6, 7, 8].map(u64::to_be_bytes);
+    let script: [(Request<'_>, &[&[u8]]); 31] = [
+        (Request::CreateTable { table: T }, &[OK]),
+        (update(), &[OK]),
+        (Request::Get { table: T, key: K }, &[OK, V]),
+        (Request::Touch { table: T, key: K, ttl: Ttl::NONE }, &[OK]),
+        (Request::GetMany { table: T, keys: &[b"j", K] }, &[OK, NO, b"", OK, V]),
+        (Request::ListTables, &[OK, b"t\0", &one]),
+        (Request::Delete { table: T, key: K }, &[OK, V]),
+        (Request::UpdateMany { table: T, ttl: None, pairs: &[[K, V]] }, &[OK]),
+        (Request::Get { table: T, key: K }, &[OK, V]),
+        (Request::Ping, &[OK]),
+        (Request::Stats, &[OK, b"{}"]),
+        (page(ScanFields::Value), &[OK, b"", K, V]),
+        (Request::DeleteMany { table: T, keys: &[b"j", K] }, &[OK, NO, OK]),
+        (page(ScanFields::Key), &[OK, b""]),
+        (Request::Increment { table: T, key: K, delta: 1, ttl: None }, &[OK, b"1", &six]),
+        (Request::GetAndTouch { table: T, key: K, ttl: Ttl::NONE }, &[OK, b"1"]),
+        (Request::GetAndTouch { table: T, key: b"j", ttl: Ttl::NONE }, &[NO, b"KEY NOT FOUND"]),
         (
             Request::Scan { table: T, cursor: b"forged", count: 1, fields: ScanFields::Key, prefix: b"" },
-            Reply::Refused(Reason::BadCursor),
+            &[NO, b"BAD CURSOR"],
         ),
-        (restore(0), Reply::Refused(Reason::OutOfRange)),
-        (restore(u64::MAX), Reply::Refused(Reason::OutOfRange)),
-        (Request::DeleteTable { table: T }, Reply::Done),
-        (restore(7), Reply::Refused(Reason::TableNotFound)),
-        (update(), Reply::Refused(Reason::TableNotFound)),
-        (Request::DeleteTable { table: T }, Reply::Refused(Reason::TableNotFound)),
-        (Request::CreateTable { table: T }, Reply::Done),
-        (restore(7), Reply::Restored(Restored::AsItWas)),
+        (restore(0), &[NO, b"OUT OF RANGE"]),
+        (restore(u64::MAX), &[NO, b"OUT OF RANGE"]),
+        (Request::DeleteTable { table: T }, &[OK]),
+        (restore(7), NOT_FOUND),
+        (update(), NOT_FOUND),
+        (Request::DeleteTable { table: T }, NOT_FOUND),
+        (Request::CreateTable { table: T }, &[OK]),
+        (restore(7), &[OK, b"\x01"]),
+        (Request::GetEntry { table: T, key: b"old" }, &[OK, V, &seven, &[255; 8]]),
+        (Request::CompareAndSwap { table: T, key: b"old", expected: 7, value: V, ttl: None }, &[OK, &eight]),
+        (Request::CompareAndDelete { table: T, key: b"old", expected: 8 }, &[OK, V]),
+        (Request::FeedState { table: T }, &[NO, b"FEED OFF"]),
+        (Request::Changes { table: T, position }, &[NO, b"FEED OFF"]),
     ];
-    let (requests, expected): (Vec<_>, Vec<_>) = script.into_iter().unzip();
-    assert_eq!(replies(&requests), expected.iter().map(text).collect::<Vec<_>>());
+    let mut session = session(64);
+    let mut batch = session.batch(NOW);
+    let stats = || "{}".to_owned();
+    let context = context(&stats, &|| NOW);
+    for (request, expected) in &script {
+        let shape = request.reply_shape();
+        let reply = once(request, &mut batch, &context).unwrap();
+        let frames = frames_of(&reply);
+        assert_eq!(frames, *expected, "{request:?}");
+        assert_eq!(Reply::decode(shape, &frames).as_ref(), Ok(&reply));
+        for wrong in changed(&frames) {
+            let read = Reply::decode(shape, &wrong).map(|reply| frames_of(&reply));
+            assert!(read.as_ref().is_ok_and(|again| *again == wrong) || read.is_err(), "{request:?} {wrong:?}");
+        }
+    }
+    for command in Command::ALL {
+        assert!(script.iter().any(|(request, _)| request.command() == command), "{command:?} has no row");
+    }
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! Decodes arbitrary messages. Decoding must not panic, each message must get an envelope and an answer, and the first
 //! fault must be the one that a slow, plain reading of `PROTOCOL.md` finds.
 //!
-//! The slow reading is table-driven and shares no code with [`super::decode`]. Each command has a list of fields, each
-//! field has a check of its own, and the faults are sorted by their position.
+//! The slow reading is table-driven and shares no code with [`super::fields`]. Each command has the list of fields that
+//! the page gives it, each field has a check of its own, and the faults are sorted by their position.
+
+use std::sync::LazyLock;
 
 use bolero::check;
+use proptest::prelude::*;
 
-use super::{Command, FieldLimits, Reason, Request, split};
+use super::specified::SpecifiedField::{Count, Cursor, Delta, Fields, Key, Table, Ttl, TtlOrEmpty, Value, Version};
+use super::specified::{SpecifiedCommand, SpecifiedField};
+use super::{Command, FieldLimits, Reason, Request, TtlField, split};
+use crate::clock::Ttl as TimeToLive;
+use crate::limits::TTL_MILLIS_MAX;
 
 /// Few bytes for a value, so that generated messages often meet the limits. More for a key than by default, since each
 /// field is to be compared with the limit of its server.
@@ -35,59 +42,13 @@ impl EncodedFrames {
     }
 }
 
-#[derive(Clone, Copy)]
-enum FuzzField {
-    Table,
-    Key,
-    Value,
-    Ttl,
-    TtlOrEmpty,
-    Version,
-    Delta,
-    Cursor,
-    Count,
-    Fields,
+/// The row of `PROTOCOL.md`.
+fn row(command: Command) -> &'static SpecifiedCommand {
+    static ROWS: LazyLock<Vec<SpecifiedCommand>> = LazyLock::new(SpecifiedCommand::all);
+    &ROWS[usize::from(command.code())]
 }
 
-use FuzzField::{Count, Cursor, Delta, Fields, Key, Table, Ttl, TtlOrEmpty, Value, Version};
-
-/// The rows of `PROTOCOL.md`: fields that come once, an optional field, and fields that come 1–1024 times.
-fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [FuzzField]) {
-    match command {
-        Command::CreateTable | Command::DeleteTable | Command::FeedState => (&[Table], None, &[]),
-        Command::Update => (&[Table, Key, Value], Some(Ttl), &[]),
-        Command::Delete | Command::Get | Command::GetEntry => (&[Table, Key], None, &[]),
-        Command::Ping | Command::ListTables | Command::Stats => (&[], None, &[]),
-        Command::CompareAndSwap => (&[Table, Key, Version, Value], Some(Ttl), &[]),
-        Command::CompareAndDelete => (&[Table, Key, Version], None, &[]),
-        Command::Touch | Command::GetAndTouch => (&[Table, Key, Ttl], None, &[]),
-        Command::GetMany | Command::DeleteMany => (&[Table], None, &[Key]),
-        Command::Scan => (&[Table, Cursor, Count, Fields], Some(Key), &[]),
-        Command::Increment => (&[Table, Key, Delta], Some(Ttl), &[]),
-        Command::Changes => (&[Table, Version, Version, Version], None, &[]),
-        Command::UpdateMany => (&[Table, TtlOrEmpty], None, &[Key, Value]),
-        Command::Restore => (&[Table, Key, Value, Version, Ttl], None, &[]),
-    }
-}
-
-/// The fields of this number of frames, if they can be a request of this command.
-fn fields_of(command: Command, frames: usize) -> Option<Vec<FuzzField>> {
-    let (once, optional, repeated) = row(command);
-    let mut fields = once.to_vec();
-    if frames == once.len() + 1 {
-        fields.extend(optional);
-    }
-    if !repeated.is_empty() {
-        let times = frames.saturating_sub(once.len()) / repeated.len();
-        if times == 0 || times > 1024 {
-            return None;
-        }
-        fields.extend(repeated.repeat(times));
-    }
-    (fields.len() == frames).then_some(fields)
-}
-
-fn fault_of(field: FuzzField, frame: &[u8]) -> Option<Reason> {
+fn fault_of(field: SpecifiedField, frame: &[u8]) -> Option<Reason> {
     let bytes = frame.len();
     match field {
         Table => {
@@ -129,7 +90,7 @@ fn first_fault(body: &[Vec<u8>]) -> Option<Reason> {
     let Some(command) = Command::ALL.into_iter().find(|command| body[0] == [*command as u8]) else {
         return Some(Reason::UnknownCommand);
     };
-    let Some(fields) = fields_of(command, body.len() - 1) else {
+    let Some(fields) = row(command).fields(body.len() - 1) else {
         return Some(Reason::BadRequest);
     };
     for (place, (field, frame)) in fields.into_iter().zip(&body[1..]).enumerate() {
@@ -214,18 +175,10 @@ fn any_message_is_answered_as_the_specification_says() {
 
 #[test]
 fn a_request_with_one_frame_replaced_is_answered_as_the_specification_says() {
-    let good = |field| match field {
-        Table => b"tab".to_vec(),
-        Key => b"key".to_vec(),
-        Value => b"val".to_vec(),
-        TtlOrEmpty | Cursor => Vec::new(),
-        Ttl | Version | Delta | Count => vec![0, 0, 0, 0, 0, 0, 0, 1],
-        Fields => vec![0],
-    };
     for command in Command::ALL {
         for length in 0..8 {
-            let fields = fields_of(command, length).unwrap_or_else(|| vec![Key; length]);
-            let body = [vec![command.code()]].into_iter().chain(fields.into_iter().map(good));
+            let fields = row(command).fields(length).unwrap_or_else(|| vec![Key; length]);
+            let body = [vec![command.code()]].into_iter().chain(fields.into_iter().map(SpecifiedField::good));
             let body: Vec<Vec<u8>> = body.collect();
             compare(&body);
             for place in 0..body.len() {
@@ -242,4 +195,43 @@ fn a_request_with_one_frame_replaced_is_answered_as_the_specification_says() {
 #[test]
 fn raw_frames_of_any_content_are_answered_as_the_specification_says() {
     check!().with_iterations(20_000).with_type::<Vec<Vec<u8>>>().for_each(|message| compare(message));
+}
+
+proptest! {
+    /// Also frame by frame: a field that is read and written in the place of another would come back in its own.
+    #[test]
+    fn what_is_decoded_is_encoded_as_it_was(
+        bytes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..=64), 8),
+        numbers in prop::collection::vec(any::<u64>(), 8),
+        times in 1..5_usize,
+    ) {
+        for command in Command::ALL {
+            let row = row(command);
+            let lengths = [row.once.len(), row.once.len() + 1, row.once.len() + times * row.repeated.len()];
+            for fields in lengths.into_iter().filter_map(|frames| row.fields(frames)) {
+                let frames = fields.into_iter().enumerate().map(|(place, field)| {
+                    let (bytes, number) = (&bytes[place % 8], numbers[place % 8]);
+                    match field {
+                        Table => [&[b't'][..], &number.to_string().into_bytes()].concat(),
+                        Key => if bytes.is_empty() { vec![7] } else { bytes.clone() },
+                        Value => bytes.clone(),
+                        Cursor => bytes[..bytes.len().min(32)].to_vec(),
+                        TtlOrEmpty if number % 2 == 0 => Vec::new(),
+                        Ttl | TtlOrEmpty => {
+                            let millis = if number % 3 == 0 { number % 60 * 1_000 } else { number % TTL_MILLIS_MAX };
+                            TtlField::new(TimeToLive::from_millis(millis).unwrap()).bytes().to_vec()
+                        }
+                        Version | Delta => number.to_be_bytes().to_vec(),
+                        Count => (1 + number % 10_000).to_be_bytes().to_vec(),
+                        Fields => vec![bytes.len().to_le_bytes()[0] % 4],
+                    }
+                });
+                let body: Vec<Vec<u8>> = [vec![command.code()]].into_iter().chain(frames).collect();
+                let request = Request::decode(&body, FieldLimits::DEFAULT).unwrap();
+                let mut encoded = EncodedFrames::default();
+                request.encode(encoded.sink());
+                prop_assert_eq!(&encoded.frames, &body);
+            }
+        }
+    }
 }
