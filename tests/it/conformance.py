@@ -45,24 +45,43 @@ def chapter_tables(kv):
         c.expect(error("TABLE NOT FOUND"), *request)
 
 
+GOOD = {
+    "value": b"v",
+    "ttl": be(5),
+    "ttl-or-empty": b"",
+    "version": be(7),
+    "delta": signed(-1),
+    "cursor": b"",
+    "count": be(1),
+    "fields": b"\0",
+    "prefix": b"",
+    "epoch": be(1),
+    "incarnation": be(1),
+    "sequence": be(1),
+}
+LONG_KEY, LONG_VALUE = b"k" * 65, b"v" * 1025
+# A frame that is wrong, and the refusal.
+BAD = {
+    "table": (b"", "BAD TABLE NAME"),
+    "key": (LONG_KEY, "KEY TOO LONG"),
+    "prefix": (LONG_KEY, "KEY TOO LONG"),
+    "value": (LONG_VALUE, "VALUE TOO LONG"),
+    "ttl": (b"\1", "BAD TTL"),
+    "ttl-or-empty": (b"\1", "BAD TTL"),
+    "cursor": (b"c" * 33, "BAD CURSOR"),
+    **dict.fromkeys(["version", "delta", "count", "epoch", "incarnation", "sequence"], (b"\1\2\3", "BAD REQUEST")),
+    "fields": (b"\4", "BAD REQUEST"),
+}
+
+
 def each_command(table, key):
-    """A request of each command that works on an element."""
+    """A request of each command that works on elements, with its optional field and without it."""
+    frames = {**GOOD, "table": table, "key": key}
     return [
-        [UPDATE, table, key, b"v"],
-        [UPDATE, table, key, b"v", be(5)],
-        [DELETE, table, key],
-        [GET, table, key],
-        [GET_ENTRY, table, key],
-        [COMPARE_AND_SWAP, table, key, be(0), b"v"],
-        [COMPARE_AND_DELETE, table, key, be(1)],
-        [TOUCH, table, key, be(5)],
-        [GET_MANY, table, key],
-        [UPDATE_MANY, table, b"", key, b"v"],
-        [INCREMENT, table, key, signed(-1)],
-        [INCREMENT, table, key, signed(1), be(5)],
-        [GET_AND_TOUCH, table, key, be(5)],
-        [DELETE_MANY, table, key],
-        [RESTORE, table, key, b"v", be(7), be(5)],
+        [bytes([command.code]), *command.arguments(frames.get, optional)]
+        for command in COMMANDS
+        if "key" in command.once + command.repeated
+        for optional in (False, True)
     ]
 
 
@@ -270,78 +289,42 @@ def chapter_faults(kv):
     for command in [b"", b"\5\5", b"PING", b"\0\0\0\0"]:
         c.expect(error("BAD REQUEST"), command)
         c.expect(error("BAD REQUEST"), command, b"", b"t")
-    for code in range(COMMANDS, 256):
+    for code in range(len(COMMANDS), 256):
         c.expect(error("UNKNOWN COMMAND"), bytes([code]))
         c.expect(error("UNKNOWN COMMAND"), bytes([code]), b"", long_key, long_value)
-    # Codes 0 to 9, 12 to 16 and 18 to 20 have these numbers of arguments, independent of the frames' contents.
-    arguments = {0: [1], 1: [1], 2: [3, 4], 3: [2], 4: [2], 5: [0], 6: [2], 7: [4, 5], 8: [3], 9: [3], 12: [0], 13: [0],
-                 14: [4, 5], 15: [3, 4], 16: [3], 18: [1], 19: [4], 20: [5]}
-    for code, right in arguments.items():
+    for command in COMMANDS:
+        code, least = bytes([command.code]), len(command.once)
+        right = range(least, least + len(command.optional) + 1)
         for count in range(8):
-            if count not in right:
+            if count not in right and not command.repeated:
                 for frame in [b"", b"t", long_value]:
-                    c.expect(error("BAD REQUEST"), bytes([code]), *[frame] * count)
+                    c.expect(error("BAD REQUEST"), code, *[frame] * count)
+        # All fields are wrong from one of them on, and it is that one which is reported.
+        names = command.once + command.optional + command.repeated
+        for first, name in enumerate(names):
+            good = [b"no" if name == "table" else GOOD.get(name, b"k") for name in names[:first]]
+            c.expect(error(BAD[name][1]), code, *good, *(BAD[name][0] for name in names[first:]))
+        if "table" in names and command.name != "CREATE_TABLE":
+            absent = [b"no" if name == "table" else GOOD.get(name, b"k") for name in names]
+            c.expect(error("TABLE NOT FOUND"), code, *absent)
     for frames, reason in [
-        ([UPDATE, b"", long_key, long_value, bad_ttl], "BAD TABLE NAME"),
-        ([UPDATE, b"no", long_key, long_value, bad_ttl], "KEY TOO LONG"),
-        ([UPDATE, b"no", b"k", long_value, bad_ttl], "VALUE TOO LONG"),
-        ([UPDATE, b"no", b"k", b"v", bad_ttl], "BAD TTL"),
-        ([UPDATE, b"no", b"k", b"v", be(1)], "TABLE NOT FOUND"),
-        ([COMPARE_AND_SWAP, b"", long_key, bad_version, long_value, bad_ttl], "BAD TABLE NAME"),
-        ([COMPARE_AND_SWAP, b"no", long_key, bad_version, long_value, bad_ttl], "KEY TOO LONG"),
-        ([COMPARE_AND_SWAP, b"no", b"k", bad_version, long_value, bad_ttl], "BAD REQUEST"),
-        ([COMPARE_AND_SWAP, b"no", b"k", be(1), long_value, bad_ttl], "VALUE TOO LONG"),
-        ([COMPARE_AND_SWAP, b"no", b"k", be(1), b"v", bad_ttl], "BAD TTL"),
-        ([COMPARE_AND_SWAP, b"no", b"k", be(1), b"v"], "TABLE NOT FOUND"),
-        ([COMPARE_AND_DELETE, b"", long_key, bad_version], "BAD TABLE NAME"),
-        ([COMPARE_AND_DELETE, b"no", long_key, bad_version], "KEY TOO LONG"),
-        ([COMPARE_AND_DELETE, b"no", b"k", bad_version], "BAD REQUEST"),
-        ([COMPARE_AND_DELETE, b"no", b"k", be(1)], "TABLE NOT FOUND"),
-        ([TOUCH, b"", long_key, bad_ttl], "BAD TABLE NAME"),
-        ([TOUCH, b"no", long_key, bad_ttl], "KEY TOO LONG"),
-        ([TOUCH, b"no", b"k", bad_ttl], "BAD TTL"),
-        ([TOUCH, b"no", b"k", be(1)], "TABLE NOT FOUND"),
         ([TOUCH, b"t", b"no", be(1)], "KEY NOT FOUND"),
-        ([DELETE, b"", long_key], "BAD TABLE NAME"),
         ([GET, b"a\0b", long_key], "BAD TABLE NAME"),
         ([GET_ENTRY, b"n" * 255, long_key], "BAD TABLE NAME"),
-        ([GET_MANY, b"", b"k", long_key], "BAD TABLE NAME"),
         ([GET_MANY, b"no", b"k", long_key], "KEY TOO LONG"),
-        ([UPDATE_MANY, b"", bad_ttl, long_key, long_value], "BAD TABLE NAME"),
         ([UPDATE_MANY, b"no", bad_ttl, long_key, long_value], "BAD TTL"),
         ([UPDATE_MANY, b"no", b"", b"k", long_value, long_key, b"v"], "VALUE TOO LONG"),
         ([UPDATE_MANY, b"no", b"", long_key, long_value], "KEY TOO LONG"),
-        ([SCAN, b"", b"c" * 33, be(0), b"\4", long_key], "BAD TABLE NAME"),
         ([SCAN, b"no", b"c" * 33, be(0), b"\4", long_key], "BAD CURSOR"),
         ([SCAN, b"no", b"c" * 32, be(0), b"\4", long_key], "BAD REQUEST"),
         ([SCAN, b"no", b"c" * 32, be(1), b"\4", long_key], "BAD REQUEST"),
         ([SCAN, b"no", b"c" * 32, be(10_000), b"\3", long_key], "KEY TOO LONG"),
-        ([SCAN, b"no", b"c" * 32, be(10_000), b"\3"], "TABLE NOT FOUND"),
         ([SCAN, b"t", b"c" * 32, be(10_000), b"\3"], "BAD CURSOR"),
         ([SCAN, b"t", b"c", be(1), b"\0", b""], "BAD CURSOR"),
-        ([INCREMENT, b"", long_key, bad_version, bad_ttl], "BAD TABLE NAME"),
-        ([INCREMENT, b"no", long_key, bad_version, bad_ttl], "KEY TOO LONG"),
-        ([INCREMENT, b"no", b"k", bad_version, bad_ttl], "BAD REQUEST"),
-        ([INCREMENT, b"no", b"k", be(1), bad_ttl], "BAD TTL"),
         ([INCREMENT, b"t", b"k", be(1), be(1)], "NOT A NUMBER"),
-        ([GET_AND_TOUCH, b"no", long_key, bad_ttl], "KEY TOO LONG"),
-        ([GET_AND_TOUCH, b"no", b"k", bad_ttl], "BAD TTL"),
         ([GET_AND_TOUCH, b"t", b"no", be(1)], "KEY NOT FOUND"),
-        ([FEED_STATE, b""], "BAD TABLE NAME"),
-        ([FEED_STATE, b"no"], "TABLE NOT FOUND"),
         ([FEED_STATE, b"t"], "FEED OFF"),
-        ([CHANGES, b"", bad_version, be(1), be(1)], "BAD TABLE NAME"),
-        ([CHANGES, b"no", bad_version, be(1), be(1)], "BAD REQUEST"),
-        ([CHANGES, b"no", be(1), bad_version, be(1)], "BAD REQUEST"),
-        ([CHANGES, b"no", be(1), be(1), bad_version], "BAD REQUEST"),
-        ([CHANGES, b"no", be(1), be(1), be(1)], "TABLE NOT FOUND"),
         ([CHANGES, b"t", be(1), be(1), be(1)], "FEED OFF"),
-        ([RESTORE, b"", long_key, long_value, bad_version, bad_ttl], "BAD TABLE NAME"),
-        ([RESTORE, b"no", long_key, long_value, bad_version, bad_ttl], "KEY TOO LONG"),
-        ([RESTORE, b"no", b"k", long_value, bad_version, bad_ttl], "VALUE TOO LONG"),
-        ([RESTORE, b"no", b"k", b"v", bad_version, bad_ttl], "BAD REQUEST"),
-        ([RESTORE, b"no", b"k", b"v", be(0), bad_ttl], "BAD TTL"),
-        ([RESTORE, b"no", b"k", b"v", be(0), be(0)], "TABLE NOT FOUND"),
         ([RESTORE, b"t", b"n", b"v", be(0), be(0)], "OUT OF RANGE"),
         ([RESTORE, b"t", b"n", b"v", be(7), be(0)], "OUT OF RANGE"),
         ([RESTORE, b"t", b"n", b"v", be(2**58), be(0)], "OUT OF RANGE"),

@@ -1,12 +1,10 @@
 """What the chapters on conformance share: the protocol's constants, and a client that checks its replies."""
 
 import zmq
+from specified import COMMANDS
 
-# How many commands there are.
-COMMANDS = 21
-(CREATE_TABLE, DELETE_TABLE, UPDATE, DELETE, GET, PING, GET_ENTRY, COMPARE_AND_SWAP, COMPARE_AND_DELETE, TOUCH,
- GET_MANY, UPDATE_MANY, LIST_TABLES, STATS, SCAN, INCREMENT, GET_AND_TOUCH,
- DELETE_MANY, FEED_STATE, CHANGES, RESTORE) = (bytes([code]) for code in range(COMMANDS))
+# Each command by its name: CREATE_TABLE, UPDATE, and so on.
+globals().update({command.name: bytes([command.code]) for command in COMMANDS})
 
 OK, ERROR = b"\x01", b"\x00"
 UPDATED, DELETED = b"\x00", b"\x01"

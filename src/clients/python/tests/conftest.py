@@ -3,6 +3,7 @@
 import faulthandler
 import itertools
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -11,6 +12,9 @@ import pytest
 from server import Server
 
 import spindle
+
+sys.path.append(str(pathlib.Path(__file__).parents[4] / "tests/it"))
+from specified import COMMANDS  # noqa: E402, F401  (the commands of the page of the protocol)
 
 # How long a condition may take that will surely come.
 PATIENCE = 30.0

@@ -1,17 +1,19 @@
 """Users with passwords and with keys: who is admitted, what each may do, and the errors that clients receive."""
 
 import asyncio
+import inspect
+import pathlib
 import queue
 import ssl
 import threading
 
 import pytest
 import zmq
-from conftest import PATIENCE, again
+from conftest import COMMANDS, PATIENCE, again
 from server import Guarded
 
 import spindle
-from spindle import aio
+from spindle import _kv, aio
 
 # Of the tables.
 FRONTENDS = ["native", "proxy"]
@@ -101,30 +103,63 @@ def test_what_can_be_no_user_is_refused_before_it_is_sent():
             spindle.Client("tcp://127.0.0.1:1", **wrong).jobs("mail")
 
 
+# The arguments of the methods that make commands, by their names.
+ARGUMENTS = {
+    "key": "a",
+    "value": "2",
+    "ttl": 5,
+    "version": 7,
+    "delta": 1,
+    "default": None,
+    "keys": ["a"],
+    "elements": {"a": "2"},
+    "cursor": b"",
+    "prefix": "",
+    "name": "a",
+}
+
+
+def each_command(owner, names):
+    """The command of each of these functions, and its row in the page of the protocol."""
+    for name in names:
+        function = getattr(owner, name)
+        made = function(*(ARGUMENTS[parameter] for parameter in inspect.signature(function).parameters))
+        for command in made if isinstance(made, list) else [made]:
+            yield name, COMMANDS[command[0][0][0]], command
+
+
+METHODS = [name for name in vars(_kv.TableCommands) if not name.startswith("_")]
+
+
+def test_the_client_sends_every_command_of_the_page():
+    sent = {row.name for _, row, _ in each_command(_kv.TableCommands("a", _kv.BYTES, _kv.BYTES), METHODS)}
+    sent |= {row.name for _, row, _ in each_command(_kv, ["ping", "create_table", "delete_table", "tables", "stats"])}
+    # Mirrors send these.
+    assert sent | {"FEED_STATE", "CHANGES"} == {row.name for row in COMMANDS}
+    for row in COMMANDS:
+        assert getattr(_kv, row.name) == bytes([row.code])
+
+
+def test_every_command_has_a_method_with_an_example_or_a_test():
+    tests = pathlib.Path(__file__).with_name("test_table.py").read_text()
+    sources = "".join(path.read_text() for path in pathlib.Path(_kv.__file__).parent.rglob("*.py"))
+    for name in METHODS:
+        assert f"commands.{name}(" in sources, name
+        method = vars(aio.Table).get(name)
+        assert method is None or ">>>" in method.__doc__ or f"table.{name}(" in tests, name
+
+
+# What has methods of its own, though no command of its own.
 CHANGES = {
-    "set": lambda table: table.set("a", "2"),
     "set item": lambda table: table.__setitem__("a", "2"),
-    "delete": lambda table: table.delete("a"),
     "delete item": lambda table: table.__delitem__("a"),
-    "pop": lambda table: table.pop("a"),
-    "cas": lambda table: table.cas("a", 0, "2"),
-    "add": lambda table: table.add("b", "2"),
-    "restore": lambda table: table.restore("b", "2", 7),
-    "touch": lambda table: table.touch("a", 5),
-    "get_and_touch": lambda table: table.get_and_touch("a", 5),
-    "incr": lambda table: table.incr("a"),
     "rate_limit": lambda table: table.rate_limit("b", 5, 60),
-    "set_many": lambda table: table.set_many({"a": "2"}),
-    "delete_many": lambda table: table.delete_many(["a"]),
     "lock": lambda table: table.lock("b").__enter__(),
     "drop": lambda table: table.drop(),
 }
 READS = {
-    "get": lambda table: table.get("a"),
     "item": lambda table: table["a"],
     "in": lambda table: "a" in table,
-    "entry": lambda table: table.entry("a"),
-    "get_many": lambda table: table.get_many(["a"]),
     "scan": lambda table: list(table.scan()),
     "items": lambda table: list(table.items()),
 }
@@ -134,6 +169,14 @@ def test_a_user_may_do_what_its_prefixes_say(guarded):
     with connect(guarded, "root") as root, connect(guarded, "ada") as ada, connect(guarded, "eve") as eve:
         for name in ("eu-birds", "us-birds"):
             root.table(name, create=True).set("a", "1")
+        for client, name, granted in ((eve, "eu-birds", "read"), (eve, "us-birds", ""), (ada, "us-birds", "")):
+            for method, row, command in each_command(client.table(name)._commands, METHODS):
+                if row.access == granted == "read":
+                    assert client._run(command), method
+                elif row.access:
+                    with pytest.raises(spindle.Denied, match="DENIED"):
+                        client._run(command)
+                assert dict(root.table(name).items()) == {b"a": b"1"}, method
         for change, call in CHANGES.items():
             with pytest.raises(spindle.Denied, match="DENIED"):
                 call(eve.table("eu-birds"))
