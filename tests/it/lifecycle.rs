@@ -41,16 +41,6 @@ fn bad_usage_is_one_line_and_status_2() {
 }
 
 #[test]
-fn help_is_there_for_everything() {
-    let commands =
-        ["serve", "create-table", "delete-table", "tables", "set", "get", "delete", "touch", "watch", "stats"];
-    for command in commands.into_iter().chain(["incr", "cas", "scan", "ping", "worker"]) {
-        let output = spindle(&[command, "--help"]);
-        assert!(output.status.success() && !output.stdout.is_empty(), "{command} --help");
-    }
-}
-
-#[test]
 fn an_endpoint_in_use_is_one_line_and_status_1() {
     let server = Server::start(&[]);
     assert_one_line(&["serve", "--kv", server.kv(), "--publish", "off"], 1, server.kv());

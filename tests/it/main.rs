@@ -105,6 +105,8 @@ mod long_keys;
 mod mariadb;
 /// A memory limit holds for the process, with every allocator and frontend.
 mod memory;
+/// Each command of the tables by the method of our client, and by the words of the command line.
+mod methods;
 /// Each metric, and each path in STATS, keeps its name.
 mod metrics_names;
 /// A subscriber that only listens knows the content of the tables.

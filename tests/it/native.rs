@@ -18,6 +18,7 @@ const CHAPTERS: &[&str] = &[
     "feed::",
     "lifecycle::",
     "linearizability::racing_clients",
+    "methods::",
     "mirror::",
     "pyzmq::",
     "scanning::scans_over",

@@ -9,14 +9,10 @@ use std::time::Duration;
 
 use zmq::{Context, SNDMORE, Socket};
 
-use super::{Client, Error, ScannedPage, Subscriber};
+use super::{Client, Error, Subscriber};
 use crate::clients::rust::socket::Disconnected;
-use crate::clock::Ttl;
 use crate::feed::{FeedContent, FeedMessage, FeedPosition};
-use crate::services::tables::wire::{
-    Command, FeedState, NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName,
-};
-use crate::tables::Restored;
+use crate::services::tables::wire::{NotificationKind, Reason, Reply, Request, ScanFields, TableName};
 
 /// Long enough for any expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,72 +57,6 @@ fn acquainted(context: &Context) -> (Client, Socket, Vec<u8>) {
     answer(&server, &id, PONG);
     assert_eq!(client.receive(), Ok(Reply::Done));
     (client, server, id)
-}
-
-#[test]
-fn every_method_sends_its_command_and_reads_its_answer() {
-    let context = Context::new();
-    let (mut client, server, id) = acquainted(&context);
-    let answers = |frames: &[&[u8]]| answer(&server, &id, frames);
-    let seven = 7u64.to_be_bytes();
-
-    answers(PONG);
-    assert_eq!(client.create_table(b"t"), Ok(()));
-    answers(PONG);
-    assert_eq!(client.delete_table(b"t"), Ok(()));
-    answers(PONG);
-    assert_eq!(client.update(b"t", b"k", b"v", None), Ok(()));
-    answers(&[b"\x01", b"v"]);
-    assert_eq!(client.delete(b"t", b"k"), Ok(b"v".to_vec()));
-    answers(&[b"\x01", b"v"]);
-    assert_eq!(client.get(b"t", b"k"), Ok(b"v".to_vec()));
-    answers(PONG);
-    assert_eq!(client.ping(), Ok(()));
-    answers(&[b"\x01", b"v", &seven, &seven]);
-    let entry = client.get_entry(b"t", b"k").unwrap();
-    assert_eq!((entry.version, entry.remaining_millis), (7, Some(7)));
-    answers(&[b"\x01", &seven]);
-    assert_eq!(client.compare_and_swap(b"t", b"k", 0, b"v", Some(Ttl::from_secs(1))), Ok(7));
-    answers(&[b"\x01", b"v"]);
-    assert_eq!(client.compare_and_delete(b"t", b"k", 7), Ok(b"v".to_vec()));
-    answers(PONG);
-    assert_eq!(client.touch(b"t", b"k", Ttl::NONE), Ok(()));
-    answers(&[b"\x01", b"\x00", b"", b"\x01", b"v"]);
-    let values = client.get_many(b"t", &[b"j", b"k"]);
-    assert_eq!(values, Ok(vec![None, Some(b"v".to_vec())]));
-    answers(PONG);
-    assert_eq!(client.update_many(b"t", None, &[[b"k", b"v"]]), Ok(()));
-    answers(&[b"\x01", b"t\0", &seven]);
-    assert_eq!(&*client.list_tables().unwrap()[0].name, b"t\0");
-    answers(&[b"\x01", b"{}"]);
-    assert_eq!(client.stats(), Ok("{}".to_owned()));
-
-    answers(&[b"\x01", b"next", b"k"]);
-    let page = ScannedPage { next: b"next".to_vec(), rows: ScanRows::Key(vec![b"k"]) };
-    assert_eq!(client.scan(b"t", b"cursor", 10, ScanFields::Key, b"k"), Ok(page));
-    answers(&[b"\x01", b"-3", &seven]);
-    assert_eq!(client.increment(b"t", b"k", -4, Some(Ttl::from_secs(60))), Ok((-3, 7)));
-    answers(&[b"\x01", b"v"]);
-    assert_eq!(client.get_and_touch(b"t", b"k", Ttl::from_secs(60)), Ok(b"v".to_vec()));
-    answers(&[b"\x01", b"\x01", b"\x00"]);
-    assert_eq!(client.delete_many(b"t", &[b"k", b"j"]), Ok(vec![true, false]));
-
-    let numbers = [1, 2, 3, 4, 5, 6].map(u64::to_be_bytes);
-    let frames: Vec<&[u8]> = [&b"\x01"[..]].into_iter().chain(numbers.iter().map(|frame| &frame[..])).collect();
-    answers(&frames);
-    let position = FeedPosition { epoch: 1, incarnation: 2, sequence: 3 };
-    let state = FeedState { next: position, oldest: 4, elements: 5, digest: 6 };
-    assert_eq!(client.feed_state(b"t"), Ok(state));
-    answers(PONG);
-    assert_eq!(client.changes(b"t", position).map(|messages| messages.len()), Ok(0));
-
-    answers(&[b"\x01", b"\x00"]);
-    assert_eq!(client.restore(b"t", b"k", b"v", 7, Ttl::from_secs(60)), Ok(Restored::Not));
-
-    for code in Command::ALL.map(Command::code) {
-        let (_, request) = next_request(&server);
-        assert_eq!(request[0], [code]);
-    }
 }
 
 #[test]
