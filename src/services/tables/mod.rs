@@ -23,17 +23,33 @@
 //!
 //! # A new command
 //!
-//! 1. `wire.rs`: a row in the list of commands. A new reason is a row in the list below it.
-//! 2. `wire/request.rs`, 3. `wire/decode.rs`, 4. `wire/reply.rs`: the request, its reply, and their frames. The compiler
-//!    asks for each arm.
-//! 5. `handle.rs`: what it calls. A value that the server computes is held to `--max-value`, as that of INCREMENT.
-//! 6. `tables/batch.rs`, `tables/ops.rs` and below: its effect. If the feed gives its changes a cause of their own:
-//!    `Cause` in `feed/message.rs`, where 10 is reserved for APPEND.
-//! 7. `clients/rust/tables.rs`, 8. `cli/commands/client.rs`, 9. `clients/python/spindle/aio/table.py` (and `_kv.py`),
-//!    of which `unasync.py` makes `table.py`. `tests/it/conformance_peer.py` fails until the Python tests know its code.
-//! 10. `PROTOCOL.md`, README and `CHANGELOG.md`.
-//! 11. `wire/fuzz.rs` (a row), `permission.rs` and `tests/it/users.py` (who may send it): their tests fail without it.
-//! 12. `tables/tests/verbs.rs`: its effect. For a history of it: `tests/it/checker.rs` and `linearizability.rs`.
+//! Two lists have a row for each command: the table on the page below, and `commands!` in `wire/request.rs`. From the
+//! page the tests learn codes, names, arguments and access, so a mistake in one of the two makes them fail.
+//!
+//! | file | what | what asks for it |
+//! |---|---|---|
+//! | `PROTOCOL.md` | a row in the notation of the others, and a line about what it does | a test, for the row |
+//! | `README.md` | its code, name and arguments | a test |
+//! | `wire/request.rs` | a row of `commands!` | a test |
+//! | `wire/reply.rs` | the reply and its frames; a new reason is a row in `wire.rs` | the compiler |
+//! | `handle.rs` | what it calls; a computed value is held to `--max-value`, as that of INCREMENT | the compiler |
+//! | `handle/tests.rs` | a request, and its reply byte by byte | a test |
+//! | `tests/it/methods.rs` | our client's method, and the words on the command line | the compiler |
+//! | `clients/rust/tables.rs` | the method | the row before |
+//! | `cli/commands/client.rs` | the words, if people need them | the row in `methods.rs` |
+//! | `clients/python/spindle/_kv.py` | its code, its frames and its results | a Python test |
+//! | `clients/python/spindle/aio/table.py` | a method with an example, of which `unasync.py` makes `table.py` | a Python test |
+//! | `CHANGELOG.md` | a line | nothing |
+//!
+//! A new kind of field is also a kind in `wire/fields.rs`, `wire/specified.rs`, `wire/fuzz.rs` and
+//! `tests/it/conformance.py`. The tests panic at a word of the page that they do not know.
+//!
+//! A command that does something new to elements also has `tables/batch.rs`, `tables/ops.rs` and below, and its tests in
+//! `tables/tests/verbs.rs`. For a history of it: `tests/it/checker.rs` and `linearizability.rs`. If the feed gives its
+//! changes a cause of their own: `Cause` in `feed/message.rs`, where 10 is reserved for APPEND.
+//!
+//! The Python tests run only where `tests/run` has made `target/venv` in this checkout. Otherwise they are skipped, and
+//! with `SPINDLE_REAL_PEERS=1` they fail.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
