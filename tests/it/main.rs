@@ -141,6 +141,8 @@ mod pyzmq;
 mod readme;
 /// Clients of other projects: the `zmq` crate, C, Node, Java, and Python with CURVE.
 mod real_peers;
+/// Redis clients of other projects, on Spindle and on Redis: redis-cli, redis-benchmark, Python, Node, frameworks.
+mod redis_clients;
 /// Redis clients beside others: what they share, their limits, slow ones, and users.
 mod resp;
 /// A client that speaks RESP byte by byte.
