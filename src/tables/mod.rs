@@ -86,6 +86,7 @@ use feed::FeedTap;
 use memory_budget::{LocalBudget, MemoryBudget, MemoryRoom};
 use table::Table;
 
+use crate::clock::Now;
 use crate::feed::{Cause, FeedMetrics};
 use crate::stats::LatencySnapshot;
 
@@ -205,6 +206,10 @@ pub struct TableSummary {
     pub elements: u64,
     /// Bytes of the elements, as the memory budget counts them.
     pub bytes: u64,
+    /// The number of elements with a deadline.
+    pub expiring: u64,
+    /// The mean of their deadlines. The clock's start, if there is none.
+    pub mean_deadline: Now,
 }
 
 /// The kind of a change as subscribers receive it.

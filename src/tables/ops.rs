@@ -213,9 +213,7 @@ impl<'h> Ops<'h> {
         };
         self.count_replaced(old);
         self.charge(table, growth);
-        if old.is_none() {
-            table.count_element(1);
-        }
+        table.count_element(old.map(|old| old.deadline()), Some(deadline));
         let committed = Committed { cause: write.cause, replaces_value: old.is_some() };
         let follows_quiet = seen.is_quiet() && version == seen.version() + 1;
         self.stored(table, slot, Commit { version, committed, is_quiet, follows_quiet }, deadline);
@@ -279,7 +277,7 @@ impl<'h> Ops<'h> {
         match (entered, made, entry) {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
-                table.count_element(1);
+                table.count_element(None, Some(deadline));
                 let committed = Committed { cause: write.cause, replaces_value: false };
                 let commit = Commit { version, committed, is_quiet, follows_quiet: false };
                 self.stored(table, handle.slot(), commit, deadline);
@@ -343,7 +341,7 @@ impl<'h> Ops<'h> {
         if won {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
-            table.count_element(-1);
+            table.count_element(Some(old.deadline()), None);
             let committed = Committed { cause, replaces_value: true };
             self.committed(table, slot, Commit { version, committed, is_quiet, follows_quiet: old.is_quiet() });
         }

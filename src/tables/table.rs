@@ -31,9 +31,10 @@ use crossbeam::utils::CachePadded;
 use super::TableSummary;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted, Place};
-use super::slot::{SlotHandle, SlotRef, SlotState};
+use super::slot::{NEVER, SlotHandle, SlotRef, SlotState};
 use super::table_audience::TableAudience;
 use super::version::TableVersions;
+use crate::clock::Now;
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};
 
@@ -61,14 +62,22 @@ pub(super) struct Table {
     totals: CachePadded<TableTotals>,
 }
 
-/// Written when an element comes, goes or changes its size.
+/// Written when an element comes, goes, or changes its size or its deadline.
 #[derive(Default)]
 struct TableTotals {
     elements: AtomicI64,
     bytes: AtomicI64,
     /// Its bytes when it was deleted.
     leaving: AtomicI64,
+    /// Elements with a deadline.
+    expiring: AtomicI64,
+    /// The sum of their deadlines modulo [`EARLY`], and of how often that is in them: each fits for any number of
+    /// elements, and the second changes rarely.
+    deadlines: [AtomicI64; 2],
 }
+
+/// Milliseconds: 70 minutes.
+const EARLY: u64 = 1 << 22;
 
 /// All tables of one name that are being taken down.
 pub(super) struct NameHistory {
@@ -384,9 +393,23 @@ impl Table {
 
     // Relaxed, all of them: sums that order nothing. A reader may see the parts of one write at different times.
 
-    /// Counts an element that came (+1) or went (−1).
-    pub(super) fn count_element(&self, change: i64) {
-        self.totals.elements.fetch_add(change, Ordering::Relaxed);
+    /// Counts a change of an element, which had a deadline before if it was there, and has one afterwards if it is there.
+    pub(super) fn count_element(&self, before: Option<u64>, after: Option<u64>) {
+        let add = |total: &AtomicI64, change: i64| {
+            if change != 0 {
+                total.fetch_add(change, Ordering::Relaxed);
+            }
+        };
+        let difference =
+            |of: fn(u64) -> i64, before: Option<u64>, after: Option<u64>| after.map_or(0, of) - before.map_or(0, of);
+        let TableTotals { elements, expiring, deadlines: [early, late], .. } = &*self.totals;
+        add(elements, difference(|_| 1, before, after));
+        let [before, after] = [before, after].map(|deadline| deadline.filter(|deadline| *deadline != NEVER));
+        if before != after {
+            add(expiring, difference(|_| 1, before, after));
+            add(early, difference(|deadline| (deadline % EARLY).cast_signed(), before, after));
+            add(late, difference(|deadline| (deadline / EARLY).cast_signed(), before, after));
+        }
     }
 
     /// Counts `change` bytes more for the elements.
@@ -399,10 +422,16 @@ impl Table {
     }
 
     pub(super) fn summary(&self) -> TableSummary {
+        let TableTotals { elements, expiring, deadlines, .. } = &*self.totals;
+        let expiring = expiring.load(Ordering::Relaxed).max(0);
+        let [early, late] = deadlines.each_ref().map(|sum| i128::from(sum.load(Ordering::Relaxed)));
+        let mean = (late * i128::from(EARLY) + early) / i128::from(expiring.max(1));
         TableSummary {
             name: self.announced_name.clone(),
-            elements: u64::try_from(self.totals.elements.load(Ordering::Relaxed)).unwrap_or(0),
+            elements: u64::try_from(elements.load(Ordering::Relaxed)).unwrap_or(0),
             bytes: u64::try_from(self.bytes()).unwrap_or(0),
+            expiring: expiring.unsigned_abs(),
+            mean_deadline: Now::from_millis(u64::try_from(mean).unwrap_or(0)),
         }
     }
 }

@@ -36,6 +36,7 @@ mod replacing;
 mod restoring;
 mod scanning;
 mod storm;
+mod totals;
 mod verbs;
 mod versions;
 pub(super) mod waiting;

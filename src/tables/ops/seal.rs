@@ -69,7 +69,7 @@ impl<'h> Ops<'h> {
         if let Some(old) = old {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
-            table.count_element(-1);
+            table.count_element(Some(old.deadline()), None);
         }
         self.committed(table, slot, commit);
     }

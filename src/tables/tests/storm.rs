@@ -32,6 +32,7 @@ use super::super::{
 };
 use super::BASE;
 use super::alone::alone;
+use super::totals::{counted, kept};
 use crate::clock::{Clock, Now};
 use crate::lock::Mutex;
 use crate::seeded_rng::SeededRng;
@@ -268,6 +269,10 @@ fn difference(stage: &Stage, session: &mut Session) -> Option<String> {
     let received = stage.received.lock();
     assert!(received.faults.is_empty(), "{:#?}", received.faults);
     for table in [KEPT, OLD].iter().chain(NAMES) {
+        let totals = [kept(&stage.tables, table), counted(&stage.tables, table)];
+        if totals[0] != totals[1] {
+            return Some(format!("{}: {totals:?} are counted, and are there", String::from_utf8_lossy(table)));
+        }
         for number in 0..KEYS {
             let key = key_of(number);
             let is_there = session.batch(stage.now()).get(table, &key).is_ok();

@@ -296,7 +296,13 @@ fn a_reply_that_is_too_long_for_the_memory_is_refused() {
     assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 2] }), text(&Reply::Values(vec![Some(&[7; 15]); 2])));
     assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 3] }), too_long);
     assert_ne!(answer(Request::ListTables), too_long);
-    let summary = TableSummary { name: Box::from([b'n'; 23]), elements: 1, bytes: 1 };
+    let summary = TableSummary {
+        name: Box::from([b'n'; 23]),
+        elements: 1,
+        bytes: 1,
+        expiring: 0,
+        mean_deadline: Now::from_millis(0),
+    };
     assert_eq!(text(&tables(vec![summary], context.reply_bytes_max)), too_long);
 }
 
