@@ -164,6 +164,12 @@ impl Users {
         Ok(Self::of(UserList::read(file)?, file, clock))
     }
 
+    /// Whether there is a user of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.0.known.lock().list.named(name).is_some()
+    }
+
     fn of(list: UserList, file: &Path, clock: Clock) -> Self {
         let work = LoginWork { attempts: Attempts::new(), wakes_at: Now::from_nanos(0), reread: false, is_over: false };
         Self(Arc::new(Shared {

@@ -69,6 +69,7 @@ use crate::services::events::serve::{self as events, Events, EventsFrontend, Eve
 use crate::services::lockstep::serve::LockstepConfig;
 use crate::services::native::serve as native;
 use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminParts};
+use crate::services::resp;
 use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
 use crate::store;
@@ -322,10 +323,12 @@ fn start_with(
     let admin =
         config.operation.admin.as_ref().map(|config| AdminListener::bind(config, parts("--admin"))).transpose()?;
     let of_events = events.iter().map(|events| Arc::clone(&events.metrics));
+    let has_resp = !config.workers.resp.endpoints.is_empty();
+    let of_resp = settings.cores.native.iter().filter(|_| has_resp).map(|_| resp::service_metrics());
     let other_services = OtherServices {
         tasks: tasks.as_ref().map(|tasks| Arc::clone(&tasks.metrics)),
         lockstep: part,
-        services: tasks.iter().flat_map(TasksListeners::of_services).chain(of_events).collect(),
+        services: tasks.iter().flat_map(TasksListeners::of_services).chain(of_events).chain(of_resp).collect(),
         slow: Arc::clone(&slow),
         users: admissions.users.clone(),
     };

@@ -63,12 +63,16 @@ pub struct Closed<S> {
     pub sent: u64,
 }
 
-/// Bytes of all connections of a thread, ever.
+/// The connections of a thread that speak one protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Received.
+    /// Connections at this moment.
+    pub connections: u64,
+    /// Connections ever.
+    pub accepted: u64,
+    /// Bytes received.
     pub received: u64,
-    /// Taken by the system, before they are sealed.
+    /// Bytes taken by the system, before they are sealed.
     pub sent: u64,
 }
 
@@ -104,14 +108,22 @@ struct InputGate {
 /// Counts of all connections of a thread, ever.
 #[derive(Default)]
 struct ConnectionCounts {
-    /// Connections accepted.
-    accepted: u64,
-    /// Bytes received and sent.
-    traffic: Traffic,
+    /// By protocol, in the order of [`ConnectionProtocol`].
+    traffic: [Traffic; 2],
     /// Connections closed because all together held too much.
     cut: u64,
     /// How often a connection got no turn.
     held_back: u64,
+}
+
+impl ConnectionCounts {
+    fn of(&mut self, protocol: ConnectionProtocol) -> &mut Traffic {
+        let [of_zmtp, of_resp] = &mut self.traffic;
+        match protocol {
+            ConnectionProtocol::Zmtp => of_zmtp,
+            ConnectionProtocol::Resp => of_resp,
+        }
+    }
 }
 
 impl<S: ConnectionState> Connections<S> {
@@ -170,16 +182,22 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Takes over a connection that was just accepted, and speaks ZMTP.
     pub fn insert(&mut self, descriptor: ConnectionDescriptor, now: Now) {
-        self.insert_arrival(Arrival { descriptor, protocol: ConnectionProtocol::Zmtp }, now);
+        let arrival = Arrival { descriptor, protocol: ConnectionProtocol::Zmtp };
+        self.insert_arrival(arrival, now, |_, _| S::default());
     }
 
-    /// Takes over a connection that was just accepted.
-    pub(crate) fn insert_arrival(&mut self, arrival: Arrival, now: Now) {
-        let state = S::speaking(arrival.protocol);
+    /// Takes over a connection that was just accepted. `state` makes the frontend's state for it.
+    pub(crate) fn insert_arrival(
+        &mut self,
+        arrival: Arrival,
+        now: Now,
+        state: impl FnOnce(ConnectionId, &Arrival) -> S,
+    ) {
         let mechanisms = self.authentication.as_ref().map(Authentication::mechanisms);
+        let protocol = arrival.protocol;
         let (epoll, deadlines) = (&self.port.epoll, &mut self.endings.deadlines);
         let id = self.connections.insert(|id| {
-            let deadline = deadlines.begin(id, now);
+            let (state, deadline) = (state(id, &arrival), deadlines.begin(id, now));
             let mut connection = Connection::greet(arrival, state, id.generation(), deadline, mechanisms);
             connection.watch.active = now;
             // Without epoll no event of the connection would reach the thread, so it closes the connection.
@@ -190,7 +208,9 @@ impl<S: ConnectionState> Connections<S> {
             self.endings.closed += 1;
             return;
         };
-        self.counts.accepted += 1;
+        let traffic = self.counts.of(protocol);
+        traffic.accepted += 1;
+        traffic.connections += 1;
         self.touch(id);
     }
 
@@ -223,16 +243,14 @@ impl<S: ConnectionState> Connections<S> {
         self.memory.share.bytes()
     }
 
-    /// How many connections there were, ever.
+    /// The connections that speak this protocol.
     #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.counts.accepted
-    }
-
-    /// Bytes received and sent, ever.
-    #[must_use]
-    pub fn traffic(&self) -> Traffic {
-        self.counts.traffic
+    pub fn traffic(&self, protocol: ConnectionProtocol) -> Traffic {
+        let [of_zmtp, of_resp] = self.counts.traffic;
+        match protocol {
+            ConnectionProtocol::Zmtp => of_zmtp,
+            ConnectionProtocol::Resp => of_resp,
+        }
     }
 
     /// How many connections were closed, ever, because all together held too much and they stood still.
@@ -407,7 +425,7 @@ impl<S: ConnectionState> Connections<S> {
     fn admit(&mut self) {
         let now = self.now;
         let came = self.port.listeners.admit(&self.port.epoll, now, self.connections.room());
-        came.into_iter().for_each(|arrival| self.insert_arrival(arrival, now));
+        came.into_iter().for_each(|arrival| self.insert_arrival(arrival, now, |_, _| S::default()));
     }
 
     /// Counts the memory of a connection, which may throttle the connection, and asks the system for the events that

@@ -69,6 +69,7 @@ pub(crate) use interest::Interest;
 pub(crate) use listen::prepare as prepare_tcp;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{LISTENERS, WAKE_SIGNAL, wait};
+pub(crate) use protocol::Arrival;
 pub use protocol::ConnectionProtocol;
 pub use reply_buffer::{ReplyBuffer, TAKEN_AT_ONCE_BYTES};
 pub(crate) use serve::{Serving, ServingParts};

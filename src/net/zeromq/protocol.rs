@@ -4,6 +4,9 @@
 //! sent that breaks the protocol. All else about connections and turns is the same.
 
 use std::fmt;
+use std::net::SocketAddr;
+
+use rustix::net::{SocketAddrUnix, getpeername, getsockname};
 
 use crate::descriptors::ConnectionDescriptor;
 use crate::messages::{Messages, Unconsumed};
@@ -26,6 +29,26 @@ pub enum ConnectionProtocol {
 pub(crate) struct Arrival {
     pub(crate) descriptor: ConnectionDescriptor,
     pub(crate) protocol: ConnectionProtocol,
+}
+
+impl Arrival {
+    /// The addresses of the client and of this server. Where the endpoint is a file, both are its path, and the port 0.
+    pub(crate) fn addresses(&self) -> [String; 2] {
+        let own = getsockname(&self.descriptor).ok();
+        let path = own.clone().and_then(|own| SocketAddrUnix::try_from(own).ok());
+        if let Some(path) = path {
+            let path = path.path().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+            return [format!("{path}:0"), format!("{path}:0")];
+        }
+        let peer = getpeername(&self.descriptor).ok().flatten();
+        [peer, own].map(|address| {
+            let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+            address.map_or_else(
+                || "?:0".to_owned(),
+                |address| SocketAddr::new(address.ip().to_canonical(), address.port()).to_string(),
+            )
+        })
+    }
 }
 
 #[cfg(test)]

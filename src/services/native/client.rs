@@ -1,7 +1,7 @@
 //! The connections of a native worker: those over ZeroMQ, and those of Redis clients.
 
 use crate::messages::MessageView;
-use crate::net::zeromq::{ConnectionProtocol, ConnectionState, Connections, ReplyBuffer, TurnOutcome};
+use crate::net::zeromq::{ConnectionState, Connections, ReplyBuffer, TurnOutcome};
 use crate::security::{Denied, Identity};
 use crate::services::resp::{self, RespClient, RespShared};
 use crate::services::tables::handle::HandlerContext;
@@ -24,13 +24,6 @@ impl Default for WorkerClient {
 }
 
 impl ConnectionState for WorkerClient {
-    fn speaking(protocol: ConnectionProtocol) -> Self {
-        match protocol {
-            ConnectionProtocol::Zmtp => Self::default(),
-            ConnectionProtocol::Resp => Self::Resp(Box::default()),
-        }
-    }
-
     fn admit(&mut self, identity: Identity) {
         match self {
             Self::Tables(client) => client.admit(identity),

@@ -60,19 +60,20 @@ pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &Kv) -> Result<Option<Nat
     let of_zeromq = if settings.frontend == FrontendKind::Native { &settings.endpoints[..] } else { &[] };
     let kv_endpoints = listen(of_zeromq, ConnectionProtocol::Zmtp)?;
     let resp_endpoints = listen(&resp.endpoints, ConnectionProtocol::Resp)?;
-    let service = RespService::new(resp, &resp_endpoints, &kv.report, settings.cores.native.len());
+    let wake_signals = settings.cores.native.iter().map(|_| WakeSignal::new());
+    let wake_signals = wake_signals.collect::<Result<Vec<_>, _>>()?;
+    let service = RespService::new(resp, &resp_endpoints, &kv.report, &wake_signals);
     let budget = Budget::new(settings.held_bytes_max);
     let (mut stoppers, mut workers) = (vec![stopper], Vec::new());
-    for (number, shared) in service.workers().enumerate() {
-        let wake_signal = WakeSignal::new()?;
-        let stopper = Stopper::new(&wake_signal);
-        let state = kv.native_state(settings, number, &wake_signal);
+    for ((number, shared), wake_signal) in service.workers().enumerate().zip(&wake_signals) {
+        let stopper = Stopper::new(wake_signal);
+        let state = kv.native_state(settings, number, wake_signal);
         let admission = settings.admissions.requests.as_ref();
-        let mut connections = Connections::new(&wake_signal, settings.message_bounds(), &budget, admission)?;
+        let mut connections = Connections::new(wake_signal, settings.message_bounds(), &budget, admission)?;
         connections.bound_commands(service.bounds());
-        let handoff = acceptor.handoff(&wake_signal);
+        let handoff = acceptor.handoff(wake_signal);
         stoppers.push(stopper.clone());
-        workers.push(NativeWorker::new(connections, handoff, stopper, &wake_signal, state, shared));
+        workers.push(NativeWorker::new(connections, handoff, stopper, wake_signal, state, shared));
     }
     let threads = NativeThreads { acceptor: Box::new(acceptor), workers };
     Ok(Some(Native { threads, stoppers, kv: kv_endpoints, resp: resp_endpoints, budget }))

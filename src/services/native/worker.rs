@@ -26,7 +26,7 @@ use super::client::{self, WorkerClient};
 use crate::clock::TimeLimit;
 use crate::limits::BATCH_MAX;
 use crate::net::sockets::{Stopper, WakeSignal};
-use crate::net::zeromq::{ConnectionId, Connections, HandoffReceiver, Serving, ServingParts};
+use crate::net::zeromq::{ConnectionId, ConnectionProtocol, Connections, HandoffReceiver, Serving, ServingParts};
 use crate::services::resp::RespShared;
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::turn::{ConnectionTurn, ReplyTimes, WorkerState};
@@ -81,7 +81,14 @@ impl NativeWorker {
 
     fn admit(&mut self) {
         while let Some(arrival) = self.handoff.next() {
-            self.connections.insert_arrival(arrival, self.connections.now());
+            let shared = &self.shared;
+            self.connections.insert_arrival(arrival, self.connections.now(), |id, arrival| match arrival.protocol {
+                ConnectionProtocol::Zmtp => WorkerClient::default(),
+                ConnectionProtocol::Resp => WorkerClient::Resp(Box::new(shared.enter(id, arrival))),
+            });
+        }
+        while let Some(id) = self.shared.killed() {
+            self.connections.close(id);
         }
         if self.handoff.is_place_wanted() {
             self.connections.make_place();

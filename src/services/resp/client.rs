@@ -1,15 +1,12 @@
 //! The state of a connection: its table, its version of the protocol, its user, and what it has begun.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use super::arguments::{Arguments, lower};
+use super::registry::{ClientPlace, ShownClient};
 use super::walk::KeyWalk;
 use crate::resp3::RespVersion;
 use crate::security::{Denied, Identity};
 use crate::tables::ManyProgress;
 use crate::zmtp::Claim;
-
-/// The last number that a connection was given.
-static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
 /// Which replies a client wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +47,8 @@ pub(super) enum Login {
 /// The state of a connection.
 #[derive(Debug)]
 pub struct RespClient {
-    /// The number of the connection. No other has it while the server runs.
-    pub(super) id: u64,
+    /// How others see the connection.
+    pub(super) place: ClientPlace,
     /// The table that commands are about.
     pub(super) table: Box<[u8]>,
     /// What the client speaks.
@@ -72,11 +69,10 @@ pub struct RespClient {
     pub(super) ends: bool,
 }
 
-impl Default for RespClient {
-    fn default() -> Self {
+impl RespClient {
+    pub(super) fn new(place: ClientPlace) -> Self {
         Self {
-            // Relaxed: the numbers differ, and nothing else depends on them.
-            id: 1 + LAST_ID.fetch_add(1, Ordering::Relaxed),
+            place,
             table: Box::from(*b"0"),
             version: RespVersion::default(),
             replies: ReplyMode::default(),
@@ -89,9 +85,7 @@ impl Default for RespClient {
             ends: false,
         }
     }
-}
 
-impl RespClient {
     /// The number of the database, if the table is one.
     pub(super) fn database(&self) -> Option<u8> {
         database_of(&self.table)
@@ -156,10 +150,25 @@ impl RespClient {
         }
     }
 
-    /// The connection is as it was when it began, but for its number.
+    /// The connection is as it was when it began, but for its place.
     pub(super) fn reset(&mut self) {
-        let id = self.id;
-        *self = Self { id, ..Self::default() };
+        (self.table, self.version, self.replies) = (Box::from(*b"0"), RespVersion::default(), ReplyMode::default());
+        (self.names, self.user, self.login) = (ClientNames::default(), None, Login::default());
+        (self.progress, self.walk) = (ManyProgress::default(), None);
+    }
+
+    /// Shows others what the client has chosen, and the second word of this command.
+    pub(super) fn show(&self, command: Arguments<'_>) {
+        let Self { names: ClientNames { name, library, library_version }, user, version, .. } = self;
+        self.place.card.show(ShownClient {
+            name: name.clone(),
+            library: library.clone(),
+            library_version: library_version.clone(),
+            user: user.as_ref().map(|user| user.name().to_owned()),
+            database: self.database(),
+            version: *version,
+            subcommand: command.behind(1).first().map(|word| lower(word)),
+        });
     }
 }
 
@@ -175,6 +184,7 @@ pub(super) fn database_of(table: &[u8]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::services::resp::registry::tests::place;
 
     #[test]
     fn sixteen_tables_are_databases() {
@@ -188,7 +198,7 @@ mod tests {
 
     #[test]
     fn replies_are_skipped_for_one_command_or_until_they_are_wanted_again() {
-        let mut client = RespClient { replies: ReplyMode::SkipNext, ..RespClient::default() };
+        let mut client = RespClient { replies: ReplyMode::SkipNext, ..RespClient::new(place()) };
         assert_eq!([(); 3].map(|()| client.take_reply()), [false, false, true], "of SKIP, of the next, of the third");
         client.replies = ReplyMode::Off;
         assert_eq!([(); 2].map(|()| client.take_reply()), [false, false]);

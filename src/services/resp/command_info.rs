@@ -24,7 +24,10 @@ pub(super) mod flag {
     pub(in super::super) const NO_ASYNC_LOADING: u16 = 1 << 11;
     pub(in super::super) const DANGEROUS: u16 = 1 << 12;
     pub(in super::super) const KEYSPACE: u16 = 1 << 13;
-    pub(in super::super) const NONE: u16 = 0;
+    /// What the client chooses by it is shown to others.
+    pub(in super::super) const SHOWN: u16 = 1 << 14;
+    /// The command has subcommands. Others see them, and what the client chooses by them.
+    pub(in super::super) const SUBCOMMANDS: u16 = SHOWN | 1 << 15;
 
     /// The flags that COMMAND names.
     pub(in super::super) const NAMES: [(u16, &str); 12] = [
@@ -121,6 +124,11 @@ impl CommandInfo {
     /// Whether it has one of these flags.
     pub(super) fn has(&self, flags: u16) -> bool {
         self.flags & flags != 0
+    }
+
+    /// Whether others see its second word.
+    pub(super) fn has_subcommands(&self) -> bool {
+        self.flags & flag::SUBCOMMANDS == flag::SUBCOMMANDS
     }
 
     /// Whether it may have so many arguments, its name included.

@@ -8,6 +8,7 @@ use ahash::RandomState;
 
 use super::command_info::CommandIndex;
 use super::metrics::{RespMetrics, Statistics};
+use super::registry::ClientRegistry;
 use crate::clock::Clock;
 use crate::lock::Mutex;
 use crate::services::tables::report::ReportSources;
@@ -29,6 +30,7 @@ pub(crate) struct RespContext {
     pub(super) commands: &'static CommandIndex,
     /// The metrics of each worker.
     pub(super) workers: Vec<Arc<RespMetrics>>,
+    pub(super) clients: Arc<ClientRegistry>,
     /// What was counted when a client last asked to begin anew. Written by CONFIG RESETSTAT.
     counted_before: Mutex<Statistics>,
     /// Ends the server.
@@ -60,12 +62,13 @@ pub(super) struct ContextParts {
     pub(super) report: Arc<ReportSources>,
     pub(super) commands: &'static CommandIndex,
     pub(super) workers: Vec<Arc<RespMetrics>>,
+    pub(super) clients: ClientRegistry,
     pub(super) terminate: Box<dyn Fn() + Send + Sync>,
 }
 
 impl RespContext {
     pub(super) fn new(parts: ContextParts) -> Self {
-        let ContextParts { key_max, value_max, has_users, port, report, commands, workers, terminate } = parts;
+        let ContextParts { key_max, value_max, has_users, port, report, commands, workers, clients, terminate } = parts;
         Self {
             clock: report.clock(),
             key_max,
@@ -76,6 +79,7 @@ impl RespContext {
             report,
             commands,
             workers,
+            clients: Arc::new(clients),
             counted_before: Mutex::default(),
             terminate,
             places: PlaceRng::default(),
@@ -91,8 +95,7 @@ impl RespContext {
 
     /// What was counted since the start, or since a client asked to begin anew.
     pub(super) fn statistics(&self) -> Statistics {
-        let before = *self.counted_before.lock();
-        self.counted().since(&before)
+        self.counted().since(&self.counted_before.lock())
     }
 
     /// Counts anew from here.
@@ -101,6 +104,6 @@ impl RespContext {
     }
 
     fn counted(&self) -> Statistics {
-        self.workers.iter().fold(Statistics::default(), |sum, worker| sum.with(worker))
+        Statistics::of(&self.workers)
     }
 }

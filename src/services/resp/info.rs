@@ -1,104 +1,190 @@
 //! INFO: what clients and exporters of Redis read of the server, all of it true.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use super::arguments::is;
-use super::call::{Call, present};
+use super::call::Call;
 use super::limits::REDIS_VERSION;
+use super::metrics::{Statistics, VerbTotals};
+use crate::clock::Now;
+use crate::limits::CONNECTIONS_MAX;
+use crate::services::tables::report::resident_bytes;
+use crate::stats::{LatencySnapshot, Percentiles};
 use crate::tables::TablesMetrics;
 
-/// Writes the lines of a section.
-type Lines = fn(&mut String, &mut Call<'_, '_>, &TablesMetrics);
+/// What the lines are made of.
+struct Reading<'c, 'a, 's> {
+    call: &'c Call<'a, 's>,
+    tables: TablesMetrics,
+    statistics: Statistics,
+    now: Now,
+}
+
+/// A section, and whether it is one of those that are shown if none is named.
+struct Section {
+    name: &'static str,
+    is_default: bool,
+    lines: fn(&mut String, &Reading<'_, '_, '_>),
+}
+
+const fn section(name: &'static str, is_default: bool, lines: fn(&mut String, &Reading<'_, '_, '_>)) -> Section {
+    Section { name, is_default, lines }
+}
 
 /// The sections, in their order.
-const SECTIONS: [(&str, Lines); 7] = [
-    ("Server", server),
-    ("Clients", clients),
-    ("Memory", memory),
-    ("Persistence", persistence),
-    ("Stats", statistics),
-    ("Replication", replication),
-    ("Keyspace", keyspace),
+const SECTIONS: [Section; 11] = [
+    section("Server", true, server),
+    section("Clients", true, clients),
+    section("Memory", true, memory),
+    section("Persistence", true, persistence),
+    section("Stats", true, statistics),
+    section("Replication", true, replication),
+    section("Commandstats", false, commands),
+    section("Errorstats", true, errors),
+    section("Latencystats", false, latencies),
+    section("Cluster", true, cluster),
+    section("Keyspace", true, keyspace),
 ];
 
-/// The sections with these names, or all.
+impl Section {
+    /// Whether it is among those that these words name.
+    fn is_named(&self, names: &[&[u8]]) -> bool {
+        let has = |word: &str| names.iter().any(|name| is(name, word));
+        let is_default = names.is_empty() || has("default");
+        has("all") || has("everything") || is_default && self.is_default || has(self.name)
+    }
+}
+
+/// The sections with these names, or those that are usual.
 pub(super) fn render(call: &mut Call<'_, '_>, names: &[&[u8]]) -> String {
     let report = std::sync::Arc::clone(&call.context.report);
-    let metrics = call.batch.aside(|| report.tables_metrics());
-    let is_all = |name: &&[u8]| ["all", "default", "everything"].iter().any(|word| is(name, word));
+    let tables = call.batch.aside(|| report.tables_metrics());
+    let reading = Reading { tables, statistics: call.context.statistics(), now: (call.now)(), call };
     let mut text = String::new();
-    for (section, lines) in SECTIONS {
-        if names.is_empty() || names.iter().any(|name| is_all(name) || is(name, section)) {
-            let separator = if text.is_empty() { "" } else { "\r\n" };
-            let _ = write!(text, "{separator}# {section}\r\n");
-            lines(&mut text, call, &metrics);
-        }
+    for section in SECTIONS.iter().filter(|section| section.is_named(names)) {
+        let separator = if text.is_empty() { "" } else { "\r\n" };
+        let _ = write!(text, "{separator}# {}\r\n", section.name);
+        (section.lines)(&mut text, &reading);
     }
     text
 }
 
 /// Writes a line. Writing to a text does not fail.
-fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
+fn line(text: &mut String, name: impl Display, value: impl Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
-fn server(text: &mut String, call: &mut Call<'_, '_>, _: &TablesMetrics) {
+fn server(text: &mut String, Reading { call, now, .. }: &Reading<'_, '_, '_>) {
     line(text, "redis_version", REDIS_VERSION);
     line(text, "server_name", "spindle");
     line(text, "spindle_version", env!("CARGO_PKG_VERSION"));
     line(text, "redis_mode", "standalone");
     line(text, "os", std::env::consts::OS);
     line(text, "arch_bits", usize::BITS);
+    line(text, "multiplexing_api", "epoll");
     line(text, "process_id", std::process::id());
     line(text, "tcp_port", call.context.port);
-    let uptime = (call.now)().nanos() / 1_000_000_000;
+    line(text, "server_time_usec", call.context.clock.start_wall_millis() * 1_000 + now.nanos() / 1_000);
+    let uptime = now.nanos() / 1_000_000_000;
     line(text, "uptime_in_seconds", uptime);
     line(text, "uptime_in_days", uptime / 86_400);
 }
 
-fn clients(text: &mut String, call: &mut Call<'_, '_>, _: &TablesMetrics) {
-    line(text, "connected_clients", call.context.statistics().connections);
+fn clients(text: &mut String, reading: &Reading<'_, '_, '_>) {
+    line(text, "connected_clients", reading.statistics.connections);
+    line(text, "maxclients", CONNECTIONS_MAX);
     line(text, "blocked_clients", 0);
 }
 
-fn memory(text: &mut String, _: &mut Call<'_, '_>, metrics: &TablesMetrics) {
-    line(text, "used_memory", metrics.memory.used + metrics.memory.excess);
-    line(text, "maxmemory", metrics.memory.max);
+fn memory(text: &mut String, reading: &Reading<'_, '_, '_>) {
+    let memory = &reading.tables.memory;
+    line(text, "used_memory", memory.used + memory.excess);
+    if let Some(resident) = resident_bytes() {
+        line(text, "used_memory_rss", resident);
+    }
+    line(text, "maxmemory", memory.max);
     line(text, "maxmemory_policy", "noeviction");
 }
 
-fn persistence(text: &mut String, _: &mut Call<'_, '_>, _: &TablesMetrics) {
+fn persistence(text: &mut String, _: &Reading<'_, '_, '_>) {
     line(text, "loading", 0);
     line(text, "rdb_bgsave_in_progress", 0);
     line(text, "aof_enabled", 0);
 }
 
-fn statistics(text: &mut String, call: &mut Call<'_, '_>, metrics: &TablesMetrics) {
-    let statistics = call.context.statistics();
+fn statistics(text: &mut String, Reading { statistics, tables, .. }: &Reading<'_, '_, '_>) {
     line(text, "total_connections_received", statistics.accepted);
-    line(text, "total_commands_processed", statistics.commands);
+    line(text, "total_commands_processed", statistics.verbs.iter().map(|verb| verb.calls).sum::<u64>());
     line(text, "total_net_input_bytes", statistics.bytes_in);
     line(text, "total_net_output_bytes", statistics.bytes_out);
-    line(text, "total_error_replies", statistics.refused);
+    line(text, "expired_keys", tables.expired);
+    line(text, "evicted_keys", 0);
     line(text, "keyspace_hits", statistics.hits);
     line(text, "keyspace_misses", statistics.misses);
-    line(text, "expired_keys", metrics.expired);
-    line(text, "evicted_keys", 0);
+    line(text, "total_error_replies", statistics.errors.iter().map(|(_, count)| count).sum::<u64>());
 }
 
-fn replication(text: &mut String, _: &mut Call<'_, '_>, _: &TablesMetrics) {
+fn replication(text: &mut String, _: &Reading<'_, '_, '_>) {
     line(text, "role", "master");
     line(text, "connected_slaves", 0);
 }
 
-fn keyspace(text: &mut String, call: &mut Call<'_, '_>, _: &TablesMetrics) {
+/// The time of a command is measured in some of its calls, so the sum is that of their mean.
+fn commands(text: &mut String, reading: &Reading<'_, '_, '_>) {
+    for (verb, times) in with_times(reading) {
+        let VerbTotals { name, calls, rejected, failed } = verb;
+        let mean = times.sum_nanos() / times.count().max(1) as f64 / 1e3;
+        let sum = mean * *calls as f64;
+        let value = format!(
+            "calls={calls},usec={sum:.0},usec_per_call={mean:.2},rejected_calls={rejected},failed_calls={failed}"
+        );
+        line(text, format!("cmdstat_{name}"), value);
+    }
+}
+
+fn errors(text: &mut String, reading: &Reading<'_, '_, '_>) {
+    for (code, count) in reading.statistics.errors.iter().filter(|(_, count)| *count > 0) {
+        line(text, format!("errorstat_{code}"), format!("count={count}"));
+    }
+}
+
+fn latencies(text: &mut String, reading: &Reading<'_, '_, '_>) {
+    for (verb, times) in with_times(reading).filter(|(_, times)| times.count() > 0) {
+        let Percentiles { p50, p99, p999, .. } = times.percentiles();
+        let [p50, p99, p999] = [p50, p99, p999].map(|nanos| nanos as f64 / 1e3);
+        line(
+            text,
+            format!("latency_percentiles_usec_{}", verb.name),
+            format!("p50={p50:.3},p99={p99:.3},p99.9={p999:.3}"),
+        );
+    }
+}
+
+/// The commands that have been called, and their times in the tables.
+fn with_times<'r>(reading: &'r Reading<'_, '_, '_>) -> impl Iterator<Item = (&'r VerbTotals, LatencySnapshot)> {
+    let verbs = reading.statistics.verbs.iter().zip(0..);
+    verbs.filter(|(verb, _)| verb.calls + verb.rejected > 0).map(|(verb, number)| {
+        let workers = reading.call.context.workers.iter();
+        let times = workers.filter_map(|worker| Some(&worker.service.verbs.get(number)?.execution));
+        (verb, LatencySnapshot::of(times))
+    })
+}
+
+fn cluster(text: &mut String, _: &Reading<'_, '_, '_>) {
+    line(text, "cluster_enabled", 0);
+}
+
+fn keyspace(text: &mut String, Reading { call, tables, now, .. }: &Reading<'_, '_, '_>) {
     for database in 0..16_u8 {
         let name = database.to_string();
-        let may_read = call.may_read(name.as_bytes());
-        if let Ok(Some(keys @ 1..)) = present(call.batch.count(name.as_bytes()))
-            && may_read
+        let table =
+            tables.tables.iter().find(|table| table.name.strip_suffix(b"\0").unwrap_or(&table.name) == name.as_bytes());
+        if let Some(table) = table.filter(|table| table.elements > 0)
+            && call.may_read(name.as_bytes())
         {
-            line(text, &format!("db{database}"), format!("keys={keys},expires=0,avg_ttl=0"));
+            let left = table.mean_deadline.millis().saturating_sub(now.millis());
+            let value = format!("keys={},expires={},avg_ttl={left}", table.elements, table.expiring);
+            line(text, format!("db{database}"), value);
         }
     }
 }

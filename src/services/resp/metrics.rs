@@ -1,6 +1,8 @@
 //! The metrics of a worker for this service: its verbs are the commands, and a last one for those that are unknown.
 
-use crate::net::zeromq::{ConnectionState, Connections};
+use std::sync::Arc;
+
+use crate::net::zeromq::{ConnectionProtocol, ConnectionState, Connections, Traffic};
 use crate::services::tables::timing::VERBS;
 use crate::stats::Counter;
 use crate::stats::service::ServiceMetrics;
@@ -10,25 +12,57 @@ pub(super) const PROTOCOL: &str = "resp";
 /// The number of the first verb, behind those of the tables' own protocol.
 pub(super) const VERB_OFFSET: usize = VERBS;
 
+/// The codes of errors that are counted, and last that of all others.
+const CODES: [&str; 8] = ["ERR", "NOAUTH", "NOPERM", "NOPROTO", "OOM", "WRONGPASS", "EXECABORT", "OTHER"];
+
+/// What has come of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommandOutcome {
+    Done,
+    /// Refused by its handler.
+    Failed,
+    /// Refused before it was carried out.
+    Rejected,
+}
+
 /// The metrics of one worker. The worker writes them, and any thread reads them.
 #[derive(Debug)]
 pub(crate) struct RespMetrics {
-    pub(super) service: ServiceMetrics,
+    pub(super) service: Arc<ServiceMetrics>,
+    /// For each verb the requests that were refused before they were carried out.
+    rejected: Box<[Counter]>,
+    /// In the order of [`CODES`].
+    errors: [Counter; CODES.len()],
     /// Reads that found a value.
-    pub(super) hits: Counter,
+    hits: Counter,
     /// Reads that found none.
-    pub(super) misses: Counter,
+    misses: Counter,
 }
 
 impl RespMetrics {
-    /// The metrics of a worker. `verbs` are the names of the commands, and a last one for all others.
-    pub(super) fn new(verbs: &[&'static str]) -> Self {
-        Self { service: ServiceMetrics::new(PROTOCOL, verbs), hits: Counter::new(), misses: Counter::new() }
+    pub(super) fn new(service: Arc<ServiceMetrics>) -> Self {
+        let rejected = service.verbs.iter().map(|_| Counter::new()).collect();
+        let errors = CODES.map(|_| Counter::new());
+        Self { service, rejected, errors, hits: Counter::new(), misses: Counter::new() }
     }
 
     /// Counts an answered command, by its number in the list of commands.
-    pub(super) fn count(&self, number: usize, is_refused: bool) {
-        self.service.count(number, is_refused);
+    pub(super) fn count(&self, number: usize, outcome: CommandOutcome) {
+        self.service.count(number, outcome != CommandOutcome::Done);
+        if outcome == CommandOutcome::Rejected
+            && let Some(rejected) = self.rejected.get(number)
+        {
+            rejected.add(1);
+        }
+    }
+
+    /// Counts an error by the code with which its words begin.
+    pub(super) fn count_error(&self, words: &[u8]) {
+        let code = words.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let place = CODES.iter().position(|known| known.as_bytes() == code);
+        if let Some(counter) = self.errors.get(place.unwrap_or(CODES.len() - 1)) {
+            counter.add(1);
+        }
     }
 
     /// Records how long a command took in the tables, in nanoseconds.
@@ -45,56 +79,87 @@ impl RespMetrics {
 
     /// Shows what the worker knows of its connections.
     pub(super) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
-        self.service.connections.set(connections.len() as u64);
-        self.service.accepted.set(connections.accepted());
-        self.service.bytes_in.set(connections.traffic().received);
-        self.service.bytes_out.set(connections.traffic().sent);
+        let Traffic { connections, accepted, received, sent } = connections.traffic(ConnectionProtocol::Resp);
+        self.service.connections.set(connections);
+        self.service.accepted.set(accepted);
+        self.service.bytes_in.set(received);
+        self.service.bytes_out.set(sent);
     }
 }
 
+/// The counts of a verb.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct VerbTotals {
+    pub(super) name: &'static str,
+    /// Calls that were carried out, whether they failed or not.
+    pub(super) calls: u64,
+    pub(super) rejected: u64,
+    pub(super) failed: u64,
+}
+
 /// What all workers have counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     /// Connections at this moment.
     pub(super) connections: u64,
     pub(super) accepted: u64,
-    pub(super) commands: u64,
-    pub(super) refused: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
+    /// In the order of the verbs.
+    pub(super) verbs: Vec<VerbTotals>,
+    /// Errors by their code.
+    pub(super) errors: Vec<(&'static str, u64)>,
 }
 
 impl Statistics {
-    /// The sum of these and of a worker's.
-    pub(super) fn with(self, RespMetrics { service, hits, misses }: &RespMetrics) -> Self {
-        let verbs = |of: fn(&Counter, &Counter) -> u64| {
-            service.verbs.iter().map(|verb| of(&verb.requests, &verb.refused)).sum::<u64>()
-        };
+    /// The sum of the workers' metrics.
+    pub(super) fn of(workers: &[Arc<RespMetrics>]) -> Self {
+        let sum = |of: &dyn Fn(&RespMetrics) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
+        let names = workers.first().map_or(&[][..], |worker| &worker.service.verbs);
+        let verbs = names.iter().enumerate().map(|(number, verb)| {
+            let name = verb.name;
+            let verb = |of: fn(&Counter, &Counter) -> u64| {
+                sum(&|worker| worker.service.verbs.get(number).map_or(0, |verb| of(&verb.requests, &verb.refused)))
+            };
+            let rejected = sum(&|worker| worker.rejected.get(number).map_or(0, Counter::get));
+            let [requests, refused] = [verb(|requests, _| requests.get()), verb(|_, refused| refused.get())];
+            let [calls, failed] = [requests, refused].map(|count| count.saturating_sub(rejected));
+            VerbTotals { name, calls, rejected, failed }
+        });
+        let errors = CODES.iter().enumerate();
         Self {
-            connections: self.connections + service.connections.get(),
-            accepted: self.accepted + service.accepted.get(),
-            commands: self.commands + verbs(|requests, _| requests.get()),
-            refused: self.refused + verbs(|_, refused| refused.get()),
-            bytes_in: self.bytes_in + service.bytes_in.get(),
-            bytes_out: self.bytes_out + service.bytes_out.get(),
-            hits: self.hits + hits.get(),
-            misses: self.misses + misses.get(),
+            connections: sum(&|worker| worker.service.connections.get()),
+            accepted: sum(&|worker| worker.service.accepted.get()),
+            bytes_in: sum(&|worker| worker.service.bytes_in.get()),
+            bytes_out: sum(&|worker| worker.service.bytes_out.get()),
+            hits: sum(&|worker| worker.hits.get()),
+            misses: sum(&|worker| worker.misses.get()),
+            verbs: verbs.collect(),
+            errors: errors
+                .map(|(place, code)| (*code, sum(&|worker| worker.errors.get(place).map_or(0, Counter::get))))
+                .collect(),
         }
     }
 
-    /// What has come since `before`.
-    pub(super) fn since(self, before: &Self) -> Self {
+    /// What has come since `before`, which is empty or of the same workers.
+    pub(super) fn since(mut self, before: &Self) -> Self {
+        for (verb, before) in self.verbs.iter_mut().zip(&before.verbs) {
+            verb.calls -= before.calls;
+            verb.rejected = verb.rejected.saturating_sub(before.rejected);
+            verb.failed = verb.failed.saturating_sub(before.failed);
+        }
+        for ((_, count), (_, before)) in self.errors.iter_mut().zip(&before.errors) {
+            *count -= before;
+        }
         Self {
-            connections: self.connections,
             accepted: self.accepted - before.accepted,
-            commands: self.commands - before.commands,
-            refused: self.refused - before.refused,
             bytes_in: self.bytes_in - before.bytes_in,
             bytes_out: self.bytes_out - before.bytes_out,
             hits: self.hits - before.hits,
             misses: self.misses - before.misses,
+            ..self
         }
     }
 }

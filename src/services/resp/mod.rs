@@ -31,6 +31,7 @@ mod lzf;
 mod metrics;
 mod pattern;
 mod permission;
+mod registry;
 mod serve;
 mod settings;
 mod turn;
@@ -38,5 +39,5 @@ mod walk;
 
 pub use client::RespClient;
 pub use serve::RespConfig;
-pub(crate) use serve::{RespService, RespShared};
+pub(crate) use serve::{RespService, RespShared, service_metrics};
 pub(crate) use turn::prefetch_first;

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use crossbeam::channel::Receiver;
+
 use super::client::RespClient;
 use super::commands::INDEX;
 use super::context::{ContextParts, RespContext};
 use super::limits::ARGUMENT_BYTES_MIN;
-use super::metrics::RespMetrics;
+use super::metrics::{PROTOCOL, RespMetrics};
+use super::registry::{ClientAddresses, ClientRegistry};
 use super::turn::RespWorker;
 use crate::clock::Now;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::messages::MessageView;
-use crate::net::zeromq::{ConnectionState, Connections, ReplyBuffer, TurnOutcome};
+use crate::net::sockets::{WakeSignal, WakingSender};
+use crate::net::zeromq::{Arrival, ConnectionId, ConnectionState, Connections, ReplyBuffer, TurnOutcome};
 use crate::resp3::CommandBounds;
 use crate::services::tables::report::ReportSources;
 use crate::services::tables::turn::{ConnectionTurn, WorkerState};
@@ -51,11 +55,18 @@ impl Default for RespConfig {
 pub(crate) struct RespService {
     context: Arc<RespContext>,
     bounds: CommandBounds,
+    /// For each worker the connections that it has to close.
+    killed: Vec<Receiver<ConnectionId>>,
 }
 
 impl RespService {
-    /// The service of so many workers, at these endpoints.
-    pub(crate) fn new(config: RespConfig, endpoints: &[String], report: &Arc<ReportSources>, workers: usize) -> Self {
+    /// The service at these endpoints. Each worker sleeps until its signal is raised.
+    pub(crate) fn new(
+        config: RespConfig,
+        endpoints: &[String],
+        report: &Arc<ReportSources>,
+        workers: &[WakeSignal],
+    ) -> Self {
         let RespConfig { key_max, value_max, client_bytes_max, has_users, terminate, .. } = config;
         let bounds = CommandBounds {
             argument_bytes: value_max.max(key_max).max(ARGUMENT_BYTES_MIN),
@@ -63,7 +74,7 @@ impl RespService {
             is_proven: true,
         };
         let port = endpoints.iter().find_map(|endpoint| endpoint.strip_prefix("tcp://")?.rsplit_once(':'));
-        let verbs: Vec<&'static str> = INDEX.all.iter().map(|info| info.name).chain(["unknown"]).collect();
+        let (senders, killed) = workers.iter().map(WakingSender::new).unzip();
         let context = RespContext::new(ContextParts {
             key_max,
             value_max,
@@ -71,10 +82,11 @@ impl RespService {
             port: port.and_then(|(_, port)| port.parse().ok()).unwrap_or(0),
             report: Arc::clone(report),
             commands: &INDEX,
-            workers: (0..workers).map(|_| Arc::new(RespMetrics::new(&verbs))).collect(),
+            workers: metrics_of(workers.len(), report),
+            clients: ClientRegistry::new(senders),
             terminate,
         });
-        Self { context: Arc::new(context), bounds }
+        Self { context: Arc::new(context), bounds, killed }
     }
 
     /// The bounds of a command.
@@ -84,19 +96,53 @@ impl RespService {
 
     /// What each worker has of it.
     pub(crate) fn workers(&self) -> impl Iterator<Item = RespShared> {
-        let workers = self.context.workers.iter();
-        workers.map(|metrics| RespShared { context: Arc::clone(&self.context), metrics: Arc::clone(metrics) })
+        let workers = self.context.workers.iter().zip(&self.killed).enumerate();
+        workers.map(|(worker, (metrics, killed))| RespShared {
+            worker,
+            context: Arc::clone(&self.context),
+            metrics: Arc::clone(metrics),
+            killed: killed.clone(),
+        })
     }
+}
+
+/// The metrics of the verbs of one worker, for the report of all services.
+pub(crate) fn service_metrics() -> Arc<ServiceMetrics> {
+    let verbs: Vec<&'static str> = INDEX.all.iter().map(|info| info.name).chain(["unknown"]).collect();
+    Arc::new(ServiceMetrics::new(PROTOCOL, &verbs))
+}
+
+/// The metrics of so many workers: those that the report has, if the service is on.
+fn metrics_of(workers: usize, report: &ReportSources) -> Vec<Arc<RespMetrics>> {
+    let mut reported = report.services_of(PROTOCOL);
+    let service = |_| reported.next().map_or_else(service_metrics, Arc::clone);
+    (0..workers).map(service).map(|service| Arc::new(RespMetrics::new(service))).collect()
 }
 
 /// What the connections of a worker share.
 #[derive(Clone, Debug)]
 pub(crate) struct RespShared {
+    /// The number of the worker.
+    worker: usize,
     context: Arc<RespContext>,
     metrics: Arc<RespMetrics>,
+    /// Connections that the worker has to close, since clients have killed them.
+    killed: Receiver<ConnectionId>,
 }
 
 impl RespShared {
+    /// The state of a connection that the worker takes over.
+    pub(crate) fn enter(&self, id: ConnectionId, arrival: &Arrival) -> RespClient {
+        let Self { worker, context, .. } = self;
+        let addresses = ClientAddresses::of(arrival);
+        RespClient::new(context.clients.enter(*worker, id, addresses, context.clock.now()))
+    }
+
+    /// A connection that the worker has to close.
+    pub(crate) fn killed(&self) -> Option<ConnectionId> {
+        self.killed.try_recv().ok()
+    }
+
     /// Answers the commands of a turn.
     pub(crate) fn answer_turn(
         &self,
@@ -106,7 +152,7 @@ impl RespShared {
         turn: ConnectionTurn<'_, RespClient>,
         now: &dyn Fn() -> Now,
     ) -> TurnOutcome {
-        let Self { context, metrics } = self;
+        let Self { context, metrics, .. } = self;
         RespWorker { state, context, metrics, now }.answer_turn(messages, outbox, turn)
     }
 

@@ -18,7 +18,7 @@ use super::command_info::{CommandInfo, flag};
 use super::commands::{COMMANDS, CommandRow, find};
 use super::context::RespContext;
 use super::limits::SHOWN_BYTES;
-use super::metrics::{RespMetrics, VERB_OFFSET};
+use super::metrics::{CommandOutcome, RespMetrics, VERB_OFFSET};
 use super::permission::may;
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD};
@@ -110,6 +110,11 @@ impl RespWorker<'_> {
         outbox.set_open(turn.client.progress.has_partial_answer());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.state.clock.now();
+        let last = answered.checked_sub(1).and_then(|last| messages.iter().nth(last));
+        let last = last.and_then(|message| message.frames().next().map(find));
+        if let Some(command) = last {
+            turn.client.place.card.note(command, now);
+        }
         let is_slow = self.state.report.slow.is_slow(arrived.nanos_until(now));
         if is_slow || outbox.len() as u64 > TAKEN_AT_ONCE_BYTES {
             let first = if is_slow { 0 } else { answered.saturating_sub(1) };
@@ -173,7 +178,7 @@ impl RespWorker<'_> {
                     false => answer(&mut call, *command, outbox),
                 };
                 match step {
-                    Step::Whole { is_refused } => metrics.count(command.verb(), is_refused),
+                    Step::Whole(outcome) => metrics.count(command.verb(), outcome),
                     Step::InPart => return TurnOutcome::Some(answered),
                     Step::Starved => return TurnOutcome::Starved(answered),
                     Step::Busy(lack) => {
@@ -220,9 +225,7 @@ pub(crate) fn prefetch_first<'b>(
 
 /// What has come of an attempt to answer a command.
 enum Step {
-    Whole {
-        is_refused: bool,
-    },
+    Whole(CommandOutcome),
     /// A portion is done.
     InPart,
     /// Nothing is done: the reply is too long while memory is tight.
@@ -253,7 +256,9 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         return Step::Starved;
     }
     let begin = outbox.end();
-    let handled = match check(call, command) {
+    let checked = check(call, command);
+    let refusal = if checked.is_ok() { CommandOutcome::Failed } else { CommandOutcome::Rejected };
+    let handled = match checked {
         Ok(row) => match handle(call, row, command, bytes_max, outbox) {
             Handled::Failed(Failure::NoTable) => match make_table(call) {
                 Ok(()) => handle(call, row, command, bytes_max, outbox),
@@ -263,8 +268,8 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         },
         Err(failure) => Handled::Failed(failure),
     };
-    let is_refused = match handled {
-        Handled::Whole => false,
+    let outcome = match handled {
+        Handled::Whole => CommandOutcome::Done,
         Handled::Portion(count) => {
             call.client.progress.advance(count);
             if !call.client.wants_replies() {
@@ -278,16 +283,20 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         Handled::Failed(Failure::Refused(words)) => {
             let version = call.client.version;
             outbox.encode(|out| ReplyWriter::new(out, version).error(&words));
-            true
+            call.metrics.count_error(&words);
+            refusal
         }
     };
+    if command.info().is_some_and(|info| info.has(flag::SHOWN)) {
+        call.client.show(command.arguments);
+    }
     if call.client.progress.has_begun() {
         call.client.progress = ManyProgress::default();
     }
     if !call.client.take_reply() {
         outbox.truncate(begin);
     }
-    Step::Whole { is_refused }
+    Step::Whole(outcome)
 }
 
 /// Calls the handler, and appends the reply.
@@ -299,6 +308,10 @@ fn handle(
     outbox: &mut ReplyBuffer,
 ) -> Handled {
     let version = call.client.version;
+    if row.info.has(flag::SHOWN) {
+        call.client.place.card.note(command.number, (call.now)());
+        call.client.show(command.arguments);
+    }
     match (row.handler)(call, command.arguments) {
         Ok(reply) => {
             if !command.changes() && bytes_max.is_some_and(|most| reply.bytes() > most) {

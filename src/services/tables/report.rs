@@ -33,7 +33,7 @@
 //!            "store": {"segments", "live_bytes", "dead_bytes", …},            of the log under them
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],     queues that come and go, all together
 //!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]},
-//!  "services": [{"protocol", "connections", "connections_ever", "received_bytes", "sent_bytes",      tasks, jobs, events
+//!  "services": [{"protocol", "connections", "connections_ever", "received_bytes", "sent_bytes",      tasks, resp, …
 //!                "verbs": [{"verb", "requests", "refused", "latency_micros", "end_to_end_micros"}]}],
 //!  "slow": {"threshold_micros", "seen"}}                      requests that took longer than --slow
 //! ```
@@ -57,6 +57,7 @@ use std::time::Duration;
 
 use changes::ChangesLine;
 pub(super) use changes::PublishMetrics;
+pub(crate) use document::resident_bytes;
 use document::{
     ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, ProcessSection, RequestsSection,
     TablesSection, UsersLine, WorkerLine,
@@ -79,7 +80,7 @@ pub(crate) use verb_times::VerbTimes;
 use super::wire::{Command, Reason};
 use crate::clock::{Clock, Now};
 use crate::log;
-use crate::net::zeromq::{ConnectionState, Connections};
+use crate::net::zeromq::{ConnectionProtocol, ConnectionState, Connections};
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -184,7 +185,7 @@ pub(crate) struct ClientMetrics {
 impl ClientMetrics {
     /// Shows what a thread knows of its connections.
     pub(crate) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
-        self.clients.set(connections.len() as u64);
+        self.clients.set(connections.traffic(ConnectionProtocol::Zmtp).connections);
         self.traffic.show(connections);
         self.held_bytes.set(connections.bytes());
         self.cut_off.set(connections.cut());
@@ -220,10 +221,16 @@ pub struct ReportSources {
     pub(super) reply_bytes_max: usize,
 }
 
+/// The threads of each service. Those of one stand together.
+fn by_protocol(services: &[Arc<ServiceMetrics>]) -> impl Iterator<Item = &[Arc<ServiceMetrics>]> {
+    services.chunk_by(|service, next| service.protocol == next.protocol)
+}
+
 /// The sources of a report beside the tables.
 pub(super) struct OtherServiceSources {
     pub(super) lockstep: Option<Arc<LockstepMetrics>>,
     pub(super) tasks: Option<Arc<TaskMetrics>>,
+    /// Those of the threads of one service stand together.
     pub(super) services: Vec<Arc<ServiceMetrics>>,
     /// Where users are named.
     pub(super) users: Option<Users>,
@@ -235,9 +242,19 @@ impl ReportSources {
         serde_json::to_string(&self.document()).expect("numbers and text can be written as JSON")
     }
 
+    /// The metrics of a service, of each of its threads.
+    pub(crate) fn services_of(&self, protocol: &'static str) -> impl Iterator<Item = &Arc<ServiceMetrics>> {
+        self.other_services.services.iter().filter(move |service| service.protocol == protocol)
+    }
+
     /// The clock of the server.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// The users, where they are named.
+    pub(crate) fn users(&self) -> Option<&Users> {
+        self.other_services.users.as_ref()
     }
 
     /// Bytes of the values or names in one reply.
@@ -286,7 +303,7 @@ impl ReportSources {
             },
             users: users.as_ref().map(UsersLine::of),
             tasks: tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
-            services: services.iter().map(|service| ServiceLine::of(service)).collect(),
+            services: by_protocol(services).map(ServiceLine::of).collect(),
             slow: SlowLine::of(&self.slow),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::handle::Access;
 use super::wire::Verb;
 use crate::clock::Clock;
-use crate::net::zeromq::{ConnectionState, Connections};
+use crate::net::zeromq::{ConnectionProtocol, ConnectionState, Connections, Traffic};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 
@@ -68,9 +68,10 @@ pub(super) fn record_sent<S: ConnectionState>(
 /// Updates the counts of connections and bytes.
 pub(super) fn show<S: ConnectionState>(connections: &Connections<S>, metrics: &ServiceMetrics) {
     metrics.connections.set(connections.len() as u64);
-    metrics.accepted.set(connections.accepted());
-    metrics.bytes_in.set(connections.traffic().received);
-    metrics.bytes_out.set(connections.traffic().sent);
+    let Traffic { accepted, received, sent, .. } = connections.traffic(ConnectionProtocol::Zmtp);
+    metrics.accepted.set(accepted);
+    metrics.bytes_in.set(received);
+    metrics.bytes_out.set(sent);
 }
 
 #[cfg(test)]

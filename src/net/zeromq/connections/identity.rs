@@ -17,11 +17,6 @@ pub trait ConnectionState: Default {
     /// The peer has proved to be this user. With ZMTP it is called once, before the first message, where users are named.
     fn admit(&mut self, _identity: Identity) {}
 
-    /// The state of a connection that speaks this protocol.
-    fn speaking(_protocol: ConnectionProtocol) -> Self {
-        Self::default()
-    }
-
     /// What the peer claims by a command that the frontend has just met, if it does. The connection gets no turn until
     /// [`ConnectionState::admit`] or [`ConnectionState::refuse`] has been called.
     fn take_claim(&mut self) -> Option<Claim> {

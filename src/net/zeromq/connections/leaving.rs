@@ -34,6 +34,7 @@ impl<S: ConnectionState> Connections<S> {
             return connection.interest.end(&self.port.epoll, &connection.descriptor);
         }
         let connection = self.connections.remove(id);
+        self.counts.of(connection.protocol()).connections -= 1;
         self.memory.share.change(0, connection.watch.counted);
         self.endings.closed += 1;
         let (is_disconnecting, sent) = (connection.is_disconnecting(), connection.outbox.sent());

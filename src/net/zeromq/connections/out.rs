@@ -53,7 +53,7 @@ impl<S: ConnectionState> Connections<S> {
         let readable = readable && !connection.input.uncut;
         connection.input.uncut = false;
         let left = connection.take(readable, bounds, most, shared, &mut turn.messages);
-        counts.traffic.received += connection.input.buffer.received() - before;
+        counts.of(connection.protocol()).received += connection.input.buffer.received() - before;
         let received = shared.get(from..).unwrap_or_default();
         if turn.messages.is_empty() {
             // The system reports its input again.
@@ -169,7 +169,7 @@ impl<S: ConnectionState> Connections<S> {
         if connection.is_read_ahead() {
             let before = connection.input.buffer.received();
             connection.receive_ahead();
-            self.counts.traffic.received += connection.input.buffer.received() - before;
+            self.counts.of(connection.protocol()).received += connection.input.buffer.received() - before;
             self.touch(id);
         }
         let Some(connection) = self.connections.get_mut(id) else { return };

@@ -64,7 +64,7 @@ impl<S: ConnectionState> Connections<S> {
             if self.sending.spare_replies.len() < READY_EVENTS {
                 self.sending.spare_replies.extend(connection.outbox.spare());
             }
-            self.counts.traffic.sent += connection.outbox.sent() - before;
+            self.counts.of(connection.protocol()).sent += connection.outbox.sent() - before;
             while let Some(reply) = connection.outbox.next_timed() {
                 self.sending.timed.push((id, reply));
             }

@@ -244,7 +244,7 @@ impl<S: ConnectionState> Connections<S> {
         let before = connection.input.buffer.received();
         input.shared.clear();
         let left = connection.take(readable, &self.bounds, most, &mut input.shared, &mut input.messages);
-        self.counts.traffic.received += connection.input.buffer.received() - before;
+        self.counts.of(connection.protocol()).received += connection.input.buffer.received() - before;
         Some(BegunTurn { id, most, input, left })
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{PLACE_HANDSHAKE_TIME, PLACE_IDLE_TIME, PLACE_SILENT_TIME};
+use crate::net::zeromq::ConnectionProtocol;
 
 /// A server with room for this many connections.
 fn server_for(most: usize) -> Echo {
@@ -44,7 +45,7 @@ fn a_client_that_waits_gets_the_place_of_the_oldest_that_has_sent_nothing() {
     let mut silent = [echo.connect(), echo.connect()];
     let mut begun = echo.connect();
     begun.write_all(&introduction(SocketType::Req)[..5]).unwrap();
-    while echo.connections.len() < 3 || echo.connections.traffic().received < 5 {
+    while echo.connections.len() < 3 || echo.connections.traffic(ConnectionProtocol::Zmtp).received < 5 {
         echo.pass();
     }
     echo.now = echo.now.after(PLACE_SILENT_TIME);
@@ -86,8 +87,8 @@ fn a_request_under_way_keeps_its_connection() {
     let (begin, rest) = long.split_at(50_000);
     echo.now = echo.now.after(10 * PLACE_IDLE_TIME);
     client.write_all(begin).unwrap();
-    let received = echo.connections.traffic().received;
-    while echo.connections.traffic().received < received + 50_000 {
+    let received = echo.connections.traffic(ConnectionProtocol::Zmtp).received;
+    while echo.connections.traffic(ConnectionProtocol::Zmtp).received < received + 50_000 {
         echo.pass();
     }
     let mut late = echo.connect();

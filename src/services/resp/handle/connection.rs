@@ -1,5 +1,6 @@
 //! Commands about the connection itself: who the client is, its table, its version of the protocol.
 
+use super::clients;
 use crate::resp3::RespVersion;
 use crate::security::Denied;
 use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, refused, refused_with};
@@ -122,7 +123,7 @@ pub(in super::super) fn hello<'b>(call: &'b mut Call<'_, '_>, arguments: Argumen
     }
     client.version = version;
     let number = if version == RespVersion::Three { 3 } else { 2 };
-    let id = i64::try_from(client.id).unwrap_or(i64::MAX);
+    let id = i64::try_from(client.place.card.id).unwrap_or(i64::MAX);
     let map = Reply::Map(vec![
         Reply::string("server"),
         Reply::string("redis"),
@@ -166,7 +167,10 @@ pub(in super::super) fn client<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
     let verb = lower(verb);
     let client = &mut *call.client;
     match (&*verb, rest) {
-        ("id", []) => Ok(Reply::Integer(i64::try_from(client.id).unwrap_or(i64::MAX))),
+        ("id", []) => Ok(Reply::Integer(i64::try_from(client.place.card.id).unwrap_or(i64::MAX))),
+        ("info", []) => clients::info(call),
+        ("list", filter) => clients::list(call, filter),
+        ("kill", selection) => clients::kill(call, selection),
         ("getname", []) => {
             let name = client.names.name.clone();
             Ok(if name.is_empty() { Reply::Null } else { Reply::bulk(name) })
@@ -198,8 +202,19 @@ pub(in super::super) fn client<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
     }
 }
 
-const CLIENT_VERBS: [&str; 10] =
-    ["id", "getname", "setname", "setinfo", "reply", "no-evict", "no-touch", "tracking", "getredir", "trackinginfo"];
+const CLIENT_VERBS: [&str; 11] = [
+    "id",
+    "info",
+    "getname",
+    "setname",
+    "setinfo",
+    "reply",
+    "no-evict",
+    "no-touch",
+    "tracking",
+    "getredir",
+    "trackinginfo",
+];
 
 /// The refusal of a subcommand with too many or too few arguments.
 pub(super) fn wrong_number(command: &str, verb: &str) -> Failure {

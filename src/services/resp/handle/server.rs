@@ -7,6 +7,7 @@ use crate::services::resp::call::Call;
 use crate::services::resp::command_info::{CommandInfo, flag};
 use crate::services::resp::glob::is_match;
 use crate::services::resp::info;
+use crate::services::resp::metrics::PROTOCOL;
 use crate::services::resp::settings::{self, Setting};
 
 pub(in super::super) fn time<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
@@ -61,7 +62,7 @@ pub(in super::super) fn slowlog<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
     const SHOWN: i64 = 10;
     let log = &call.context.report.slow;
     match arguments.behind(1) {
-        [verb] if is(verb, "len") => Ok(Reply::count(log.latest(usize::MAX).len())),
+        [verb] if is(verb, "len") => Ok(Reply::count(slow_commands(call).count())),
         [verb] if is(verb, "reset") => {
             log.clear();
             Ok(OK)
@@ -71,7 +72,8 @@ pub(in super::super) fn slowlog<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
             if count < -1 {
                 return Err(refused("ERR count should be greater than or equal to -1"));
             }
-            Ok(slow_commands(call, usize::try_from(count).unwrap_or(usize::MAX)))
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            Ok(Reply::Array(slow_commands(call).take(count).collect()))
         }
         [verb, ..] if is(verb, "len") || is(verb, "reset") || is(verb, "get") => {
             Err(wrong_number("slowlog", &lower(verb)))
@@ -80,22 +82,23 @@ pub(in super::super) fn slowlog<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
     }
 }
 
-/// The slow requests of all protocols: what Redis shows of arguments is the verb and the table here.
-fn slow_commands<'b>(call: &Call<'_, '_>, most: usize) -> Reply<'b> {
+/// The slow commands, the latest first. Of the arguments the verb and the table are kept. The time is that of the turn
+/// in the tables, as Redis has it, without what the command has waited and what its reply took.
+fn slow_commands<'b>(call: &Call<'_, '_>) -> impl Iterator<Item = Reply<'b>> {
     let log = &call.context.report.slow;
     let seen = log.seen();
-    let entries = log.latest(most).into_iter().zip(0..).map(|(slow, back)| {
+    let slow = log.latest(usize::MAX).into_iter().zip(0..).filter(|(slow, _)| slow.protocol == PROTOCOL);
+    slow.map(move |(slow, back)| {
         let signed = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
         Reply::Array(vec![
             signed(seen.saturating_sub(1 + back)),
             signed(slow.unix_millis / 1_000),
-            signed(slow.nanos / 1_000),
+            signed(slow.stages.execution.unwrap_or(slow.nanos) / 1_000),
             Reply::Array(vec![Reply::string(slow.verb), Reply::bulk(slow.table.into_vec())]),
             Reply::owned(slow.client),
             Reply::string(""),
         ])
-    });
-    Reply::Array(entries.collect())
+    })
 }
 
 pub(in super::super) fn shutdown<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {

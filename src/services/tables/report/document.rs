@@ -235,7 +235,7 @@ impl MemoryLine {
 }
 
 /// The resident memory of the process: the line `VmRSS` of `/proc/self/status` (proc(5)), in kibibytes.
-pub(super) fn resident_bytes() -> Option<u64> {
+pub(crate) fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;

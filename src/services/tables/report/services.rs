@@ -1,13 +1,15 @@
 //! The part of STATS on the services beside the tables, on the verbs of the lock-step dialect, and on slow requests. This
 //! module counts nothing.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::metric::{END_TO_END, EXECUTION, RECEIVED, REQUESTS, SENT, counter, gauge, line};
 use super::micros::Micros;
 use super::name::printable;
 use super::{CommandMetrics, Counter, WorkerMetrics};
-use crate::net::zeromq::{ConnectionState, Connections};
+use crate::net::zeromq::{ConnectionProtocol, ConnectionState, Connections, Traffic};
 use crate::services::tables::wire::Command;
 use crate::stats::service::{ServiceMetrics, VerbMetrics};
 use crate::stats::slow_log::{SlowLog, SlowRequest};
@@ -59,14 +61,15 @@ impl TrafficMetrics {
 
     /// Updates the metrics.
     pub(crate) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
-        self.connections.set(connections.len() as u64);
-        self.accepted.set(connections.accepted());
-        self.received.set(connections.traffic().received);
-        self.sent.set(connections.traffic().sent);
+        let Traffic { connections, accepted, received, sent } = connections.traffic(ConnectionProtocol::Zmtp);
+        self.connections.set(connections);
+        self.accepted.set(accepted);
+        self.received.set(received);
+        self.sent.set(sent);
     }
 }
 
-/// A service of tasks, jobs or events.
+/// A service of tasks, jobs, events or Redis clients.
 #[derive(Serialize)]
 pub(crate) struct ServiceLine {
     pub(crate) protocol: &'static str,
@@ -87,30 +90,39 @@ line! {
     }
 }
 
+/// The most verbs of a service all of which are shown. Of a service with more, those are that have been requested.
+const ALL_SHOWN_MAX: usize = 32;
+
 impl ServiceLine {
-    pub(super) fn of(service: &ServiceMetrics) -> Self {
+    /// A service, of whose threads these are the metrics.
+    pub(super) fn of(threads: &[Arc<ServiceMetrics>]) -> Self {
+        let sum = |of: fn(&ServiceMetrics) -> u64| threads.iter().map(|thread| of(thread)).sum();
+        let names = threads.first().map_or(&[][..], |thread| &thread.verbs);
+        let verbs = names.iter().enumerate().map(|(number, verb)| {
+            VerbLine::of_service(verb.name, threads.iter().filter_map(move |thread| thread.verbs.get(number)))
+        });
         Self {
-            protocol: service.protocol,
+            protocol: threads.first().map_or("none", |thread| thread.protocol),
             traffic: TrafficLine {
-                connections: service.connections.get(),
-                connections_ever: service.accepted.get(),
-                received_bytes: service.bytes_in.get(),
-                sent_bytes: service.bytes_out.get(),
+                connections: sum(|thread| thread.connections.get()),
+                connections_ever: sum(|thread| thread.accepted.get()),
+                received_bytes: sum(|thread| thread.bytes_in.get()),
+                sent_bytes: sum(|thread| thread.bytes_out.get()),
             },
-            unavailable: service.unavailable.get(),
-            verbs: service.verbs.iter().map(VerbLine::of_service).collect(),
+            unavailable: sum(|thread| thread.unavailable.get()),
+            verbs: verbs.filter(|verb| names.len() <= ALL_SHOWN_MAX || verb.requests > 0).collect(),
         }
     }
 }
 
 impl VerbLine {
-    fn of_service(verb: &VerbMetrics) -> Self {
+    fn of_service<'m>(verb: &'static str, threads: impl Iterator<Item = &'m VerbMetrics> + Clone) -> Self {
         Self {
-            verb: verb.name,
-            requests: verb.requests.get(),
-            refused: verb.refused.get(),
-            latency_micros: Micros::of(LatencySnapshot::of([&verb.execution])),
-            end_to_end_micros: Micros::of(LatencySnapshot::of([&verb.whole])),
+            verb,
+            requests: threads.clone().map(|thread| thread.requests.get()).sum(),
+            refused: threads.clone().map(|thread| thread.refused.get()).sum(),
+            latency_micros: Micros::of(LatencySnapshot::of(threads.clone().map(|thread| &thread.execution))),
+            end_to_end_micros: Micros::of(LatencySnapshot::of(threads.map(|thread| &thread.whole))),
         }
     }
 

@@ -1,9 +1,12 @@
 //! The requests and times of each verb, for a history of them. No table is read for it. This module counts nothing.
 
-use super::{ReportSources, WorkerMetrics};
+use std::sync::Arc;
+
+use super::{ReportSources, WorkerMetrics, by_protocol};
 use crate::clock::Now;
 use crate::services::tables::wire::Command;
 use crate::stats::LatencySnapshot;
+use crate::stats::service::ServiceMetrics;
 
 /// A verb that has had requests since the start.
 pub(crate) struct VerbTimes {
@@ -23,14 +26,7 @@ impl ReportSources {
         let of_tables = tables.iter().flat_map(|(protocol, threads)| {
             Command::ALL.into_iter().filter_map(move |command| of_command(protocol, threads, command))
         });
-        let of_services = self.other_services.services.iter().flat_map(|service| {
-            service.verbs.iter().filter(|verb| verb.requests.get() > 0).map(|verb| VerbTimes {
-                protocol: service.protocol,
-                verb: verb.name,
-                requests: verb.requests.get(),
-                whole: LatencySnapshot::of([&verb.whole]),
-            })
-        });
+        let of_services = by_protocol(&self.other_services.services).flat_map(of_service);
         of_tables.chain(of_services).collect()
     }
 
@@ -44,6 +40,16 @@ impl ReportSources {
         let memory = self.tables.memory();
         memory.used + memory.excess
     }
+}
+
+fn of_service(threads: &[Arc<ServiceMetrics>]) -> impl Iterator<Item = VerbTimes> {
+    let names = threads.iter().take(1).flat_map(|thread| thread.verbs.iter().map(|verb| (thread.protocol, verb.name)));
+    names.enumerate().filter_map(|(number, (protocol, verb))| {
+        let all = || threads.iter().filter_map(|thread| thread.verbs.get(number));
+        let requests = all().map(|verb| verb.requests.get()).sum();
+        let whole = || LatencySnapshot::of(all().map(|verb| &verb.whole));
+        (requests > 0).then(|| VerbTimes { protocol, verb, requests, whole: whole() })
+    })
 }
 
 /// The queue's thread counts no request, but records how long each took. Without a request there is nothing to add up.

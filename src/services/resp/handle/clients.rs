@@ -1,0 +1,150 @@
+//! CLIENT LIST, INFO and KILL: the connections of all workers.
+//!
+//! Where users are named, a client that sees or ends the connections of others needs `admin` of the server.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::connection::wrong_number;
+use crate::resp3::integer;
+use crate::security::{Access, Resource};
+use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, refused, refused_with};
+use crate::services::resp::arguments::{is, shown};
+use crate::services::resp::call::Call;
+use crate::services::resp::registry::ClientCard;
+
+/// The types of connections, of which the first is that of all.
+const TYPES: [&str; 5] = ["normal", "master", "replica", "slave", "pubsub"];
+
+/// The connections that a client means.
+#[derive(Default)]
+struct Selection<'b> {
+    id: Option<u64>,
+    address: Option<&'b [u8]>,
+    own_address: Option<&'b [u8]>,
+    user: Option<&'b [u8]>,
+    /// `false`: of a type that no connection has.
+    has_type: bool,
+    /// The connection of the client itself is not meant.
+    without: Option<u64>,
+}
+
+impl Selection<'_> {
+    fn selects(&self, card: &ClientCard) -> bool {
+        let addresses = &card.addresses;
+        self.id.is_none_or(|id| id == card.id)
+            && self.address.is_none_or(|address| address == addresses.peer.as_bytes())
+            && self.own_address.is_none_or(|address| address == addresses.own.as_bytes())
+            && self.user.is_none_or(|user| user == card.user().as_bytes())
+            && self.has_type
+            && self.without != Some(card.id)
+    }
+}
+
+pub(super) fn info<'b>(call: &'b mut Call<'_, '_>) -> Answer<'b> {
+    Ok(Reply::Text(call.client.place.card.line(call.context.commands, (call.now)())))
+}
+
+pub(super) fn list<'b>(call: &'b mut Call<'_, '_>, filter: &[&[u8]]) -> Answer<'b> {
+    check_admin(call, "list")?;
+    let registry = &call.context.clients;
+    let cards: Vec<Arc<ClientCard>> = match filter {
+        [] => registry.all(),
+        [by, kind] if is(by, "type") => {
+            if has_type(kind)? {
+                registry.all()
+            } else {
+                Vec::new()
+            }
+        }
+        [by, ids @ ..] if is(by, "id") && !ids.is_empty() => {
+            let ids = ids.iter().map(|id| integer(id).ok_or_else(|| refused("ERR Invalid client ID")));
+            let ids = ids.collect::<Result<Vec<i64>, Failure>>()?;
+            ids.into_iter().filter_map(|id| registry.get(u64::try_from(id).ok()?)).collect()
+        }
+        _ => return Err(SYNTAX),
+    };
+    let (now, most) = ((call.now)(), call.context.reply_bytes_max);
+    let mut text = String::new();
+    for card in cards {
+        let _ = write!(text, "{}", card.line(call.context.commands, now));
+        if text.len() > most {
+            return Err(refused(format!("ERR the list has more than {most} bytes: name some by CLIENT LIST ID")));
+        }
+    }
+    Ok(Reply::Text(text))
+}
+
+pub(super) fn kill<'b>(call: &'b mut Call<'_, '_>, arguments: &[&[u8]]) -> Answer<'b> {
+    check_admin(call, "kill")?;
+    let own = call.client.place.card.id;
+    let selection = match arguments {
+        [] => return Err(wrong_number("client", "kill")),
+        [address] => Selection { address: Some(address), has_type: true, ..Selection::default() },
+        options => selection(call, options, own)?,
+    };
+    let registry = &call.context.clients;
+    let mut killed = 0;
+    for card in registry.all().iter().filter(|card| selection.selects(card)) {
+        // The client gets the reply before its own connection ends.
+        call.client.ends |= card.id == own;
+        killed += usize::from(card.id == own || registry.kill(card));
+    }
+    match arguments {
+        [_] if killed == 0 => Err(refused("ERR No such client")),
+        [_] => Ok(OK),
+        _ => Ok(Reply::count(killed)),
+    }
+}
+
+fn selection<'b>(call: &Call<'_, '_>, options: &[&'b [u8]], own: u64) -> Result<Selection<'b>, Failure> {
+    let mut selection = Selection { has_type: true, without: Some(own), ..Selection::default() };
+    for option in options.chunks(2) {
+        let [option, value] = option else { return Err(SYNTAX) };
+        if is(option, "id") {
+            let id = integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+            selection.id = Some(id.ok_or_else(|| refused("ERR client-id should be greater than 0"))?);
+        } else if is(option, "type") {
+            selection.has_type = has_type(value)?;
+        } else if is(option, "addr") {
+            selection.address = Some(value);
+        } else if is(option, "laddr") {
+            selection.own_address = Some(value);
+        } else if is(option, "user") {
+            check_user(call, value)?;
+            selection.user = Some(value);
+        } else if is(option, "skipme") && (is(value, "yes") || is(value, "no")) {
+            selection.without = is(value, "yes").then_some(own);
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    Ok(selection)
+}
+
+/// Whether connections have this type.
+fn has_type(kind: &[u8]) -> Result<bool, Failure> {
+    match TYPES.iter().position(|known| is(kind, known)) {
+        Some(place) => Ok(place == 0),
+        None => Err(refused_with("ERR Unknown client type '", shown(kind, usize::MAX), "'")),
+    }
+}
+
+fn check_user(call: &Call<'_, '_>, name: &[u8]) -> Result<(), Failure> {
+    let is_known = match call.context.report.users() {
+        Some(users) => std::str::from_utf8(name).is_ok_and(|name| users.has(name)),
+        None => name == b"default",
+    };
+    if is_known { Ok(()) } else { Err(refused_with("ERR No such user '", shown(name, usize::MAX), "'")) }
+}
+
+fn check_admin(call: &Call<'_, '_>, verb: &str) -> Result<(), Failure> {
+    match &call.client.user {
+        Some(user) if !user.may(Access::Admin, Resource::Server) => {
+            user.note_denied();
+            let name = user.name();
+            Err(refused(format!("NOPERM User {name} has no permissions to run the 'client|{verb}' command")))
+        }
+        _ => Ok(()),
+    }
+}
