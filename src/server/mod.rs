@@ -314,7 +314,7 @@ fn start_with(
         held_bytes_max: settings.held_bytes_max,
         slow: Arc::clone(&slow),
     };
-    let resp = resp_config(&config, settings.client_bytes_max);
+    let resp = resp_config(&config, &admissions, settings.client_bytes_max);
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
     let (lockstep, part) = bind_lockstep(&config, &tables, clock, parts("--lockstep"))?;
     let tasks = config.tasks.map(|config| TasksListeners::bind(config, parts)).transpose()?;
@@ -334,8 +334,7 @@ fn start_with(
     };
     let kv = serve::bind(&settings, clock, &tables, changes, other_services)?;
     let ends = Arc::clone(&terminated);
-    let has_users = admissions.users.is_some();
-    let native = native::bind(&settings, resp(has_users, Box::new(move || ends())), &kv)?;
+    let native = native::bind(&settings, resp(Box::new(move || ends())), &kv)?;
     let database = config.events.and_then(|config| config.database);
     let (tasks, events) =
         open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, Box::new(move || terminated())))?;

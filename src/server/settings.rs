@@ -51,19 +51,22 @@ pub(super) fn kv_settings(config: &ServerConfig, cores: WorkerCores, admissions:
     }
 }
 
-/// Returns a function that makes the settings of Redis clients: from whether they name users, and what ends the server.
+/// Returns a function that makes the settings of Redis clients, from what ends the server.
 pub(super) fn resp_config(
     config: &ServerConfig,
+    admissions: &Admissions,
     client_bytes_max: u64,
-) -> impl FnOnce(bool, Box<dyn Fn() + Send + Sync>) -> RespConfig + use<> {
+) -> impl FnOnce(Box<dyn Fn() + Send + Sync>) -> RespConfig + use<> {
     let ElementBounds { key_bytes, value_bytes } = config.limits.resp_elements;
     let endpoints = config.workers.resp.endpoints.clone();
-    move |has_users, terminate| RespConfig {
+    let (has_users, certificate) = (admissions.users.is_some(), admissions.certificate.clone());
+    move |terminate| RespConfig {
         endpoints,
         key_max: key_bytes,
         value_max: value_bytes,
         client_bytes_max,
         has_users,
+        certificate,
         terminate,
     }
 }

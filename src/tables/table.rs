@@ -393,7 +393,7 @@ impl Table {
 
     // Relaxed, all of them: sums that order nothing. A reader may see the parts of one write at different times.
 
-    /// Counts a change of an element, which had a deadline before if it was there, and has one afterwards if it is there.
+    /// Counts a change of an element. The deadlines are `None` while it is not there.
     pub(super) fn count_element(&self, before: Option<u64>, after: Option<u64>) {
         let add = |total: &AtomicI64, change: i64| {
             if change != 0 {

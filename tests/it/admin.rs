@@ -244,6 +244,8 @@ pub(crate) fn full(data: &Path) -> Server {
         "0",
         "--feed",
         any,
+        "--resp",
+        "127.0.0.1:0",
         "--tasks",
         any,
         "--jobs",

@@ -66,7 +66,15 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ratatui", &["src/cli/top"]),
-    ("rustls", &["src/net/tcp/certificate.rs", "src/clients/rust/stream.rs", "src/clients/rust/stream/"]),
+    (
+        "rustls",
+        &[
+            "src/net/tcp/certificate.rs",
+            "src/net/zeromq/tls.rs",
+            "src/clients/rust/stream.rs",
+            "src/clients/rust/stream/",
+        ],
+    ),
     ("tokio_rustls", &["src/net/tcp/"]),
     ("rustyline", &["src/cli/commands/shell.rs"]),
     ("sd_notify", &["src/server/service_manager.rs"]),

@@ -149,6 +149,10 @@ mod resp;
 mod resp_client;
 /// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.
 mod resp_difference;
+/// Redis clients as an operator sees them: connections, INFO, the metrics of their commands, an exporter.
+mod resp_operation;
+/// Redis clients over TLS: values of all sizes, and handshakes that stop halfway.
+mod resp_tls;
 /// Versions for Redis clients, and changes on a condition.
 mod resp_versions;
 /// Backup and restore as the page prints them, with the paths of the Debian package.

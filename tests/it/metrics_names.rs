@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::admin::{awaited, full, get_with, json};
 use crate::harness::spindle;
+use crate::resp_operation::{reply, send};
 
 /// The names of today. `SPINDLE_BLESS=1` writes them anew.
 const NAMES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/metrics_names.txt");
@@ -50,6 +51,9 @@ fn every_metric_keeps_its_name() {
     for queue in ["mail", "post"] {
         assert!(spindle(&["job", "add", queue, "again", "--connect", server.jobs()]).status.success());
     }
+    let mut redis = std::net::TcpStream::connect(server.resp()).unwrap();
+    send(&mut redis, &[b"SET", b"a", b"1"]);
+    assert_eq!(reply(&mut redis), b"+OK\r\n");
     let accept = "Accept: application/openmetrics-text; version=1.0.0\r\n";
     let text = awaited("all families", || {
         let (_, _, text) = get_with(server.admin(), "/metrics", accept);

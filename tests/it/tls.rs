@@ -22,7 +22,7 @@ impl Folder {
         folder
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -84,7 +84,7 @@ impl Folder {
         }
     }
 
-    fn flags(&self, certificate: &str, key: &str) -> [&'static str; 4] {
+    pub(crate) fn flags(&self, certificate: &str, key: &str) -> [&'static str; 4] {
         let leak = |name: &str| -> &'static str { self.text(name).leak() };
         ["--tls-cert", leak(certificate), "--tls-key", leak(key)]
     }

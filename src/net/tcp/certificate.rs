@@ -55,7 +55,12 @@ impl Certificate {
 
     /// Begins connections with the certificate as it is now.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.0.config.lock()))
+        TlsAcceptor::from(self.config())
+    }
+
+    /// What connections begin with now.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.config.lock())
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) struct Connection<S> {
 impl<S> Connection<S> {
     /// Greets a client that has just connected. It has to name a user by one of these mechanisms, if there are any.
     pub(super) fn greet(
-        Arrival { descriptor, protocol }: Arrival,
+        Arrival { descriptor, protocol, tls }: Arrival,
         state: S,
         generation: u32,
         deadline: Now,
@@ -79,13 +79,19 @@ impl<S> Connection<S> {
         let mut outbox = SendBuffer::default();
         let stage = match protocol {
             ConnectionProtocol::Zmtp => ConnectionStage::greet(SocketType::Router, mechanisms, outbox.bytes_mut()),
+            ConnectionProtocol::Resp if tls.is_some() => ConnectionStage::Securing,
             ConnectionProtocol::Resp => ConnectionStage::Open,
         };
+        let mut input = ConnectionInput::new(protocol, mechanisms.is_some());
+        if let Some(session) = tls {
+            outbox.secure(session.clone());
+            input.buffer.secure(session);
+        }
         Self {
             descriptor,
             stage,
             peer: PeerIdentity::default(),
-            input: ConnectionInput::new(protocol, mechanisms.is_some()),
+            input,
             turn: TurnState::default(),
             outbox,
             interest: Interest::default(),
@@ -105,7 +111,7 @@ impl<S> Connection<S> {
 
     /// Whether nobody is served: the peer is not through its handshake, or has had its last reply.
     pub(super) fn is_outside(&self) -> bool {
-        let is_outside = matches!(self.stage, ConnectionStage::Shaking(_) | ConnectionStage::Parting(true));
+        let is_outside = self.stage.is_shaking() || matches!(self.stage, ConnectionStage::Parting(true));
         (is_outside || self.input.needs_user) && !self.peer.is_checked()
     }
 
@@ -185,6 +191,9 @@ impl<S> Connection<S> {
         if readable {
             self.outbox.receive();
             self.input.receive(&self.descriptor, shared)?;
+            if self.stage.is_shaking() && !self.input.buffer.is_securing() {
+                self.stage.secured();
+            }
         }
         let shared = shared.get_mut(from..).unwrap_or_default();
         let mut taken = 0;
@@ -240,7 +249,10 @@ impl<S> Connection<S> {
     /// Writes as many bytes as the system takes, and shuts down our end of a parting connection once all are written.
     /// Returns true if the send buffer was too full and has room again.
     pub(super) fn flush(&mut self) -> bool {
-        let has_room = self.outbox.drain(&self.descriptor);
+        let mut has_room = self.outbox.drain(&self.descriptor);
+        if self.outbox.is_empty() && self.stage.is_parting() && self.outbox.close() {
+            has_room |= self.outbox.drain(&self.descriptor);
+        }
         if self.outbox.is_empty() {
             self.stage.shut_down(&self.descriptor);
         }
@@ -266,7 +278,7 @@ impl<S> Connection<S> {
     /// Whether it is still in its handshake, or no bytes are on their way in either direction.
     pub(super) fn is_settled(&self) -> bool {
         let is_empty = self.outbox.is_empty() && !self.input.is_held();
-        matches!(self.stage, ConnectionStage::Shaking(_)) || (is_empty && is_settled(&self.descriptor))
+        self.stage.is_shaking() || (is_empty && is_settled(&self.descriptor))
     }
 
     /// Takes no more requests.

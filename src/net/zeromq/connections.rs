@@ -182,7 +182,7 @@ impl<S: ConnectionState> Connections<S> {
 
     /// Takes over a connection that was just accepted, and speaks ZMTP.
     pub fn insert(&mut self, descriptor: ConnectionDescriptor, now: Now) {
-        let arrival = Arrival { descriptor, protocol: ConnectionProtocol::Zmtp };
+        let arrival = Arrival::in_the_clear(descriptor, ConnectionProtocol::Zmtp);
         self.insert_arrival(arrival, now, |_, _| S::default());
     }
 

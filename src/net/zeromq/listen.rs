@@ -19,10 +19,13 @@ use rustix::net::{
 };
 
 use super::interface::address_of;
-use super::protocol::ConnectionProtocol;
+use super::protocol::{Arrival, ConnectionProtocol};
 use super::socket_file::{PathError, SocketFile};
+use super::tls::TlsSession;
+use crate::descriptors::ConnectionDescriptor;
 use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 use crate::net::sockets::{BindError, bind_error};
+use crate::net::tcp::Certificate;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
@@ -36,6 +39,8 @@ pub struct BoundListener {
     is_tcp: bool,
     /// What its connections speak.
     protocol: ConnectionProtocol,
+    /// With TLS, what they are encrypted with.
+    certificate: Option<Certificate>,
 }
 
 impl BoundListener {
@@ -77,6 +82,7 @@ impl BoundListener {
             endpoint: format!("tcp://{bound}"),
             is_tcp: true,
             protocol: ConnectionProtocol::Zmtp,
+            certificate: None,
             _file: None,
         })
     }
@@ -96,6 +102,7 @@ impl BoundListener {
             endpoint: format!("ipc://{name}"),
             is_tcp: false,
             protocol: ConnectionProtocol::Zmtp,
+            certificate: None,
             _file: file,
         })
     }
@@ -106,9 +113,19 @@ impl BoundListener {
         Self { protocol, ..self }
     }
 
-    /// What its connections speak.
-    pub(crate) fn protocol(&self) -> ConnectionProtocol {
-        self.protocol
+    /// The same listener, whose connections are encrypted if there is a certificate. Those of this host's own sockets never
+    /// are.
+    #[must_use]
+    pub fn encrypted_by(self, certificate: Option<&Certificate>) -> Self {
+        let certificate = certificate.filter(|_| self.is_tcp).cloned();
+        Self { certificate, ..self }
+    }
+
+    /// The beginning of an accepted connection. `None`: TLS cannot begin, so it is closed.
+    pub(super) fn arrival(&self, descriptor: ConnectionDescriptor) -> Option<Arrival> {
+        let tls = self.certificate.as_ref().map(|certificate| TlsSession::begin(certificate.config())).transpose();
+        let tls = tls.inspect_err(|fault| tracing::warn!("a connection ends: {fault}")).ok()?;
+        Some(Arrival { descriptor, protocol: self.protocol, tls })
     }
 
     /// The endpoint, with the port that the system chose.

@@ -160,7 +160,9 @@ impl Listeners {
                 match admitted {
                     Ok(Some((descriptor, place))) => {
                         let descriptor = ConnectionDescriptor::new(descriptor, place);
-                        let _room = enter(Some(Arrival { descriptor, protocol: listener.protocol() }));
+                        if let Some(arrival) = listener.arrival(descriptor) {
+                            let _room = enter(Some(arrival));
+                        }
                     }
                     Err(obstacle) if is_readable(listener) => return Err(obstacle),
                     Ok(None) | Err(_) => break,

@@ -54,6 +54,7 @@ mod stage;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timed;
+mod tls;
 mod turn;
 mod turn_batch;
 

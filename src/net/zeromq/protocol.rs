@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use rustix::net::{SocketAddrUnix, getpeername, getsockname};
 
+use super::tls::{TlsFault, TlsSession};
 use crate::descriptors::ConnectionDescriptor;
 use crate::messages::{Messages, Unconsumed};
 use crate::resp3;
@@ -29,9 +30,16 @@ pub enum ConnectionProtocol {
 pub(crate) struct Arrival {
     pub(crate) descriptor: ConnectionDescriptor,
     pub(crate) protocol: ConnectionProtocol,
+    /// With TLS, the session.
+    pub(super) tls: Option<TlsSession>,
 }
 
 impl Arrival {
+    /// A connection in the clear.
+    pub(super) fn in_the_clear(descriptor: ConnectionDescriptor, protocol: ConnectionProtocol) -> Self {
+        Self { descriptor, protocol, tls: None }
+    }
+
     /// The addresses of the client and of this server. Where the endpoint is a file, both are its path, and the port 0.
     pub(crate) fn addresses(&self) -> [String; 2] {
         let own = getsockname(&self.descriptor).ok();
@@ -55,7 +63,7 @@ impl Arrival {
 impl Arrival {
     /// A connection over this socket that speaks ZMTP.
     pub(super) fn of(socket: impl Into<std::os::fd::OwnedFd>) -> Self {
-        Self { descriptor: socket.into().into(), protocol: ConnectionProtocol::Zmtp }
+        Self::in_the_clear(socket.into().into(), ConnectionProtocol::Zmtp)
     }
 }
 
@@ -80,6 +88,7 @@ impl InputBounds {
 pub(super) enum InputFault {
     Zmtp(ProtocolError),
     Resp(resp3::Fault),
+    Tls(TlsFault),
 }
 
 impl fmt::Display for InputFault {
@@ -87,7 +96,14 @@ impl fmt::Display for InputFault {
         match self {
             Self::Zmtp(fault) => write!(f, "{fault}"),
             Self::Resp(fault) => write!(f, "{fault}"),
+            Self::Tls(fault) => write!(f, "{fault}"),
         }
+    }
+}
+
+impl From<TlsFault> for InputFault {
+    fn from(fault: TlsFault) -> Self {
+        Self::Tls(fault)
     }
 }
 

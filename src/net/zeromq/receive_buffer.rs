@@ -10,8 +10,10 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
+use super::protocol::InputFault;
+use super::tls::TlsSession;
 use crate::limits::{BUFFER_KEPT_BYTES, RECEIVE_BYTES};
-use crate::zmtp::{MessageCutter, Opener, ProtocolError, Unconsumed};
+use crate::zmtp::{MessageCutter, Opener, Unconsumed};
 
 /// Outcome of one receive call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub(super) enum ReceiveOutcome {
     /// The client sends no more.
     End,
     /// The client has sent what cannot be opened.
-    Fault(ProtocolError),
+    Fault(InputFault),
 }
 
 /// Bytes that are not used yet.
@@ -34,23 +36,44 @@ pub(super) struct ReceiveBuffer {
     scanned: usize,
     /// Bytes received, ever.
     received: u64,
-    /// With CURVE, the input before it is opened.
+    /// With CURVE or TLS, the input before it is opened.
     sealed: Option<Box<SealedInput>>,
 }
 
 /// Sealed frames of which the last has not come whole.
 #[derive(Debug)]
 struct SealedInput {
-    opener: Opener,
+    opener: InputOpener,
     bytes: Vec<u8>,
-    frame_bytes: u64,
+}
+
+/// Opens input.
+#[derive(Debug)]
+enum InputOpener {
+    /// Frames of CURVE, each with at most so many bytes.
+    Curve(Opener, u64),
+    /// TLS, which keeps a record that has not come whole.
+    Tls(TlsSession),
+    /// Nothing is opened any more.
+    Broken,
 }
 
 impl SealedInput {
     /// Opens what has come whole.
-    fn open(&mut self, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
-        let taken = self.opener.open(&self.bytes, self.frame_bytes, out)?;
-        self.bytes.drain(..taken);
+    fn open(&mut self, out: &mut Vec<u8>) -> Result<(), InputFault> {
+        let opened = match &mut self.opener {
+            InputOpener::Curve(opener, frame_bytes) => opener.open(&self.bytes, *frame_bytes, out)?,
+            InputOpener::Tls(session) => {
+                if let Err(fault) = session.open(&self.bytes, out) {
+                    self.opener = InputOpener::Broken;
+                    self.bytes = Vec::new();
+                    return Err(fault.into());
+                }
+                self.bytes.len()
+            }
+            InputOpener::Broken => self.bytes.len(),
+        };
+        self.bytes.drain(..opened);
         give_back(&mut self.bytes);
         Ok(())
     }
@@ -95,13 +118,24 @@ impl ReceiveBuffer {
     }
 
     /// From now on all input is sealed, also what is not used yet. Frames have at most `frame_bytes`.
-    pub(super) fn open_from_here(&mut self, opener: Opener, frame_bytes: u64) -> Result<(), ProtocolError> {
+    pub(super) fn open_from_here(&mut self, opener: Opener, frame_bytes: u64) -> Result<(), InputFault> {
         let bytes = self.bytes.split_off(self.used);
         (self.bytes, self.used) = (Vec::new(), 0);
-        let mut sealed = Box::new(SealedInput { opener, bytes, frame_bytes });
+        let mut sealed = Box::new(SealedInput { opener: InputOpener::Curve(opener, frame_bytes), bytes });
         let opened = sealed.open(&mut self.bytes);
         self.sealed = Some(sealed);
         opened
+    }
+
+    /// All input is TLS of this session. Called before any comes.
+    pub(super) fn secure(&mut self, session: TlsSession) {
+        self.sealed = Some(Box::new(SealedInput { opener: InputOpener::Tls(session), bytes: Vec::new() }));
+    }
+
+    /// Whether the handshake of TLS is under way.
+    pub(super) fn is_securing(&self) -> bool {
+        let opener = self.sealed.as_ref().map(|sealed| &sealed.opener);
+        opener.is_some_and(|opener| matches!(opener, InputOpener::Tls(session) if session.is_shaking()))
     }
 
     pub(super) fn is_empty(&self) -> bool {

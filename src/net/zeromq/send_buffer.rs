@@ -1,5 +1,5 @@
 //! Replies on their way to a client. They are written as fast as the client reads them, some in each turn, and sealed
-//! first where the connection has CURVE.
+//! first where the connection has CURVE or TLS.
 //!
 //! ```text
 //! sent ◄── (sealed ◄──) ReplyBuffer ◄── replies
@@ -15,6 +15,7 @@ use rustix::net::{SendFlags, send};
 
 use super::receive_buffer::{give_back, kept};
 use super::reply_buffer::ReplyBuffer;
+use super::tls::TlsSession;
 use crate::limits::{OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
 use crate::zmtp::Sealer;
 
@@ -22,7 +23,7 @@ use crate::zmtp::Sealer;
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     replies: ReplyBuffer,
-    /// With CURVE, the bytes on the wire. All other positions count the bytes before they are sealed.
+    /// With CURVE or TLS, the bytes on the wire. All other positions count the bytes before they are sealed.
     sealed: Option<Box<SealedOutput>>,
     /// The thread receives no more until the client has read.
     pub(super) is_paused: bool,
@@ -36,7 +37,7 @@ const SEALED_AT_ONCE: usize = 64 << 10;
 /// Sealed frames that the system has not taken.
 #[derive(Debug)]
 struct SealedOutput {
-    sealer: Sealer,
+    sealer: OutputSealer,
     /// Bytes that are sent as they are, before the first sealed frame.
     clear: usize,
     bytes: Vec<u8>,
@@ -46,7 +47,46 @@ struct SealedOutput {
     ends: VecDeque<(usize, usize)>,
 }
 
+/// Seals output.
+#[derive(Debug)]
+enum OutputSealer {
+    /// Into frames of CURVE.
+    Curve(Sealer),
+    /// Into records of TLS, whose session has also something to say itself.
+    Tls(TlsSession),
+}
+
+impl OutputSealer {
+    /// Seals the first of these bytes, and appends them to `out`. Returns how many they are.
+    fn seal(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> usize {
+        match self {
+            Self::Curve(sealer) => sealer.seal(bytes, 1, out),
+            Self::Tls(session) => session.seal(bytes, out),
+        }
+    }
+
+    /// Drops what it has to say itself, in the place where it would be sealed.
+    fn discard(&mut self, out: &mut Vec<u8>) {
+        if self.has_output() {
+            self.seal(&[], out);
+        }
+    }
+
+    fn has_output(&self) -> bool {
+        if let Self::Tls(session) = self { session.has_output() } else { false }
+    }
+}
+
 impl SealedOutput {
+    fn new(sealer: OutputSealer, clear: usize) -> Self {
+        Self { sealer, clear, bytes: Vec::new(), taken: 0, ends: VecDeque::new() }
+    }
+
+    /// Whether it has bytes for the system beside those of replies.
+    fn has_output(&self) -> bool {
+        self.taken < self.bytes.len() || self.sealer.has_output()
+    }
+
     /// Seals the next frames if the system has taken the ones before.
     fn refill(&mut self, frames: &[u8]) {
         if self.clear > 0 || self.taken < self.bytes.len() {
@@ -56,8 +96,8 @@ impl SealedOutput {
         give_back(&mut self.bytes);
         self.taken = 0;
         let mut rest = frames;
-        while !rest.is_empty() && self.bytes.len() < SEALED_AT_ONCE {
-            let length = self.sealer.seal(rest, 1, &mut self.bytes);
+        while (!rest.is_empty() || self.sealer.has_output()) && self.bytes.len() < SEALED_AT_ONCE {
+            let length = self.sealer.seal(rest, &mut self.bytes);
             self.ends.push_back((self.bytes.len(), length));
             rest = rest.get(length..).unwrap_or_default();
         }
@@ -96,8 +136,24 @@ impl SendBuffer {
     /// From now on all that is appended is sealed.
     pub(super) fn seal_from_here(&mut self, sealer: Sealer) {
         let clear = self.len();
-        self.sealed =
-            Some(Box::new(SealedOutput { sealer, clear, bytes: Vec::new(), taken: 0, ends: VecDeque::new() }));
+        self.sealed = Some(Box::new(SealedOutput::new(OutputSealer::Curve(sealer), clear)));
+    }
+
+    /// All that is appended is sent by this session of TLS.
+    pub(super) fn secure(&mut self, session: TlsSession) {
+        self.sealed = Some(Box::new(SealedOutput::new(OutputSealer::Tls(session), 0)));
+    }
+
+    /// Ends a session of TLS: nothing more is appended. Returns whether there is one, which then has something to say.
+    pub(super) fn close(&mut self) -> bool {
+        let Some(OutputSealer::Tls(session)) = self.sealed.as_ref().map(|sealed| &sealed.sealer) else { return false };
+        session.close();
+        session.has_output()
+    }
+
+    /// Whether there are no bytes for the system.
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty() && !self.sealed.as_ref().is_some_and(|sealed| sealed.has_output())
     }
 
     /// Length of the buffers, in bytes.
@@ -188,6 +244,7 @@ impl SendBuffer {
     pub(super) fn discard(&mut self) {
         self.replies.discard();
         if let Some(sealed) = &mut self.sealed {
+            sealed.sealer.discard(&mut sealed.bytes);
             (sealed.bytes, sealed.taken, sealed.clear) = (Vec::new(), 0, 0);
             sealed.ends.clear();
         }

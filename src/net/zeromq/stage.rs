@@ -1,9 +1,9 @@
 //! The stage of a connection. Requests' connections and subscribers share it.
 //!
 //! ```text
-//! Shaking ──► Open ──► (the client closes, or the connection breaks) closed
-//!    │          │ a protocol fault, an exceeded bound, or the end of the server
-//!    └──────────┴──► Parting: send the rest, shut down our end, throw later input away ──► closed
+//! Shaking, Securing ──► Open ──► (the client closes, or the connection breaks) closed
+//!    │                    │ a protocol fault, an exceeded bound, or the end of the server
+//!    └────────────────────┴──► Parting: send the rest, shut down our end, throw later input away ──► closed
 //! ```
 //! The thread parts with a client and does not close at once: the system would otherwise report a broken connection to
 //! the client and throw away replies that the client has not read yet.
@@ -20,6 +20,8 @@ use crate::zmtp::{Cipher, ClaimRefusal, Handshake, HandshakeStep, Mechanisms, Pr
 #[derive(Debug)]
 pub(crate) enum ConnectionStage {
     Shaking(Handshake),
+    /// In the handshake of TLS.
+    Securing,
     Open,
     /// `true`: our end is shut down.
     Parting(bool),
@@ -32,6 +34,18 @@ impl ConnectionStage {
             None => Handshake::open(ours, out),
             Some(mechanisms) => Handshake::serve(ours, mechanisms, out),
         })
+    }
+
+    /// Whether the peer has not been through its handshake.
+    pub(crate) fn is_shaking(&self) -> bool {
+        matches!(self, Self::Shaking(_) | Self::Securing)
+    }
+
+    /// The handshake of TLS is over.
+    pub(crate) fn secured(&mut self) {
+        if matches!(self, Self::Securing) {
+            *self = Self::Open;
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {

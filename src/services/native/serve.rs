@@ -51,6 +51,8 @@ pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &Kv) -> Result<Option<Nat
     let mut listen = |endpoints: &[String], protocol| {
         let bound = endpoints.iter().map(|endpoint| {
             let listener = BoundListener::bind(endpoint)?.speaking(protocol);
+            let of_protocol = resp.certificate.as_ref().filter(|_| protocol == ConnectionProtocol::Resp);
+            let listener = listener.encrypted_by(of_protocol);
             let endpoint = listener.endpoint().to_owned();
             acceptor.listen(listener)?;
             Ok(endpoint)

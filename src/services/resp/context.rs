@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ahash::RandomState;
 
 use super::command_info::CommandIndex;
-use super::metrics::{RespMetrics, Statistics};
+use super::metrics::{RespMetrics, WorkersMetrics};
 use super::registry::ClientRegistry;
 use crate::clock::Clock;
-use crate::lock::Mutex;
 use crate::services::tables::report::ReportSources;
 
 /// What the handlers need beside the tables. All workers share it.
@@ -28,11 +27,8 @@ pub(crate) struct RespContext {
     pub(super) port: u16,
     pub(super) report: Arc<ReportSources>,
     pub(super) commands: &'static CommandIndex,
-    /// The metrics of each worker.
-    pub(super) workers: Vec<Arc<RespMetrics>>,
+    pub(super) metrics: WorkersMetrics,
     pub(super) clients: Arc<ClientRegistry>,
-    /// What was counted when a client last asked to begin anew. Written by CONFIG RESETSTAT.
-    counted_before: Mutex<Statistics>,
     /// Ends the server.
     pub(super) terminate: Box<dyn Fn() + Send + Sync>,
     /// Random places.
@@ -78,9 +74,8 @@ impl RespContext {
             port,
             report,
             commands,
-            workers,
+            metrics: WorkersMetrics::new(workers),
             clients: Arc::new(clients),
-            counted_before: Mutex::default(),
             terminate,
             places: PlaceRng::default(),
         }
@@ -91,19 +86,5 @@ impl RespContext {
         let PlaceRng { key, drawn } = &self.places;
         // Relaxed: the numbers differ, and nothing else depends on them.
         key.hash_one(drawn.fetch_add(1, Ordering::Relaxed)) >> 16
-    }
-
-    /// What was counted since the start, or since a client asked to begin anew.
-    pub(super) fn statistics(&self) -> Statistics {
-        self.counted().since(&self.counted_before.lock())
-    }
-
-    /// Counts anew from here.
-    pub(super) fn reset_statistics(&self) {
-        *self.counted_before.lock() = self.counted();
-    }
-
-    fn counted(&self) -> Statistics {
-        Statistics::of(&self.workers)
     }
 }

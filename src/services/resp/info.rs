@@ -7,6 +7,7 @@ use super::call::Call;
 use super::limits::REDIS_VERSION;
 use super::metrics::{Statistics, VerbTotals};
 use crate::clock::Now;
+use crate::descriptors::DescriptorBudget;
 use crate::limits::CONNECTIONS_MAX;
 use crate::services::tables::report::resident_bytes;
 use crate::stats::{LatencySnapshot, Percentiles};
@@ -20,7 +21,7 @@ struct Reading<'c, 'a, 's> {
     now: Now,
 }
 
-/// A section, and whether it is one of those that are shown if none is named.
+/// A section. The usual ones are shown if none is named.
 struct Section {
     name: &'static str,
     is_default: bool,
@@ -59,7 +60,7 @@ impl Section {
 pub(super) fn render(call: &mut Call<'_, '_>, names: &[&[u8]]) -> String {
     let report = std::sync::Arc::clone(&call.context.report);
     let tables = call.batch.aside(|| report.tables_metrics());
-    let reading = Reading { tables, statistics: call.context.statistics(), now: (call.now)(), call };
+    let reading = Reading { tables, statistics: call.context.metrics.statistics(), now: (call.now)(), call };
     let mut text = String::new();
     for section in SECTIONS.iter().filter(|section| section.is_named(names)) {
         let separator = if text.is_empty() { "" } else { "\r\n" };
@@ -92,8 +93,14 @@ fn server(text: &mut String, Reading { call, now, .. }: &Reading<'_, '_, '_>) {
 
 fn clients(text: &mut String, reading: &Reading<'_, '_, '_>) {
     line(text, "connected_clients", reading.statistics.connections);
-    line(text, "maxclients", CONNECTIONS_MAX);
+    line(text, "maxclients", clients_max());
     line(text, "blocked_clients", 0);
+}
+
+/// How many connections there may be: as many as a frontend may have, if there are descriptors.
+pub(super) fn clients_max() -> u64 {
+    let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
+    limit.saturating_sub(reserve).min(CONNECTIONS_MAX as u64)
 }
 
 fn memory(text: &mut String, reading: &Reading<'_, '_, '_>) {
@@ -164,7 +171,7 @@ fn latencies(text: &mut String, reading: &Reading<'_, '_, '_>) {
 fn with_times<'r>(reading: &'r Reading<'_, '_, '_>) -> impl Iterator<Item = (&'r VerbTotals, LatencySnapshot)> {
     let verbs = reading.statistics.verbs.iter().zip(0..);
     verbs.filter(|(verb, _)| verb.calls + verb.rejected > 0).map(|(verb, number)| {
-        let workers = reading.call.context.workers.iter();
+        let workers = reading.call.context.metrics.workers.iter();
         let times = workers.filter_map(|worker| Some(&worker.service.verbs.get(number)?.execution));
         (verb, LatencySnapshot::of(times))
     })

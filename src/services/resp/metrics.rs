@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::lock::Mutex;
 use crate::net::zeromq::{ConnectionProtocol, ConnectionState, Connections, Traffic};
 use crate::services::tables::timing::VERBS;
 use crate::stats::Counter;
@@ -87,6 +88,30 @@ impl RespMetrics {
     }
 }
 
+/// The metrics of all workers.
+#[derive(Debug)]
+pub(super) struct WorkersMetrics {
+    pub(super) workers: Vec<Arc<RespMetrics>>,
+    /// What was counted when a client last asked to begin anew. Written by CONFIG RESETSTAT.
+    counted_before: Mutex<Statistics>,
+}
+
+impl WorkersMetrics {
+    pub(super) fn new(workers: Vec<Arc<RespMetrics>>) -> Self {
+        Self { workers, counted_before: Mutex::default() }
+    }
+
+    /// What was counted since the start, or since a client asked to begin anew.
+    pub(super) fn statistics(&self) -> Statistics {
+        Statistics::of(&self.workers).since(&self.counted_before.lock())
+    }
+
+    /// Counts anew from here.
+    pub(super) fn reset(&self) {
+        *self.counted_before.lock() = Statistics::of(&self.workers);
+    }
+}
+
 /// The counts of a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VerbTotals {
@@ -115,7 +140,7 @@ pub(super) struct Statistics {
 
 impl Statistics {
     /// The sum of the workers' metrics.
-    pub(super) fn of(workers: &[Arc<RespMetrics>]) -> Self {
+    fn of(workers: &[Arc<RespMetrics>]) -> Self {
         let sum = |of: &dyn Fn(&RespMetrics) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
         let names = workers.first().map_or(&[][..], |worker| &worker.service.verbs);
         let verbs = names.iter().enumerate().map(|(number, verb)| {
@@ -144,7 +169,7 @@ impl Statistics {
     }
 
     /// What has come since `before`, which is empty or of the same workers.
-    pub(super) fn since(mut self, before: &Self) -> Self {
+    fn since(mut self, before: &Self) -> Self {
         for (verb, before) in self.verbs.iter_mut().zip(&before.verbs) {
             verb.calls -= before.calls;
             verb.rejected = verb.rejected.saturating_sub(before.rejected);

@@ -56,7 +56,7 @@ pub(super) struct ShownClient {
     /// The number of its table, if that is a database.
     pub(super) database: Option<u8>,
     pub(super) version: RespVersion,
-    /// The second word of its last command, if that is one of those that have one.
+    /// The second word of its last command, if the command has subcommands.
     pub(super) subcommand: Option<String>,
 }
 

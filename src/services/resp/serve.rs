@@ -15,6 +15,7 @@ use crate::clock::Now;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::messages::MessageView;
 use crate::net::sockets::{WakeSignal, WakingSender};
+use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Arrival, ConnectionId, ConnectionState, Connections, ReplyBuffer, TurnOutcome};
 use crate::resp3::CommandBounds;
 use crate::services::tables::report::ReportSources;
@@ -33,6 +34,8 @@ pub struct RespConfig {
     pub client_bytes_max: u64,
     /// Whether clients have to name their users.
     pub has_users: bool,
+    /// What connections over TCP are encrypted with. `None`: they are not.
+    pub certificate: Option<Certificate>,
     /// Ends the server.
     pub terminate: Box<dyn Fn() + Send + Sync>,
 }
@@ -46,6 +49,7 @@ impl Default for RespConfig {
             value_max: VALUE_BYTES_MAX,
             client_bytes_max: 1 << 20,
             has_users: false,
+            certificate: None,
             terminate: Box::new(|| {}),
         }
     }
@@ -96,7 +100,7 @@ impl RespService {
 
     /// What each worker has of it.
     pub(crate) fn workers(&self) -> impl Iterator<Item = RespShared> {
-        let workers = self.context.workers.iter().zip(&self.killed).enumerate();
+        let workers = self.context.metrics.workers.iter().zip(&self.killed).enumerate();
         workers.map(|(worker, (metrics, killed))| RespShared {
             worker,
             context: Arc::clone(&self.context),

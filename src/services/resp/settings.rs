@@ -4,6 +4,7 @@
 use super::answer::{Failure, refused_with};
 use super::arguments::{is, shown};
 use super::context::RespContext;
+use super::info::clients_max;
 
 /// A setting.
 pub(super) struct Setting {
@@ -17,6 +18,7 @@ pub(super) fn all(context: &RespContext) -> Vec<Setting> {
     vec![
         setting("appendonly", "no"),
         setting("databases", "16"),
+        setting("maxclients", &clients_max().to_string()),
         setting("maxmemory", &context.report.tables_metrics().memory.max.to_string()),
         setting("maxmemory-policy", "noeviction"),
         setting("notify-keyspace-events", "AKE"),

@@ -143,7 +143,7 @@ impl ConnectionInput {
         match self.buffer.receive(descriptor, shared)? {
             ReceiveOutcome::Bytes => Ok(()),
             ReceiveOutcome::End => Err(InputEnd::Gone),
-            ReceiveOutcome::Fault(fault) => Err(InputEnd::Fault(fault.into())),
+            ReceiveOutcome::Fault(fault) => Err(InputEnd::Fault(fault)),
         }
     }
 

@@ -5,7 +5,6 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::connection::wrong_number;
 use crate::resp3::integer;
 use crate::security::{Access, Resource};
 use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, refused, refused_with};
@@ -16,16 +15,16 @@ use crate::services::resp::registry::ClientCard;
 /// The types of connections, of which the first is that of all.
 const TYPES: [&str; 5] = ["normal", "master", "replica", "slave", "pubsub"];
 
-/// The connections that a client means.
+/// The connections that a client selects.
 #[derive(Default)]
 struct Selection<'b> {
     id: Option<u64>,
     address: Option<&'b [u8]>,
     own_address: Option<&'b [u8]>,
     user: Option<&'b [u8]>,
-    /// `false`: of a type that no connection has.
+    /// `false`: none, since no connection has the type.
     has_type: bool,
-    /// The connection of the client itself is not meant.
+    /// The number of a connection that is not selected.
     without: Option<u64>,
 }
 
@@ -79,7 +78,7 @@ pub(super) fn kill<'b>(call: &'b mut Call<'_, '_>, arguments: &[&[u8]]) -> Answe
     check_admin(call, "kill")?;
     let own = call.client.place.card.id;
     let selection = match arguments {
-        [] => return Err(wrong_number("client", "kill")),
+        [] => return Err(refused("ERR wrong number of arguments for 'client|kill' command")),
         [address] => Selection { address: Some(address), has_type: true, ..Selection::default() },
         options => selection(call, options, own)?,
     };

@@ -83,7 +83,7 @@ pub(in super::super) fn slowlog<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
 }
 
 /// The slow commands, the latest first. Of the arguments the verb and the table are kept. The time is that of the turn
-/// in the tables, as Redis has it, without what the command has waited and what its reply took.
+/// in the tables, as in Redis: neither waiting nor sending counts.
 fn slow_commands<'b>(call: &Call<'_, '_>) -> impl Iterator<Item = Reply<'b>> {
     let log = &call.context.report.slow;
     let seen = log.seen();
@@ -140,7 +140,7 @@ pub(in super::super) fn config<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
             Ok(OK)
         }
         [verb] if is(verb, "resetstat") => {
-            call.context.reset_statistics();
+            call.context.metrics.reset();
             Ok(OK)
         }
         [verb, ..] if ["get", "set", "resetstat"].iter().any(|known| is(verb, known)) => {
