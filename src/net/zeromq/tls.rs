@@ -121,7 +121,8 @@ pub(super) mod tests {
         let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let client = client.with_root_certificates(roots).with_no_client_auth();
         let name = ServerName::try_from("localhost").unwrap();
-        let client = ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+        client.set_buffer_limit(None);
         (TlsSession::begin(Arc::new(server)).unwrap(), client)
     }
 
