@@ -77,7 +77,8 @@ impl SpecifiedCommand {
     }
 
     pub(in crate::services::tables) fn of(command: Command) -> Self {
-        Self::all().swap_remove(usize::from(command.code()))
+        let row = Self::all().into_iter().find(|row| row.code == command.code());
+        row.unwrap_or_else(|| panic!("PROTOCOL.md has no row for {command:?}"))
     }
 
     fn of_row(line: &'static str) -> Self {
@@ -129,17 +130,21 @@ impl SpecifiedCommand {
 #[test]
 fn the_page_and_the_readme_list_the_commands_by_their_codes() {
     let specified = SpecifiedCommand::all();
-    let listed: Vec<_> = specified.iter().map(|row| (row.code, row.name, row.access)).collect();
-    let commands = Command::ALL.map(|command| (command.code(), command.name(), command.access()));
-    assert_eq!(listed, commands);
+    for (row, command) in specified.iter().zip(Command::ALL) {
+        let listed = (command.code(), command.name(), command.access());
+        assert_eq!((row.code, row.name, row.access), listed, "PROTOCOL.md and request.rs");
+    }
+    assert_eq!(specified.len(), Command::COUNT, "rows of PROTOCOL.md and of request.rs");
     let table = README.split_once("\n## Commands of tables\n").unwrap().1.split_once("\n## ").unwrap().0;
     let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
     let cells: Vec<&str> = rows.flat_map(|row| row.trim_matches('|').split('|').map(str::trim)).collect();
     let (cells, []) = cells.as_chunks::<2>() else { panic!("{table}") };
     let in_readme: Vec<_> =
         cells.iter().filter(|cell| **cell != ["", ""]).map(|cell| cell.map(str::to_owned)).collect();
-    let expected = specified.iter().map(|row| [format!("{} {}", row.code, row.name), row.arguments.to_owned()]);
-    assert_eq!(in_readme, expected.collect::<Vec<_>>());
+    for (row, cells) in specified.iter().zip(&in_readme) {
+        assert_eq!(*cells, [format!("{} {}", row.code, row.name), row.arguments.to_owned()], "README and PROTOCOL.md");
+    }
+    assert_eq!(in_readme.len(), specified.len(), "commands of README and of PROTOCOL.md");
 }
 
 /// The reading itself: a row that was read as less than it says would make the tests weaker.
