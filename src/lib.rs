@@ -16,8 +16,8 @@
 //!
 //! These modules include pages that are Markdown files beside the code:
 //!
-//! - [`services::tables`], [`services::lockstep`], [`services::tasks`], [`services::jobs`], [`services::events`],
-//!   [`services::operator::admin`]: each protocol, byte by byte
+//! - [`services::tables`], [`services::resp`], [`services::lockstep`], [`services::tasks`], [`services::jobs`],
+//!   [`services::events`], [`services::operator::admin`]: each protocol
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
 //!
@@ -82,6 +82,22 @@
 //!    the thread's buffer, and `MessageCutter::cut` finds the messages in them.
 //! 4. `WorkerState::answer_turn` answers the turn into the connection's own buffer, as in steps 5 to 7 of the walk above.
 //! 5. `Connections::flush` writes the send buffer, with all replies of the turn together, to the connection.
+//!
+//! # A GET of a Redis client
+//!
+//! With `--resp` native workers serve Redis clients too. Only the worker's thread handles the command.
+//!
+//! 1. `tables-accept`: `Acceptor::run` accepts the connection. With TLS `BoundListener::arrival` begins a session, which
+//!    `TlsSession::open` and `TlsSession::seal` carry on. `NativeWorker::admit` takes the connection over, and
+//!    `RespShared::enter` enters it in the registry that CLIENT LIST shows.
+//! 2. `NativeWorker::serve` gives it a turn with `Connections::receive`, as in the walk above. `CommandCutter::cut` finds
+//!    the commands in its bytes.
+//! 3. `RespWorker::answer_turn` finds the row of each command (`resp/commands.rs`), and prefetches what up to
+//!    [`limits::LOOK_AHEAD`] of them read.
+//! 4. `check` asks whether this client may have the command carried out. The handler of the row, `strings::get`, calls
+//!    `Batch::get`, as in step 6 of the first walk. It borrows the value.
+//! 5. `Reply::encode` appends the reply to the connection's own buffer, and `Connections::flush` writes all replies of the
+//!    turn together. `ClientCard::note` stores the last command in one word.
 //!
 //! # An UPDATE in lock step
 //!
@@ -235,10 +251,11 @@
 //! | `signals` | 1 | reads SIGINT, SIGTERM and SIGHUP, which are blocked in all other threads |
 //! | `log` | 1 | writes the log lines of all threads to standard error |
 //! | `tables-queue` | 1, `--frontend queue` | the connections of the tables, and the ROUTER to the workers |
-//! | `tables-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
+//! | `tables-accept` | 1, `--frontend native` or `--resp` | accepts connections and hands each to a worker |
 //! | `table-worker-N` | `--workers` | handles requests about tables; pinned (`--pin`) |
 //! | `tables-report` | 1 | renders LIST_TABLES and STATS |
 //! | `lockstep` | 1, if on | the connections of the lock-step dialect, and their commands |
+//! | `resp-worker-N` | `--resp-workers`, with `--resp` and `--frontend queue` | handles commands of Redis clients; pinned |
 //! | `publisher` | 1 | drains the changes, orders them per key, sends notifications and the feed |
 //! | `expiry` | 1 | owns the wheel of the elements; sleeps until the next deadline |
 //! | `reaper` | 1 | retires and removes dead slots, seals deleted tables |

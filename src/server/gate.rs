@@ -152,9 +152,10 @@ pub fn listening(config: &ServerConfig) -> Vec<(&'static str, String)> {
     services(config).into_iter().map(|service| (service.flag, service.endpoint)).collect()
 }
 
-/// How many services over ZeroMQ are on.
-pub(super) fn zeromq_services(config: &ServerConfig) -> u64 {
-    let mut flags: Vec<_> = services(config).into_iter().filter(|own| own.has_curve).map(|own| own.flag).collect();
+/// How many services are on whose connections wait in an epoll: those over ZeroMQ, and that of Redis clients.
+pub(super) fn epoll_services(config: &ServerConfig) -> u64 {
+    let mut flags: Vec<_> =
+        services(config).into_iter().filter(|own| own.has_curve || own.flag == "--resp").map(|own| own.flag).collect();
     flags.dedup();
     flags.len() as u64
 }

@@ -20,7 +20,7 @@ pub(super) fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64
 
 /// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
 pub(super) fn kv_settings(config: &ServerConfig, cores: WorkerCores, admissions: &Admissions) -> serve::KvConfig {
-    let frontends = gate::zeromq_services(config);
+    let frontends = gate::epoll_services(config);
     let ServerLimits { memory_bytes, client_bytes, .. } = config.limits;
     let held_bytes_max = memory::held_bytes_max(available_bytes(), memory_bytes, frontends, client_bytes);
     let client_bytes_max = client_bytes.min(held_bytes_max / 2);

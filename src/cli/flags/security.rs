@@ -25,7 +25,7 @@ pub(crate) struct SecurityFlags {
     #[arg(long)]
     plain_anywhere: bool,
 
-    /// File with the certificate of jobs, events and --admin, which then speak TLS; PEM, read again on SIGHUP
+    /// File with the certificate of --resp, jobs, events and --admin, which then speak TLS; PEM, read again on SIGHUP
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 

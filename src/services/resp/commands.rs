@@ -132,6 +132,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_names_each_command() {
+        let page = include_str!("PROTOCOL.md");
+        let words: Vec<&str> = page.split(|letter: char| !letter.is_alphanumeric()).collect();
+        for info in &INDEX.all {
+            let name = info.name.to_uppercase();
+            assert!(words.contains(&&*name) || info.name == "host:" && page.contains("Host:"), "{name}");
+        }
+    }
+
+    #[test]
     fn each_command_is_found_by_its_name_in_letters_of_any_size() {
         for (number, row) in COMMANDS.iter().enumerate() {
             assert!(row.info.name.len() <= NAME_BYTES_MAX, "{}", row.info.name);
