@@ -90,6 +90,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/clients/rust/events.rs",
         ],
     ),
+    ("sha1", &["src/services/resp/scripts.rs"]),
     ("shlex", &["src/cli/commands/shell.rs"]),
     (
         "slab",

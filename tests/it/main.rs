@@ -143,6 +143,8 @@ mod readme;
 mod real_peers;
 /// Redis clients of other projects, on Spindle and on Redis: redis-cli, redis-benchmark, Python, Node, frameworks.
 mod redis_clients;
+/// Libraries whose scripts are known: locks, counters and limiters of Python and Node.
+mod redis_scripts;
 /// Redis clients beside others: what they share, their limits, slow ones, and users.
 mod resp;
 /// A client that speaks RESP byte by byte.

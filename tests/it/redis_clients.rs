@@ -19,12 +19,12 @@ const START: Duration = Duration::from_secs(60);
 /// The chapters of frameworks that need no transaction.
 const FRAMEWORKS: [&str; 4] = ["django_cache", "django_sessions", "flask_caching", "aiocache"];
 
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/peers").join(name)
 }
 
 /// Runs a chapter to its end on redis-server, and on Spindle with these arguments behind its address.
-fn on_both(frontend: &str, chapter: impl Fn() -> Command, of_spindle: &[&str]) {
+pub(crate) fn on_both(frontend: &str, chapter: impl Fn() -> Command, of_spindle: &[&str]) {
     let run = |server: &str, port: &str, more: &[&str]| {
         let output = chapter().args(["127.0.0.1", port]).args(more).stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -59,7 +59,7 @@ fn port_of(server: &Server) -> &str {
 }
 
 /// The Python that has these modules. Without it this prints a notice, unless real peers are demanded.
-fn python_with(modules: &str) -> Option<PathBuf> {
+pub(crate) fn python_with(modules: &str) -> Option<PathBuf> {
     let python = python_with_pyzmq()?;
     let has_all = Command::new(&python).args(["-c", &format!("import {modules}")]).stderr(Stdio::null()).status();
     let has_all = has_all.unwrap().success();

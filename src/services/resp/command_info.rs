@@ -7,30 +7,36 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::arguments::Arguments;
+use crate::resp3::integer;
 
 /// What is known of a command before it is carried out, as a set of bits.
 pub(super) mod flag {
-    pub(in super::super) const READONLY: u16 = 1;
-    pub(in super::super) const WRITE: u16 = 1 << 1;
-    pub(in super::super) const DENYOOM: u16 = 1 << 2;
-    pub(in super::super) const FAST: u16 = 1 << 3;
-    pub(in super::super) const NOSCRIPT: u16 = 1 << 4;
-    pub(in super::super) const LOADING: u16 = 1 << 5;
-    pub(in super::super) const STALE: u16 = 1 << 6;
-    pub(in super::super) const NO_AUTH: u16 = 1 << 7;
-    pub(in super::super) const ALLOW_BUSY: u16 = 1 << 8;
-    pub(in super::super) const ADMIN: u16 = 1 << 9;
-    pub(in super::super) const NO_MULTI: u16 = 1 << 10;
-    pub(in super::super) const NO_ASYNC_LOADING: u16 = 1 << 11;
-    pub(in super::super) const DANGEROUS: u16 = 1 << 12;
-    pub(in super::super) const KEYSPACE: u16 = 1 << 13;
+    pub(in super::super) const READONLY: u32 = 1;
+    pub(in super::super) const WRITE: u32 = 1 << 1;
+    pub(in super::super) const DENYOOM: u32 = 1 << 2;
+    pub(in super::super) const FAST: u32 = 1 << 3;
+    pub(in super::super) const NOSCRIPT: u32 = 1 << 4;
+    pub(in super::super) const LOADING: u32 = 1 << 5;
+    pub(in super::super) const STALE: u32 = 1 << 6;
+    pub(in super::super) const NO_AUTH: u32 = 1 << 7;
+    pub(in super::super) const ALLOW_BUSY: u32 = 1 << 8;
+    pub(in super::super) const ADMIN: u32 = 1 << 9;
+    pub(in super::super) const NO_MULTI: u32 = 1 << 10;
+    pub(in super::super) const NO_ASYNC_LOADING: u32 = 1 << 11;
+    pub(in super::super) const DANGEROUS: u32 = 1 << 12;
+    pub(in super::super) const KEYSPACE: u32 = 1 << 13;
     /// What the client chooses by it is shown to others.
-    pub(in super::super) const SHOWN: u16 = 1 << 14;
+    pub(in super::super) const SHOWN: u32 = 1 << 14;
     /// The command has subcommands. Others see them, and what the client chooses by them.
-    pub(in super::super) const SUBCOMMANDS: u16 = SHOWN | 1 << 15;
+    pub(in super::super) const SUBCOMMANDS: u32 = SHOWN | 1 << 15;
+    pub(in super::super) const SKIP_MONITOR: u32 = 1 << 16;
+    pub(in super::super) const NO_MANDATORY_KEYS: u32 = 1 << 17;
+    pub(in super::super) const MOVABLEKEYS: u32 = 1 << 18;
+    /// It may change elements, and COMMAND does not call it a write.
+    pub(in super::super) const MAY_WRITE: u32 = 1 << 19;
 
     /// The flags that COMMAND names.
-    pub(in super::super) const NAMES: [(u16, &str); 12] = [
+    pub(in super::super) const NAMES: [(u32, &str); 15] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -43,6 +49,9 @@ pub(super) mod flag {
         (NO_ASYNC_LOADING, "no_async_loading"),
         (NO_MULTI, "no_multi"),
         (ALLOW_BUSY, "allow_busy"),
+        (SKIP_MONITOR, "skip_monitor"),
+        (NO_MANDATORY_KEYS, "no_mandatory_keys"),
+        (MOVABLEKEYS, "movablekeys"),
     ];
 }
 
@@ -52,16 +61,36 @@ pub(super) struct KeyPlaces {
     pub(super) first: i8,
     pub(super) last: i8,
     pub(super) step: i8,
+    /// The argument that counts the keys, which follow it. 0: there is none, and the places are fixed.
+    pub(super) count_at: u8,
 }
 
-pub(super) const NO_KEYS: KeyPlaces = KeyPlaces { first: 0, last: 0, step: 0 };
-pub(super) const ONE_KEY: KeyPlaces = KeyPlaces { first: 1, last: 1, step: 1 };
-pub(super) const ALL_KEYS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 1 };
-pub(super) const EVERY_SECOND: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 2 };
+pub(super) const NO_KEYS: KeyPlaces = KeyPlaces::fixed(0, 0, 0);
+pub(super) const ONE_KEY: KeyPlaces = KeyPlaces::fixed(1, 1, 1);
+pub(super) const ALL_KEYS: KeyPlaces = KeyPlaces::fixed(1, -1, 1);
+pub(super) const EVERY_SECOND: KeyPlaces = KeyPlaces::fixed(1, -1, 2);
+/// So many keys as the second argument says.
+pub(super) const COUNTED: KeyPlaces = KeyPlaces { count_at: 2, ..NO_KEYS };
 
 impl KeyPlaces {
+    const fn fixed(first: i8, last: i8, step: i8) -> Self {
+        Self { first, last, step, count_at: 0 }
+    }
+
     /// The keys among the arguments.
     pub(super) fn keys<'b>(self, arguments: Arguments<'b>) -> impl Iterator<Item = &'b [u8]> {
+        self.counted_keys(arguments).iter().copied().chain(self.fixed_keys(arguments))
+    }
+
+    /// The keys that an argument counts. None if it counts more than there are.
+    fn counted_keys<'b>(self, arguments: Arguments<'b>) -> &'b [&'b [u8]] {
+        let at = usize::from(self.count_at);
+        let count = arguments.behind(at).first().filter(|_| at > 0).and_then(|count| integer(count));
+        let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
+        arguments.behind(at + 1).get(..count).unwrap_or_default()
+    }
+
+    fn fixed_keys<'b>(self, arguments: Arguments<'b>) -> impl Iterator<Item = &'b [u8]> {
         let places = match (usize::try_from(self.first), usize::try_from(self.step)) {
             (Ok(first @ 1..), Ok(step @ 1..)) => {
                 let last = if self.last < 0 { usize::MAX } else { self.last.unsigned_abs().into() };
@@ -83,6 +112,7 @@ pub(super) enum Group {
     Server,
     Connection,
     Cluster,
+    Scripting,
 }
 
 impl Group {
@@ -93,6 +123,7 @@ impl Group {
             Self::Server => "server",
             Self::Connection => "connection",
             Self::Cluster => "cluster",
+            Self::Scripting => "scripting",
         }
     }
 
@@ -101,6 +132,7 @@ impl Group {
         match self {
             Self::String => "@string",
             Self::Connection => "@connection",
+            Self::Scripting => "@scripting",
             Self::Generic | Self::Server | Self::Cluster => "",
         }
     }
@@ -112,7 +144,7 @@ pub(super) struct CommandInfo {
     pub(super) name: &'static str,
     /// The number of arguments with the name. Negative: at least so many.
     pub(super) arity: i8,
-    pub(super) flags: u16,
+    pub(super) flags: u32,
     pub(super) keys: KeyPlaces,
     pub(super) group: Group,
     /// The version of Redis that first had it.
@@ -122,7 +154,7 @@ pub(super) struct CommandInfo {
 
 impl CommandInfo {
     /// Whether it has one of these flags.
-    pub(super) fn has(&self, flags: u16) -> bool {
+    pub(super) fn has(&self, flags: u32) -> bool {
         self.flags & flags != 0
     }
 

@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use super::answer::Answer;
 use super::arguments::Arguments;
 use super::call::Call;
-use super::command_info::{ALL_KEYS, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, flag};
-use super::handle::{connection, counters, expiry, keys, many, objects, server, strings, versions};
+use super::command_info::{ALL_KEYS, COUNTED, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, flag};
+use super::handle::{connection, counters, expiry, keys, many, objects, scripting, server, strings, versions};
 
 /// Carries a command out. The number of arguments has been checked.
 pub(super) type Handler = for<'b> fn(&'b mut Call<'_, '_>, Arguments<'b>) -> Answer<'b>;
@@ -85,6 +85,9 @@ rows! {
     "memory" -2 (SUBCOMMANDS) NO_KEYS Server "4.0.0" objects::memory, "Returns the memory of a key.";
     "dump" 2 (READONLY | KEYSPACE) ONE_KEY Generic "2.6.0" objects::dump, "Returns a value in the format of Redis.";
     "restore" -4 (WRITE | DENYOOM | DANGEROUS | KEYSPACE) ONE_KEY Generic "2.6.0" objects::restore, "Stores a value that DUMP has returned.";
+    "eval" -3 (NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS | MAY_WRITE) COUNTED Scripting "2.6.0" scripting::eval, "Carries out a known script, by its text.";
+    "evalsha" -3 (NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS | MAY_WRITE) COUNTED Scripting "2.6.0" scripting::evalsha, "Carries out a known script, by its digest.";
+    "script" -2 (SUBCOMMANDS) NO_KEYS Scripting "2.6.0" scripting::script, "Returns which scripts are known.";
     "hello" -1 (SHOWN | NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "6.0.0" connection::hello, "Chooses the version of the protocol, and names the user.";
     "auth" -2 (SHOWN | NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "1.0.0" connection::auth, "Names the user.";
     "select" 2 (SHOWN | LOADING | STALE | FAST) NO_KEYS Connection "1.0.0" connection::select, "Chooses the table.";
@@ -164,5 +167,9 @@ mod tests {
         assert_eq!(keys(&[b"mget", b"a", b"b"]), [b"a", b"b"]);
         assert_eq!(keys(&[b"mset", b"a", b"1", b"b", b"2"]), [b"a", b"b"]);
         assert!(keys(&[b"ping", b"a"]).is_empty());
+        assert_eq!(keys(&[b"evalsha", b"digest", b"2", b"a", b"b", b"c"]), [b"a", b"b"]);
+        for count in [&b"0"[..], b"-1", b"4", b"x"] {
+            assert!(keys(&[b"eval", b"text", count, b"a", b"b", b"c"]).is_empty());
+        }
     }
 }

@@ -32,6 +32,7 @@ mod metrics;
 mod pattern;
 mod permission;
 mod registry;
+mod scripts;
 mod serve;
 mod settings;
 mod turn;

@@ -1,7 +1,7 @@
 //! What a user needs for each command.
 //!
 //! A command that reads or writes needs that access to the client's table. FLUSHDB and FLUSHALL need `admin`, as
-//! DELETE_TABLE does, and FLUSHALL needs it for each table that it empties. SHUTDOWN needs `admin` of the server. Others
+//! DELETE_TABLE does, and FLUSHALL needs it for each table that it empties. EVAL and EVALSHA need `read` and `write`. SHUTDOWN needs `admin` of the server. Others
 //! need none: clients send them when they connect.
 
 use super::command_info::{CommandInfo, flag};
@@ -15,6 +15,10 @@ pub(super) fn may(user: &Identity, row: &CommandInfo, table: &[u8]) -> bool {
         _ if row.has(flag::ADMIN) => user.may(Access::Admin, Resource::Server),
         _ if row.has(flag::WRITE) => user.may(Access::Write, Resource::Table(table)),
         _ if row.has(flag::READONLY) => user.may(Access::Read, Resource::Table(table)),
+        // A known script may do both.
+        _ if row.has(flag::MAY_WRITE) => {
+            [Access::Read, Access::Write].into_iter().all(|access| user.may(access, Resource::Table(table)))
+        }
         // MEMORY and OBJECT look at a key.
         "object" | "memory" => user.may(Access::Read, Resource::Table(table)),
         _ => true,

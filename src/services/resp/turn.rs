@@ -71,7 +71,7 @@ impl<'p> Decoded<'p> {
     }
 
     fn changes(&self) -> bool {
-        self.info().is_some_and(|info| info.has(flag::WRITE))
+        self.info().is_some_and(|info| info.has(flag::WRITE | flag::MAY_WRITE))
     }
 
     /// Whether the command changes an element and returns its value from before.

@@ -8,9 +8,11 @@ use super::maker::Maker;
 mod channels;
 mod connection;
 mod keys;
+mod scripts;
 mod strings;
 
 pub(crate) use keys::{some_payload, walk};
+pub(crate) use scripts::returned_time;
 
 /// What the commands of a family do to their connection, so that a program knows where they may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("names", 6, keys::names),
     family("all_keys", 4, keys::all_keys),
     family("dumps", 4, keys::dumps),
+    family("scripts", 8, scripts::scripts),
     family("select", 1, connection::select),
     family("pings", 3, connection::pings),
     family("hello", 1, connection::hello).that(Effect::Connection),

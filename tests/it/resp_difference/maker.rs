@@ -249,7 +249,9 @@ impl Maker {
                 *byte ^= if byte.is_ascii_alphabetic() { 0x20 } else { 0 };
             }
         }
-        if self.rng.one_in(60) && !command.has(1, "REPLY") {
+        // Another argument may be a short time, and a script that is not loaded is known to Spindle alone.
+        let is_script = ["EVAL", "EVALSHA", "SCRIPT"].iter().any(|name| command.has(0, name));
+        if self.rng.one_in(60) && !command.has(1, "REPLY") && !is_script {
             if self.rng.one_in(2) && command.arguments.len() > 1 {
                 command.arguments.pop();
             } else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::command::Command;
 use super::dump::string_of;
+use super::families::returned_time;
 use super::known::{Known, Verdict};
 use super::maker::is_far_future;
 use super::reply::Value;
@@ -82,6 +83,7 @@ impl Judge<'_> {
                 true
             }
             b"COMMAND" if command.has(1, "INFO") => shapes_agree(redis, other),
+            b"EVAL" | b"EVALSHA" => script_replies_agree(command, redis, other, step),
             b"DUMP" => match (redis.bytes().and_then(string_of), other.bytes().and_then(string_of)) {
                 (Some(redis), Some(other)) => redis == other,
                 _ => false,
@@ -101,6 +103,16 @@ fn as_set(value: &Value) -> Vec<Value> {
 fn is_near(redis: &Value, other: &Value, most: u128) -> bool {
     let (Some(redis), Some(other)) = (redis.integer(), other.integer()) else { return false };
     redis >= 0 && other >= 0 && !is_far_future(redis) && u128::from(redis.abs_diff(other)) <= most
+}
+
+/// Whether two replies of a script agree: the last value is a time for some.
+fn script_replies_agree(command: &Command, redis: &Value, other: &Value, step: Duration) -> bool {
+    let Some(unit) = returned_time(command) else { return false };
+    let most = (step.as_millis() / unit.as_millis()) + u128::from(unit > Duration::from_millis(1));
+    match (redis.items().split_last(), other.items().split_last()) {
+        (Some((redis, own)), Some((other, others))) => own == others && is_near(redis, other, most),
+        _ => is_near(redis, other, most),
+    }
 }
 
 /// Whether two replies to HELLO have the same fields, and agree on the protocol, the mode and the role.

@@ -112,7 +112,10 @@ impl Shrinker<'_> {
         }
         self.change(place, |step| step.commands[index].arguments[0].make_ascii_uppercase());
         let count = self.best.steps[place].commands[index].arguments.len();
-        for argument in 1..count {
+        // A digest or a text of a script is whole, or of no script.
+        let is_script =
+            ["EVAL", "EVALSHA", "SCRIPT"].iter().any(|name| self.best.steps[place].commands[index].has(0, name));
+        for argument in if is_script { 3 } else { 1 }..count {
             self.change(place, |step| truncate(&mut step.commands[index], argument));
         }
     }

@@ -7,6 +7,7 @@ pub(super) mod expiry;
 pub(super) mod keys;
 pub(super) mod many;
 pub(super) mod objects;
+pub(super) mod scripting;
 pub(super) mod server;
 pub(super) mod strings;
 pub(super) mod versions;

@@ -173,7 +173,10 @@ pub(in super::super) fn command<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
                 return Err(refused("ERR Invalid number of arguments specified for command"));
             }
             let keys: Vec<Reply<'b>> = row.keys.keys(named).map(Reply::bulk).collect();
-            if keys.is_empty() { Err(refused("ERR The command has no key arguments")) } else { Ok(Reply::Array(keys)) }
+            if keys.is_empty() && !row.has(flag::NO_MANDATORY_KEYS) {
+                return Err(refused("ERR The command has no key arguments"));
+            }
+            Ok(Reply::Array(keys))
         }
         [verb, ..] if ["count", "getkeys"].iter().any(|known| is(verb, known)) => {
             Err(wrong_number("command", &lower(verb)))

@@ -1,0 +1,1 @@
+ local current_count = redis.call("INCRBY", KEYS[1], ARGV[1]) if current_count == 1 then     redis.call("PEXPIRE", KEYS[1], ARGV[2]) end return current_count 

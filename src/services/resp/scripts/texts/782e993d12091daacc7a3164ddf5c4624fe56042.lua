@@ -1,0 +1,1 @@
+if redis.call('get',KEYS[1]) == ARGV[2] then  if #ARGV == 4 then   return redis.call('set', KEYS[1], ARGV[1], ARGV[3], ARGV[4])  else   return redis.call('set', KEYS[1], ARGV[1])  end else return 0 end
