@@ -9,7 +9,8 @@
 //! type 3    DROPPED    –
 //! change    cause (1) │ version (8) │ deadline (8), 0: none │ key: length (2), bytes │ value: length (4), bytes
 //! cause     bit 7: the element has a value. The rest is a number: 1 set │ 2 touch │ 3 delete │ 4 expire │ 5 delete with
-//!           the table │ 6 compare-and-swap │ 7 increment │ 8 evict │ 9 restore │ 10 append │ 11 persist
+//!           the table │ 6 compare-and-swap │ 7 increment │ 8 evict │ 9 restore │ 10 append │ 11 persist │
+//!           12 set a range │ 13 increment by a float │ 14 rename from │ 15 rename to │ 16 copy to
 //! ```
 //! Integers are unsigned and big-endian. A subscription to a topic fits one table exactly, because the length comes
 //! first.
@@ -87,17 +88,27 @@ pub enum Cause {
     Increment = 7,
     /// The element was removed to make room for others.
     Evict = 8,
-    /// The element was stored with the version that it had elsewhere.
+    /// The element was stored as it was elsewhere, or at another time.
     Restore = 9,
     /// Bytes were added to the end of the value.
     Append = 10,
     /// The deadline was removed, and the value kept.
     Persist = 11,
+    /// A part of the value was replaced.
+    SetRange = 12,
+    /// The sum of an addition with a fraction was stored.
+    IncrementByFloat = 13,
+    /// The element went to another key.
+    RenameFrom = 14,
+    /// The element came from another key.
+    RenameTo = 15,
+    /// The value was copied from another key.
+    CopyTo = 16,
 }
 
 impl Cause {
     /// All causes, in the order of their numbers, which begin at 1.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::Set,
         Self::Touch,
         Self::Delete,
@@ -109,12 +120,17 @@ impl Cause {
         Self::Restore,
         Self::Append,
         Self::Persist,
+        Self::SetRange,
+        Self::IncrementByFloat,
+        Self::RenameFrom,
+        Self::RenameTo,
+        Self::CopyTo,
     ];
 
     /// Whether the element has a value after such a change.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        !matches!(self, Self::Delete | Self::Expire | Self::DeleteWithTable | Self::Evict)
+        !matches!(self, Self::Delete | Self::Expire | Self::DeleteWithTable | Self::Evict | Self::RenameFrom)
     }
 
     /// The cause that says no more than that the element has a value, or has none.

@@ -59,15 +59,20 @@ pub(super) struct Change {
     /// Low bits of the version: at most [`CHANGES_MAX`] changes of one slot are on the way at a time.
     pub(super) version: u32,
     /// ```text
-    /// table:24 │ quiet:1 │ follows quiet:1 │ same transaction as the next:1, reserved: 0 │ replaces a value:1 │ cause:4
+    /// table:23 │ sets a deadline:1 │ quiet:1 │ follows quiet:1 │ same transaction as the next:1, reserved: 0 │
+    /// replaces a value:1 │ number of the cause, less 1:4
     /// ```
     /// One word: a copy of a change that reads single bytes together waits until they have left the processor's store
     /// buffer.
     table_and_cause: u32,
 }
 
-const _: () = assert!(size_of::<Change>() == 16 && TABLE_NUMBERS == 1 << 24);
+const _: () = assert!(size_of::<Change>() == 16 && TABLE_NUMBERS == 1 << (u32::BITS - TABLE_SHIFT));
 
+/// In `table_and_cause`: the bits below the number of the table.
+const TABLE_SHIFT: u32 = 9;
+/// In `table_and_cause`: the request that stored the value gave it a deadline.
+const SETS_DEADLINE: u32 = 0x100;
 /// In `table_and_cause`: the change was committed without an audience.
 const IS_QUIET: u32 = 0x80;
 /// In `table_and_cause`: the change before it, of the same slot, was.
@@ -76,7 +81,7 @@ const FOLLOWS_QUIET: u32 = 0x40;
 const REPLACES_VALUE: u32 = 0x10;
 const CAUSE_MASK: u32 = 0x0f;
 
-const _: () = assert!(Cause::ALL.len() <= CAUSE_MASK as usize);
+const _: () = assert!(Cause::ALL.len() <= CAUSE_MASK as usize + 1);
 
 /// What a thread has committed in a slot.
 #[derive(Clone, Copy)]
@@ -93,13 +98,15 @@ impl Change {
     /// The change of a commit in the table of this number.
     pub(super) fn new(slot: SlotHandle, table: u32, commit: Commit) -> Self {
         debug_assert!(table < TABLE_NUMBERS, "the registry limits the number");
-        let Commit { version, committed: Committed { cause, replaces_value }, is_quiet, follows_quiet } = commit;
-        let flags = if is_quiet { IS_QUIET } else { 0 }
+        let Commit { version, committed, is_quiet, follows_quiet } = commit;
+        let Committed { cause, replaces_value, sets_deadline } = committed;
+        let flags = if sets_deadline { SETS_DEADLINE } else { 0 }
+            | if is_quiet { IS_QUIET } else { 0 }
             | if follows_quiet { FOLLOWS_QUIET } else { 0 }
             | if replaces_value { REPLACES_VALUE } else { 0 };
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
         let version = version as u32;
-        Self { slot, version, table_and_cause: table << u8::BITS | flags | cause as u32 }
+        Self { slot, version, table_and_cause: table << TABLE_SHIFT | flags | (cause as u32 - 1) }
     }
 
     /// Whether it was committed without an audience.
@@ -119,14 +126,15 @@ impl Change {
 
     /// The number of the table.
     pub(super) fn table(&self) -> u32 {
-        self.table_and_cause >> u8::BITS
+        self.table_and_cause >> TABLE_SHIFT
     }
 
     pub(super) fn committed(&self) -> Committed {
-        let cause = Cause::of_number((self.table_and_cause & CAUSE_MASK) as u8);
+        let cause = Cause::of_number((self.table_and_cause & CAUSE_MASK) as u8 + 1);
         Committed {
             cause: cause.unwrap_or_else(|| unreachable!("`new` stores a cause")),
             replaces_value: self.table_and_cause & REPLACES_VALUE != 0,
+            sets_deadline: self.table_and_cause & SETS_DEADLINE != 0,
         }
     }
 }
@@ -138,6 +146,8 @@ pub(super) struct Committed {
     /// Whether the element had a value before. A slot without one is sealed with its table too, which changes no
     /// element.
     pub(super) replaces_value: bool,
+    /// Whether the request that stored a value gave it a deadline.
+    pub(super) sets_deadline: bool,
 }
 
 impl Committed {

@@ -49,6 +49,11 @@ impl Deadline {
         }
     }
 
+    /// Whether it is a time: neither none nor that of the element.
+    pub(super) fn is_time(self) -> bool {
+        self.0 <= LAST
+    }
+
     /// The deadline of an entry that replaces `old`.
     #[inline]
     pub(super) fn of_successor(self, old: Option<EntryRef<'_>>) -> u64 {

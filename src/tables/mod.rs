@@ -226,10 +226,18 @@ impl ChangeKind {
     #[must_use]
     pub fn of(cause: Cause) -> Option<Self> {
         match cause {
-            Cause::Set | Cause::CompareAndSwap | Cause::Increment | Cause::Restore | Cause::Append => {
-                Some(Self::Updated)
+            Cause::Set
+            | Cause::CompareAndSwap
+            | Cause::Increment
+            | Cause::Restore
+            | Cause::Append
+            | Cause::SetRange
+            | Cause::IncrementByFloat
+            | Cause::RenameTo
+            | Cause::CopyTo => Some(Self::Updated),
+            Cause::Delete | Cause::Expire | Cause::DeleteWithTable | Cause::Evict | Cause::RenameFrom => {
+                Some(Self::Deleted)
             }
-            Cause::Delete | Cause::Expire | Cause::DeleteWithTable | Cause::Evict => Some(Self::Deleted),
             Cause::Touch | Cause::Persist => None,
         }
     }

@@ -92,6 +92,13 @@ impl<'w> Write<'w> {
     pub(super) fn update(key: &'w [u8], value: &'w [u8], deadline: Deadline) -> Self {
         Self { key, value, deadline, expected: None, cause: Cause::Set, version: None }
     }
+
+    /// What it does to an element that had a value before, or had none.
+    fn committed(&self, replaces_value: bool) -> Committed {
+        let stores = matches!(self.cause, Cause::Set | Cause::CompareAndSwap | Cause::Increment);
+        let sets_deadline = stores && self.deadline.is_time();
+        Committed { cause: self.cause, replaces_value, sets_deadline }
+    }
 }
 
 /// The reason why one attempt stored nothing.
@@ -214,7 +221,7 @@ impl<'h> Ops<'h> {
         self.count_replaced(old);
         self.charge(table, growth);
         table.count_element(old.map(|old| old.deadline()), Some(deadline));
-        let committed = Committed { cause: write.cause, replaces_value: old.is_some() };
+        let committed = write.committed(old.is_some());
         let follows_quiet = seen.is_quiet() && version == seen.version() + 1;
         self.stored(table, slot, Commit { version, committed, is_quiet, follows_quiet }, deadline);
         Ok(version)
@@ -278,7 +285,7 @@ impl<'h> Ops<'h> {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
                 table.count_element(None, Some(deadline));
-                let committed = Committed { cause: write.cause, replaces_value: false };
+                let committed = write.committed(false);
                 let commit = Commit { version, committed, is_quiet, follows_quiet: false };
                 self.stored(table, handle.slot(), commit, deadline);
                 Ok(version)
@@ -342,7 +349,7 @@ impl<'h> Ops<'h> {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(Some(old.deadline()), None);
-            let committed = Committed { cause, replaces_value: true };
+            let committed = Committed { cause, replaces_value: true, sets_deadline: false };
             self.committed(table, slot, Commit { version, committed, is_quiet, follows_quiet: old.is_quiet() });
         }
         won

@@ -102,8 +102,8 @@ pub(super) use handle::SlotHandle;
 pub(super) use key::bytes_of_slot;
 pub(super) use ring::{Ring, RingReader, RingWriter};
 
-/// Table numbers are below this: they take 24 bits of a change.
-pub(super) const TABLE_NUMBERS: u32 = 1 << 24;
+/// Table numbers are below this: they take 23 bits of a change.
+pub(super) const TABLE_NUMBERS: u32 = 1 << 23;
 /// Bytes of a slot without its key and without a deadline part.
 pub(super) const SLOT_HEADER_BYTES: usize = size_of::<Slot>();
 

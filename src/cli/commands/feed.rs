@@ -61,6 +61,11 @@ impl ShownChange<'_> {
             (Some(Cause::Restore), _) => "RESTORED",
             (Some(Cause::Append), _) => "APPENDED",
             (Some(Cause::Persist), _) => "PERSISTED",
+            (Some(Cause::SetRange), _) => "RANGE_SET",
+            (Some(Cause::IncrementByFloat), _) => "INCREMENTED_BY_FLOAT",
+            (Some(Cause::RenameFrom), _) => "RENAMED_FROM",
+            (Some(Cause::RenameTo), _) => "RENAMED_TO",
+            (Some(Cause::CopyTo), _) => "COPIED_TO",
         }
     }
 

@@ -23,6 +23,8 @@ pub struct AnnouncedChange<'c> {
     pub key: &'c [u8],
     /// The cause, which says whether the element has a value after the change.
     pub cause: Cause,
+    /// Whether the request that stored a value gave it a deadline.
+    pub sets_deadline: bool,
     /// Whether it comes in the commit order of its key. If not, it is an end for the holders of
     /// [`AudienceKind::Ends`](crate::tables::AudienceKind) alone: the audience of all changes began after the end, or is over.
     pub is_in_order: bool,
@@ -35,8 +37,10 @@ pub struct AnnouncedChange<'c> {
 impl<'c> AnnouncedChange<'c> {
     /// `None`: no element has changed. The change has not been marked as announced, so its slot stays.
     pub(in crate::tables) fn new(table: &'c [u8], change: &'c Change, guard: &'c Guard) -> Option<Self> {
-        let (cause, slot) = (change.committed().changes()?, change.slot.slot());
-        Some(Self { table, key: slot.key(), cause, is_in_order: true, slot, low_version: change.version, guard })
+        let (committed, slot) = (change.committed(), change.slot.slot());
+        let (cause, sets_deadline) = (committed.changes()?, committed.sets_deadline);
+        let low_version = change.version;
+        Some(Self { table, key: slot.key(), cause, sets_deadline, is_in_order: true, slot, low_version, guard })
     }
 
     /// The same, for those who receive ends alone.

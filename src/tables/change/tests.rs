@@ -14,7 +14,7 @@ fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
     let slot = SlotHandle::new(0, b"key", entry);
     for version in 1..=count {
         let version = u64::from(version);
-        let committed = Committed { cause: Cause::Set, replaces_value: true };
+        let committed = Committed { cause: Cause::Set, replaces_value: true, sets_deadline: false };
         let commit = Commit { version, committed, is_quiet: false, follows_quiet: false };
         writer.push(Change::new(slot.slot().handle(), 7, commit));
     }
@@ -58,7 +58,7 @@ fn a_change_keeps_its_table_its_cause_and_its_flags() {
     let slot = SlotHandle::new(0, b"key", entry);
     for table in [0, 1, TABLE_NUMBERS - 1] {
         for (cause, replaces_value) in Cause::ALL.into_iter().flat_map(|cause| [(cause, false), (cause, true)]) {
-            let committed = Committed { cause, replaces_value };
+            let committed = Committed { cause, replaces_value, sets_deadline: replaces_value == cause.is_live() };
             for (is_quiet, follows_quiet) in [(false, false), (false, true), (true, false), (true, true)] {
                 let commit = Commit { version: (1 << 58) - 1, committed, is_quiet, follows_quiet };
                 let change = Change::new(slot.slot().handle(), table, commit);

@@ -54,7 +54,8 @@ impl<'h> Ops<'h> {
             let version = seen.version() + 1;
             let is_quiet = !table.audience.has_changes();
             if slot.kill(seen, version, self.guard) {
-                let committed = Committed { cause: Cause::DeleteWithTable, replaces_value: old.is_some() };
+                let cause = Cause::DeleteWithTable;
+                let committed = Committed { cause, replaces_value: old.is_some(), sets_deadline: false };
                 let commit = Commit { version, committed, is_quiet, follows_quiet: seen.is_quiet() };
                 self.sealed(table, slot, commit, old);
                 return Ok(version);

@@ -34,6 +34,11 @@ CAUSES = {
     LIVE | 9: "restore",
     LIVE | 10: "append",
     LIVE | 11: "persist",
+    LIVE | 12: "set a range",
+    LIVE | 13: "increment by a float",
+    14: "rename from",
+    LIVE | 15: "rename to",
+    LIVE | 16: "copy to",
 }
 # The marks of a row: its version is published, it is ahead of the feed, or its deletion is not published yet.
 PUBLISHED, AHEAD, DELETED = b"\0", b"\1", b"\2"

@@ -44,7 +44,8 @@ class MirrorChange(Generic[K, V]):
     """Of the element or of its deletion. 0: a scan, or the end of the table, has shown that it is gone."""
     cause: Optional[str]
     """``set``, ``touch``, ``delete``, ``expire``, ``delete with the table``, ``cas``, ``increment``, ``evict``,
-    ``restore``, ``append`` or ``persist``. None: a scan has shown it."""
+    ``restore``, ``append``, ``persist``, ``set a range``, ``increment by a float``, ``rename from``, ``rename to`` or
+    ``copy to``. None: a scan has shown it."""
 
 
 def feed_of(stats: Dict[str, Any], endpoint: str) -> str:

@@ -46,7 +46,7 @@ pub(in super::super) fn incrbyfloat<'b>(call: &'b mut Call<'_, '_>, arguments: A
             Ok(sum) => {
                 let deadline = if old.is_some() { Deadline::KEEP } else { Deadline::NONE };
                 let value = Cow::Owned(sum.clone());
-                (Edit::Store { value, deadline, cause: Cause::Increment }, Ok(sum))
+                (Edit::Store { value, deadline, cause: Cause::IncrementByFloat }, Ok(sum))
             }
             Err(failure) => (Edit::Keep, Err(failure)),
         }

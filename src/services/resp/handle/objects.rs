@@ -126,7 +126,7 @@ pub(in super::super) fn restore<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
     };
     let (is_stored, _) = call.edit(key, |old| {
         let stores = options.replaces || old.is_none();
-        let edit = Edit::Store { value: Cow::Owned(value.clone()), deadline, cause: Cause::Set };
+        let edit = Edit::Store { value: Cow::Owned(value.clone()), deadline, cause: Cause::Restore };
         (if stores { edit } else { Edit::Keep }, stores)
     })?;
     if is_stored { Ok(OK) } else { Err(refused(BUSY)) }

@@ -253,7 +253,7 @@ pub(in super::super) fn setrange<'b>(call: &'b mut Call<'_, '_>, arguments: Argu
         }
         let length = value.len();
         let deadline = if old.is_some() { Deadline::KEEP } else { Deadline::NONE };
-        (Edit::Store { value: Cow::Owned(value), deadline, cause: Cause::Set }, length)
+        (Edit::Store { value: Cow::Owned(value), deadline, cause: Cause::SetRange }, length)
     })?;
     Ok(Reply::count(length))
 }
