@@ -141,6 +141,12 @@ impl Permissions {
             }
     }
 
+    /// Whether some table may be used so.
+    #[must_use]
+    pub fn allow_some_table(&self, access: Access) -> bool {
+        self.admin || !self.tables.at_least(access).is_empty()
+    }
+
     /// How many of the tables whose names begin so, and have at most `longest` bytes, the user may read.
     ///
     /// ```

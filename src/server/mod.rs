@@ -332,9 +332,9 @@ fn start_with(
         slow: Arc::clone(&slow),
         users: admissions.users.clone(),
     };
-    let kv = serve::bind(&settings, clock, &tables, changes, other_services)?;
+    let mut kv = serve::bind(&settings, clock, &tables, changes, other_services)?;
     let ends = Arc::clone(&terminated);
-    let native = native::bind(&settings, resp(Box::new(move || ends())), &kv)?;
+    let native = native::bind(&settings, resp(Box::new(move || ends())), &mut kv)?;
     let database = config.events.and_then(|config| config.database);
     let (tasks, events) =
         open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, Box::new(move || terminated())))?;

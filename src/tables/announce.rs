@@ -57,8 +57,8 @@ use crate::feed::{PublishedMessage, table_of_topic};
 use audience::Review;
 pub use audience::{Audience, Unsubscribed};
 use ending::LeavingTables;
-pub use holds::AudienceHold;
 pub(super) use holds::AudienceHolds;
+pub use holds::{AudienceHold, TopicCounts};
 use pending::{HeldChange, PendingChanges};
 use rings::{DrainedRing, Rings};
 

@@ -27,7 +27,7 @@ use super::pending_sends::PendingSends;
 use super::prefetch::{Fetched, KeyRun};
 use super::slot::{EntryRef, NEVER};
 use super::table::Table;
-use super::{Addition, Deadline, EntryView, Refusal, Restored, TablesShared};
+use super::{Addition, AudienceHold, AudienceKind, Deadline, EntryView, Refusal, Restored, TablesShared};
 use crate::clock::Now;
 use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
@@ -257,6 +257,11 @@ impl Batch<'_> {
     #[inline]
     pub fn now(&self) -> Now {
         self.now
+    }
+
+    /// As [`Session::hold_audience`]. It does not wait, and the audience begins at the earliest when this batch is over.
+    pub fn hold_audience(&self, topic: &[u8], kind: AudienceKind, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {
+        self.session.hold_audience(topic, kind, begun)
     }
 
     /// What the request that was last refused as `Busy` waits for.

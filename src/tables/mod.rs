@@ -60,7 +60,7 @@ mod version;
 use std::sync::Arc;
 
 use announce::AudienceHolds;
-pub use announce::{Audience, AudienceHold, Changes, Unsubscribed};
+pub use announce::{Audience, AudienceHold, Changes, TopicCounts, Unsubscribed};
 pub use batch::{Batch, Lack, ManyProgress, PORTION_BYTES, Session};
 pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;

@@ -147,6 +147,8 @@ mod redis_clients;
 mod redis_scripts;
 /// Redis clients beside others: what they share, their limits, slow ones, and users.
 mod resp;
+/// Channels and the events of keys: order, slow subscribers, a busy worker, and who may read.
+mod resp_channels;
 /// A client that speaks RESP byte by byte.
 mod resp_client;
 /// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.

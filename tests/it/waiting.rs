@@ -63,8 +63,8 @@ pub(crate) fn serve_parts(
     );
     // No element here has a TTL.
     drop(expiry);
-    let kv = serve::bind(&settings, clock, &tables, changes, serve::OtherServices::default()).unwrap();
-    let native = native::bind(&settings, RespConfig::default(), &kv).unwrap();
+    let mut kv = serve::bind(&settings, clock, &tables, changes, serve::OtherServices::default()).unwrap();
+    let native = native::bind(&settings, RespConfig::default(), &mut kv).unwrap();
     let Kv { queue, reporter, publisher, mut stoppers, mut endpoints, feed, .. } = kv;
     thread::scope(|scope| {
         let mut front = Vec::new();

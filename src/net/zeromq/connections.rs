@@ -432,7 +432,7 @@ impl<S: ConnectionState> Connections<S> {
     /// matter now.
     fn renew_interest(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let kept = connection.kept();
+        let kept = connection.kept() + connection.state.kept_bytes();
         self.memory.share.change(kept, std::mem::replace(&mut connection.watch.counted, kept));
         if self.memory.watch.is_tight() {
             self.throttle(id);

@@ -42,7 +42,7 @@ pub struct ReplyBuffer {
     tight: bool,
     /// The last message in it is not whole: the thread that answers appends its further frames in later turns.
     is_open: bool,
-    /// Commands that were put off to the end of that message, since none may stand between two frames.
+    /// Commands and pushes that were put off to the end of that message, since none may stand between two frames.
     #[expect(clippy::box_collection, reason = "each connection has room for it, and hardly one has any")]
     put_off: Option<Box<Vec<u8>>>,
     /// Nobody reads the replies any more: the client takes no more bytes. Those that it sent before are still received.
@@ -273,6 +273,18 @@ impl ReplyBuffer {
     /// The buffer, for commands and greetings that `zmtp` itself sends.
     pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         if self.is_open { self.put_off.get_or_insert_default() } else { &mut self.bytes }
+    }
+
+    /// Appends what the client has not asked for: behind the reply that is not whole, if there is one.
+    pub fn push_between(&mut self, bytes: &[u8]) {
+        self.copy_large();
+        self.bytes_mut().extend_from_slice(bytes);
+    }
+
+    /// Bytes that the system has not taken, with those that were put off.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.len() + self.put_off()
     }
 
     /// Whether the last message in it is not whole. Its further frames are the next that are appended. Said at the end of

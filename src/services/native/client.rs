@@ -17,6 +17,13 @@ pub(crate) enum WorkerClient {
     Resp(Box<RespClient>),
 }
 
+impl WorkerClient {
+    /// The state of a connection that speaks RESP.
+    pub(super) fn resp(&mut self) -> Option<&mut RespClient> {
+        if let Self::Resp(client) = self { Some(client) } else { None }
+    }
+}
+
 impl Default for WorkerClient {
     fn default() -> Self {
         Self::Tables(TableClient::default())
@@ -38,6 +45,17 @@ impl ConnectionState for WorkerClient {
         }
     }
 
+    fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Tables(_) => 0,
+            Self::Resp(client) => client.kept_bytes(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        !matches!(self, Self::Resp(client) if client.is_subscribed())
+    }
+
     fn refuse(&mut self, why: Denied) -> Option<Identity> {
         match self {
             Self::Tables(_) => None,
@@ -48,7 +66,7 @@ impl ConnectionState for WorkerClient {
 
 /// Answers the messages of a turn.
 pub(super) fn answer_turn(
-    shared: &RespShared,
+    shared: &mut RespShared,
     state: &mut WorkerState,
     messages: MessageView<'_>,
     outbox: &mut ReplyBuffer,

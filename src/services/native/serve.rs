@@ -41,7 +41,7 @@ pub struct Native {
 ///
 /// # Errors
 /// [`ServeError`] if an endpoint cannot be bound, or the system has no descriptor left.
-pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &Kv) -> Result<Option<Native>, ServeError> {
+pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &mut Kv) -> Result<Option<Native>, ServeError> {
     if settings.cores.native.is_empty() {
         return Ok(None);
     }
@@ -65,9 +65,11 @@ pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &Kv) -> Result<Option<Nat
     let wake_signals = settings.cores.native.iter().map(|_| WakeSignal::new());
     let wake_signals = wake_signals.collect::<Result<Vec<_>, _>>()?;
     let service = RespService::new(resp, &resp_endpoints, &kv.report, &wake_signals);
+    let (shared, mail) = service.workers(settings.held_bytes_max);
+    kv.publisher.hand_to(mail);
     let budget = Budget::new(settings.held_bytes_max);
     let (mut stoppers, mut workers) = (vec![stopper], Vec::new());
-    for ((number, shared), wake_signal) in service.workers().enumerate().zip(&wake_signals) {
+    for ((number, shared), wake_signal) in shared.into_iter().enumerate().zip(&wake_signals) {
         let stopper = Stopper::new(wake_signal);
         let state = kv.native_state(settings, number, wake_signal);
         let admission = settings.admissions.requests.as_ref();

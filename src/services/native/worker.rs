@@ -95,11 +95,11 @@ impl NativeWorker {
         }
     }
 
-    /// Gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,
+    /// Delivers messages to subscribers. Then it gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,
     /// and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>) {
         let Self { connections, state, handoff, waiting, times, shared, .. } = self;
-        let metrics = Some(shared.service());
+        shared.deliver(connections, WorkerClient::resp);
         if !waiting.is_empty() {
             waiting.begin(&mut state.session, connections.now());
             for _ in 0..BATCH_MAX {
@@ -108,15 +108,22 @@ impl NativeWorker {
                     let turn = ConnectionTurn::new(id, client, waiting).tried_again();
                     client::answer_turn(shared, state, messages, outbox, turn, context)
                 });
-                times.send(connections, metrics);
+                times.send(connections, Some(shared.service()));
             }
+        }
+        while let Some(id) = shared.next_begun() {
+            connections.resume(id, |id, client, outbox, messages| {
+                let turn = ConnectionTurn::new(id, client, waiting);
+                client::answer_turn(shared, state, messages, outbox, turn, context)
+            });
+            times.send(connections, Some(shared.service()));
         }
         while let Some((id, made)) = state.reports.next() {
             connections.resume(id, |id, client, outbox, messages| {
                 let turn = ConnectionTurn::new(id, client, waiting).with_report(made);
                 client::answer_turn(shared, state, messages, outbox, turn, context)
             });
-            times.send(connections, metrics);
+            times.send(connections, Some(shared.service()));
         }
         loop {
             if connections.gather(BATCH_MAX, context.now) {
@@ -126,13 +133,17 @@ impl NativeWorker {
                 let turn = ConnectionTurn::new(id, client, waiting);
                 client::answer_turn(shared, state, messages, outbox, turn, context)
             });
-            times.send(connections, metrics);
+            times.send(connections, Some(shared.service()));
             if turn.is_none() {
                 break;
             }
         }
         while connections.drained().is_some() {}
-        while connections.gone().is_some() {}
+        while let Some(mut closed) = connections.gone() {
+            if let Some(client) = closed.state.resp() {
+                shared.leave(closed.id, client);
+            }
+        }
         handoff.left(connections.closed());
     }
 

@@ -37,6 +37,10 @@ pub(super) enum Reply<'b> {
     Set(Vec<Reply<'b>>),
     /// Pairs of replies that are one: each key, then its value.
     Map(Vec<Reply<'b>>),
+    /// Replies that are one, and that are no reply to a command where the version says so.
+    Push(Vec<Reply<'b>>),
+    /// Several replies, one after the other.
+    Frames(Vec<Reply<'b>>),
     /// A reply in the version that the client has just chosen.
     In(RespVersion, Box<Reply<'b>>),
     /// A command that asks for no reply.
@@ -59,6 +63,8 @@ pub(super) enum Failure {
     Busy,
     /// A portion of it was carried out. Others have their turns first.
     Unfinished,
+    /// It has asked the publisher for something. It comes again when that is there.
+    Waits,
     /// The client claims to be a user. The command comes again when that is decided.
     Claims,
 }
@@ -183,6 +189,11 @@ impl<'b> Reply<'b> {
                 writer.map(replies.len() / 2);
                 replies.iter().for_each(|reply| reply.write(writer));
             }
+            Self::Push(replies) => {
+                writer.push(replies.len());
+                replies.iter().for_each(|reply| reply.write(writer));
+            }
+            Self::Frames(replies) => replies.iter().for_each(|reply| reply.write(writer)),
             Self::In(_, reply) => reply.write(writer),
             Self::Nothing => {}
         }

@@ -8,14 +8,20 @@ use super::arguments::Times;
 use super::client::RespClient;
 use super::context::RespContext;
 use super::metrics::RespMetrics;
+use super::subscribers::WorkerSubscribers;
 use crate::clock::Now;
-use crate::security::{Access, Resource};
+use crate::net::zeromq::ConnectionId;
 use crate::tables::{Batch, Edit, ElementView, Refusal};
 
 /// Everything that a handler uses beside the arguments.
 pub(super) struct Call<'c, 's> {
     pub(super) batch: &'c mut Batch<'s>,
     pub(super) client: &'c mut RespClient,
+    /// The connection.
+    pub(super) id: ConnectionId,
+    pub(super) subscribers: &'c mut WorkerSubscribers,
+    /// Whether the command may wait for the publisher, and come again.
+    pub(super) may_wait: bool,
     pub(super) context: &'c RespContext,
     pub(super) metrics: &'c RespMetrics,
     /// Reads the clock, for a time that is left.
@@ -30,7 +36,7 @@ impl Call<'_, '_> {
 
     /// Whether the client may read this table.
     pub(super) fn may_read(&self, table: &[u8]) -> bool {
-        self.client.user.as_ref().is_none_or(|user| user.may(Access::Read, Resource::Table(table)))
+        self.client.may_read(table)
     }
 
     /// The longest value, in bytes.

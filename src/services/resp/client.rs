@@ -2,9 +2,10 @@
 
 use super::arguments::{Arguments, lower};
 use super::registry::{ClientPlace, ShownClient};
+use super::subscriptions::Subscriptions;
 use super::walk::KeyWalk;
 use crate::resp3::RespVersion;
-use crate::security::{Denied, Identity};
+use crate::security::{Access, Denied, Identity, Resource};
 use crate::tables::ManyProgress;
 use crate::zmtp::Claim;
 
@@ -65,6 +66,8 @@ pub struct RespClient {
     pub(super) progress: ManyProgress,
     /// The keys that its next command has collected.
     pub(super) walk: Option<Box<KeyWalk>>,
+    /// What it has subscribed to, if anything.
+    pub(super) subscriptions: Option<Box<Subscriptions>>,
     /// The client has taken its leave.
     pub(super) ends: bool,
 }
@@ -82,6 +85,7 @@ impl RespClient {
             login: Login::default(),
             progress: ManyProgress::default(),
             walk: None,
+            subscriptions: None,
             ends: false,
         }
     }
@@ -89,6 +93,26 @@ impl RespClient {
     /// The number of the database, if the table is one.
     pub(super) fn database(&self) -> Option<u8> {
         database_of(&self.table)
+    }
+
+    /// Whether it has subscribed, and its version does not mark messages as such.
+    pub(super) fn is_restricted(&self) -> bool {
+        self.version == RespVersion::Two && self.is_subscribed()
+    }
+
+    /// Whether it has subscribed to anything.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.subscriptions.as_ref().is_some_and(|all| all.count() > 0)
+    }
+
+    /// Memory that it keeps for what the client has begun, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes())
+    }
+
+    /// Whether the client may read this table.
+    pub(super) fn may_read(&self, table: &[u8]) -> bool {
+        self.user.as_ref().is_none_or(|user| user.may(Access::Read, Resource::Table(table)))
     }
 
     /// Whether the user is still as it was when it was proved.

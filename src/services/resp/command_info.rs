@@ -32,15 +32,17 @@ pub(super) mod flag {
     pub(in super::super) const SKIP_MONITOR: u32 = 1 << 16;
     pub(in super::super) const NO_MANDATORY_KEYS: u32 = 1 << 17;
     pub(in super::super) const MOVABLEKEYS: u32 = 1 << 18;
+    pub(in super::super) const PUBSUB: u32 = 1 << 20;
     /// It may change elements, and COMMAND does not call it a write.
     pub(in super::super) const MAY_WRITE: u32 = 1 << 19;
 
     /// The flags that COMMAND names.
-    pub(in super::super) const NAMES: [(u32, &str); 15] = [
+    pub(in super::super) const NAMES: [(u32, &str); 16] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
         (ADMIN, "admin"),
+        (PUBSUB, "pubsub"),
         (NOSCRIPT, "noscript"),
         (LOADING, "loading"),
         (STALE, "stale"),
@@ -111,6 +113,7 @@ pub(super) enum Group {
     Generic,
     Server,
     Connection,
+    Pubsub,
     Cluster,
     Scripting,
 }
@@ -122,6 +125,7 @@ impl Group {
             Self::Generic => "generic",
             Self::Server => "server",
             Self::Connection => "connection",
+            Self::Pubsub => "pubsub",
             Self::Cluster => "cluster",
             Self::Scripting => "scripting",
         }
@@ -133,6 +137,7 @@ impl Group {
             Self::String => "@string",
             Self::Connection => "@connection",
             Self::Scripting => "@scripting",
+            Self::Pubsub => "@pubsub",
             Self::Generic | Self::Server | Self::Cluster => "",
         }
     }

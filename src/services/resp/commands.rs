@@ -11,7 +11,9 @@ use super::answer::Answer;
 use super::arguments::Arguments;
 use super::call::Call;
 use super::command_info::{ALL_KEYS, COUNTED, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, flag};
-use super::handle::{connection, counters, expiry, keys, many, objects, scripting, server, strings, versions};
+use super::handle::{
+    channels, connection, counters, expiry, keys, many, objects, scripting, server, strings, versions,
+};
 
 /// Carries a command out. The number of arguments has been checked.
 pub(super) type Handler = for<'b> fn(&'b mut Call<'_, '_>, Arguments<'b>) -> Answer<'b>;
@@ -96,6 +98,12 @@ rows! {
     "quit" -1 (SHOWN | NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "1.0.0" connection::quit, "Ends the connection.";
     "reset" 1 (SHOWN | NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "6.2.0" connection::reset, "Makes the connection as it was when it began.";
     "client" -2 (SUBCOMMANDS) NO_KEYS Connection "2.4.0" connection::client, "Asks and sets what concerns the connection.";
+    "subscribe" -2 (PUBSUB | NOSCRIPT | LOADING | STALE) NO_KEYS Pubsub "2.0.0" channels::subscribe, "Subscribes to channels.";
+    "psubscribe" -2 (PUBSUB | NOSCRIPT | LOADING | STALE) NO_KEYS Pubsub "2.0.0" channels::psubscribe, "Subscribes to the channels that match patterns.";
+    "unsubscribe" -1 (PUBSUB | NOSCRIPT | LOADING | STALE) NO_KEYS Pubsub "2.0.0" channels::unsubscribe, "Ends subscriptions to channels.";
+    "punsubscribe" -1 (PUBSUB | NOSCRIPT | LOADING | STALE) NO_KEYS Pubsub "2.0.0" channels::punsubscribe, "Ends subscriptions to patterns.";
+    "publish" 3 (PUBSUB | LOADING | STALE | FAST) NO_KEYS Pubsub "2.0.0" channels::publish, "Sends a message to the subscribers of a channel.";
+    "pubsub" -2 (SUBCOMMANDS) NO_KEYS Pubsub "2.8.0" channels::pubsub, "Describes channels and their subscribers.";
     "command" -1 (SUBCOMMANDS | LOADING | STALE) NO_KEYS Server "2.8.13" server::command, "Describes the commands.";
     "info" -1 (LOADING | STALE | DANGEROUS) NO_KEYS Server "1.0.0" server::info, "Describes the server.";
     "config" -2 (SUBCOMMANDS) NO_KEYS Server "2.0.0" server::config, "Returns and sets settings.";

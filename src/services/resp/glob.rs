@@ -64,6 +64,18 @@ pub(super) fn literal_prefix(pattern: &[u8]) -> &[u8] {
     pattern.get(..special.unwrap_or(pattern.len())).unwrap_or_default()
 }
 
+/// Whether the pattern may match a text that begins so and goes on: as far as its units before the first star say.
+pub(super) fn may_begin(mut pattern: &[u8], beginning: &[u8]) -> bool {
+    for byte in beginning {
+        if pattern.starts_with(b"*") {
+            return true;
+        }
+        let Some(behind) = match_unit(pattern, *byte) else { return false };
+        pattern = behind;
+    }
+    !pattern.is_empty()
+}
+
 /// Where a match begins again after a mismatch: the last star takes one more byte.
 struct Retry<'m> {
     /// What stands behind the star.

@@ -4,5 +4,15 @@
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 /// The longest argument that is always taken, in bytes.
 pub(super) const ARGUMENT_BYTES_MIN: usize = 16 << 10;
+/// The longest channel, and the longest pattern of channels, in bytes: a channel of a key has fewer.
+pub(super) const CHANNEL_BYTES_MAX: usize = 8 << 10;
+/// Patterns of channels of one connection: each of them is compared with each message.
+pub(super) const CHANNEL_PATTERNS_MAX: usize = 1_024;
+/// Bytes of the channels and patterns of one connection.
+pub(super) const SUBSCRIPTION_BYTES_MAX: usize = 8 << 20;
+/// Bytes of messages of channels that may wait for a worker, which takes them within a second.
+pub(super) const MESSAGES_BYTES_MAX: usize = 64 << 20;
+/// Messages, and batches of changes, that a worker delivers before its clients have turns.
+pub(super) const MAIL_A_TURN: usize = 64;
 /// The most arguments of which an unknown command is shown, in bytes, as Redis does.
 pub(super) const SHOWN_BYTES: usize = 128;

@@ -9,6 +9,10 @@
 //!    client's table (`client.rs`).
 //! 4. `Reply::encode` (`answer.rs`) appends the reply, and the connection sends the replies of the turn together.
 //!
+//! PUBLISH counts and sends a message to the workers with subscribers (`channels.rs`), and the publisher of the tables
+//! sends them changes (`services/tables/change_mail.rs`). Between two turns `WorkerSubscribers::deliver`
+//! (`subscribers.rs`) appends both to the replies of those who subscribe.
+//!
 //! The database n is the table `n`, which its first write makes. This room opens no socket and starts no thread.
 //!
 #![doc = include_str!("PROTOCOL.md")]
@@ -16,6 +20,7 @@
 mod answer;
 mod arguments;
 mod call;
+mod channels;
 mod client;
 mod command_info;
 mod commands;
@@ -26,15 +31,20 @@ mod dump;
 mod glob;
 mod handle;
 mod info;
+mod key_events;
 mod limits;
 mod lzf;
 mod metrics;
 mod pattern;
 mod permission;
+mod push;
 mod registry;
 mod scripts;
 mod serve;
 mod settings;
+mod subcommands;
+mod subscribers;
+mod subscriptions;
 mod turn;
 mod walk;
 

@@ -1,7 +1,9 @@
 //! What a user needs for each command.
 //!
 //! A command that reads or writes needs that access to the client's table. FLUSHDB and FLUSHALL need `admin`, as
-//! DELETE_TABLE does, and FLUSHALL needs it for each table that it empties. EVAL and EVALSHA need `read` and `write`. SHUTDOWN needs `admin` of the server. Others
+//! DELETE_TABLE does, and FLUSHALL needs it for each table that it empties. EVAL and EVALSHA need `read` and `write`.
+//! SHUTDOWN needs `admin` of the server. A channel needs `read` of some table, and PUBLISH `write`. Events of keys reach
+//! only who may read their table. Others
 //! need none: clients send them when they connect.
 
 use super::command_info::{CommandInfo, flag};
@@ -12,6 +14,8 @@ pub(super) fn may(user: &Identity, row: &CommandInfo, table: &[u8]) -> bool {
     match row.name {
         "flushdb" => user.may(Access::Admin, Resource::Table(table)),
         "flushall" => (0..16_u8).all(|table| user.may(Access::Admin, Resource::Table(table.to_string().as_bytes()))),
+        "subscribe" | "psubscribe" => user.permissions().allow_some_table(Access::Read),
+        "publish" => user.permissions().allow_some_table(Access::Write),
         _ if row.has(flag::ADMIN) => user.may(Access::Admin, Resource::Server),
         _ if row.has(flag::WRITE) => user.may(Access::Write, Resource::Table(table)),
         _ if row.has(flag::READONLY) => user.may(Access::Read, Resource::Table(table)),

@@ -4,20 +4,23 @@ use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
 
+use super::channels::Channels;
 use super::client::RespClient;
 use super::commands::INDEX;
 use super::context::{ContextParts, RespContext};
 use super::limits::ARGUMENT_BYTES_MIN;
 use super::metrics::{PROTOCOL, RespMetrics};
 use super::registry::{ClientAddresses, ClientRegistry};
+use super::subscribers::{SubscriberMail, WorkerSubscribers};
 use super::turn::RespWorker;
 use crate::clock::Now;
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{KEY_BYTES_MAX, SUBSCRIBER_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::messages::MessageView;
 use crate::net::sockets::{WakeSignal, WakingSender};
 use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Arrival, ConnectionId, ConnectionState, Connections, ReplyBuffer, TurnOutcome};
 use crate::resp3::CommandBounds;
+use crate::services::tables::change_mail::{ChangeInbox, WorkerMail};
 use crate::services::tables::report::ReportSources;
 use crate::services::tables::turn::{ConnectionTurn, WorkerState};
 use crate::stats::service::ServiceMetrics;
@@ -61,6 +64,7 @@ pub(crate) struct RespService {
     bounds: CommandBounds,
     /// For each worker the connections that it has to close.
     killed: Vec<Receiver<ConnectionId>>,
+    wake_signals: Vec<WakeSignal>,
 }
 
 impl RespService {
@@ -90,7 +94,7 @@ impl RespService {
             clients: ClientRegistry::new(senders),
             terminate,
         });
-        Self { context: Arc::new(context), bounds, killed }
+        Self { context: Arc::new(context), bounds, killed, wake_signals: workers.to_vec() }
     }
 
     /// The bounds of a command.
@@ -98,15 +102,21 @@ impl RespService {
         self.bounds
     }
 
-    /// What each worker has of it.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = RespShared> {
-        let workers = self.context.metrics.workers.iter().zip(&self.killed).enumerate();
-        workers.map(|(worker, (metrics, killed))| RespShared {
-            worker,
-            context: Arc::clone(&self.context),
-            metrics: Arc::clone(metrics),
-            killed: killed.clone(),
-        })
+    /// What each worker has of it, and the publisher's ends of their mail. The clients of a worker hold at most so many
+    /// bytes.
+    pub(crate) fn workers(&self, held_bytes_max: u64) -> (Vec<RespShared>, Vec<WorkerMail>) {
+        let unread_max = SUBSCRIBER_BYTES_MAX.min(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX));
+        let (channels, inboxes) = Channels::new(&self.wake_signals);
+        let workers =
+            self.context.metrics.workers.iter().zip(&self.killed).zip(&self.wake_signals).zip(inboxes).zip(0..);
+        let workers = workers.map(|((((metrics, killed), wake_signal), messages), worker)| {
+            let (changes, of_publisher) = ChangeInbox::new(wake_signal);
+            let mail = SubscriberMail { messages, changes, wake_signal: wake_signal.clone() };
+            let subscribers = WorkerSubscribers::new(worker, &channels, mail, unread_max);
+            let (context, metrics) = (Arc::clone(&self.context), Arc::clone(metrics));
+            (RespShared { worker, context, metrics, subscribers, killed: killed.clone() }, of_publisher)
+        });
+        workers.unzip()
     }
 }
 
@@ -124,7 +134,7 @@ fn metrics_of(workers: usize, report: &ReportSources) -> Vec<Arc<RespMetrics>> {
 }
 
 /// What the connections of a worker share.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct RespShared {
     /// The number of the worker.
     worker: usize,
@@ -132,6 +142,7 @@ pub(crate) struct RespShared {
     metrics: Arc<RespMetrics>,
     /// Connections that the worker has to close, since clients have killed them.
     killed: Receiver<ConnectionId>,
+    subscribers: WorkerSubscribers,
 }
 
 impl RespShared {
@@ -149,15 +160,37 @@ impl RespShared {
 
     /// Answers the commands of a turn.
     pub(crate) fn answer_turn(
-        &self,
+        &mut self,
         state: &mut WorkerState,
         messages: MessageView<'_>,
         outbox: &mut ReplyBuffer,
         turn: ConnectionTurn<'_, RespClient>,
         now: &dyn Fn() -> Now,
     ) -> TurnOutcome {
-        let Self { context, metrics, .. } = self;
-        RespWorker { state, context, metrics, now }.answer_turn(messages, outbox, turn)
+        let Self { context, metrics, subscribers, .. } = self;
+        RespWorker { state, context, metrics, subscribers, now }.answer_turn(messages, outbox, turn)
+    }
+
+    /// Appends messages and events of keys to the replies of those who subscribe. `of` is the state of a connection
+    /// that speaks RESP.
+    pub(crate) fn deliver<S: ConnectionState>(
+        &mut self,
+        connections: &mut Connections<S>,
+        of: impl Fn(&mut S) -> Option<&mut RespClient> + Copy,
+    ) {
+        self.subscribers.deliver(connections, of);
+    }
+
+    /// The next connection that need not wait for the publisher any more.
+    pub(crate) fn next_begun(&mut self) -> Option<ConnectionId> {
+        self.subscribers.next_begun()
+    }
+
+    /// A connection has closed.
+    pub(crate) fn leave(&mut self, id: ConnectionId, client: &RespClient) {
+        if let Some(subscriptions) = &client.subscriptions {
+            self.subscribers.leave(id, subscriptions);
+        }
     }
 
     /// The metrics of the commands.

@@ -20,6 +20,8 @@ use super::context::RespContext;
 use super::limits::SHOWN_BYTES;
 use super::metrics::{CommandOutcome, RespMetrics, VERB_OFFSET};
 use super::permission::may;
+use super::subcommands::full_name;
+use super::subscribers::WorkerSubscribers;
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD};
 use crate::messages::{Message, MessageView};
@@ -86,6 +88,7 @@ pub(super) struct RespWorker<'w> {
     pub(super) state: &'w mut WorkerState,
     pub(super) context: &'w RespContext,
     pub(super) metrics: &'w RespMetrics,
+    pub(super) subscribers: &'w mut WorkerSubscribers,
     pub(super) now: &'w dyn Fn() -> Now,
 }
 
@@ -145,7 +148,7 @@ impl RespWorker<'_> {
         turn: &mut ConnectionTurn<'_, RespClient>,
         [arrived, begun]: [Now; 2],
     ) -> TurnOutcome {
-        let Self { state, context, metrics, now } = self;
+        let Self { state, context, metrics, subscribers, now } = self;
         let WorkerState { session, clock, clients, picker, .. } = &mut **state;
         let mut batch = session.batch(begun);
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
@@ -172,19 +175,23 @@ impl RespWorker<'_> {
                 }
                 let started = is_timed.then(|| clock.now().nanos());
                 let is_held_up = turn.is_held_up(command.changes());
-                let mut call = Call { batch: &mut batch, client: turn.client, context, metrics, now: *now };
+                let mut call = Call {
+                    batch: &mut batch,
+                    id: turn.id(),
+                    client: turn.client,
+                    subscribers,
+                    may_wait: true,
+                    context,
+                    metrics,
+                    now: *now,
+                };
                 let step = match is_held_up {
                     true => Step::Busy(Lack::Credits),
                     false => answer(&mut call, *command, outbox),
                 };
                 match step {
                     Step::Whole(outcome) => metrics.count(command.verb(), outcome),
-                    Step::InPart => return TurnOutcome::Some(answered),
-                    Step::Starved => return TurnOutcome::Starved(answered),
-                    Step::Busy(lack) => {
-                        turn.wait(lack);
-                        return TurnOutcome::Parked(answered);
-                    }
+                    unfinished => return end(&unfinished, turn, answered),
                 }
                 if let Some(started) = started {
                     metrics.record(command.verb(), clock.now().nanos() - started);
@@ -230,8 +237,23 @@ enum Step {
     InPart,
     /// Nothing is done: the reply is too long while memory is tight.
     Starved,
+    /// It waits for the publisher.
+    Waits,
     /// Nothing is done: the tables lack something.
     Busy(Lack),
+}
+
+/// The turn ends before its next command is carried out whole.
+fn end(step: &Step, turn: &mut ConnectionTurn<'_, RespClient>, answered: usize) -> TurnOutcome {
+    match step {
+        Step::Whole(_) | Step::InPart => TurnOutcome::Some(answered),
+        Step::Starved => TurnOutcome::Starved(answered),
+        Step::Waits => TurnOutcome::Parked(answered),
+        Step::Busy(lack) => {
+            turn.wait(*lack);
+            TurnOutcome::Parked(answered)
+        }
+    }
 }
 
 /// What a handler has come to, when its reply is written.
@@ -247,6 +269,11 @@ enum Handled {
 
 /// Carries a command out, and appends its reply.
 fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) -> Step {
+    if let Some(subscriptions) = &mut call.client.subscriptions
+        && !call.subscribers.has_caught_up(subscriptions)
+    {
+        return Step::InPart;
+    }
     let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
     if let Some(most) = bytes_max
         && command.returns_value()
@@ -280,6 +307,7 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         Handled::TooLong => return Step::Starved,
         Handled::Failed(Failure::Busy | Failure::NoTable) => return Step::Busy(call.batch.lack()),
         Handled::Failed(Failure::Unfinished | Failure::Claims) => return Step::InPart,
+        Handled::Failed(Failure::Waits) => return Step::Waits,
         Handled::Failed(Failure::Refused(words)) => {
             let version = call.client.version;
             outbox.encode(|out| ReplyWriter::new(out, version).error(&words));
@@ -347,12 +375,22 @@ fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRo
         let (name, command) = (user.name(), info.name);
         return Err(refused(format!("NOPERM User {name} has no permissions to run the '{command}' command")));
     }
+    if call.client.is_restricted() && !WHILE_SUBSCRIBED.contains(&info.name) {
+        let name = full_name(info.name, command.arguments)?;
+        return Err(refused(format!(
+            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context"
+        )));
+    }
     let most = call.context.key_max;
     if info.keys.keys(command.arguments).any(|key| key.len() > most) {
         return Err(refused(format!("ERR a key has more than {most} bytes")));
     }
     Ok(row)
 }
+
+/// What a client of the second version may send while it has subscriptions.
+const WHILE_SUBSCRIBED: [&str; 7] = ["subscribe", "psubscribe", "unsubscribe", "punsubscribe", "ping", "quit", "reset"];
 
 /// The refusal of a command that is not there. Clients read these words.
 fn unknown(arguments: Arguments<'_>) -> Failure {

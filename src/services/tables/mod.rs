@@ -17,7 +17,7 @@
 //! Both frontends answer by the same function (`turn`, which calls the `responder`). Both have the publisher (`publish`),
 //! which sends a notification for each change to the subscribers of `net/zeromq/publish`. With `--feed` it also sends the
 //! messages of [`crate::feed`] (`publish/feed.rs`). Another protocol may have the changes sent in a frame of its own
-//! (`publish/one_frame.rs`). A thread of its own, the `reporter`, makes STATS and LIST_TABLES. `report` renders STATS.
+//! (`publish/one_frame.rs`), and workers may have them as they are (`change_mail`). A thread of its own, the `reporter`, makes STATS and LIST_TABLES. `report` renders STATS.
 //!
 //! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
 //!
@@ -53,6 +53,7 @@
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
+pub(crate) mod change_mail;
 pub mod handle;
 pub mod permission;
 mod publish;

@@ -4,7 +4,7 @@
 //! tables ═► changes ─► drain: a burst ─► publish: encode if there are subscribers ─► send ─► a turn of connections
 //! ```
 //! With a feed the same thread sends its messages too (`publish/feed.rs`), and with another protocol's subscribers the
-//! changes in its frame (`publish/one_frame.rs`).
+//! changes in its frame (`publish/one_frame.rs`). Workers that own subscribers are handed the changes (`change_mail.rs`).
 //!
 //! The publisher sleeps when there is no change to announce. While there is no subscriber, changes do not wake it one
 //! by one. It checks every 10 ms until it finds no change twice in a row. After that the next change wakes it.
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::change_mail::{ChangeMailer, WorkerMail};
 use super::report::PublishMetrics;
 use super::wire::{Notification, NotificationKind};
 use crate::clock::{Clock, Now};
@@ -65,6 +66,8 @@ pub struct Publisher {
     subscribers: Subscribers,
     feed: Option<FeedPublisher>,
     one_frame: Option<OneFramePublisher>,
+    /// For workers with subscribers of their own.
+    mailer: ChangeMailer,
     changes: Changes,
     clock: Clock,
     metrics: Arc<PublishMetrics>,
@@ -92,7 +95,13 @@ impl Publisher {
             one_frame.begins_audience(changes.audience());
         }
         let review = ReviewTimes { ended: u64::MAX, next: clock.now() };
-        Self { subscribers, feed, one_frame, changes, clock, metrics, unsent: 0, review, end: None }
+        let mailer = ChangeMailer::default();
+        Self { subscribers, feed, one_frame, mailer, changes, clock, metrics, unsent: 0, review, end: None }
+    }
+
+    /// Hands changes to these workers too, of the tables that they select.
+    pub(crate) fn hand_to(&mut self, workers: Vec<WorkerMail>) {
+        self.mailer = ChangeMailer::new(workers);
     }
 
     /// The loop of the thread. Returns when the tables are closed, all committed changes are announced, and either the
@@ -150,12 +159,9 @@ impl Publisher {
     /// The changes, and where they are sent to.
     fn parts(&mut self) -> (&mut Changes, Sink<'_>) {
         let has_listeners = self.has_listeners();
-        let Self { subscribers, feed, one_frame, changes, clock, metrics, end, .. } = self;
-        let until = end.map(|end| (end, *clock));
-        (
-            changes,
-            Sink { subscribers, feed: feed.as_mut(), one_frame: one_frame.as_mut(), metrics, until, has_listeners },
-        )
+        let Self { subscribers, feed, one_frame, mailer, changes, clock, metrics, end, .. } = self;
+        let (feed, one_frame, until) = (feed.as_mut(), one_frame.as_mut(), end.map(|end| (end, *clock)));
+        (changes, Sink { subscribers, feed, one_frame, mailer, metrics, until, has_listeners })
     }
 
     /// Ends the audience of some tables that nobody listens to, if it is time to look for them.
@@ -174,6 +180,7 @@ impl Publisher {
         let abandoned = changes.review(has_any, has_audience);
         let (changes, mut sink) = self.parts();
         changes.silence(abandoned, &mut sink);
+        self.mailer.hand_over();
         self.review.next = self.clock.now().after(if self.changes.reviews() { Duration::ZERO } else { REVIEW_TIME });
     }
 
@@ -201,6 +208,7 @@ impl Publisher {
 
     /// Sends what was published, and the bookmarks behind it.
     fn send(&mut self) {
+        self.mailer.hand_over();
         self.subscribers.send();
         if let Some(feed) = &mut self.feed {
             feed.send(&self.changes);
@@ -283,6 +291,7 @@ struct Sink<'p> {
     subscribers: &'p mut Subscribers,
     feed: Option<&'p mut FeedPublisher>,
     one_frame: Option<&'p mut OneFramePublisher>,
+    mailer: &'p mut ChangeMailer,
     metrics: &'p PublishMetrics,
     /// At the end of the server: when it sends no more, and the clock.
     until: Option<(Now, Clock)>,
@@ -298,6 +307,7 @@ impl Sink<'_> {
 
 impl ChangeSink for Sink<'_> {
     fn begin(&mut self) {
+        self.mailer.begin();
         self.subscribers.make_room();
         if let Some(one_frame) = &mut self.one_frame {
             one_frame.make_room();
@@ -305,6 +315,7 @@ impl ChangeSink for Sink<'_> {
     }
 
     fn announce(&mut self, change: &AnnouncedChange<'_>) {
+        self.mailer.announce(change);
         let is_wanted = self.has_listeners && change.is_in_order;
         let Some(kind) = ChangeKind::of(change.cause).filter(|_| is_wanted) else { return };
         let AnnouncedChange { table, key, .. } = *change;

@@ -125,6 +125,11 @@ impl<'l, C> ConnectionTurn<'l, C> {
         }
     }
 
+    /// The connection.
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
     /// Whether the next request has to wait without being tried.
     pub(crate) fn is_held_up(&self, may_change_elements: bool) -> bool {
         !self.is_first && self.waiting.is_ahead_of(may_change_elements)

@@ -178,6 +178,10 @@ impl Changes {
                 begin(&shared, topics, kind);
             }
         }
+        if !asked.is_empty() {
+            // Then nobody takes a change of before for a change behind the begin.
+            self.drain_present(sink);
+        }
         asked.into_iter().for_each(|asked| (asked.begun)());
     }
 

@@ -37,16 +37,48 @@ pub(in crate::tables) struct AudienceHolds {
     is_given_up: AtomicBool,
 }
 
+/// Topics, and how often each was added.
+#[derive(Debug, Default)]
+pub struct TopicCounts(BTreeMap<Box<[u8]>, usize>);
+
+impl TopicCounts {
+    /// Adds a topic once more.
+    pub fn add(&mut self, topic: &[u8]) {
+        *self.0.entry(topic.into()).or_default() += 1;
+    }
+
+    /// Takes a topic away once. Returns whether it is gone.
+    pub fn remove(&mut self, topic: &[u8]) -> bool {
+        let Some(count) = self.0.get_mut(topic) else { return false };
+        *count -= 1;
+        *count == 0 && self.0.remove(topic).is_some()
+    }
+
+    /// Whether there is no topic.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a topic touches the table with this name and a NUL behind it.
+    #[must_use]
+    pub fn touches(&self, table: &[u8]) -> bool {
+        let mut longer = self.0.range::<[u8], _>((Bound::Included(table), Bound::Unbounded));
+        (0..table.len()).filter_map(|length| table.get(..length)).any(|beginning| self.0.contains_key(beginning))
+            || longer.next().is_some_and(|(topic, _)| topic.starts_with(table))
+    }
+}
+
 #[derive(Default)]
 struct Held {
-    /// The number of holders of each topic, of ends alone and of all changes.
-    ends: BTreeMap<Box<[u8]>, usize>,
-    changes: BTreeMap<Box<[u8]>, usize>,
+    /// The topics of the holders of ends alone, and of all changes.
+    ends: TopicCounts,
+    changes: TopicCounts,
     asked: Vec<AskedAudience>,
 }
 
 impl Held {
-    fn topics(&mut self, kind: AudienceKind) -> &mut BTreeMap<Box<[u8]>, usize> {
+    fn topics(&mut self, kind: AudienceKind) -> &mut TopicCounts {
         match kind {
             AudienceKind::Ends => &mut self.ends,
             AudienceKind::Changes => &mut self.changes,
@@ -64,13 +96,13 @@ pub struct AudienceHold {
 
 impl Session {
     /// Asks for an audience of the tables that `topic` touches, and of later tables, for as long as the returned hold
-    /// lives. `begun` is called, by the publisher's thread, when it has begun: all that is committed after
-    /// that comes to the [`ChangeSink`](crate::tables::ChangeSink). A topic touches a table if one of the topic and the
-    /// table's name, with a NUL behind it, begins with the other.
+    /// lives. The publisher's thread calls `begun` when it has begun. All changes of before that were pushed have come to
+    /// the [`ChangeSink`](crate::tables::ChangeSink) then, and all that are committed later come. A topic touches a
+    /// table if one of the topic and the table's name, with a NUL behind it, begins with the other.
     pub fn hold_audience(&self, topic: &[u8], kind: AudienceKind, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {
         let shared = self.shared();
         let mut held = shared.audience_holds.held.lock();
-        *held.topics(kind).entry(topic.into()).or_default() += 1;
+        held.topics(kind).add(topic);
         held.asked.push(AskedAudience { topic: topic.into(), kind, begun });
         // Release: pairs with the Acquire in `take_asked`.
         shared.audience_holds.is_asked.store(true, Ordering::Release);
@@ -84,13 +116,9 @@ impl Drop for AudienceHold {
     fn drop(&mut self) {
         let holds = &self.shared.audience_holds;
         let mut held = holds.held.lock();
-        let topics = held.topics(self.kind);
-        let Some(count) = topics.get_mut(&self.topic) else { return };
-        *count -= 1;
-        if *count > 0 {
+        if !held.topics(self.kind).remove(&self.topic) {
             return;
         }
-        topics.remove(&self.topic);
         // Release: pairs with the Acquire in `is_given_up`.
         holds.is_given_up.store(true, Ordering::Release);
         drop(held);
@@ -131,10 +159,6 @@ impl AudienceHolds {
 
     /// Whether a held topic touches the table with this name and a NUL behind it.
     pub(super) fn touches(&self, table: &[u8], kind: AudienceKind) -> bool {
-        let mut held = self.held.lock();
-        let topics = held.topics(kind);
-        let mut longer = topics.range::<[u8], _>((Bound::Included(table), Bound::Unbounded));
-        (0..table.len()).filter_map(|length| table.get(..length)).any(|beginning| topics.contains_key(beginning))
-            || longer.next().is_some_and(|(topic, _)| topic.starts_with(table))
+        self.held.lock().topics(kind).touches(table)
     }
 }

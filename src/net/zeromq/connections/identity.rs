@@ -28,6 +28,11 @@ pub trait ConnectionState: Default {
         None
     }
 
+    /// Bytes of memory that the state keeps for its peer.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
     /// Whether the frontend owes the peer nothing, so that an idle connection may make place for another one.
     fn is_idle(&self) -> bool {
         true

@@ -7,19 +7,27 @@ use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, refused,
 use crate::services::resp::arguments::{Arguments, is, lower, number, shown};
 use crate::services::resp::call::{Call, present};
 use crate::services::resp::client::{Login, ReplyMode, database_of};
-use crate::services::resp::limits::{REDIS_VERSION, SHOWN_BYTES};
+use crate::services::resp::handle::channels;
+use crate::services::resp::limits::REDIS_VERSION;
+use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 use crate::zmtp::Claim;
 
 /// The user of those who give a password alone, and of all where no users are named.
 const DEFAULT_USER: &str = "default";
 
 pub(in super::super) fn ping<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
-    let _ = call;
     match arguments.behind(1) {
+        [] if call.client.is_restricted() => Ok(pong(b"")),
+        [text] if call.client.is_restricted() => Ok(pong(text)),
         [] => Ok(Reply::Simple("PONG")),
         [text] => Ok(Reply::bulk(*text)),
         _ => Err(refused("ERR wrong number of arguments for 'ping' command")),
     }
+}
+
+/// The reply to PING of a client that may take a plain one for a message.
+fn pong(text: &[u8]) -> Reply<'_> {
+    Reply::Array(vec![Reply::string("pong"), Reply::bulk(text)])
 }
 
 pub(in super::super) fn echo<'b>(_: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
@@ -28,6 +36,7 @@ pub(in super::super) fn echo<'b>(_: &'b mut Call<'_, '_>, arguments: Arguments<'
 }
 
 pub(in super::super) fn quit<'b>(call: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
+    channels::catch_up(call)?;
     call.client.ends = true;
     Ok(OK)
 }
@@ -39,6 +48,7 @@ pub(in super::super) fn http<'b>(call: &'b mut Call<'_, '_>, _: Arguments<'b>) -
 }
 
 pub(in super::super) fn reset<'b>(call: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
+    channels::leave(call)?;
     call.client.reset();
     Ok(Reply::Simple("RESET"))
 }
@@ -117,6 +127,7 @@ pub(in super::super) fn hello<'b>(call: &'b mut Call<'_, '_>, arguments: Argumen
              <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         ));
     }
+    channels::catch_up(call)?;
     let client = &mut *call.client;
     if let Some(name) = name {
         client.names.name = name.to_vec();
@@ -215,17 +226,6 @@ const CLIENT_VERBS: [&str; 11] = [
     "getredir",
     "trackinginfo",
 ];
-
-/// The refusal of a subcommand with too many or too few arguments.
-pub(super) fn wrong_number(command: &str, verb: &str) -> Failure {
-    refused(format!("ERR wrong number of arguments for '{command}|{verb}' command"))
-}
-
-/// The refusal of a subcommand that is not there.
-pub(super) fn unknown_subcommand(arguments: Arguments<'_>) -> Failure {
-    let verb = arguments.behind(1).first().map(|verb| shown(verb, SHOWN_BYTES)).unwrap_or_default();
-    refused_with("ERR unknown subcommand '", verb, &format!("'. Try {} HELP.", arguments.name().to_uppercase()))
-}
 
 fn set_info<'b>(call: &'b mut Call<'_, '_>, field: &[u8], value: &'b [u8]) -> Answer<'b> {
     let names = &mut call.client.names;

@@ -1,5 +1,6 @@
 //! The handlers: each carries out one command, and returns its reply. None of them sends.
 
+pub(super) mod channels;
 mod clients;
 pub(super) mod connection;
 pub(super) mod counters;

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::connection::{unknown_subcommand, wrong_number};
 use crate::feed::Cause;
 use crate::resp3::integer;
 use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, TOO_LONG, refused};
 use crate::services::resp::arguments::{Arguments, TimeUnit, is, lower, number};
 use crate::services::resp::call::Call;
 use crate::services::resp::dump::{RestoreError, dump as dumped, restore as restored};
+use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 use crate::tables::{Deadline, Edit, bytes_of_element};
 
 /// The longest value that Redis keeps together with its head, in bytes.
@@ -124,10 +124,16 @@ pub(in super::super) fn restore<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
             .and_then(|millis| times.deadline(millis))
             .ok_or_else(|| refused("ERR Invalid TTL value: the deadline is too far"))?,
     };
+    let has_passed = ttl > 0 && unit.unix_millis(ttl, times.now()).is_some_and(|at| at <= times.now());
     let (is_stored, _) = call.edit(key, |old| {
         let stores = options.replaces || old.is_none();
-        let edit = Edit::Store { value: Cow::Owned(value.clone()), deadline, cause: Cause::Restore };
-        (if stores { edit } else { Edit::Keep }, stores)
+        let edit = match stores {
+            // A deadline that has passed deletes at once, as in Redis.
+            true if has_passed => Edit::Delete,
+            true => Edit::Store { value: Cow::Owned(value.clone()), deadline, cause: Cause::Restore },
+            false => Edit::Keep,
+        };
+        (edit, stores)
     })?;
     if is_stored { Ok(OK) } else { Err(refused(BUSY)) }
 }

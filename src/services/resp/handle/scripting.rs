@@ -1,10 +1,10 @@
 //! Commands about scripts: known ones are carried out, and no others. A script is one change of its element.
 
-use super::connection::{unknown_subcommand, wrong_number};
 use crate::services::resp::answer::{Answer, Failure, OK, Reply, refused};
 use crate::services::resp::arguments::{Arguments, is, lower, number};
 use crate::services::resp::call::Call;
 use crate::services::resp::scripts::{self, ScriptBounds, ScriptElement, ScriptKeys, ScriptRow, ScriptRun};
+use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 use crate::tables::{Edit, Refusal};
 
 const UNKNOWN: &str = "ERR this script is not known, and there is no Lua: use commands, MULTI with WATCH, or SET with IFEQ. \

@@ -1,6 +1,5 @@
 //! Commands about the server: its commands, its settings, its clock.
 
-use super::connection::{unknown_subcommand, wrong_number};
 use crate::services::resp::answer::{Answer, OK, Reply, SYNTAX, refused};
 use crate::services::resp::arguments::{Arguments, is, lower, number};
 use crate::services::resp::call::Call;
@@ -9,6 +8,7 @@ use crate::services::resp::glob::is_match;
 use crate::services::resp::info;
 use crate::services::resp::metrics::PROTOCOL;
 use crate::services::resp::settings::{self, Setting};
+use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 
 pub(in super::super) fn time<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let [] = arguments.exactly()?;

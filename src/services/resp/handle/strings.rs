@@ -195,9 +195,12 @@ pub(in super::super) fn getex<'b>(call: &'b mut Call<'_, '_>, arguments: Argumen
         return Ok(Reply::Null);
     }
     let deadline = deadline_of(call, unit, value, "getex")?;
+    let now = call.times().now();
+    let has_passed = unit.unix_millis(number(value)?, now).is_some_and(|at| at <= now);
     let value = call.edit_present(key, |old| {
         let edit = Edit::Store { value: Cow::Borrowed(old.value), deadline, cause: Cause::Touch };
-        (edit, old.value)
+        // A deadline that has passed deletes at once, as in Redis.
+        (if has_passed { Edit::Delete } else { edit }, old.value)
     })?;
     Ok(value.into())
 }

@@ -1,0 +1,286 @@
+//! The channels of all connections: how many of each worker have subscribed to which.
+//!
+//! ```text
+//! PUBLISH: count, send ─► the mail of each worker with a subscriber ─► `subscribers.rs` appends it to their replies
+//! ```
+//! A message is counted and sent under the lock under which subscriptions come and go. So each subscriber that was
+//! counted gets the message, or is closed. Patterns are compared with a channel behind the lock: a PUBLISH keeps no
+//! other worker waiting.
+//!
+//! This module knows no connection.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use ahash::RandomState;
+use crossbeam::channel::Receiver;
+
+use super::glob::is_match;
+use super::limits::MESSAGES_BYTES_MAX;
+use crate::lock::Mutex;
+use crate::net::sockets::{WakeSignal, WakingSender};
+
+/// What a client subscribes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SubscriptionKind {
+    /// A channel.
+    Channel,
+    /// All channels that match a pattern.
+    Pattern,
+}
+
+/// A message of a channel.
+#[derive(Debug)]
+pub(super) struct ChannelMessage {
+    pub(super) channel: Box<[u8]>,
+    pub(super) payload: Box<[u8]>,
+}
+
+impl ChannelMessage {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.channel.len() + self.payload.len()
+    }
+}
+
+/// Subscribers of each worker.
+#[derive(Clone, Debug)]
+struct WorkerCounts(Box<[usize]>);
+
+impl WorkerCounts {
+    fn sum(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    fn change(&mut self, worker: usize, by: isize) {
+        if let Some(count) = self.0.get_mut(worker) {
+            *count = count.saturating_add_signed(by);
+        }
+    }
+}
+
+/// All subscriptions.
+#[derive(Debug)]
+struct Registered {
+    channels: HashMap<Box<[u8]>, WorkerCounts, RandomState>,
+    /// Copied only if it changes while a PUBLISH compares.
+    patterns: Arc<BTreeMap<Box<[u8]>, WorkerCounts>>,
+    /// Subscriptions to patterns.
+    with_patterns: WorkerCounts,
+}
+
+/// The channels of all workers.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    registered: Mutex<Registered>,
+    workers: Vec<MessageSender>,
+}
+
+/// What a worker and the senders of messages share.
+#[derive(Debug, Default)]
+struct MessageState {
+    /// Messages that were sent, ever. Written under the lock of the subscriptions.
+    sent: AtomicU64,
+    /// Bytes of messages that the worker has not taken.
+    bytes: AtomicUsize,
+    /// The worker has not been sent a message. Set by those who send, taken by the worker.
+    has_lost: AtomicBool,
+}
+
+#[derive(Debug)]
+struct MessageSender {
+    sender: WakingSender<Arc<ChannelMessage>>,
+    state: Arc<MessageState>,
+}
+
+impl MessageSender {
+    fn send(&self, message: &Arc<ChannelMessage>) {
+        let (state, bytes) = (&self.state, message.bytes());
+        // Relaxed, all: a bound, a flag and a count, each by itself.
+        if state.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > MESSAGES_BYTES_MAX {
+            state.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            state.has_lost.store(true, Ordering::Relaxed);
+            return;
+        }
+        state.sent.fetch_add(1, Ordering::Relaxed);
+        self.sender.send(Arc::clone(message));
+    }
+}
+
+/// A worker's end: the messages for its subscribers come here.
+#[derive(Debug)]
+pub(super) struct MessageInbox {
+    messages: Receiver<Arc<ChannelMessage>>,
+    state: Arc<MessageState>,
+    /// Messages that were taken, ever.
+    taken: u64,
+}
+
+impl MessageInbox {
+    /// The next message.
+    pub(super) fn next(&mut self) -> Option<Arc<ChannelMessage>> {
+        let message = self.messages.try_recv().ok()?;
+        self.taken += 1;
+        // Relaxed: a bound.
+        self.state.bytes.fetch_sub(message.bytes(), Ordering::Relaxed);
+        Some(message)
+    }
+
+    /// Messages that were sent, ever.
+    pub(super) fn sent(&self) -> u64 {
+        // Relaxed: who asks has taken the lock of the subscriptions, or asks for its own messages.
+        self.state.sent.load(Ordering::Relaxed)
+    }
+
+    /// Messages that were taken, ever.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Whether messages were lost since the last call.
+    pub(super) fn take_loss(&self) -> bool {
+        // Relaxed: messages that are sent after the loss come to subscribers that come after this.
+        self.state.has_lost.load(Ordering::Relaxed) && self.state.has_lost.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Channels {
+    /// The channels of workers that these signals wake, and the worker's end of each.
+    pub(super) fn new(wake_signals: &[WakeSignal]) -> (Arc<Self>, Vec<MessageInbox>) {
+        let none = WorkerCounts(vec![0; wake_signals.len()].into());
+        let registered = Registered { channels: HashMap::default(), patterns: Arc::default(), with_patterns: none };
+        let (mut workers, mut inboxes) = (Vec::new(), Vec::new());
+        for wake_signal in wake_signals {
+            let (sender, messages) = WakingSender::new(wake_signal);
+            let state = Arc::<MessageState>::default();
+            workers.push(MessageSender { sender, state: Arc::clone(&state) });
+            inboxes.push(MessageInbox { messages, state, taken: 0 });
+        }
+        (Arc::new(Self { registered: Mutex::new(registered), workers }), inboxes)
+    }
+
+    /// A connection of this worker has subscribed. Returns the number of messages that the worker was sent before.
+    pub(super) fn add(&self, worker: usize, kind: SubscriptionKind, name: &[u8]) -> u64 {
+        let none = || WorkerCounts(vec![0; self.workers.len()].into());
+        let mut registered = self.registered.lock();
+        let Registered { channels, patterns, with_patterns } = &mut *registered;
+        match kind {
+            SubscriptionKind::Channel => channels.entry(name.into()).or_insert_with(none).change(worker, 1),
+            SubscriptionKind::Pattern => {
+                Arc::make_mut(patterns).entry(name.into()).or_insert_with(none).change(worker, 1);
+                with_patterns.change(worker, 1);
+            }
+        }
+        // Relaxed: it is written under the lock.
+        self.workers.get(worker).map_or(0, |worker| worker.state.sent.load(Ordering::Relaxed))
+    }
+
+    /// A connection of this worker has unsubscribed.
+    pub(super) fn remove(&self, worker: usize, kind: SubscriptionKind, name: &[u8]) {
+        let mut registered = self.registered.lock();
+        let Registered { channels, patterns, with_patterns } = &mut *registered;
+        match kind {
+            SubscriptionKind::Channel => {
+                let Some(counts) = channels.get_mut(name) else { return };
+                counts.change(worker, -1);
+                if counts.sum() == 0 {
+                    channels.remove(name);
+                }
+            }
+            SubscriptionKind::Pattern => {
+                let patterns = Arc::make_mut(patterns);
+                let Some(counts) = patterns.get_mut(name) else { return };
+                counts.change(worker, -1);
+                if counts.sum() == 0 {
+                    patterns.remove(name);
+                }
+                with_patterns.change(worker, -1);
+            }
+        }
+    }
+
+    /// Sends a message to all subscribers. Returns how many there are.
+    pub(super) fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
+        let has_any =
+            |registered: &Registered| !registered.patterns.is_empty() || registered.channels.contains_key(channel);
+        if !has_any(&self.registered.lock()) {
+            return 0;
+        }
+        let message = Arc::new(ChannelMessage { channel: channel.into(), payload: payload.into() });
+        let registered = self.registered.lock();
+        let Registered { channels, patterns, with_patterns } = &*registered;
+        let of_channel = channels.get(channel);
+        for (number, worker) in self.workers.iter().enumerate() {
+            let has = |counts: &WorkerCounts| counts.0.get(number).is_some_and(|count| *count > 0);
+            if has(with_patterns) || of_channel.is_some_and(has) {
+                worker.send(&message);
+            }
+        }
+        let (of_channel, patterns) = (of_channel.map_or(0, WorkerCounts::sum), Arc::clone(patterns));
+        drop(registered);
+        let matching = patterns.iter().filter(|(pattern, _)| is_match(pattern, channel));
+        of_channel + matching.map(|(_, counts)| counts.sum()).sum::<usize>()
+    }
+
+    /// The channels with subscribers that match a pattern.
+    pub(super) fn matching(&self, is_selected: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
+        let names: Vec<Box<[u8]>> = self.registered.lock().channels.keys().cloned().collect();
+        names.into_iter().filter(|name| is_selected(name)).collect()
+    }
+
+    /// The subscribers of a channel, without those of patterns.
+    pub(super) fn count(&self, channel: &[u8]) -> usize {
+        self.registered.lock().channels.get(channel).map_or(0, WorkerCounts::sum)
+    }
+
+    /// The patterns with subscribers.
+    pub(super) fn patterns(&self) -> usize {
+        self.registered.lock().patterns.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    fn channels() -> (Arc<Channels>, Vec<MessageInbox>) {
+        Channels::new(&[WakeSignal::new().unwrap(), WakeSignal::new().unwrap()])
+    }
+
+    #[test]
+    fn a_message_goes_to_each_worker_with_a_subscriber_and_all_subscribers_count() {
+        let (channels, mut inboxes) = channels();
+        assert_eq!(channels.publish(b"news", b"nobody"), 0);
+        channels.add(1, SubscriptionKind::Channel, b"news");
+        channels.add(1, SubscriptionKind::Channel, b"news");
+        assert_eq!(channels.publish(b"news", b"1"), 2);
+        assert!(inboxes[0].next().is_none());
+        assert_eq!(*inboxes[1].next().unwrap().payload, *b"1");
+        channels.add(0, SubscriptionKind::Pattern, b"n*");
+        channels.add(0, SubscriptionKind::Pattern, b"x*");
+        assert_eq!((channels.publish(b"news", b"2"), channels.patterns()), (3, 2));
+        assert!(inboxes.iter_mut().all(|inbox| inbox.next().is_some() && inbox.sent() == inbox.taken()));
+        channels.remove(1, SubscriptionKind::Channel, b"news");
+        channels.remove(1, SubscriptionKind::Channel, b"news");
+        channels.remove(0, SubscriptionKind::Pattern, b"n*");
+        channels.remove(0, SubscriptionKind::Pattern, b"x*");
+        assert_eq!((channels.publish(b"news", b"3"), channels.patterns()), (0, 0));
+        assert_eq!((channels.count(b"news"), channels.matching(|_| true).len()), (0, 0));
+    }
+
+    #[test]
+    fn what_a_worker_does_not_take_is_lost_at_a_bound_and_the_worker_learns_of_it() {
+        let (channels, mut inboxes) = channels();
+        channels.add(0, SubscriptionKind::Channel, b"news");
+        let payload = vec![0; MESSAGES_BYTES_MAX / 2];
+        assert_eq!(channels.publish(b"news", &payload), 1);
+        assert!(!inboxes[0].take_loss());
+        assert_eq!(channels.publish(b"news", &payload), 1, "it is closed");
+        assert!(inboxes[0].take_loss() && !inboxes[0].take_loss());
+        assert!(inboxes[0].next().is_some() && inboxes[0].next().is_none());
+        channels.publish(b"news", &payload);
+        assert!(!inboxes[0].take_loss() && inboxes[0].next().is_some());
+    }
+}

@@ -1,0 +1,205 @@
+//! Commands about channels.
+//!
+//! A command about channels of keys waits twice: until the audiences of their tables have begun, and until its worker has
+//! delivered what was changed before. So a client gets each event behind the confirmation, and none of before.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use crate::services::resp::answer::{Answer, Failure, Reply, refused, refused_with};
+use crate::services::resp::arguments::{Arguments, is, shown};
+use crate::services::resp::call::Call;
+use crate::services::resp::channels::SubscriptionKind;
+use crate::services::resp::glob::is_match;
+use crate::services::resp::key_events::RESERVED;
+use crate::services::resp::limits::{CHANNEL_BYTES_MAX, CHANNEL_PATTERNS_MAX, SHOWN_BYTES, SUBSCRIPTION_BYTES_MAX};
+use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
+use crate::services::resp::subscribers::selected_by;
+use crate::services::resp::subscriptions::{SubscriptionStage, Subscriptions};
+use crate::services::tables::change_mail::{ChangeSelection, SelectedTables};
+
+pub(in super::super) fn subscribe<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    subscribe_to(call, SubscriptionKind::Channel, arguments.behind(1))
+}
+
+pub(in super::super) fn psubscribe<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    subscribe_to(call, SubscriptionKind::Pattern, arguments.behind(1))
+}
+
+pub(in super::super) fn unsubscribe<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    unsubscribe_from(call, SubscriptionKind::Channel, arguments.behind(1))
+}
+
+pub(in super::super) fn punsubscribe<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    unsubscribe_from(call, SubscriptionKind::Pattern, arguments.behind(1))
+}
+
+fn subscribe_to<'b>(call: &mut Call<'_, '_>, kind: SubscriptionKind, names: &'b [&'b [u8]]) -> Answer<'b> {
+    check_names(call, kind, names)?;
+    let selected: Vec<_> = names.iter().map(|name| selected_by(kind, name)).collect();
+    let mut selections = settle(call, &selected)?.into_iter();
+    let Call { client, subscribers, id, .. } = call;
+    let subscriptions = client.subscriptions.get_or_insert_default();
+    let replies = names.iter().map(|name| {
+        if subscriptions.add(kind, name, selections.next().flatten()) {
+            subscribers.add(*id, kind, name);
+        }
+        let word = if kind == SubscriptionKind::Channel { "subscribe" } else { "psubscribe" };
+        confirmation(word, Some((*name).into()), subscriptions)
+    });
+    Ok(Reply::Frames(replies.collect()))
+}
+
+/// Refuses names that are too long, or too many.
+fn check_names(call: &Call<'_, '_>, kind: SubscriptionKind, names: &[&[u8]]) -> Result<(), Failure> {
+    check_channel(names.iter().map(|name| name.len()).max().unwrap_or(0))?;
+    let subscriptions = call.client.subscriptions.as_deref();
+    let count = names.len() + subscriptions.map_or(0, |subscriptions| subscriptions.names(kind).len());
+    if kind == SubscriptionKind::Pattern && count > CHANNEL_PATTERNS_MAX {
+        return Err(refused(format!("ERR a connection has at most {CHANNEL_PATTERNS_MAX} patterns")));
+    }
+    let bytes = names.iter().map(|name| name.len()).sum::<usize>() + subscriptions.map_or(0, Subscriptions::bytes);
+    if bytes > SUBSCRIPTION_BYTES_MAX {
+        return Err(refused(format!("ERR the channels of a connection have at most {SUBSCRIPTION_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+fn check_channel(bytes: usize) -> Result<(), Failure> {
+    if bytes > CHANNEL_BYTES_MAX {
+        return Err(refused(format!("ERR a channel has more than {CHANNEL_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// Waits until the selections of these tables have begun, and all changes of before are delivered. Nothing is selected:
+/// it does not wait.
+fn settle(
+    call: &mut Call<'_, '_>,
+    selected: &[Option<SelectedTables>],
+) -> Result<Vec<Option<ChangeSelection>>, Failure> {
+    if selected.iter().all(Option::is_none) {
+        return Ok(Vec::new());
+    }
+    let subscriptions = call.client.subscriptions.get_or_insert_default();
+    match std::mem::take(&mut subscriptions.stage) {
+        SubscriptionStage::Begun(selections) => return Ok(selections),
+        asked @ SubscriptionStage::Asked(..) => subscriptions.stage = asked,
+        SubscriptionStage::None | SubscriptionStage::Withdrawn(_) => {
+            subscriptions.stage = call.subscribers.ask(call.id, call.batch, selected);
+            if !call.may_wait
+                && let SubscriptionStage::Asked(_, selections) = std::mem::take(&mut subscriptions.stage)
+            {
+                return Ok(selections);
+            }
+        }
+    }
+    Err(Failure::Waits)
+}
+
+fn unsubscribe_from<'b>(call: &mut Call<'_, '_>, kind: SubscriptionKind, names: &'b [&'b [u8]]) -> Answer<'b> {
+    let word = if kind == SubscriptionKind::Channel { "unsubscribe" } else { "punsubscribe" };
+    let mut all = Vec::new();
+    if let (true, Some(subscriptions)) = (names.is_empty(), &call.client.subscriptions) {
+        all.extend(subscriptions.names(kind).keys().cloned());
+    }
+    let names = all.iter().map(|name| &**name).chain(names.iter().copied());
+    let named: Vec<_> = names.map(|name| (kind, name.to_vec())).collect();
+    withdraw(call, &named)?;
+    let Call { client, subscribers, id, .. } = call;
+    let subscriptions = client.subscriptions.get_or_insert_default();
+    let mut replies: Vec<_> = named.is_empty().then(|| confirmation(word, None, subscriptions)).into_iter().collect();
+    replies.extend(named.into_iter().map(|(kind, name)| {
+        if subscriptions.remove(kind, &name) {
+            subscribers.remove(*id, kind, &name);
+        }
+        confirmation(word, Some(name.into()), subscriptions)
+    }));
+    if subscriptions.count() == 0 {
+        client.subscriptions = None;
+    }
+    Ok(Reply::Frames(replies))
+}
+
+/// Takes all subscriptions away.
+pub(super) fn leave(call: &mut Call<'_, '_>) -> Result<(), Failure> {
+    let Some(subscriptions) = &call.client.subscriptions else { return Ok(()) };
+    let all: Vec<_> = subscriptions.all().map(|(kind, name)| (kind, name.to_vec())).collect();
+    withdraw(call, &all)?;
+    all.iter().for_each(|(kind, name)| call.subscribers.remove(call.id, *kind, name));
+    call.client.subscriptions = None;
+    Ok(())
+}
+
+/// Waits until all is delivered that was changed before, if the client has subscribed to channels of keys.
+pub(super) fn catch_up(call: &mut Call<'_, '_>) -> Result<(), Failure> {
+    let Some(subscriptions) = &call.client.subscriptions else { return Ok(()) };
+    let selected = subscriptions.selection(subscriptions.all()).map(|selection| selection.tables().clone());
+    settle(call, &[selected]).map(drop)
+}
+
+/// Waits until all is delivered to the client that was counted for these subscriptions, or changed before. From then on
+/// nothing is counted for them.
+fn withdraw(call: &mut Call<'_, '_>, names: &[(SubscriptionKind, Vec<u8>)]) -> Result<(), Failure> {
+    let Some(subscriptions) = &mut call.client.subscriptions else { return Ok(()) };
+    if matches!(subscriptions.stage, SubscriptionStage::Withdrawn(_)) {
+        subscriptions.stage = SubscriptionStage::None;
+        return Ok(());
+    }
+    let named = || names.iter().map(|(kind, name)| (*kind, &**name));
+    let selected = subscriptions.selection(named()).map(|selection| selection.tables().clone());
+    settle(call, &[selected])?;
+    let Some(subscriptions) = &mut call.client.subscriptions else { return Ok(()) };
+    let present = named().filter(|(kind, name)| subscriptions.names(*kind).contains_key(*name));
+    let present: BTreeSet<_> = present.map(|(kind, name)| (kind, name.into())).collect();
+    present.iter().for_each(|(kind, name): &(_, Box<[u8]>)| call.subscribers.withdraw(*kind, name));
+    if !call.may_wait || call.subscribers.has_caught_up(subscriptions) {
+        return Ok(());
+    }
+    subscriptions.stage = SubscriptionStage::Withdrawn(present);
+    Err(Failure::Unfinished)
+}
+
+/// The confirmation that a channel or a pattern is subscribed to, or is no more.
+fn confirmation<'b>(word: &'static str, name: Option<Cow<'b, [u8]>>, subscriptions: &Subscriptions) -> Reply<'b> {
+    Reply::Push(vec![Reply::string(word), name.map_or(Reply::Null, Reply::Bulk), Reply::count(subscriptions.count())])
+}
+
+pub(in super::super) fn publish<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    let [channel, payload] = arguments.exactly()?;
+    check_channel(channel.len())?;
+    if channel.starts_with(RESERVED) {
+        return Err(refused("ERR channels whose names begin with __key are those of the events of keys"));
+    }
+    let channels = call.subscribers.channels();
+    // To compare a channel with patterns may take long.
+    Ok(Reply::count(call.batch.aside(|| channels.publish(channel, payload))))
+}
+
+/// How Redis begins the refusal of PUBSUB CHANNELS with too many arguments.
+const UNKNOWN_OR_WRONG: &str = "ERR unknown subcommand or wrong number of arguments for '";
+
+pub(in super::super) fn pubsub<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    let ([verb], rest) = arguments.split()?;
+    let channels = call.subscribers.channels();
+    match rest {
+        [] if is(verb, "channels") => Ok(names(channels.matching(|_| true))),
+        [pattern] if is(verb, "channels") => {
+            Ok(names(call.batch.aside(|| channels.matching(|channel| is_match(pattern, channel)))))
+        }
+        _ if is(verb, "numsub") => {
+            let counts = rest.iter().flat_map(|name| [Reply::bulk(*name), Reply::count(channels.count(name))]);
+            Ok(Reply::Array(counts.collect()))
+        }
+        [] if is(verb, "numpat") => Ok(Reply::count(channels.patterns())),
+        _ if is(verb, "channels") => {
+            Err(refused_with(UNKNOWN_OR_WRONG, shown(verb, SHOWN_BYTES), "'. Try PUBSUB HELP."))
+        }
+        _ if is(verb, "numpat") => Err(wrong_number("pubsub", "numpat")),
+        _ => Err(unknown_subcommand(arguments)),
+    }
+}
+
+fn names<'b>(channels: Vec<Box<[u8]>>) -> Reply<'b> {
+    Reply::Array(channels.into_iter().map(|name| Reply::bulk(name.into_vec())).collect())
+}

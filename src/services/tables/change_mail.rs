@@ -1,0 +1,332 @@
+//! Changes on their way from the publisher to workers that own subscribers of their own.
+//!
+//! ```text
+//! worker: select ─► topics ──► publisher: a change of such a table ─► a batch, which all workers share ─► their mail
+//!         └─► the tables: hold the audience ─► it has begun ─────────────────► behind the batch ─────────► their mail
+//! ```
+//! The publisher waits for no worker. A worker that leaves [`MAIL_BYTES_MAX`] untaken gets no further changes until it
+//! notices the loss ([`ChangeInbox::take_loss`]). Then it closes the subscribers that have missed changes.
+//!
+//! This module knows no subscriber and encodes nothing.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crossbeam::channel::Receiver;
+
+use crate::feed::Cause;
+use crate::lock::Mutex;
+use crate::net::sockets::{WakeSignal, WakingSender};
+use crate::tables::{AnnouncedChange, AudienceHold, AudienceKind, Batch, TopicCounts};
+
+/// Bytes of batches that may wait for a worker: some hundred thousand changes, which it takes within a second.
+const MAIL_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a batch at which it is handed over, also in the middle of a drain.
+const BATCH_BYTES: usize = 128 << 10;
+
+/// A change of an element, for subscribers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MailedChange<'b> {
+    /// The name of the table.
+    pub(crate) table: &'b [u8],
+    pub(crate) key: &'b [u8],
+    pub(crate) cause: Cause,
+    /// As [`AnnouncedChange::sets_deadline`].
+    pub(crate) sets_deadline: bool,
+    /// As [`AnnouncedChange::is_in_order`].
+    pub(crate) is_in_order: bool,
+}
+
+/// A change of a batch. Its bytes are the name of the table and the key.
+#[derive(Clone, Copy, Debug)]
+struct ChangeParts {
+    table_bytes: u16,
+    key_bytes: u16,
+    cause: Cause,
+    sets_deadline: bool,
+    is_in_order: bool,
+}
+
+/// Changes that were drained together, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeBatch {
+    bytes: Vec<u8>,
+    changes: Vec<ChangeParts>,
+}
+
+impl ChangeBatch {
+    pub(crate) fn push(&mut self, change: MailedChange<'_>) {
+        let MailedChange { table, key, cause, sets_deadline, is_in_order } = change;
+        let [table_bytes, key_bytes] = [table, key].map(|bytes| u16::try_from(bytes.len()).unwrap_or(u16::MAX));
+        self.bytes.extend_from_slice(table);
+        self.bytes.extend_from_slice(key);
+        self.changes.push(ChangeParts { table_bytes, key_bytes, cause, sets_deadline, is_in_order });
+    }
+
+    /// The changes, in their order.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = MailedChange<'_>> {
+        let mut rest = &*self.bytes;
+        self.changes.iter().map_while(move |parts| {
+            let ChangeParts { table_bytes, key_bytes, cause, sets_deadline, is_in_order } = *parts;
+            let (table, behind) = rest.split_at_checked(table_bytes.into())?;
+            let (key, behind) = behind.split_at_checked(key_bytes.into())?;
+            rest = behind;
+            Some(MailedChange { table, key, cause, sets_deadline, is_in_order })
+        })
+    }
+
+    /// Memory that it takes, in bytes.
+    fn held(&self) -> usize {
+        size_of::<Self>() + self.bytes.capacity() + self.changes.capacity() * size_of::<ChangeParts>()
+    }
+}
+
+/// What the publisher sends to a worker.
+#[derive(Debug)]
+pub(crate) enum ChangeMail {
+    Changes(Arc<ChangeBatch>),
+    /// The audiences of a selection have begun. All that was committed before it was made has been sent.
+    Begun(u64),
+}
+
+/// What a worker and the publisher share.
+#[derive(Debug, Default)]
+struct MailState {
+    /// Bytes of the batches that the worker has not taken. The publisher adds, the worker subtracts.
+    bytes: AtomicUsize,
+    /// The worker has not been sent some changes. Set by the publisher, taken by the worker.
+    has_lost: AtomicBool,
+    /// The topics that the worker selects. Written by the worker.
+    topics: Mutex<TopicCounts>,
+    /// Whether there are topics. Written with them, read by the publisher.
+    has_topics: AtomicBool,
+    /// The numbers of the selections that have begun in this drain. The publisher alone uses it.
+    begun: Mutex<Vec<u64>>,
+}
+
+impl MailState {
+    fn change_topics(&self, change: impl FnOnce(&mut TopicCounts)) {
+        let mut topics = self.topics.lock();
+        change(&mut topics);
+        // Relaxed: the publisher begins the audience of a new topic after the lock of the audiences, which orders it.
+        self.has_topics.store(!topics.is_empty(), Ordering::Relaxed);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- worker
+
+/// The tables that a subscription may match, as [`Audience::begin`](crate::tables::Audience::begin) takes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SelectedTables {
+    pub(crate) topics: Vec<Box<[u8]>>,
+    pub(crate) kind: AudienceKind,
+}
+
+/// A worker's end: the changes of the tables that it selects come here.
+#[derive(Debug)]
+pub(crate) struct ChangeInbox {
+    mail: Receiver<ChangeMail>,
+    state: Arc<MailState>,
+}
+
+/// Keeps changes coming until it is dropped.
+pub(crate) struct ChangeSelection {
+    tables: SelectedTables,
+    state: Arc<MailState>,
+    _holds: Vec<AudienceHold>,
+}
+
+impl fmt::Debug for ChangeSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChangeSelection").field("tables", &self.tables).finish_non_exhaustive()
+    }
+}
+
+impl ChangeSelection {
+    /// What it selects.
+    pub(crate) fn tables(&self) -> &SelectedTables {
+        &self.tables
+    }
+}
+
+impl Drop for ChangeSelection {
+    fn drop(&mut self) {
+        let selected = &self.tables.topics;
+        self.state.change_topics(|topics| {
+            for topic in selected {
+                topics.remove(topic);
+            }
+        });
+    }
+}
+
+/// Counts down the audiences of several selections that have not begun.
+#[derive(Debug)]
+pub(crate) struct BeginCount {
+    /// The number of the mail that says so.
+    number: u64,
+    left: AtomicUsize,
+}
+
+impl BeginCount {
+    /// All selections that are made with it have begun when [`ChangeMail::Begun`] comes with this number.
+    pub(crate) fn new<'s>(number: u64, selected: impl Iterator<Item = &'s SelectedTables>) -> Arc<Self> {
+        Arc::new(Self { number, left: AtomicUsize::new(selected.map(|tables| tables.topics.len()).sum()) })
+    }
+}
+
+impl ChangeInbox {
+    /// The ends of a worker that this signal wakes, and of the publisher.
+    pub(crate) fn new(wake_signal: &WakeSignal) -> (Self, WorkerMail) {
+        let (sender, mail) = WakingSender::new(wake_signal);
+        let state = Arc::<MailState>::default();
+        let of_publisher = WorkerMail { sender, state: Arc::clone(&state), is_concerned: false };
+        (Self { mail, state }, of_publisher)
+    }
+
+    /// Selects tables: their changes come from when the last selection with this count has begun.
+    pub(crate) fn select(
+        &self,
+        batch: &Batch<'_>,
+        tables: &SelectedTables,
+        count: &Arc<BeginCount>,
+    ) -> ChangeSelection {
+        // The publisher knows the topics before it begins their audiences.
+        self.state.change_topics(|topics| tables.topics.iter().for_each(|topic| topics.add(topic)));
+        let hold = |topic: &[u8]| {
+            let (count, state) = (Arc::clone(count), Arc::clone(&self.state));
+            let begun = move || {
+                // Relaxed: the publisher alone counts.
+                if count.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    state.begun.lock().push(count.number);
+                }
+            };
+            batch.hold_audience(topic, tables.kind, Box::new(begun))
+        };
+        let holds = tables.topics.iter().map(|topic| hold(topic)).collect();
+        ChangeSelection { tables: tables.clone(), state: Arc::clone(&self.state), _holds: holds }
+    }
+
+    /// The next mail.
+    pub(crate) fn next(&self) -> Option<ChangeMail> {
+        let mail = self.mail.try_recv().ok()?;
+        if let ChangeMail::Changes(batch) = &mail {
+            // Relaxed: a bound, which nothing else depends on.
+            self.state.bytes.fetch_sub(batch.held(), Ordering::Relaxed);
+        }
+        Some(mail)
+    }
+
+    /// Whether there is mail.
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.mail.is_empty()
+    }
+
+    /// Whether changes were lost since the last call. All selections of before have missed some then.
+    pub(crate) fn take_loss(&self) -> bool {
+        // Relaxed: changes that are sent after the loss come to selections that are made after this.
+        self.state.has_lost.load(Ordering::Relaxed) && self.state.has_lost.swap(false, Ordering::Relaxed)
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------- publisher
+
+/// The publisher's end for a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerMail {
+    sender: WakingSender<ChangeMail>,
+    state: Arc<MailState>,
+    /// A change of the present batch concerns the worker.
+    is_concerned: bool,
+}
+
+impl WorkerMail {
+    /// Whether the worker has selected a table, of which this is the name and a NUL. The publisher does not wait while the
+    /// worker changes its topics: then the worker may get changes for nothing.
+    fn selects(&self, table: &[u8]) -> bool {
+        // Relaxed: see `MailState::change_topics`.
+        self.state.has_topics.load(Ordering::Relaxed)
+            && self.state.topics.try_lock().is_none_or(|topics| topics.touches(table))
+    }
+
+    fn send(&mut self, batch: &Arc<ChangeBatch>) {
+        let (state, bytes) = (&self.state, batch.held());
+        // Relaxed, all: a bound and a flag, which nothing else depends on.
+        if state.has_lost.load(Ordering::Relaxed) {
+            return;
+        }
+        if state.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > MAIL_BYTES_MAX {
+            state.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            state.has_lost.store(true, Ordering::Relaxed);
+            return;
+        }
+        self.sender.send(ChangeMail::Changes(Arc::clone(batch)));
+    }
+}
+
+/// The publisher's part: it collects the changes of a drain, and hands them over.
+#[derive(Debug, Default)]
+pub(super) struct ChangeMailer {
+    workers: Vec<WorkerMail>,
+    batch: ChangeBatch,
+    /// The table of the last change, as a topic, and the numbers of the workers that select it.
+    last: (Vec<u8>, Vec<usize>),
+}
+
+impl ChangeMailer {
+    pub(super) fn new(workers: Vec<WorkerMail>) -> Self {
+        Self { workers, ..Self::default() }
+    }
+
+    /// A few changes follow. The publisher holds no guard now.
+    pub(super) fn begin(&mut self) {
+        // What a worker selects may be other tables by now.
+        self.last.0.clear();
+        if self.batch.bytes.len() >= BATCH_BYTES {
+            self.hand_over_batch();
+        }
+    }
+
+    pub(super) fn announce(&mut self, change: &AnnouncedChange<'_>) {
+        let Self { workers, batch, last: (last, selecting) } = self;
+        let AnnouncedChange { table, key, cause, sets_deadline, is_in_order, .. } = *change;
+        let table = table.strip_suffix(b"\0").unwrap_or(table);
+        if last.strip_suffix(b"\0") != Some(table) {
+            last.clear();
+            last.extend_from_slice(table);
+            last.push(0);
+            selecting.clear();
+            selecting
+                .extend(workers.iter().zip(0..).filter(|(worker, _)| worker.selects(last)).map(|(_, number)| number));
+        }
+        if selecting.is_empty() {
+            return;
+        }
+        batch.push(MailedChange { table, key, cause, sets_deadline, is_in_order });
+        for number in selecting {
+            if let Some(worker) = workers.get_mut(*number) {
+                worker.is_concerned = true;
+            }
+        }
+    }
+
+    /// Hands over what was collected, and behind it which audiences have begun.
+    pub(super) fn hand_over(&mut self) {
+        if !self.batch.changes.is_empty() {
+            self.hand_over_batch();
+        }
+        for WorkerMail { sender, state, .. } in &self.workers {
+            state.begun.lock().drain(..).for_each(|number| sender.send(ChangeMail::Begun(number)));
+        }
+    }
+
+    fn hand_over_batch(&mut self) {
+        let batch = Arc::new(std::mem::take(&mut self.batch));
+        for worker in &mut self.workers {
+            if std::mem::take(&mut worker.is_concerned) {
+                worker.send(&batch);
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Channels and the events of keys.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zmq::Context;
+
+use crate::harness::{FRONTENDS, Server, spindle_reads};
+use crate::peer::Peer;
+use crate::resp_client::{RespClient, command};
+
+const OK: &str = "+OK";
+
+fn start(frontend: &str, flags: &[&str]) -> Server {
+    Server::start(&[&["--frontend", frontend, "--resp", "127.0.0.1:0"][..], flags].concat())
+}
+
+/// A message of a channel, in the second version of the protocol.
+fn message(channel: &str, payload: &str) -> String {
+    let [channel_bytes, payload_bytes] = [channel, payload].map(str::len);
+    format!("*3\r\n$7\r\nmessage\r\n${channel_bytes}\r\n{channel}\r\n${payload_bytes}\r\n{payload}\r\n")
+}
+
+fn next(client: &mut RespClient) -> String {
+    String::from_utf8(client.reply()).unwrap()
+}
+
+/// Subscribes to some channels, and takes the confirmations.
+fn subscribe(client: &mut RespClient, channels: &[&str]) {
+    let arguments: Vec<&[u8]> = ["SUBSCRIBE"].iter().chain(channels).map(|name| name.as_bytes()).collect();
+    client.send(&command(&arguments));
+    for (channel, count) in channels.iter().zip(1..) {
+        let bytes = channel.len();
+        assert_eq!(next(client), format!("*3\r\n$9\r\nsubscribe\r\n${bytes}\r\n{channel}\r\n:{count}\r\n"));
+    }
+}
+
+#[test]
+fn the_changes_of_each_protocol_are_events() {
+    for frontend in FRONTENDS {
+        let (server, context) = (start(frontend, &[]), Context::new());
+        let (mut redis, peer) = (RespClient::connect(server.resp()), Peer::connect(&context, server.kv()));
+        let mut subscriber = RespClient::connect(server.resp());
+        subscribe(&mut subscriber, &["__keyspace@0__:k", "__keyspace@birds__:heron"]);
+        assert_eq!(redis.say("SET k 1 EX 100"), OK);
+        assert_eq!(redis.say("INCR k"), ":2");
+        assert_eq!(redis.say("PERSIST k"), ":1");
+        assert_eq!(redis.say("APPEND k .5"), ":3");
+        assert_eq!(redis.say("INCRBYFLOAT k 1"), "$3\r\n3.5");
+        assert_eq!(redis.say("SETRANGE k 0 4"), ":3");
+        assert_eq!(redis.say("SET other 1"), OK);
+        assert_eq!(peer.call(&[&[2], b"0", b"k", b"w", &1_u64.to_be_bytes()]), [[1]], "an UPDATE with a TTL");
+        let events = ["set", "expire", "incrby", "persist", "append", "incrbyfloat", "setrange", "set", "expire"];
+        for event in events.into_iter().chain(["expired"]) {
+            assert_eq!(next(&mut subscriber), message("__keyspace@0__:k", event));
+        }
+        assert_eq!(peer.call(&[&[0], b"birds"]), [[1]], "created behind the subscription");
+        assert_eq!(peer.call(&[&[2], b"birds", b"heron", b"1"]), [[1]]);
+        assert_eq!(peer.call(&[&[3], b"birds", b"heron"])[0], [1]);
+        for event in ["set", "del"] {
+            assert_eq!(next(&mut subscriber), message("__keyspace@birds__:heron", event));
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn a_client_of_the_third_version_sends_commands_between_messages() {
+    let server = start("queue", &[]);
+    let mut client = RespClient::connect(server.resp());
+    assert!(client.say("HELLO 3").starts_with("%7"));
+    client.send(b"SUBSCRIBE news __keyspace@0__:k\r\nSET k v\r\nPUBLISH news hi\r\nUNSUBSCRIBE\r\nGET k\r\n");
+    let frames: Vec<String> = (0..8).map(|_| next(&mut client)).collect();
+    let push = |words: &[&str]| {
+        let words = words.iter().map(|word| match word.strip_prefix(':') {
+            Some(_) => format!("{word}\r\n"),
+            None => format!("${}\r\n{word}\r\n", word.len()),
+        });
+        format!(">3\r\n{}", words.collect::<String>())
+    };
+    let (of_key, of_news) = (push(&["message", "__keyspace@0__:k", "set"]), push(&["message", "news", "hi"]));
+    let confirmed = [push(&["subscribe", "news", ":1"]), push(&["subscribe", "__keyspace@0__:k", ":2"])];
+    assert_eq!(frames[..2], confirmed);
+    let messages: Vec<&String> = frames.iter().filter(|frame| **frame == of_key || **frame == of_news).collect();
+    assert_eq!(
+        messages.len(),
+        2,
+        "what was changed and published before UNSUBSCRIBE comes before its reply: {frames:?}"
+    );
+    assert!(frames[6..].iter().all(|frame| !messages.contains(&frame)), "{frames:?}");
+    assert_eq!(next(&mut client), "$1\r\nv\r\n");
+    server.stop();
+}
+
+/// A message that was on its way came to a client that subscribed behind it.
+#[test]
+fn a_message_of_before_does_not_come_to_a_new_subscriber() {
+    let server = start("native", &["--workers", "1"]);
+    let [mut other, mut client] = [(); 2].map(|()| RespClient::connect(server.resp()));
+    assert!(other.say("PSUBSCRIBE *").starts_with("*3\r\n"));
+    client.send(b"PUBLISH news early\r\nSUBSCRIBE news\r\n");
+    assert_eq!(next(&mut client), ":1\r\n");
+    assert!(next(&mut client).starts_with("*3\r\n$9\r\nsubscribe"));
+    let mut publisher = RespClient::connect(server.resp());
+    assert_eq!(publisher.say("PUBLISH news late"), ":2");
+    assert_eq!(next(&mut client), message("news", "late"));
+    server.stop();
+}
+
+/// Each key expires while others read it, which may take it away before the expiry thread does.
+#[test]
+fn each_expiry_is_an_event_exactly_once_and_in_time() {
+    const KEYS: usize = 2_000;
+    let server = start("native", &["--workers", "2"]);
+    let mut subscriber = RespClient::connect(server.resp());
+    assert!(subscriber.say("PSUBSCRIBE __keyevent@*__:expired").starts_with("*3\r\n$10\r\npsubscribe"));
+    let mut writer = RespClient::connect(server.resp());
+    let reader = {
+        let mut reader = RespClient::connect(server.resp());
+        thread::spawn(move || {
+            while reader.say("EXISTS end") == ":0" {
+                let lines: String = (0..KEYS).step_by(7).map(|number| format!("GET k{number}\r\n")).collect();
+                reader.send(lines.as_bytes());
+                (0..KEYS).step_by(7).for_each(|_| drop(reader.reply()));
+            }
+        })
+    };
+    let lines: String = (0..KEYS).map(|number| format!("SET k{number} v PX {}\r\n", 20 + number % 50)).collect();
+    writer.send(lines.as_bytes());
+    (0..KEYS).for_each(|_| assert_eq!(next(&mut writer), "+OK\r\n"));
+    let mut expired: Vec<String> = (0..KEYS).map(|_| next(&mut subscriber)).collect();
+    assert_eq!(writer.say("SET end v"), OK);
+    reader.join().unwrap();
+    expired.sort_unstable();
+    expired.dedup();
+    assert_eq!(expired.len(), KEYS, "none comes twice");
+    // Nothing else comes, not even an event of the SETs.
+    assert_eq!(writer.say("SET last v PX 1"), OK);
+    assert!(next(&mut subscriber).ends_with("$4\r\nlast\r\n"));
+    server.stop();
+}
+
+/// A pattern that takes so many steps for a channel of as many bytes, and does not match.
+fn slow_pattern(number: usize) -> String {
+    format!("*{}b{number}", "a".repeat(4_000))
+}
+
+/// One worker compares patterns for seconds. The publisher of the changes goes on, and so does the other worker. What the
+/// busy worker would have to keep is beyond its bound, so its subscribers are closed when it has time.
+#[test]
+fn a_worker_that_does_not_keep_up_loses_its_subscribers_and_nobody_waits_for_it() {
+    const CHANGES: usize = 22_000;
+    let server = start("queue", &["--resp-workers", "2", "--max-key", "4096"]);
+    // Connections go to the two workers in turn.
+    let connect = || {
+        let mut client = RespClient::connect(server.resp());
+        assert_eq!(client.say("PING"), "+PONG");
+        client
+    };
+    let [mut patterns, mut writer, mut behind, mut in_time, mut busy] = [(); 5].map(|()| connect());
+    for number in 0..25 {
+        patterns.send(&command(&[b"PSUBSCRIBE", slow_pattern(number).as_bytes()]));
+        patterns.reply();
+    }
+    for subscriber in [&mut behind, &mut in_time] {
+        subscribe(subscriber, &["__keyevent@0__:set"]);
+    }
+    busy.send(&command(&[b"PUBLISH", "a".repeat(8_000).as_bytes(), b"x"]));
+    let key = vec![b'k'; 4_096];
+    let received = thread::spawn(move || {
+        (0..CHANGES).for_each(|_| assert!(in_time.reply().ends_with(b"k\r\n")));
+    });
+    let begun = Instant::now();
+    for _ in 0..CHANGES / 100 {
+        writer.send(&command(&[b"SET", &key, b"v"]).repeat(100));
+        (0..100).for_each(|_| assert_eq!(next(&mut writer), "+OK\r\n"));
+    }
+    received.join().unwrap();
+    let took = begun.elapsed();
+    assert_eq!(next(&mut busy), ":0\r\n");
+    let busy_for = begun.elapsed();
+    assert!(took < busy_for, "{took:?} of {busy_for:?}: nobody has waited for the busy worker");
+    assert!(behind.rest().len() < CHANGES * key.len(), "it is closed");
+    // The worker goes on, with new subscribers.
+    let mut again = [(); 2].map(|()| connect());
+    again.iter_mut().for_each(|again| subscribe(again, &["__keyspace@0__:j"]));
+    assert_eq!(writer.say("PUBSUB NUMSUB __keyevent@0__:set"), "*2\r\n$18\r\n__keyevent@0__:set\r\n:0");
+    assert_eq!(writer.say("SET j v"), OK);
+    again.iter_mut().for_each(|again| assert_eq!(next(again), message("__keyspace@0__:j", "set")));
+    server.stop();
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_is_closed_and_others_are_not() {
+    let server = start("native", &["--workers", "1", "--max-memory", "256M"]);
+    let [mut silent, mut reader, mut publisher] = [(); 3].map(|()| RespClient::connect(server.resp()));
+    subscribe(&mut silent, &["news"]);
+    subscribe(&mut reader, &["news"]);
+    let payload = vec![b'x'; 1 << 20];
+    let publish = command(&[b"PUBLISH", b"news", &payload]);
+    let mut published = 0;
+    let mut counts = Vec::new();
+    while counts.last() != Some(&":1\r\n".to_owned()) {
+        publisher.send(&publish);
+        counts.push(next(&mut publisher));
+        assert_eq!(reader.reply().len(), message("news", "").len() + payload.len() + 6);
+        published += 1;
+        assert!(published < 1_000, "it is closed before that");
+    }
+    assert!(counts[..counts.len() - 1].iter().all(|count| count == ":2\r\n"));
+    let got = silent.rest().len();
+    assert!(got < published * payload.len(), "{got} bytes are what was on its way");
+    server.stop();
+}
+
+#[test]
+fn a_user_gets_the_events_of_tables_that_it_may_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users").to_str().unwrap().to_owned();
+    for (name, rights) in [("ada", &["--read", "1", "--write", "1"][..]), ("eve", &["--read", "9"]), ("bob", &[])] {
+        let arguments = [&["user", "add", name, "--password-stdin"], rights, &["--users", &users]].concat();
+        let output = spindle_reads(&arguments, b"heron");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let server = start("native", &["--users", &users]);
+    let connect = |name: &str| {
+        let mut client = RespClient::connect(server.resp());
+        assert_eq!(client.say(&format!("AUTH {name} heron")), OK);
+        client
+    };
+    let [mut writer, mut ada, mut eve, mut bob] = ["ada", "ada", "eve", "bob"].map(connect);
+    for client in [&mut ada, &mut eve] {
+        assert!(client.say("PSUBSCRIBE __keyevent*").starts_with("*3\r\n$10\r\npsubscribe"));
+        assert!(client.say("SUBSCRIBE news").starts_with("*3\r\n$9\r\nsubscribe"));
+    }
+    let denied = |name, command| format!("-NOPERM User {name} has no permissions to run the '{command}' command");
+    assert_eq!(bob.say("SUBSCRIBE news"), denied("bob", "subscribe"));
+    assert_eq!(connect("eve").say("PUBLISH news 1"), denied("eve", "publish"));
+    assert_eq!(writer.say("SELECT 1"), OK);
+    assert_eq!(writer.say("SET k v"), OK);
+    assert!(next(&mut ada).contains("__keyevent@1__:set"));
+    assert_eq!(writer.say("PUBLISH news hi"), ":2");
+    assert_eq!(writer.say("PUBLISH __keyevent@1__:set k")[..5], *"-ERR ");
+    for client in [&mut ada, &mut eve] {
+        assert_eq!(next(client), message("news", "hi"), "and no event before it");
+    }
+    server.stop();
+}
+
+#[test]
+fn an_event_of_an_expiry_comes_within_milliseconds() {
+    let server = start("queue", &[]);
+    let [mut subscriber, mut writer] = [(); 2].map(|()| RespClient::connect(server.resp()));
+    subscribe(&mut subscriber, &["__keyevent@0__:expired"]);
+    let mut lags: Vec<Duration> = (0..50)
+        .map(|_| {
+            let begun = Instant::now();
+            assert_eq!(writer.say("SET k v PX 20"), OK);
+            assert_eq!(next(&mut subscriber), message("__keyevent@0__:expired", "k"));
+            begun.elapsed().saturating_sub(Duration::from_millis(20))
+        })
+        .collect();
+    lags.sort_unstable();
+    assert!(lags[25] < Duration::from_millis(10), "{lags:?}");
+    server.stop();
+}
