@@ -27,24 +27,29 @@ pub enum Fault {
     LongCommand,
 }
 
+impl Fault {
+    /// The text of the reply. It has the byte that came as it came.
+    #[must_use]
+    pub fn text(&self) -> Vec<u8> {
+        let what: &[u8] = match self {
+            Self::LongArgumentCount => b"too big mbulk count string",
+            Self::ArgumentCount => b"invalid multibulk length",
+            Self::UnprovenArgumentCount => b"unauthenticated multibulk length",
+            Self::LongArgumentLength => b"too big bulk count string",
+            Self::NoArgument(byte) => &[b"expected '$', got '", std::slice::from_ref(byte), b"'"].concat(),
+            Self::ArgumentLength => b"invalid bulk length",
+            Self::UnprovenArgumentLength => b"unauthenticated bulk length",
+            Self::LongInline => b"too big inline request",
+            Self::Quotes => b"unbalanced quotes in request",
+            Self::LongCommand => b"the command is longer than a client may have outstanding",
+        };
+        [b"ERR Protocol error: ", what].concat()
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            Self::LongArgumentCount => "too big mbulk count string",
-            Self::ArgumentCount => "invalid multibulk length",
-            Self::UnprovenArgumentCount => "unauthenticated multibulk length",
-            Self::LongArgumentLength => "too big bulk count string",
-            Self::NoArgument(byte) => {
-                // Redis writes the byte as a character. A line may not hold an end of line.
-                let shown = if byte.is_ascii_control() { ' ' } else { char::from(*byte) };
-                return write!(formatter, "ERR Protocol error: expected '$', got '{shown}'");
-            }
-            Self::ArgumentLength => "invalid bulk length",
-            Self::UnprovenArgumentLength => "unauthenticated bulk length",
-            Self::LongInline => "too big inline request",
-            Self::Quotes => "unbalanced quotes in request",
-            Self::LongCommand => "the command is longer than a client may have outstanding",
-        };
-        write!(formatter, "ERR Protocol error: {what}")
+        let text = String::from_utf8_lossy(&self.text()).replace(char::is_control, " ");
+        formatter.write_str(&text)
     }
 }

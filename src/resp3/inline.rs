@@ -31,9 +31,14 @@ pub(super) fn split(line: &mut [u8], mut word: impl FnMut(Range<usize>)) -> Resu
     }
 }
 
-/// The bytes at which the words of a line end.
+/// The bytes that may stand before a word, and behind a quote.
 fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+/// The bytes that end a word without a quote.
+fn ends_word(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 /// A line whose first bytes are read. The word at work is written over its own beginning.
@@ -62,7 +67,7 @@ impl Line<'_> {
     }
 
     fn unquote_word(&mut self) -> Result<(), Fault> {
-        while let Some(byte) = self.peek().filter(|byte| !is_space(*byte)) {
+        while let Some(byte) = self.peek().filter(|byte| !ends_word(*byte)) {
             self.read += 1;
             match byte {
                 b'"' => self.double_quoted()?,

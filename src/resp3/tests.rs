@@ -71,6 +71,7 @@ fn words_of_a_line_are_quoted_as_in_a_shell() {
     assert_eq!(words(br#"a "b c" 'd e' f"g""#).0, ["a|b c|d e|fg"]);
     assert_eq!(words(br#"a "\x41\n\t\q\"" 'it\'s \n'"#).0, ["a|A\n\tq\"|it's \\n"]);
     assert_eq!(words(br#""" ''"#).0, ["|"]);
+    assert_eq!(words(b"\x0b\x0ca\x0bb\x0cc \"d\"\x0be").0, ["a\x0bb\x0cc|d|e"], "as in Redis");
     for line in [&br#"a "b"#[..], b"a 'b", br#"a "b"c"#, b"a 'b'c", br#"a "b\"#] {
         assert_eq!(words(line), (vec![], Some(Fault::Quotes)), "{}", String::from_utf8_lossy(line));
     }
@@ -100,6 +101,16 @@ fn faults_have_the_words_of_redis() {
     let text = |what: &str| Some(format!("ERR Protocol error: unauthenticated {what} length"));
     assert_eq!(fault(b"*11\r\n", &UNPROVEN), text("multibulk"));
     assert_eq!(fault(b"*1\r\n$16385\r\n", &UNPROVEN), text("bulk"));
+}
+
+/// Regression: a byte that is no character of ASCII became two.
+#[test]
+fn the_byte_in_place_of_an_argument_is_shown_as_it_came() {
+    for byte in 1..=255 {
+        let fault = cut(&[&[b"*1\r\n", &[byte][..], b"\r\n"].concat()], &BOUNDS).1.map(|fault| fault.text());
+        let due = [b"ERR Protocol error: expected '$', got '", &[byte][..], b"'"].concat();
+        assert_eq!(fault, (byte != b'$').then_some(due).or(Some(Fault::ArgumentLength.text())));
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(crate) mod mutation;
 mod peers;
 mod report;
 mod round;
-mod samples;
+pub(crate) mod samples;
 mod siege;
 pub(crate) mod zmtp;
 
@@ -49,6 +49,8 @@ enum Face {
     Native,
     Publish,
     Lockstep,
+    /// The tables for Redis clients.
+    Resp,
     Tasks,
     Events,
     Jobs,
@@ -89,8 +91,17 @@ enum Way {
 }
 
 impl Face {
-    const ALL: [Self; 8] =
-        [Self::Queue, Self::Native, Self::Publish, Self::Lockstep, Self::Tasks, Self::Events, Self::Jobs, Self::Admin];
+    const ALL: [Self; 9] = [
+        Self::Queue,
+        Self::Native,
+        Self::Publish,
+        Self::Lockstep,
+        Self::Resp,
+        Self::Tasks,
+        Self::Events,
+        Self::Jobs,
+        Self::Admin,
+    ];
 
     /// The attacks on this target, in groups that can be made at once.
     fn ways(self) -> Vec<Vec<Way>> {
@@ -103,6 +114,7 @@ impl Face {
             Self::Queue | Self::Native | Self::Lockstep | Self::Tasks => &[Greetings, Frames, Requests, Pings, Gone],
             Self::Publish => &[Greetings, Frames, Subscriptions, Pings],
             Self::Events | Self::Admin => &[Requests, Idle, Gone],
+            Self::Resp => &[Requests, Gone],
             Self::Jobs => &[Requests, Idle],
         };
         let is_table = matches!(self, Self::Queue | Self::Native);
@@ -162,6 +174,11 @@ fn notifications_hold() {
 #[test]
 fn tables_in_lock_step_hold() {
     attack(Face::Lockstep);
+}
+
+#[test]
+fn tables_for_redis_clients_hold() {
+    attack(Face::Resp);
 }
 
 #[test]

@@ -149,6 +149,8 @@ mod redis_scripts;
 mod resp;
 /// Channels and the events of keys: order, slow subscribers, a busy worker, and who may read.
 mod resp_channels;
+/// Bytes of Redis clients that were changed on their way: cut alike however they are divided, answered as by Redis.
+mod resp_bytes;
 /// A client that speaks RESP byte by byte.
 mod resp_client;
 /// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.

@@ -49,6 +49,8 @@ fn a_connection_selects_any_table_that_exists() {
         let (mut redis, peer) = (RespClient::connect(server.resp()), Peer::connect(&context, server.kv()));
         assert_eq!(redis.say("SELECT birds"), "-ERR value is not an integer or out of range");
         assert_eq!(redis.say("SELECT 16"), "-ERR DB index is out of range");
+        let range = "-ERR value is out of range, value must between -2147483648 and 2147483647";
+        assert_eq!(redis.say("SELECT 2147483648"), range);
         assert_eq!(peer.call(&[&[0], b"birds"]), [[1]]);
         assert_eq!(redis.say("SELECT birds"), OK);
         assert_eq!(redis.say("SET heron 1"), OK);

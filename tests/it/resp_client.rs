@@ -1,6 +1,6 @@
 //! A client that speaks RESP byte by byte, and sees each byte of the replies.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -55,18 +55,29 @@ impl RespClient {
 
     /// The bytes of the next reply.
     pub(crate) fn reply(&mut self) -> Vec<u8> {
-        loop {
-            if let Some(length) = reply_length(&self.input) {
-                return self.input.drain(..length).collect();
-            }
-            assert!(self.read() > 0, "the server has closed the connection");
-        }
+        self.next().unwrap()
     }
 
     /// The reply to a command.
     pub(crate) fn call(&mut self, arguments: &[&[u8]]) -> Vec<u8> {
-        self.send(&command(arguments));
-        self.reply()
+        self.ask(arguments).unwrap()
+    }
+
+    /// As [`RespClient::call`], of a server that may end.
+    pub(crate) fn ask(&mut self, arguments: &[&[u8]]) -> io::Result<Vec<u8>> {
+        self.stream.write_all(&command(arguments))?;
+        self.next()
+    }
+
+    fn next(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(length) = reply_length(&self.input) {
+                return Ok(self.input.drain(..length).collect());
+            }
+            if self.read()? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
     }
 
     /// The reply to the words of a line, as text without its end.
@@ -77,18 +88,18 @@ impl RespClient {
 
     /// All that comes until the server closes the connection.
     pub(crate) fn rest(mut self) -> String {
-        while self.read() > 0 {}
+        while self.read().unwrap() > 0 {}
         String::from_utf8(self.input).unwrap()
     }
 
     /// A reset is an end too: the server has not read all.
-    fn read(&mut self) -> usize {
+    fn read(&mut self) -> io::Result<usize> {
         let mut bytes = vec![0; 64 << 10];
         let count = match self.stream.read(&mut bytes) {
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
-            read => read.unwrap(),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            read => read?,
         };
         self.input.extend_from_slice(&bytes[..count]);
-        count
+        Ok(count)
     }
 }

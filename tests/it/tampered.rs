@@ -34,7 +34,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// Runs with each seed, and says how many inputs there were, and for how many `run` was true: they were admitted, read
 /// or answered.
-fn each_input(what: &str, count: u64, mut run: impl FnMut(SeededRng) -> bool) {
+pub(crate) fn each_input(what: &str, count: u64, mut run: impl FnMut(SeededRng) -> bool) {
     let count = number_of("SPINDLE_INPUTS").unwrap_or(count);
     let first = number_of("SPINDLE_SEED").unwrap_or(0);
     let mut taken = 0;

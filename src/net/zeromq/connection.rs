@@ -220,7 +220,7 @@ impl<S> Connection<S> {
     /// Answers the fault of a client that speaks RESP.
     pub(super) fn answer_fault(&mut self) {
         if let Some(fault) = self.input.fault() {
-            ReplyWriter::new(self.outbox.bytes_mut(), RespVersion::Two).error(fault.to_string());
+            ReplyWriter::new(self.outbox.bytes_mut(), RespVersion::Two).error(fault.text());
         }
     }
 

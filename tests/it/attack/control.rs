@@ -1,4 +1,4 @@
-//! The control clients of health, and of the tables and their notifications: each knows the answer before it asks.
+//! The control clients of health, and of the tables, their notifications and their Redis clients: each knows the answer before it asks.
 //!
 //! A duplicate answer or change shows as the wrong one in the next step.
 
@@ -12,10 +12,14 @@ use spindle::services::tables::wire::NotificationKind;
 use super::connections::{PATIENCE, answer_to};
 use super::siege::{ControlError, Siege, expect};
 use super::zmtp::{Client, Frames, message};
+use crate::harness::Server;
+use crate::resp_client::RespClient;
 use crate::seeded_rng::SeededRng;
 
 /// The table that only this client uses.
 const TABLE: &[u8] = b"control";
+/// The table of the Redis client.
+const REDIS_TABLE: &[u8] = b"redis";
 /// Requests in flight together.
 const WINDOW: usize = 16;
 
@@ -35,6 +39,33 @@ pub(super) fn health(admin: &str, siege: &Siege) -> Result<(), ControlError> {
     }
     siege.rest(HEALTH_PAUSE);
     Ok(())
+}
+
+/// A Redis client that counts, in a table that FLUSHALL leaves alone.
+pub(super) struct Redis {
+    client: RespClient,
+    number: u64,
+}
+
+impl Redis {
+    pub(super) fn begin(server: &Server) -> Self {
+        let mut kv = Client::meet(server.kv().trim_start_matches("tcp://"), b"DEALER").unwrap();
+        kv.send(&message(&[&[0], REDIS_TABLE])).unwrap();
+        assert_eq!(kv.receive().unwrap(), [[1]]);
+        let mut client = RespClient::connect(server.resp());
+        assert_eq!(client.call(&[b"SELECT", REDIS_TABLE]), b"+OK\r\n");
+        Self { client, number: 0 }
+    }
+
+    /// Counts on, and compares each reply.
+    pub(super) fn step(&mut self, siege: &Siege) -> Result<(), ControlError> {
+        for _ in 0..WINDOW {
+            self.number += 1;
+            let (reply, due) = (siege.ask(|| self.client.ask(&[b"INCR", b"n"]))?, format!(":{}\r\n", self.number));
+            expect(reply == due.as_bytes(), || format!("answered {reply:?} instead of {due:?}"))?;
+        }
+        Ok(())
+    }
 }
 
 /// One connection that asks, and one that listens.

@@ -10,6 +10,7 @@ use super::mutation::mutate;
 use super::samples::{Target, identity, kv_frames, lockstep_arguments, task_bytes};
 use super::siege::Siege;
 use super::zmtp::{Client, command, greeting, message, ready};
+use crate::resp_difference::reply::{Scan, scan};
 use crate::seeded_rng::SeededRng;
 
 /// Connections of one thread, at most.
@@ -99,7 +100,7 @@ fn probe_ping(target: &Target, siege: &Siege) {
 /// Requests with some bytes or frames wrong, in distinct envelopes: each is answered once, in its turn.
 pub(super) fn requests(target: &Target, siege: &Siege, mut rng: SeededRng) {
     match target.face {
-        Face::Events | Face::Jobs | Face::Admin => plain_requests(target, siege, &mut rng),
+        Face::Events | Face::Jobs | Face::Admin | Face::Resp => plain_requests(target, siege, &mut rng),
         _ => {
             while !siege.is_over() {
                 match answered_in_turn(target, siege, &mut rng) {
@@ -186,7 +187,7 @@ fn mutated_argument(rng: &mut SeededRng) -> Vec<Vec<u8>> {
     vec![argument]
 }
 
-/// Requests over HTTP or of the jobs, with some bytes wrong. An answer that comes is one of the protocol.
+/// Requests over HTTP, of the jobs or of Redis clients, with some bytes wrong. An answer that comes is one of the protocol.
 fn plain_requests(target: &Target, siege: &Siege, rng: &mut SeededRng) {
     for _ in 0..CONNECTIONS_MAX {
         if siege.is_over() {
@@ -217,12 +218,25 @@ fn plain_requests(target: &Target, siege: &Siege, rng: &mut SeededRng) {
 fn is_answer(face: Face, bytes: &[u8]) -> bool {
     let begins = |word: &[u8]| bytes.starts_with(&word[..word.len().min(bytes.len())]);
     match face {
+        Face::Resp => are_replies(bytes),
         Face::Events | Face::Admin => begins(b"HTTP/1.1 ") || begins(b"HTTP/1.0 "),
         _ => {
             bytes.iter().take(20).all(u8::is_ascii_digit)
                 || [b"OK", b"NO"].contains(&bytes.first_chunk().unwrap_or(b"OK"))
                 || begins(b"YES")
                 || begins(b"ERROR")
+        }
+    }
+}
+
+/// Whether these bytes, which may be cut off, are replies to a Redis client.
+fn are_replies(bytes: &[u8]) -> bool {
+    let mut at = 0;
+    loop {
+        match scan(bytes, at) {
+            Scan::Whole(end) => at = end,
+            Scan::Partial => return true,
+            Scan::Malformed => return false,
         }
     }
 }

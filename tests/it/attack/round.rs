@@ -13,7 +13,7 @@ use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::AddMode;
 
 use super::connections::{PATIENCE, half_open, idle, stalled, storm, trickle};
-use super::control::{Tables, health};
+use super::control::{Redis, Tables, health};
 use super::durable::{Events, Jobs, Tasks};
 use super::leaving::{gone, heartbeats, pings};
 use super::logins::{Doors, User, add_users, guess};
@@ -25,6 +25,7 @@ use super::zmtp::{Client, message};
 use super::{Face, Way};
 use crate::harness::{self, Server};
 use crate::lock::Mutex;
+use crate::resp_client::RespClient;
 use crate::seeded_rng::SeededRng;
 
 /// Long jobs that wait for clients that never read.
@@ -58,7 +59,7 @@ fn start(face: Face, data: &Path, users: &[&str]) -> Server {
             &["--frontend", frontend, "--workers", "2", "--max-value", "128K", "--max-memory", "256M"][..],
             &["--client-bytes-max", "4M", "--publish-hwm", "20000", "--max-tables", "1000"],
             &["--tasks", any, "--terminate", "deny", "--jobs", "0", "--events", "127.0.0.1:0", "--events-queue", any],
-            &["--lockstep", any, "--data", data, "--admin", "127.0.0.1:0"],
+            &["--resp", "127.0.0.1:0", "--lockstep", any, "--data", data, "--admin", "127.0.0.1:0"],
             users,
         ]
         .concat(),
@@ -163,6 +164,7 @@ impl Round {
             Face::Queue | Face::Native => server.kv(),
             Face::Publish => server.publish(),
             Face::Lockstep => server.lockstep(),
+            Face::Resp => server.resp(),
             Face::Tasks => server.tasks(),
             Face::Events => server.events(),
             Face::Jobs => server.jobs(),
@@ -205,6 +207,8 @@ fn lay_out(server: &Server) {
         client.send(&message(request)).unwrap();
         assert_eq!(client.receive().unwrap(), [[1]]);
     }
+    let mut redis = RespClient::connect(server.resp());
+    assert_eq!(redis.call(&[b"SET", LARGE, &long]), b"+OK\r\n");
     TasksClient::connect(server.tasks()).unwrap().add(LARGE, &long, AddMode::Tail).unwrap();
     let jobs = JobsClient::new(server.jobs());
     for _ in 0..LARGE_JOBS {
@@ -225,6 +229,8 @@ fn control<'s>(
     let mut jobs = JobsClient::new(server.jobs());
     jobs.set_timeout(PATIENCE);
     let mut events = EventsClient::new(address(server.events()));
+    let mut redis = Redis::begin(server);
+    scope.spawn(move || siege.keep_asking("redis", || redis.step(siege)));
     scope.spawn(move || siege.keep_asking("tables", || tables.step(siege)));
     scope.spawn(move || siege.keep_asking("tasks", || books.tasks.lock().step(&mut tasks, siege)));
     scope.spawn(move || siege.keep_asking("jobs", || books.jobs.lock().step(&jobs, siege)));

@@ -6,6 +6,7 @@ use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus, Request};
 
 use super::Face;
 use super::zmtp::{command, greeting, hello, message, ready};
+use crate::resp_client::command as redis_command;
 use crate::seeded_rng::SeededRng;
 
 /// The table that attackers share. Control clients use others.
@@ -30,7 +31,7 @@ impl Target {
     /// Greeting and READY, if there are such.
     pub(super) fn hello(&self, rng: &mut SeededRng) -> Vec<u8> {
         match self.face {
-            Face::Events | Face::Jobs | Face::Admin => Vec::new(),
+            Face::Events | Face::Jobs | Face::Admin | Face::Resp => Vec::new(),
             Face::Publish => hello(rng.pick(&[&b"SUB"[..], b"XSUB"])),
             _ if rng.one_in(2) => hello(rng.pick(&[&b"REQ"[..], b"DEALER"])),
             _ => [greeting(), ready(b"DEALER", Some(&identity(rng)))].concat(),
@@ -49,6 +50,8 @@ impl Target {
             Face::Publish => subscription(rng),
             Face::Events | Face::Admin => http_bytes(rng),
             Face::Jobs => job_bytes(rng),
+            Face::Resp if rng.one_in(4) => resp_walk(rng),
+            Face::Resp => resp_bytes(rng),
         }
     }
 
@@ -67,6 +70,7 @@ impl Target {
             Face::Events => (b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n".repeat(THIRST), true),
             Face::Publish => (command(b"SUBSCRIBE", b""), false),
             Face::Jobs => ([b"GET ", LARGE, b"\n"].concat(), false),
+            Face::Resp => (redis_command(&[b"GET", LARGE]).repeat(THIRST), true),
         }
     }
 
@@ -74,6 +78,7 @@ impl Target {
     pub(super) fn greed(&self) -> Vec<u8> {
         match self.face {
             Face::Queue | Face::Native => message(&[&[&[10][..], TABLE], &[LARGE; KEYS_OF_GREED][..]].concat()),
+            Face::Resp => redis_command(&[&[&b"MGET"[..]], &[LARGE; KEYS_OF_GREED][..]].concat()),
             _ => self.thirst().0,
         }
     }
@@ -254,4 +259,51 @@ fn job_bytes(rng: &mut SeededRng) -> Vec<u8> {
         b"ADD attacked 1000000 hello",
     ])
     .to_vec()
+}
+
+/// A command of a Redis client whose reply depends on the commands before it alone: no time, no order, no chance.
+pub(crate) fn resp_bytes(rng: &mut SeededRng) -> Vec<u8> {
+    let key = [b'a' + u8::try_from(rng.index(20)).unwrap()];
+    let other = [b'a' + u8::try_from(rng.index(20)).unwrap()];
+    let value = vec![b'v'; rng.pick(&[0, 1, 33, 1_024])];
+    let number = rng.pick(&[&b"0"[..], b"1", b"-7", b"9223372036854775807", b"1.5", b"x", b"16777216"]);
+    let option = rng.pick(&[&b"NX"[..], b"XX", b"GET", b"KEEPTTL", b"EX"]);
+    let (key, other, value) = (&key[..], &other[..], &value[..]);
+    let arguments: Vec<&[u8]> = match rng.index(20) {
+        0 | 1 => vec![b"SET", key, value],
+        2 => vec![b"SET", key, value, option],
+        3 => vec![b"SET", key, value, option, number],
+        4 => vec![b"GET", key],
+        5 => vec![b"INCRBY", key, number],
+        6 => vec![b"DECR", key],
+        7 => vec![b"APPEND", key, value],
+        8 => vec![b"SETRANGE", key, b"17", value],
+        9 => vec![b"GETRANGE", key, number, b"-1"],
+        10 => vec![b"MGET", key, other, key],
+        11 => vec![b"MSET", key, value, other, number],
+        12 => vec![b"DEL", key, other],
+        13 => vec![b"EXISTS", key, key],
+        14 => vec![b"SELECT", number],
+        15 => vec![b"HELLO", rng.pick(&[&b"2"[..], b"3", b"4"]), b"SETNAME", key],
+        16 => vec![b"CLIENT", b"SETNAME", value],
+        17 => vec![b"ECHO", value],
+        18 => return rng.pick(&[&b"GET \"a\\x62\" 'c'\r\n"[..], b"PING\r\n", b"*0\r\n", b"\r\n"]).to_vec(),
+        _ => vec![b"PING"],
+    };
+    redis_command(&arguments)
+}
+
+/// A command about many keys, or about the server.
+fn resp_walk(rng: &mut SeededRng) -> Vec<u8> {
+    let number = rng.next().to_string();
+    let arguments: Vec<&[u8]> = match rng.index(7) {
+        0 => vec![b"SCAN", number.as_bytes(), b"COUNT", b"10", b"MATCH", b"*a*"],
+        1 => vec![b"KEYS", b"*"],
+        2 => vec![b"FLUSHDB"],
+        3 => vec![b"INFO"],
+        4 => vec![b"COMMAND"],
+        5 => vec![b"SET", b"a", b"v", b"PX", b"1"],
+        _ => vec![b"RANDOMKEY"],
+    };
+    redis_command(&arguments)
 }

@@ -46,6 +46,11 @@ impl Drop for Process {
 /// Starts a redis-server on a Unix socket, without persistence, with events of
 /// keys, and waits until it accepts a connection.
 pub(crate) fn redis() -> Running {
+    redis_without(&[])
+}
+
+/// As [`redis`], without these commands.
+pub(crate) fn redis_without(commands: &[String]) -> Running {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only the number matters.
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -55,6 +60,9 @@ pub(crate) fn redis() -> Running {
     let mut command = Command::new(REDIS_SERVER);
     command.current_dir(&folder).args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
     command.args(["--notify-keyspace-events", "AKE"]);
+    for name in commands {
+        command.args(["--rename-command", name, ""]);
+    }
     command.args(["--proto-max-bulk-len", BULK_BYTES_MAX, "--unixsocket"]).arg(&socket);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("redis-server starts");
     let mut process = Process { child, folder };

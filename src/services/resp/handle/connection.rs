@@ -56,8 +56,10 @@ pub(in super::super) fn reset<'b>(call: &'b mut Call<'_, '_>, _: Arguments<'b>) 
 pub(in super::super) fn select<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let [name] = arguments.exactly()?;
     if database_of(name).is_none() && present(call.batch.count(name))?.is_none() {
-        number(name)?;
-        return Err(refused("ERR DB index is out of range"));
+        return Err(refused(match i32::try_from(number(name)?) {
+            Ok(_) => "ERR DB index is out of range",
+            Err(_) => "ERR value is out of range, value must between -2147483648 and 2147483647",
+        }));
     }
     call.client.table = name.into();
     Ok(OK)
