@@ -34,7 +34,8 @@ pub(crate) fn hello(maker: &mut Maker) -> Vec<Command> {
 /// CLIENT with its names and its id.
 pub(crate) fn clients(maker: &mut Maker) -> Vec<Command> {
     let command = Command::new(&["CLIENT"]);
-    let command = match maker.rng.below(7) {
+    let command = match maker.rng.below(10) {
+        7..=9 => return vec![kills(maker)],
         0 | 1 => command.with(maker.word(&["GETNAME", "getname"])),
         2 | 3 => command.with("SETNAME").with(maker.word(&["name", "other", "", "with space", "new\nline", "ü"])),
         4 => command.with("ID"),
@@ -42,6 +43,20 @@ pub(crate) fn clients(maker: &mut Maker) -> Vec<Command> {
         _ => command,
     };
     vec![command]
+}
+
+/// CLIENT KILL in all its forms. None selects a connection, also without some of its arguments.
+fn kills(maker: &mut Maker) -> Command {
+    const NOWHERE: &str = "1.2.3.4:5";
+    let mut kill = Command::new(&["CLIENT", "KILL"]);
+    if maker.rng.one_in(4) {
+        return if maker.rng.one_in(2) { kill } else { kill.with(maker.word(&[NOWHERE, "x", ""])) };
+    }
+    for _ in 0..maker.rng.below(3) {
+        kill = kill.with(maker.word(&["ID", "type", "ADDR", "laddr", "USER", "skipme", "foo"]));
+        kill = kill.with(maker.word(&["0", "x", "999999999", NOWHERE, "pubsub"]));
+    }
+    if maker.rng.one_in(6) { kill.with("ID") } else { kill.with("ADDR").with(NOWHERE) }
 }
 
 /// CLIENT REPLY: some commands without replies, and replies again.
