@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::protocol::InputFault;
-use super::tls::TlsSession;
+use super::tls::{TLS_SESSION_BYTES, TlsSession};
 use crate::limits::{BUFFER_KEPT_BYTES, RECEIVE_BYTES};
 use crate::zmtp::{MessageCutter, Opener, Unconsumed};
 
@@ -59,6 +59,12 @@ enum InputOpener {
 }
 
 impl SealedInput {
+    /// Memory kept for it, in bytes.
+    fn kept(&self) -> usize {
+        let session = if let InputOpener::Tls(_) = self.opener { TLS_SESSION_BYTES } else { 0 };
+        kept(&self.bytes) + session
+    }
+
     /// Opens what has come whole.
     fn open(&mut self, out: &mut Vec<u8>) -> Result<(), InputFault> {
         let opened = match &mut self.opener {
@@ -114,7 +120,7 @@ impl ReceiveBuffer {
 
     /// Memory kept for the buffer, in bytes.
     pub(super) fn kept(&self) -> usize {
-        kept(&self.bytes) + self.sealed.as_ref().map_or(0, |sealed| kept(&sealed.bytes))
+        kept(&self.bytes) + self.sealed.as_ref().map_or(0, |sealed| sealed.kept())
     }
 
     /// From now on all input is sealed, also what is not used yet. Frames have at most `frame_bytes`.
@@ -270,6 +276,14 @@ mod tests {
     fn used_bytes_are_dropped_once_they_are_more_than_half() {
         assert_eq!(kept(3, 5..5, 5), ((8..16).collect(), 16), "half");
         assert_eq!(kept(3, 6..6, 6), ((9..16).collect(), 7));
+    }
+
+    #[test]
+    fn a_session_of_tls_counts_before_any_byte_has_come() {
+        let mut buffer = ReceiveBuffer::default();
+        assert_eq!(buffer.kept(), 0);
+        buffer.secure(crate::net::zeromq::tls::tests::ends().0);
+        assert_eq!((buffer.kept(), buffer.held(), buffer.is_securing()), (TLS_SESSION_BYTES, 0, true));
     }
 
     #[test]

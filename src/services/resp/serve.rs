@@ -168,7 +168,7 @@ impl RespShared {
         now: &dyn Fn() -> Now,
     ) -> TurnOutcome {
         let Self { context, metrics, subscribers, .. } = self;
-        RespWorker { state, context, metrics, subscribers, now }.answer_turn(messages, outbox, turn)
+        RespWorker { state, context, metrics, subscribers, now, last: None }.answer_turn(messages, outbox, turn)
     }
 
     /// Appends messages and events of keys to the replies of those who subscribe. `of` is the state of a connection

@@ -90,6 +90,8 @@ pub(super) struct RespWorker<'w> {
     pub(super) metrics: &'w RespMetrics,
     pub(super) subscribers: &'w mut WorkerSubscribers,
     pub(super) now: &'w dyn Fn() -> Now,
+    /// The number of the last command that was answered.
+    pub(super) last: Option<usize>,
 }
 
 impl RespWorker<'_> {
@@ -113,10 +115,8 @@ impl RespWorker<'_> {
         outbox.set_open(turn.client.progress.has_partial_answer());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.state.clock.now();
-        let last = answered.checked_sub(1).and_then(|last| messages.iter().nth(last));
-        let last = last.and_then(|message| message.frames().next().map(find));
-        if let Some(command) = last {
-            turn.client.place.card.note(command, now);
+        if answered > 0 {
+            turn.client.place.card.note(self.last, now);
         }
         let is_slow = self.state.report.slow.is_slow(arrived.nanos_until(now));
         if is_slow || outbox.len() as u64 > TAKEN_AT_ONCE_BYTES {
@@ -148,7 +148,7 @@ impl RespWorker<'_> {
         turn: &mut ConnectionTurn<'_, RespClient>,
         [arrived, begun]: [Now; 2],
     ) -> TurnOutcome {
-        let Self { state, context, metrics, subscribers, now } = self;
+        let Self { state, context, metrics, subscribers, now, last } = self;
         let WorkerState { session, clock, clients, picker, .. } = &mut **state;
         let mut batch = session.batch(begun);
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
@@ -198,6 +198,7 @@ impl RespWorker<'_> {
                     outbox.sample(VERB_OFFSET + command.verb(), arrived);
                 }
                 turn.note_answer();
+                *last = command.number;
                 answered += 1;
                 clients.count(true, outbox.is_unread());
                 if turn.client.ends {
