@@ -6,8 +6,10 @@
 mod many;
 mod scan;
 mod tables;
+mod transaction;
 
 pub use many::{ManyProgress, PORTION_BYTES};
+pub use transaction::{ElementGrowth, LATCH_RECHECK, TransactionNeeds};
 
 use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
@@ -16,13 +18,14 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::catalog::KnownTable;
+use super::catalog::{KnownTable, Reached};
 use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
 use super::index::Place;
+use super::latches::LatchSeat;
 use super::lookup::find_live;
 use super::memory_budget::LocalBudget;
-use super::ops::{Edit, ElementView, MEMORY, Ops, Write};
+use super::ops::{Admission, Edit, ElementView, LATCH, MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
 use super::prefetch::{Fetched, KeyRun};
 use super::slot::{EntryRef, NEVER};
@@ -41,6 +44,8 @@ pub enum Lack {
     Tables,
     /// For memory that other threads give back. Changes that need no memory go on in the meantime.
     Memory,
+    /// For a latch: another session holds that of the table, or this one waits for one.
+    Latch,
 }
 
 /// One thread's access to the tables. It owns that thread's change ring.
@@ -51,8 +56,8 @@ pub struct Session {
     garbage: Garbage,
     /// The last call of the compactor that this session has acknowledged.
     acknowledged: u64,
-    /// The resource that the last `Busy` lacked: a number of credits, [`MEMORY`], or 0 for a table that has to be taken
-    /// down first.
+    /// The resource that the last `Busy` lacked: a number of credits, [`MEMORY`], [`LATCH`], or 0 for a table that has to
+    /// be taken down first.
     wanted: usize,
     /// The number of credits that the last `Busy` for want of credits lacked.
     wanted_credits: usize,
@@ -60,12 +65,19 @@ pub struct Session {
     pending_sends: PendingSends,
     /// The steps of the reaper before the last attempt to create a table.
     reaper_steps: u64,
-    /// The table that was used last. Most requests are for the same one.
-    known: Option<KnownTable>,
+    /// How it reaches tables.
+    access: TableAccess,
     /// Where the slot of the next operation's key may be seen.
     place: Place,
     /// Nanoseconds from deadlines to the expiries that the batch has committed. Counted when the batch ends.
     lags: Vec<u64>,
+}
+
+/// How a session reaches tables.
+struct TableAccess {
+    /// The table that was used last. Most requests are for the same one.
+    known: Option<KnownTable>,
+    seat: LatchSeat,
 }
 
 impl Session {
@@ -74,6 +86,7 @@ impl Session {
         shared.compactor.enter(writer.sleeper());
         let acknowledged = shared.compactor.calls();
         let garbage = Garbage::new(shared.memory_budget.garbage());
+        let access = TableAccess { known: None, seat: shared.catalog.latches.seat() };
         Self {
             shared,
             writer,
@@ -84,7 +97,7 @@ impl Session {
             wanted_credits: 0,
             pending_sends: PendingSends::default(),
             reaper_steps: 0,
-            known: None,
+            access,
             place: Place::NONE,
             lags: Vec::new(),
         }
@@ -99,12 +112,15 @@ impl Session {
     /// and before it reads `now`. A batch that took later requests could answer them by a state from before they were
     /// sent.
     pub fn batch(&mut self, now: Now) -> Batch<'_> {
+        // Before the fence of the pin: `latch.rs` has the race.
+        self.access.seat.begin_batch();
         Batch { guard: epoch::pin(), session: self, now }
     }
 
     fn ops<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Ops<'h> {
-        let Self { shared, writer, local_budget, garbage, wanted, wanted_credits, lags, pending_sends, place, .. } =
+        let Self { shared, writer, local_budget, garbage, wanted, wanted_credits, lags, pending_sends, place, access, .. } =
             self;
+        let admission = if access.seat.is_in_transaction { Admission::Given } else { Admission::Asked };
         Ops {
             shared,
             writer,
@@ -117,8 +133,27 @@ impl Session {
             guard,
             now,
             place: std::mem::replace(place, Place::NONE),
-            admitted: false,
+            admission,
         }
+    }
+
+    /// The table of this name. `Busy` if another session holds its latch.
+    #[inline]
+    fn reach<'g>(&mut self, name: &[u8], guard: &'g Guard) -> Result<&'g Table, Refusal> {
+        match self.shared.catalog.reach(&mut self.access.known, name, guard) {
+            Reached::Table(table) => Ok(table),
+            Reached::None => Err(Refusal::TableNotFound),
+            Reached::Latched => self.reach_beside_latches(name, guard),
+        }
+    }
+
+    /// The same while some name is latched.
+    #[cold]
+    fn reach_beside_latches<'g>(&mut self, name: &[u8], guard: &'g Guard) -> Result<&'g Table, Refusal> {
+        if self.meets_latch(name) {
+            return Err(Refusal::Busy);
+        }
+        self.shared.catalog.find(name, guard).ok_or(Refusal::TableNotFound)
     }
 
     /// The longest time that this thread may wait for work before it calls [`Session::rest`] again. A call of the
@@ -154,9 +189,11 @@ impl Session {
 
     /// Waits until a request that was refused as `Busy` is worth another try. The caller holds no guard.
     pub fn wait(&mut self) {
-        if matches!(self.wanted, 0 | MEMORY) {
+        if matches!(self.wanted, 0 | MEMORY | LATCH) {
             let sleeper = Arc::clone(self.writer.sleeper());
-            sleeper.park(WAIT_RECHECK, || self.watch());
+            let recheck = if self.wanted == LATCH { LATCH_RECHECK } else { WAIT_RECHECK };
+            sleeper.park(recheck, || self.watch());
+            self.begin_tries();
         } else {
             self.writer.wait(self.wanted);
         }
@@ -179,6 +216,7 @@ impl Session {
         match self.wanted {
             0 => self.shared.reaper.watch(self.reaper_steps, self.writer.sleeper()),
             MEMORY => self.watch_memory(),
+            LATCH => self.watch_latch(),
             wanted => self.writer.watch(wanted, false),
         }
     }
@@ -211,6 +249,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.local_budget.settle(&self.shared.memory_budget);
         self.shared.compactor.leave(self.writer.sleeper());
+        self.shared.catalog.latches.leave(&mut self.access.seat);
     }
 }
 
@@ -234,6 +273,8 @@ pub struct Batch<'s> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
+        // No element is looked at from here on. What follows may wait.
+        self.session.access.seat.end_batch();
         let Session { shared, writer, lags, .. } = &mut *self.session;
         writer.wake_publisher();
         if !lags.is_empty() {
@@ -270,13 +311,22 @@ impl Batch<'_> {
         match self.session.wanted {
             0 => Lack::Tables,
             MEMORY => Lack::Memory,
+            LATCH => Lack::Latch,
             _ => Lack::Credits,
         }
     }
 
-    /// Does long work that looks at no element. The guard is released, so no epoch is held back.
+    /// Does long work that looks at no element. The guard is released, so no epoch is held back, and the batch is over for
+    /// the sessions that wait for its end.
     pub fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        self.guard.repin_after(work)
+        let seat = &mut self.session.access.seat;
+        self.guard.repin_after(|| {
+            seat.end_batch();
+            let done = work();
+            // Before the fence of the pin.
+            seat.begin_batch();
+            done
+        })
     }
 
     /// Adds or replaces.
@@ -428,8 +478,8 @@ impl Batch<'_> {
             if run.is_alone() {
                 continue;
             }
-            let Session { shared, known, .. } = &mut *self.session;
-            if let Some(table) = shared.catalog.reach(known, table, &self.guard) {
+            let Session { shared, access, .. } = &mut *self.session;
+            if let Reached::Table(table) = shared.catalog.reach(&mut access.known, table, &self.guard) {
                 run.fetch(table, &mut fetched, &self.guard);
             }
         }
@@ -462,7 +512,7 @@ impl Batch<'_> {
         verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
         let Self { session, guard, now } = self;
-        let table = session.shared.catalog.reach(&mut session.known, table, guard).ok_or(Refusal::TableNotFound)?;
+        let table = session.reach(table, guard)?;
         verb(&mut session.ops(guard, *now), table)
     }
 
@@ -470,17 +520,15 @@ impl Batch<'_> {
     #[inline]
     fn live(&mut self, table: &[u8], key: &[u8]) -> Result<EntryRef<'_>, Refusal> {
         let Self { session, guard, now } = self;
-        let Session { shared, known, place, .. } = &mut **session;
-        let place = std::mem::replace(place, Place::NONE);
-        let table = shared.catalog.reach(known, table, guard).ok_or(Refusal::TableNotFound)?;
+        let place = std::mem::replace(&mut session.place, Place::NONE);
+        let table = session.reach(table, guard)?;
         find_live(table, key, place, guard, *now)
     }
 
     /// The table of this name with a reference: for an operation that releases its guard halfway.
     fn share(&mut self, table: &[u8]) -> Result<Arc<Table>, Refusal> {
         let Self { session, guard, .. } = self;
-        let catalog = &session.shared.catalog;
-        let found = catalog.reach(&mut session.known, table, guard);
-        found.and_then(|table| catalog.registry().keep(table, guard)).ok_or(Refusal::TableNotFound)
+        let found = session.reach(table, guard)?;
+        session.shared.catalog.registry().keep(found, guard).ok_or(Refusal::TableNotFound)
     }
 }

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam::epoch::Guard;
-use crossbeam::utils::CachePadded;
 
 use super::Refusal;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
+use super::latch::Edition;
+use super::latches::Latches;
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table, canonical};
 use super::table_audience::{AudienceKind, TableAudience};
@@ -46,9 +47,8 @@ pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
 /// All tables that have a name.
 pub(super) struct Catalog {
     names: Names,
-    /// Odd while a name is being added or removed. Written under `admission`; read by sessions that keep a table's
-    /// number.
-    edition: CachePadded<AtomicU64>,
+    /// With the edition, which sessions read that keep a table's number. Names are changed under `admission`.
+    pub(super) latches: Latches,
     admission: Mutex<NameHistories>,
     /// The life of the table that was created last. Written under `admission`.
     generation: AtomicU64,
@@ -106,6 +106,15 @@ pub(super) struct TablesOfNames {
     pub(super) last: Option<Box<[u8]>>,
 }
 
+/// What has come of the look for a table.
+pub(super) enum Reached<'g> {
+    Table(&'g Table),
+    /// No table has the name.
+    None,
+    /// Some name is latched, perhaps this one.
+    Latched,
+}
+
 /// A table's number, and the edition of the catalog in which a session found it.
 #[derive(Clone, Copy)]
 pub(super) struct KnownTable {
@@ -117,7 +126,7 @@ impl Catalog {
     pub(super) fn new(tables_max: usize, expected_keys: usize, version_base: u64) -> Self {
         Self {
             names: Names::new(),
-            edition: CachePadded::new(AtomicU64::new(0)),
+            latches: Latches::new(),
             admission: Mutex::default(),
             generation: AtomicU64::new(0),
             expected: TableAudience::new(true, false),
@@ -157,22 +166,26 @@ impl Catalog {
     /// The table of this name. `known` is the table that the session found last. This call sets it to the table it
     /// finds.
     ///
-    /// A known number is valid while the edition is even and the same as at the lookup. A change of a name raises the
+    /// A known number is valid while the edition is plain and the same as at the lookup. A change of a name raises the
     /// edition before the change is visible, and again before the change is answered. So a client that has seen the
     /// change in any way has seen it after the first increment. If a request was sent after that, this call reads
     /// another edition, because the request came before this load.
+    ///
+    /// While some name is latched, no table is reached: the caller asks for the latch of this name.
     #[inline]
-    pub(super) fn reach<'g>(&self, known: &mut Option<KnownTable>, name: &[u8], guard: &'g Guard) -> Option<&'g Table> {
-        // Acquire: pairs with the Releases in `change`.
-        let edition = self.edition.load(Ordering::Acquire);
-        let stands = known.filter(|known| known.edition == edition && edition.is_multiple_of(2));
+    pub(super) fn reach<'g>(&self, known: &mut Option<KnownTable>, name: &[u8], guard: &'g Guard) -> Reached<'g> {
+        let edition = self.latches.edition.load();
+        let stands = known.filter(|known| known.edition == edition && Edition::is_plain(edition));
         let table = stands.and_then(|known| self.registry.get(known.number, guard));
         if let Some(table) = table.filter(|table| canonical(table.announced_name()) == name) {
-            return Some(table);
+            return Reached::Table(table);
+        }
+        if Edition::is_latched(edition) {
+            return Reached::Latched;
         }
         let table = self.find(name, guard);
         *known = table.map(|table| KnownTable { number: table.number(), edition });
-        table
+        table.map_or(Reached::None, Reached::Table)
     }
 
     /// The numbers of all tables that have a name, in no order.
@@ -201,13 +214,10 @@ impl Catalog {
 
     /// Adds or removes a name.
     fn change(&self, names: impl FnOnce(&Names)) {
-        // Acquire: the change cannot be made before the edition is odd. Release: pairs with the Acquire in `reach`.
-        self.edition.fetch_add(1, Ordering::AcqRel);
+        self.latches.edition.begin_change();
         names(&self.names);
         reach(Failpoint::Renamed);
-        // Release: pairs with the Acquire in `reach`. A thread that reads this edition looks the name up and finds it
-        // changed.
-        self.edition.fetch_add(1, Ordering::Release);
+        self.latches.edition.end_change();
     }
 
     /// Checks whether another table, of this name, may be created.

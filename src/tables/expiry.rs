@@ -29,6 +29,8 @@
 //! - **The expiry and a move.** Only a slot that is not armed moves, and only without a deadline. A writer may still
 //!   arm it afterwards, for a deadline that another writer has removed since. The compactor cancels that record
 //!   (`Compactor::move_slots`), or this thread finds the slot Moved and files none.
+//! - **An expiry and a latch.** The thread asks for the latch of the table before each expiry. If it is set afterwards, its
+//!   holder waits for the end of this pass (`latch.rs`).
 //! - **A record and the end of its slot.** The reaper cancels the record of a dead slot. `SlotRef::is_armed` writes out
 //!   why none stays.
 
@@ -55,6 +57,8 @@ use crate::wheel::{Progress, TimerId, Wheel};
 
 /// The longest sleep. A wake-up that a bug loses costs a second at most. A message that it delayed is counted.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// A record that meets a latch comes up again after so many milliseconds.
+const LATCHED_AGAIN_MILLIS: u64 = 1;
 /// With more queued messages than this, a sender wakes the thread, whatever the deadlines are.
 const DUES_MANY: usize = DUES_MAX / 2;
 
@@ -353,6 +357,8 @@ fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle)
             NextLook::At(next) => next,
             // The slot is still armed at a deadline that has passed. Filed there, the record comes up in the next pass.
             NextLook::OutOfCredits => return set_timer(wheel, handle, armed),
+            // The latch is released soon. The element is absent meanwhile for all but its holder.
+            NextLook::Latched => return set_timer(wheel, handle, ops.now.millis() + LATCHED_AGAIN_MILLIS),
         };
         reach(Failpoint::BeforeRearm);
         if !slot.rearm(armed, next) {
@@ -377,6 +383,8 @@ enum NextLook {
     At(u64),
     /// As soon as there are credits.
     OutOfCredits,
+    /// A session holds the latch of the table.
+    Latched,
 }
 
 /// Expires the element if its deadline has passed. Returns when to look at the slot again.
@@ -394,6 +402,9 @@ fn expire_or_next(ops: &mut Ops<'_>, slot: SlotRef<'_>) -> NextLook {
         // The registry has no table of this number, or a younger one: the slot's table was taken down since the word
         // was read. Then the slot is dead. The next look finds it dead, and a CAS from the old word fails.
         let Some(table) = ops.shared.catalog.registry().get(slot.table(), ops.guard) else { continue };
+        if ops.is_latched(table) {
+            return NextLook::Latched;
+        }
         if ops.expire(table, slot, seen).is_err() {
             return NextLook::OutOfCredits;
         }

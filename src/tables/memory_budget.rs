@@ -46,6 +46,8 @@ use crate::clock::Now;
 
 /// Bytes of a record of the wheel, with its share of half-filled chunks.
 pub(super) const TIMER_BYTES: i64 = 32;
+/// Bytes of the part of a slot that it gets with its first deadline.
+pub(super) const EXTENSION_COST: i64 = EXTENSION_BYTES;
 /// Bytes of the wheel that count for no record: of pieces that it keeps for the next ones.
 const WHEEL_SPARE_BYTES: usize = 256 << 10;
 /// A session keeps back at most the limit divided by this before it writes to the shared budget.

@@ -35,6 +35,8 @@ mod failpoint;
 mod feed;
 mod garbage;
 mod index;
+mod latch;
+mod latches;
 mod limits;
 mod lookup;
 mod memory_budget;
@@ -61,7 +63,9 @@ use std::sync::Arc;
 
 use announce::AudienceHolds;
 pub use announce::{Audience, AudienceHold, Changes, TopicCounts, Unsubscribed};
-pub use batch::{Batch, Lack, ManyProgress, PORTION_BYTES, Session};
+pub use batch::{
+    Batch, ElementGrowth, LATCH_RECHECK, Lack, ManyProgress, PORTION_BYTES, Session, TransactionNeeds,
+};
 pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
@@ -159,8 +163,8 @@ pub enum Refusal {
     /// A portion of the request was carried out, and a reply follows later. The caller drops the batch, lets others have
     /// their turns, and continues in another batch.
     Unfinished,
-    /// Nothing was done, for want of credits, of memory that may be given back, or of a table that must be taken down
-    /// first. The caller drops the batch, calls [`Session::wait`], reads the clock and tries again.
+    /// Nothing was done, for want of credits, of memory that may be given back, of a table that must be taken down first,
+    /// or because another session holds the latch of the table. The caller drops the batch, calls [`Session::wait`], reads the clock and tries again.
     Busy,
 }
 

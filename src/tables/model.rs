@@ -1,4 +1,5 @@
-//! The waiting of the tables' threads for each other, under loom: in every interleaving, no thread waits for ever.
+//! The waiting of the tables' threads for each other, under loom: in every interleaving, no thread waits for ever. And the
+//! latch: its holder and the batch of another session are never at work on the same element.
 //!
 //! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. The
 //! server's own code runs here, and only the parking is loom's. A lost wake-up shows as a thread that waits for ever,
@@ -6,11 +7,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
 
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::change::Credits;
+use super::latch::{BatchWord, Drain, Edition};
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency, WAKE_FOR_ANY, WAKE_FOR_URGENT};
 
 /// A sleeper, the length of its queue, and the means by which it is woken.
@@ -161,5 +163,53 @@ fn a_registration_is_either_taken_or_withdrawn() {
         let woken = publisher.join().unwrap();
         assert!(!(withdrawn && woken), "not both");
         assert!(!credits.is_registered(), "nothing of it is left");
+    });
+}
+
+/// An element of a table that may be latched. Its content counts its changes, and no order keeps one from being lost.
+struct LatchedElement {
+    edition: Edition,
+    word: std::sync::Arc<BatchWord>,
+    changes: AtomicUsize,
+}
+
+impl LatchedElement {
+    /// Reads, and then writes, as no thread could that is not alone.
+    fn change(&self) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        self.changes.store(changes + 1, Ordering::Relaxed);
+    }
+
+    /// A batch with one request, which changes the element unless it meets the latch. Returns how often it did.
+    fn change_in_a_batch(&self, number: u64) -> usize {
+        self.word.begin(2 * number - 1);
+        // SeqCst fence: stands for that of the pin, and pairs with the fence in `Drain::new`.
+        fence(Ordering::SeqCst);
+        let is_met = Edition::is_latched(self.edition.load());
+        if !is_met {
+            self.change();
+        }
+        self.word.end(2 * number);
+        usize::from(!is_met)
+    }
+}
+
+#[test]
+fn the_holder_of_a_latch_and_a_batch_are_never_at_work_together() {
+    bounded(|| {
+        let (edition, word) = (Edition::new(), std::sync::Arc::new(BatchWord::new()));
+        let shared = Arc::new(LatchedElement { edition, word, changes: AtomicUsize::new(0) });
+        let other = Arc::clone(&shared);
+        // The second batch may begin before the latch, under it, or after it.
+        let other = thread::spawn(move || other.change_in_a_batch(1) + other.change_in_a_batch(2));
+        shared.edition.latch();
+        let mut drain = Drain::new(std::iter::once(&shared.word));
+        while !drain.is_over() {
+            thread::yield_now();
+        }
+        shared.change();
+        shared.edition.unlatch();
+        let changes = 1 + other.join().unwrap();
+        assert_eq!(shared.changes.load(Ordering::Relaxed), changes, "no change is lost");
     });
 }

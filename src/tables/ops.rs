@@ -73,6 +73,20 @@ pub(super) const CREDITS_PER_WRITE: usize = 2;
 /// In `wanted`: the write waits for memory, not for credits.
 pub(super) const MEMORY: usize = usize::MAX;
 
+/// In `wanted`: the operation waits for a latch.
+pub(super) const LATCH: usize = usize::MAX - 1;
+
+/// Whether the memory of a write is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Each write asks for it.
+    Asked,
+    /// It has been admitted. The write may have to wait for a look of the compactor.
+    Counted,
+    /// It has been admitted, and nothing may be waited for.
+    Given,
+}
+
 /// A value to be stored, and the condition under which it is.
 #[derive(Clone, Copy)]
 pub(super) struct Write<'w> {
@@ -152,8 +166,7 @@ pub(super) struct Ops<'h> {
     pub(super) now: Now,
     /// Where the slot of the key may be seen.
     pub(super) place: Place,
-    /// Whether the memory of this write has been admitted already.
-    pub(super) admitted: bool,
+    pub(super) admission: Admission,
 }
 
 impl<'h> Ops<'h> {

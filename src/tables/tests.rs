@@ -25,6 +25,7 @@ mod fetched;
 mod growth;
 mod holding;
 mod keys;
+mod latching;
 mod limits;
 mod many;
 mod moving;

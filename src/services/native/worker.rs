@@ -110,6 +110,8 @@ impl NativeWorker {
                 });
                 times.send(connections, Some(shared.service()));
             }
+            // The transactions that were tried share a hold.
+            state.session.end_latch();
         }
         while let Some(id) = shared.next_begun() {
             connections.resume(id, |id, client, outbox, messages| {
@@ -133,6 +135,7 @@ impl NativeWorker {
                 let turn = ConnectionTurn::new(id, client, waiting);
                 client::answer_turn(shared, state, messages, outbox, turn, context)
             });
+            state.session.end_latch();
             times.send(connections, Some(shared.service()));
             if turn.is_none() {
                 break;

@@ -130,7 +130,7 @@ fn get_many<'b, F: Deref<Target = [u8]>>(
     let mut values = Vec::with_capacity(left);
     let life = match batch.get_many(table, keys.iter().map(|key| &**key), progress, &mut values) {
         Ok(life) => life,
-        Err(refusal) if is_first => return Err(refusal),
+        Err(refusal) if is_first || refusal == Refusal::Busy => return Err(refusal),
         Err(_) => {
             values.clear();
             values.resize(left, None);

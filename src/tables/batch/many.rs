@@ -5,7 +5,7 @@
 //!                  └─► refused: nothing was changed       └── ManyProgress: how far it has come
 //! ```
 //! Between two calls nothing is held but the progress: no guard, no reading of the clock. A call ends when its values
-//! together have [`PORTION_BYTES`], and a change also when it is out of credits. A request continues with the life of
+//! together have [`PORTION_BYTES`], and a change also when it is out of credits, or another session latches the table. A request continues with the life of
 //! the table that it has begun with, or with a life that took its place.
 
 use std::fmt;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use super::Batch;
 use crate::tables::lookup::find_live;
 use crate::tables::memory_budget::signed;
-use crate::tables::ops::{CREDITS_PER_WRITE, Ops, Write};
+use crate::tables::ops::{Admission, CREDITS_PER_WRITE, Ops, Write};
 use crate::tables::prefetch::Prefetch;
-use crate::tables::table::Table;
+use crate::tables::table::{Table, canonical};
 use crate::tables::{Deadline, Refusal, TablesShared};
 
 /// Bytes of the values in one portion of a request for many elements. A longer value is a portion by itself.
@@ -179,19 +179,26 @@ impl Batch<'_> {
         done: &mut usize,
     ) -> Result<(), Refusal> {
         let mut ahead = Prefetch::of(pairs.clone().map(|(key, _)| key));
-        let mut bytes = 0;
+        let (mut bytes, mut is_later) = (0, false);
         for (key, value) in pairs {
+            if is_later {
+                self.make_way(table)?;
+            }
             if bytes > 0 && bytes + value.len() > PORTION_BYTES {
                 return Err(Refusal::Unfinished);
             }
             let place = ahead.step(table, &self.guard);
             self.change_one(|ops| {
                 // The memory of this pair has been admitted with the others.
-                (ops.admitted, ops.place) = (true, place);
+                if ops.admission == Admission::Asked {
+                    ops.admission = Admission::Counted;
+                }
+                ops.place = place;
                 ops.put(table, Write::update(key, value, deadline)).map(drop)
             })?;
             bytes += value.len();
             *done += 1;
+            is_later = true;
         }
         Ok(())
     }
@@ -231,7 +238,11 @@ impl Batch<'_> {
         deleted: &mut Vec<bool>,
     ) -> Result<(), Refusal> {
         let mut ahead = Prefetch::of(keys.clone());
+        let mut is_later = false;
         for key in keys {
+            if std::mem::replace(&mut is_later, true) {
+                self.make_way(table)?;
+            }
             let place = ahead.step(table, &self.guard);
             deleted.push(self.change_one(|ops| {
                 ops.place = place;
@@ -249,6 +260,11 @@ impl Batch<'_> {
     fn credits_for(&mut self, changes: usize) -> Result<(), Refusal> {
         let capacity = self.session.writer.capacity();
         self.ops().credits((CREDITS_PER_WRITE * changes).min(capacity))
+    }
+
+    /// Between two elements: the session that latches the table need not wait for the others.
+    fn make_way(&mut self, table: &Table) -> Result<(), Refusal> {
+        if self.session.meets_latch(canonical(table.announced_name())) { Err(Refusal::Busy) } else { Ok(()) }
     }
 
     /// Makes one change of many.

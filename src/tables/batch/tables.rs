@@ -17,6 +17,7 @@ impl Batch<'_> {
     /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
         let Self { session, guard, .. } = self;
+        session.check_latch(name)?;
         let bytes = table_bytes(announced_name);
         // A table is small, so it does not wait for memory that the compactor may give back.
         let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None;
@@ -35,6 +36,7 @@ impl Batch<'_> {
     /// `TableNotFound`, `TooManyTables`, `Busy`. It needs no memory that is not about to be free.
     pub fn replace_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
         let Self { session, guard, .. } = self;
+        session.check_latch(name)?;
         let (new, old) = session.when_taken_down(|catalog| catalog.replace(name, guard))?;
         session.charge_new(new);
         session.take_down(old);
@@ -44,8 +46,9 @@ impl Batch<'_> {
     /// Deletes a table. Its elements are deleted in the background, and each deletion is announced.
     ///
     /// # Errors
-    /// `TableNotFound`.
+    /// `TableNotFound`, `Busy`.
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
+        self.session.check_latch(name)?;
         let table = self.session.shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
         self.session.take_down(table);
         Ok(())
@@ -67,6 +70,11 @@ impl Batch<'_> {
 }
 
 impl Session {
+    /// Refuses an operation on a whole table as `Busy` while another session holds its latch.
+    fn check_latch(&mut self, name: &[u8]) -> Result<(), Refusal> {
+        if self.meets_latch(name) { Err(Refusal::Busy) } else { Ok(()) }
+    }
+
     /// Makes a table. While too many are being taken down, it is refused as `Busy`, and the session watches the reaper.
     fn when_taken_down<R>(&mut self, make: impl Fn(&Catalog) -> Result<R, Refusal>) -> Result<R, Refusal> {
         let shared = &self.shared;

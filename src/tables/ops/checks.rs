@@ -2,13 +2,13 @@
 //!
 //! This file changes no element.
 
-use super::{CREDITS_PER_WRITE, MEMORY, Ops, Write, growth, timer_bytes};
+use super::{Admission, CREDITS_PER_WRITE, MEMORY, Ops, Write, growth, timer_bytes};
 use crate::tables::Deadline;
 use crate::tables::Refusal;
 use crate::tables::lookup::{Found, look};
 use crate::tables::memory_budget::{extension_bytes, slot_bytes};
 use crate::tables::slot::NEVER;
-use crate::tables::table::Table;
+use crate::tables::table::{Table, canonical};
 
 impl Ops<'_> {
     /// Returns `Busy` unless there are `count` credits.
@@ -23,13 +23,16 @@ impl Ops<'_> {
 
     /// Refuses a write whose bytes do not fit into memory, or that has to wait for a look of the compactor.
     pub(in crate::tables) fn admit(&mut self, bytes: i64) -> Result<(), Refusal> {
+        if self.admission == Admission::Given {
+            return Ok(());
+        }
         if let Some(looks) = self.local_budget.awaited_look()
             && self.awaits_look(looks)
         {
             *self.wanted = MEMORY;
             return Err(Refusal::Busy);
         }
-        if self.admitted {
+        if self.admission == Admission::Counted {
             return Ok(());
         }
         let refusal = self.shared.admit(self.local_budget, bytes);
@@ -48,6 +51,11 @@ impl Ops<'_> {
             self.local_budget.end_wait();
         }
         awaits
+    }
+
+    /// Whether a session holds the latch of this table. This one holds none.
+    pub(in crate::tables) fn is_latched(&self, table: &Table) -> bool {
+        self.shared.catalog.latches.is_latched(canonical(table.announced_name()), None)
     }
 
     /// Judges an absence that the caller has just seen: the table must be open, and an absence expected.
