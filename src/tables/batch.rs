@@ -3,6 +3,7 @@
 //! This is the public interface of the tables. The operations on elements are in `ops.rs`, those on whole tables in
 //! `batch/tables.rs`. The requests for many elements are in `batch/many.rs` and `batch/scan.rs`.
 
+mod access;
 mod many;
 mod scan;
 mod tables;
@@ -18,22 +19,20 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::catalog::{KnownTable, Reached};
 use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
 use super::index::Place;
-use super::latches::LatchSeat;
 use super::lookup::find_live;
 use super::memory_budget::LocalBudget;
 use super::ops::{Admission, Edit, ElementView, LATCH, MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
-use super::prefetch::{Fetched, KeyRun};
 use super::slot::{EntryRef, NEVER};
 use super::table::Table;
 use super::{Addition, AudienceHold, AudienceKind, Deadline, EntryView, Refusal, Restored, TablesShared};
 use crate::clock::Now;
 use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
+use access::TableAccess;
 
 /// What a request waits for that was refused as `Busy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +70,6 @@ pub struct Session {
     place: Place,
     /// Nanoseconds from deadlines to the expiries that the batch has committed. Counted when the batch ends.
     lags: Vec<u64>,
-}
-
-/// How a session reaches tables.
-struct TableAccess {
-    /// The table that was used last. Most requests are for the same one.
-    known: Option<KnownTable>,
-    seat: LatchSeat,
 }
 
 impl Session {
@@ -118,8 +110,19 @@ impl Session {
     }
 
     fn ops<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Ops<'h> {
-        let Self { shared, writer, local_budget, garbage, wanted, wanted_credits, lags, pending_sends, place, access, .. } =
-            self;
+        let Self {
+            shared,
+            writer,
+            local_budget,
+            garbage,
+            wanted,
+            wanted_credits,
+            lags,
+            pending_sends,
+            place,
+            access,
+            ..
+        } = self;
         let admission = if access.seat.is_in_transaction { Admission::Given } else { Admission::Asked };
         Ops {
             shared,
@@ -135,25 +138,6 @@ impl Session {
             place: std::mem::replace(place, Place::NONE),
             admission,
         }
-    }
-
-    /// The table of this name. `Busy` if another session holds its latch.
-    #[inline]
-    fn reach<'g>(&mut self, name: &[u8], guard: &'g Guard) -> Result<&'g Table, Refusal> {
-        match self.shared.catalog.reach(&mut self.access.known, name, guard) {
-            Reached::Table(table) => Ok(table),
-            Reached::None => Err(Refusal::TableNotFound),
-            Reached::Latched => self.reach_beside_latches(name, guard),
-        }
-    }
-
-    /// The same while some name is latched.
-    #[cold]
-    fn reach_beside_latches<'g>(&mut self, name: &[u8], guard: &'g Guard) -> Result<&'g Table, Refusal> {
-        if self.meets_latch(name) {
-            return Err(Refusal::Busy);
-        }
-        self.shared.catalog.find(name, guard).ok_or(Refusal::TableNotFound)
     }
 
     /// The longest time that this thread may wait for work before it calls [`Session::rest`] again. A call of the
@@ -193,7 +177,9 @@ impl Session {
             let sleeper = Arc::clone(self.writer.sleeper());
             let recheck = if self.wanted == LATCH { LATCH_RECHECK } else { WAIT_RECHECK };
             sleeper.park(recheck, || self.watch());
-            self.begin_tries();
+            if self.wanted == LATCH {
+                self.begin_tries();
+            }
         } else {
             self.writer.wait(self.wanted);
         }
@@ -463,34 +449,6 @@ impl Batch<'_> {
     pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], deadline: Deadline) -> Result<&[u8], Refusal> {
         self.free_replaced();
         self.on(table, |ops, table| ops.touch(table, key, deadline))
-    }
-
-    /// Asks the processor to fetch the memory that these requests read. Each is a table and a key, or `None` if it is not
-    /// for one element. It changes no element. Returns where the slots of the first
-    /// [`LOOK_AHEAD`](crate::limits::LOOK_AHEAD) requests were seen, for [`Batch::expect`]. Of a small table, and for a
-    /// single request, nothing is fetched or noted.
-    pub fn prefetch<'k>(&mut self, requests: impl Iterator<Item = Option<(&'k [u8], &'k [u8])>>) -> Fetched {
-        let mut fetched = Fetched::NOTHING;
-        let mut requests = requests.zip(0..).filter_map(|(request, number)| Some((request?, number))).peekable();
-        while let Some(((table, _), _)) = requests.peek().copied() {
-            let mut of_table = std::iter::from_fn(|| requests.next_if(|((other, _), _)| *other == table));
-            let run = KeyRun::of(&mut of_table.by_ref().map(|((_, key), number)| (key, number)));
-            if run.is_alone() {
-                continue;
-            }
-            let Session { shared, access, .. } = &mut *self.session;
-            if let Reached::Table(table) = shared.catalog.reach(&mut access.known, table, &self.guard) {
-                run.fetch(table, &mut fetched, &self.guard);
-            }
-        }
-        fetched
-    }
-
-    /// The next operation on an element is the one for this request. A hint, which spares the look-up: if the slot is no
-    /// longer there, or the operation is for another key or table, the key is looked up as usual.
-    #[inline]
-    pub fn expect(&mut self, fetched: &Fetched, request: usize) {
-        self.session.place = fetched.place(request);
     }
 
     /// Lets the entries that earlier operations of the batch replaced be freed, if that is worth it. For operations

@@ -1,4 +1,4 @@
-//! The latches of all names: who holds them, who waits for them, and who has met them.
+//! The latches of all names: their holders, the claims that wait, and the sessions that have met them.
 //!
 //! ```text
 //! claim ─► waits for earlier claims of its names, and for the turns that are owed ─► set ─► drained ─► held ─► released
@@ -276,13 +276,24 @@ impl Latches {
         self.set_claims(&mut queue, seat.session);
     }
 
+    /// No request of the session waits for a latch: it is owed nothing.
+    pub(super) fn forget_met(&self, seat: &mut LatchSeat) {
+        if std::mem::take(&mut seat.has_met) {
+            let mut queue = self.queue();
+            queue.met.retain(|met| met.session != seat.session);
+            self.set_claims(&mut queue, seat.session);
+        }
+    }
+
     /// Sets the claims that need not wait any more, and wakes their sessions, but not `caller`.
     fn set_claims(&self, queue: &mut LatchQueue, caller: u64) {
         let LatchQueue { claims, met, .. } = queue;
         for place in 0..claims.len() {
             let (before, [claim, ..]) = claims.split_at_mut(place) else { break };
             let waits = before.iter().any(|other| other.names.iter().any(|name| claim.names.contains(name)))
-                || met.iter().any(|met| met.debt != Debt::None && met.session != claim.session && claim.names.contains(&met.name));
+                || met.iter().any(|met| {
+                    met.debt != Debt::None && met.session != claim.session && claim.names.contains(&met.name)
+                });
             if !claim.is_set && !waits {
                 claim.is_set = true;
                 if claim.session != caller {

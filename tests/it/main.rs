@@ -159,6 +159,8 @@ mod resp_difference;
 mod resp_operation;
 /// Redis clients over TLS: values of all sizes, and handshakes that stop halfway.
 mod resp_tls;
+/// Transactions of Redis clients: all of their commands or none, and nobody sees a part.
+mod resp_transactions;
 /// Versions for Redis clients, and changes on a condition.
 mod resp_versions;
 /// Backup and restore as the page prints them, with the paths of the Debian package.

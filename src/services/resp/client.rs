@@ -3,6 +3,7 @@
 use super::arguments::{Arguments, lower};
 use super::registry::{ClientPlace, ShownClient};
 use super::subscriptions::Subscriptions;
+use super::transaction::Transaction;
 use super::walk::KeyWalk;
 use crate::resp3::RespVersion;
 use crate::security::{Access, Denied, Identity, Resource};
@@ -45,6 +46,15 @@ pub(super) enum Login {
     Decided(Result<(), Denied>),
 }
 
+/// What a client has queued or collected.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    /// The keys that its next command has collected.
+    pub(super) walk: Option<Box<KeyWalk>>,
+    /// What it watches and has queued, if it does.
+    pub(super) transaction: Option<Box<Transaction>>,
+}
+
 /// The state of a connection.
 #[derive(Debug)]
 pub struct RespClient {
@@ -64,10 +74,10 @@ pub struct RespClient {
     pub(super) login: Login,
     /// How far its next command has come.
     pub(super) progress: ManyProgress,
-    /// The keys that its next command has collected.
-    pub(super) walk: Option<Box<KeyWalk>>,
     /// What it has subscribed to, if anything.
     pub(super) subscriptions: Option<Box<Subscriptions>>,
+    /// What it has queued or collected.
+    pub(super) collected: Collected,
     /// The client has taken its leave.
     pub(super) ends: bool,
 }
@@ -84,8 +94,8 @@ impl RespClient {
             judged: 0,
             login: Login::default(),
             progress: ManyProgress::default(),
-            walk: None,
             subscriptions: None,
+            collected: Collected::default(),
             ends: false,
         }
     }
@@ -107,7 +117,7 @@ impl RespClient {
 
     /// Memory that it keeps for what the client has begun, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes())
+        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes()) + self.held_bytes()
     }
 
     /// Whether the client may read this table.
@@ -151,6 +161,34 @@ impl RespClient {
                 None
             }
         }
+    }
+
+    /// Whether commands are queued for EXEC.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.collected.transaction.as_ref().is_some_and(|transaction| transaction.queue.is_some())
+    }
+
+    /// Whether a part of the replies to EXEC is written.
+    pub(super) fn is_executing(&self) -> bool {
+        let queue = self.collected.transaction.as_ref().and_then(|transaction| transaction.queue.as_ref());
+        queue.is_some_and(|queue| queue.done.is_some())
+    }
+
+    /// A command is refused, so the transaction that is being collected will be.
+    pub(super) fn refuse_transaction(&mut self) {
+        let queue = self.collected.transaction.as_mut().and_then(|transaction| transaction.queue.as_mut());
+        queue.into_iter().for_each(|queue| queue.is_refused = true);
+    }
+
+    /// The table of the next command, behind the SELECTs that are queued.
+    pub(super) fn next_table(&self) -> &[u8] {
+        let queue = self.collected.transaction.as_ref().and_then(|transaction| transaction.queue.as_ref());
+        queue.map_or(&self.table, |queue| &queue.table)
+    }
+
+    /// Bytes that its transaction takes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.collected.transaction.as_ref().map_or(0, |transaction| transaction.bytes())
     }
 
     /// Whether the client wants the reply that is being made.

@@ -35,9 +35,10 @@ pub(super) mod flag {
     pub(in super::super) const PUBSUB: u32 = 1 << 20;
     /// It may change elements, and COMMAND does not call it a write.
     pub(in super::super) const MAY_WRITE: u32 = 1 << 19;
+    pub(in super::super) const SKIP_SLOWLOG: u32 = 1 << 21;
 
     /// The flags that COMMAND names.
-    pub(in super::super) const NAMES: [(u32, &str); 16] = [
+    pub(in super::super) const NAMES: [(u32, &str); 17] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -50,6 +51,7 @@ pub(super) mod flag {
         (NO_AUTH, "no_auth"),
         (NO_ASYNC_LOADING, "no_async_loading"),
         (NO_MULTI, "no_multi"),
+        (SKIP_SLOWLOG, "skip_slowlog"),
         (ALLOW_BUSY, "allow_busy"),
         (SKIP_MONITOR, "skip_monitor"),
         (NO_MANDATORY_KEYS, "no_mandatory_keys"),
@@ -69,6 +71,7 @@ pub(super) struct KeyPlaces {
 
 pub(super) const NO_KEYS: KeyPlaces = KeyPlaces::fixed(0, 0, 0);
 pub(super) const ONE_KEY: KeyPlaces = KeyPlaces::fixed(1, 1, 1);
+pub(super) const TWO_KEYS: KeyPlaces = KeyPlaces::fixed(1, 2, 1);
 pub(super) const ALL_KEYS: KeyPlaces = KeyPlaces::fixed(1, -1, 1);
 pub(super) const EVERY_SECOND: KeyPlaces = KeyPlaces::fixed(1, -1, 2);
 /// So many keys as the second argument says.
@@ -116,6 +119,7 @@ pub(super) enum Group {
     Pubsub,
     Cluster,
     Scripting,
+    Transactions,
 }
 
 impl Group {
@@ -128,6 +132,7 @@ impl Group {
             Self::Pubsub => "pubsub",
             Self::Cluster => "cluster",
             Self::Scripting => "scripting",
+            Self::Transactions => "transactions",
         }
     }
 
@@ -138,6 +143,7 @@ impl Group {
             Self::Connection => "@connection",
             Self::Scripting => "@scripting",
             Self::Pubsub => "@pubsub",
+            Self::Transactions => "@transaction",
             Self::Generic | Self::Server | Self::Cluster => "",
         }
     }

@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 use super::answer::Answer;
 use super::arguments::Arguments;
 use super::call::Call;
-use super::command_info::{ALL_KEYS, COUNTED, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, flag};
+use super::command_info::{ALL_KEYS, COUNTED, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, TWO_KEYS, flag};
 use super::handle::{
-    channels, connection, counters, expiry, keys, many, objects, scripting, server, strings, versions,
+    channels, connection, counters, expiry, keys, many, names, objects, scripting, server, strings, transactions, versions,
 };
 
 /// Carries a command out. The number of arguments has been checked.
@@ -53,6 +53,7 @@ rows! {
     "getex" -2 (WRITE | FAST) ONE_KEY String "6.2.0" strings::getex, "Returns a value and sets its time.";
     "mget" -2 (READONLY | FAST) ALL_KEYS String "1.0.0" many::mget, "Returns values of several keys.";
     "mset" -3 (WRITE | DENYOOM) EVERY_SECOND String "1.0.1" many::mset, "Stores values of several keys.";
+    "msetnx" -3 (WRITE | DENYOOM) EVERY_SECOND String "1.0.1" names::msetnx, "Stores values of several keys if none has one.";
     "append" 3 (WRITE | DENYOOM | FAST) ONE_KEY String "2.0.0" strings::append, "Adds to the end of a value.";
     "strlen" 2 (READONLY | FAST) ONE_KEY String "2.2.0" strings::strlen, "Returns the length of a value.";
     "getrange" 4 (READONLY) ONE_KEY String "2.4.0" strings::getrange, "Returns a part of a value.";
@@ -66,6 +67,9 @@ rows! {
     "del" -2 (WRITE | KEYSPACE) ALL_KEYS Generic "1.0.0" many::del, "Deletes keys.";
     "unlink" -2 (WRITE | FAST | KEYSPACE) ALL_KEYS Generic "4.0.0" many::del, "Deletes keys.";
     "exists" -2 (READONLY | FAST | KEYSPACE) ALL_KEYS Generic "1.0.0" many::exists, "Counts the keys that have a value.";
+    "rename" 3 (WRITE | KEYSPACE) TWO_KEYS Generic "1.0.0" names::rename, "Moves a value to another key.";
+    "renamenx" 3 (WRITE | FAST | KEYSPACE) TWO_KEYS Generic "1.0.0" names::renamenx, "Moves a value to another key if that has none.";
+    "copy" -3 (WRITE | DENYOOM | KEYSPACE) TWO_KEYS Generic "6.2.0" names::copy, "Copies a value to another key.";
     "type" 2 (READONLY | FAST | KEYSPACE) ONE_KEY Generic "1.0.0" keys::kind, "Returns the kind of a value.";
     "touch" -2 (READONLY | FAST | KEYSPACE) ALL_KEYS Generic "3.2.1" many::exists, "Counts the keys that have a value.";
     "expire" -3 (WRITE | FAST | KEYSPACE) ONE_KEY Generic "1.0.0" expiry::expire, "Sets the time that is left, in seconds.";
@@ -90,6 +94,11 @@ rows! {
     "eval" -3 (NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS | MAY_WRITE) COUNTED Scripting "2.6.0" scripting::eval, "Carries out a known script, by its text.";
     "evalsha" -3 (NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS | MAY_WRITE) COUNTED Scripting "2.6.0" scripting::evalsha, "Carries out a known script, by its digest.";
     "script" -2 (SUBCOMMANDS) NO_KEYS Scripting "2.6.0" scripting::script, "Returns which scripts are known.";
+    "multi" 1 (NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY) NO_KEYS Transactions "1.2.0" transactions::multi, "Begins a transaction.";
+    "exec" 1 (NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG) NO_KEYS Transactions "1.2.0" transactions::exec, "Carries a transaction out.";
+    "discard" 1 (NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY) NO_KEYS Transactions "2.0.0" transactions::discard, "Drops a transaction.";
+    "watch" -2 (NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY) ALL_KEYS Transactions "2.2.0" transactions::watch, "Has EXEC fail if keys change.";
+    "unwatch" 1 (NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY) NO_KEYS Transactions "2.2.0" transactions::unwatch, "Watches no key any more.";
     "hello" -1 (SHOWN | NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "6.0.0" connection::hello, "Chooses the version of the protocol, and names the user.";
     "auth" -2 (SHOWN | NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY) NO_KEYS Connection "1.0.0" connection::auth, "Names the user.";
     "select" 2 (SHOWN | LOADING | STALE | FAST) NO_KEYS Connection "1.0.0" connection::select, "Chooses the table.";

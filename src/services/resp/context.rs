@@ -19,7 +19,7 @@ pub(crate) struct RespContext {
     pub(super) key_max: usize,
     /// The longest value, in bytes.
     pub(super) value_max: usize,
-    /// Bytes of the keys in one reply. A longer one is refused.
+    /// Bytes of the keys in one reply, and of a transaction. A longer one is refused.
     pub(super) reply_bytes_max: usize,
     /// Whether a client has to name a user.
     pub(super) has_users: bool,

@@ -5,8 +5,8 @@
 //! 1. `net/zeromq` receives bytes, and [`CommandCutter`](crate::resp3::CommandCutter) cuts them into commands.
 //! 2. `NativeWorker` gives the connection a turn, and `RespWorker::answer_turn` (`turn.rs`) finds the row of each command
 //!    (`commands.rs`) and fetches what it reads.
-//! 3. `check` decides whether this client may have it carried out. The handler of the row (`handle/`) does it, in the
-//!    client's table (`client.rs`).
+//! 3. `attempt` (`carry_out.rs`) decides whether this client may have it carried out. The handler of the row (`handle/`) does
+//!    it, in the client's table (`client.rs`). Behind MULTI it is queued (`transaction.rs`) until EXEC (`exec.rs`).
 //! 4. `Reply::encode` (`answer.rs`) appends the reply, and the connection sends the replies of the turn together.
 //!
 //! PUBLISH counts and sends a message to the workers with subscribers (`channels.rs`), and the publisher of the tables
@@ -20,6 +20,7 @@
 mod answer;
 mod arguments;
 mod call;
+mod carry_out;
 mod channels;
 mod client;
 mod command_info;
@@ -28,6 +29,7 @@ mod context;
 mod crc64;
 mod decimal;
 mod dump;
+mod exec;
 mod glob;
 mod handle;
 mod info;
@@ -35,6 +37,7 @@ mod key_events;
 mod limits;
 mod lzf;
 mod metrics;
+mod needs;
 mod pattern;
 mod permission;
 mod push;
@@ -45,6 +48,7 @@ mod settings;
 mod subcommands;
 mod subscribers;
 mod subscriptions;
+mod transaction;
 mod turn;
 mod walk;
 

@@ -23,8 +23,8 @@ pub(super) fn may(user: &Identity, row: &CommandInfo, table: &[u8]) -> bool {
         _ if row.has(flag::MAY_WRITE) => {
             [Access::Read, Access::Write].into_iter().all(|access| user.may(access, Resource::Table(table)))
         }
-        // MEMORY and OBJECT look at a key.
-        "object" | "memory" => user.may(Access::Read, Resource::Table(table)),
+        // They look at a key.
+        "object" | "memory" | "watch" => user.may(Access::Read, Resource::Table(table)),
         _ => true,
     }
 }

@@ -10,78 +10,23 @@
 //! Two kinds of commands are not carried out: all of a user that has changed since the client named it, and the reads of
 //! a connection that has ended.
 
-use super::answer::{Failure, Reply, refused};
-use super::arguments::{Arguments, shown};
+use super::answer::Failure;
 use super::call::Call;
+use super::carry_out::{Decoded, FEW_ARGUMENTS, Handled, attempt};
 use super::client::RespClient;
-use super::command_info::{CommandInfo, flag};
-use super::commands::{COMMANDS, CommandRow, find};
+use super::command_info::flag;
+use super::commands::{COMMANDS, find};
 use super::context::RespContext;
-use super::limits::SHOWN_BYTES;
+use super::exec::exec;
 use super::metrics::{CommandOutcome, RespMetrics, VERB_OFFSET};
-use super::permission::may;
-use super::subcommands::full_name;
 use super::subscribers::WorkerSubscribers;
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LOOK_AHEAD};
-use crate::messages::{Message, MessageView};
+use crate::messages::MessageView;
 use crate::net::zeromq::{ReplyBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
 use crate::resp3::{ReplyWriter, reply_length};
 use crate::services::tables::turn::{ConnectionTurn, WorkerState};
-use crate::tables::{Lack, ManyProgress, Refusal};
-
-/// The most arguments of a command for which no memory is allocated.
-const FEW_ARGUMENTS: usize = 8;
-
-/// The arguments of a command, and its number in [`COMMANDS`].
-#[derive(Clone, Copy)]
-struct Decoded<'p> {
-    arguments: Arguments<'p>,
-    number: Option<usize>,
-}
-
-impl<'p> Decoded<'p> {
-    /// Collects the arguments in `few` if they fit there, else in `many`.
-    fn of<'b: 'p>(message: &Message<'b>, few: &'p mut [&'b [u8]; FEW_ARGUMENTS], many: &'p mut Vec<&'b [u8]>) -> Self {
-        let count = message.frames().len();
-        let arguments: &'p [&'b [u8]] = if count <= FEW_ARGUMENTS {
-            few.iter_mut().zip(message.frames()).for_each(|(place, frame)| *place = frame);
-            few.get(..count).unwrap_or_default()
-        } else {
-            many.extend(message.frames());
-            many
-        };
-        Self { arguments: Arguments(arguments), number: arguments.first().and_then(|name| find(name)) }
-    }
-
-    /// Its number among the verbs of the metrics, of which the last is for unknown commands.
-    fn verb(&self) -> usize {
-        self.number.unwrap_or(COMMANDS.len())
-    }
-
-    fn row(&self) -> Option<&'static CommandRow> {
-        COMMANDS.get(self.number?)
-    }
-
-    fn info(&self) -> Option<&'static CommandInfo> {
-        self.row().map(|row| &row.info)
-    }
-
-    /// The key of a command for one key.
-    fn key(&self) -> Option<&'p [u8]> {
-        self.info().filter(|info| info.keys.last == 1)?.keys.keys(self.arguments).next()
-    }
-
-    fn changes(&self) -> bool {
-        self.info().is_some_and(|info| info.has(flag::WRITE | flag::MAY_WRITE))
-    }
-
-    /// Whether the command changes an element and returns its value from before.
-    fn returns_value(&self) -> bool {
-        let name = self.info().map_or("", |info| info.name);
-        matches!(name, "getdel" | "getset" | "getex") || name == "set" && self.arguments.0.len() > 3
-    }
-}
+use crate::tables::{Lack, ManyProgress};
 
 /// What a worker needs to answer the commands of its connections.
 pub(super) struct RespWorker<'w> {
@@ -112,7 +57,7 @@ impl RespWorker<'_> {
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
         let outcome = self.answer_commands(messages, outbox, &mut turn, [arrived, begun]);
-        outbox.set_open(turn.client.progress.has_partial_answer());
+        outbox.set_open(turn.client.progress.has_partial_answer() || turn.client.is_executing());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.state.clock.now();
         if answered > 0 {
@@ -167,7 +112,7 @@ impl RespWorker<'_> {
             for (command, number) in decoded.iter().flatten().zip(0..) {
                 batch.expect(&fetched, number);
                 let is_timed = picker.picks();
-                if outbox.is_unread() && !command.changes() {
+                if outbox.is_unread() && command.only_reads() && !turn.client.is_collecting() {
                     turn.client.progress = ManyProgress::default();
                     clients.dropped_requests.add(1);
                     answered += 1;
@@ -257,17 +202,6 @@ fn end(step: &Step, turn: &mut ConnectionTurn<'_, RespClient>, answered: usize) 
     }
 }
 
-/// What a handler has come to, when its reply is written.
-enum Handled {
-    /// The reply is written whole.
-    Whole,
-    /// So many values of it are written, and others follow.
-    Portion(usize),
-    /// The reply is too long while memory is tight. Nothing is written.
-    TooLong,
-    Failed(Failure),
-}
-
 /// Carries a command out, and appends its reply.
 fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) -> Step {
     if let Some(subscriptions) = &mut call.client.subscriptions
@@ -284,20 +218,20 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         return Step::Starved;
     }
     let begin = outbox.end();
-    let checked = check(call, command);
-    let refusal = if checked.is_ok() { CommandOutcome::Failed } else { CommandOutcome::Rejected };
-    let handled = match checked {
-        Ok(row) => match handle(call, row, command, bytes_max, outbox) {
-            Handled::Failed(Failure::NoTable) => match make_table(call) {
-                Ok(()) => handle(call, row, command, bytes_max, outbox),
-                Err(failure) => Handled::Failed(failure),
-            },
-            handled => handled,
-        },
-        Err(failure) => Handled::Failed(failure),
+    let handled = match command.info() {
+        Some(info) if info.name == "exec" && command.arguments.0.len() == 1 => exec(call, outbox),
+        _ => attempt(call, command, bytes_max, outbox),
+    };
+    let refusal = match handled {
+        Handled::Rejected(_) => CommandOutcome::Rejected,
+        _ => CommandOutcome::Failed,
     };
     let outcome = match handled {
         Handled::Whole => CommandOutcome::Done,
+        Handled::Executed => {
+            call.client.take_reply();
+            return Step::Whole(CommandOutcome::Done);
+        }
         Handled::Portion(count) => {
             call.client.progress.advance(count);
             if !call.client.wants_replies() {
@@ -309,7 +243,7 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         Handled::Failed(Failure::Busy | Failure::NoTable) => return Step::Busy(call.batch.lack()),
         Handled::Failed(Failure::Unfinished | Failure::Claims) => return Step::InPart,
         Handled::Failed(Failure::Waits) => return Step::Waits,
-        Handled::Failed(Failure::Refused(words)) => {
+        Handled::Failed(Failure::Refused(words)) | Handled::Rejected(words) => {
             let version = call.client.version;
             outbox.encode(|out| ReplyWriter::new(out, version).error(&words));
             call.metrics.count_error(&words);
@@ -326,98 +260,6 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         outbox.truncate(begin);
     }
     Step::Whole(outcome)
-}
-
-/// Calls the handler, and appends the reply.
-fn handle(
-    call: &mut Call<'_, '_>,
-    row: &CommandRow,
-    command: Decoded<'_>,
-    bytes_max: Option<usize>,
-    outbox: &mut ReplyBuffer,
-) -> Handled {
-    let version = call.client.version;
-    if row.info.has(flag::SHOWN) {
-        call.client.place.card.note(command.number, (call.now)());
-        call.client.show(command.arguments);
-    }
-    match (row.handler)(call, command.arguments) {
-        Ok(reply) => {
-            if !command.changes() && bytes_max.is_some_and(|most| reply.bytes() > most) {
-                return Handled::TooLong;
-            }
-            outbox.encode(|out| reply.encode(out, version));
-            match reply {
-                Reply::Values { values, is_last: false, .. } => Handled::Portion(values.len()),
-                _ => Handled::Whole,
-            }
-        }
-        Err(failure) => Handled::Failed(failure),
-    }
-}
-
-/// The row of a command that this client may have carried out.
-fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRow, Failure> {
-    let is_anonymous = call.context.has_users && call.client.user.is_none();
-    let Some(row) = command.row() else {
-        return Err(unknown(command.arguments));
-    };
-    let info = &row.info;
-    if !info.takes(command.arguments.0.len()) {
-        return Err(refused(format!("ERR wrong number of arguments for '{}' command", info.name)));
-    }
-    if is_anonymous && !info.has(flag::NO_AUTH) {
-        return Err(refused("NOAUTH Authentication required."));
-    }
-    if let Some(user) = &call.client.user
-        && !may(user, info, &call.client.table)
-    {
-        user.note_denied();
-        let (name, command) = (user.name(), info.name);
-        return Err(refused(format!("NOPERM User {name} has no permissions to run the '{command}' command")));
-    }
-    if call.client.is_restricted() && !WHILE_SUBSCRIBED.contains(&info.name) {
-        let name = full_name(info.name, command.arguments)?;
-        return Err(refused(format!(
-            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
-             context"
-        )));
-    }
-    let most = call.context.key_max;
-    if info.keys.keys(command.arguments).any(|key| key.len() > most) {
-        return Err(refused(format!("ERR a key has more than {most} bytes")));
-    }
-    Ok(row)
-}
-
-/// What a client of the second version may send while it has subscriptions.
-const WHILE_SUBSCRIBED: [&str; 7] = ["subscribe", "psubscribe", "unsubscribe", "punsubscribe", "ping", "quit", "reset"];
-
-/// The refusal of a command that is not there. Clients read these words.
-fn unknown(arguments: Arguments<'_>) -> Failure {
-    let mut text = b"ERR unknown command '".to_vec();
-    text.extend_from_slice(arguments.0.first().map(|name| shown(name, SHOWN_BYTES)).unwrap_or_default());
-    text.extend_from_slice(b"', with args beginning with: ");
-    let begin = text.len();
-    for argument in arguments.behind(1) {
-        let Some(room) = SHOWN_BYTES.checked_sub(text.len() - begin).filter(|room| *room > 0) else { break };
-        text.push(b'\'');
-        text.extend_from_slice(shown(argument, room));
-        text.extend_from_slice(b"' ");
-    }
-    refused(text)
-}
-
-/// Makes the table of a database at its first write.
-fn make_table(call: &mut Call<'_, '_>) -> Result<(), Failure> {
-    let Call { batch, client, .. } = call;
-    if client.database().is_none() {
-        return Err(refused("ERR the table of this connection has been deleted: SELECT another one"));
-    }
-    match batch.create_table(&client.table, &client.table) {
-        Ok(()) | Err(Refusal::TableExists) => Ok(()),
-        Err(refusal) => Err(refusal.into()),
-    }
 }
 
 /// The length of each reply in these bytes.

@@ -163,7 +163,7 @@ impl<C> WaitingClients<C> {
             session.note_tried();
         }
         if self.for_latch.is_empty() {
-            session.give_up_latch();
+            session.note_none_waits();
         }
         let rest = session.patience();
         self.patience(session, now).map_or(rest, |patience| patience.min(rest))

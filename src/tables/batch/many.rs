@@ -149,8 +149,8 @@ impl Batch<'_> {
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
         progress: &mut ManyProgress,
     ) -> Result<(), Refusal> {
+        let table = self.share_for(table, progress)?;
         let begun = progress.0.take();
-        let table = self.share(table)?;
         let mut begun = match begun {
             Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
             None => {
@@ -168,6 +168,15 @@ impl Batch<'_> {
             progress.0 = Some(Box::new(begun));
         }
         outcome
+    }
+
+    /// The table of a request that may have begun. If it is latched, the request has come as far as before.
+    fn share_for(&mut self, table: &[u8], progress: &mut ManyProgress) -> Result<Arc<Table>, Refusal> {
+        let found = self.share(table);
+        if !matches!(found, Ok(_) | Err(Refusal::Busy)) {
+            progress.0 = None;
+        }
+        found
     }
 
     /// Stores pairs until they are a portion.
@@ -214,8 +223,8 @@ impl Batch<'_> {
         keys: impl Iterator<Item = &'k [u8]> + Clone,
         progress: &mut ManyProgress,
     ) -> Result<Vec<bool>, Refusal> {
+        let table = self.share_for(table, progress)?;
         let begun = progress.0.take();
-        let table = self.share(table)?;
         let mut begun = match begun {
             Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
             None => {

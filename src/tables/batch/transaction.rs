@@ -9,8 +9,8 @@
 //! no session.
 
 use super::{Batch, LATCH, Session};
+use crate::tables::Refusal;
 use crate::tables::memory_budget::{EXTENSION_COST, TIMER_BYTES, entry_bytes, slot_bytes};
-use crate::tables::{Refusal, latches::LatchSeat};
 
 /// How long a session sleeps before it looks again whether the batches that hold up its latch are over. They take some
 /// microseconds as a rule, and wake nobody.
@@ -42,6 +42,12 @@ pub struct ElementGrowth {
 }
 
 impl TransactionNeeds {
+    /// Credits for so many changes, and no memory.
+    #[must_use]
+    pub fn of_changes(changes: usize) -> Self {
+        Self { changes, bytes: 0 }
+    }
+
     /// Adds the memory of a key that is stored.
     pub fn add(&mut self, growth: ElementGrowth) {
         let ElementGrowth { key, value, longest, has_deadline } = growth;
@@ -124,7 +130,10 @@ impl Batch<'_> {
     }
 
     /// Waits for what the operation lacks that was refused last. The guard is released meanwhile, and the batch is over for
-    /// the sessions that wait for its end. No other session waits for this one but those that meet its latch.
+    /// the sessions that wait for its end. Sessions that meet its latch wait, and no others.
+    ///
+    /// # Panics
+    /// If the operation was refused for a latch: two sessions could wait for each other.
     pub fn wait(&mut self) {
         let Self { session, guard, .. } = self;
         assert_ne!(session.wanted, LATCH, "a transaction holds the latches of all its tables");
@@ -175,19 +184,16 @@ impl Session {
         }
     }
 
+    /// No request waits for a latch. Gives the claim up that nobody needs any more. The session is owed no turn: a request may
+    /// have been tried again before the release was noted.
+    #[inline]
+    pub fn note_none_waits(&mut self) {
+        self.give_up_latch();
+        self.shared.catalog.latches.forget_met(&mut self.access.seat);
+    }
+
     /// Releases the latches that the session holds, or gives its claim up.
     pub fn give_up_latch(&mut self) {
         self.shared.catalog.latches.release(&mut self.access.seat);
-    }
-
-    /// Whether the latch of this name holds this session up. If so, it is woken when it may try again.
-    pub(in crate::tables) fn meets_latch(&mut self, name: &[u8]) -> bool {
-        let latches = &self.shared.catalog.latches;
-        let seat: &mut LatchSeat = &mut self.access.seat;
-        let meets = latches.is_latched(name, Some(seat)) && latches.meet(name, seat, self.writer.sleeper());
-        if meets {
-            self.wanted = LATCH;
-        }
-        meets
     }
 }

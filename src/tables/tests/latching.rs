@@ -1,4 +1,4 @@
-//! The latch of a name: who is held up by it, who goes on, and in which order it is taken.
+//! The latch of a name: whom it holds up, and in which order it is taken.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -177,6 +177,24 @@ fn between_two_holds_of_a_name_all_who_have_met_it_get_a_batch() {
     assert_eq!(rig.latch(&mut holder, &["t"]), Ok(()), "a session that has ended is owed nothing");
 }
 
+/// Regression: a request was tried again just after a release, for another reason. Its session was owed a turn for ever, since
+/// none of its requests waited, and the name was never latched again.
+#[test]
+fn a_session_of_which_no_request_waits_is_owed_nothing() {
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    let [mut holder, mut other] = [rig.another(), rig.another()];
+    rig.latch(&mut holder, &["t"]).unwrap();
+    assert_eq!(rig.read(&mut other, "t"), Err(Refusal::Busy));
+    other.begin_tries();
+    holder.end_latch();
+    assert_eq!(rig.read(&mut other, "t"), Ok("1".into()));
+    other.note_tried();
+    assert_eq!(rig.latch(&mut holder, &["t"]), Err(Refusal::Busy));
+    other.note_none_waits();
+    assert_eq!(rig.latch(&mut holder, &["t"]), Ok(()));
+}
+
 #[test]
 fn claims_are_set_in_the_order_in_which_they_came_and_all_names_at_once() {
     let rig = TablesRig::new();
@@ -202,7 +220,7 @@ fn a_table_is_replaced_under_a_latch_and_nobody_sees_the_moment_between() {
     let [mut holder, mut other] = [rig.another(), rig.another()];
     rig.latch(&mut holder, &["t"]).unwrap();
     let mut batch = holder.batch(rig.now());
-    batch.begin_transaction(TransactionNeeds { changes: 1, ..TransactionNeeds::default() }).unwrap();
+    batch.begin_transaction(TransactionNeeds::of_changes(1)).unwrap();
     batch.replace_table(b"t").unwrap();
     assert_eq!(batch.get(b"t", b"a"), Err(Refusal::KeyNotFound));
     assert_eq!(rig.read(&mut other, "t"), Err(Refusal::Busy), "the latch is of the name");
@@ -221,13 +239,13 @@ fn a_transaction_for_which_memory_is_short_changes_nothing_and_is_held_up_by_not
     assert_eq!(rig.fill(&"x".repeat(1_000)), Some(Refusal::OutOfMemory));
     let [mut holder, mut other] = [rig.another(), rig.another()];
     rig.latch(&mut holder, &["t"]).unwrap();
-    let mut needs = TransactionNeeds { changes: 2, ..TransactionNeeds::default() };
+    let mut needs = TransactionNeeds::of_changes(2);
     needs.add(ElementGrowth { key: 1, value: None, longest: 1 << 20, has_deadline: false });
     assert_eq!(holder.batch(rig.now()).begin_transaction(needs), Err(Refusal::OutOfMemory));
     assert_eq!(rig.read(&mut other, "t"), Err(Refusal::KeyNotFound), "the latch is released");
     // A replacement of the same length needs no memory.
     rig.latch(&mut holder, &["t"]).unwrap();
-    let mut needs = TransactionNeeds { changes: 1, ..TransactionNeeds::default() };
+    let mut needs = TransactionNeeds::of_changes(1);
     needs.add(ElementGrowth { key: 1, value: Some(1_000), longest: 1_000, has_deadline: true });
     let mut batch = holder.batch(rig.now());
     batch.begin_transaction(needs).unwrap();
@@ -243,12 +261,13 @@ fn a_transaction_without_credits_does_not_begin_and_releases_its_latch() {
     let rig = TablesRig::new();
     let [mut holder, mut other] = [rig.another(), rig.another()];
     let mut count = 0;
-    while set(&mut holder, rig.now(), &count.to_string(), "1", None).is_ok() && holder_deletes(&mut holder, &rig, count) {
+    while set(&mut holder, rig.now(), &count.to_string(), "1", None).is_ok() && holder_deletes(&mut holder, &rig, count)
+    {
         count += 1;
     }
     assert!(count > 0);
     rig.latch(&mut holder, &["t"]).unwrap();
-    let needs = TransactionNeeds { changes: 100, ..TransactionNeeds::default() };
+    let needs = TransactionNeeds::of_changes(100);
     let mut batch = holder.batch(rig.now());
     assert_eq!(batch.begin_transaction(needs), Err(Refusal::Busy));
     assert_eq!(batch.lack(), Lack::Credits);
@@ -268,7 +287,7 @@ fn transfer(session: &mut Session, from: &[u8], to: &[u8], extra: usize) -> i64 
     let now = Now::from_millis(1);
     loop {
         let mut batch = session.batch(now);
-        let needs = TransactionNeeds { changes: 2 + 2 * extra, ..TransactionNeeds::default() };
+        let needs = TransactionNeeds::of_changes(2 + 2 * extra);
         if batch.latch(&[from, to]).and_then(|()| batch.begin_transaction(needs)).is_err() {
             drop(batch);
             session.wait();

@@ -121,7 +121,7 @@ pub(in super::super) fn keys<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
     let [pattern] = arguments.exactly()?;
     let pattern = Pattern::new(pattern);
     let Call { batch, client, context, .. } = call;
-    let mut walk = client.walk.take().unwrap_or_default();
+    let mut walk = client.collected.walk.take().unwrap_or_default();
     let KeyWalk { cursor, keys, bytes } = &mut *walk;
     let row = |row: ScannedElement<'_>| {
         if pattern.is_match(row.key) {
@@ -129,7 +129,13 @@ pub(in super::super) fn keys<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
             keys.push(row.key.into());
         }
     };
-    let next = present(batch.scan_from(&client.table, &page(COUNT_MAX, pattern), *cursor, row))?.unwrap_or(0);
+    let next = match present(batch.scan_from(&client.table, &page(COUNT_MAX, pattern), *cursor, row)) {
+        Ok(next) => next.unwrap_or(0),
+        Err(failure) => {
+            client.collected.walk = Some(walk);
+            return Err(failure);
+        }
+    };
     if *bytes > context.reply_bytes_max {
         return Err(refused(
             "ERR the keys are more than a client may have outstanding: use SCAN, or raise --client-bytes-max",
@@ -137,7 +143,7 @@ pub(in super::super) fn keys<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
     }
     if next != 0 {
         *cursor = next;
-        client.walk = Some(walk);
+        client.collected.walk = Some(walk);
         return Err(Failure::Unfinished);
     }
     // The walk meets a key twice only after a split on the way. A reply of KEYS has each once.

@@ -151,3 +151,28 @@ fn those_that_wait_for_memory_hold_nobody_up_and_are_all_tried() {
     assert_eq!(rig.line.next(), Some(1));
     assert!(rig.line.is_empty());
 }
+
+#[test]
+fn clients_that_met_a_latch_are_tried_once_before_the_next_one() {
+    let mut rig = WaitingRig::new();
+    let mut holder = rig.tables.session();
+    let latch = |holder: &mut Session| holder.batch(NOW).latch(&[b"t"]);
+    latch(&mut holder).unwrap();
+    (1..=2).for_each(|client| {
+        assert_eq!(rig.session.batch(NOW).get(b"t", b"none"), Err(Refusal::Busy));
+        rig.line.join(client, Lack::Latch);
+    });
+    assert_eq!((rig.line.len(), rig.patience()), (2, Some(RECHECK)));
+    rig.begin();
+    assert_eq!(rig.line.next(), None, "it is held");
+    holder.end_latch();
+    assert_eq!(latch(&mut holder), Err(Refusal::Busy), "two clients have not been tried");
+    rig.begin();
+    assert_eq!(rig.line.next(), Some(1));
+    rig.line.sleep_time(&mut rig.session, || NOW);
+    assert_eq!(latch(&mut holder), Err(Refusal::Busy), "one has not been tried");
+    assert_eq!((rig.line.next(), rig.line.next()), (Some(2), None));
+    rig.line.sleep_time(&mut rig.session, || NOW);
+    assert_eq!(latch(&mut holder), Ok(()));
+    assert!(rig.line.is_empty());
+}

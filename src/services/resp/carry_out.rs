@@ -1,0 +1,238 @@
+//! One command carried out: it is checked, queued if a transaction is being collected, or handed to its handler.
+//!
+//! This module parks no connection, and does not know the turn.
+
+use std::borrow::Cow;
+
+use super::answer::{Failure, Reply, refused};
+use super::arguments::{Arguments, shown};
+use super::call::Call;
+use super::command_info::{CommandInfo, flag};
+use super::commands::{COMMANDS, CommandRow, find};
+use super::handle::transactions::{ABORTED, is_immediate, queue};
+use super::limits::SHOWN_BYTES;
+use super::permission::may;
+use super::subcommands::full_name;
+use crate::messages::Message;
+use crate::net::zeromq::ReplyBuffer;
+use crate::tables::Refusal;
+
+/// The most arguments of a command for which no memory is allocated.
+pub(super) const FEW_ARGUMENTS: usize = 8;
+
+/// The arguments of a command, and its number in [`COMMANDS`].
+#[derive(Clone, Copy)]
+pub(super) struct Decoded<'p> {
+    pub(super) arguments: Arguments<'p>,
+    pub(super) number: Option<usize>,
+}
+
+impl<'p> Decoded<'p> {
+    /// Collects the arguments in `few` if they fit there, else in `many`.
+    pub(super) fn of<'b: 'p>(
+        message: &Message<'b>,
+        few: &'p mut [&'b [u8]; FEW_ARGUMENTS],
+        many: &'p mut Vec<&'b [u8]>,
+    ) -> Self {
+        let count = message.frames().len();
+        let arguments: &'p [&'b [u8]] = if count <= FEW_ARGUMENTS {
+            few.iter_mut().zip(message.frames()).for_each(|(place, frame)| *place = frame);
+            few.get(..count).unwrap_or_default()
+        } else {
+            many.extend(message.frames());
+            many
+        };
+        Self { arguments: Arguments(arguments), number: arguments.first().and_then(|name| find(name)) }
+    }
+
+    /// Its number among the verbs of the metrics, of which the last is for unknown commands.
+    pub(super) fn verb(&self) -> usize {
+        self.number.unwrap_or(COMMANDS.len())
+    }
+
+    fn row(&self) -> Option<&'static CommandRow> {
+        COMMANDS.get(self.number?)
+    }
+
+    pub(super) fn info(&self) -> Option<&'static CommandInfo> {
+        self.row().map(|row| &row.info)
+    }
+
+    /// The key of a command for one key.
+    pub(super) fn key(&self) -> Option<&'p [u8]> {
+        self.info().filter(|info| info.keys.last == 1)?.keys.keys(self.arguments).next()
+    }
+
+    pub(super) fn changes(&self) -> bool {
+        self.info().is_some_and(|info| info.has(flag::WRITE | flag::MAY_WRITE))
+    }
+
+    /// Whether the command has no effect but its reply. AUTH and HELLO prove a user to nobody any more.
+    pub(super) fn only_reads(&self) -> bool {
+        self.info().is_none_or(|info| info.has(flag::READONLY) || matches!(info.name, "auth" | "hello"))
+    }
+
+    /// Whether the command changes an element and returns its value from before.
+    pub(super) fn returns_value(&self) -> bool {
+        let name = self.info().map_or("", |info| info.name);
+        matches!(name, "getdel" | "getset" | "getex") || name == "set" && self.arguments.0.len() > 3
+    }
+}
+
+/// What a handler has come to, when its reply is written.
+pub(super) enum Handled {
+    /// The reply is written whole.
+    Whole,
+    /// The replies of a transaction are written whole, as far as the client wants them.
+    Executed,
+    /// So many values of it are written, and others follow.
+    Portion(usize),
+    /// The reply is too long while memory is tight. Nothing is written.
+    TooLong,
+    /// It was refused before a handler had it, with these words.
+    Rejected(Cow<'static, [u8]>),
+    Failed(Failure),
+}
+
+/// Carries a command out, and appends its reply. A command of a transaction that is being collected is queued.
+pub(super) fn attempt(
+    call: &mut Call<'_, '_>,
+    command: Decoded<'_>,
+    bytes_max: Option<usize>,
+    outbox: &mut ReplyBuffer,
+) -> Handled {
+    let checked = check(call, command).and_then(|row| {
+        if call.client.is_collecting() && !is_immediate(row.info.name) {
+            full_name(row.info.name, command.arguments)?;
+        }
+        Ok(row)
+    });
+    let row = match checked {
+        Ok(row) => row,
+        Err(failure) => {
+            match command.info() {
+                Some(info) if info.name == "exec" => call.client.collected.transaction = None,
+                _ => call.client.refuse_transaction(),
+            }
+            return match failure {
+                Failure::Refused(words) => Handled::Rejected(words),
+                failure => Handled::Failed(failure),
+            };
+        }
+    };
+    if call.client.is_collecting() && !is_immediate(row.info.name) {
+        return match queue(call, command.number, row.info.name, command.arguments) {
+            Ok(reply) => {
+                let version = call.client.version;
+                outbox.encode(|out| reply.encode(out, version));
+                Handled::Whole
+            }
+            Err(failure) => Handled::Failed(failure),
+        };
+    }
+    match handle(call, row, command, bytes_max, outbox) {
+        Handled::Failed(Failure::NoTable) => match make_table(call) {
+            Ok(()) => handle(call, row, command, bytes_max, outbox),
+            Err(failure) => Handled::Failed(failure),
+        },
+        handled => handled,
+    }
+}
+
+/// Calls the handler, and appends the reply.
+fn handle(
+    call: &mut Call<'_, '_>,
+    row: &CommandRow,
+    command: Decoded<'_>,
+    bytes_max: Option<usize>,
+    outbox: &mut ReplyBuffer,
+) -> Handled {
+    let version = call.client.version;
+    if row.info.has(flag::SHOWN) {
+        call.client.place.card.note(command.number, (call.now)());
+        call.client.show(command.arguments);
+    }
+    match (row.handler)(call, command.arguments) {
+        Ok(reply) => {
+            if !command.changes() && bytes_max.is_some_and(|most| reply.bytes() > most) {
+                return Handled::TooLong;
+            }
+            outbox.encode(|out| reply.encode(out, version));
+            match reply {
+                Reply::Values { values, is_last: false, .. } => Handled::Portion(values.len()),
+                _ => Handled::Whole,
+            }
+        }
+        Err(failure) => Handled::Failed(failure),
+    }
+}
+
+/// The row of a command that this client may have carried out.
+fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRow, Failure> {
+    let is_anonymous = call.context.has_users && call.client.user.is_none();
+    let Some(row) = command.row() else {
+        return Err(unknown(command.arguments));
+    };
+    let info = &row.info;
+    if !info.takes(command.arguments.0.len()) && info.name == "exec" {
+        return Err(refused(format!("{ABORTED} because of: wrong number of arguments for 'exec' command")));
+    }
+    if !info.takes(command.arguments.0.len()) {
+        return Err(refused(format!("ERR wrong number of arguments for '{}' command", info.name)));
+    }
+    if info.has(flag::NO_MULTI) && call.client.is_collecting() {
+        return Err(refused("ERR Command not allowed inside a transaction"));
+    }
+    if is_anonymous && !info.has(flag::NO_AUTH) {
+        return Err(refused("NOAUTH Authentication required."));
+    }
+    if let Some(user) = &call.client.user
+        && !may(user, info, call.client.next_table())
+    {
+        user.note_denied();
+        let (name, command) = (user.name(), info.name);
+        return Err(refused(format!("NOPERM User {name} has no permissions to run the '{command}' command")));
+    }
+    if call.client.is_restricted() && !WHILE_SUBSCRIBED.contains(&info.name) {
+        let name = full_name(info.name, command.arguments)?;
+        return Err(refused(format!(
+            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context"
+        )));
+    }
+    let most = call.context.key_max;
+    if info.keys.keys(command.arguments).any(|key| key.len() > most) {
+        return Err(refused(format!("ERR a key has more than {most} bytes")));
+    }
+    Ok(row)
+}
+
+/// What a client of the second version may send while it has subscriptions.
+const WHILE_SUBSCRIBED: [&str; 7] = ["subscribe", "psubscribe", "unsubscribe", "punsubscribe", "ping", "quit", "reset"];
+
+/// The refusal of a command that is not there. Clients read these words.
+fn unknown(arguments: Arguments<'_>) -> Failure {
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend_from_slice(arguments.0.first().map(|name| shown(name, SHOWN_BYTES)).unwrap_or_default());
+    text.extend_from_slice(b"', with args beginning with: ");
+    let begin = text.len();
+    for argument in arguments.behind(1) {
+        let Some(room) = SHOWN_BYTES.checked_sub(text.len() - begin).filter(|room| *room > 0) else { break };
+        text.push(b'\'');
+        text.extend_from_slice(shown(argument, room));
+        text.extend_from_slice(b"' ");
+    }
+    refused(text)
+}
+
+/// Makes the table of a database at its first write.
+pub(super) fn make_table(call: &mut Call<'_, '_>) -> Result<(), Failure> {
+    let Call { batch, client, .. } = call;
+    if client.database().is_none() {
+        return Err(refused("ERR the table of this connection has been deleted: SELECT another one"));
+    }
+    match batch.create_table(&client.table, &client.table) {
+        Ok(()) | Err(Refusal::TableExists) => Ok(()),
+        Err(refusal) => Err(refusal.into()),
+    }
+}

@@ -1,0 +1,164 @@
+//! What a transaction needs before its first change: credits for all changes, and memory for the most that they add.
+//!
+//! The session holds the latches, so the lengths that are read here stay as they are until the transaction changes them.
+
+use std::collections::HashMap;
+
+use super::answer::Failure;
+use super::arguments::Arguments;
+use super::call::{Call, present};
+use super::dump::restore;
+use crate::resp3::integer;
+use crate::tables::{ElementGrowth, TransactionNeeds};
+
+/// The longest sum of INCRBY, in bytes.
+const INTEGER_BYTES_MAX: usize = 20;
+/// The longest sum of INCRBYFLOAT, in bytes, beyond the longer one of its summands: an exponent adds zeros.
+const FLOAT_BYTES_MAX: usize = 5 << 10;
+
+/// The longest value that a known script makes beside its arguments, in bytes.
+const SCRIPT_BYTES_MAX: usize = 32;
+
+/// A key of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ElementKey {
+    table: Box<[u8]>,
+    key: Box<[u8]>,
+}
+
+/// The value of a key, as far as it can be foretold.
+#[derive(Clone, Copy, Debug)]
+struct ValueLengths {
+    /// Bytes before the transaction. `None`: there is no element.
+    before: Option<usize>,
+    has_deadline: bool,
+    /// Bytes at most, behind the commands until now.
+    now: usize,
+    /// The most bytes that were stored. `None`: nothing was.
+    longest: Option<usize>,
+}
+
+/// The needs of commands, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    sum: TransactionNeeds,
+    elements: HashMap<ElementKey, ValueLengths>,
+    /// Bytes of the values that changes return.
+    pub(super) returned: usize,
+}
+
+impl Needs {
+    /// What all of them need.
+    pub(super) fn sum(&self) -> TransactionNeeds {
+        let mut sum = self.sum;
+        for (ElementKey { key, .. }, lengths) in &self.elements {
+            if let Some(longest) = lengths.longest {
+                let ValueLengths { before: value, has_deadline, .. } = *lengths;
+                sum.add(ElementGrowth { key: key.len(), value, longest, has_deadline });
+            }
+        }
+        sum
+    }
+
+    /// Adds the command of this name, in this table.
+    pub(super) fn add(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        table: &[u8],
+        name: &str,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Failure> {
+        let rest = arguments.behind(1);
+        let length = |place: usize| rest.get(place).map_or(0, |argument| argument.len());
+        let Some(key) = rest.first() else {
+            self.empty(name);
+            return Ok(());
+        };
+        match name {
+            "set" | "setnx" | "getset" | "setwithetag" | "setifmatch" => {
+                self.returned += self.lengths(call, table, key)?.now;
+                self.store(call, table, key, length(1))
+            }
+            "setex" | "psetex" => self.store(call, table, key, length(2)),
+            "mset" | "msetnx" => {
+                rest.as_chunks::<2>().0.iter().try_for_each(|[key, value]| self.store(call, table, key, value.len()))
+            }
+            "append" => {
+                let now = self.lengths(call, table, key)?.now;
+                self.store(call, table, key, now + length(1))
+            }
+            "setrange" => {
+                let now = self.lengths(call, table, key)?.now;
+                let offset = rest.get(1).and_then(|offset| integer(offset)).and_then(|at| usize::try_from(at).ok());
+                let end = offset.unwrap_or(0).saturating_add(length(2));
+                // A longer one is refused.
+                self.store(call, table, key, if end > call.value_max() { now } else { now.max(end) })
+            }
+            "incr" | "decr" | "incrby" | "decrby" => self.store(call, table, key, INTEGER_BYTES_MAX),
+            "incrbyfloat" => {
+                let now = self.lengths(call, table, key)?.now;
+                self.store(call, table, key, now.max(length(1)) + FLOAT_BYTES_MAX)
+            }
+            "restore" => {
+                let value = rest.get(2).and_then(|payload| restore(payload, call.value_max()).ok());
+                self.store(call, table, key, value.map_or(0, |value| value.len()))
+            }
+            "getex" | "getdel" | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" => {
+                let now = self.lengths(call, table, key)?.now;
+                self.returned += if name.starts_with("get") { now } else { 0 };
+                if name == "getdel" { self.change(1) } else { self.store(call, table, key, now) }
+            }
+            "rename" | "renamenx" | "copy" => {
+                let now = self.lengths(call, table, key)?.now;
+                let database =
+                    rest.iter().zip(rest.iter().skip(1)).rev().find(|(word, _)| word.eq_ignore_ascii_case(b"db"));
+                let to = database.filter(|_| name == "copy").map_or(table, |(_, database)| database);
+                self.change(1)?;
+                rest.get(1).map_or(Ok(()), |key| self.store(call, to, key, now))
+            }
+            "eval" | "evalsha" => {
+                // The key of a known script stands behind the script and the count.
+                let key = rest.get(2).copied().unwrap_or_default();
+                let values = rest.iter().skip(3).map(|argument| argument.len()).max().unwrap_or(0);
+                self.store(call, table, key, values.max(SCRIPT_BYTES_MAX))
+            }
+            "del" | "unlink" => self.change(rest.len()),
+            "delex" => self.change(1),
+            _ => {
+                self.empty(name);
+                Ok(())
+            }
+        }
+    }
+
+    /// FLUSHDB and FLUSHALL: what the elements take until then is not free for those that come.
+    fn empty(&mut self, name: &str) {
+        if matches!(name, "flushdb" | "flushall") {
+            self.sum = self.sum();
+            for lengths in self.elements.values_mut() {
+                *lengths = ValueLengths { before: None, has_deadline: false, longest: None, ..*lengths };
+            }
+        }
+    }
+
+    fn change(&mut self, changes: usize) -> Result<(), Failure> {
+        self.sum.changes += changes;
+        Ok(())
+    }
+
+    fn store(&mut self, call: &mut Call<'_, '_>, table: &[u8], key: &[u8], bytes: usize) -> Result<(), Failure> {
+        let lengths = self.lengths(call, table, key)?;
+        lengths.now = lengths.now.max(bytes);
+        lengths.longest = lengths.longest.max(Some(bytes));
+        self.change(1)
+    }
+
+    /// The lengths of a key.
+    fn lengths(&mut self, call: &mut Call<'_, '_>, table: &[u8], key: &[u8]) -> Result<&mut ValueLengths, Failure> {
+        let element = present(call.batch.element(table, key))?;
+        let before = element.map(|element| element.value.len());
+        let has_deadline = element.is_some_and(|element| element.deadline.is_some());
+        let found = ValueLengths { before, has_deadline, now: before.unwrap_or(0), longest: None };
+        Ok(self.elements.entry(ElementKey { table: table.into(), key: key.into() }).or_insert(found))
+    }
+}
