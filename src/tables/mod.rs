@@ -63,9 +63,7 @@ use std::sync::Arc;
 
 use announce::AudienceHolds;
 pub use announce::{Audience, AudienceHold, Changes, TopicCounts, Unsubscribed};
-pub use batch::{
-    Batch, ElementGrowth, LATCH_RECHECK, Lack, ManyProgress, PORTION_BYTES, Session, TransactionNeeds,
-};
+pub use batch::{Batch, ElementGrowth, LATCH_RECHECK, Lack, ManyProgress, PORTION_BYTES, Session, TransactionNeeds};
 pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;

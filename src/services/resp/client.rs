@@ -216,7 +216,7 @@ impl RespClient {
     pub(super) fn reset(&mut self) {
         (self.table, self.version, self.replies) = (Box::from(*b"0"), RespVersion::default(), ReplyMode::default());
         (self.names, self.user, self.login) = (ClientNames::default(), None, Login::default());
-        (self.progress, self.walk) = (ManyProgress::default(), None);
+        (self.progress, self.collected) = (ManyProgress::default(), Collected::default());
     }
 
     /// Shows others what the client has chosen, and the second word of this command.

@@ -10,9 +10,12 @@ use std::sync::LazyLock;
 use super::answer::Answer;
 use super::arguments::Arguments;
 use super::call::Call;
-use super::command_info::{ALL_KEYS, COUNTED, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, TWO_KEYS, flag};
+use super::command_info::{
+    ALL_KEYS, COUNTED, CommandIndex, CommandInfo, EVERY_SECOND, Group, NO_KEYS, ONE_KEY, TWO_KEYS, flag,
+};
 use super::handle::{
-    channels, connection, counters, expiry, keys, many, names, objects, scripting, server, strings, transactions, versions,
+    channels, connection, counters, expiry, keys, many, names, objects, scripting, server, strings, transactions,
+    versions,
 };
 
 /// Carries a command out. The number of arguments has been checked.

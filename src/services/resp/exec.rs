@@ -80,7 +80,8 @@ impl<'q> Plan<'q> {
 
 /// Carries a transaction out, or continues with it.
 pub(super) fn exec(call: &mut Call<'_, '_>, outbox: &mut ReplyBuffer) -> Handled {
-    let Some(mut transaction) = call.client.collected.transaction.take_if(|transaction| transaction.queue.is_some()) else {
+    let Some(mut transaction) = call.client.collected.transaction.take_if(|transaction| transaction.queue.is_some())
+    else {
         return Handled::Failed(refused("ERR EXEC without MULTI"));
     };
     let Some(queue) = &mut transaction.queue else { unreachable!("it was just asked") };
@@ -230,8 +231,8 @@ fn one(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) 
     loop {
         match attempt(call, command, None, outbox) {
             Handled::Portion(count) => call.client.progress.advance(count),
-            Handled::Failed(Failure::Unfinished) => {}
-            Handled::Failed(Failure::Busy | Failure::NoTable) => call.batch.wait(),
+            Handled::Failed(Failure::Unfinished | Failure::NoTable) => {}
+            Handled::Failed(Failure::Busy) => call.batch.wait(),
             handled => return handled,
         }
     }

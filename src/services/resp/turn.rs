@@ -240,8 +240,9 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
             return Step::InPart;
         }
         Handled::TooLong => return Step::Starved,
-        Handled::Failed(Failure::Busy | Failure::NoTable) => return Step::Busy(call.batch.lack()),
-        Handled::Failed(Failure::Unfinished | Failure::Claims) => return Step::InPart,
+        Handled::Failed(Failure::Busy) => return Step::Busy(call.batch.lack()),
+        // The table was deleted again just after it was made: there is nothing to wait for.
+        Handled::Failed(Failure::Unfinished | Failure::Claims | Failure::NoTable) => return Step::InPart,
         Handled::Failed(Failure::Waits) => return Step::Waits,
         Handled::Failed(Failure::Refused(words)) | Handled::Rejected(words) => {
             let version = call.client.version;
