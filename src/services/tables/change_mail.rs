@@ -330,3 +330,40 @@ impl ChangeMailer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    fn change<'b>(table: &'b [u8], key: &'b [u8]) -> MailedChange<'b> {
+        MailedChange { table, key, cause: Cause::Set, sets_deadline: key.is_empty(), is_in_order: !key.is_empty() }
+    }
+
+    #[test]
+    fn a_batch_has_its_changes_in_their_order() {
+        let changes = [change(b"0", b"key"), change(b"birds", b""), change(b"0", &[7; 4_096])];
+        let mut batch = ChangeBatch::default();
+        changes.iter().for_each(|change| batch.push(*change));
+        assert_eq!(batch.changes().collect::<Vec<_>>(), changes);
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_mail_gets_none_until_it_notices_the_loss() {
+        let (inbox, mut mail) = ChangeInbox::new(&WakeSignal::new().unwrap());
+        let mut batch = ChangeBatch::default();
+        (0..MAIL_BYTES_MAX / 3 / 4_096).for_each(|_| batch.push(change(b"0", &[7; 4_096])));
+        let batch = Arc::new(batch);
+        let fitting = MAIL_BYTES_MAX / batch.held();
+        (0..fitting).for_each(|_| mail.send(&batch));
+        assert!(!inbox.take_loss());
+        mail.send(&batch);
+        while inbox.next().is_some() {}
+        mail.send(&batch);
+        assert!(!inbox.has_mail(), "what comes behind a loss is not sent");
+        assert!(inbox.take_loss() && !inbox.take_loss());
+        mail.send(&batch);
+        assert!(inbox.next().is_some() && inbox.next().is_none());
+    }
+}
