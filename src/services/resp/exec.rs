@@ -41,7 +41,7 @@ struct PlannedCommand<'q> {
 /// How many elements a command touches, as far as a transaction asks: none, one command, or a transaction by itself.
 fn touches(info: &CommandInfo) -> usize {
     match info.name {
-        "rename" | "renamenx" | "copy" | "msetnx" | "flushall" => 2,
+        "rename" | "renamenx" | "copy" | "msetnx" | "flushall" | "eval" | "evalsha" => 2,
         "object" | "memory" => 1,
         _ => usize::from(info.has(flag::READONLY | flag::WRITE | flag::MAY_WRITE)),
     }

@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use super::answer::Failure;
 use super::arguments::Arguments;
 use super::call::{Call, present};
+use super::command_info::COUNTED;
 use super::dump::restore;
 use crate::resp3::integer;
 use crate::tables::{ElementGrowth, TransactionNeeds};
 
 /// The longest sum of INCRBY, in bytes.
 const INTEGER_BYTES_MAX: usize = 20;
+/// The longest number that a known script stores, in bytes.
+const NUMBER_BYTES_MAX: usize = 32;
 /// The longest sum of INCRBYFLOAT, in bytes, beyond the longer one of its summands: an exponent adds zeros.
 const FLOAT_BYTES_MAX: usize = 5 << 10;
-
-/// The longest value that a known script makes beside its arguments, in bytes.
-const SCRIPT_BYTES_MAX: usize = 32;
 
 /// A key of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -116,12 +116,7 @@ impl Needs {
                 self.change(1)?;
                 rest.get(1).map_or(Ok(()), |key| self.store(call, to, key, now))
             }
-            "eval" | "evalsha" => {
-                // The key of a known script stands behind the script and the count.
-                let key = rest.get(2).copied().unwrap_or_default();
-                let values = rest.iter().skip(3).map(|argument| argument.len()).max().unwrap_or(0);
-                self.store(call, table, key, values.max(SCRIPT_BYTES_MAX))
-            }
+            "eval" | "evalsha" => self.store_by_script(call, table, arguments),
             "del" | "unlink" => self.change(rest.len()),
             "delex" => self.change(1),
             _ => {
@@ -129,6 +124,21 @@ impl Needs {
                 Ok(())
             }
         }
+    }
+
+    /// A known script stores an argument or a number under each of its keys, and returns a value at most.
+    fn store_by_script(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        table: &[u8],
+        arguments: Arguments<'_>,
+    ) -> Result<(), Failure> {
+        let longest = arguments.behind(3).iter().map(|argument| argument.len()).max().unwrap_or(0);
+        COUNTED.keys(arguments).try_for_each(|key| {
+            let now = self.lengths(call, table, key)?.now;
+            self.returned += now;
+            self.store(call, table, key, now.max(longest).max(NUMBER_BYTES_MAX))
+        })
     }
 
     /// FLUSHDB and FLUSHALL: what the elements take until then is not free for those that come.

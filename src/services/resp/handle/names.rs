@@ -10,7 +10,7 @@ use crate::services::resp::needs::Needs;
 use crate::tables::{Deadline, Edit, ManyProgress, Refusal};
 
 /// Carries `run` out as a transaction in these tables, unless one is being carried out.
-fn atomically<R>(
+pub(super) fn atomically<R>(
     call: &mut Call<'_, '_>,
     arguments: Arguments<'_>,
     tables: &[&[u8]],

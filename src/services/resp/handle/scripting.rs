@@ -1,5 +1,7 @@
-//! Commands about scripts: known ones are carried out, and no others. A script is one change of its element.
+//! Commands about scripts: known ones are carried out, and no others. A script is one change of its element, or a
+//! transaction if it has several keys.
 
+use super::names::atomically;
 use crate::services::resp::answer::{Answer, Failure, OK, Reply, refused};
 use crate::services::resp::arguments::{Arguments, is, lower, number};
 use crate::services::resp::call::Call;
@@ -18,15 +20,15 @@ pub(in super::super) fn evalsha<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
     if row.is_none() && digest.len() != 40 {
         return Err(missing());
     }
-    let operands = Operands::of(arguments)?;
-    run(call, row.ok_or_else(missing)?, operands)
+    Operands::of(arguments)?;
+    run(call, row.ok_or_else(missing)?, arguments)
 }
 
 pub(in super::super) fn eval<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let ([text], _) = arguments.split()?;
-    let operands = Operands::of(arguments)?;
+    Operands::of(arguments)?;
     let row = scripts::find_text(text).ok_or_else(|| refused(UNKNOWN))?;
-    run(call, row, operands)
+    run(call, row, arguments)
 }
 
 /// What a script is given.
@@ -45,44 +47,66 @@ impl<'b> Operands<'b> {
             split.ok_or_else(|| refused("ERR Number of keys can't be greater than number of args"))?;
         Ok(Self { keys, arguments })
     }
+
+    /// Carries a script out on these elements. `places` are those of the keys among them.
+    fn carry_out(&self, row: &ScriptRow, elements: &mut [ScriptElement<'b>], places: &[usize]) -> Answer<'static> {
+        let mut run = ScriptRun::new(elements, places, self.arguments);
+        (row.handler)(&mut run).map_err(|error| row.refusal(error))
+    }
 }
 
-fn run<'b>(call: &'b mut Call<'_, '_>, row: &'static ScriptRow, operands: Operands<'b>) -> Answer<'b> {
-    let bounds = ScriptBounds { times: call.times(), value_max: call.value_max() };
-    let carry_out = |elements: &mut [ScriptElement<'b>]| {
-        (row.handler)(&mut ScriptRun::new(elements, operands.arguments)).map_err(|error| row.refusal(error))
-    };
+fn run<'b>(call: &'b mut Call<'_, '_>, row: &'static ScriptRow, arguments: Arguments<'b>) -> Answer<'b> {
+    let operands = Operands::of(arguments)?;
     let key = match (operands.keys, row.keys) {
-        ([], _) => return carry_out(&mut []),
+        ([], _) => return operands.carry_out(row, &mut [], &[]),
         ([key], _) | ([key, ..], ScriptKeys::First) => key,
-        (_, ScriptKeys::All) => return Err(several_keys(row)),
+        (_, ScriptKeys::All) => return run_on_several(call, row, arguments, &operands),
     };
-    let edited = call.batch.edit(&call.client.table, key, |old| {
+    let bounds = ScriptBounds { times: call.times(), value_max: call.value_max() };
+    let carry_out = |old| {
         let mut element = [ScriptElement::new(bounds, old)];
-        let answer = carry_out(&mut element);
+        let answer = operands.carry_out(row, &mut element, &[0]);
         let [element] = element;
         (element.into_edit(), answer)
-    });
-    match edited {
+    };
+    match call.batch.edit(&call.client.table, key, carry_out) {
         Ok((answer, _)) => answer,
-        Err(Refusal::TableNotFound) => {
-            let mut element = [ScriptElement::new(bounds, None)];
-            let answer = carry_out(&mut element);
-            let [element] = element;
-            // A table is made for a value alone.
-            match element.into_edit() {
-                Edit::Store { .. } => Err(Failure::NoTable),
-                Edit::Keep | Edit::Delete => answer,
-            }
-        }
+        // A table is made for a value alone.
+        Err(Refusal::TableNotFound) => match carry_out(None) {
+            (Edit::Store { .. }, _) => Err(Failure::NoTable),
+            (Edit::Keep | Edit::Delete, answer) => answer,
+        },
         Err(refusal) => Err(refusal.into()),
     }
 }
 
-/// The refusal of a script with several keys.
-fn several_keys(row: &ScriptRow) -> Failure {
-    let ScriptRow { library, versions, name, .. } = row;
-    refused(format!("ERR {name} of {library} {versions} is for one key here: have a lock for each key"))
+/// Carries a script out on several keys, as a transaction.
+fn run_on_several<'b>(
+    call: &'b mut Call<'_, '_>,
+    row: &'static ScriptRow,
+    arguments: Arguments<'b>,
+    operands: &Operands<'b>,
+) -> Answer<'b> {
+    let table = call.client.table.clone();
+    // Before the latch: a table that is missing is made, and the command comes again.
+    call.batch.count(&table)?;
+    let bounds = ScriptBounds { times: call.times(), value_max: call.value_max() };
+    let mut keys = operands.keys.to_vec();
+    keys.sort_unstable();
+    keys.dedup();
+    let places: Vec<usize> = operands.keys.iter().filter_map(|key| keys.binary_search(key).ok()).collect();
+    atomically(call, arguments, &[&table], |call| {
+        let mut elements = Vec::with_capacity(keys.len());
+        for key in &keys {
+            elements.push(ScriptElement::copied(bounds, call.element(key)?));
+        }
+        let answer = operands.carry_out(row, &mut elements, &places);
+        for (key, element) in keys.iter().zip(elements) {
+            let edit = element.into_edit();
+            call.batch.insist(|batch| batch.edit(&table, key, |_| (edit.clone(), ())).map(drop))?;
+        }
+        Ok(answer)
+    })?
 }
 
 pub(in super::super) fn script<'b>(_: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {

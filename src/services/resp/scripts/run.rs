@@ -88,9 +88,18 @@ pub(in super::super) struct ScriptElement<'b> {
 impl<'b> ScriptElement<'b> {
     /// The element as the script finds it.
     pub(in super::super) fn new(bounds: ScriptBounds, old: Option<ElementView<'b>>) -> Self {
+        Self::of(bounds, old.map(|old| Cow::Borrowed(old.value)), old)
+    }
+
+    /// As [`ScriptElement::new`], with a copy of the value.
+    pub(in super::super) fn copied(bounds: ScriptBounds, old: Option<ElementView<'_>>) -> Self {
+        Self::of(bounds, old.map(|old| Cow::Owned(old.value.to_vec())), old)
+    }
+
+    fn of(bounds: ScriptBounds, value: Option<Cow<'b, [u8]>>, old: Option<ElementView<'_>>) -> Self {
         Self {
             bounds,
-            value: old.map(|old| Cow::Borrowed(old.value)),
+            value,
             deadline: old.and_then(|old| old.deadline).map(|deadline| bounds.times.unix_millis(deadline)),
             is_deadline_new: old.is_none(),
             cause: None,
@@ -182,20 +191,26 @@ impl<'t> CallTime<'t> {
 
 /// A script that is carried out. Each call names its place for its error.
 pub(in super::super) struct ScriptRun<'r, 'b> {
-    /// What KEYS names.
+    /// What KEYS names, each once.
     elements: &'r mut [ScriptElement<'b>],
+    /// The element of each key.
+    places: &'r [usize],
     /// What is ARGV in the script, from number 0 on.
     arguments: &'b [&'b [u8]],
 }
 
 impl<'r, 'b> ScriptRun<'r, 'b> {
-    pub(in super::super) fn new(elements: &'r mut [ScriptElement<'b>], arguments: &'b [&'b [u8]]) -> Self {
-        Self { elements, arguments }
+    pub(in super::super) fn new(
+        elements: &'r mut [ScriptElement<'b>],
+        places: &'r [usize],
+        arguments: &'b [&'b [u8]],
+    ) -> Self {
+        Self { elements, places, arguments }
     }
 
     /// How many keys there are.
     pub(super) fn key_count(&self) -> usize {
-        self.elements.len()
+        self.places.len()
     }
 
     /// How many arguments there are.
@@ -220,7 +235,8 @@ impl<'r, 'b> ScriptRun<'r, 'b> {
 
     /// The element of this number.
     fn element(&mut self, place: usize, key: usize) -> Result<&mut ScriptElement<'b>, ScriptError> {
-        self.elements.get_mut(key).ok_or_else(|| nil(place))
+        let element = self.places.get(key).and_then(|element| self.elements.get_mut(*element));
+        element.ok_or_else(|| nil(place))
     }
 
     pub(super) fn get(&mut self, place: usize, key: usize) -> Result<Option<&[u8]>, ScriptError> {

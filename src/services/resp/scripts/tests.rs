@@ -15,7 +15,13 @@ fn text(row: &ScriptRow) -> Vec<u8> {
 fn each_text_is_found_as_its_row_and_by_its_digest() {
     for row in SCRIPTS {
         let text = text(row);
-        assert_eq!(find_text(&text).map(|found| found.digest), Some(row.digest), "{} {}", row.library, row.name);
+        assert_eq!(
+            find_text(&text).map(|found| found.digest),
+            Some(row.digest),
+            "{} {}",
+            row.source.library,
+            row.source.name
+        );
         assert!(text.len() <= TEXT_BYTES_MAX);
         assert!(find(row.digest.to_uppercase().as_bytes()).is_some());
         let other = [&text[..], b" "].concat();
@@ -39,8 +45,8 @@ fn lines_are_those_of_calls_and_of_arithmetic() {
     for row in SCRIPTS {
         let text = String::from_utf8(text(row)).expect("text");
         for line in row.lines {
-            let line = text.lines().nth(usize::from(*line) - 1).expect(row.name);
-            assert!(line.contains("redis.call") || line.contains(['+', '>', '<']), "{}: {line}", row.name);
+            let line = text.lines().nth(usize::from(*line) - 1).expect(row.source.name);
+            assert!(line.contains("redis.call") || line.contains(['+', '>', '<']), "{}: {line}", row.source.name);
         }
     }
 }
@@ -49,7 +55,8 @@ fn lines_are_those_of_calls_and_of_arithmetic() {
 fn the_page_lists_each_script() {
     let page = include_str!("../PROTOCOL.md");
     for row in SCRIPTS {
-        let line = format!("| {} | {} | {} | `{}` |", row.library, row.versions, row.name, row.digest);
+        let line =
+            format!("| {} | {} | {} | `{}` |", row.source.library, row.source.versions, row.source.name, row.digest);
         assert!(page.contains(&line), "{line}");
     }
 }

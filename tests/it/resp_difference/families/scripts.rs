@@ -106,13 +106,21 @@ pub(crate) fn scripts(maker: &mut Maker) -> Vec<Command> {
         commands.push(Command::new(&["SCRIPT", "LOAD"]).with(script.text.clone()));
         commands.push(Command::new(&["SCRIPT", "EXISTS"]).with(script.digest).with("a"));
     }
-    // A script that goes through all its keys is for one key.
+    // A script that goes through all its keys has several now and then, and one of them twice.
     let takes_all = script.text.windows(4).any(|word| word == b"#KEY" || word == b"(KEY");
     let fault = maker.rng.below(60);
     command = match fault {
-        0 if takes_all => command.with(maker.word(&["-1", "abc", "9"])),
         0 => command.with(maker.word(&["2", "3", "-1", "abc", ""])),
         1 => command.with("0"),
+        3..30 if takes_all => {
+            let count = maker.rng.pick(&[2, 3, 3, 8]);
+            let command = command.with(maker.word(match count {
+                2 => &["2"],
+                3 => &["3"],
+                _ => &["8"],
+            }));
+            (1..count).fold(command.with(key), |command, _| command.with(maker.key()))
+        }
         _ => command.with("1").with(key),
     };
     for argument in script.shape.chars() {
