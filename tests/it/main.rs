@@ -147,10 +147,10 @@ mod redis_clients;
 mod redis_scripts;
 /// Redis clients beside others: what they share, their limits, slow ones, and users.
 mod resp;
-/// Channels and the events of keys: order, slow subscribers, a busy worker, and who may read.
-mod resp_channels;
 /// Bytes of Redis clients that were changed on their way: cut alike however they are divided, answered as by Redis.
 mod resp_bytes;
+/// Channels and the events of keys: order, slow subscribers, a busy worker, and who may read.
+mod resp_channels;
 /// A client that speaks RESP byte by byte.
 mod resp_client;
 /// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.

@@ -94,6 +94,28 @@ pub(super) enum Handled {
     Failed(Failure),
 }
 
+/// The row of a command that may be carried out or queued. A refusal ends the transaction that is being collected.
+pub(super) fn admit(call: &mut Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRow, Handled> {
+    let checked = check(call, command).and_then(|row| {
+        if call.client.is_collecting() && !is_immediate(row.info.name) {
+            full_name(row.info.name, command.arguments)?;
+        }
+        Ok(row)
+    });
+    let failure = match checked {
+        Ok(row) => return Ok(row),
+        Err(failure) => failure,
+    };
+    let Failure::Refused(words) = failure else { return Err(Handled::Failed(failure)) };
+    if command.info().is_none_or(|info| info.name != "exec") {
+        call.client.refuse_transaction();
+        return Err(Handled::Rejected(words));
+    }
+    call.client.collected.transaction = None;
+    let words = words.strip_prefix(b"ERR ").unwrap_or(&words);
+    Err(Handled::Rejected([ABORTED.as_bytes(), b" because of: ", words].concat().into()))
+}
+
 /// Carries a command out, and appends its reply. A command of a transaction that is being collected is queued.
 pub(super) fn attempt(
     call: &mut Call<'_, '_>,
@@ -101,24 +123,9 @@ pub(super) fn attempt(
     bytes_max: Option<usize>,
     outbox: &mut ReplyBuffer,
 ) -> Handled {
-    let checked = check(call, command).and_then(|row| {
-        if call.client.is_collecting() && !is_immediate(row.info.name) {
-            full_name(row.info.name, command.arguments)?;
-        }
-        Ok(row)
-    });
-    let row = match checked {
+    let row = match admit(call, command) {
         Ok(row) => row,
-        Err(failure) => {
-            match command.info() {
-                Some(info) if info.name == "exec" => call.client.collected.transaction = None,
-                _ => call.client.refuse_transaction(),
-            }
-            return match failure {
-                Failure::Refused(words) => Handled::Rejected(words),
-                failure => Handled::Failed(failure),
-            };
-        }
+        Err(refusal) => return refusal,
     };
     if call.client.is_collecting() && !is_immediate(row.info.name) {
         return match queue(call, command.number, row.info.name, command.arguments) {
@@ -174,9 +181,6 @@ fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRo
         return Err(unknown(command.arguments));
     };
     let info = &row.info;
-    if !info.takes(command.arguments.0.len()) && info.name == "exec" {
-        return Err(refused(format!("{ABORTED} because of: wrong number of arguments for 'exec' command")));
-    }
     if !info.takes(command.arguments.0.len()) {
         return Err(refused(format!("ERR wrong number of arguments for '{}' command", info.name)));
     }

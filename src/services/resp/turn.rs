@@ -12,7 +12,7 @@
 
 use super::answer::Failure;
 use super::call::Call;
-use super::carry_out::{Decoded, FEW_ARGUMENTS, Handled, attempt};
+use super::carry_out::{Decoded, FEW_ARGUMENTS, Handled, admit, attempt};
 use super::client::RespClient;
 use super::command_info::flag;
 use super::commands::{COMMANDS, find};
@@ -219,7 +219,10 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
     }
     let begin = outbox.end();
     let handled = match command.info() {
-        Some(info) if info.name == "exec" && command.arguments.0.len() == 1 => exec(call, outbox),
+        Some(info) if info.name == "exec" => match admit(call, command) {
+            Ok(_) => exec(call, outbox),
+            Err(refusal) => refusal,
+        },
         _ => attempt(call, command, bytes_max, outbox),
     };
     let refusal = match handled {

@@ -60,7 +60,7 @@ pub(in super::super) fn multi<'b>(call: &'b mut Call<'_, '_>, _: Arguments<'b>) 
     Ok(OK)
 }
 
-/// EXEC with the right number of arguments is not handed to a handler: its reply is that of several commands.
+/// EXEC is not handed to a handler: its reply is that of several commands.
 pub(in super::super) fn exec<'b>(_: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
     Err(refused("ERR EXEC without MULTI"))
 }
