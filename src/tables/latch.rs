@@ -108,8 +108,9 @@ impl BatchWord {
     #[inline]
     pub(super) fn begin(&self, count: u64) {
         debug_assert!(!count.is_multiple_of(2), "a batch that has begun");
-        // Relaxed: the fence of the pin pairs with the fence in `Drain::new`.
-        self.0.store(count, Ordering::Relaxed);
+        // The fence of the pin pairs with the fence in `Drain::new`. Release: pairs with the Acquire in `load`. Whoever waits
+        // for the end of an earlier batch, and finds this one, sees the changes of the earlier one.
+        self.0.store(count, Ordering::Release);
     }
 
     /// Session: the batch is over, and looks at no element any more. `count` is even.
