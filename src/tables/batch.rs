@@ -328,7 +328,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`, `Busy`.
     pub fn delete(&mut self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
-        self.on(table, |ops, table| ops.remove(table, key, None))
+        self.on(table, |ops, table| ops.remove(table, key, None, Cause::Delete))
     }
 
     /// Returns the value.
@@ -377,7 +377,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `VersionMismatch`, `Busy`. `KeyNotFound` if there is no element and 0 was expected.
     pub fn compare_and_delete(&mut self, table: &[u8], key: &[u8], expected: u64) -> Result<&[u8], Refusal> {
-        self.on(table, |ops, table| ops.remove(table, key, Some(expected)))
+        self.on(table, |ops, table| ops.remove(table, key, Some(expected), Cause::Delete))
     }
 
     /// Restores an element: stores its value with its version of elsewhere, unless the key has a version that is not lower. It

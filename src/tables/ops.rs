@@ -314,13 +314,19 @@ impl<'h> Ops<'h> {
     /// The races are those of [`Ops::overwrite`]. A store may follow before the publisher has announced the deletion.
     /// It brings the element back in the same slot, with a higher version. The publisher then finds the slot not absent
     /// and does not retire it.
-    pub(super) fn remove(&mut self, table: &Table, key: &[u8], expected: Option<u64>) -> Result<&'h [u8], Refusal> {
+    pub(super) fn remove(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        expected: Option<u64>,
+        cause: Cause,
+    ) -> Result<&'h [u8], Refusal> {
         loop {
             match look(table, key, self.place, self.guard, self.now) {
                 Found::Live { slot, seen, entry: old } => {
                     check(expected, old.version())?;
                     self.credits(1)?;
-                    if self.vacate(table, slot, seen, old, Cause::Delete) {
+                    if self.vacate(table, slot, seen, old, cause) {
                         return Ok(old.value());
                     }
                 }

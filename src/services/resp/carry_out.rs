@@ -197,7 +197,8 @@ fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRo
         let (name, command) = (user.name(), info.name);
         return Err(refused(format!("NOPERM User {name} has no permissions to run the '{command}' command")));
     }
-    if call.client.is_restricted() && !WHILE_SUBSCRIBED.contains(&info.name) {
+    let is_restricted = call.client.is_restricted() && !call.client.collected.is_in_exec;
+    if is_restricted && !WHILE_SUBSCRIBED.contains(&info.name) {
         let name = full_name(info.name, command.arguments)?;
         return Err(refused(format!(
             "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \

@@ -53,6 +53,8 @@ pub(super) struct Collected {
     pub(super) walk: Option<Box<KeyWalk>>,
     /// What it watches and has queued, if it does.
     pub(super) transaction: Option<Box<Transaction>>,
+    /// Commands of a transaction are carried out: they were admitted when they were queued.
+    pub(super) is_in_exec: bool,
 }
 
 /// The state of a connection.

@@ -111,7 +111,9 @@ pub(super) fn exec(call: &mut Call<'_, '_>, outbox: &mut ReplyBuffer) -> Handled
             }
         }
     }
+    call.client.collected.is_in_exec = true;
     let handled = run(call, queue, outbox);
+    call.client.collected.is_in_exec = false;
     call.batch.end_transaction();
     if !matches!(handled, Handled::Executed) {
         call.client.collected.transaction = Some(transaction);

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Batch;
+use crate::feed::Cause;
 use crate::tables::lookup::find_live;
 use crate::tables::memory_budget::signed;
 use crate::tables::ops::{Admission, CREDITS_PER_WRITE, Ops, Write};
@@ -255,7 +256,7 @@ impl Batch<'_> {
             let place = ahead.step(table, &self.guard);
             deleted.push(self.change_one(|ops| {
                 ops.place = place;
-                match ops.remove(table, key, None) {
+                match ops.remove(table, key, None, Cause::Delete) {
                     Ok(_) => Ok(true),
                     Err(Refusal::KeyNotFound) => Ok(false),
                     Err(refusal) => Err(refusal),

@@ -9,6 +9,7 @@
 //! no session.
 
 use super::{Batch, LATCH, Session};
+use crate::feed::Cause;
 use crate::tables::Refusal;
 use crate::tables::memory_budget::{EXTENSION_COST, TIMER_BYTES, entry_bytes, slot_bytes};
 
@@ -118,6 +119,14 @@ impl Batch<'_> {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Deletes an element for this cause.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `KeyNotFound`, `Busy`.
+    pub fn delete_for(&mut self, table: &[u8], key: &[u8], cause: Cause) -> Result<(), Refusal> {
+        self.on(table, |ops, table| ops.remove(table, key, None, cause).map(drop))
     }
 
     /// Credits for so many changes of a transaction, or all that this session can have.

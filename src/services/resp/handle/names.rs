@@ -33,20 +33,22 @@ pub(super) fn atomically<R>(
 struct Moved {
     value: Vec<u8>,
     deadline: Deadline,
+    /// Why it is stored.
+    cause: Cause,
 }
 
 /// The element of a key.
-fn element(call: &mut Call<'_, '_>, key: &[u8]) -> Result<Option<Moved>, Failure> {
+fn element(call: &mut Call<'_, '_>, key: &[u8], cause: Cause) -> Result<Option<Moved>, Failure> {
     let element = call.element(key)?;
     let deadline = |at: Option<u64>| at.map_or(Deadline::NONE, Deadline::at);
-    Ok(element.map(|element| Moved { value: element.value.to_vec(), deadline: deadline(element.deadline) }))
+    Ok(element.map(|element| Moved { value: element.value.to_vec(), deadline: deadline(element.deadline), cause }))
 }
 
 /// Stores an element under a key. Nobody else changes the table meanwhile.
 fn store(call: &mut Call<'_, '_>, table: &[u8], key: &[u8], moved: &Moved) -> Result<(), Failure> {
-    let Moved { value, deadline } = moved;
+    let Moved { value, deadline, cause } = moved;
     let stored = call.batch.insist(|batch| {
-        let edit = |_| (Edit::Store { value, deadline: *deadline, cause: Cause::Set }, ());
+        let edit = |_| (Edit::Store { value, deadline: *deadline, cause: *cause }, ());
         batch.edit(table, key, edit).map(drop)
     });
     Ok(stored?)
@@ -65,12 +67,12 @@ fn move_key(call: &mut Call<'_, '_>, arguments: Arguments<'_>, replaces: bool) -
     let [from, to] = arguments.exactly()?;
     let table = call.client.table.clone();
     atomically(call, arguments, &[&table], |call| {
-        let moved = element(call, from)?.ok_or_else(|| refused("ERR no such key"))?;
+        let moved = element(call, from, Cause::RenameTo)?.ok_or_else(|| refused("ERR no such key"))?;
         if from == to || !replaces && call.element(to)?.is_some() {
             return Ok(false);
         }
         store(call, &table, to, &moved)?;
-        present(call.batch.insist(|batch| batch.delete(&table, from).map(drop)))?;
+        present(call.batch.insist(|batch| batch.delete_for(&table, from, Cause::RenameFrom)))?;
         Ok(true)
     })
 }
@@ -115,7 +117,7 @@ pub(in super::super) fn copy<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
         return Err(refused(format!("NOPERM User {} has no permissions to run the 'copy' command", user.name())));
     }
     let is_copied = atomically(call, arguments, &[&own, &table], |call| {
-        let Some(moved) = element(call, from)? else { return Ok(false) };
+        let Some(moved) = element(call, from, Cause::CopyTo)? else { return Ok(false) };
         if !replaces && present(call.batch.element(&table, to))?.is_some() {
             return Ok(false);
         }
