@@ -223,6 +223,8 @@ fn run(call: &mut Call<'_, '_>, queue: &mut CommandQueue, outbox: &mut ReplyBuff
 
 /// Carries one command out. In a transaction with a latch it is carried out whole.
 fn one(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) -> Handled {
+    // Nothing waits for the publisher here: the reply is one, and a latch may be held.
+    call.may_wait = false;
     if !call.batch.is_in_transaction() {
         return attempt(call, command, None, outbox);
     }
