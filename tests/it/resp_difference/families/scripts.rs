@@ -86,6 +86,16 @@ pub(crate) fn returned_time(command: &Command) -> Option<Duration> {
     SCRIPTS.iter().find(is_named)?.time
 }
 
+/// A time that is not over already. A counter that a script makes and removes at once has no events in Spindle.
+fn future(maker: &mut Maker, time: fn(&mut Maker) -> &'static str) -> &'static str {
+    loop {
+        let time = time(maker);
+        if time != "0" && !time.starts_with('-') {
+            return time;
+        }
+    }
+}
+
 /// A script on a key, which often has the token, or a number.
 pub(crate) fn scripts(maker: &mut Maker) -> Vec<Command> {
     let script = maker.rng.pick(&SCRIPTS.iter().collect::<Vec<_>>());
@@ -123,10 +133,13 @@ pub(crate) fn scripts(maker: &mut Maker) -> Vec<Command> {
         }
         _ => command.with("1").with(key),
     };
+    let is_counter = !script.shape.starts_with(['t', 'v']);
     for argument in script.shape.chars() {
         command = match argument {
             't' => command.with(maker.word(&["token", "token", "token", "other", "1"])),
             'v' => command.with(maker.value()),
+            'm' if is_counter => command.with(future(maker, Maker::millis)),
+            's' if is_counter => command.with(future(maker, Maker::seconds)),
             'm' => command.with(maker.millis()),
             's' => command.with(maker.seconds()),
             'i' => command.with(maker.integer()),
