@@ -51,9 +51,15 @@ const COMMANDS: &str = "SPINDLE_RESP_COMMANDS";
 const FROM: &str = "SPINDLE_RESP_FROM";
 const WORKERS: &str = "SPINDLE_RESP_WORKERS";
 
-/// What Spindle does not have.
-const ABSENT: [&str; 7] =
+/// Families of transactions, which are run by hand.
+const TRANSACTIONS: [&str; 7] =
     ["several", "names", "reply_modes", "watches", "transactions", "channels_in_transactions", "open_transactions"];
+/// Families with channels and the events of keys.
+const EVENTS: [&str; 3] = ["channels", "key_events", "publish"];
+/// Families that are compared without events. A script is one change here, and as many in Redis as it makes. Redis
+/// finds an element whose time was over when it was set only later, perhaps behind a subscription. While a client has
+/// subscriptions, Redis checks the numbers of arguments of subcommands first.
+const SILENT: [&str; 7] = ["command_shapes", "clients", "scripts", "strings", "timed_strings", "times", "dumps"];
 
 /// Commands of an ordinary test.
 const SHORT_RUN: u64 = 100_000;
@@ -78,13 +84,15 @@ fn campaign<'a>(start: &'a (dyn Fn() -> Running + Sync), known: &'a Known, absen
 }
 
 /// Compares a server with Redis. `page` has the table of the differences on purpose.
-fn compare(start: &(dyn Fn() -> Running + Sync), page: &str, absent: &[&str]) {
+fn compare(start: &(dyn Fn() -> Running + Sync), page: &str, absences: &[&[&str]]) {
     let known = Known::read(page).unwrap();
-    let campaign = campaign(start, &known, absent);
-    let has_all = std::env::var(FAMILIES).is_err();
-    let is_long = has_all && campaign.rounds_max > 1 && campaign.commands_max >= LONG_RUN;
-    let summary = campaign.run().unwrap_or_else(|report| panic!("{report}"));
-    println!("{summary}");
+    let mut is_long = std::env::var(FAMILIES).is_err();
+    for absent in absences {
+        let campaign = campaign(start, &known, absent);
+        is_long &= campaign.rounds_max > 1 && campaign.commands_max >= LONG_RUN;
+        let summary = campaign.run().unwrap_or_else(|report| panic!("{report}"));
+        println!("{summary}");
+    }
     let stale = known.stale();
     assert!(!is_long || stale.is_empty(), "differences that explain nothing any more: {stale:?}");
 }
@@ -106,7 +114,7 @@ fn spindle(frontend: &str) -> Running {
 #[test]
 fn redis_does_not_differ_from_redis() {
     if has_oracle() {
-        compare(&oracle::redis, NO_DIFFERENCE, &[]);
+        compare(&oracle::redis, NO_DIFFERENCE, &[&[]]);
     }
 }
 
@@ -116,7 +124,8 @@ fn spindle_answers_as_redis() {
         let page = include_str!("../../src/services/resp/PROTOCOL.md");
         for frontend in FRONTENDS {
             println!("{frontend}:");
-            compare(&|| spindle(frontend), page, &ABSENT);
+            let without = |families: &[&'static str]| [&TRANSACTIONS[..], families].concat();
+            compare(&|| spindle(frontend), page, &[&without(&SILENT), &without(&EVENTS)]);
         }
     }
 }

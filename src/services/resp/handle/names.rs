@@ -71,8 +71,8 @@ fn move_key(call: &mut Call<'_, '_>, arguments: Arguments<'_>, replaces: bool) -
         if from == to || !replaces && call.element(to)?.is_some() {
             return Ok(false);
         }
-        store(call, &table, to, &moved)?;
         present(call.batch.insist(|batch| batch.delete_for(&table, from, Cause::RenameFrom)))?;
+        store(call, &table, to, &moved)?;
         Ok(true)
     })
 }

@@ -86,7 +86,7 @@ pub(crate) fn returned_time(command: &Command) -> Option<Duration> {
     SCRIPTS.iter().find(is_named)?.time
 }
 
-/// A time that is not over already. A counter that a script makes and removes at once has no events in Spindle.
+/// A time that is not over already.
 fn future(maker: &mut Maker, time: fn(&mut Maker) -> &'static str) -> &'static str {
     loop {
         let time = time(maker);
