@@ -9,6 +9,9 @@ use spindle::resp3::reply_length;
 
 use crate::admin::awaited;
 use crate::harness::{Guarded, Server, free_port, real_peer, spindle_reads};
+use crate::resp_client::RespClient;
+use crate::resp_difference::link::Address;
+use crate::resp_difference::oracle::redis;
 
 /// The flags of a server of Redis clients with so many workers.
 fn flags(workers: &str) -> [&str; 8] {
@@ -84,7 +87,10 @@ fn connections_of_all_workers_are_listed_and_killed() {
         let server = server.resp();
         assert!(line.contains(&format!(" addr={address} laddr={server} fd=")), "{line}");
         assert!(line.contains(&format!(" name=worker-{number} age=")), "{line}");
-        assert!(line.contains(&format!(" db={number} cmd=client|id user=default redir=-1 resp=2 ")), "{line}");
+        assert!(
+            line.contains(&format!(" db={number} sub=0 psub=0 ssub=0 multi=-1 watch=0 cmd=client|id user")),
+            "{line}"
+        );
     }
     assert_eq!(ask(&mut operator, &format!("CLIENT LIST ID {} 999999", ids[3])).lines().count(), 1);
     for (other, id) in others.drain(..3).zip(&ids) {
@@ -101,6 +107,73 @@ fn connections_of_all_workers_are_listed_and_killed() {
     awaited("their ends", || (number(&ask(&mut operator, "INFO clients"), "connected_clients") == 1).then_some(()));
     assert_eq!(ask(&mut operator, "CLIENT KILL TYPE normal SKIPME no"), ":1", "and the reply comes before the end");
     assert!(is_closed(operator));
+    server.stop();
+}
+
+/// The words of a line of CLIENT LIST that depend on no clock, no size of a buffer and no number of a connection. What is
+/// watched is shown by Redis since 7.4.
+fn state(line: &str) -> String {
+    let shown = ["flags=", "db=", "sub=", "psub=", "ssub=", "multi=", "cmd=", "user=", "redir=", "resp="];
+    line.split(' ').filter(|word| shown.iter().any(|name| word.starts_with(name))).collect::<Vec<_>>().join(" ")
+}
+
+/// What connections to a server show of themselves, and how many of each type are shown and killed.
+fn seen(address: &str) -> Vec<String> {
+    let client = |commands: &[&str]| {
+        let mut client = RespClient::connect(address);
+        let id = client.say("CLIENT ID")[1..].to_owned();
+        commands.iter().for_each(|command| drop(client.say(command)));
+        (client, id)
+    };
+    let clients = [
+        client(&["SUBSCRIBE x", "SUBSCRIBE y", "PSUBSCRIBE z*"]),
+        client(&["MULTI", "SET a 1", "GET a"]),
+        client(&["PSUBSCRIBE z*", "PUNSUBSCRIBE z*"]),
+        client(&["MULTI", "SET a 1", "DISCARD"]),
+        client(&["MULTI", "NONSENSE"]),
+        client(&["MULTI", "GET a", "EXEC"]),
+        client(&["WATCH a b"]),
+        client(&["HELLO 3", "SUBSCRIBE x", "MULTI", "PING"]),
+        client(&["HELLO 3", "SUBSCRIBE x", "RESET"]),
+        client(&["MULTI", "CLIENT INFO"]),
+    ];
+    let mut operator = RespClient::connect(address);
+    let line = |(_, id): &(RespClient, String)| state(&operator.say(&format!("CLIENT LIST ID {id}")));
+    let mut seen: Vec<String> = clients.iter().map(line).collect();
+    seen.push(state(&operator.say("CLIENT INFO")));
+    for kind in ["pubsub", "normal", "PubSub", "replica", "nonsense"] {
+        let list = operator.say(&format!("CLIENT LIST TYPE {kind}"));
+        seen.extend(clients.iter().map(|(_, id)| format!("{kind}: {}", list.contains(&format!("id={id} ")))));
+    }
+    let known = ["pubsub_", "pubsubshard_", "tracking_clients:", "blocked_clients:", "clients_in_timeout_table:"];
+    for section in ["clients", "stats"] {
+        let info = operator.say(&format!("INFO {section}"));
+        let lines = info.lines().filter(|line| known.iter().any(|name| line.starts_with(name)));
+        // Redis shows the number of subscribers since 7.4.
+        seen.extend(lines.filter(|line| !line.starts_with("pubsub_clients")).map(str::to_owned));
+    }
+    let collecting = format!("CLIENT KILL ID {}", clients[1].1);
+    for command in ["CLIENT KILL TYPE replica", "CLIENT KILL TYPE pubsub", &collecting] {
+        seen.push(operator.say(command));
+    }
+    let [subscribed, collecting, ..] = clients;
+    seen.extend([subscribed.0.rest(), collecting.0.rest()]);
+    seen
+}
+
+/// Subscribers and clients in a transaction are shown and killed as by Redis.
+#[test]
+fn subscriptions_and_transactions_are_listed_as_in_redis() {
+    if real_peer("redis-server").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = format!("unix:{}", folder.path().join("socket").display());
+    let server =
+        Server::start_exactly(&["--kv", "off", "--publish", "off", "--resp-workers", "2", "--resp", &endpoint]);
+    let redis = redis();
+    let Address::Unix(socket) = &redis.address else { unreachable!("it listens at a socket") };
+    assert_eq!(seen(server.resp()), seen(&format!("ipc://{}", socket.display())));
     server.stop();
 }
 
@@ -188,6 +261,62 @@ fn info_counts_commands_errors_and_reads() {
     let info = ask(&mut stream, "INFO everything");
     assert!(!info.contains("cmdstat_get") && !info.contains("errorstat"), "{info}");
     assert_eq!(number(&info, "total_error_replies"), 0);
+    server.stop();
+}
+
+/// A queued command was counted as carried out, and those of EXEC were not.
+#[test]
+fn a_command_of_a_transaction_is_counted_when_it_is_carried_out() {
+    let server = Server::start_exactly(&flags("1"));
+    let mut stream = connect(&server);
+    for commands in [
+        &["MULTI", "SET a x", "GET", "EXEC"][..],
+        &["MULTI", "SET a x", "DISCARD"],
+        &["MULTI", "SET a x", "PUBLISH c m", "INCR a", "EXEC"],
+        &["PUBLISH c m", "MULTI", "EVAL nonsense 0", "EXEC"],
+    ] {
+        commands.iter().for_each(|command| drop(ask(&mut stream, command)));
+    }
+    let info = ask(&mut stream, "INFO everything");
+    let line = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("not called");
+    let calls = |name| line(&format!("cmdstat_{name}:")).split(',').next().unwrap_or_default().to_owned();
+    let counts = ["multi", "exec", "discard", "set", "get", "publish", "incr", "eval"].map(calls);
+    let due = [4, 3, 1, 1, 0, 2, 1, 1].map(|count| format!("calls={count}"));
+    assert_eq!(counts, due, "{info}");
+    assert!(line("cmdstat_get:").ends_with(",rejected_calls=1,failed_calls=0"), "{info}");
+    assert!(line("cmdstat_incr:").ends_with(",rejected_calls=0,failed_calls=1"), "{info}");
+    assert_eq!((line("errorstat_ERR:"), line("errorstat_EXECABORT:")), ("count=3", "count=1"));
+    server.stop();
+}
+
+/// A confirmation was taken for a reply, and did not come to a client that wants none.
+#[test]
+fn a_client_that_wants_no_replies_gets_pushes() {
+    let server = Server::start_exactly(&flags("1"));
+    let mut client = RespClient::connect(server.resp());
+    assert!(client.say("HELLO 3").starts_with('%'));
+    client.send(
+        b"CLIENT REPLY OFF\r\nPING\r\nSUBSCRIBE a\r\nPUBLISH a 1\r\nUNSUBSCRIBE b\r\nPING\r\nCLIENT REPLY ON\r\n",
+    );
+    client.send(b"CLIENT REPLY SKIP\r\nSUBSCRIBE c\r\nCLIENT REPLY SKIP\r\nPUBLISH c 2\r\nPING\r\n");
+    let mut replies: Vec<String> = (0..7).map(|_| client.reply().escape_ascii().to_string()).collect();
+    let frame = |kind: &str, channel: &str, rest: &str| {
+        let head = format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n", kind.len(), channel.len());
+        format!("{head}{rest}\r\n").escape_default().to_string()
+    };
+    let mut due = [
+        frame("subscribe", "a", ":1"),
+        frame("message", "a", "$1\r\n1"),
+        frame("unsubscribe", "b", ":1"),
+        "+OK\\r\\n".to_owned(),
+        frame("subscribe", "c", ":2"),
+        frame("message", "c", "$1\r\n2"),
+        "+PONG\\r\\n".to_owned(),
+    ];
+    // A message comes behind or before a reply to another command.
+    replies.sort_unstable();
+    due.sort_unstable();
+    assert_eq!(replies, due);
     server.stop();
 }
 

@@ -11,6 +11,7 @@ use super::command_info::{CommandInfo, flag};
 use super::commands::{COMMANDS, CommandRow, find};
 use super::handle::transactions::{ABORTED, is_immediate, queue};
 use super::limits::SHOWN_BYTES;
+use super::metrics::CommandOutcome;
 use super::permission::may;
 use super::subcommands::full_name;
 use crate::messages::Message;
@@ -83,6 +84,10 @@ impl<'p> Decoded<'p> {
 pub(super) enum Handled {
     /// The reply is written whole.
     Whole,
+    /// Pushes are written: a client gets them, whatever it has said of replies.
+    Pushed,
+    /// It waits for EXEC.
+    Queued,
     /// The replies of a transaction are written whole, as far as the client wants them.
     Executed,
     /// So many values of it are written, and others follow.
@@ -116,8 +121,31 @@ pub(super) fn admit(call: &mut Call<'_, '_>, command: Decoded<'_>) -> Result<&'s
     Err(Handled::Rejected([ABORTED.as_bytes(), b" because of: ", words].concat().into()))
 }
 
-/// Carries a command out, and appends its reply. A command of a transaction that is being collected is queued.
+/// Carries a command out, and appends its reply. A command of a transaction that is being collected is queued, and counted
+/// when EXEC carries it out.
 pub(super) fn attempt(
+    call: &mut Call<'_, '_>,
+    command: Decoded<'_>,
+    bytes_max: Option<usize>,
+    outbox: &mut ReplyBuffer,
+) -> Handled {
+    let handled = attempt_or_queue(call, command, bytes_max, outbox);
+    if !call.client.collected.is_in_exec {
+        return handled;
+    }
+    let (outcome, words) = match &handled {
+        Handled::Whole | Handled::Pushed => (CommandOutcome::Done, None),
+        Handled::Rejected(words) => (CommandOutcome::Rejected, Some(words)),
+        Handled::Failed(Failure::Refused(words)) => (CommandOutcome::Failed, Some(words)),
+        _ => return handled,
+    };
+    call.metrics.count(command.verb(), outcome);
+    words.into_iter().for_each(|words| call.metrics.count_error(words));
+    // The reply is a part of that to EXEC.
+    if matches!(handled, Handled::Pushed) { Handled::Whole } else { handled }
+}
+
+fn attempt_or_queue(
     call: &mut Call<'_, '_>,
     command: Decoded<'_>,
     bytes_max: Option<usize>,
@@ -132,7 +160,7 @@ pub(super) fn attempt(
             Ok(reply) => {
                 let version = call.client.version;
                 outbox.encode(|out| reply.encode(out, version));
-                Handled::Whole
+                Handled::Queued
             }
             Err(failure) => Handled::Failed(failure),
         };
@@ -157,6 +185,7 @@ fn handle(
     let version = call.client.version;
     if row.info.has(flag::SHOWN) {
         call.client.place.card.note(command.number, (call.now)());
+        call.client.show_counts();
         call.client.show(command.arguments);
     }
     match (row.handler)(call, command.arguments) {
@@ -167,6 +196,7 @@ fn handle(
             outbox.encode(|out| reply.encode(out, version));
             match reply {
                 Reply::Values { values, is_last: false, .. } => Handled::Portion(values.len()),
+                Reply::Frames(_) => Handled::Pushed,
                 _ => Handled::Whole,
             }
         }

@@ -233,6 +233,11 @@ impl Channels {
         self.registered.lock().channels.get(channel).map_or(0, WorkerCounts::sum)
     }
 
+    /// How many channels have subscribers, without those of patterns.
+    pub(super) fn names(&self) -> usize {
+        self.registered.lock().channels.len()
+    }
+
     /// The patterns with subscribers.
     pub(super) fn patterns(&self) -> usize {
         self.registered.lock().patterns.len()

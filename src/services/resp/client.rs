@@ -1,7 +1,8 @@
 //! The state of a connection: its table, its version of the protocol, its user, and what it has begun.
 
 use super::arguments::{Arguments, lower};
-use super::registry::{ClientPlace, ShownClient};
+use super::channels::SubscriptionKind;
+use super::registry::{ClientCounts, ClientPlace, ShownClient};
 use super::subscriptions::Subscriptions;
 use super::transaction::Transaction;
 use super::walk::KeyWalk;
@@ -219,6 +220,22 @@ impl RespClient {
         (self.table, self.version, self.replies) = (Box::from(*b"0"), RespVersion::default(), ReplyMode::default());
         (self.names, self.user, self.login) = (ClientNames::default(), None, Login::default());
         (self.progress, self.collected) = (ManyProgress::default(), Collected::default());
+    }
+
+    /// Shows others how many subscriptions it has, and how far its transaction has come. EXEC shows what it carries out.
+    pub(super) fn show_counts(&mut self) {
+        if self.collected.is_in_exec {
+            return;
+        }
+        let of_kind = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names(kind).len());
+        let transaction = self.collected.transaction.as_deref();
+        let counts = ClientCounts {
+            channels: of_kind(SubscriptionKind::Channel),
+            patterns: of_kind(SubscriptionKind::Pattern),
+            watched: transaction.map_or(0, |transaction| transaction.watched.len()),
+            queued: transaction.and_then(|transaction| Some(transaction.queue.as_ref()?.commands.len())),
+        };
+        self.place.show_counts(counts);
     }
 
     /// Shows others what the client has chosen, and the second word of this command.

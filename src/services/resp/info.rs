@@ -6,6 +6,7 @@ use super::arguments::is;
 use super::call::Call;
 use super::limits::REDIS_VERSION;
 use super::metrics::{Statistics, VerbTotals};
+use super::registry::ClientCounts;
 use crate::clock::Now;
 use crate::descriptors::DescriptorBudget;
 use crate::limits::CONNECTIONS_MAX;
@@ -92,9 +93,15 @@ fn server(text: &mut String, Reading { call, now, .. }: &Reading<'_, '_, '_>) {
 }
 
 fn clients(text: &mut String, reading: &Reading<'_, '_, '_>) {
+    let counts: Vec<ClientCounts> = reading.call.context.clients.all().iter().map(|card| card.counts()).collect();
     line(text, "connected_clients", reading.statistics.connections);
     line(text, "maxclients", clients_max());
     line(text, "blocked_clients", 0);
+    line(text, "tracking_clients", 0);
+    line(text, "pubsub_clients", counts.iter().filter(|counts| counts.is_subscribed()).count());
+    line(text, "watching_clients", counts.iter().filter(|counts| counts.watched > 0).count());
+    line(text, "clients_in_timeout_table", 0);
+    line(text, "total_watched_keys", counts.iter().map(|counts| counts.watched).sum::<usize>());
 }
 
 /// How many connections there may be: as many as a frontend may have, if there are descriptors.
@@ -119,7 +126,7 @@ fn persistence(text: &mut String, _: &Reading<'_, '_, '_>) {
     line(text, "aof_enabled", 0);
 }
 
-fn statistics(text: &mut String, Reading { statistics, tables, .. }: &Reading<'_, '_, '_>) {
+fn statistics(text: &mut String, Reading { call, statistics, tables, .. }: &Reading<'_, '_, '_>) {
     line(text, "total_connections_received", statistics.accepted);
     line(text, "total_commands_processed", statistics.verbs.iter().map(|verb| verb.calls).sum::<u64>());
     line(text, "total_net_input_bytes", statistics.bytes_in);
@@ -128,6 +135,10 @@ fn statistics(text: &mut String, Reading { statistics, tables, .. }: &Reading<'_
     line(text, "evicted_keys", 0);
     line(text, "keyspace_hits", statistics.hits);
     line(text, "keyspace_misses", statistics.misses);
+    let channels = call.subscribers.channels();
+    line(text, "pubsub_channels", channels.names());
+    line(text, "pubsub_patterns", channels.patterns());
+    line(text, "pubsubshard_channels", 0);
     line(text, "total_error_replies", statistics.errors.iter().map(|(_, count)| count).sum::<u64>());
 }
 

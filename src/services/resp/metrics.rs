@@ -20,6 +20,8 @@ const CODES: [&str; 8] = ["ERR", "NOAUTH", "NOPERM", "NOPROTO", "OOM", "WRONGPAS
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandOutcome {
     Done,
+    /// It waits for EXEC, and is counted when that carries it out.
+    Queued,
     /// Refused by its handler.
     Failed,
     /// Refused before it was carried out.
@@ -49,6 +51,9 @@ impl RespMetrics {
 
     /// Counts an answered command, by its number in the list of commands.
     pub(super) fn count(&self, number: usize, outcome: CommandOutcome) {
+        if outcome == CommandOutcome::Queued {
+            return;
+        }
         self.service.count(number, outcome != CommandOutcome::Done);
         if outcome == CommandOutcome::Rejected
             && let Some(rejected) = self.rejected.get(number)

@@ -60,6 +60,31 @@ pub(super) struct ShownClient {
     pub(super) subcommand: Option<String>,
 }
 
+/// How many subscriptions a connection has, and how many keys and commands its transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClientCounts {
+    pub(super) channels: usize,
+    pub(super) patterns: usize,
+    /// Keys that it watches.
+    pub(super) watched: usize,
+    /// Commands since MULTI. `None`: MULTI has not come.
+    pub(super) queued: Option<usize>,
+}
+
+impl ClientCounts {
+    /// Whether the connection has subscribed to anything.
+    pub(super) fn is_subscribed(self) -> bool {
+        self.channels + self.patterns > 0
+    }
+
+    /// The letters that Redis has for the state of a connection.
+    fn flags(self, is_local: bool) -> String {
+        let letters = [('P', self.is_subscribed()), ('x', self.queued.is_some()), ('U', is_local)];
+        let flags: String = letters.iter().filter(|(_, is_set)| *is_set).map(|(letter, _)| *letter).collect();
+        if flags.is_empty() { "N".to_owned() } else { flags }
+    }
+}
+
 /// A connection as others see it.
 #[derive(Debug)]
 pub(super) struct ClientCard {
@@ -74,6 +99,8 @@ pub(super) struct ClientCard {
     last: AtomicU64,
     /// Written by its worker, and read by any thread.
     shown: Mutex<ShownClient>,
+    /// Written by its worker, and read by any thread.
+    counts: Mutex<ClientCounts>,
 }
 
 impl ClientCard {
@@ -87,6 +114,11 @@ impl ClientCard {
     /// Shows what the client has chosen.
     pub(super) fn show(&self, shown: ShownClient) {
         *self.shown.lock() = shown;
+    }
+
+    /// Its subscriptions and its transaction.
+    pub(super) fn counts(&self) -> ClientCounts {
+        *self.counts.lock()
     }
 
     /// The user, as Redis names the one of those that name none.
@@ -107,13 +139,18 @@ impl ClientCard {
             (Some(row), Some(subcommand)) if row.has_subcommands() => format!("{}|{subcommand}", row.name),
             (Some(row), _) => row.name.to_owned(),
         };
+        let counts = self.counts();
+        let ClientCounts { channels, patterns, watched, queued } = counts;
+        let queued = queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
         let seconds = |from: u64| now.millis().saturating_sub(from) / 1_000;
         format!(
-            "id={id} addr={peer} laddr={own} fd={descriptor} name={} age={} idle={} flags=N db={} cmd={command} user={} \
-             redir=-1 resp={} lib-name={} lib-ver={}\n",
+            "id={id} addr={peer} laddr={own} fd={descriptor} name={} age={} idle={} flags={} db={} sub={channels} \
+             psub={patterns} ssub=0 multi={queued} watch={watched} cmd={command} user={} redir=-1 resp={} lib-name={} lib-ver={}\n",
             text(&name),
             seconds(since.millis()),
             seconds(last >> COMMAND_BITS),
+            // Both ends of a Unix socket have its path.
+            counts.flags(peer == own && !own.is_empty()),
             database.map_or(-1, i32::from),
             user.as_deref().unwrap_or("default"),
             if version == RespVersion::Three { 3 } else { 2 },
@@ -150,10 +187,19 @@ impl ClientRegistry {
         let id = 1 + self.last_id.fetch_add(1, Ordering::Relaxed);
         let last = AtomicU64::new(now.millis() << COMMAND_BITS | NO_COMMAND);
         let shown = ShownClient { database: Some(0), ..ShownClient::default() };
-        let card = ClientCard { id, worker, connection, addresses, since: now, last, shown: Mutex::new(shown) };
+        let card = ClientCard {
+            id,
+            worker,
+            connection,
+            addresses,
+            since: now,
+            last,
+            shown: Mutex::new(shown),
+            counts: Mutex::default(),
+        };
         let card = Arc::new(card);
         self.cards.lock().insert(id, Arc::clone(&card));
-        ClientPlace { card, registry: Some(Arc::clone(self)) }
+        ClientPlace { card, counts: ClientCounts::default(), registry: Some(Arc::clone(self)) }
     }
 
     /// The connection with this number.
@@ -180,8 +226,20 @@ impl ClientRegistry {
 #[derive(Debug)]
 pub(super) struct ClientPlace {
     pub(super) card: Arc<ClientCard>,
+    /// What the card shows.
+    counts: ClientCounts,
     /// `None` in tests of a connection alone.
     registry: Option<Arc<ClientRegistry>>,
+}
+
+impl ClientPlace {
+    /// Shows the subscriptions and the transaction, if they have changed.
+    pub(super) fn show_counts(&mut self, counts: ClientCounts) {
+        if self.counts != counts {
+            self.counts = counts;
+            *self.card.counts.lock() = counts;
+        }
+    }
 }
 
 impl Drop for ClientPlace {
@@ -204,26 +262,27 @@ pub(super) mod tests {
     pub(in super::super) fn place() -> ClientPlace {
         let registry = Arc::new(ClientRegistry::new(Vec::new()));
         let place = registry.enter(0, ConnectionId::new(0, 0), ClientAddresses::default(), Now::from_millis(0));
-        ClientPlace { registry: None, card: Arc::clone(&place.card) }
+        ClientPlace { registry: None, counts: ClientCounts::default(), card: Arc::clone(&place.card) }
     }
 
     #[test]
     fn a_line_says_who_the_client_is_and_what_it_did_last() {
-        let place = place();
-        assert!(
-            place
-                .card
-                .line(&INDEX, Now::from_millis(1))
-                .contains(" age=0 idle=0 flags=N db=0 cmd=NULL user=default redir=-1 resp=2 ")
-        );
+        let mut place = place();
+        assert!(place.card.line(&INDEX, Now::from_millis(1)).contains(
+            " age=0 idle=0 flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 watch=0 cmd=NULL user=default redir=-1 resp=2 "
+        ));
         let number = |name: &str| INDEX.number(name.as_bytes());
         place.card.note(number("get"), Now::from_millis(61_000));
         let shown = ShownClient { subcommand: Some("list".to_owned()), ..ShownClient::default() };
         place.card.show(ShownClient { name: b"ada".to_vec(), user: Some("bob".to_owned()), ..shown });
         let line = place.card.line(&INDEX, Now::from_millis(63_999));
-        assert!(line.contains(" name=ada age=63 idle=2 flags=N db=-1 cmd=get user=bob "), "{line}");
+        assert!(line.contains(" name=ada age=63 idle=2 flags=N db=-1 sub=0 "), "{line}");
+        assert!(line.contains(" watch=0 cmd=get user=bob "), "{line}");
+        place.show_counts(ClientCounts { channels: 2, patterns: 1, watched: 3, queued: Some(0) });
+        let line = place.card.line(&INDEX, Now::from_millis(63_999));
+        assert!(line.contains(" flags=Px db=-1 sub=2 psub=1 ssub=0 multi=0 watch=3 cmd=get "), "{line}");
         place.card.note(number("client"), Now::from_millis(63_999));
-        assert!(place.card.line(&INDEX, Now::from_millis(63_999)).contains(" idle=0 flags=N db=-1 cmd=client|list "));
+        assert!(place.card.line(&INDEX, Now::from_millis(63_999)).contains(" cmd=client|list "));
     }
 
     #[test]

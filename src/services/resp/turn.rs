@@ -10,6 +10,8 @@
 //! Two kinds of commands are not carried out: all of a user that has changed since the client named it, and the reads of
 //! a connection that has ended.
 
+use std::iter;
+
 use super::answer::Failure;
 use super::call::Call;
 use super::carry_out::{Decoded, FEW_ARGUMENTS, Handled, admit, attempt};
@@ -63,12 +65,16 @@ impl RespWorker<'_> {
         if answered > 0 {
             turn.client.place.card.note(self.last, now);
         }
+        turn.client.show_counts();
         let is_slow = self.state.report.slow.is_slow(arrived.nanos_until(now));
         if is_slow || outbox.len() as u64 > TAKEN_AT_ONCE_BYTES {
             let first = if is_slow { 0 } else { answered.saturating_sub(1) };
             let table = turn.client.table.clone();
+            // Commands whose replies the client does not want take time too.
             let sizes: Vec<u64> = reply_sizes(outbox.since(replies_begin)).collect();
-            for (message, size) in messages.iter().zip(sizes).take(answered).skip(first) {
+            for (message, size) in
+                messages.iter().zip(sizes.into_iter().chain(iter::repeat(0))).take(answered).skip(first)
+            {
                 let verb = message.frames().next().and_then(find).unwrap_or(COMMANDS.len());
                 outbox.time(TimedReply {
                     arrived,
@@ -220,17 +226,22 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
     let begin = outbox.end();
     let handled = match command.info() {
         Some(info) if info.name == "exec" => match admit(call, command) {
-            Ok(_) => exec(call, outbox),
+            Ok(_) => {
+                call.client.show_counts();
+                exec(call, outbox)
+            }
             Err(refusal) => refusal,
         },
         _ => attempt(call, command, bytes_max, outbox),
     };
+    let is_pushed = matches!(handled, Handled::Pushed);
     let refusal = match handled {
         Handled::Rejected(_) => CommandOutcome::Rejected,
         _ => CommandOutcome::Failed,
     };
     let outcome = match handled {
-        Handled::Whole => CommandOutcome::Done,
+        Handled::Whole | Handled::Pushed => CommandOutcome::Done,
+        Handled::Queued => CommandOutcome::Queued,
         Handled::Executed => {
             call.client.take_reply();
             return Step::Whole(CommandOutcome::Done);
@@ -260,7 +271,7 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
     if call.client.progress.has_begun() {
         call.client.progress = ManyProgress::default();
     }
-    if !call.client.take_reply() {
+    if !call.client.take_reply() && !is_pushed {
         outbox.truncate(begin);
     }
     Step::Whole(outcome)
@@ -268,7 +279,7 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
 
 /// The length of each reply in these bytes.
 fn reply_sizes(mut bytes: &[u8]) -> impl Iterator<Item = u64> {
-    std::iter::from_fn(move || {
+    iter::from_fn(move || {
         let length = reply_length(bytes)?;
         bytes = bytes.get(length..).unwrap_or_default();
         Some(length as u64)

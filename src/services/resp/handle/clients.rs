@@ -12,8 +12,28 @@ use crate::services::resp::arguments::{is, shown};
 use crate::services::resp::call::Call;
 use crate::services::resp::registry::ClientCard;
 
-/// The types of connections, of which the first is that of all.
-const TYPES: [&str; 5] = ["normal", "master", "replica", "slave", "pubsub"];
+/// The types of connections. No connection here is that of a server.
+const TYPES: [(&str, Option<ClientType>); 5] = [
+    ("normal", Some(ClientType::Normal)),
+    ("pubsub", Some(ClientType::Subscribed)),
+    ("master", None),
+    ("replica", None),
+    ("slave", None),
+];
+
+/// The type of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientType {
+    Normal,
+    /// It has subscribed to something.
+    Subscribed,
+}
+
+impl ClientType {
+    fn of(card: &ClientCard) -> Self {
+        if card.counts().is_subscribed() { Self::Subscribed } else { Self::Normal }
+    }
+}
 
 /// The connections that a client selects.
 #[derive(Default)]
@@ -22,8 +42,8 @@ struct Selection<'b> {
     address: Option<&'b [u8]>,
     own_address: Option<&'b [u8]>,
     user: Option<&'b [u8]>,
-    /// `false`: none, since no connection has the type.
-    has_type: bool,
+    /// `Some(None)`: no connection has the type.
+    of_type: Option<Option<ClientType>>,
     /// The number of a connection that is not selected.
     without: Option<u64>,
 }
@@ -35,7 +55,7 @@ impl Selection<'_> {
             && self.address.is_none_or(|address| address == addresses.peer.as_bytes())
             && self.own_address.is_none_or(|address| address == addresses.own.as_bytes())
             && self.user.is_none_or(|user| user == card.user().as_bytes())
-            && self.has_type
+            && self.of_type.is_none_or(|of_type| of_type == Some(ClientType::of(card)))
             && self.without != Some(card.id)
     }
 }
@@ -50,11 +70,8 @@ pub(super) fn list<'b>(call: &'b mut Call<'_, '_>, filter: &[&[u8]]) -> Answer<'
     let cards: Vec<Arc<ClientCard>> = match filter {
         [] => registry.all(),
         [by, kind] if is(by, "type") => {
-            if has_type(kind)? {
-                registry.all()
-            } else {
-                Vec::new()
-            }
+            let of_type = type_named(kind)?;
+            registry.all().into_iter().filter(|card| of_type == Some(ClientType::of(card))).collect()
         }
         [by, ids @ ..] if is(by, "id") && !ids.is_empty() => {
             let ids = ids.iter().map(|id| integer(id).ok_or_else(|| refused("ERR Invalid client ID")));
@@ -79,7 +96,7 @@ pub(super) fn kill<'b>(call: &'b mut Call<'_, '_>, arguments: &[&[u8]]) -> Answe
     let own = call.client.place.card.id;
     let selection = match arguments {
         [] => return Err(refused("ERR wrong number of arguments for 'client|kill' command")),
-        [address] => Selection { address: Some(address), has_type: true, ..Selection::default() },
+        [address] => Selection { address: Some(address), ..Selection::default() },
         options => selection(call, options, own)?,
     };
     let registry = &call.context.clients;
@@ -97,14 +114,14 @@ pub(super) fn kill<'b>(call: &'b mut Call<'_, '_>, arguments: &[&[u8]]) -> Answe
 }
 
 fn selection<'b>(call: &Call<'_, '_>, options: &[&'b [u8]], own: u64) -> Result<Selection<'b>, Failure> {
-    let mut selection = Selection { has_type: true, without: Some(own), ..Selection::default() };
+    let mut selection = Selection { without: Some(own), ..Selection::default() };
     for option in options.chunks(2) {
         let [option, value] = option else { return Err(SYNTAX) };
         if is(option, "id") {
             let id = integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
             selection.id = Some(id.ok_or_else(|| refused("ERR client-id should be greater than 0"))?);
         } else if is(option, "type") {
-            selection.has_type = has_type(value)?;
+            selection.of_type = Some(type_named(value)?);
         } else if is(option, "addr") {
             selection.address = Some(value);
         } else if is(option, "laddr") {
@@ -121,10 +138,10 @@ fn selection<'b>(call: &Call<'_, '_>, options: &[&'b [u8]], own: u64) -> Result<
     Ok(selection)
 }
 
-/// Whether connections have this type.
-fn has_type(kind: &[u8]) -> Result<bool, Failure> {
-    match TYPES.iter().position(|known| is(kind, known)) {
-        Some(place) => Ok(place == 0),
+/// The type of this name. `None`: no connection has it.
+fn type_named(kind: &[u8]) -> Result<Option<ClientType>, Failure> {
+    match TYPES.iter().find(|(name, _)| is(kind, name)) {
+        Some((_, of_type)) => Ok(*of_type),
         None => Err(refused_with("ERR Unknown client type '", shown(kind, usize::MAX), "'")),
     }
 }
