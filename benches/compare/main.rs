@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench compare -- --out DIR
-//! cargo bench --bench compare -- --out DIR --only echo,queue,best,resp,rivals,native,memory,growth,tails,lag,expiry,notify,feed --rounds 3 --seconds 1
+//! cargo bench --bench compare -- --out DIR --only echo,queue,best,resp,exec,rivals,native,memory,growth,tails,lag,expiry,notify,feed --rounds 3 --seconds 1
 //! ```
 //! Every side is a process of its own, and the load is another: that of `--bench load`, the same for all. Sides of a
 //! comparison take turns within each round, so that drift of the machine affects all alike. A number is the median of
@@ -21,6 +21,7 @@
 mod bare;
 mod best;
 mod echo;
+mod exec;
 mod expiry;
 mod feed;
 mod growth;
@@ -60,11 +61,12 @@ const DEPTHS: [usize; 3] = [1, 16, 64];
 type Section = fn(&Plan, &mut Report);
 
 /// All comparisons.
-const SECTIONS: [(&str, Section); 13] = [
+const SECTIONS: [(&str, Section); 14] = [
     ("echo", shape::measure),
     ("queue", queue::measure),
     ("best", best::measure),
     ("resp", resp::measure),
+    ("exec", exec::measure),
     ("rivals", rivals::throughput),
     ("native", native::measure),
     ("memory", rivals::memory),

@@ -147,8 +147,13 @@ impl Side {
 
     /// Runs the load of this bench against it, and returns the output.
     pub(crate) fn load(&self, flags: &[String]) -> Value {
+        self.load_by(self.protocol, flags)
+    }
+
+    /// The same by another protocol than its own.
+    pub(crate) fn load_by(&self, protocol: &str, flags: &[String]) -> Value {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["load", "--json", "--protocol", self.protocol, "--connect", &self.endpoint]);
+        command.args(["load", "--json", "--protocol", protocol, "--connect", &self.endpoint]);
         // Thousands of connections at once wait for the system's queue: a host sends them again after a second or three.
         command.args(["--timeout", "30"]);
         if !flags.iter().any(|flag| flag == "--connections") {

@@ -32,6 +32,11 @@ enum ProtocolName {
     Kv,
     /// RESP
     Redis,
+    /// RESP, and `many` is a transaction of SETs
+    RedisExec,
+    /// The same transactions in database 1
+    #[value(name = "redis-exec-1")]
+    RedisExecElsewhere,
     /// The text protocol
     Memcached,
 }
@@ -71,6 +76,8 @@ fn plan(arguments: Arguments) -> Result<Plan, CommandError> {
     plan.server.protocol = match arguments.protocol {
         ProtocolName::Kv => Protocol::Kv,
         ProtocolName::Redis => Protocol::Other(&redis::REDIS),
+        ProtocolName::RedisExec => Protocol::Other(&redis::TRANSACTIONS),
+        ProtocolName::RedisExecElsewhere => Protocol::Other(&redis::TRANSACTIONS_ELSEWHERE),
         ProtocolName::Memcached => Protocol::Other(&memcached::MEMCACHED),
     };
     if arguments.protocol != ProtocolName::Kv && !matches!(plan.server.credentials, Credentials::None) {

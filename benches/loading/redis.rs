@@ -17,6 +17,51 @@ pub(super) static REDIS: OtherProtocol = OtherProtocol {
     decode: |_, bytes| decode(bytes),
 };
 
+/// The same, and a `many` is a transaction: it stores so many keys, each with its name as its value.
+pub(super) static TRANSACTIONS: OtherProtocol = OtherProtocol {
+    name: "redis-exec",
+    verbs: &[RequestKind::Many],
+    encode: encode_transaction,
+    decode: |_, bytes| decode_transaction(bytes),
+};
+
+/// The same transactions, each of which selects database 1 first.
+pub(super) static TRANSACTIONS_ELSEWHERE: OtherProtocol = OtherProtocol {
+    name: "redis-exec-1",
+    verbs: &[RequestKind::Many],
+    encode: |ask, work, words, out| {
+        begin(out, 2, b"SELECT");
+        bulk(out, b"1");
+        encode_transaction(ask, work, words, out);
+    },
+    decode: |_, bytes| decode_transaction(bytes),
+};
+
+fn encode_transaction(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
+    begin(out, 1, b"MULTI");
+    words.keys(ask.key, work, |key| {
+        begin(out, 3, b"SET");
+        bulk(out, key);
+        bulk(out, key);
+    });
+    begin(out, 1, b"EXEC");
+}
+
+/// The answer of EXEC, and those before it.
+fn decode_transaction(bytes: &[u8]) -> DecodedReply<'_> {
+    let mut end = 0;
+    loop {
+        let rest = bytes.get(end..).unwrap_or_default();
+        let Some((length, kind)) = decode(rest)? else { return Ok(None) };
+        end += length;
+        match kind {
+            ReplyKind::Done if !rest.starts_with(b"*") => {}
+            ReplyKind::Done => return Ok(Some((end, ReplyKind::Done))),
+            other => return Err(format!("a transaction is answered with {other:?}")),
+        }
+    }
+}
+
 fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
     let LoadRequest { verb, key, value_bytes, ttl } = ask;
     match verb {
@@ -116,6 +161,21 @@ mod tests {
         );
         assert_eq!(wrote(RequestKind::Incr, None), r"*2\r\n$4\r\nINCR\r\n$4\r\nc099\r\n");
         assert_eq!(wrote(RequestKind::Many, None), r"*3\r\n$4\r\nMGET\r\n$3\r\n099\r\n$3\r\n000\r\n");
+    }
+
+    #[test]
+    fn a_transaction_is_answered_when_its_last_answer_is_whole() {
+        let sets = r"*3\r\n$3\r\nSET\r\n$3\r\n099\r\n$3\r\n099\r\n*3\r\n$3\r\nSET\r\n$3\r\n000\r\n$3\r\n000\r\n";
+        let transaction = format!(r"*1\r\n$5\r\nMULTI\r\n{sets}*1\r\n$4\r\nEXEC\r\n");
+        assert_eq!(written(&TRANSACTIONS, RequestKind::Many, None), transaction);
+        let elsewhere = format!(r"*2\r\n$6\r\nSELECT\r\n$1\r\n1\r\n{transaction}");
+        assert_eq!(written(&TRANSACTIONS_ELSEWHERE, RequestKind::Many, None), elsewhere);
+        let answers = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n";
+        for end in 0..answers.len() {
+            assert_eq!(decode_transaction(answers.get(..end).unwrap_or_default()), Ok(None), "{end}");
+        }
+        assert_eq!(decode_transaction(answers), Ok(Some((answers.len(), ReplyKind::Done))));
+        assert!(decode_transaction(b"+OK\r\n-ERR no\r\n").is_err());
     }
 
     #[test]
