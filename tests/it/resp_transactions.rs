@@ -211,3 +211,26 @@ fn a_transaction_for_which_memory_is_short_changes_nothing() {
     assert!(last_of(&mut client, &replaced).starts_with("*3\r\n$500"), "what adds nothing is carried out");
     server.stop();
 }
+
+/// Each of these was compared with each other one: a client could hold its worker up for hours.
+#[test]
+fn many_watched_keys_commands_and_selected_tables_hold_nobody_up() {
+    const MANY: usize = 50_000;
+    let server = start(&[]);
+    let mut client = RespClient::connect(server.resp());
+    let keys: Vec<String> = (0..MANY).map(|key| format!("k{key}")).collect();
+    for some in keys.chunks(1_000) {
+        assert_eq!(client.say(&format!("WATCH {}", some.join(" "))), OK);
+    }
+    let transaction = |command: &dyn Fn(usize) -> String| {
+        [lines(["MULTI"]), (0..MANY).map(command).collect(), lines(["INCR a", "EXEC"])].concat()
+    };
+    assert!(last_of(&mut client, &transaction(&|_| "PING".into())).ends_with(":1\r\n"));
+    let selected = |number| if number % 2 == 0 { format!("SELECT table{number}") } else { "EXISTS k".into() };
+    let refused = last_of(&mut client, &transaction(&selected));
+    let words = "-EXECABORT Transaction discarded because of: a transaction touches at most 256 tables\r\n";
+    assert_eq!(refused, words);
+    assert_eq!(client.say("GET a"), "$1\r\n1", "nothing is changed");
+    assert_eq!(client.say("MULTI"), OK, "the other transaction is over");
+    server.stop();
+}

@@ -9,33 +9,30 @@
 //! the first command and the last.
 
 use super::answer::{Failure, OUT_OF_MEMORY, Reply, refused};
-use super::arguments::Arguments;
-use super::call::Call;
+use super::call::{Call, present};
 use super::carry_out::{Decoded, Handled, attempt};
 use super::client::{Login, ReplyMode, database_of};
 use super::command_info::{CommandInfo, flag};
-use super::commands::COMMANDS;
+use super::commands::{COMMANDS, CommandRow};
 use super::handle::transactions::{ABORTED, version};
+use super::limits::TRANSACTION_TABLES_MAX;
 use super::needs::Needs;
-use super::transaction::{CommandQueue, QueuedCommand, WatchedKey};
+use super::transaction::{QueuedCall, QueuedCommands, Transaction, WatchedKey};
 use crate::net::zeromq::ReplyBuffer;
 use crate::resp3::ReplyWriter;
 use crate::tables::{ManyProgress, Refusal};
 
-/// The tables that commands touch.
+/// The names of all databases.
+const DATABASES: [&[u8]; 16] =
+    [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"10", b"11", b"12", b"13", b"14", b"15"];
+
+/// What commands may touch.
 #[derive(Default)]
 struct Plan<'q> {
-    tables: Vec<Box<[u8]>>,
+    /// Sorted by name, each once.
+    tables: Vec<&'q [u8]>,
     /// How many commands touch elements. One that touches two elements counts as two.
     touching: usize,
-    /// Each command, and the tables in which it may be carried out.
-    commands: Vec<PlannedCommand<'q>>,
-}
-
-struct PlannedCommand<'q> {
-    info: &'static CommandInfo,
-    command: &'q QueuedCommand,
-    tables: Vec<Box<[u8]>>,
 }
 
 /// How many elements a command touches, as far as a transaction asks: none, one command, or a transaction by itself.
@@ -49,31 +46,31 @@ fn touches(info: &CommandInfo) -> usize {
 
 impl<'q> Plan<'q> {
     /// The plan of these commands, the first of which is about this table.
-    fn of(commands: &'q [QueuedCommand], table: &[u8]) -> Self {
+    fn of(calls: impl Iterator<Item = QueuedCall<'q>>, table: &'q [u8]) -> Self {
         let mut plan = Self::default();
-        let mut tables = vec![Box::from(table)];
-        for command in commands {
-            let (Some(row), arguments) = (COMMANDS.get(command.number), command.arguments()) else { continue };
-            let info = &row.info;
-            match (info.name, arguments.get(1)) {
-                ("select", Some(table)) if database_of(table).is_some() => tables = vec![Box::from(*table)],
-                // Whether there is such a table is known when it is selected.
-                ("select", Some(table)) => tables.push(Box::from(*table)),
+        // Whether there is a table that is no database is known when it is selected: the next commands are about one of these.
+        // The first `planned` of them are in the plan.
+        let (mut tables, mut planned) = (vec![table], 0);
+        for QueuedCall { number, arguments } in calls {
+            let Some(CommandRow { info, .. }) = COMMANDS.get(number) else { continue };
+            match (info.name, arguments.0.get(1)) {
+                ("select", Some(table)) if database_of(table).is_some() => (tables, planned) = (vec![*table], 0),
+                ("select", Some(table)) => tables.push(*table),
                 _ => {}
             }
             plan.touching += touches(info);
             if touches(info) > 0 {
-                plan.tables.extend(tables.iter().cloned());
+                plan.tables.extend(tables.iter().skip(planned));
+                planned = tables.len();
             }
-            if info.name == "flushall" {
-                plan.tables.extend((0..16_u8).map(|table| table.to_string().into_bytes().into()));
+            match info.name {
+                "flushall" => plan.tables.extend(DATABASES),
+                "copy" => plan.tables.extend(arguments.behind(3).iter().filter(|word| database_of(word).is_some())),
+                _ => {}
             }
-            if info.name == "copy" {
-                let databases = arguments.iter().skip(3).filter(|word| database_of(word).is_some());
-                plan.tables.extend(databases.map(|table| Box::from(*table)));
-            }
-            plan.commands.push(PlannedCommand { info, command, tables: tables.clone() });
         }
+        plan.tables.sort_unstable();
+        plan.tables.dedup();
         plan
     }
 }
@@ -84,78 +81,107 @@ pub(super) fn exec(call: &mut Call<'_, '_>, outbox: &mut ReplyBuffer) -> Handled
     else {
         return Handled::Failed(refused("ERR EXEC without MULTI"));
     };
-    let Some(queue) = &mut transaction.queue else { unreachable!("it was just asked") };
-    if queue.is_refused {
-        return Handled::Failed(refused(format!("{ABORTED} because of previous errors.")));
-    }
-    let version = call.client.version;
-    if queue.done.is_none() {
-        match prepare(call, &transaction.watched, queue) {
-            Ok(true) => {
-                queue.done = Some(0);
-                if call.client.wants_replies() {
-                    outbox.encode(|out| ReplyWriter::new(out, version).array(queue.commands.len()));
-                }
-            }
-            Ok(false) => {
-                outbox.encode(|out| Reply::NullArray.encode(out, version));
-                return Handled::Whole;
-            }
-            Err(Failure::Refused(words)) => {
-                let because = format!("{ABORTED} because of: {}", String::from_utf8_lossy(&words));
-                return Handled::Failed(refused(because));
-            }
-            Err(failure) => {
-                call.client.collected.transaction = Some(transaction);
-                return Handled::Failed(failure);
-            }
-        }
-    }
-    call.client.collected.is_in_exec = true;
-    let handled = run(call, queue, outbox);
-    call.client.collected.is_in_exec = false;
-    call.batch.end_transaction();
-    if !matches!(handled, Handled::Executed) {
+    let handled = carry_out(call, &mut transaction, outbox);
+    if !matches!(handled, Handled::Executed | Handled::Whole | Handled::Failed(Failure::Refused(_))) {
         call.client.collected.transaction = Some(transaction);
     }
     handled
 }
 
+/// Carries out what is left of a transaction.
+fn carry_out(call: &mut Call<'_, '_>, transaction: &mut Transaction, outbox: &mut ReplyBuffer) -> Handled {
+    let Some(queue) = &transaction.queue else { unreachable!("MULTI has come") };
+    if queue.is_refused {
+        return Handled::Failed(refused(format!("{ABORTED} because of previous errors.")));
+    }
+    let arguments = queue.commands.arguments();
+    let version = call.client.version;
+    let mut done = queue.done.unwrap_or(0);
+    if queue.done.is_none() {
+        match prepare(call, transaction, &queue.commands, &arguments) {
+            Ok(true) if call.client.wants_replies() => {
+                outbox.encode(|out| ReplyWriter::new(out, version).array(queue.commands.len()));
+            }
+            Ok(true) => {}
+            Ok(false) => {
+                outbox.encode(|out| Reply::NullArray.encode(out, version));
+                return Handled::Whole;
+            }
+            Err(Failure::Refused(words)) => {
+                let words = words.strip_prefix(b"ERR ").unwrap_or(&words);
+                let because = format!("{ABORTED} because of: {}", String::from_utf8_lossy(words));
+                return Handled::Failed(refused(because));
+            }
+            Err(failure) => return Handled::Failed(failure),
+        }
+    }
+    call.client.collected.is_in_exec = true;
+    let handled = run(call, queue.commands.calls(done, &arguments), &mut done, outbox);
+    call.client.collected.is_in_exec = false;
+    call.batch.end_transaction();
+    transaction.queue.iter_mut().for_each(|queue| queue.done = Some(done));
+    handled
+}
+
 /// Gets all that the transaction needs. Returns false if a watched key has changed.
-fn prepare(call: &mut Call<'_, '_>, watched: &[WatchedKey], queue: &CommandQueue) -> Result<bool, Failure> {
-    let plan = Plan::of(&queue.commands, &call.client.table);
-    let is_atomic = plan.touching + watched.len() > 1;
+fn prepare<'q>(
+    call: &mut Call<'_, '_>,
+    transaction: &Transaction,
+    commands: &QueuedCommands,
+    arguments: &'q [&'q [u8]],
+) -> Result<bool, Failure> {
+    let own = call.client.table.clone();
+    let plan = Plan::of(commands.calls(0, arguments), &own);
+    let is_atomic = plan.touching + transaction.watched().len() > 1;
     if is_atomic {
-        let mut tables: Vec<&[u8]> = plan.tables.iter().map(|table| &**table).collect();
-        tables.extend(watched.iter().map(|watched| &*watched.table));
+        let mut tables = plan.tables;
+        tables.extend(transaction.watched().map(|(watched, _)| &*watched.table));
         tables.sort_unstable();
         tables.dedup();
+        if tables.len() > TRANSACTION_TABLES_MAX {
+            return Err(refused(format!("ERR a transaction touches at most {TRANSACTION_TABLES_MAX} tables")));
+        }
         call.batch.latch(&tables)?;
     }
-    for WatchedKey { table, key, version: before } in watched {
-        if version(call, table, key)? != *before {
+    for (WatchedKey { table, key }, before) in transaction.watched() {
+        if version(call, table, key)? != before {
             return Ok(false);
         }
     }
     if !is_atomic {
         return Ok(true);
     }
-    let mut needs = Needs::default();
-    for PlannedCommand { info, command, tables } in &plan.commands {
-        let arguments = command.arguments();
-        for table in tables {
-            if info.has(flag::DENYOOM | flag::MAY_WRITE) && database_of(table).is_some() {
-                make(call, table)?;
-            }
-            needs.add(call, table, info.name, Arguments(&arguments))?;
-        }
-    }
+    let needs = needs(call, &own, commands.calls(0, arguments))?;
     if needs.returned > call.context.reply_bytes_max {
         call.batch.give_up_latch();
         return Err(too_long());
     }
     call.batch.begin_transaction(needs.sum())?;
     Ok(true)
+}
+
+/// What these commands need, the first of which is about this table. The tables that they store in are made. Under the
+/// latch each table that there is stays, so it is known which table each command is about.
+fn needs<'q>(
+    call: &mut Call<'_, '_>,
+    table: &'q [u8],
+    calls: impl Iterator<Item = QueuedCall<'q>>,
+) -> Result<Needs<'q>, Failure> {
+    let (mut needs, mut table, mut made) = (Needs::default(), table, None);
+    for QueuedCall { number, arguments } in calls {
+        let Some(CommandRow { info, .. }) = COMMANDS.get(number) else { continue };
+        if let ("select", Some(name)) = (info.name, arguments.0.get(1))
+            && (database_of(name).is_some() || present(call.batch.count(name))?.is_some())
+        {
+            table = *name;
+        }
+        if info.has(flag::DENYOOM | flag::MAY_WRITE) && made != Some(table) && database_of(table).is_some() {
+            make(call, table)?;
+            made = Some(table);
+        }
+        needs.add(call, table, info.name, arguments)?;
+    }
+    Ok(needs)
 }
 
 fn too_long() -> Failure {
@@ -179,13 +205,17 @@ fn make(call: &mut Call<'_, '_>, table: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Carries out the commands that are left, and appends their replies.
-fn run(call: &mut Call<'_, '_>, queue: &mut CommandQueue, outbox: &mut ReplyBuffer) -> Handled {
+/// Carries out the commands that are left, appends their replies, and counts those that are done.
+fn run<'q>(
+    call: &mut Call<'_, '_>,
+    calls: impl Iterator<Item = QueuedCall<'q>>,
+    done: &mut usize,
+    outbox: &mut ReplyBuffer,
+) -> Handled {
     let is_skipped = call.client.replies == ReplyMode::Skip;
     let begin = outbox.end();
-    while let Some(command) = queue.done.and_then(|done| queue.commands.get(done)) {
-        let arguments = command.arguments();
-        let decoded = Decoded { arguments: Arguments(&arguments), number: Some(command.number) };
+    for QueuedCall { number, arguments } in calls {
+        let decoded = Decoded { arguments, number: Some(number) };
         let (reply_begin, mode) = (outbox.end(), call.client.replies);
         let refusal = if decoded.info().is_some_and(|info| info.has(flag::READONLY))
             && reply_begin - begin > call.context.reply_bytes_max as u64
@@ -216,7 +246,7 @@ fn run(call: &mut Call<'_, '_>, queue: &mut CommandQueue, outbox: &mut ReplyBuff
         if is_skipped || is_silenced || call.client.replies == ReplyMode::Off {
             outbox.truncate(reply_begin);
         }
-        queue.done = queue.done.map(|done| done + 1);
+        *done += 1;
     }
     Handled::Executed
 }

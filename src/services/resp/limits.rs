@@ -16,3 +16,5 @@ pub(super) const MESSAGES_BYTES_MAX: usize = 64 << 20;
 pub(super) const MAIL_A_TURN: usize = 64;
 /// The most arguments of which an unknown command is shown, in bytes, as Redis does.
 pub(super) const SHOWN_BYTES: usize = 128;
+/// Tables of one transaction. Their names are compared with each other.
+pub(super) const TRANSACTION_TABLES_MAX: usize = 256;

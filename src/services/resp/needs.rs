@@ -3,6 +3,9 @@
 //! The session holds the latches, so the lengths that are read here stay as they are until the transaction changes them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use ahash::RandomState;
 
 use super::answer::Failure;
 use super::arguments::Arguments;
@@ -20,10 +23,10 @@ const NUMBER_BYTES_MAX: usize = 32;
 const FLOAT_BYTES_MAX: usize = 5 << 10;
 
 /// A key of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ElementKey {
-    table: Box<[u8]>,
-    key: Box<[u8]>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ElementKey<'q> {
+    table: &'q [u8],
+    key: &'q [u8],
 }
 
 /// The value of a key, as far as it can be foretold.
@@ -40,14 +43,16 @@ struct ValueLengths {
 
 /// The needs of commands, in their order.
 #[derive(Debug, Default)]
-pub(super) struct Needs {
+pub(super) struct Needs<'q> {
     sum: TransactionNeeds,
-    elements: HashMap<ElementKey, ValueLengths>,
+    elements: HashMap<ElementKey<'q>, ValueLengths, RandomState>,
+    /// A table was emptied before.
+    is_emptied: bool,
     /// Bytes of the values that changes return.
     pub(super) returned: usize,
 }
 
-impl Needs {
+impl<'q> Needs<'q> {
     /// What all of them need.
     pub(super) fn sum(&self) -> TransactionNeeds {
         let mut sum = self.sum;
@@ -64,9 +69,9 @@ impl Needs {
     pub(super) fn add(
         &mut self,
         call: &mut Call<'_, '_>,
-        table: &[u8],
+        table: &'q [u8],
         name: &str,
-        arguments: Arguments<'_>,
+        arguments: Arguments<'q>,
     ) -> Result<(), Failure> {
         let rest = arguments.behind(1);
         let length = |place: usize| rest.get(place).map_or(0, |argument| argument.len());
@@ -130,8 +135,8 @@ impl Needs {
     fn store_by_script(
         &mut self,
         call: &mut Call<'_, '_>,
-        table: &[u8],
-        arguments: Arguments<'_>,
+        table: &'q [u8],
+        arguments: Arguments<'q>,
     ) -> Result<(), Failure> {
         let longest = arguments.behind(3).iter().map(|argument| argument.len()).max().unwrap_or(0);
         COUNTED.keys(arguments).try_for_each(|key| {
@@ -145,6 +150,7 @@ impl Needs {
     fn empty(&mut self, name: &str) {
         if matches!(name, "flushdb" | "flushall") {
             self.sum = self.sum();
+            self.is_emptied = true;
             for lengths in self.elements.values_mut() {
                 *lengths = ValueLengths { before: None, has_deadline: false, longest: None, ..*lengths };
             }
@@ -156,19 +162,29 @@ impl Needs {
         Ok(())
     }
 
-    fn store(&mut self, call: &mut Call<'_, '_>, table: &[u8], key: &[u8], bytes: usize) -> Result<(), Failure> {
+    fn store(&mut self, call: &mut Call<'_, '_>, table: &'q [u8], key: &'q [u8], bytes: usize) -> Result<(), Failure> {
         let lengths = self.lengths(call, table, key)?;
         lengths.now = lengths.now.max(bytes);
         lengths.longest = lengths.longest.max(Some(bytes));
         self.change(1)
     }
 
-    /// The lengths of a key.
-    fn lengths(&mut self, call: &mut Call<'_, '_>, table: &[u8], key: &[u8]) -> Result<&mut ValueLengths, Failure> {
-        let element = present(call.batch.element(table, key))?;
-        let before = element.map(|element| element.value.len());
-        let has_deadline = element.is_some_and(|element| element.deadline.is_some());
-        let found = ValueLengths { before, has_deadline, now: before.unwrap_or(0), longest: None };
-        Ok(self.elements.entry(ElementKey { table: table.into(), key: key.into() }).or_insert(found))
+    /// The lengths of a key. They are looked up once.
+    fn lengths(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        table: &'q [u8],
+        key: &'q [u8],
+    ) -> Result<&mut ValueLengths, Failure> {
+        Ok(match self.elements.entry(ElementKey { table, key }) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(place) => {
+                let element = present(call.batch.element(table, key))?;
+                let now = element.map_or(0, |element| element.value.len());
+                let element = element.filter(|_| !self.is_emptied);
+                let has_deadline = element.is_some_and(|element| element.deadline.is_some());
+                place.insert(ValueLengths { before: element.map(|_| now), has_deadline, now, longest: None })
+            }
+        })
     }
 }

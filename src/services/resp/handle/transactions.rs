@@ -4,7 +4,7 @@ use crate::services::resp::answer::{Answer, Failure, OK, Reply, refused};
 use crate::services::resp::arguments::Arguments;
 use crate::services::resp::call::{Call, present};
 use crate::services::resp::client::database_of;
-use crate::services::resp::transaction::{CommandQueue, Transaction, WatchedKey, bytes_of};
+use crate::services::resp::transaction::{CommandQueue, WatchedKey, bytes_of};
 
 /// The beginning of each refusal of EXEC.
 pub(in super::super) const ABORTED: &str = "EXECABORT Transaction discarded";
@@ -45,7 +45,7 @@ pub(in super::super) fn queue(
     };
     let queue = call.client.collected.transaction.as_mut().and_then(|transaction| transaction.queue.as_mut());
     if let (Some(queue), Some(number)) = (queue, number) {
-        queue.push(number, arguments.0);
+        queue.commands.push(number, arguments.0);
         queue.table = selected.unwrap_or_else(|| std::mem::take(&mut queue.table));
     }
     Ok(Reply::Simple("QUEUED"))
@@ -78,17 +78,12 @@ pub(in super::super) fn watch<'b>(call: &'b mut Call<'_, '_>, arguments: Argumen
         return Err(refused("ERR WATCH inside MULTI is not allowed"));
     }
     check_room(call, arguments.behind(1).iter().map(|key| bytes_of(&[&call.client.table, key])).sum())?;
-    let mut watched: Vec<WatchedKey> = Vec::new();
-    for key in arguments.behind(1) {
-        let version = version(call, &call.client.table.clone(), key)?;
-        watched.push(WatchedKey { table: call.client.table.clone(), key: (*key).into(), version });
-    }
-    let Transaction { watched: present, .. } = &mut **call.client.collected.transaction.get_or_insert_default();
-    for key in watched {
-        // A key that is watched already is watched since then.
-        if !present.iter().any(|other| (&other.table, &other.key) == (&key.table, &key.key)) {
-            present.push(key);
-        }
+    let table = call.client.table.clone();
+    let versions: Vec<u64> =
+        arguments.behind(1).iter().map(|key| version(call, &table, key)).collect::<Result<_, _>>()?;
+    let transaction = call.client.collected.transaction.get_or_insert_default();
+    for (key, version) in arguments.behind(1).iter().zip(versions) {
+        transaction.watch(WatchedKey { table: table.clone(), key: (*key).into() }, version);
     }
     Ok(OK)
 }
