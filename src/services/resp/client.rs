@@ -232,7 +232,7 @@ impl RespClient {
         let counts = ClientCounts {
             channels: of_kind(SubscriptionKind::Channel),
             patterns: of_kind(SubscriptionKind::Pattern),
-            watched: transaction.map_or(0, |transaction| transaction.watched.len()),
+            watched: transaction.map_or(0, |transaction| transaction.watched().len()),
             queued: transaction.and_then(|transaction| Some(transaction.queue.as_ref()?.commands.len())),
         };
         self.place.show_counts(counts);
