@@ -234,3 +234,23 @@ fn many_watched_keys_commands_and_selected_tables_hold_nobody_up() {
     assert_eq!(client.say("MULTI"), OK, "the other transaction is over");
     server.stop();
 }
+
+#[test]
+fn a_value_counts_as_a_reply_only_where_it_is_returned() {
+    let server = start(&["--client-bytes-max", "1M"]);
+    let mut client = RespClient::connect(server.resp());
+    let value = "x".repeat(300 << 10);
+    let twice = |line: &str| [lines(["MULTI"]), vec![line.to_owned(); 8], lines(["EXEC"])].concat();
+    for (line, is_returned) in [
+        ("SET k y", false),
+        ("SET k y NX", false),
+        ("SETNX k y", false),
+        ("SET k y XX GET", true),
+        ("GETSET k y", true),
+    ] {
+        assert_eq!(client.say(&format!("SET k {value}")), OK);
+        let done = last_of(&mut client, &twice(line));
+        assert_eq!(done.starts_with("-EXECABORT"), is_returned, "{line}: {}", &done[..done.len().min(80)]);
+    }
+    server.stop();
+}

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use ahash::RandomState;
 
 use super::answer::Failure;
-use super::arguments::Arguments;
+use super::arguments::{Arguments, is};
 use super::call::{Call, present};
 use super::command_info::COUNTED;
 use super::dump::restore;
@@ -81,7 +81,11 @@ impl<'q> Needs<'q> {
         };
         match name {
             "set" | "setnx" | "getset" | "setwithetag" | "setifmatch" => {
-                self.returned += self.lengths(call, table, key)?.now;
+                let returns = match name {
+                    "set" => rest.iter().skip(2).any(|option| is(option, "get")),
+                    _ => matches!(name, "getset" | "setifmatch"),
+                };
+                self.returned += if returns { self.lengths(call, table, key)?.now } else { 0 };
                 self.store(call, table, key, length(1))
             }
             "setex" | "psetex" => self.store(call, table, key, length(2)),
