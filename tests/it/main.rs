@@ -155,6 +155,8 @@ mod resp_channels;
 mod resp_client;
 /// Random programs of Redis commands, on Redis and on Spindle: every reply is the same.
 mod resp_difference;
+/// What Redis clients have the server keep is bounded in memory.
+mod resp_kept;
 /// Redis clients as an operator sees them: connections, INFO, the metrics of their commands, an exporter.
 mod resp_operation;
 /// Redis clients over TLS: values of all sizes, and handshakes that stop halfway.

@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use super::answer::{Failure, Reply, refused};
-use super::arguments::{Arguments, shown};
+use super::answer::{Failure, OUT_OF_MEMORY, Reply, refused};
+use super::arguments::{Arguments, is, shown};
 use super::call::Call;
 use super::command_info::{CommandInfo, flag};
 use super::commands::{COMMANDS, CommandRow, find};
@@ -70,7 +70,9 @@ impl<'p> Decoded<'p> {
 
     /// Whether the command has no effect but its reply. AUTH and HELLO prove a user to nobody any more.
     pub(super) fn only_reads(&self) -> bool {
-        self.info().is_none_or(|info| info.has(flag::READONLY) || matches!(info.name, "auth" | "hello"))
+        let Some(info) = self.info() else { return true };
+        let is_list = info.name == "client" && self.arguments.0.get(1).is_some_and(|verb| is(verb, "list"));
+        info.has(flag::READONLY) || is_list || matches!(info.name, "auth" | "hello" | "info" | "command")
     }
 
     /// Whether the command changes an element and returns its value from before.
@@ -122,7 +124,8 @@ pub(super) fn admit(call: &mut Call<'_, '_>, command: Decoded<'_>) -> Result<&'s
 }
 
 /// Carries a command out, and appends its reply. A command of a transaction that is being collected is queued, and counted
-/// when EXEC carries it out.
+/// when EXEC carries it out. While memory is tight (`bytes_max`), a client that makes the server keep much may not have it
+/// keep more.
 pub(super) fn attempt(
     call: &mut Call<'_, '_>,
     command: Decoded<'_>,
@@ -155,7 +158,12 @@ fn attempt_or_queue(
         Ok(row) => row,
         Err(refusal) => return refusal,
     };
-    if call.client.is_collecting() && !is_immediate(row.info.name) {
+    let is_queued = call.client.is_collecting() && !is_immediate(row.info.name);
+    if (is_queued || row.info.keeps()) && bytes_max.is_some_and(|most| call.client.kept_bytes() > most) {
+        call.client.refuse_transaction();
+        return Handled::Failed(OUT_OF_MEMORY);
+    }
+    if is_queued {
         return match queue(call, command.number, row.info.name, command.arguments) {
             Ok(reply) => {
                 let version = call.client.version;

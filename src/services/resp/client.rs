@@ -4,7 +4,7 @@ use super::arguments::{Arguments, lower};
 use super::channels::SubscriptionKind;
 use super::registry::{ClientCounts, ClientPlace, ShownClient};
 use super::subscriptions::Subscriptions;
-use super::transaction::Transaction;
+use super::transaction::{CommandQueue, Transaction};
 use super::walk::KeyWalk;
 use crate::resp3::RespVersion;
 use crate::security::{Access, Denied, Identity, Resource};
@@ -120,7 +120,12 @@ impl RespClient {
 
     /// Memory that it keeps for what the client has begun, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes()) + self.held_bytes()
+        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes()) + self.held_bytes() + self.walk_bytes()
+    }
+
+    /// Bytes that its walk has collected.
+    pub(super) fn walk_bytes(&self) -> usize {
+        self.collected.walk.as_ref().map_or(0, |walk| walk.bytes)
     }
 
     /// Whether the client may read this table.
@@ -177,10 +182,10 @@ impl RespClient {
         queue.is_some_and(|queue| queue.done.is_some())
     }
 
-    /// A command is refused, so the transaction that is being collected will be.
+    /// A command is refused, so the transaction that is being collected will be. Nothing more is kept for it.
     pub(super) fn refuse_transaction(&mut self) {
         let queue = self.collected.transaction.as_mut().and_then(|transaction| transaction.queue.as_mut());
-        queue.into_iter().for_each(|queue| queue.is_refused = true);
+        queue.into_iter().for_each(CommandQueue::refuse);
     }
 
     /// The table of the next command, behind the SELECTs that are queued.

@@ -169,6 +169,11 @@ impl CommandInfo {
         self.flags & flags != 0
     }
 
+    /// Whether the server keeps something for the client until another command.
+    pub(super) fn keeps(&self) -> bool {
+        matches!(self.name, "watch" | "subscribe" | "psubscribe")
+    }
+
     /// Whether others see its second word.
     pub(super) fn has_subcommands(&self) -> bool {
         self.flags & flag::SUBCOMMANDS == flag::SUBCOMMANDS

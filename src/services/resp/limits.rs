@@ -14,6 +14,8 @@ pub(super) const SUBSCRIPTION_BYTES_MAX: usize = 8 << 20;
 pub(super) const MESSAGES_BYTES_MAX: usize = 64 << 20;
 /// Messages, and batches of changes, that a worker delivers before its clients have turns.
 pub(super) const MAIL_A_TURN: usize = 64;
+/// The longest name of a client, of its library, and of the version of that, in bytes.
+pub(super) const CLIENT_NAME_BYTES_MAX: usize = 1 << 10;
 /// The most arguments of which an unknown command is shown, in bytes, as Redis does.
 pub(super) const SHOWN_BYTES: usize = 128;
 /// Tables of one transaction. Their names are compared with each other.

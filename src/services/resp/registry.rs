@@ -212,6 +212,11 @@ impl ClientRegistry {
         self.cards.lock().values().cloned().collect()
     }
 
+    /// At most so many connections behind the one with this number, by their numbers.
+    pub(super) fn page(&self, after: u64, most: usize) -> Vec<Arc<ClientCard>> {
+        self.cards.lock().range(after + 1..).take(most).map(|(_, card)| Arc::clone(card)).collect()
+    }
+
     /// Has the worker of a connection close it, unless another client has done so. Others see it no more.
     pub(super) fn kill(&self, card: &ClientCard) -> bool {
         let is_first = self.cards.lock().remove(&card.id).is_some();

@@ -111,6 +111,11 @@ impl CommandQueue {
     pub(super) fn new(table: &[u8]) -> Self {
         Self { commands: QueuedCommands::default(), is_refused: false, table: table.into(), done: None }
     }
+
+    /// A command was refused. What is queued would never be carried out.
+    pub(super) fn refuse(&mut self) {
+        (self.commands, self.is_refused) = (QueuedCommands::default(), true);
+    }
 }
 
 impl Transaction {

@@ -119,7 +119,7 @@ impl RespWorker<'_> {
                 batch.expect(&fetched, number);
                 let is_timed = picker.picks();
                 if outbox.is_unread() && command.only_reads() && !turn.client.is_collecting() {
-                    turn.client.progress = ManyProgress::default();
+                    (turn.client.progress, turn.client.collected.walk) = (ManyProgress::default(), None);
                     clients.dropped_requests.add(1);
                     answered += 1;
                     continue;
@@ -187,7 +187,7 @@ enum Step {
     Whole(CommandOutcome),
     /// A portion is done.
     InPart,
-    /// Nothing is done: the reply is too long while memory is tight.
+    /// Nothing is done: the reply is too long while memory is tight, or what was collected for it.
     Starved,
     /// It waits for the publisher.
     Waits,
@@ -221,6 +221,9 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
         && let Some(key) = command.key()
         && call.get(key).is_ok_and(|value| value.is_some_and(|value| value.len() > most))
     {
+        return Step::Starved;
+    }
+    if bytes_max.is_some_and(|most| call.client.walk_bytes() > most) {
         return Step::Starved;
     }
     let begin = outbox.end();

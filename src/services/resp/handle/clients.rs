@@ -2,7 +2,6 @@
 //!
 //! Where users are named, a client that sees or ends the connections of others needs `admin` of the server.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::resp3::integer;
@@ -34,6 +33,9 @@ impl ClientType {
         if card.counts().is_subscribed() { Self::Subscribed } else { Self::Normal }
     }
 }
+
+/// The connections that a page of CLIENT LIST looks at: a millisecond's work.
+const PAGE: usize = 256;
 
 /// The connections that a client selects.
 #[derive(Default)]
@@ -68,11 +70,8 @@ pub(super) fn list<'b>(call: &'b mut Call<'_, '_>, filter: &[&[u8]]) -> Answer<'
     check_admin(call, "list")?;
     let registry = &call.context.clients;
     let cards: Vec<Arc<ClientCard>> = match filter {
-        [] => registry.all(),
-        [by, kind] if is(by, "type") => {
-            let of_type = type_named(kind)?;
-            registry.all().into_iter().filter(|card| of_type == Some(ClientType::of(card))).collect()
-        }
+        [] => return list_of_type(call, None),
+        [by, kind] if is(by, "type") => return list_of_type(call, Some(type_named(kind)?)),
         [by, ids @ ..] if is(by, "id") && !ids.is_empty() => {
             let ids = ids.iter().map(|id| integer(id).ok_or_else(|| refused("ERR Invalid client ID")));
             let ids = ids.collect::<Result<Vec<i64>, Failure>>()?;
@@ -80,15 +79,41 @@ pub(super) fn list<'b>(call: &'b mut Call<'_, '_>, filter: &[&[u8]]) -> Answer<'
         }
         _ => return Err(SYNTAX),
     };
-    let (now, most) = ((call.now)(), call.context.reply_bytes_max);
+    let now = (call.now)();
     let mut text = String::new();
     for card in cards {
-        let _ = write!(text, "{}", card.line(call.context.commands, now));
-        if text.len() > most {
-            return Err(refused(format!("ERR the list has more than {most} bytes: name some by CLIENT LIST ID")));
-        }
+        text += &card.line(call.context.commands, now);
+        check_list(call, text.len())?;
     }
     Ok(Reply::Text(text))
+}
+
+/// The lines of all connections, or of those of a type. They are collected in pages between the turns of others.
+fn list_of_type<'b>(call: &mut Call<'_, '_>, of_type: Option<Option<ClientType>>) -> Answer<'b> {
+    let now = (call.now)();
+    let selection = Selection { of_type, ..Selection::default() };
+    let mut walk = call.client.collected.walk.take().unwrap_or_default();
+    let page = call.context.clients.page(walk.cursor, PAGE);
+    walk.cursor = page.last().map_or(walk.cursor, |card| card.id);
+    for card in page.iter().filter(|card| selection.selects(card)) {
+        let line = card.line(call.context.commands, now).into_bytes().into_boxed_slice();
+        walk.bytes += line.len() + size_of::<Box<[u8]>>();
+        walk.keys.push(line);
+    }
+    check_list(call, walk.bytes)?;
+    if page.len() == PAGE {
+        call.client.collected.walk = Some(walk);
+        return Err(Failure::Unfinished);
+    }
+    Ok(Reply::Text(String::from_utf8_lossy(&walk.keys.concat()).into_owned()))
+}
+
+fn check_list(call: &Call<'_, '_>, bytes: usize) -> Result<(), Failure> {
+    let most = call.context.reply_bytes_max;
+    if bytes > most {
+        return Err(refused(format!("ERR the list has more than {most} bytes: name some by CLIENT LIST ID")));
+    }
+    Ok(())
 }
 
 pub(super) fn kill<'b>(call: &'b mut Call<'_, '_>, arguments: &[&[u8]]) -> Answer<'b> {

@@ -8,7 +8,7 @@ use crate::services::resp::arguments::{Arguments, is, lower, number, shown};
 use crate::services::resp::call::{Call, present};
 use crate::services::resp::client::{Login, ReplyMode, database_of};
 use crate::services::resp::handle::channels;
-use crate::services::resp::limits::REDIS_VERSION;
+use crate::services::resp::limits::{CLIENT_NAME_BYTES_MAX, REDIS_VERSION};
 use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 use crate::zmtp::Claim;
 
@@ -167,12 +167,21 @@ fn version_of(argument: &[u8]) -> Result<RespVersion, Failure> {
 
 /// A name without spaces and ends of lines.
 fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
+    check_length(name)?;
     let is_plain = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     if is_plain {
         Ok(name)
     } else {
         Err(refused("ERR Client names cannot contain spaces, newlines or special characters."))
     }
+}
+
+/// Refuses a name that is too long to be kept for each connection.
+fn check_length(name: &[u8]) -> Result<(), Failure> {
+    if name.len() > CLIENT_NAME_BYTES_MAX {
+        return Err(refused(format!("ERR a client has names of at most {CLIENT_NAME_BYTES_MAX} bytes")));
+    }
+    Ok(())
 }
 
 pub(in super::super) fn client<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
@@ -241,6 +250,7 @@ fn set_info<'b>(call: &'b mut Call<'_, '_>, field: &[u8], value: &'b [u8]) -> An
     if !value.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         return Err(refused(format!("ERR {what} cannot contain spaces, newlines or special characters.")));
     }
+    check_length(value)?;
     *place = value.to_vec();
     Ok(OK)
 }

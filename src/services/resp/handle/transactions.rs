@@ -45,7 +45,9 @@ pub(in super::super) fn queue(
     };
     let queue = call.client.collected.transaction.as_mut().and_then(|transaction| transaction.queue.as_mut());
     if let (Some(queue), Some(number)) = (queue, number) {
-        queue.commands.push(number, arguments.0);
+        if !queue.is_refused {
+            queue.commands.push(number, arguments.0);
+        }
         queue.table = selected.unwrap_or_else(|| std::mem::take(&mut queue.table));
     }
     Ok(Reply::Simple("QUEUED"))
