@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::reply::{Scan, confirmation, is_message, scan};
+use super::reply::{Scan, confirmation, is_message, scan, without_messages};
 
 /// The longest that one read or write waits before the other direction has its turn.
 const TURN: Duration = Duration::from_millis(20);
@@ -188,6 +188,7 @@ impl Link {
                         self.messages.push(frame.to_vec());
                         continue;
                     }
+                    let frame = &*without_messages(frame, &mut self.messages);
                     transcript.push(frame);
                     counted += usize::from(confirmation(frame).is_none());
                     if matches!(until, Until::Token(token) if is_reply_to(frame, token)) {

@@ -6,9 +6,12 @@
 //! *2 …   ~2 …   >2 …   %1 …   |1 … value                       many values: a map counts pairs
 //! ```
 //! The values keep their exact type. A message of a subscription inside another frame is no part of the frame:
-//! Redis 7.0 writes such a push in the middle of an EXEC. Streamed values of RESP3 are malformed here.
+//! Redis 7.0 writes such a push in the middle of an EXEC. [`without_messages`] takes it out. Streamed values of RESP3 are
+//! malformed here.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::ops::Range;
 
 /// The most values in one frame that a server is believed to send.
 const ITEMS_MAX: i64 = 1 << 24;
@@ -33,6 +36,13 @@ pub(crate) enum Scan {
     Whole(usize),
     Partial,
     Malformed,
+}
+
+impl Scan {
+    /// The place behind a whole frame.
+    fn end(self) -> Option<usize> {
+        if let Self::Whole(end) = self { Some(end) } else { None }
+    }
 }
 
 /// The place behind the frame that begins at `at`.
@@ -125,12 +135,47 @@ fn skip_messages(bytes: &[u8], mut place: usize) -> usize {
     place
 }
 
-/// The value of a whole frame. Messages inside it are moved to `messages`.
-pub(crate) fn parse(frame: &[u8], messages: &mut Vec<Vec<u8>>) -> Value {
-    parse_at(frame, &mut 0, messages)
+/// A whole frame without the messages inside it, which are moved to `messages`, in their order.
+pub(crate) fn without_messages<'f>(frame: &'f [u8], messages: &mut Vec<Vec<u8>>) -> Cow<'f, [u8]> {
+    let mut found = Vec::new();
+    find_messages(frame, 0, &mut found);
+    if found.is_empty() {
+        return Cow::Borrowed(frame);
+    }
+    let mut rest = Vec::new();
+    let mut place = 0;
+    for message in found {
+        rest.extend_from_slice(&frame[place..message.start]);
+        place = message.end;
+        messages.push(frame[message].to_vec());
+    }
+    rest.extend_from_slice(&frame[place..]);
+    Cow::Owned(rest)
 }
 
-fn parse_at(frame: &[u8], at: &mut usize, messages: &mut Vec<Vec<u8>>) -> Value {
+/// The place behind the whole frame that begins at `at`, and the places of the messages inside it.
+fn find_messages(frame: &[u8], at: usize, found: &mut Vec<Range<usize>>) -> usize {
+    let (kind, text, mut place) = head(frame, at).expect("the frame is whole");
+    if !b"*~>%|".contains(&kind) {
+        return scan(frame, at).end().expect("the frame is whole");
+    }
+    for _ in 0..values_of(kind, number(text).expect("it was scanned")) {
+        while is_message(&frame[place..]) {
+            let Some(end) = scan(frame, place).end() else { break };
+            found.push(place..end);
+            place = end;
+        }
+        place = find_messages(frame, place, found);
+    }
+    place
+}
+
+/// The value of a whole frame without messages inside it.
+pub(crate) fn parse(frame: &[u8]) -> Value {
+    parse_at(frame, &mut 0)
+}
+
+fn parse_at(frame: &[u8], at: &mut usize) -> Value {
     let (kind, text, mut place) = head(frame, *at).expect("the frame is whole");
     let value = match kind {
         b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' | b'|' if text == b"-1" => Value::Null { kind },
@@ -142,14 +187,7 @@ fn parse_at(frame: &[u8], at: &mut usize, messages: &mut Vec<Vec<u8>>) -> Value 
         }
         b'*' | b'~' | b'>' | b'%' | b'|' => {
             let count = values_of(kind, number(text).expect("it was scanned"));
-            let mut items = Vec::new();
-            for _ in 0..count {
-                let end = skip_messages(frame, place);
-                let skipped = &frame[place..end];
-                messages.extend(frames(skipped).map(<[u8]>::to_vec));
-                place = end;
-                items.push(parse_at(frame, &mut place, messages));
-            }
+            let items = (0..count).map(|_| parse_at(frame, &mut place)).collect();
             Value::Many { kind, items }
         }
         b'_' => Value::Null { kind },
@@ -157,17 +195,6 @@ fn parse_at(frame: &[u8], at: &mut usize, messages: &mut Vec<Vec<u8>>) -> Value 
     };
     *at = place;
     value
-}
-
-/// The whole frames at the beginning of these bytes.
-fn frames(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut place = 0;
-    std::iter::from_fn(move || {
-        let start = place;
-        let Scan::Whole(end) = scan(bytes, start) else { return None };
-        place = end;
-        Some(&bytes[start..end])
-    })
 }
 
 impl Value {
@@ -270,9 +297,9 @@ fn a_frame_of_each_type_is_whole_at_its_last_byte_alone() {
         }
     }
     let mut messages = Vec::new();
-    assert_eq!(parse(samples[11], &mut messages).to_string(), "*[:1, :2]");
-    assert_eq!(messages.len(), 1);
-    assert_eq!(parse(samples[7], &mut messages).to_string(), "|[+a, :1, +value]");
+    assert_eq!(parse(&without_messages(samples[11], &mut messages)).to_string(), "*[:1, :2]");
+    assert_eq!(messages, [&samples[11][4..41]]);
+    assert_eq!(parse(samples[7]).to_string(), "|[+a, :1, +value]");
 }
 
 #[test]

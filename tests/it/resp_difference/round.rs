@@ -209,8 +209,8 @@ impl<'a> Round<'a> {
                 place += group;
                 continue;
             }
-            let own = parse(own, &mut line.links[REDIS].messages);
-            let others = parse(others, &mut line.links[OTHER].messages);
+            let own = parse(own);
+            let others = parse(others);
             match judge.compare(&subjects[place], &own, &others) {
                 Verdict::Same => place += 1,
                 Verdict::Ends => return Err(Stop::Ended),
@@ -243,7 +243,7 @@ impl<'a> Round<'a> {
         if transcript.end == End::Malformed {
             return None;
         }
-        transcript.reply(0).map(|frame| parse(frame, &mut link.messages))
+        transcript.reply(0).map(parse)
     }
 
     /// Compares two values as replies to a command.
@@ -285,7 +285,7 @@ fn messages_of(line: &mut Line, pair: &Pair<'_>) -> Result<(), Stop> {
         return Ok(());
     }
     let sorted = |frames: &[Vec<u8>]| {
-        let mut values: Vec<Value> = frames.iter().map(|frame| parse(frame, &mut Vec::new())).collect();
+        let mut values: Vec<Value> = frames.iter().map(|frame| parse(frame)).collect();
         // Stable: what the key leaves out keeps its order.
         values.sort_by_key(|value| order_of(value.items()).to_vec());
         Value::Many { kind: b'>', items: values }
@@ -315,7 +315,7 @@ fn ends_of_subscriptions(redis: &Transcript, other: &Transcript, place: usize) -
     let run = |transcript: &Transcript| -> Vec<Value> {
         let frames = (place..).map_while(|place| transcript.reply(place));
         let own = frames.take_while(|frame| confirmation(frame) == Some(name));
-        own.map(|frame| parse(frame, &mut Vec::new())).collect()
+        own.map(parse).collect()
     };
     let (redis, other) = (run(redis), run(other));
     if ends_of_subscriptions_agree(&redis, &other) { redis.len() } else { 0 }
@@ -334,7 +334,7 @@ fn show(subject: &Subject<'_>) -> String {
 
 fn reply_or_end(frame: Option<&[u8]>, end: End) -> String {
     match frame {
-        Some(frame) if end != End::Malformed => parse(frame, &mut Vec::new()).to_string(),
+        Some(frame) if end != End::Malformed => parse(frame).to_string(),
         Some(frame) => frame.escape_ascii().to_string(),
         None => ended(end).to_owned(),
     }

@@ -44,13 +44,14 @@ impl Judge<'_> {
             Subject::Command(command) => self.compare_to(command, redis, other),
             Subject::Transaction { exec, queue } => {
                 let (own, others) = (redis.items(), other.items());
-                if own.len() != queue.len() || others.len() != queue.len() {
+                if own.len() != queue.len() || others.len() != queue.len() || queue.is_empty() {
                     return self.known.explain(exec, redis, other);
                 }
-                let verdicts = queue.iter().zip(own.iter().zip(others)).map(|(command, (redis, other))| {
+                let mut verdicts = queue.iter().zip(own.iter().zip(others)).map(|(command, (redis, other))| {
                     if redis == other { Verdict::Same } else { self.compare_to(command, redis, other) }
                 });
-                verdicts.max().unwrap_or(Verdict::Different)
+                // Behind the first difference on purpose the servers may hold different data.
+                verdicts.find(|verdict| *verdict != Verdict::Same).unwrap_or(Verdict::Same)
             }
         }
     }
