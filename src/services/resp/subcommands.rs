@@ -35,7 +35,7 @@ const WITH_SUBCOMMANDS: [(&str, &[Subcommand]); 11] = [
         &[
             Subcommand("count", 2),
             Subcommand("docs", -2),
-            Subcommand("getkeys", -3),
+            Subcommand("getkeys", -4),
             Subcommand("info", -2),
             Subcommand("list", -2),
         ],
@@ -96,6 +96,8 @@ mod tests {
         assert_eq!(name(&[b"PUBSUB", b"numpat", b"a"]), Err(wrong_number("pubsub", "numpat")));
         let unknown = refused("ERR unknown subcommand 'FOO'. Try PUBSUB HELP.");
         assert_eq!(name(&[b"pubsub", b"FOO"]), Err(unknown));
+        let keys = full_name("command", Arguments(&[b"COMMAND", b"GETKEYS", b"GET"]));
+        assert_eq!(keys, Err(wrong_number("command", "getkeys")), "a command with an argument at least");
         assert_eq!(full_name("get", Arguments(&[b"get", b"a"])), Ok("get".to_owned()));
         assert_eq!(full_name("command", Arguments(&[b"command"])), Ok("command".to_owned()));
     }
