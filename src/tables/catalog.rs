@@ -249,24 +249,48 @@ impl Catalog {
         let index = Index::new(self.expected_keys);
         let mut admission = self.admission();
         self.check(name, has_room)?;
+        self.check_closing(false)?;
         self.enter(&mut admission, name, announced_name, index, None, guard)
     }
 
+    /// Whether the table of this name may be replaced so often, or as often as a name may at all.
+    ///
+    /// # Errors
+    /// `Busy` as [`Catalog::create`].
+    pub(super) fn admit_replacements(&self, name: &[u8], times: usize) -> Result<(), Refusal> {
+        let lives = self.admission().histories.get(name).map_or(0, |history| history.len());
+        // One life is that of the table itself.
+        let is_full = self.closing.are_full() || lives > 1 && lives + times > CLOSING_PER_NAME_MAX;
+        if is_full { Err(Refusal::Busy) } else { Ok(()) }
+    }
+
     /// Puts an empty table in the place of the one of this name, in one step: there is no moment without a table. Returns
-    /// the new one, and the old one, which the caller hands to the reaper.
+    /// the new one, and the old one, which the caller hands to the reaper. `is_admitted`: the bound of all names does not
+    /// hold for it, since [`Catalog::admit_replacements`] has looked.
     ///
     /// The old table is closed, and known as older, before the new one is shown. A write that finds the old table closed is
     /// tried again, until it finds the new one. So each key is settled in the old table before it has a slot in the new.
     ///
     /// # Errors
     /// `TableNotFound`, `TooManyTables`, and `Busy` as [`Catalog::create`].
-    pub(super) fn replace<'g>(&self, name: &[u8], guard: &'g Guard) -> Result<(&'g Table, Arc<Table>), Refusal> {
+    pub(super) fn replace<'g>(
+        &self,
+        name: &[u8],
+        is_admitted: bool,
+        guard: &'g Guard,
+    ) -> Result<(&'g Table, Arc<Table>), Refusal> {
         let index = Index::new(self.expected_keys);
         let mut admission = self.admission();
         let number = self.names.get(name).ok_or(Refusal::TableNotFound)?;
         let old = self.registry.share(number, guard).ok_or(Refusal::TableNotFound)?;
+        self.check_closing(is_admitted)?;
         let new = self.enter(&mut admission, name, old.announced_name(), index, Some(&old), guard)?;
         Ok((new, old))
+    }
+
+    /// Checks whether there may be another table, as far as all names are asked.
+    fn check_closing(&self, is_admitted: bool) -> Result<(), Refusal> {
+        if self.closing.are_full() && !is_admitted { Err(Refusal::Busy) } else { Ok(()) }
     }
 
     /// Enters a table under this name, in the place of `old` if there is one.
@@ -280,7 +304,7 @@ impl Catalog {
         guard: &'g Guard,
     ) -> Result<&'g Table, Refusal> {
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
-        if history.len() >= CLOSING_PER_NAME_MAX || self.closing.are_full() {
+        if history.len() >= CLOSING_PER_NAME_MAX {
             return Err(Refusal::Busy);
         }
         let number = self.registry.reserve().ok_or(Refusal::TooManyTables)?;

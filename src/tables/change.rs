@@ -245,7 +245,8 @@ impl ChangeQueue {
         drop(rings);
         // Release: pairs with the SeqCst load in `Rings::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
-        ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, checked: 0, registered: None }
+        let (change_queue, usable) = (Arc::clone(self), self.capacity);
+        ChangeWriter { change_queue, ring, changes, announced: 0, checked: 0, registered: None, usable }
     }
 
     fn wake(&self) {
@@ -297,6 +298,8 @@ pub(super) struct ChangeWriter {
     checked: u64,
     /// The count of announced changes for which the writer waits, until it has found that the wait is over.
     registered: Option<u64>,
+    /// The credits that changes may take: all but those that are kept.
+    usable: usize,
 }
 
 impl ChangeWriter {
@@ -324,7 +327,28 @@ impl ChangeWriter {
     fn left(&self) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "at most the capacity, which is a usize")]
         let outstanding = (self.changes.pushed() - self.announced) as usize;
-        self.change_queue.capacity - outstanding
+        self.usable - outstanding
+    }
+
+    /// Keeps so many credits for a transaction that waits for its latch, or as many as were kept before. Until
+    /// [`ChangeWriter::keep_none`] other changes get none of them. Returns false if they are not there.
+    pub(super) fn keep(&mut self, wanted: usize) -> bool {
+        let kept = self.kept();
+        self.usable += kept;
+        let are_there = self.credits(wanted) >= wanted;
+        self.usable -= if are_there { wanted.max(kept) } else { kept };
+        are_there
+    }
+
+    /// No transaction waits for its latch.
+    #[inline]
+    pub(super) fn keep_none(&mut self) {
+        self.usable = self.change_queue.capacity;
+    }
+
+    /// The credits that are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.change_queue.capacity - self.usable
     }
 
     /// The number of credits when no change is on the way.
@@ -370,7 +394,8 @@ impl ChangeWriter {
             self.registered = None;
             self.change_queue.lost_wakeups.fetch_add(u64::from(is_not_woken && overslept), Ordering::Relaxed);
         }
-        if self.credits(wanted) >= wanted {
+        // What is kept is not waited for here: whoever tries is refused for the latch.
+        if self.credits(wanted) >= wanted || self.kept() > 0 {
             return true;
         }
         let portion = wanted.max(self.change_queue.capacity / PORTION_SHARE);

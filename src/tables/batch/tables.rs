@@ -37,10 +37,24 @@ impl Batch<'_> {
     pub fn replace_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
         let Self { session, guard, .. } = self;
         session.check_latch(name)?;
-        let (new, old) = session.when_taken_down(|catalog| catalog.replace(name, guard))?;
+        let is_admitted = session.access.seat.is_in_transaction;
+        let (new, old) = session.when_taken_down(|catalog| catalog.replace(name, is_admitted, guard))?;
         session.charge_new(new);
         session.take_down(old);
         Ok(())
+    }
+
+    /// Whether a transaction may replace the table of this name so often, or as often as a name may at all. The session
+    /// holds its latch.
+    ///
+    /// # Errors
+    /// `Busy` while too many tables are being taken down. The latch is released.
+    pub fn admit_replacements(&mut self, name: &[u8], times: usize) -> Result<(), Refusal> {
+        let admitted = self.session.when_taken_down(|catalog| catalog.admit_replacements(name, times));
+        if admitted.is_err() {
+            self.session.give_up_latch();
+        }
+        admitted
     }
 
     /// Deletes a table. Its elements are deleted in the background, and each deletion is announced.

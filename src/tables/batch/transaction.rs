@@ -1,11 +1,12 @@
 //! Transactions: operations of one session that no other session sees or changes in part.
 //!
 //! ```text
-//! latch ─► Busy: others have their turns, then it is tried again ─► held ─► begin_transaction ─► operations ─► end
-//!                                                                              └─► Busy, OutOfMemory: nothing is changed
+//! keep_credits ─► latch ─► Busy: others have their turns, then it is tried again ─► held ─► begin_transaction ─► operations ─► end
+//!      └─► Busy                                                                             └─► Busy, OutOfMemory: nothing is changed
 //! ```
-//! Credits and memory of all operations are there before the first of them. Should credits run out on the way, the
-//! thread waits for the publisher with the latch held and without a guard: the publisher may wait for guards, and waits for
+//! Credits and memory of all operations are there before the first of them. The session keeps the credits while it waits for
+//! the latch: otherwise small changes of its other requests could take them each time. Should credits run out on the way,
+//! the thread waits for the publisher with the latch held and without a guard: the publisher may wait for guards, and waits for
 //! no session.
 
 use super::{Batch, LATCH, Session};
@@ -79,11 +80,32 @@ impl Batch<'_> {
         Err(Refusal::Busy)
     }
 
+    /// Keeps credits for so many changes until the transaction begins, or all that this session can have. Until then other
+    /// changes of the session are refused as `Busy` if they would need them, and wait as for a latch.
+    ///
+    /// # Errors
+    /// `Busy` for want of credits.
+    pub fn keep_credits(&mut self, changes: usize) -> Result<(), Refusal> {
+        let Session { writer, wanted, wanted_credits, .. } = &mut *self.session;
+        let credits = (CREDITS_PER_CHANGE * changes).min(writer.capacity());
+        if writer.keep(credits) {
+            return Ok(());
+        }
+        if writer.kept() > 0 {
+            // Another transaction of the session waits for its latch. This one comes behind it.
+            *wanted = LATCH;
+        } else {
+            (*wanted, *wanted_credits) = (credits, credits);
+        }
+        Err(Refusal::Busy)
+    }
+
     /// Begins a transaction: none of its operations is refused for want of memory. The session holds the latches.
     ///
     /// # Errors
     /// `Busy` for want of credits or of a look of the compactor, `OutOfMemory`. Nothing is changed, and the latches are released.
     pub fn begin_transaction(&mut self, needs: TransactionNeeds) -> Result<(), Refusal> {
+        self.session.writer.keep_none();
         let begun = self.change_credits(needs.changes).and_then(|()| self.ops().admit(needs.bytes));
         self.session.access.seat.is_in_transaction = begun.is_ok();
         if begun.is_err() {
@@ -203,6 +225,7 @@ impl Session {
 
     /// Releases the latches that the session holds, or gives its claim up.
     pub fn give_up_latch(&mut self) {
+        self.writer.keep_none();
         self.shared.catalog.latches.release(&mut self.access.seat);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! This file changes no element.
 
-use super::{Admission, CREDITS_PER_WRITE, MEMORY, Ops, Write, growth, timer_bytes};
+use super::{Admission, CREDITS_PER_WRITE, LATCH, MEMORY, Ops, Write, growth, timer_bytes};
 use crate::tables::Deadline;
 use crate::tables::Refusal;
 use crate::tables::lookup::{Found, look};
@@ -15,6 +15,11 @@ impl Ops<'_> {
     pub(in crate::tables) fn credits(&mut self, count: usize) -> Result<(), Refusal> {
         if self.writer.credits(count) >= count {
             return Ok(());
+        }
+        if self.writer.kept() > 0 {
+            // A transaction of this session waits for its latch. The change comes behind it.
+            *self.wanted = LATCH;
+            return Err(Refusal::Busy);
         }
         *self.wanted = count.max(CREDITS_PER_WRITE).min(self.writer.capacity());
         *self.wanted_credits = *self.wanted;

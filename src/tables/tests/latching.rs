@@ -278,6 +278,70 @@ fn a_transaction_without_credits_does_not_begin_and_releases_its_latch() {
     assert_eq!(holder.batch(rig.now()).begin_transaction(needs), Ok(()));
 }
 
+/// Regression: while a session waited for a latch, the small changes of its other requests took the credits of the
+/// transaction, each time anew.
+#[test]
+fn credits_are_kept_for_a_transaction_while_it_waits_for_its_latch() {
+    let rig = TablesRig::new();
+    rig.create("u").unwrap();
+    rig.set("a", "1", None).unwrap();
+    let [mut holder, mut other] = [rig.another(), rig.another()];
+    // As many changes as a writer has credits for at most, a third of them.
+    let needs = TransactionNeeds::of_changes(settings().changes_per_writer / 3);
+    let attempt = |session: &mut Session| {
+        let mut batch = session.batch(rig.now());
+        batch
+            .keep_credits(needs.changes)
+            .and_then(|()| batch.latch(&[b"t"]))
+            .and_then(|()| batch.begin_transaction(needs))
+    };
+    let batch = other.batch(rig.now());
+    assert_eq!(attempt(&mut holder), Err(Refusal::Busy));
+    assert!(holder.is_latching());
+    for round in 0..settings().changes_per_writer {
+        let mut small = holder.batch(rig.now());
+        let refused =
+            small.update(b"u", b"small", b"1", Deadline::NONE).and_then(|()| small.delete(b"u", b"small").map(drop));
+        if refused == Err(Refusal::Busy) {
+            assert_eq!(small.lack(), Lack::Latch, "it comes behind the transaction, in round {round}");
+        }
+        let reads = small.get(b"u", b"small").map(drop);
+        assert_ne!(reads, Err(Refusal::Busy));
+        drop(small);
+        assert!(holder.watch_changes(false), "nothing is waited for but the latch");
+    }
+    drop(batch);
+    assert_eq!(attempt(&mut holder), Ok(()));
+    let mut batch = holder.batch(rig.now());
+    (0..needs.changes).for_each(|_| batch.update(b"t", b"a", b"2", Deadline::NONE).unwrap());
+    batch.end_transaction();
+    drop(batch);
+    holder.end_latch();
+    rig.settle();
+    assert_eq!(set(&mut holder, rig.now(), "a", "3", None), Ok(()), "nothing is kept any more");
+}
+
+#[test]
+fn a_transaction_that_replaces_a_table_waits_for_the_reaper_before_it_begins() {
+    let rig = TablesRig::new();
+    let [mut holder, mut other] = [rig.another(), rig.another()];
+    while holder.batch(rig.now()).replace_table(b"t").is_ok() {}
+    for times in [1, 1_000] {
+        rig.latch(&mut holder, &["t"]).unwrap();
+        let mut batch = holder.batch(rig.now());
+        assert_eq!(batch.admit_replacements(b"t", times), Err(Refusal::Busy));
+        assert_eq!(batch.lack(), Lack::Tables);
+        drop(batch);
+        assert_eq!(rig.read(&mut other, "t"), Err(Refusal::KeyNotFound), "the latch is released");
+    }
+    rig.settle();
+    rig.latch(&mut holder, &["t"]).unwrap();
+    let mut batch = holder.batch(rig.now());
+    assert_eq!(batch.admit_replacements(b"t", 1_000), Ok(()), "more often than a name may at all");
+    batch.begin_transaction(TransactionNeeds::default()).unwrap();
+    assert_eq!(batch.replace_table(b"t"), Ok(()));
+}
+
 fn holder_deletes(holder: &mut Session, rig: &TablesRig, key: usize) -> bool {
     holder.batch(rig.now()).delete(b"t", key.to_string().as_bytes()).is_ok()
 }
