@@ -106,6 +106,46 @@ fn the_sum_of_what_is_moved_between_keys_stays_whoever_looks() {
     server.stop();
 }
 
+/// One command for several keys is as atomic in a transaction as several commands, and a subscription in the middle ends
+/// nothing: the connection does not wait for the audience under the latch, and nobody sees the state between.
+#[test]
+fn a_command_for_many_keys_and_one_that_subscribes_are_parts_of_the_whole() {
+    let server = start(&[]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let (over, address) = (Arc::clone(&is_over), server.resp());
+            scope.spawn(move || {
+                let mut client = RespClient::connect(address);
+                let look = lines(["MULTI", "MGET k0 k1 k2 k3 k4 k5 k6 k7", "EXEC"]);
+                while !over.load(Ordering::Relaxed) {
+                    let seen = numbers(&last_of(&mut client, &look));
+                    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
+                }
+            });
+        }
+        let mut client = RespClient::connect(server.resp());
+        for round in 0..ROUNDS {
+            let pairs = |keys: std::ops::Range<usize>| keys.map(|key| format!(" k{key} {round}")).collect::<String>();
+            assert_eq!(
+                last_of(&mut client, &["MULTI".into(), format!("MSET{}", pairs(0..8)), "EXEC".into()]),
+                "*1\r\n+OK\r\n"
+            );
+            if round % 8 == 0 {
+                let mut listener = RespClient::connect(server.resp());
+                assert!(listener.say("HELLO 3").starts_with('%'));
+                let name = format!("__keyspace@0__:never{round}");
+                let parts =
+                    [format!("MSET{}", pairs(0..3)), format!("SUBSCRIBE {name}"), format!("MSET{}", pairs(3..8))];
+                let replies = last_of(&mut listener, &[lines(["MULTI"]), parts.to_vec(), lines(["EXEC"])].concat());
+                assert!(replies.starts_with("*3\r\n+OK\r\n"), "{replies}");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    server.stop();
+}
+
 #[test]
 fn elements_that_expire_and_tables_that_are_emptied_or_deleted_change_nothing_within_a_transaction() {
     let server = start(&[]);

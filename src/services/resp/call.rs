@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::answer::{Failure, TOO_LONG};
+use super::answer::{Failure, OUT_OF_MEMORY, TOO_LONG};
 use super::arguments::Times;
 use super::client::RespClient;
 use super::context::RespContext;
@@ -54,6 +54,19 @@ impl Call<'_, '_> {
     /// The element of a key in the client's table.
     pub(super) fn element(&mut self, key: &[u8]) -> Result<Option<ElementView<'_>>, Failure> {
         present(self.batch.element(&self.client.table, key))
+    }
+
+    /// Makes the table of a database that a command may store in. If there may be no more tables, the command is refused
+    /// later.
+    pub(super) fn make_database(&mut self, table: &[u8]) -> Result<(), Failure> {
+        if self.batch.count(table).is_ok() {
+            return Ok(());
+        }
+        match self.batch.create_table(table, table) {
+            Err(Refusal::Busy) => Err(Failure::Busy),
+            Err(Refusal::OutOfMemory) => Err(OUT_OF_MEMORY),
+            _ => Ok(()),
+        }
     }
 
     /// Changes the element of a key, as [`Batch::edit`] does.

@@ -1,26 +1,29 @@
 //! EXEC: the commands of a transaction, all of them or none.
 //!
 //! ```text
-//! plan: which tables ─► latch ─► tables made ─► versions as watched? ─► needs: credits, memory ─► each command ─► replies
-//!                        └─► Busy: the connection is parked, and EXEC is tried again       └─► refused: nothing is changed
+//! audiences of its subscriptions ─► plan ─► credits ─► latch ─► tables made ─► versions as watched? ─► memory ─► each command
+//!                        └────────────────────┴─────────┴─► the connection waits, and EXEC comes again   └─► refused: no change
 //! ```
-//! If one command at most touches elements, and no key is watched beside it, there is no latch: the command is atomic by
-//! itself. Such a transaction may wait between two commands, and continues there. With a latch nothing else is done between
+//! If one element at most is touched, and no key is watched beside it, there is no latch: the command is atomic by itself.
+//! Such a transaction may wait between two commands, and continues there. With a latch nothing else is done between
 //! the first command and the last.
 
-use super::answer::{Failure, OUT_OF_MEMORY, Reply, refused};
+use super::answer::{Failure, Reply, refused};
+use super::arguments::Arguments;
 use super::call::{Call, present};
 use super::carry_out::{Decoded, Handled, attempt};
+use super::channels::SubscriptionKind;
 use super::client::{Login, ReplyMode, database_of};
 use super::command_info::{CommandInfo, flag};
 use super::commands::{COMMANDS, CommandRow};
+use super::handle::channels::settle_for_exec;
 use super::handle::transactions::{ABORTED, version};
 use super::limits::TRANSACTION_TABLES_MAX;
 use super::needs::Needs;
-use super::transaction::{QueuedCall, QueuedCommands, Transaction, WatchedKey};
+use super::transaction::{CommandQueue, QueuedCall, QueuedCommands, Transaction, WatchedKey};
 use crate::net::zeromq::ReplyBuffer;
 use crate::resp3::ReplyWriter;
-use crate::tables::{ManyProgress, Refusal};
+use crate::tables::ManyProgress;
 
 /// The names of all databases.
 const DATABASES: [&[u8]; 16] =
@@ -31,17 +34,28 @@ const DATABASES: [&[u8]; 16] =
 struct Plan<'q> {
     /// Sorted by name, each once.
     tables: Vec<&'q [u8]>,
-    /// How many commands touch elements. One that touches two elements counts as two.
+    /// How many elements the commands touch. One that is touched twice counts as two.
     touching: usize,
+    /// How many elements they change, at most.
+    changing: usize,
+    /// How often they replace a table.
+    replacing: usize,
 }
 
-/// How many elements a command touches, as far as a transaction asks: none, one command, or a transaction by itself.
-fn touches(info: &CommandInfo) -> usize {
-    match info.name {
-        "rename" | "renamenx" | "copy" | "msetnx" | "flushall" | "eval" | "evalsha" => 2,
-        "object" | "memory" => 1,
-        _ => usize::from(info.has(flag::READONLY | flag::WRITE | flag::MAY_WRITE)),
+/// How many elements a command touches, as far as a transaction asks: none, one, or several.
+fn touches(info: &CommandInfo, arguments: Arguments<'_>) -> usize {
+    match (info.name, info.keys.keys(arguments).count()) {
+        // All of a table, or several tables.
+        ("keys" | "flushall", _) => 2,
+        ("object" | "memory", _) => 1,
+        (_, 0) => usize::from(info.has(flag::READONLY | flag::WRITE | flag::MAY_WRITE)),
+        (_, keys) => keys,
     }
+}
+
+/// The databases to which COPY may copy.
+fn copied_to(arguments: Arguments<'_>) -> impl Iterator<Item = &[u8]> {
+    arguments.behind(3).iter().copied().filter(|word| database_of(word).is_some())
 }
 
 impl<'q> Plan<'q> {
@@ -58,14 +72,17 @@ impl<'q> Plan<'q> {
                 ("select", Some(table)) => tables.push(*table),
                 _ => {}
             }
-            plan.touching += touches(info);
-            if touches(info) > 0 {
+            let touched = touches(info, arguments);
+            plan.touching += touched;
+            plan.changing += if info.has(flag::WRITE | flag::MAY_WRITE) { touched } else { 0 };
+            plan.replacing += usize::from(matches!(info.name, "flushdb" | "flushall"));
+            if touched > 0 {
                 plan.tables.extend(tables.iter().skip(planned));
                 planned = tables.len();
             }
             match info.name {
                 "flushall" => plan.tables.extend(DATABASES),
-                "copy" => plan.tables.extend(arguments.behind(3).iter().filter(|word| database_of(word).is_some())),
+                "copy" => plan.tables.extend(copied_to(arguments)),
                 _ => {}
             }
         }
@@ -90,10 +107,14 @@ pub(super) fn exec(call: &mut Call<'_, '_>, outbox: &mut ReplyBuffer) -> Handled
 
 /// Carries out what is left of a transaction.
 fn carry_out(call: &mut Call<'_, '_>, transaction: &mut Transaction, outbox: &mut ReplyBuffer) -> Handled {
-    let Some(queue) = &transaction.queue else { unreachable!("MULTI has come") };
+    let Some(queue) = &mut transaction.queue else { unreachable!("MULTI has come") };
     if queue.is_refused {
         return Handled::Failed(refused(format!("{ABORTED} because of previous errors.")));
     }
+    if let Err(failure) = settle(call, queue) {
+        return Handled::Failed(failure);
+    }
+    let Some(queue) = &transaction.queue else { unreachable!("MULTI has come") };
     let arguments = queue.commands.arguments();
     let version = call.client.version;
     let mut done = queue.done.unwrap_or(0);
@@ -123,6 +144,24 @@ fn carry_out(call: &mut Call<'_, '_>, transaction: &mut Transaction, outbox: &mu
     handled
 }
 
+/// Waits for the audiences of the subscriptions, and for what was changed before, if there are commands about channels.
+fn settle(call: &mut Call<'_, '_>, queue: &mut CommandQueue) -> Result<(), Failure> {
+    let name = |number: usize| COMMANDS.get(number).map_or("", |row| row.info.name);
+    let is_about_channels = |name: &str| name.ends_with("subscribe") || name == "hello";
+    if queue.selections.is_some() || !queue.commands.numbers().any(|number| is_about_channels(name(number))) {
+        return Ok(());
+    }
+    let arguments = queue.commands.arguments();
+    let subscribed = queue.commands.calls(0, &arguments).filter_map(|call| match name(call.number) {
+        "subscribe" => Some((SubscriptionKind::Channel, call.arguments)),
+        "psubscribe" => Some((SubscriptionKind::Pattern, call.arguments)),
+        _ => None,
+    });
+    let names = subscribed.flat_map(|(kind, arguments)| arguments.behind(1).iter().map(move |name| (kind, *name)));
+    queue.selections = Some(settle_for_exec(call, names)?);
+    Ok(())
+}
+
 /// Gets all that the transaction needs. Returns false if a watched key has changed.
 fn prepare<'q>(
     call: &mut Call<'_, '_>,
@@ -141,7 +180,11 @@ fn prepare<'q>(
         if tables.len() > TRANSACTION_TABLES_MAX {
             return Err(refused(format!("ERR a transaction touches at most {TRANSACTION_TABLES_MAX} tables")));
         }
+        call.batch.keep_credits(plan.changing)?;
         call.batch.latch(&tables)?;
+        if plan.replacing > 0 {
+            tables.iter().try_for_each(|table| call.batch.admit_replacements(table, plan.replacing))?;
+        }
     }
     for (WatchedKey { table, key }, before) in transaction.watched() {
         if version(call, table, key)? != before {
@@ -179,6 +222,9 @@ fn needs<'q>(
             make(call, table)?;
             made = Some(table);
         }
+        if info.name == "copy" {
+            copied_to(arguments).try_for_each(|table| make(call, table))?;
+        }
         needs.add(call, table, info.name, arguments)?;
     }
     Ok(needs)
@@ -188,21 +234,13 @@ fn too_long() -> Failure {
     refused("ERR the replies have more bytes than a client may have outstanding: raise --client-bytes-max")
 }
 
-/// Makes the table of a database that a command may store in. If there may be no more tables, the command is refused later.
+/// Makes the table of a database that a command may store in. Nothing waits under the latch: it is released.
 fn make(call: &mut Call<'_, '_>, table: &[u8]) -> Result<(), Failure> {
-    if call.batch.count(table).is_ok() {
-        return Ok(());
-    }
-    let made = call.batch.create_table(table, table);
-    if matches!(made, Err(Refusal::Busy | Refusal::OutOfMemory)) {
-        // Nothing waits under the latch.
+    let made = call.make_database(table);
+    if made.is_err() {
         call.batch.give_up_latch();
     }
-    match made {
-        Err(Refusal::Busy) => Err(Failure::Busy),
-        Err(Refusal::OutOfMemory) => Err(OUT_OF_MEMORY),
-        _ => Ok(()),
-    }
+    made
 }
 
 /// Carries out the commands that are left, appends their replies, and counts those that are done.
@@ -253,7 +291,7 @@ fn run<'q>(
 
 /// Carries one command out. In a transaction with a latch it is carried out whole.
 fn one(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) -> Handled {
-    // Nothing waits for the publisher here: the reply is one, and a latch may be held.
+    // Nothing waits for the publisher here: the reply is one, and a latch may be held. EXEC has waited.
     call.may_wait = false;
     if !call.batch.is_in_transaction() {
         return attempt(call, command, None, outbox);
@@ -268,6 +306,31 @@ fn one(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) 
             Handled::Failed(Failure::Unfinished | Failure::NoTable) => {}
             Handled::Failed(Failure::Busy) => call.batch.wait(),
             handled => return handled,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_touches_as_many_elements_as_it_has_keys() {
+        let touched = |line: &str| {
+            let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let row = COMMANDS.iter().find(|row| line.split(' ').next() == Some(row.info.name));
+            row.map(|row| touches(&row.info, Arguments(&arguments)))
+        };
+        for line in ["ping", "publish c m", "select 1", "subscribe a b"] {
+            assert_eq!(touched(line), Some(0), "{line}");
+        }
+        for line in ["get a", "set a b", "evalsha d 1 a b", "evalsha d 0", "flushdb", "dbsize", "object encoding a"] {
+            assert_eq!(touched(line), Some(1), "{line}");
+        }
+        let of_two =
+            ["mget a b", "mset a 1 b 2", "del a b", "rename a b", "copy a b", "evalsha d 2 a b", "eval t 2 a b c"];
+        for line in of_two.into_iter().chain(["keys *", "flushall"]) {
+            assert_eq!(touched(line), Some(2), "{line}");
         }
     }
 }

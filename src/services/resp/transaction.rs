@@ -12,6 +12,7 @@ use std::collections::hash_map::Entry;
 use ahash::RandomState;
 
 use super::arguments::Arguments;
+use crate::services::tables::change_mail::ChangeSelection;
 
 /// Bytes that a queued command or a watched key takes beside its own.
 const ENTRY_BYTES: usize = 64;
@@ -41,6 +42,8 @@ pub(super) struct CommandQueue {
     pub(super) is_refused: bool,
     /// The table of the next command, behind the SELECTs that are queued.
     pub(super) table: Box<[u8]>,
+    /// What its subscriptions select. `None`: EXEC has not waited for that.
+    pub(super) selections: Option<Vec<Option<ChangeSelection>>>,
     /// How many commands of a transaction without a latch are carried out. `None`: EXEC has not begun.
     pub(super) done: Option<usize>,
 }
@@ -71,6 +74,11 @@ pub(super) struct QueuedCall<'q> {
 impl QueuedCommands {
     pub(super) fn len(&self) -> usize {
         self.commands.len()
+    }
+
+    /// The number of each command.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.commands.iter().map(|command| command.number)
     }
 
     /// Appends a command.
@@ -109,7 +117,8 @@ impl QueuedCommands {
 impl CommandQueue {
     /// No command yet. The first one is about this table.
     pub(super) fn new(table: &[u8]) -> Self {
-        Self { commands: QueuedCommands::default(), is_refused: false, table: table.into(), done: None }
+        let (commands, table) = (QueuedCommands::default(), table.into());
+        Self { commands, is_refused: false, table, selections: None, done: None }
     }
 
     /// A command was refused. What is queued would never be carried out.

@@ -1,7 +1,8 @@
 //! Commands about channels.
 //!
 //! A command about channels of keys waits twice: until the audiences of their tables have begun, and until its worker has
-//! delivered what was changed before. So a client gets each event behind the confirmation, and none of before.
+//! delivered what was changed before. So a client gets each event behind the confirmation, and none of before. In a
+//! transaction nothing waits: EXEC has waited for all its commands ([`settle_for_exec`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -95,6 +96,17 @@ fn settle(
         }
     }
     Err(Failure::Waits)
+}
+
+/// Waits, before a transaction, as its commands about these channels would. What is selected stays so until they come.
+pub(in super::super) fn settle_for_exec<'q>(
+    call: &mut Call<'_, '_>,
+    names: impl Iterator<Item = (SubscriptionKind, &'q [u8])>,
+) -> Result<Vec<Option<ChangeSelection>>, Failure> {
+    let subscribed = call.client.subscriptions.as_ref();
+    let own = subscribed.and_then(|own| Some(own.selection(own.all())?.tables().clone()));
+    let selected: Vec<_> = names.map(|(kind, name)| selected_by(kind, name)).chain([own]).collect();
+    settle(call, &selected)
 }
 
 fn unsubscribe_from<'b>(call: &mut Call<'_, '_>, kind: SubscriptionKind, names: &'b [&'b [u8]]) -> Answer<'b> {

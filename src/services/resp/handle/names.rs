@@ -19,6 +19,8 @@ pub(super) fn atomically<R>(
     if call.batch.is_in_transaction() {
         return run(call);
     }
+    // A command has more arguments than it changes elements.
+    call.batch.keep_credits(arguments.0.len())?;
     call.batch.latch(tables)?;
     let mut needs = Needs::default();
     let table = call.client.table.clone();
@@ -115,6 +117,9 @@ pub(in super::super) fn copy<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
     {
         user.note_denied();
         return Err(refused(format!("NOPERM User {} has no permissions to run the 'copy' command", user.name())));
+    }
+    if !call.batch.is_in_transaction() && call.element(from)?.is_some() {
+        call.make_database(&table)?;
     }
     let is_copied = atomically(call, arguments, &[&own, &table], |call| {
         let Some(moved) = element(call, from, Cause::CopyTo)? else { return Ok(false) };
