@@ -79,6 +79,7 @@ struct Generator<'a> {
 /// The program of this seed.
 pub(crate) fn program(seed: u64, selection: &Selection) -> Program {
     let mut maker = Maker::new(SeededRng(seed));
+    maker.stores_expired = !selection.has("key_events");
     let connections = 1 + maker.rng.index(3);
     let states: Vec<State> = (0..connections)
         .map(|_| State { is_resp3: selection.has("hello") && maker.rng.one_in(2), ..State::default() })

@@ -106,12 +106,15 @@ pub(crate) struct Maker {
     pub(crate) rng: SeededRng,
     /// The times that [`Maker::distinct_seconds`] has returned.
     distinct: u64,
+    /// Whether a value may be stored with a deadline that has passed: Redis finds it only later, perhaps behind a
+    /// subscription to its event.
+    pub(crate) stores_expired: bool,
 }
 
 impl Maker {
     /// Makes arguments from these random choices.
     pub(crate) fn new(rng: SeededRng) -> Self {
-        Self { rng, distinct: 0 }
+        Self { rng, distinct: 0, stores_expired: true }
     }
 
     /// One of these words.
@@ -210,19 +213,27 @@ impl Maker {
 
     /// A point in time.
     pub(crate) fn at_seconds(&mut self) -> &'static str {
-        match self.rng.below(4) {
+        if self.rng.one_in(4) { self.word(&PAST[..2]) } else { self.future_seconds() }
+    }
+
+    /// A point in time.
+    pub(crate) fn at_millis(&mut self) -> &'static str {
+        if self.rng.one_in(4) { self.word(&PAST) } else { self.future_millis() }
+    }
+
+    /// A point in time that has not passed.
+    pub(crate) fn future_seconds(&mut self) -> &'static str {
+        match self.rng.below(3) {
             0 | 1 => FUTURE_SECONDS,
-            2 => self.word(&PAST[..2]),
             _ if self.rng.one_in(75) => FAR,
             _ => self.word(&WRONG_TIMES),
         }
     }
 
-    /// A point in time.
-    pub(crate) fn at_millis(&mut self) -> &'static str {
-        match self.rng.below(4) {
+    /// A point in time that has not passed.
+    pub(crate) fn future_millis(&mut self) -> &'static str {
+        match self.rng.below(3) {
             0 | 1 => self.word(&FUTURE_MILLIS),
-            2 => self.word(&PAST),
             _ if self.rng.one_in(75) => FAR,
             _ => self.word(&WRONG_TIMES),
         }

@@ -28,8 +28,10 @@ fn set(maker: &mut Maker) -> Vec<Command> {
             match option {
                 "EX" => command = command.with(maker.seconds()),
                 "PX" => command = command.with(maker.millis()),
-                "EXAT" => command = command.with(maker.at_seconds()),
-                "PXAT" => command = command.with(maker.at_millis()),
+                "EXAT" if maker.stores_expired => command = command.with(maker.at_seconds()),
+                "PXAT" if maker.stores_expired => command = command.with(maker.at_millis()),
+                "EXAT" => command = command.with(maker.future_seconds()),
+                "PXAT" => command = command.with(maker.future_millis()),
                 _ => {}
             }
             may_be_past |= option.ends_with("AT");
