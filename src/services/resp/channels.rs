@@ -4,20 +4,20 @@
 //! PUBLISH: count, send ─► the mail of each worker with a subscriber ─► `subscribers.rs` appends it to their replies
 //! ```
 //! A message is counted and sent under the lock under which subscriptions come and go. So each subscriber that was
-//! counted gets the message, or is closed. Patterns are compared with a channel behind the lock: a PUBLISH keeps no
-//! other worker waiting.
+//! counted gets the message, or is closed. Patterns are compared with a channel behind the lock and in portions: a
+//! PUBLISH keeps no other client waiting.
 //!
 //! This module knows no connection.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam::channel::Receiver;
 
-use super::glob::is_match;
 use super::limits::MESSAGES_BYTES_MAX;
+use super::pattern_index::{PatternIndex, PatternWalk};
 use crate::lock::Mutex;
 use crate::net::sockets::{WakeSignal, WakingSender};
 
@@ -52,10 +52,12 @@ impl WorkerCounts {
         self.0.iter().sum()
     }
 
-    fn change(&mut self, worker: usize, by: isize) {
+    /// Returns whether there is any subscriber then.
+    fn change(&mut self, worker: usize, by: isize) -> bool {
         if let Some(count) = self.0.get_mut(worker) {
             *count = count.saturating_add_signed(by);
         }
+        self.sum() > 0
     }
 }
 
@@ -63,10 +65,36 @@ impl WorkerCounts {
 #[derive(Debug)]
 struct Registered {
     channels: HashMap<Box<[u8]>, WorkerCounts, RandomState>,
-    /// Copied only if it changes while a PUBLISH compares.
-    patterns: Arc<BTreeMap<Box<[u8]>, WorkerCounts>>,
+    patterns: PatternIndex<WorkerCounts>,
     /// Subscriptions to patterns.
     with_patterns: WorkerCounts,
+}
+
+/// The subscribers who get a message or are closed, as far as they are counted.
+#[derive(Debug, Default)]
+pub(super) struct SubscriberCount {
+    count: usize,
+    /// The patterns with which the channel was not compared.
+    walk: Option<PatternWalk<WorkerCounts>>,
+}
+
+impl SubscriberCount {
+    /// Counts further subscribers, while there are steps. Returns their number when all are counted.
+    pub(super) fn advance(&mut self, channel: &[u8], steps: &mut usize) -> Option<usize> {
+        let Self { count, walk } = self;
+        let is_done = walk.as_mut().is_none_or(|walk| {
+            walk.advance(channel, steps, |_, counts, _| {
+                *count += counts.sum();
+                true
+            })
+        });
+        is_done.then_some(*count)
+    }
+
+    /// Memory that it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.walk.as_ref().map_or(0, PatternWalk::bytes)
+    }
 }
 
 /// The channels of all workers.
@@ -112,18 +140,22 @@ impl MessageSender {
 pub(super) struct MessageInbox {
     messages: Receiver<Arc<ChannelMessage>>,
     state: Arc<MessageState>,
-    /// Messages that were taken, ever.
+    /// Messages that were taken and delivered, ever.
     taken: u64,
 }
 
 impl MessageInbox {
-    /// The next message.
-    pub(super) fn next(&mut self) -> Option<Arc<ChannelMessage>> {
+    /// The next message, which is to be noted when it is delivered.
+    pub(super) fn next(&self) -> Option<Arc<ChannelMessage>> {
         let message = self.messages.try_recv().ok()?;
-        self.taken += 1;
         // Relaxed: a bound.
         self.state.bytes.fetch_sub(message.bytes(), Ordering::Relaxed);
         Some(message)
+    }
+
+    /// A message is delivered.
+    pub(super) fn note_taken(&mut self) {
+        self.taken += 1;
     }
 
     /// Messages that were sent, ever.
@@ -132,7 +164,7 @@ impl MessageInbox {
         self.state.sent.load(Ordering::Relaxed)
     }
 
-    /// Messages that were taken, ever.
+    /// Messages that were taken and delivered, ever.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -148,7 +180,8 @@ impl Channels {
     /// The channels of workers that these signals wake, and the worker's end of each.
     pub(super) fn new(wake_signals: &[WakeSignal]) -> (Arc<Self>, Vec<MessageInbox>) {
         let none = WorkerCounts(vec![0; wake_signals.len()].into());
-        let registered = Registered { channels: HashMap::default(), patterns: Arc::default(), with_patterns: none };
+        let registered =
+            Registered { channels: HashMap::default(), patterns: PatternIndex::default(), with_patterns: none };
         let (mut workers, mut inboxes) = (Vec::new(), Vec::new());
         for wake_signal in wake_signals {
             let (sender, messages) = WakingSender::new(wake_signal);
@@ -165,9 +198,11 @@ impl Channels {
         let mut registered = self.registered.lock();
         let Registered { channels, patterns, with_patterns } = &mut *registered;
         match kind {
-            SubscriptionKind::Channel => channels.entry(name.into()).or_insert_with(none).change(worker, 1),
+            SubscriptionKind::Channel => {
+                channels.entry(name.into()).or_insert_with(none).change(worker, 1);
+            }
             SubscriptionKind::Pattern => {
-                Arc::make_mut(patterns).entry(name.into()).or_insert_with(none).change(worker, 1);
+                patterns.change(name, none, |counts| counts.change(worker, 1));
                 with_patterns.change(worker, 1);
             }
         }
@@ -182,29 +217,23 @@ impl Channels {
         match kind {
             SubscriptionKind::Channel => {
                 let Some(counts) = channels.get_mut(name) else { return };
-                counts.change(worker, -1);
-                if counts.sum() == 0 {
+                if !counts.change(worker, -1) {
                     channels.remove(name);
                 }
             }
             SubscriptionKind::Pattern => {
-                let patterns = Arc::make_mut(patterns);
-                let Some(counts) = patterns.get_mut(name) else { return };
-                counts.change(worker, -1);
-                if counts.sum() == 0 {
-                    patterns.remove(name);
-                }
+                patterns.change(name, || with_patterns.clone(), |counts| counts.change(worker, -1));
                 with_patterns.change(worker, -1);
             }
         }
     }
 
-    /// Sends a message to all subscribers. Returns how many there are.
-    pub(super) fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
+    /// Sends a message to all subscribers. Their number is known when the count is done.
+    pub(super) fn publish(&self, channel: &[u8], payload: &[u8]) -> SubscriberCount {
         let has_any =
-            |registered: &Registered| !registered.patterns.is_empty() || registered.channels.contains_key(channel);
+            |registered: &Registered| registered.patterns.len() > 0 || registered.channels.contains_key(channel);
         if !has_any(&self.registered.lock()) {
-            return 0;
+            return SubscriberCount::default();
         }
         let message = Arc::new(ChannelMessage { channel: channel.into(), payload: payload.into() });
         let registered = self.registered.lock();
@@ -216,10 +245,7 @@ impl Channels {
                 worker.send(&message);
             }
         }
-        let (of_channel, patterns) = (of_channel.map_or(0, WorkerCounts::sum), Arc::clone(patterns));
-        drop(registered);
-        let matching = patterns.iter().filter(|(pattern, _)| is_match(pattern, channel));
-        of_channel + matching.map(|(_, counts)| counts.sum()).sum::<usize>()
+        SubscriberCount { count: of_channel.map_or(0, WorkerCounts::sum), walk: Some(patterns.walk(channel)) }
     }
 
     /// The channels with subscribers that match a pattern.
@@ -254,38 +280,64 @@ mod tests {
         Channels::new(&[WakeSignal::new().unwrap(), WakeSignal::new().unwrap()])
     }
 
+    /// How many get a message.
+    fn publish(channels: &Channels, channel: &[u8], payload: &[u8]) -> usize {
+        channels.publish(channel, payload).advance(channel, &mut { usize::MAX }).unwrap()
+    }
+
     #[test]
     fn a_message_goes_to_each_worker_with_a_subscriber_and_all_subscribers_count() {
         let (channels, mut inboxes) = channels();
-        assert_eq!(channels.publish(b"news", b"nobody"), 0);
+        assert_eq!(publish(&channels, b"news", b"nobody"), 0);
         channels.add(1, SubscriptionKind::Channel, b"news");
         channels.add(1, SubscriptionKind::Channel, b"news");
-        assert_eq!(channels.publish(b"news", b"1"), 2);
+        assert_eq!(publish(&channels, b"news", b"1"), 2);
         assert!(inboxes[0].next().is_none());
         assert_eq!(*inboxes[1].next().unwrap().payload, *b"1");
+        inboxes[1].note_taken();
         channels.add(0, SubscriptionKind::Pattern, b"n*");
         channels.add(0, SubscriptionKind::Pattern, b"x*");
-        assert_eq!((channels.publish(b"news", b"2"), channels.patterns()), (3, 2));
-        assert!(inboxes.iter_mut().all(|inbox| inbox.next().is_some() && inbox.sent() == inbox.taken()));
+        assert_eq!((publish(&channels, b"news", b"2"), channels.patterns()), (3, 2));
+        for inbox in &mut inboxes {
+            assert!(inbox.next().is_some() && inbox.sent() == 1 + inbox.taken());
+            inbox.note_taken();
+            assert_eq!(inbox.sent(), inbox.taken());
+        }
         channels.remove(1, SubscriptionKind::Channel, b"news");
         channels.remove(1, SubscriptionKind::Channel, b"news");
         channels.remove(0, SubscriptionKind::Pattern, b"n*");
         channels.remove(0, SubscriptionKind::Pattern, b"x*");
-        assert_eq!((channels.publish(b"news", b"3"), channels.patterns()), (0, 0));
+        assert_eq!((publish(&channels, b"news", b"3"), channels.patterns()), (0, 0));
         assert_eq!((channels.count(b"news"), channels.matching(|_| true).len()), (0, 0));
     }
 
     #[test]
     fn what_a_worker_does_not_take_is_lost_at_a_bound_and_the_worker_learns_of_it() {
-        let (channels, mut inboxes) = channels();
+        let (channels, inboxes) = channels();
         channels.add(0, SubscriptionKind::Channel, b"news");
         let payload = vec![0; MESSAGES_BYTES_MAX / 2];
-        assert_eq!(channels.publish(b"news", &payload), 1);
+        assert_eq!(publish(&channels, b"news", &payload), 1);
         assert!(!inboxes[0].take_loss());
-        assert_eq!(channels.publish(b"news", &payload), 1, "it is closed");
+        assert_eq!(publish(&channels, b"news", &payload), 1, "it is closed");
         assert!(inboxes[0].take_loss() && !inboxes[0].take_loss());
         assert!(inboxes[0].next().is_some() && inboxes[0].next().is_none());
-        channels.publish(b"news", &payload);
+        publish(&channels, b"news", &payload);
         assert!(!inboxes[0].take_loss() && inboxes[0].next().is_some());
+    }
+
+    #[test]
+    fn those_who_come_while_subscribers_are_counted_are_not_counted() {
+        let (channels, _inboxes) = channels();
+        (0..1_000).for_each(|number| {
+            channels.add(0, SubscriptionKind::Pattern, format!("*{number}").as_bytes());
+        });
+        let mut counted = channels.publish(b"7", b"");
+        assert_eq!(counted.advance(b"7", &mut 1), None, "others have their turns");
+        (0..1_000).for_each(|number| {
+            channels.add(1, SubscriptionKind::Pattern, format!("*{number}").as_bytes());
+            channels.remove(0, SubscriptionKind::Pattern, format!("*{number}").as_bytes());
+        });
+        assert_eq!(counted.advance(b"7", &mut { usize::MAX }), Some(1));
+        assert_eq!((channels.patterns(), publish(&channels, b"77", b"")), (1_000, 2));
     }
 }

@@ -1,7 +1,7 @@
 //! The state of a connection: its table, its version of the protocol, its user, and what it has begun.
 
 use super::arguments::{Arguments, lower};
-use super::channels::SubscriptionKind;
+use super::channels::{SubscriberCount, SubscriptionKind};
 use super::registry::{ClientCounts, ClientPlace, ShownClient};
 use super::subscriptions::Subscriptions;
 use super::transaction::{CommandQueue, Transaction};
@@ -52,6 +52,8 @@ pub(super) enum Login {
 pub(super) struct Collected {
     /// The keys that its next command has collected.
     pub(super) walk: Option<Box<KeyWalk>>,
+    /// The subscribers of the message that it publishes, as far as they are counted.
+    pub(super) count: Option<Box<SubscriberCount>>,
     /// What it watches and has queued, if it does.
     pub(super) transaction: Option<Box<Transaction>>,
     /// Commands of a transaction are carried out: they were admitted when they were queued.
@@ -120,7 +122,8 @@ impl RespClient {
 
     /// Memory that it keeps for what the client has begun, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes()) + self.held_bytes() + self.walk_bytes()
+        let counted = self.collected.count.as_ref().map_or(0, |count| count.bytes());
+        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes()) + counted + self.held_bytes() + self.walk_bytes()
     }
 
     /// Bytes that its walk has collected.

@@ -25,32 +25,70 @@ const STARS_MAX: usize = 1_000;
 
 /// Whether the pattern matches the whole text.
 pub(super) fn is_match(pattern: &[u8], text: &[u8]) -> bool {
-    if text.is_empty() {
-        return pattern.is_empty();
-    }
-    let (mut pattern, mut text) = (pattern, text);
-    let mut stars = 0;
-    let mut retry = None;
-    while let Some((&byte, behind_byte)) = text.split_first() {
-        if pattern.starts_with(b"*") {
-            pattern = without_stars(pattern);
-            if pattern.is_empty() {
-                return true;
-            }
-            stars += 1;
-            if stars > STARS_MAX {
-                return false;
-            }
-            retry = Some(Retry { pattern, text: behind_byte });
-        } else if let Some(behind_unit) = match_unit(pattern, byte) {
-            (pattern, text) = (behind_unit, behind_byte);
-        } else {
-            let Some(retry) = &mut retry else { return false };
-            (pattern, text) = (retry.pattern, retry.text);
-            retry.text = retry.text.get(1..).unwrap_or_default();
+    let result = GlobProgress::default().advance(pattern, text, &mut { usize::MAX });
+    result.unwrap_or_else(|| unreachable!("there are steps for any two texts in memory"))
+}
+
+/// How far the match of a pattern and a text has come, if it is done in portions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GlobProgress {
+    /// Bytes of the pattern and of the text that are matched.
+    matched: [usize; 2],
+    /// The same, for when the match begins again after a mismatch.
+    retry: Option<[usize; 2]>,
+    stars: usize,
+}
+
+impl GlobProgress {
+    /// Continues with the match of these two, while there are steps, and counts these down: one for each byte that is
+    /// looked at. Returns whether the pattern matches the whole text. `None`: there are no steps left.
+    pub(super) fn advance(&mut self, pattern: &[u8], text: &[u8], steps: &mut usize) -> Option<bool> {
+        if text.is_empty() {
+            return Some(pattern.is_empty());
         }
+        let behind = |[in_pattern, in_text]: [usize; 2]| {
+            (pattern.get(in_pattern..).unwrap_or_default(), text.get(in_text..).unwrap_or_default())
+        };
+        let place = |left: &[u8], rest: &[u8]| [pattern.len() - left.len(), text.len() - rest.len()];
+        let (mut left, mut rest) = behind(self.matched);
+        let mut retry = self.retry.map(|retry| {
+            let (pattern, text) = behind(retry);
+            Retry { pattern, text }
+        });
+        while let Some((&byte, behind_byte)) = rest.split_first() {
+            if *steps == 0 {
+                self.matched = place(left, rest);
+                self.retry = retry.map(|Retry { pattern, text }| place(pattern, text));
+                return None;
+            }
+            let mut seen = 1;
+            if left.starts_with(b"*") {
+                let behind_stars = without_stars(left);
+                seen = left.len() - behind_stars.len();
+                left = behind_stars;
+                if left.is_empty() {
+                    return Some(true);
+                }
+                self.stars += 1;
+                if self.stars > STARS_MAX {
+                    return Some(false);
+                }
+                retry = Some(Retry { pattern: left, text: behind_byte });
+            } else {
+                let (is_match, behind_unit) = match_unit(left, byte).unwrap_or((false, left));
+                seen = seen.max(left.len() - behind_unit.len());
+                if is_match {
+                    (left, rest) = (behind_unit, behind_byte);
+                } else {
+                    let Some(retry) = &mut retry else { return Some(false) };
+                    (left, rest) = (retry.pattern, retry.text);
+                    retry.text = retry.text.get(1..).unwrap_or_default();
+                }
+            }
+            *steps = steps.saturating_sub(seen);
+        }
+        Some(without_stars(left).is_empty())
     }
-    without_stars(pattern).is_empty()
 }
 
 /// Whether `KEYS` and `SCAN` select each key with this pattern, the key of no bytes included.
@@ -70,7 +108,7 @@ pub(super) fn may_begin(mut pattern: &[u8], beginning: &[u8]) -> bool {
         if pattern.starts_with(b"*") {
             return true;
         }
-        let Some(behind) = match_unit(pattern, *byte) else { return false };
+        let Some((true, behind)) = match_unit(pattern, *byte) else { return false };
         pattern = behind;
     }
     !pattern.is_empty()
@@ -90,9 +128,10 @@ fn without_stars(pattern: &[u8]) -> &[u8] {
     pattern.get(stars..).unwrap_or_default()
 }
 
-/// The pattern behind its first unit, if that unit matches the byte. A star is not a unit.
-fn match_unit(pattern: &[u8], byte: u8) -> Option<&[u8]> {
-    let (is_match, behind) = match pattern {
+/// Whether the first unit of the pattern matches the byte, and the pattern behind it. `None`: the pattern is empty. A star is
+/// not a unit.
+fn match_unit(pattern: &[u8], byte: u8) -> Option<(bool, &[u8])> {
+    Some(match pattern {
         [b'?', behind @ ..] => (true, behind),
         [b'[', b'^', class @ ..] => {
             let (has, behind) = match_class(class, byte);
@@ -101,8 +140,7 @@ fn match_unit(pattern: &[u8], byte: u8) -> Option<&[u8]> {
         [b'[', class @ ..] => match_class(class, byte),
         [b'\\', literal, behind @ ..] | [literal, behind @ ..] => (*literal == byte, behind),
         [] => return None,
-    };
-    is_match.then_some(behind)
+    })
 }
 
 /// Whether the class has the byte, and the pattern behind the class.
@@ -213,6 +251,32 @@ mod tests {
         let text = "a".repeat(4_000);
         assert_matches(&("*a".repeat(900) + "b"), &[], &[&text]);
         assert_matches(&("*".to_owned() + &"a".repeat(2_000) + "b"), &[], &[&text]);
+    }
+
+    /// One pattern could keep a thread busy for as long as its match took.
+    #[test]
+    fn a_match_in_portions_has_the_same_result_and_no_portion_is_long() {
+        let mut rng = SeededRng(9);
+        let mut unfinished = 0;
+        for _ in 0..100_000 {
+            let pattern: Vec<u8> = (0..rng.below(9)).map(|_| rng.pick(b"aab**?[]^-\\")).collect();
+            let text: Vec<u8> = (0..rng.below(9)).map(|_| rng.pick(b"aab]-\\")).collect();
+            let mut progress = GlobProgress::default();
+            let result = loop {
+                match progress.advance(&pattern, &text, &mut (1 + unfinished % 3)) {
+                    Some(result) => break result,
+                    None => unfinished += 1,
+                }
+            };
+            assert_eq!(result, is_match(&pattern, &text), "{pattern:?} {text:?}");
+        }
+        assert!(unfinished > 10_000, "{unfinished}");
+        let (pattern, text) = (["*", &"a".repeat(4_000), "b"].concat(), "a".repeat(8_000));
+        let (mut progress, mut portions) = (GlobProgress::default(), 1);
+        while progress.advance(pattern.as_bytes(), text.as_bytes(), &mut 10_000).is_none() {
+            portions += 1;
+        }
+        assert!(portions > 1_000, "{portions}");
     }
 
     #[test]

@@ -6,14 +6,21 @@ pub(super) const REDIS_VERSION: &str = "7.4.0";
 pub(super) const ARGUMENT_BYTES_MIN: usize = 16 << 10;
 /// The longest channel, and the longest pattern of channels, in bytes: a channel of a key has fewer.
 pub(super) const CHANNEL_BYTES_MAX: usize = 8 << 10;
-/// Patterns of channels of one connection: each of them is compared with each message.
+/// Patterns of channels of one connection. Those that begin as a channel are compared with its messages.
 pub(super) const CHANNEL_PATTERNS_MAX: usize = 1_024;
 /// Bytes of the channels and patterns of one connection.
 pub(super) const SUBSCRIPTION_BYTES_MAX: usize = 8 << 20;
 /// Bytes of messages of channels that may wait for a worker, which takes them within a second.
 pub(super) const MESSAGES_BYTES_MAX: usize = 64 << 20;
-/// Messages, and batches of changes, that a worker delivers before its clients have turns.
-pub(super) const MAIL_A_TURN: usize = 64;
+/// Steps that a worker takes to deliver messages, and as many for changes, before its clients have turns: a millisecond. A
+/// step is a byte that is compared.
+pub(super) const DELIVERY_STEPS: usize = 512 << 10;
+/// Steps of a client that has its subscribers counted, before others have turns.
+pub(super) const COUNT_STEPS: usize = 128 << 10;
+/// What a push costs before its bytes are copied, in steps.
+pub(super) const PUSH_STEPS: usize = 128;
+/// Bytes that are copied in one step.
+pub(super) const PUSH_BYTES_A_STEP: usize = 16;
 /// The longest name of a client, of its library, and of the version of that, in bytes.
 pub(super) const CLIENT_NAME_BYTES_MAX: usize = 1 << 10;
 /// The most arguments of which an unknown command is shown, in bytes, as Redis does.

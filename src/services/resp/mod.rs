@@ -9,9 +9,9 @@
 //!    it, in the client's table (`client.rs`). Behind MULTI it is queued (`transaction.rs`) until EXEC (`exec.rs`).
 //! 4. `Reply::encode` (`answer.rs`) appends the reply, and the connection sends the replies of the turn together.
 //!
-//! PUBLISH counts and sends a message to the workers with subscribers (`channels.rs`), and the publisher of the tables
-//! sends them changes (`services/tables/change_mail.rs`). Between two turns `WorkerSubscribers::deliver`
-//! (`subscribers.rs`) appends both to the replies of those who subscribe.
+//! PUBLISH sends a message to the workers with subscribers (`channels.rs`), and counts those with matching patterns
+//! (`pattern_index.rs`). The publisher of the tables sends changes to the workers (`services/tables/change_mail.rs`).
+//! Between two turns `WorkerSubscribers::deliver` (`subscribers.rs`) appends both to the replies of those who subscribe.
 //!
 //! The database n is the table `n`, which its first write makes. This room opens no socket and starts no thread.
 //!
@@ -39,6 +39,7 @@ mod lzf;
 mod metrics;
 mod needs;
 mod pattern;
+mod pattern_index;
 mod permission;
 mod push;
 mod registry;

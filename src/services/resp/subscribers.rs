@@ -6,25 +6,29 @@
 //! ```
 //! - A subscriber with too many bytes that it has not read is closed, not skipped. If the worker itself has lost mail,
 //!   each of its subscribers that may have missed some is closed.
-//! - Between two turns of its clients a worker delivers a bounded part of the mail.
+//! - Between two turns of its clients a worker delivers a bounded part of the mail: it may leave a message, or a batch of
+//!   changes, in the middle, even between two patterns that it is compared with (`pattern_index.rs`).
 //!
 //! This module carries out no command.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use ahash::RandomState;
 
 use super::channels::{ChannelMessage, Channels, MessageInbox, SubscriptionKind};
 use super::client::RespClient;
-use super::glob::is_match;
 use super::key_events::{events_of, selected_by_channel, selected_by_pattern, write_channels};
-use super::limits::MAIL_A_TURN;
+use super::limits::{DELIVERY_STEPS, PUSH_BYTES_A_STEP, PUSH_STEPS};
+use super::pattern_index::{PatternIndex, PatternWalk};
 use super::push::PushFrames;
 use super::subscriptions::{SubscriptionStage, Subscriptions};
 use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::{ConnectionId, ConnectionState, Connections};
-use crate::services::tables::change_mail::{BeginCount, ChangeInbox, ChangeMail, MailedChange, SelectedTables};
+use crate::services::tables::change_mail::{
+    BatchPlace, BeginCount, ChangeBatch, ChangeInbox, ChangeMail, MailedChange, SelectedTables,
+};
 use crate::tables::{AudienceKind, Batch};
 
 /// The connections of a worker with one subscription.
@@ -57,6 +61,9 @@ pub(super) struct WorkerSubscribers {
     mail: SubscriberMail,
     by_channel: ListenersByName,
     by_pattern: ListenersByName,
+    /// The patterns of `by_pattern`, for a channel to be compared with.
+    patterns: PatternIndex<()>,
+    under_way: UnderWay,
     /// Connections whose selections have not begun, by the numbers of these.
     asking: HashMap<u64, ConnectionId, RandomState>,
     /// The last number of selections.
@@ -95,9 +102,46 @@ impl Pushed<'_> {
     }
 }
 
-/// Where a push goes to.
-struct Receiver<'p> {
-    id: ConnectionId,
+/// What is delivered in part.
+#[derive(Debug, Default)]
+struct UnderWay {
+    message: Option<MessageDelivery>,
+    changes: Option<BatchDelivery>,
+}
+
+/// A message, and how far it is delivered.
+#[derive(Debug)]
+struct MessageDelivery {
+    message: Arc<ChannelMessage>,
+    progress: PushProgress,
+}
+
+/// How far a push has come: first to the subscribers of the channel, then to those of patterns.
+#[derive(Debug, Default)]
+struct PushProgress {
+    /// The patterns with which the channel was not compared. `None`: with none yet.
+    walk: Option<PatternWalk<()>>,
+    /// The last one to whom it went, of the subscribers of the channel or of the present pattern.
+    last: Option<ConnectionId>,
+}
+
+/// A batch of changes, and how far it is delivered.
+#[derive(Debug)]
+struct BatchDelivery {
+    batch: Arc<ChangeBatch>,
+    /// The next change.
+    place: BatchPlace,
+    /// Messages of that change that are delivered.
+    delivered: usize,
+    /// How far the next message is delivered.
+    progress: PushProgress,
+}
+
+/// Those who get a message by the same name.
+#[derive(Clone, Copy)]
+struct Receivers<'p> {
+    listeners: &'p Listeners,
+    /// The name, if it is a pattern.
     pattern: Option<&'p [u8]>,
     pushed: Pushed<'p>,
 }
@@ -106,8 +150,21 @@ impl WorkerSubscribers {
     pub(super) fn new(number: usize, channels: &Arc<Channels>, mail: SubscriberMail, unread_max: usize) -> Self {
         let channels = Arc::clone(channels);
         let [by_channel, by_pattern] = [ListenersByName::default(), ListenersByName::default()];
+        let (patterns, under_way) = (PatternIndex::default(), UnderWay::default());
         let (asking, begun) = (HashMap::default(), Vec::new());
-        Self { number, channels, mail, by_channel, by_pattern, asking, asked: 0, begun, unread_max }
+        Self {
+            number,
+            channels,
+            mail,
+            by_channel,
+            by_pattern,
+            patterns,
+            under_way,
+            asking,
+            asked: 0,
+            begun,
+            unread_max,
+        }
     }
 
     /// The channels of all workers.
@@ -130,6 +187,9 @@ impl WorkerSubscribers {
             kind: selected_by(kind, name).map(|tables| tables.kind),
         });
         listeners.ids.insert(id, sent);
+        if kind == SubscriptionKind::Pattern {
+            self.patterns.change(name, || (), |()| true);
+        }
     }
 
     /// No message is counted for a connection any more. Those that were counted still come to it.
@@ -144,6 +204,9 @@ impl WorkerSubscribers {
         of_name.ids.remove(&id);
         if of_name.ids.is_empty() {
             listeners.remove(name);
+            if kind == SubscriptionKind::Pattern {
+                self.patterns.change(name, || (), |()| false);
+            }
         }
     }
 
@@ -200,25 +263,17 @@ impl WorkerSubscribers {
             self.close_all(connections, true);
             // What comes behind the loss has no subscriber left.
             while self.mail.changes.next().is_some() {}
+            self.under_way.changes = None;
         }
         if self.mail.messages.take_loss() {
             self.close_all(connections, false);
         }
-        for _ in 0..MAIL_A_TURN {
-            let Some(message) = self.mail.messages.next() else { break };
-            self.deliver_message(connections, of, &message);
-        }
-        for _ in 0..MAIL_A_TURN {
-            match self.mail.changes.next() {
-                Some(ChangeMail::Changes(batch)) => {
-                    let mut channels = [const { Vec::new() }; 2];
-                    batch.changes().for_each(|change| self.deliver_change(connections, of, &change, &mut channels));
-                }
-                Some(ChangeMail::Begun(number)) => self.begin(connections, of, number),
-                None => break,
-            }
-        }
-        if self.mail.changes.has_mail() || self.mail.messages.sent() > self.mail.messages.taken() {
+        let mut steps = DELIVERY_STEPS;
+        while steps > 0 && self.deliver_message(connections, of, &mut steps) {}
+        let mut steps = DELIVERY_STEPS;
+        while steps > 0 && self.deliver_changes(connections, of, &mut steps) {}
+        let has_mail = self.mail.changes.has_mail() || self.under_way.changes.is_some();
+        if has_mail || self.mail.messages.sent() > self.mail.messages.taken() {
             self.mail.wake_signal.raise();
         }
     }
@@ -254,70 +309,168 @@ impl WorkerSubscribers {
         }
     }
 
+    /// Delivers a message, or a part of it. Returns whether there was any.
     fn deliver_message<S: ConnectionState>(
-        &self,
+        &mut self,
         connections: &mut Connections<S>,
         of: impl Fn(&mut S) -> Option<&mut RespClient> + Copy,
-        message: &ChannelMessage,
-    ) {
-        let ChannelMessage { channel, payload } = message;
-        let pushed = Pushed::Message(self.mail.messages.taken());
-        self.push(connections, of, &mut PushFrames::new(channel, payload), pushed);
+        steps: &mut usize,
+    ) -> bool {
+        let next = || Some(MessageDelivery { message: self.mail.messages.next()?, progress: PushProgress::default() });
+        let Some(mut delivery) = self.under_way.message.take().or_else(next) else { return false };
+        let ChannelMessage { channel, payload } = &*delivery.message;
+        let pushed = Pushed::Message(self.mail.messages.taken() + 1);
+        if self.push(connections, of, &mut PushFrames::new(channel, payload), pushed, &mut delivery.progress, steps) {
+            self.mail.messages.note_taken();
+        } else {
+            self.under_way.message = Some(delivery);
+        }
+        true
     }
 
+    /// Delivers a batch of changes, or a part of it. Returns whether there was any mail of changes.
+    fn deliver_changes<S: ConnectionState>(
+        &mut self,
+        connections: &mut Connections<S>,
+        of: impl Fn(&mut S) -> Option<&mut RespClient> + Copy,
+        steps: &mut usize,
+    ) -> bool {
+        let mut delivery = match self.under_way.changes.take() {
+            Some(delivery) => delivery,
+            None => match self.mail.changes.next() {
+                Some(ChangeMail::Changes(batch)) => BatchDelivery {
+                    batch,
+                    place: BatchPlace::default(),
+                    delivered: 0,
+                    progress: PushProgress::default(),
+                },
+                Some(ChangeMail::Begun(number)) => {
+                    self.begin(connections, of, number);
+                    return true;
+                }
+                None => return false,
+            },
+        };
+        let mut channels = [const { Vec::new() }; 2];
+        let batch = Arc::clone(&delivery.batch);
+        while let Some((change, next)) = batch.at(delivery.place) {
+            if *steps == 0 || !self.deliver_change(connections, of, &change, &mut delivery, &mut channels, steps) {
+                self.under_way.changes = Some(delivery);
+                break;
+            }
+            (delivery.place, delivery.delivered) = (next, 0);
+        }
+        true
+    }
+
+    /// Delivers the messages of a change that are not delivered. Returns whether all are.
     fn deliver_change<S: ConnectionState>(
         &self,
         connections: &mut Connections<S>,
         of: impl Fn(&mut S) -> Option<&mut RespClient> + Copy,
         change: &MailedChange<'_>,
+        delivery: &mut BatchDelivery,
         channels: &mut [Vec<u8>; 2],
-    ) {
-        for event in events_of(change) {
+        steps: &mut usize,
+    ) -> bool {
+        let messages = events_of(change).flat_map(|event| [(event, true), (event, false)]);
+        for (event, is_of_key) in messages.skip(delivery.delivered) {
             write_channels(change, event, channels);
             let [of_key, of_event] = &*channels;
+            let mut frames = match is_of_key {
+                true => PushFrames::new(of_key, event.as_bytes()),
+                false => PushFrames::new(of_event, change.key),
+            };
             // An end out of order is for those who select ends alone, and no channel of a key does.
-            if change.is_in_order {
-                self.push(connections, of, &mut PushFrames::new(of_key, event.as_bytes()), Pushed::Event(change));
+            let is_due = change.is_in_order || !is_of_key;
+            if is_due && !self.push(connections, of, &mut frames, Pushed::Event(change), &mut delivery.progress, steps)
+            {
+                return false;
             }
-            self.push(connections, of, &mut PushFrames::new(of_event, change.key), Pushed::Event(change));
+            delivery.delivered += 1;
         }
+        true
     }
 
-    /// Appends a message to the replies of all who subscribe to its channel.
+    /// Appends a message to the replies of those who subscribe to its channel, while there are steps. Returns whether all
+    /// have it.
     fn push<S: ConnectionState>(
         &self,
         connections: &mut Connections<S>,
         of: impl Fn(&mut S) -> Option<&mut RespClient> + Copy,
         frames: &mut PushFrames<'_>,
         pushed: Pushed<'_>,
-    ) {
+        progress: &mut PushProgress,
+        steps: &mut usize,
+    ) -> bool {
         let channel = frames.channel();
-        let of_channel = self.by_channel.get(channel).map(|listeners| (None, listeners)).into_iter();
-        let of_patterns = self.by_pattern.iter().map(|(pattern, listeners)| (Some(&**pattern), listeners));
-        for (pattern, listeners) in of_channel.chain(of_patterns).filter(|(_, listeners)| pushed.is_for(listeners.kind))
-        {
-            if pattern.is_none_or(|pattern| is_match(pattern, channel)) {
-                for id in listeners.ids.iter().filter(|(_, sent)| pushed.is_behind(**sent)).map(|(id, _)| *id) {
-                    self.push_to(connections, of, frames, &Receiver { id, pattern, pushed });
-                }
+        let PushProgress { walk, last } = progress;
+        let mut to_all = |receivers: Receivers<'_>, steps: &mut usize| {
+            self.push_to_all(connections, of, frames, receivers, last, steps)
+        };
+        if walk.is_none() {
+            *steps = steps.saturating_sub(PUSH_STEPS);
+            if let Some(listeners) = self.by_channel.get(channel)
+                && !to_all(Receivers { listeners, pattern: None, pushed }, steps)
+            {
+                return false;
             }
         }
+        let walk = walk.get_or_insert_with(|| self.patterns.walk(channel));
+        let is_done = walk.advance(channel, steps, |pattern, (), steps| {
+            let Some(listeners) = self.by_pattern.get(pattern) else { return true };
+            to_all(Receivers { listeners, pattern: Some(pattern), pushed }, steps)
+        });
+        if is_done {
+            *progress = PushProgress::default();
+        }
+        is_done
     }
 
+    /// Appends a message to the replies of those who come behind the last one, while there are steps. Returns whether all
+    /// have it.
+    fn push_to_all<S: ConnectionState>(
+        &self,
+        connections: &mut Connections<S>,
+        of: impl Fn(&mut S) -> Option<&mut RespClient> + Copy,
+        frames: &mut PushFrames<'_>,
+        receivers: Receivers<'_>,
+        last: &mut Option<ConnectionId>,
+        steps: &mut usize,
+    ) -> bool {
+        let Receivers { listeners, pushed, .. } = receivers;
+        if !pushed.is_for(listeners.kind) {
+            return true;
+        }
+        let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
+        for (id, subscribed) in listeners.ids.range((behind, Bound::Unbounded)) {
+            if *steps == 0 {
+                return false;
+            }
+            let is_due = pushed.is_behind(*subscribed);
+            let bytes = if is_due { self.push_to(connections, of, frames, *id, receivers) } else { 0 };
+            *steps = steps.saturating_sub(PUSH_STEPS + bytes / PUSH_BYTES_A_STEP);
+            *last = Some(*id);
+        }
+        *last = None;
+        true
+    }
+
+    /// Appends a message to the replies of a connection. Returns the bytes that it has.
     fn push_to<S: ConnectionState>(
         &self,
         connections: &mut Connections<S>,
         of: impl Fn(&mut S) -> Option<&mut RespClient>,
         frames: &mut PushFrames<'_>,
-        receiver: &Receiver<'_>,
-    ) {
-        let Receiver { id, pattern, pushed } = *receiver;
-        let Some((state, outbox)) = connections.connection(id) else { return };
-        let Some(client) = of(state).filter(|_| !outbox.is_unread()) else { return };
+        id: ConnectionId,
+        Receivers { pattern, pushed, .. }: Receivers<'_>,
+    ) -> usize {
+        let Some((state, outbox)) = connections.connection(id) else { return 0 };
+        let Some(client) = of(state).filter(|_| !outbox.is_unread()) else { return 0 };
         if let Pushed::Event(change) = pushed
             && !client.may_read(change.table)
         {
-            return;
+            return 0;
         }
         let frame = frames.frame(client.version, pattern);
         if outbox.waiting() + frame.len() <= self.unread_max {
@@ -326,6 +479,7 @@ impl WorkerSubscribers {
             tracing::debug!("a subscriber has not read {} bytes, and is closed", outbox.waiting());
             connections.close(id);
         }
+        frame.len()
     }
 }
 

@@ -94,7 +94,7 @@ impl Subscriptions {
 
     /// Memory that they take, here and where others find them, in bytes.
     pub(super) fn kept_bytes(&self) -> usize {
-        2 * self.bytes + self.count() * SUBSCRIPTION_BYTES
+        4 * self.bytes + self.count() * SUBSCRIPTION_BYTES
     }
 
     /// Bytes of the names.

@@ -48,6 +48,14 @@ struct ChangeParts {
     is_in_order: bool,
 }
 
+/// A place in a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BatchPlace {
+    change: usize,
+    /// Where its bytes begin.
+    byte: usize,
+}
+
 /// Changes that were drained together, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeBatch {
@@ -64,16 +72,15 @@ impl ChangeBatch {
         self.changes.push(ChangeParts { table_bytes, key_bytes, cause, sets_deadline, is_in_order });
     }
 
-    /// The changes, in their order.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = MailedChange<'_>> {
-        let mut rest = &*self.bytes;
-        self.changes.iter().map_while(move |parts| {
-            let ChangeParts { table_bytes, key_bytes, cause, sets_deadline, is_in_order } = *parts;
-            let (table, behind) = rest.split_at_checked(table_bytes.into())?;
-            let (key, behind) = behind.split_at_checked(key_bytes.into())?;
-            rest = behind;
-            Some(MailedChange { table, key, cause, sets_deadline, is_in_order })
-        })
+    /// The change at a place, and the next place.
+    pub(crate) fn at(&self, place: BatchPlace) -> Option<(MailedChange<'_>, BatchPlace)> {
+        let ChangeParts { table_bytes, key_bytes, cause, sets_deadline, is_in_order } =
+            *self.changes.get(place.change)?;
+        let rest = self.bytes.get(place.byte..)?;
+        let (table, behind) = rest.split_at_checked(table_bytes.into())?;
+        let (key, behind) = behind.split_at_checked(key_bytes.into())?;
+        let next = BatchPlace { change: place.change + 1, byte: self.bytes.len() - behind.len() };
+        Some((MailedChange { table, key, cause, sets_deadline, is_in_order }, next))
     }
 
     /// Memory that it takes, in bytes.
@@ -346,7 +353,13 @@ mod tests {
         let changes = [change(b"0", b"key"), change(b"birds", b""), change(b"0", &[7; 4_096])];
         let mut batch = ChangeBatch::default();
         changes.iter().for_each(|change| batch.push(*change));
-        assert_eq!(batch.changes().collect::<Vec<_>>(), changes);
+        let mut place = BatchPlace::default();
+        let all = std::iter::from_fn(|| {
+            let change;
+            (change, place) = batch.at(place)?;
+            Some(change)
+        });
+        assert_eq!(all.collect::<Vec<_>>(), changes);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use crate::services::resp::call::Call;
 use crate::services::resp::channels::SubscriptionKind;
 use crate::services::resp::glob::is_match;
 use crate::services::resp::key_events::RESERVED;
-use crate::services::resp::limits::{CHANNEL_BYTES_MAX, CHANNEL_PATTERNS_MAX, SHOWN_BYTES, SUBSCRIPTION_BYTES_MAX};
+use crate::services::resp::limits::{
+    CHANNEL_BYTES_MAX, CHANNEL_PATTERNS_MAX, COUNT_STEPS, SHOWN_BYTES, SUBSCRIPTION_BYTES_MAX,
+};
 use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 use crate::services::resp::subscribers::selected_by;
 use crate::services::resp::subscriptions::{SubscriptionStage, Subscriptions};
@@ -184,8 +186,16 @@ pub(in super::super) fn publish<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
         return Err(refused("ERR channels whose names begin with __key are those of the events of keys"));
     }
     let channels = call.subscribers.channels();
+    let begun = call.client.collected.count.take();
+    let mut count = begun.unwrap_or_else(|| Box::new(channels.publish(channel, payload)));
     // To compare a channel with patterns may take long.
-    Ok(Reply::count(call.batch.aside(|| channels.publish(channel, payload))))
+    match call.batch.aside(|| count.advance(channel, &mut { COUNT_STEPS })) {
+        Some(subscribers) => Ok(Reply::count(subscribers)),
+        None => {
+            call.client.collected.count = Some(count);
+            Err(Failure::Unfinished)
+        }
+    }
 }
 
 /// How Redis begins the refusal of PUBSUB CHANNELS with too many arguments.
