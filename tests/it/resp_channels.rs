@@ -1,5 +1,7 @@
 //! Channels and the events of keys.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -241,6 +243,57 @@ fn a_large_message_comes_once_to_each_subscription() {
         }
         assert!(subscriber.say("PING").starts_with("*2\r\n$4\r\npong"), "nothing else has come");
     }
+    server.stop();
+}
+
+/// Replies that go in portions, also that to EXEC, and messages between them.
+#[test]
+fn a_message_stands_between_replies_and_never_within_one() {
+    const KEYS: usize = 2_000;
+    let server = start("native", &["--workers", "2"]);
+    let [mut client, mut writer] = [(); 2].map(|()| RespClient::connect(server.resp()));
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("k{number}")).collect();
+    let value = "v".repeat(1_000);
+    for key in &keys {
+        assert_eq!(writer.say(&format!("SET {key} {value}")), OK);
+    }
+    assert!(client.say("HELLO 3").starts_with('%'));
+    client.send(b"SUBSCRIBE news __keyspace@0__:other\r\n");
+    (0..2).for_each(|_| assert!(next(&mut client).starts_with(">3\r\n$9\r\nsubscribe")));
+    let mget: Vec<&[u8]> = ["MGET"].into_iter().chain(keys.iter().map(String::as_str)).map(str::as_bytes).collect();
+    let mget = command(&mget);
+    let round = [&mget, &b"PING\r\nMULTI\r\n"[..], &mget, b"EXEC\r\n"].concat();
+    let values = format!("*{KEYS}\r\n{}", format!("$1000\r\n{value}\r\n").repeat(KEYS));
+    let replies = [&values, "+PONG\r\n", "+OK\r\n", "+QUEUED\r\n", &format!("*1\r\n{values}")].map(str::to_owned);
+    let ends = Arc::new(AtomicBool::new(false));
+    let publishing = thread::spawn({
+        let ends = Arc::clone(&ends);
+        move || {
+            // Relaxed: it ends some time after it was set.
+            while !ends.load(Ordering::Relaxed) {
+                writer.send(b"PUBLISH news hi\r\nSET other 1\r\n");
+                (0..2).for_each(|_| drop(writer.reply()));
+            }
+        }
+    });
+    let pushes = [("news", "hi"), ("__keyspace@0__:other", "set")]
+        .map(|(channel, payload)| message(channel, payload).replacen('*', ">", 1));
+    let mut between = 0;
+    for _ in 0..20 {
+        client.send(&round);
+        let mut due = replies.iter();
+        while due.len() > 0 {
+            let frame = next(&mut client);
+            if pushes.contains(&frame) {
+                between += usize::from(due.len() < replies.len());
+            } else {
+                assert!(due.next() == Some(&frame), "{}", &frame[..frame.len().min(100)]);
+            }
+        }
+    }
+    ends.store(true, Ordering::Relaxed);
+    publishing.join().unwrap();
+    assert!(between > 0, "messages have come while replies were made");
     server.stop();
 }
 
