@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ahash::RandomState;
 use crossbeam::epoch::Guard;
 
-use super::Refusal;
+use super::eviction::EvictionDefault;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
 use super::latch::Edition;
@@ -20,6 +20,7 @@ use super::registry::{REGISTRY_CELL_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table, canonical};
 use super::table_audience::{AudienceKind, TableAudience};
 use super::version::VersionFloor;
+use super::{EvictionPolicy, Refusal};
 use crate::allocator::size_class;
 use crate::lock::{Mutex, MutexGuard};
 
@@ -60,6 +61,8 @@ pub(super) struct Catalog {
     expected_keys: usize,
     pub(super) closing: ClosingTables,
     pub(super) floor: VersionFloor,
+    /// Written under `admission`.
+    pub(super) eviction: EvictionDefault,
 }
 
 /// The number of tables that are deleted, and whose memory is not given back.
@@ -106,6 +109,15 @@ pub(super) struct TablesOfNames {
     pub(super) last: Option<Box<[u8]>>,
 }
 
+/// What a new table is made with, beside its name.
+#[derive(Clone, Copy)]
+pub(super) struct NewName<'n> {
+    /// The name exactly as CREATE_TABLE gave it.
+    pub(super) announced: &'n [u8],
+    /// What CREATE_TABLE said. `None`: as the server says.
+    pub(super) eviction: Option<EvictionPolicy>,
+}
+
 /// What has come of the look for a table.
 pub(super) enum Reached<'g> {
     Table(&'g Table),
@@ -136,6 +148,7 @@ impl Catalog {
             expected_keys,
             closing: ClosingTables::new(expected_keys),
             floor: VersionFloor::new(version_base),
+            eviction: EvictionDefault::default(),
         }
     }
 
@@ -239,7 +252,7 @@ impl Catalog {
     pub(super) fn create<'g>(
         &self,
         name: &[u8],
-        announced_name: &[u8],
+        new_name: NewName<'_>,
         has_room: bool,
         guard: &'g Guard,
     ) -> Result<&'g Table, Refusal> {
@@ -250,7 +263,7 @@ impl Catalog {
         let mut admission = self.admission();
         self.check(name, has_room)?;
         self.check_closing(false)?;
-        self.enter(&mut admission, name, announced_name, index, None, guard)
+        self.enter(&mut admission, name, new_name, index, None, guard)
     }
 
     /// Whether the table of this name may be replaced so often, or as often as a name may at all.
@@ -284,7 +297,8 @@ impl Catalog {
         let number = self.names.get(name).ok_or(Refusal::TableNotFound)?;
         let old = self.registry.share(number, guard).ok_or(Refusal::TableNotFound)?;
         self.check_closing(is_admitted)?;
-        let new = self.enter(&mut admission, name, old.announced_name(), index, Some(&old), guard)?;
+        let new_name = NewName { announced: old.announced_name(), eviction: old.eviction.said() };
+        let new = self.enter(&mut admission, name, new_name, index, Some(&old), guard)?;
         Ok((new, old))
     }
 
@@ -298,7 +312,7 @@ impl Catalog {
         &self,
         admission: &mut NameHistories,
         name: &[u8],
-        announced_name: &[u8],
+        NewName { announced: announced_name, eviction }: NewName<'_>,
         index: Index,
         old: Option<&Arc<Table>>,
         guard: &'g Guard,
@@ -323,9 +337,11 @@ impl Catalog {
                 self.expected.has_changes() || old.is_some_and(|old| old.audience.has_changes()),
                 self.expected.has_ends(),
             ),
+            eviction: self.eviction.of_new(eviction),
         }));
         if let Some(old) = old {
             self.closing.add();
+            self.eviction.leave(&old.eviction);
             old.give_place();
         }
         admission.histories.insert(name.into(), history);
@@ -343,6 +359,7 @@ impl Catalog {
         let table = self.registry.share(self.names.get(name)?, guard)?;
         self.change(|names| names.remove(name));
         table.close();
+        self.eviction.leave(&table.eviction);
         self.closing.add();
         Some(table)
     }
@@ -362,6 +379,23 @@ impl Catalog {
     #[cfg(test)]
     pub(super) fn histories(&self) -> usize {
         self.admission().histories.len()
+    }
+
+    // -------------------------------------------------------------------------------------------------------- eviction
+
+    /// Sets the policy of the tables that do not say, of present and future ones.
+    pub(super) fn set_eviction(&self, policy: EvictionPolicy, guard: &Guard) {
+        let _admission = self.admission();
+        self.eviction.set(policy, self.tables(guard).into_iter().map(|table| &table.eviction));
+    }
+
+    /// Bytes of all elements that may be evicted.
+    pub(super) fn evictable_bytes(&self, guard: &Guard) -> i64 {
+        self.numbers()
+            .into_iter()
+            .filter_map(|number| self.registry.get(number, guard))
+            .map(Table::evictable_bytes)
+            .sum()
     }
 
     // ------------------------------------------------------------------------------------------------------- audiences

@@ -26,7 +26,8 @@
 //!
 //! **Looks and steps.** The compactor looks at once when a write waits for that (`memory_budget`), however often. It
 //! takes a step of the picture only when its time has come, or when the first write waits for memory. While too much
-//! garbage waits for its epoch, the compactor wakes no write that waited for a look.
+//! garbage waits for its epoch, or elements are to be evicted for the write, the compactor wakes no write that waited for a
+//! look.
 //!
 //! The counters and flags are Relaxed where no comment says otherwise: they carry no other data, and a late reading
 //! costs one look.
@@ -43,6 +44,7 @@
 //!
 //! The compactor does not know the source of the resident size. It commits no change.
 
+mod holes;
 mod shared;
 
 use std::sync::Arc;
@@ -62,6 +64,7 @@ use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
 use crate::limits::{COMPACTOR_HURRY, COMPACTOR_LOOK};
+use holes::EvictedHoles;
 pub(super) use shared::CompactorShared;
 
 /// Looks after which the compactor no longer waits for sessions that have not acknowledged a call. Sessions sleep
@@ -131,6 +134,7 @@ pub struct Compactor {
     room_before: i64,
     /// The used bytes and the room at the time when no more memory could be given back.
     exhausted_at: (i64, i64),
+    holes: EvictedHoles,
 }
 
 impl Compactor {
@@ -146,6 +150,7 @@ impl Compactor {
             called: (MemoryLevel::default(), 0),
             room_before: 0,
             exhausted_at: (0, 0),
+            holes: EvictedHoles::default(),
         }
     }
 
@@ -203,7 +208,10 @@ impl Compactor {
     fn measure(&mut self, resident: i64, budget: BudgetReading) -> MemoryLevel {
         let level = MemoryLevel { used: budget.used, resident };
         let excess = (resident - self.slack - level.used).max(-self.slack);
-        self.shared.memory_budget.set_excess(excess, budget);
+        let counted =
+            if self.shared.catalog.eviction.has_tables() { self.without_holes(level, excess) } else { excess };
+        self.shared.memory_budget.set_excess(counted, budget);
+        self.shared.wake_evictor_if_full();
         if self.withholds_look() {
             self.withheld += 1;
             (0..LOOK_FLUSHES).for_each(|_| epoch::pin().flush());
@@ -219,6 +227,7 @@ impl Compactor {
         self.shared.compactor.is_look_wanted()
             && self.withheld < WITHHELD_LOOKS_MAX
             && (self.shared.memory_budget.is_table_leaving()
+                || self.shared.evictor.is_wanted()
                 || self.shared.memory_budget.has_garbage_beyond_allowance())
     }
 

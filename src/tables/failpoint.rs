@@ -32,6 +32,8 @@ pub(super) enum Failpoint {
     DepthRead,
     /// A reader has read one line of a bucket, and is about to read the others.
     LineRead,
+    /// The eviction is about to commit.
+    BeforeEvict,
     /// A slot has left its index.
     SlotLeft,
     /// A slot has become Moved. Its bucket, whose lock is held, does not show the other slot yet.

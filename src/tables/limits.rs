@@ -5,7 +5,7 @@
 use crate::limits::{CHANGES_PER_WRITER, MANY_MAX};
 
 /// Changes of all writers together that may be on the way to the publisher. A slot keeps 25 bits of the version that was
-/// announced last, and counts its references, one for each change on the way, in 27.
+/// announced last, and counts its references, one for each change on the way, in 25.
 pub(super) const CHANGES_MAX: usize = 1 << 24;
 /// Writers that are no workers, at most: the expiry thread, the reaper, and the frontends with sessions of their own.
 const OTHER_WRITERS: usize = 16;

@@ -1,7 +1,8 @@
 //! A look at a key: the slot that the index shows, and the state of its word by the caller's clock.
 //!
 //! All operations on one element begin here; a SCAN walks the buckets (`scan.rs`). A look changes nothing, apart from
-//! `find_live`, which marks an entry whose deadline it has seen pass.
+//! `find_live`, which marks an entry whose deadline it has seen pass, and notes the use of an element that may be evicted
+//! (`slot/recency.rs`).
 //!
 //! # Races
 //!
@@ -79,7 +80,12 @@ pub(super) fn find_live<'g>(
 ) -> Result<EntryRef<'g>, Refusal> {
     loop {
         match look(table, key, place, guard, now) {
-            Found::Live { entry, .. } => return Ok(entry),
+            Found::Live { slot, entry, .. } => {
+                if table.eviction.is_allowed() {
+                    slot.note_use();
+                }
+                return Ok(entry);
+            }
             // The word has changed since the look, perhaps to a new element.
             Found::Overdue { slot, seen, .. } if !mark(slot, seen) => {}
             Found::Overdue { .. } | Found::Absent { .. } | Found::NoSlot => return Err(absence(table)),

@@ -59,6 +59,11 @@ const SLACK_BYTES_MAX: i64 = 64 << 10;
 const ALLOWANCE_SHARE: i64 = 32;
 /// The largest allowance, in bytes. A thread that replaces a GiB a second has the compactor look each 8 ms then.
 const ALLOWANCE_BYTES_MAX: i64 = 8 << 20;
+/// The limit divided by this is the reserve: bytes that the eviction keeps free. It evicts while they are taken, and a
+/// look follows. Writers wait if they take the whole reserve in the meantime.
+const RESERVE_SHARE: i64 = 32;
+/// The largest reserve, in bytes: what a thread takes in a tenth of a second that stores 160 MiB in each.
+const RESERVE_BYTES_MAX: i64 = 16 << 20;
 /// A session that rests keeps nothing back for longer than that.
 const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// `excess_base` while there are no looks: whatever is retired adds nothing.
@@ -246,6 +251,11 @@ impl MemoryBudget {
         self.taken() > self.limit && self.garbage.waiting() > self.allowance
     }
 
+    /// Whether half of the reserve is taken, as far as can be known before the next look.
+    pub(super) fn is_reserve_low(&self) -> bool {
+        self.taken() + self.reserve() / 2 > self.limit
+    }
+
     /// All bytes that count against the limit, as far as can be known before the next look.
     pub(super) fn taken(&self) -> i64 {
         self.used() + self.excess_at_most()
@@ -270,6 +280,16 @@ impl MemoryBudget {
 
     pub(super) fn limit(&self) -> i64 {
         self.limit
+    }
+
+    /// Bytes that the eviction keeps free.
+    pub(super) fn reserve(&self) -> i64 {
+        (self.limit / RESERVE_SHARE).min(RESERVE_BYTES_MAX)
+    }
+
+    /// Bytes beyond those at which the eviction begins, by the last look. Negative: so many fit before that.
+    pub(super) fn beyond_reserve(&self) -> i64 {
+        self.used() + self.excess() + self.reserve() - self.limit
     }
 
     /// `bytes` more are in use, counted by a thread that keeps none back.
@@ -359,15 +379,14 @@ impl LocalBudget {
         }
     }
 
-    /// `bytes` more are in use.
-    pub(super) fn add(&mut self, memory_budget: &MemoryBudget, bytes: i64) {
-        if bytes == 0 {
-            return;
-        }
+    /// `bytes` more are in use. Returns whether the shared budget was written to.
+    pub(super) fn add(&mut self, memory_budget: &MemoryBudget, bytes: i64) -> bool {
         self.kept += bytes;
-        if self.kept.abs() > memory_budget.slack {
+        let is_much = self.kept.abs() > memory_budget.slack;
+        if is_much {
             self.settle(memory_budget);
         }
+        is_much
     }
 
     /// Writes the bytes that were kept back to the shared budget.

@@ -30,6 +30,7 @@ mod change;
 mod compactor;
 mod cursor;
 mod deadline;
+mod eviction;
 mod expiry;
 mod failpoint;
 mod feed;
@@ -68,6 +69,7 @@ pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use deadline::Deadline;
+pub use eviction::EvictionPolicy;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
 pub use limits::changes_per_writer;
@@ -271,6 +273,8 @@ pub struct TablesMetrics {
     pub timers: u64,
     /// Expiries that were committed.
     pub expired: u64,
+    /// Elements that were evicted.
+    pub evicted: u64,
     /// Changes that the publisher has not dealt with.
     pub changes_waiting: u64,
     /// The number of times that a writer waited for the publisher.
@@ -305,6 +309,7 @@ struct TablesShared {
     expiry: expiry::ExpirySender,
     reaper: reaper::ReaperSender,
     compactor: compactor::CompactorShared,
+    evictor: eviction::EvictorShared,
     cursors: CursorSeal,
     feed: Option<FeedTap>,
     audience_holds: AudienceHolds,
@@ -316,6 +321,7 @@ impl TablesShared {
         match local_budget.room(&self.memory_budget, bytes) {
             MemoryRoom::Enough => Ok(()),
             MemoryRoom::Unknown => self.await_look(local_budget),
+            MemoryRoom::Blocked | MemoryRoom::None if self.evicts_for(bytes) => self.await_look(local_budget),
             MemoryRoom::Blocked if self.compactor.may_give_back() => Err(Refusal::Busy),
             MemoryRoom::Blocked if self.compactor.is_look_worthwhile(self.memory_budget.used()) => {
                 self.await_look(local_budget)
@@ -328,6 +334,11 @@ impl TablesShared {
         local_budget.await_look(self.compactor.looks());
         self.compactor.want_look();
         Err(Refusal::Busy)
+    }
+
+    fn set_eviction(&self, policy: EvictionPolicy, guard: &Guard) {
+        self.catalog.set_eviction(policy, guard);
+        self.wake_evictor_if_full();
     }
 
     fn summaries(&self, guard: &Guard) -> Vec<TableSummary> {
@@ -365,6 +376,7 @@ impl Tables {
             expiry: expiry_sender,
             reaper: reaper_sender,
             compactor: compactor::CompactorShared::default(),
+            evictor: eviction::EvictorShared::default(),
             cursors: CursorSeal::new(settings.version_base),
             feed: feed.map(FeedTap::new),
             audience_holds: AudienceHolds::default(),
@@ -399,6 +411,7 @@ impl Tables {
             moved: shared.compactor.moved(),
             timers: shared.memory_budget.timers(),
             expired: shared.expiry.expired(),
+            evicted: shared.evictor.evicted(),
             changes_waiting: shared.change_queue.waiting(),
             writer_waits: shared.change_queue.waits(),
             lost_wakeups: shared.change_queue.lost_wakeups() + shared.expiry.lost_wakeups(),
@@ -412,6 +425,12 @@ impl Tables {
     #[must_use]
     pub fn memory(&self) -> MemoryMetrics {
         self.0.memory_budget.metrics()
+    }
+
+    /// Sets what becomes of the elements of tables that do not say, when the memory is full. It holds at once, for present
+    /// and future tables.
+    pub fn set_eviction(&self, policy: EvictionPolicy) {
+        self.0.set_eviction(policy, &epoch::pin());
     }
 
     /// The metrics of the feed, if there is one.

@@ -234,6 +234,9 @@ impl<'h> Ops<'h> {
         self.count_replaced(old);
         self.charge(table, growth);
         table.count_element(old.map(|old| old.deadline()), Some(deadline));
+        if old.is_some() && table.eviction.is_allowed() {
+            slot.note_use();
+        }
         let committed = write.committed(old.is_some());
         let follows_quiet = seen.is_quiet() && version == seen.version() + 1;
         self.stored(table, slot, Commit { version, committed, is_quiet, follows_quiet }, deadline);
@@ -353,7 +356,7 @@ impl<'h> Ops<'h> {
     }
 
     /// Makes one attempt to empty a slot, which is announced as DELETED. The caller has a credit.
-    fn vacate<'a>(
+    pub(super) fn vacate<'a>(
         &mut self,
         table: &Table,
         slot: SlotRef<'a>,
@@ -416,7 +419,9 @@ impl<'h> Ops<'h> {
     fn charge(&mut self, table: &Table, bytes: i64) {
         if bytes != 0 {
             table.count_bytes(bytes);
-            self.local_budget.add(&self.shared.memory_budget, bytes);
+            if self.local_budget.add(&self.shared.memory_budget, bytes) && bytes > 0 {
+                self.shared.wake_evictor_if_full();
+            }
         }
     }
 
@@ -433,7 +438,8 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// If the threads have retired too much since the compactor's last look, this one's next writes wait for another.
+    /// If the threads have retired too much since the compactor's last look, this one's next writes wait for another. If that
+    /// is near and elements may be evicted, the compactor looks before.
     ///
     /// The number of looks is read first. If a look comes between that and the check, the writes do not wait.
     #[cold]
@@ -441,6 +447,8 @@ impl<'h> Ops<'h> {
         let looks = self.shared.compactor.looks();
         if self.shared.memory_budget.is_beyond_allowance() {
             self.local_budget.await_look(looks);
+        } else if self.shared.catalog.eviction.has_tables() && self.shared.memory_budget.is_reserve_low() {
+            self.shared.compactor.want_look();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The reaper removes dead slots from their tables, and takes deleted tables down piece by piece.
 //!
 //! The reaper always empties its queue, whatever else it has to do, so that no sender waits for long. It commits no
-//! change but the sealing of deleted tables.
+//! change but the sealing of deleted tables, and evictions (`eviction.rs`).
 //!
 //! ```text
 //! publisher: a deletion was announced, and the slot died ──► floor raised ─► out of the index ─► record cancelled
@@ -24,6 +24,7 @@
 //! | a session that waits for a table to be taken down | `ReaperSender::watch` |
 //! | the expiry thread, over the record of a dead slot | `SlotRef::is_armed` |
 
+mod evictor;
 mod sender;
 
 use std::collections::VecDeque;
@@ -45,10 +46,11 @@ use super::slot::{SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK, SEALING_MAX};
+use evictor::{Evictor, EvictorNeeds};
 use sender::ReaperMessage;
 pub(super) use sender::{ReaperInbox, ReaperSender, RetireSender};
 
-/// How long the reaper waits for other threads to release a table before it looks again.
+/// How long the reaper waits for other threads to release a table or a latch before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
 /// Parts of an index, of up to 8 KiB each, that the reaper frees in one turn: less than half a millisecond.
@@ -115,6 +117,7 @@ pub struct Reaper {
     emptying: VecDeque<Walk>,
     /// Forgotten tables that a guard may still show. The reaper frees the rest of them, so that no worker has to.
     leaving: VecDeque<LeavingTable>,
+    evictor: Evictor,
     closing: bool,
     /// The last reading of the clock.
     now: Now,
@@ -134,6 +137,7 @@ impl Reaper {
             sealing: VecDeque::new(),
             emptying: VecDeque::new(),
             leaving: VecDeque::new(),
+            evictor: Evictor::default(),
             closing: false,
             now: Now::from_nanos(0),
         }
@@ -165,8 +169,10 @@ impl Reaper {
         if !has_credits {
             return if self.session.watch() { None } else { Some(WAIT_RECHECK) };
         }
-        let is_idle = self.sealing.is_empty() && !self.closing;
-        let timeout = || if self.leaving.is_empty() { self.session.patience() } else { RECHECK };
+        let needs = self.evictor.needs();
+        let is_idle = self.sealing.is_empty() && needs != EvictorNeeds::Turn && !self.closing;
+        let is_calm = self.leaving.is_empty() && needs == EvictorNeeds::Nothing;
+        let timeout = || if is_calm { self.session.patience() } else { RECHECK };
         is_idle.then(timeout)
     }
 
@@ -186,9 +192,10 @@ impl Reaper {
         self.now = now;
         self.receive();
         let sealed = self.seal_some(now);
+        let evicted = self.closing || self.evictor.step(&self.shared, &mut self.session, now);
         self.empty_some(now);
         self.free_some();
-        sealed
+        sealed && evicted
     }
 
     /// Waits for a message, at most for `timeout`. No message reports that other threads have released a table, or that

@@ -10,7 +10,7 @@
 //! Slot (counted, found through the index)                     Entry (immutable once published)
 //! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:59 | quiet:1 | length bits 21..25:4
 //! +8   announced:25 | key length:7   by the publisher         +8  deadline:43 | length bits 0..21:21
-//! +12  references:27 | flags:5                                +16 the value
+//! +12  references:25 | flags:7                                +16 the value
 //! +16  the key, or first the deadline part (16 bytes), of a
 //!      slot that was made for an element with a deadline
 //! ```
@@ -76,6 +76,7 @@ mod key;
 #[cfg(all(test, feature = "models"))]
 mod model;
 mod moving;
+mod recency;
 mod ring;
 #[cfg(all(test, not(feature = "models")))]
 mod tests;
@@ -88,6 +89,7 @@ use crossbeam::epoch::Guard;
 
 use super::limits::CHANGES_MAX;
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::limits::DUES_MAX;
 pub(super) use announced::Announced;
 pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
@@ -141,10 +143,18 @@ const SETTLED: u32 = 0b100;
 const IN_ORDER: u32 = 0b1000;
 /// In `references`: the slot is dead, and its last change has been announced. Set by the publisher.
 const ENDED: u32 = 0b1_0000;
+/// In `references`: the element was used since the hand of the eviction last came by. Set by readers and writers, cleared by
+/// the reaper.
+const USED: u32 = 0b10_0000;
+/// In `references`: the element was used before that. Set and cleared by the reaper.
+const KEPT: u32 = 0b100_0000;
 /// In `references`: one reference.
-const REFERENCE: u32 = 0b10_0000;
+const REFERENCE: u32 = 0b1000_0000;
+/// The most references of a slot, with room for those that are taken while one thread finds too many.
+const REFERENCES_MAX: u32 = u32::MAX / REFERENCE / 4 * 3;
 
-const _: () = assert!(CHANGES_MAX < 1 << ANNOUNCED_BITS && CHANGES_MAX < (u32::MAX / REFERENCE / 4) as usize);
+// Each change on its way has a reference. The index, the wheel and due messages have a few.
+const _: () = assert!(CHANGES_MAX < 1 << ANNOUNCED_BITS && CHANGES_MAX + DUES_MAX + 1024 < REFERENCES_MAX as usize);
 const _: () = assert!(align_of::<Entry>() > TAG);
 #[cfg(not(all(test, feature = "models")))]
 const _: () = assert!(SLOT_HEADER_BYTES == 16 && deadline::DEADLINE_BYTES == 16);
@@ -157,8 +167,8 @@ struct Slot {
     /// Low bits of the last version that was announced, and the length of the key, which is fixed when the slot is
     /// made. Written by the publisher, read by all threads.
     announced_and_length: AtomicU32,
-    /// References: one for the index and one for each handle. Flags: [`LONG`] is fixed when the slot is made, and any
-    /// thread may set the others, once.
+    /// References: one for the index and one for each handle. Flags: [`LONG`] is fixed when the slot is made. Who sets the
+    /// others stands at each. All change by atomic additions and bit operations, so no thread overwrites the flag of another.
     references: AtomicU32,
 }
 
@@ -413,7 +423,7 @@ impl<'g> SlotRef<'g> {
     pub(super) fn handle(&self) -> SlotHandle {
         // Relaxed: a guard or a handle keeps the count above zero here, so there is no access to order.
         let before = self.header().references.fetch_add(REFERENCE, Ordering::Relaxed) / REFERENCE;
-        assert!(before > 0 && before < u32::MAX / REFERENCE / 2, "slot references are bounded by the change credits");
+        assert!(before > 0 && before < REFERENCES_MAX, "slot references are bounded by the change credits");
         SlotHandle(self.slot)
     }
 

@@ -29,6 +29,7 @@ use crossbeam::epoch::{self, Guard};
 use crossbeam::utils::CachePadded;
 
 use super::TableSummary;
+use super::eviction::{EvictionHand, TableEviction};
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted, Place};
 use super::slot::{NEVER, SlotHandle, SlotRef, SlotState};
@@ -47,8 +48,7 @@ const REPLACED: u8 = 2;
 /// A table of the catalog, or one that is being taken down.
 pub(super) struct Table {
     number: u32,
-    generation: u64,
-    line: u64,
+    life: TableLife,
     pub(super) versions: TableVersions,
     announced_name: Box<[u8]>,
     history: Arc<NameHistory>,
@@ -57,9 +57,16 @@ pub(super) struct Table {
     /// Left once, by the session that deletes or replaces the table. Read by every operation that finds no element.
     stage: AtomicU8,
     pub(super) audience: TableAudience,
+    pub(super) eviction: TableEviction,
     /// The holds: raised and lowered by the functions that the page of this file lists.
     unsettled: CachePadded<AtomicU64>,
     totals: CachePadded<TableTotals>,
+}
+
+/// The life of a table, and the first life of its line.
+struct TableLife {
+    generation: u64,
+    line: u64,
 }
 
 /// Written when an element comes, goes, or changes its size or its deadline.
@@ -74,6 +81,8 @@ struct TableTotals {
     /// The sum of their deadlines modulo [`EARLY`], and of how often that is in them: each fits for any number of
     /// elements, and the second changes rarely.
     deadlines: [AtomicI64; 2],
+    /// Written by the reaper.
+    hand: EvictionHand,
 }
 
 /// Milliseconds: 70 minutes.
@@ -139,7 +148,7 @@ impl NameHistory {
         if self.len() == 0 {
             return Vec::new();
         }
-        self.closing().iter().filter(|table| table.generation < generation).map(Arc::clone).collect()
+        self.closing().iter().filter(|table| table.life.generation < generation).map(Arc::clone).collect()
     }
 }
 
@@ -160,6 +169,7 @@ pub(super) struct NewTable<'n> {
     pub(super) hasher: RandomState,
     pub(super) index: Index,
     pub(super) audience: TableAudience,
+    pub(super) eviction: TableEviction,
 }
 
 impl Table {
@@ -169,8 +179,7 @@ impl Table {
     pub(super) fn new(new_table: NewTable<'_>) -> Self {
         Self {
             number: new_table.number,
-            generation: new_table.generation,
-            line: new_table.line.unwrap_or(new_table.generation),
+            life: TableLife { generation: new_table.generation, line: new_table.line.unwrap_or(new_table.generation) },
             versions: TableVersions::new(new_table.base),
             announced_name: new_table.announced_name.into(),
             history: new_table.history,
@@ -178,6 +187,7 @@ impl Table {
             index: new_table.index,
             stage: AtomicU8::new(OPEN),
             audience: new_table.audience,
+            eviction: new_table.eviction,
             unsettled: CachePadded::new(AtomicU64::new(1)),
             totals: CachePadded::new(TableTotals::default()),
         }
@@ -190,13 +200,13 @@ impl Table {
 
     /// The life of the table: no other table has it in one start of the server.
     pub(super) fn generation(&self) -> u64 {
-        self.generation
+        self.life.generation
     }
 
     /// The first life of a line: lives that have taken each other's place without a moment between them. A user of the name
     /// sees one table.
     pub(super) fn line(&self) -> u64 {
-        self.line
+        self.life.line
     }
 
     /// The name exactly as CREATE_TABLE gave it.
@@ -339,7 +349,7 @@ impl Table {
 
     /// The older tables of this name that are still being taken down, oldest first.
     pub(super) fn predecessors(&self) -> Vec<Arc<Self>> {
-        self.history.predecessors(self.generation)
+        self.history.predecessors(self.life.generation)
     }
 
     /// Publisher: an older table's slot of `key` that is not yet both dead and fully announced: its address.
@@ -419,6 +429,17 @@ impl Table {
 
     pub(super) fn bytes(&self) -> i64 {
         self.totals.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the elements that may be evicted. 0 if there are none.
+    pub(super) fn evictable_bytes(&self) -> i64 {
+        let is_empty = self.totals.elements.load(Ordering::Relaxed) <= 0;
+        if is_empty || !self.eviction.is_allowed() { 0 } else { self.bytes().max(0) }
+    }
+
+    /// Reaper: how far the eviction has come in this table.
+    pub(super) fn hand(&self) -> &EvictionHand {
+        &self.totals.hand
     }
 
     pub(super) fn summary(&self) -> TableSummary {

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use super::{Batch, Session};
-use crate::tables::catalog::{Catalog, table_bytes};
+use crate::tables::catalog::{Catalog, NewName, table_bytes};
 use crate::tables::memory_budget::MemoryRoom;
 use crate::tables::table::Table;
-use crate::tables::{Refusal, TableSummary};
+use crate::tables::{EvictionPolicy, Refusal, TableSummary};
 
 impl Batch<'_> {
     /// Creates a table. `name` has no final NUL, `announced_name` is exactly as the client gave it.
@@ -16,12 +16,27 @@ impl Batch<'_> {
     /// # Errors
     /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
+        self.create_table_with(name, announced_name, None)
+    }
+
+    /// As [`Batch::create_table`]. The table evicts elements by this policy, or by that of [`Batch::set_eviction`].
+    ///
+    /// # Errors
+    /// Those of [`Batch::create_table`].
+    pub fn create_table_with(
+        &mut self,
+        name: &[u8],
+        announced_name: &[u8],
+        eviction: Option<EvictionPolicy>,
+    ) -> Result<(), Refusal> {
         let Self { session, guard, .. } = self;
         session.check_latch(name)?;
         let bytes = table_bytes(announced_name);
         // A table is small, so it does not wait for memory that the compactor may give back.
-        let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None;
-        let table = session.when_taken_down(|catalog| catalog.create(name, announced_name, room, guard))?;
+        let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None
+            || session.shared.evicts_for(bytes);
+        let new_name = NewName { announced: announced_name, eviction };
+        let table = session.when_taken_down(|catalog| catalog.create(name, new_name, room, guard))?;
         session.charge_new(table);
         Ok(())
     }
@@ -66,6 +81,17 @@ impl Batch<'_> {
         let table = self.session.shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
         self.session.take_down(table);
         Ok(())
+    }
+
+    /// As [`Tables::set_eviction`](crate::tables::Tables::set_eviction).
+    pub fn set_eviction(&self, policy: EvictionPolicy) {
+        self.session.shared.set_eviction(policy, &self.guard);
+    }
+
+    /// The policy of tables that do not say.
+    #[must_use]
+    pub fn eviction(&self) -> EvictionPolicy {
+        self.session.shared.catalog.eviction.policy()
     }
 
     /// The number of elements of a table, including those whose deadline has just passed.

@@ -24,7 +24,7 @@ pub(super) enum ReaperMessage {
     TakeDown(Arc<Table>),
     /// All slots of the deleted table of this number are dead and announced.
     Settled(u32),
-    /// Credits have come back.
+    /// Credits have come back, or elements are to be evicted.
     Continue,
     /// The workers delete no more. The reaper seals the deleted tables, so that subscribers are notified, and ends.
     Close,
@@ -92,6 +92,11 @@ impl ReaperSender {
     /// The last hold on a closed table was released. Waits for room; the caller holds no guard.
     pub(in crate::tables) fn settled(&self, table: u32) {
         self.send(ReaperMessage::Settled(table));
+    }
+
+    /// Has the reaper look around. If the queue is full, it does so anyway.
+    pub(in crate::tables) fn nudge(&self) {
+        drop(self.sender.try_send(ReaperMessage::Continue));
     }
 
     pub(in crate::tables) fn close(&self) {

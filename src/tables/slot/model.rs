@@ -9,7 +9,8 @@ use crossbeam::epoch::{self, Guard};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{EntryBox, NEVER, Ring, SlotCell, SlotHandle, SlotRef, SlotState};
+use super::{EntryBox, NEVER, REFERENCE, Ring, SlotCell, SlotHandle, SlotRef, SlotState};
+use crate::tables::sync::Ordering;
 
 fn slot_with(deadline: u64) -> Arc<SlotHandle> {
     let mut entry = EntryBox::new(b"v");
@@ -140,6 +141,24 @@ fn what_a_reader_has_called_expired_is_not_extended() {
         let called_expired = reader.join().unwrap();
         assert!(!(extended && called_expired), "extended after somebody had called it expired");
         assert!(extended || called_expired, "nobody else is there to make both fail");
+    });
+}
+
+#[test]
+fn a_use_beside_the_hand_and_a_reference_is_not_lost_and_loses_none() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        let count = |slot: &SlotHandle| slot.slot().header().references.load(Ordering::Relaxed) / REFERENCE;
+        let before = count(&slot);
+        let [user, writer] = [Arc::clone(&slot), Arc::clone(&slot)];
+        let user = thread::spawn(move || user.slot().note_use());
+        let writer = thread::spawn(move || drop(writer.slot().handle()));
+        let went = slot.slot().is_unused();
+        user.join().unwrap();
+        writer.join().unwrap();
+        assert!(!slot.slot().is_unused(), "the element was used: it stays");
+        assert_eq!(slot.slot().is_unused(), !went, "it stays one round more if the use came after the hand");
+        assert_eq!(count(&slot), before);
     });
 }
 

@@ -20,6 +20,7 @@ impl<'g> SlotRef<'g> {
         let announced = Announced::new((!entry.is_quiet()).then_some(version));
         let next = SlotHandle::make(self.key(), entry.entry.as_ptr(), announced, None);
         if self.exchange(seen, numbered(version, MOVED)) {
+            next.slot().take_recency(*self);
             return Some(next);
         }
         next.disown();

@@ -26,12 +26,12 @@ fn config() -> TablesConfig {
 }
 
 impl TablesRig {
-    fn budget(&self) -> &MemoryBudget {
+    pub(super) fn budget(&self) -> &MemoryBudget {
         &self.0.tables.0.memory_budget
     }
 
     /// One look, at which the process has `beyond` more bytes than the budget.
-    fn look_once(&self, beyond: i64) {
+    pub(super) fn look_once(&self, beyond: i64) {
         self.0.compactor.borrow_mut().look(self.budget().used() + beyond, self.now());
     }
 }

@@ -28,7 +28,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::super::{
-    AudienceKind, BackgroundThreads, ChangeKind, Compactor, FeedConfig, Refusal, Session, Tables, TablesConfig,
+    AudienceKind, BackgroundThreads, ChangeKind, Compactor, EvictionPolicy, FeedConfig, Refusal, Session, Tables,
+    TablesConfig,
 };
 use super::BASE;
 use super::alone::alone;
@@ -67,6 +68,8 @@ struct Plan {
     is_short_of_memory: bool,
     memory_max: u64,
     credits: usize,
+    /// Elements of all tables may be evicted.
+    evicts: bool,
 }
 
 impl Plan {
@@ -81,6 +84,7 @@ impl Plan {
             is_short_of_memory: random.one_in(2),
             memory_max: random.pick(&[2 << 20, 8 << 20, 64 << 20]),
             credits: random.pick(&[56, 64, 256]),
+            evicts: random.one_in(2),
         }
     }
 }
@@ -171,7 +175,9 @@ fn compact(stage: &Stage, mut compactor: Compactor) {
         let mut looks = 0_u64;
         let resident = || {
             looks += 1;
-            Some(if looks % 8 < 4 { 0 } else { stage.plan.memory_max })
+            // Beyond the limit all holes count, so the eviction has work.
+            let beyond = if stage.plan.evicts { stage.plan.memory_max / 64 } else { 0 };
+            Some(if looks % 8 < 4 { 0 } else { stage.plan.memory_max + beyond })
         };
         return compactor.run(0, || stage.now(), resident);
     }
@@ -193,6 +199,9 @@ fn storm(plan: Plan, rounds: u64, lasting: Duration) -> Counts {
     };
     let feed = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20, start_wall_millis: 1_000_000 };
     let (tables, background) = Tables::with_feed(config, plan.has_feed.then_some(feed));
+    if plan.evicts {
+        tables.set_eviction(EvictionPolicy::Lru);
+    }
     let stage = Arc::new(Stage {
         plan,
         tables,
@@ -219,6 +228,7 @@ fn storm(plan: Plan, rounds: u64, lasting: Duration) -> Counts {
     drop((hold, session, closing));
     backstage.into_iter().for_each(|(name, thread)| join(name, thread));
     assert_eq!(stage.tables.metrics().lost_wakeups, 0);
+    counts.entry("(evicted)").or_default()[0] += stage.tables.metrics().evicted;
     counts
 }
 
