@@ -52,7 +52,7 @@ pub use gate::{GateError, SecurityConfig, listening};
 use lockstep_part::bind_lockstep;
 pub use memory::available_bytes;
 use services::{BoundService, BoundTables, RunningService, ServiceThread, bound_tables, or_give_up, print_ready};
-use settings::{feed_settings, kv_settings, resp_config, tables_settings};
+use settings::{kv_settings, resp_config, tables_of};
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
 use tasks::{OpenedTasks, TasksListeners};
@@ -73,7 +73,7 @@ use crate::services::resp;
 use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
 use crate::store;
-use crate::tables::{BackgroundThreads, Tables};
+use crate::tables::{BackgroundThreads, EvictionPolicy, Tables};
 use crate::tasks::Committer;
 use crate::threads;
 
@@ -134,6 +134,8 @@ pub struct ServerLimits {
     pub resp_elements: ElementBounds,
     /// The memory that all elements together may take, in bytes.
     pub memory_bytes: u64,
+    /// What becomes of the elements of tables that do not say, when that is full.
+    pub evict: EvictionPolicy,
     /// The number of tables at once.
     pub tables: usize,
     /// The bytes that a client may have outstanding.
@@ -300,9 +302,7 @@ fn start_with(
     let usable = threads::cores();
     let cores = cores::plan_all(&config.workers, &usable)?;
     let wall_nanos = wall_nanos();
-    let settings = tables_settings(&config, &cores, wall_nanos);
-    let feed = feed_settings(&config, clock, wall_nanos);
-    let (tables, background) = Tables::with_feed(settings, feed);
+    let (tables, background) = tables_of(&config, &cores, clock, wall_nanos);
     let settings = kv_settings(&config, cores, &admissions);
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.operation.slow));

@@ -1,4 +1,4 @@
-//! The settings of the tables' frontend and of their feed, made of those of the server.
+//! The tables, and the settings of their frontends, made of those of the server.
 
 use super::gate::{self, Admissions};
 use super::{ElementBounds, ServerConfig, ServerLimits, available_bytes, memory};
@@ -6,17 +6,7 @@ use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::services::resp::RespConfig;
 use crate::services::tables::serve::{self, TablesAdmissions, WorkerCores};
-use crate::tables;
-use crate::tables::{TablesConfig, changes_per_writer, version_base};
-
-/// The settings of the tables' feed, whose epoch is the time of the start.
-pub(super) fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64) -> Option<tables::FeedConfig> {
-    config.feed.as_ref().map(|feed| tables::FeedConfig {
-        epoch: wall_nanos,
-        history_bytes: feed.history_bytes,
-        start_wall_millis: clock.start_wall_millis(),
-    })
-}
+use crate::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig, changes_per_writer, version_base};
 
 /// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
 pub(super) fn kv_settings(config: &ServerConfig, cores: WorkerCores, admissions: &Admissions) -> serve::KvConfig {
@@ -71,13 +61,26 @@ pub(super) fn resp_config(
     }
 }
 
-/// The settings of the tables, for a start at this time of the wall clock.
-pub(super) fn tables_settings(config: &ServerConfig, cores: &WorkerCores, wall_nanos: u64) -> TablesConfig {
-    TablesConfig {
+/// The tables, for a start at this time of the wall clock, which is the epoch of their feed.
+pub(super) fn tables_of(
+    config: &ServerConfig,
+    cores: &WorkerCores,
+    clock: Clock,
+    wall_nanos: u64,
+) -> (Tables, BackgroundThreads) {
+    let settings = TablesConfig {
         expected_keys: config.limits.expected_keys,
         memory_max: config.limits.memory_bytes,
         tables_max: config.limits.tables,
         changes_per_writer: changes_per_writer(cores.all().count()),
         version_base: version_base(wall_nanos),
-    }
+    };
+    let feed = config.feed.as_ref().map(|feed| FeedConfig {
+        epoch: wall_nanos,
+        history_bytes: feed.history_bytes,
+        start_wall_millis: clock.start_wall_millis(),
+    });
+    let (tables, background) = Tables::with_feed(settings, feed);
+    tables.set_eviction(config.limits.evict);
+    (tables, background)
 }

@@ -27,6 +27,7 @@ pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
         lockstep: None,
         lockstep_publish: None,
         limits: ServerLimits {
+            evict: crate::tables::EvictionPolicy::None,
             elements: ElementBounds { key_bytes: 64, value_bytes: 1024 },
             resp_elements: ElementBounds { key_bytes: 4_096, value_bytes: 16 << 20 },
             memory_bytes: 1 << 30,

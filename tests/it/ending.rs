@@ -12,7 +12,7 @@ use spindle::server::{
 use spindle::services::tables::serve::{
     FrontendKind, KvConfig, OtherServices, QueueFrontend, TablesAdmissions, WorkerCores, bind,
 };
-use spindle::tables::{self, Tables};
+use spindle::tables::{self, EvictionPolicy, Tables};
 
 use crate::harness::Server;
 use crate::peer::Peer;
@@ -136,6 +136,7 @@ fn config() -> ServerConfig {
         lockstep: None,
         lockstep_publish: None,
         limits: ServerLimits {
+            evict: EvictionPolicy::None,
             elements: ElementBounds { key_bytes: 64, value_bytes: 1_024 },
             resp_elements: ElementBounds { key_bytes: 4_096, value_bytes: 16 << 20 },
             memory_bytes: 1 << 30,

@@ -152,6 +152,7 @@ impl ServeFlags {
             elements: self.tables.element_bounds(),
             resp_elements: self.tables.resp_bounds(is_given),
             memory_bytes: self.tables.max_memory.of(available_bytes),
+            evict: self.tables.evict,
             tables: self.tables.max_tables,
             client_bytes: self.operation.client_bytes_max,
             expected_keys: self.tuning.expected_keys,
@@ -208,6 +209,7 @@ mod tests {
     use crate::server::Pin;
     use crate::services::jobs::wire::AckWording;
     use crate::services::tables::serve::FrontendKind;
+    use crate::tables::EvictionPolicy;
 
     #[derive(Debug, Parser)]
     struct ServeArguments {
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(config.publish.as_deref(), Some("tcp://127.0.0.1:5556"));
         assert_eq!(config.publish_hwm, 1_000_000);
         assert_eq!((config.limits.elements.key_bytes, config.limits.elements.value_bytes), (64, 1_024));
-        assert_eq!(config.limits.memory_bytes, 800_000);
+        assert_eq!((config.limits.memory_bytes, config.limits.evict), (800_000, EvictionPolicy::None));
         assert_eq!(config.limits.tables, 65_536);
         assert_eq!(config.limits.client_bytes, 64 << 20);
         assert_eq!(config.workers.count, server::workers_default());
@@ -256,6 +258,8 @@ mod tests {
             "1M",
             "--max-memory",
             "2G",
+            "--evict",
+            "lru",
             "--max-tables",
             "7",
             "--client-bytes-max",
@@ -278,6 +282,7 @@ mod tests {
             (5, 4_096, 1 << 20)
         );
         assert_eq!((config.limits.memory_bytes, config.limits.tables), (2 << 30, 7));
+        assert_eq!(config.limits.evict, EvictionPolicy::Lru);
         assert_eq!((config.limits.client_bytes, config.limits.expected_keys), (9 << 10, 11));
         assert_eq!(config.workers.count, 3);
         assert_eq!(config.workers.pin, Pin::Cores(vec![0, 2, 3, 4]));
@@ -360,6 +365,7 @@ mod tests {
             ["--max-memory", "0"],
             ["--max-memory", "101%"],
             ["--max-tables", "0"],
+            ["--evict", "lfu"],
             ["--client-bytes-max", "0"],
             ["--expected-keys", "-1"],
             ["--workers", "0"],

@@ -9,6 +9,7 @@ use crate::limits::{
     KEY_BYTES_DEFAULT, KEY_BYTES_MAX, MEMORY_PERCENT_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
 };
 use crate::server::{ElementBounds, FeedSettings};
+use crate::tables::EvictionPolicy;
 
 /// Bytes of the history, unless a flag says otherwise (`OPERATION.md`).
 const HISTORY_BYTES_DEFAULT: u64 = 64 << 20;
@@ -38,6 +39,11 @@ pub(crate) struct TablesFlags {
     /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
     #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
     pub(crate) max_memory: Amount,
+
+    /// At the limit, tables without options of their own evict elements that were not used for long (lru), or refuse
+    /// writes (none)
+    #[arg(long, value_name = "none|lru", default_value = "none", value_parser = eviction)]
+    pub(crate) evict: EvictionPolicy,
 
     /// Most tables at once
     #[arg(long, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
@@ -93,6 +99,14 @@ impl FeedFlags {
 /// Parses a number of bytes in a range.
 fn size(least: usize, most: usize) -> impl TypedValueParser<Value = usize> {
     bytes_within(least as u64, most as u64).map(move |bytes| usize::try_from(bytes).unwrap_or(most))
+}
+
+fn eviction(typed: &str) -> Result<EvictionPolicy, String> {
+    match typed {
+        "none" => Ok(EvictionPolicy::None),
+        "lru" => Ok(EvictionPolicy::Lru),
+        _ => Err("it must be none or lru".to_owned()),
+    }
 }
 
 fn at_least_one(typed: &str) -> Result<usize, String> {

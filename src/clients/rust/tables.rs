@@ -32,7 +32,7 @@ pub use subscriber::Subscriber;
 
 use crate::clients::rust::socket::Pipeline;
 use crate::services::tables::wire::{
-    Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, check_progress,
+    Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, TableOptions, check_progress,
 };
 use crate::tables::Restored;
 
@@ -178,7 +178,15 @@ impl Client {
     /// # Errors
     /// TABLE EXISTS, BAD TABLE NAME, TOO MANY TABLES
     pub fn create_table(&mut self, table: &[u8]) -> Result<(), Error> {
-        self.done(&Request::CreateTable { table: TableName::spelt(table) })
+        self.done(&Request::CreateTable { table: TableName::spelt(table), options: None })
+    }
+
+    /// CREATE_TABLE with options: whether elements may be evicted when the memory of the server is full.
+    ///
+    /// # Errors
+    /// As [`Client::create_table`]. BAD REQUEST of a server from before these options.
+    pub fn create_table_with(&mut self, table: &[u8], options: TableOptions) -> Result<(), Error> {
+        self.done(&Request::CreateTable { table: TableName::spelt(table), options: Some(options) })
     }
 
     /// DELETE_TABLE: removes a table and all its elements. Once it returns, the name is free.

@@ -147,7 +147,7 @@ impl<'b> ReplyFrames<'b> {
 
 /// The request that creates the table.
 pub(in crate::load) fn create_table(table: &[u8], out: &mut Vec<u8>) {
-    let request: Request<'_> = Request::CreateTable { table: TableName::spelt(table) };
+    let request: Request<'_> = Request::CreateTable { table: TableName::spelt(table), options: None };
     request.encode(|frame, more| encode_frame(out, frame, more));
 }
 

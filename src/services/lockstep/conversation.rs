@@ -254,7 +254,7 @@ impl CollectedCommand {
         let kept = |start, end| self.kept.get(start..end).unwrap_or_default();
         let table = TableName::spelt(kept(0, table_end));
         Ok(match self.verb {
-            Verb::CreateTable => Request::CreateTable { table: last.table()? },
+            Verb::CreateTable => Request::CreateTable { table: last.table()?, options: None },
             Verb::DeleteTable => Request::DeleteTable { table: last.table()? },
             Verb::Update => Request::Update {
                 table,

@@ -10,10 +10,10 @@ mod scan;
 
 use std::ops::Deref;
 
-use super::wire::{FeedState, Payload, Reason, Reply, Request, TableLine};
+use super::wire::{FeedState, Payload, Reason, Reply, Request, TableLine, TableOptions};
 use crate::clock::{Now, Ttl};
 use crate::feed::LifeState;
-use crate::tables::{Addition, Batch, Deadline, ManyProgress, PORTION_BYTES, Refusal, TableSummary};
+use crate::tables::{Addition, Batch, Deadline, EvictionPolicy, ManyProgress, PORTION_BYTES, Refusal, TableSummary};
 use scan::{Page, scan};
 
 /// The functions that handling needs besides the tables.
@@ -32,6 +32,13 @@ pub struct HandlerContext<'c> {
     pub start_wall_millis: u64,
     /// Whether the user may read the table of this name, for a list of tables. None: it may read all.
     pub may_read: Option<&'c TableFilter<'c>>,
+}
+
+fn eviction(options: TableOptions) -> EvictionPolicy {
+    match options {
+        TableOptions::InMemory => EvictionPolicy::None,
+        TableOptions::MayEvict => EvictionPolicy::Lru,
+    }
 }
 
 /// Returns true for each table that the reply may list.
@@ -63,7 +70,9 @@ pub fn handle<'b, F: Deref<Target = [u8]>>(
     let now = batch.now();
     let deadline = |ttl: Option<Ttl>| Deadline::after(now, ttl);
     match *request {
-        Request::CreateTable { table } => batch.create_table(table.name(), table.spelling()).map(done),
+        Request::CreateTable { table, options } => {
+            batch.create_table_with(table.name(), table.spelling(), options.map(eviction)).map(done)
+        }
         Request::DeleteTable { table } => batch.delete_table(table.name()).map(done),
         Request::Update { table, key, value, ttl } => batch.update(table.name(), key, value, deadline(ttl)).map(done),
         Request::Delete { table, key } => batch.delete(table.name(), key).map(Reply::Value),

@@ -23,7 +23,7 @@
 //!  "lockstep": {"connections", "requests", "commands", "waiting", "published", …},       null if there is none
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes",
 //!             "garbage_bytes", "garbage_objects",             replaced and deleted, not freed yet
-//!             "moved_elements", "resident_bytes"},
+//!             "evicted_elements", "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve",                       those that no connection takes,
 //!                  "share",                                  and those that each service has for itself;
 //!                  "accept_pauses", "made_place"},           how often there was none; idle connections closed for it

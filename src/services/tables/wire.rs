@@ -44,7 +44,7 @@ pub(crate) use page::check_progress;
 pub use page::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows};
 pub use reply::{Reply, ReplyShape, TableLine};
 pub use request::{Command, Request};
-pub use table_name::TableName;
+pub use table_name::{TableName, TableOptions};
 pub use ttl::TtlField;
 
 /// Status byte of a reply that grants the request.

@@ -207,8 +207,9 @@ def ping() -> Command[None]:
     return done([PING])
 
 
-def create_table(name: Key) -> Command[None]:
-    return done([CREATE_TABLE, as_bytes(name)])
+def create_table(name: Key, evicts: Optional[bool] = None) -> Command[None]:
+    options = [] if evicts is None else [b"\3" if evicts else b"\0"]
+    return done([CREATE_TABLE, as_bytes(name), *options])
 
 
 def delete_table(name: Key) -> Command[None]:

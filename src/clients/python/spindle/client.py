@@ -229,9 +229,12 @@ class Client:
 
     # ------------------------------------------------------------------------------------------------------- commands
 
-    def create_table(self, name: Key) -> None:
-        """Makes a table, or raises :class:`spindle.TableExists`."""
-        self._run(_kv.create_table(name))
+    def create_table(self, name: Key, evicts: Optional[bool] = None) -> None:
+        """Makes a table, or raises :class:`spindle.TableExists`.
+
+        ``evicts``: whether its elements may be evicted when the memory is full. ``None``: as the server says.
+        """
+        self._run(_kv.create_table(name, evicts))
 
     def delete_table(self, name: Key) -> None:
         """Deletes a table with its elements."""

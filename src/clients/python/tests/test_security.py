@@ -116,6 +116,7 @@ ARGUMENTS = {
     "cursor": b"",
     "prefix": "",
     "name": "a",
+    "evicts": True,
 }
 
 

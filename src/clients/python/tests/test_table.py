@@ -178,6 +178,11 @@ def test_tables_come_and_go(client, name):
     table.drop()
     with pytest.raises(spindle.TableNotFound):
         len(table)
+    for evicts in (None, False, True):
+        client.create_table(name, evicts)
+        with pytest.raises(spindle.TableExists):
+            client.create_table(name, evicts)
+        client.delete_table(name)
     with pytest.raises(spindle.BadTableName):
         client.create_table("")
     client.ping()

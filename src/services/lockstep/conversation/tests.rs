@@ -24,8 +24,8 @@ type Elements = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, (Vec<u8>, Option<Ttl>)>>;
 fn carry_out(tables: &mut Elements, request: &Request<'_>) -> Outcome {
     let there = |found: Option<_>| found.ok_or(Reason::TableNotFound);
     match *request {
-        Request::CreateTable { table } if tables.contains_key(table.name()) => Err(Reason::TableExists),
-        Request::CreateTable { table } => {
+        Request::CreateTable { table, .. } if tables.contains_key(table.name()) => Err(Reason::TableExists),
+        Request::CreateTable { table, .. } => {
             tables.insert(table.name().to_vec(), BTreeMap::new());
             Ok(None)
         }

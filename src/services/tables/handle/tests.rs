@@ -91,7 +91,7 @@ fn every_command_has_its_reply() {
     let position = FeedPosition { epoch: 1, incarnation: 1, sequence: 1 };
     let [one, six, seven, eight] = [1_u64, 6, 7, 8].map(u64::to_be_bytes);
     let script: [(Request<'_>, &[&[u8]]); 31] = [
-        (Request::CreateTable { table: T }, &[OK]),
+        (Request::CreateTable { table: T, options: None }, &[OK]),
         (update(), &[OK]),
         (Request::Get { table: T, key: K }, &[OK, V]),
         (Request::Touch { table: T, key: K, ttl: Ttl::NONE }, &[OK]),
@@ -118,7 +118,7 @@ fn every_command_has_its_reply() {
         (restore(7), NOT_FOUND),
         (update(), NOT_FOUND),
         (Request::DeleteTable { table: T }, NOT_FOUND),
-        (Request::CreateTable { table: T }, &[OK]),
+        (Request::CreateTable { table: T, options: None }, &[OK]),
         (restore(7), &[OK, b"\x01"]),
         (Request::GetEntry { table: T, key: b"old" }, &[OK, V, &seven, &[255; 8]]),
         (Request::CompareAndSwap { table: T, key: b"old", expected: 7, value: V, ttl: None }, &[OK, &eight]),
@@ -160,7 +160,7 @@ fn a_version_goes_out_and_comes_back() {
         other => panic!("{other:?}"),
     };
     let swap = |expected| Request::CompareAndSwap { table: T, key: K, expected, value: V, ttl: None };
-    answer(Request::CreateTable { table: T });
+    answer(Request::CreateTable { table: T, options: None });
     let absent = answer(swap(7));
     assert_eq!(absent, 0);
     let first = answer(swap(0));
@@ -186,7 +186,7 @@ fn a_page_has_the_fields_that_were_asked_for() {
     let context = HandlerContext { start_wall_millis: 7_000, ..context(&stats, &later) };
     let mut batch = session.batch(NOW);
     let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(2)) };
-    for request in [Request::CreateTable { table: T }, update] {
+    for request in [Request::CreateTable { table: T, options: None }, update] {
         assert_eq!(text(&once(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
     }
     let entry = EntryRow { key: K, value: V, version: 1, remaining_millis: Some(1_500) };
@@ -211,7 +211,7 @@ fn a_reply_that_is_too_long_is_refused_before_it_is_built() {
     let stats = String::new;
     let context = context(&stats, &|| NOW);
     let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
-    for request in [Request::CreateTable { table: T }, update] {
+    for request in [Request::CreateTable { table: T, options: None }, update] {
         assert_eq!(text(&once(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
     }
     let mut ask = |keys: &[&[u8]]| {
@@ -250,7 +250,8 @@ fn a_reply_that_has_begun_continues_whatever_becomes_of_its_table() {
         [Request::Ping, Request::Delete { table: T, key: b"b" }, Request::DeleteTable { table: T }];
     for change in &changes {
         let mut batch = session.batch(NOW);
-        let [create, drop]: [Request<'_>; 2] = [Request::CreateTable { table: T }, Request::DeleteTable { table: T }];
+        let [create, drop]: [Request<'_>; 2] =
+            [Request::CreateTable { table: T, options: None }, Request::DeleteTable { table: T }];
         let _made = once(&create, &mut batch, &context);
         let pairs: [[&[u8]; 2]; 3] = [[b"a", &long], [b"b", &long], [b"c", &long]];
         let mut progress = ManyProgress::default();
@@ -291,7 +292,7 @@ fn a_reply_that_is_too_long_for_the_memory_is_refused() {
     let context = HandlerContext { reply_bytes_max: 30, ..context(&stats, &|| NOW) };
     let mut answer = |request: Request<'_>| text(&once(&request, &mut batch, &context).unwrap());
     let too_long = text(&Reply::Refused(Reason::ReplyTooLong));
-    answer(Request::CreateTable { table: T });
+    answer(Request::CreateTable { table: T, options: None });
     answer(Request::Update { table: T, key: K, value: &[7; 15], ttl: None });
     assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 2] }), text(&Reply::Values(vec![Some(&[7; 15]); 2])));
     assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 3] }), too_long);
@@ -310,10 +311,10 @@ fn a_reply_that_is_too_long_for_the_memory_is_refused() {
 fn the_name_is_one_however_it_is_spelt() {
     let bare = TableName::spelt(b"t");
     let requests = [
-        Request::CreateTable { table: T },
-        Request::CreateTable { table: bare },
+        Request::CreateTable { table: T, options: None },
+        Request::CreateTable { table: bare, options: None },
         Request::Get { table: bare, key: K },
-        Request::CreateTable { table: TableName::spelt(b"u") },
+        Request::CreateTable { table: TableName::spelt(b"u"), options: None },
     ];
     let expected = [
         Reply::Done,
@@ -333,7 +334,7 @@ fn a_deadline_that_has_passed_is_absent() {
         let mut batch = session.batch(Now::from_millis(millis));
         text(&once(&request, &mut batch, &context).unwrap())
     };
-    at(1_000, Request::CreateTable { table: T });
+    at(1_000, Request::CreateTable { table: T, options: None });
     at(1_000, Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(2)) });
     let get = || Request::Get { table: T, key: K };
     assert_eq!(at(2_999, get()), text(&Reply::Value(V)));
@@ -346,7 +347,7 @@ fn a_busy_request_has_not_been_looked_at() {
     let stats = String::new;
     let context = context(&stats, &|| NOW);
     let mut batch = session.batch(NOW);
-    let create: Request<'_> = Request::CreateTable { table: T };
+    let create: Request<'_> = Request::CreateTable { table: T, options: None };
     once(&create, &mut batch, &context).unwrap();
     let values: Vec<[u8; 1]> = (0..=255).map(|number| [number]).collect();
     let mut last: &[u8] = &[];

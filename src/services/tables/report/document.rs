@@ -211,6 +211,7 @@ line! {
             gauge("spindle_memory_garbage", "Bytes of replaced and deleted elements that are not freed yet.").bytes(),
         garbage_objects: u64 =
             gauge("spindle_memory_garbage_objects", "Values and keys of such elements that are not freed yet."),
+        evicted_elements: u64 = counter("spindle_evicted_elements", "Elements that were evicted to make room."),
         moved_elements: u64 = counter("spindle_moved_elements", "Elements that were moved to make room."),
         /// `None` where the system does not report it.
         resident_bytes: Option<u64> =
@@ -228,6 +229,7 @@ impl MemoryLine {
             excess_bytes: excess,
             garbage_bytes,
             garbage_objects,
+            evicted_elements: tables_metrics.evicted,
             moved_elements: tables_metrics.moved,
             resident_bytes: resident_bytes(),
         }

@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::ttl::decode_ttl;
-use super::{FieldLimits, Reason, ScanFields, TableName, TtlField, number};
+use super::{FieldLimits, Reason, ScanFields, TableName, TableOptions, TtlField, number};
 use crate::clock::Ttl;
 use crate::feed::FeedPosition;
 use crate::limits::{CURSOR_BYTES_MAX, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
@@ -137,6 +137,9 @@ one_frame! {
     Cursor(&'m [u8]): |frame, _| decode_cursor(frame), |cursor| cursor;
     Count(u32): |frame, _| decode_count(frame), |count| &u64::from(count).to_be_bytes();
     RowFields(ScanFields): |frame, _| decode_fields(frame), |fields| &[fields.code()];
+    Options(TableOptions):
+        |frame, _| TableOptions::decode(frame).ok_or(Reason::BadRequest),
+        |options| &[options.code()];
 }
 
 /// A field that may be left out at the end.

@@ -9,7 +9,9 @@ use std::sync::LazyLock;
 use bolero::check;
 use proptest::prelude::*;
 
-use super::specified::SpecifiedField::{Count, Cursor, Delta, Fields, Key, Table, Ttl, TtlOrEmpty, Value, Version};
+use super::specified::SpecifiedField::{
+    Count, Cursor, Delta, Fields, Key, Options, Table, Ttl, TtlOrEmpty, Value, Version,
+};
 use super::specified::{SpecifiedCommand, SpecifiedField};
 use super::{Command, FieldLimits, Reason, Request, TtlField, split};
 use crate::clock::Ttl as TimeToLive;
@@ -79,6 +81,7 @@ fn fault_of(field: SpecifiedField, frame: &[u8]) -> Option<Reason> {
             let good = bytes == 1 && frame[0] < 4;
             (!good).then_some(Reason::BadRequest)
         }
+        Options => (frame != [0] && frame != [3]).then_some(Reason::BadRequest),
     }
 }
 
@@ -225,6 +228,7 @@ proptest! {
                         Version | Delta => number.to_be_bytes().to_vec(),
                         Count => (1 + number % 10_000).to_be_bytes().to_vec(),
                         Fields => vec![bytes.len().to_le_bytes()[0] % 4],
+                        Options => vec![if number % 2 == 0 { 0 } else { 3 }],
                     }
                 });
                 let body: Vec<Vec<u8>> = [vec![command.code()]].into_iter().chain(frames).collect();

@@ -3,10 +3,10 @@
 use std::ops::Deref;
 
 use super::fields::{
-    Count, Cursor, Delta, Field, FrameCount, FrameSink, Key, Keys, Optional, Pairs, Position, Prefix, RowFields, Table,
-    TimeToLive, TtlOrEmpty, Value, Version,
+    Count, Cursor, Delta, Field, FrameCount, FrameSink, Key, Keys, Optional, Options, Pairs, Position, Prefix,
+    RowFields, Table, TimeToLive, TtlOrEmpty, Value, Version,
 };
-use super::{Fault, FieldLimits, Reason, ReplyShape, ScanFields, TableName};
+use super::{Fault, FieldLimits, Reason, ReplyShape, ScanFields, TableName, TableOptions};
 use crate::clock::Ttl;
 use crate::feed::FeedPosition;
 use crate::security::Access;
@@ -162,7 +162,9 @@ macro_rules! element_of {
 commands! {
     /// Makes an empty table.
     CreateTable = 0, "CREATE_TABLE", Tables, Some(Access::Admin), {
-        table: TableName<'m> as Table
+        table: TableName<'m> as Table,
+        /// `None`: as the server says.
+        options: Option<TableOptions> as Optional<Options>
     };
     /// Removes a table with all its elements.
     DeleteTable = 1, "DELETE_TABLE", Tables, Some(Access::Admin), {

@@ -20,9 +20,10 @@ pub(in crate::services::tables) enum SpecifiedField {
     Cursor,
     Count,
     Fields,
+    Options,
 }
 
-use SpecifiedField::{Count, Cursor, Delta, Fields, Key, Table, Ttl, TtlOrEmpty, Value, Version};
+use SpecifiedField::{Count, Cursor, Delta, Fields, Key, Options, Table, Ttl, TtlOrEmpty, Value, Version};
 
 impl SpecifiedField {
     fn named(name: &str) -> Self {
@@ -37,6 +38,7 @@ impl SpecifiedField {
             "cursor" => Cursor,
             "count" => Count,
             "fields" => Fields,
+            "options" => Options,
             _ => panic!("what is a {name}?"),
         }
     }
@@ -49,7 +51,7 @@ impl SpecifiedField {
             Value => b"val".to_vec(),
             TtlOrEmpty | Cursor => Vec::new(),
             Ttl | Version | Delta | Count => vec![0, 0, 0, 0, 0, 0, 0, 1],
-            Fields => vec![0],
+            Fields | Options => vec![0],
         }
     }
 }
@@ -155,6 +157,7 @@ fn the_notation_of_the_page_is_read_in_full() {
         (row.once, row.optional, row.repeated)
     };
     assert_eq!(fields(Command::Ping), (vec![], None, vec![]));
+    assert_eq!(fields(Command::CreateTable), (vec![Table], Some(Options), vec![]));
     assert_eq!(fields(Command::CompareAndSwap), (vec![Table, Key, Version, Value], Some(Ttl), vec![]));
     assert_eq!(fields(Command::GetMany), (vec![Table], None, vec![Key]));
     assert_eq!(fields(Command::UpdateMany), (vec![Table, TtlOrEmpty], None, vec![Key, Value]));

@@ -1,4 +1,4 @@
-//! The name of a table: its spelling, and the form by which tables are distinguished.
+//! The name of a table: its spelling, and the form by which tables are distinguished. And what a new table is asked to be.
 
 /// The name of a table as it was spelt: `tab` and `tab\0` are one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,5 +23,30 @@ impl<'m> TableName<'m> {
     #[must_use]
     pub fn name(self) -> &'m [u8] {
         self.spelling.strip_suffix(b"\0").unwrap_or(self.spelling)
+    }
+}
+
+/// What a table is asked to be when it is made. The discriminant is the byte on the wire. Other bytes are for what no server
+/// can do yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TableOptions {
+    /// In memory. When the memory is full, its elements stay.
+    InMemory = 0,
+    /// In memory. When the memory is full, elements may be evicted.
+    MayEvict = 3,
+}
+
+impl TableOptions {
+    /// The byte on the wire.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The options of a frame, if it names some.
+    #[must_use]
+    pub fn decode(frame: &[u8]) -> Option<Self> {
+        [Self::InMemory, Self::MayEvict].into_iter().find(|options| *frame == [options.code()])
     }
 }

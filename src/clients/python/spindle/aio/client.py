@@ -228,9 +228,12 @@ class Client:
 
     # ------------------------------------------------------------------------------------------------------- commands
 
-    async def create_table(self, name: Key) -> None:
-        """Makes a table, or raises :class:`spindle.TableExists`."""
-        await self._run(_kv.create_table(name))
+    async def create_table(self, name: Key, evicts: Optional[bool] = None) -> None:
+        """Makes a table, or raises :class:`spindle.TableExists`.
+
+        ``evicts``: whether its elements may be evicted when the memory is full. ``None``: as the server says.
+        """
+        await self._run(_kv.create_table(name, evicts))
 
     async def delete_table(self, name: Key) -> None:
         """Deletes a table with its elements."""

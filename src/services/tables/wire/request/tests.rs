@@ -50,10 +50,25 @@ fn a_name_has_1_to_254_bytes_and_may_end_with_one_nul() {
 #[test]
 fn a_name_and_its_spelling_are_two_things() {
     let body = [&[0][..], b"tab\0"];
-    let Ok(Request::CreateTable { table }) = Request::decode(&body, LIMITS) else {
+    let Ok(Request::CreateTable { table, options: None }) = Request::decode(&body, LIMITS) else {
         panic!("no CREATE_TABLE");
     };
     assert_eq!((table.name(), table.spelling()), (&b"tab"[..], &b"tab\0"[..]));
+}
+
+#[test]
+fn a_table_has_options_of_one_byte_or_none() {
+    let options = |frame: &[u8]| match Request::decode(&[&[0][..], b"tab", frame], LIMITS) {
+        Ok(Request::CreateTable { options, .. }) => Ok(options),
+        other => Err(other.unwrap_err().reason),
+    };
+    assert_eq!(options(&[0]), Ok(Some(TableOptions::InMemory)));
+    assert_eq!(options(&[3]), Ok(Some(TableOptions::MayEvict)));
+    for byte in (0..=u8::MAX).filter(|byte| ![0, 3].contains(byte)) {
+        assert_eq!(options(&[byte]), Err(Reason::BadRequest), "{byte}");
+    }
+    assert_eq!([&b""[..], &[3, 3]].map(options), [Err(Reason::BadRequest); 2]);
+    assert_eq!(reason(&[&[0], b"tab", &[3], &[3]]), Some(Reason::BadRequest));
 }
 
 #[test]
