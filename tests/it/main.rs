@@ -54,6 +54,8 @@ mod events_crash;
 mod events_database;
 /// Events at the edges of HTTP: requests that are cut, malformed, late, or sent by pages of other sites.
 mod events_http;
+/// Tables that give way at the limit of memory, over ZeroMQ and over Redis's protocol.
+mod eviction;
 /// The feed: an exact copy from its changes, its replay, its bookmarks, and the lives of tables.
 mod feed;
 /// Mirrors that join, stall and lose their connection under load end equal to the table; the commands that show one.

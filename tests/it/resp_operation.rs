@@ -197,6 +197,10 @@ fn connections_of_others_are_for_those_with_admin_of_the_server() {
         let refused = format!("-NOPERM User bob has no permissions to run the 'client|{verb}' command");
         assert_eq!(ask(&mut bob, &format!("CLIENT {verb} ID 1")), refused);
     }
+    let refused = "-NOPERM User bob has no permissions to run the 'config|set' command";
+    assert_eq!(ask(&mut bob, "CONFIG SET maxmemory-policy allkeys-lru"), refused);
+    assert!(ask(&mut bob, "INFO memory").contains("\r\nmaxmemory_policy:noeviction"));
+    assert_eq!(ask(&mut bob, "CONFIG SET notify-keyspace-events KEA"), "+OK", "clients set it when they connect");
     assert!(ask(&mut bob, "CLIENT INFO").contains(" user=bob "));
     assert_eq!(ask(&mut ada, "SET a 1"), "+OK");
     assert_eq!(ask(&mut ada, "SELECT 1"), "+OK");

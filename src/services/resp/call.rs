@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::answer::{Failure, OUT_OF_MEMORY, TOO_LONG};
+use super::answer::{Failure, OUT_OF_MEMORY, TOO_LONG, refused};
 use super::arguments::Times;
 use super::client::RespClient;
 use super::context::RespContext;
@@ -11,6 +11,7 @@ use super::metrics::RespMetrics;
 use super::subscribers::WorkerSubscribers;
 use crate::clock::Now;
 use crate::net::zeromq::ConnectionId;
+use crate::security::{Access, Resource};
 use crate::tables::{Batch, Edit, ElementView, Refusal};
 
 /// Everything that a handler uses beside the arguments.
@@ -37,6 +38,18 @@ impl Call<'_, '_> {
     /// Whether the client may read this table.
     pub(super) fn may_read(&self, table: &[u8]) -> bool {
         self.client.may_read(table)
+    }
+
+    /// Refuses a command to a user who may not administer the server.
+    pub(super) fn check_admin(&self, command: &str) -> Result<(), Failure> {
+        match &self.client.user {
+            Some(user) if !user.may(Access::Admin, Resource::Server) => {
+                user.note_denied();
+                let name = user.name();
+                Err(refused(format!("NOPERM User {name} has no permissions to run the '{command}' command")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The longest value, in bytes.

@@ -7,9 +7,8 @@ use super::call::Call;
 use super::limits::REDIS_VERSION;
 use super::metrics::{Statistics, VerbTotals};
 use super::registry::ClientCounts;
+use super::settings::{clients_max, policy_name};
 use crate::clock::Now;
-use crate::descriptors::DescriptorBudget;
-use crate::limits::CONNECTIONS_MAX;
 use crate::services::tables::report::resident_bytes;
 use crate::stats::{LatencySnapshot, Percentiles};
 use crate::tables::TablesMetrics;
@@ -104,12 +103,6 @@ fn clients(text: &mut String, reading: &Reading<'_, '_, '_>) {
     line(text, "total_watched_keys", counts.iter().map(|counts| counts.watched).sum::<usize>());
 }
 
-/// How many connections there may be: as many as a frontend may have, if there are descriptors.
-pub(super) fn clients_max() -> u64 {
-    let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
-    limit.saturating_sub(reserve).min(CONNECTIONS_MAX as u64)
-}
-
 fn memory(text: &mut String, reading: &Reading<'_, '_, '_>) {
     let memory = &reading.tables.memory;
     line(text, "used_memory", memory.used + memory.excess);
@@ -117,7 +110,7 @@ fn memory(text: &mut String, reading: &Reading<'_, '_, '_>) {
         line(text, "used_memory_rss", resident);
     }
     line(text, "maxmemory", memory.max);
-    line(text, "maxmemory_policy", "noeviction");
+    line(text, "maxmemory_policy", policy_name(reading.call.batch.eviction()));
 }
 
 fn persistence(text: &mut String, _: &Reading<'_, '_, '_>) {
@@ -132,7 +125,7 @@ fn statistics(text: &mut String, Reading { call, statistics, tables, .. }: &Read
     line(text, "total_net_input_bytes", statistics.bytes_in);
     line(text, "total_net_output_bytes", statistics.bytes_out);
     line(text, "expired_keys", tables.expired);
-    line(text, "evicted_keys", 0);
+    line(text, "evicted_keys", tables.evicted);
     line(text, "keyspace_hits", statistics.hits);
     line(text, "keyspace_misses", statistics.misses);
     let channels = call.subscribers.channels();

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use crate::resp3::integer;
-use crate::security::{Access, Resource};
 use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, refused, refused_with};
 use crate::services::resp::arguments::{is, shown};
 use crate::services::resp::call::Call;
@@ -67,7 +66,7 @@ pub(super) fn info<'b>(call: &'b mut Call<'_, '_>) -> Answer<'b> {
 }
 
 pub(super) fn list<'b>(call: &'b mut Call<'_, '_>, filter: &[&[u8]]) -> Answer<'b> {
-    check_admin(call, "list")?;
+    call.check_admin("client|list")?;
     let registry = &call.context.clients;
     let cards: Vec<Arc<ClientCard>> = match filter {
         [] => return list_of_type(call, None),
@@ -117,7 +116,7 @@ fn check_list(call: &Call<'_, '_>, bytes: usize) -> Result<(), Failure> {
 }
 
 pub(super) fn kill<'b>(call: &'b mut Call<'_, '_>, arguments: &[&[u8]]) -> Answer<'b> {
-    check_admin(call, "kill")?;
+    call.check_admin("client|kill")?;
     let own = call.client.place.card.id;
     let selection = match arguments {
         [] => return Err(refused("ERR wrong number of arguments for 'client|kill' command")),
@@ -177,15 +176,4 @@ fn check_user(call: &Call<'_, '_>, name: &[u8]) -> Result<(), Failure> {
         None => name == b"default",
     };
     if is_known { Ok(()) } else { Err(refused_with("ERR No such user '", shown(name, usize::MAX), "'")) }
-}
-
-fn check_admin(call: &Call<'_, '_>, verb: &str) -> Result<(), Failure> {
-    match &call.client.user {
-        Some(user) if !user.may(Access::Admin, Resource::Server) => {
-            user.note_denied();
-            let name = user.name();
-            Err(refused(format!("NOPERM User {name} has no permissions to run the 'client|{verb}' command")))
-        }
-        _ => Ok(()),
-    }
 }

@@ -131,12 +131,12 @@ pub(in super::super) fn config<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
                     .iter()
                     .any(|pattern| is_match(pattern.to_ascii_lowercase().as_slice(), setting.name.as_bytes()))
             };
-            let selected = settings::all(call.context).into_iter().filter(selects);
+            let selected = settings::all(call).into_iter().filter(selects);
             let pairs = selected.flat_map(|setting| [Reply::string(setting.name), Reply::owned(setting.value)]);
             Ok(Reply::Map(pairs.collect()))
         }
         [verb, pairs @ ..] if is(verb, "set") && !pairs.is_empty() && pairs.len() % 2 == 0 => {
-            pairs.chunks_exact(2).try_for_each(settings::set)?;
+            settings::set(call, pairs.as_chunks().0)?;
             Ok(OK)
         }
         [verb] if is(verb, "resetstat") => {
