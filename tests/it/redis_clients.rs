@@ -16,17 +16,15 @@ use crate::harness::{Guarded, REAL_PEERS, Server, free_port, is_made, python_wit
 const BULK_BYTES_MAX: &str = "16777216";
 /// How long redis-server may take to start.
 const START: Duration = Duration::from_secs(60);
-/// The chapters of frameworks that need no transaction.
-const FRAMEWORKS: [&str; 4] = ["django_cache", "django_sessions", "flask_caching", "aiocache"];
 
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/peers").join(name)
 }
 
-/// Runs a chapter to its end on redis-server, and on Spindle with these arguments behind its address.
-pub(crate) fn on_both(frontend: &str, chapter: impl Fn() -> Command, of_spindle: &[&str]) {
-    let run = |server: &str, port: &str, more: &[&str]| {
-        let output = chapter().args(["127.0.0.1", port]).args(more).stdin(Stdio::null()).output().unwrap();
+/// Runs a chapter to its end on redis-server, and on Spindle.
+pub(crate) fn on_both(frontend: &str, chapter: impl Fn() -> Command) {
+    let run = |server: &str, port: &str| {
+        let output = chapter().args(["127.0.0.1", port]).stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         println!("{server}:\n{text}");
         assert!(output.status.success(), "{server}: {text}{}", String::from_utf8_lossy(&output.stderr));
@@ -41,9 +39,9 @@ pub(crate) fn on_both(frontend: &str, chapter: impl Fn() -> Command, of_spindle:
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(begin.elapsed() < START, "redis-server does not start");
     }
-    run("redis-server", &port.to_string(), &[]);
+    run("redis-server", &port.to_string());
     drop(redis);
-    on_spindle(frontend, |server| run("spindle", port_of(server), of_spindle));
+    on_spindle(frontend, |server| run("spindle", port_of(server)));
 }
 
 /// Runs a chapter on a server with this frontend.
@@ -73,44 +71,32 @@ pub(crate) fn python_with(modules: &str) -> Option<PathBuf> {
 #[test]
 fn redis_py_by_each_parser_and_with_asyncio() {
     let Some(python) = python_with("redis, hiredis") else { return };
-    on_both(
-        "queue",
-        || {
-            let mut command = Command::new(&python);
-            command.arg("-B").arg(source("redis_py.py"));
-            command
-        },
-        &[],
-    );
+    on_both("queue", || {
+        let mut command = Command::new(&python);
+        command.arg("-B").arg(source("redis_py.py"));
+        command
+    });
 }
 
 #[test]
-fn django_flask_caching_and_aiocache() {
+fn django_flask_caching_aiocache_and_celery() {
     let Some(python) = python_with("aiocache, celery, django, flask_caching, redis") else { return };
-    on_both(
-        "queue",
-        || {
-            let mut command = Command::new(&python);
-            command.arg("-B").arg(source("redis_frameworks.py"));
-            command
-        },
-        &FRAMEWORKS,
-    );
+    on_both("queue", || {
+        let mut command = Command::new(&python);
+        command.arg("-B").arg(source("redis_frameworks.py"));
+        command
+    });
 }
 
 #[test]
 fn ioredis_and_node_redis_of_two_versions() {
     let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/node/node_modules");
     let Some(node) = real_peer("node").filter(|_| is_made(&modules.join("ioredis6"))) else { return };
-    on_both(
-        "native",
-        || {
-            let mut command = Command::new(&node);
-            command.arg(source("redis_node.cjs")).env("NODE_PATH", &modules);
-            command
-        },
-        &[],
-    );
+    on_both("native", || {
+        let mut command = Command::new(&node);
+        command.arg(source("redis_node.cjs")).env("NODE_PATH", &modules);
+        command
+    });
 }
 
 /// Runs redis-cli with these arguments and this input. Returns its output.

@@ -12,28 +12,20 @@ use crate::redis_clients::{on_both, python_with, source};
 fn locks_counters_and_limiters_of_python() {
     let modules = "aiocache, cashews, django_redis, limits, pottery, redis, redlock";
     let Some(python) = python_with(modules) else { return };
-    on_both(
-        "native",
-        || {
-            let mut command = Command::new(&python);
-            command.arg("-B").arg(source("redis_scripts.py"));
-            command
-        },
-        &[],
-    );
+    on_both("native", || {
+        let mut command = Command::new(&python);
+        command.arg("-B").arg(source("redis_scripts.py"));
+        command
+    });
 }
 
 #[test]
 fn locks_and_limiters_of_node() {
     let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/node/node_modules");
     let Some(node) = real_peer("node").filter(|_| is_made(&modules.join("redis-semaphore"))) else { return };
-    on_both(
-        "queue",
-        || {
-            let mut command = Command::new(&node);
-            command.arg(source("redis_scripts.cjs")).env("NODE_PATH", &modules);
-            command
-        },
-        &[],
-    );
+    on_both("queue", || {
+        let mut command = Command::new(&node);
+        command.arg(source("redis_scripts.cjs")).env("NODE_PATH", &modules);
+        command
+    });
 }

@@ -1,8 +1,8 @@
 """Caches, sessions and results of frameworks: Django, Flask-Caching, aiocache, and Celery's result backend.
 
-    redis_frameworks.py HOST PORT [CHAPTER …]
+    redis_frameworks.py HOST PORT
 
-Without chapters all of them run. It runs against Spindle and against redis-server, so that the chapters are right.
+It runs against Spindle and against redis-server, so that the chapters are right.
 """
 
 import asyncio
@@ -157,6 +157,40 @@ async def aiocache_of_many():
     await cache.close()
 
 
+def celery_worker():
+    """Results of a worker. Whoever waits for one has subscribed to its channel."""
+    import celery
+    from celery.contrib.testing.worker import start_worker
+
+    app = celery.Celery("chapter", broker="memory://", backend=f"{URL}/5")
+    app.conf.update(result_expires=100, broker_transport_options={"polling_interval": 0.01})
+
+    @app.task
+    def add(a, b):
+        return a + b
+
+    @app.task(throws=(ValueError,))
+    def fail():
+        raise ValueError("no heron")
+
+    with start_worker(app, pool="solo", perform_ping_check=False):
+        assert add.delay(1, 2).get(timeout=60) == 3
+        sums = celery.group(add.s(number, number) for number in range(50))()
+        assert sums.get(timeout=60) == [2 * number for number in range(50)] and sums.successful()
+        assert celery.chain(add.s(1, 2), add.s(4))().get(timeout=60) == 7
+        failed = fail.delay()
+        try:
+            failed.get(timeout=60)
+            raise AssertionError("it has failed")
+        except ValueError as error:
+            assert str(error) == "no heron" and failed.state == "FAILURE"
+        came = []
+        results = [add.delay(number, 1) for number in range(20)]
+        celery.result.ResultSet(results).join_native(timeout=60, callback=lambda task, sum: came.append((task, sum)))
+        assert sorted(came) == sorted((result.id, number + 1) for number, result in enumerate(results))
+        assert 0 < app.backend.client.ttl(app.backend.get_key_for_task(results[0].id)) <= 100
+
+
 def celery_results():
     import celery
     from celery.result import AsyncResult
@@ -184,9 +218,10 @@ CHAPTERS = {
     "flask_caching_of_many": flask_caching_of_many,
     "aiocache": lambda: asyncio.run(aiocache_of_one()),
     "aiocache_of_many": lambda: asyncio.run(aiocache_of_many()),
-    "celery": celery_results,
+    "celery_results": celery_results,
+    "celery_worker": celery_worker,
 }
-for name in sys.argv[3:] or CHAPTERS:
+for name, chapter in CHAPTERS.items():
     begin = time.monotonic()
-    CHAPTERS[name]()
+    chapter()
     print(name, f"{time.monotonic() - begin:.2f} s")

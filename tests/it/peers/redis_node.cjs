@@ -18,6 +18,58 @@ async function writing(set, state) {
   return rounds;
 }
 
+// Waits until so many messages have come.
+async function arrived(messages, count) {
+  while (messages.length < count) await new Promise((resolve) => setTimeout(resolve, 1));
+}
+
+const EVENTS = ['set', 'expire', 'expired'];
+
+async function ioredisTransactions(redis, other) {
+  const replies = await redis.multi().set('a', 1).incrby('a', 41).get('a').mset('b', 2, 'c', 3).mget('b', 'c').exec();
+  assert.deepEqual(replies, [[null, 'OK'], [null, 42], [null, '42'], [null, 'OK'], [null, ['2', '3']]]);
+  const [done, refused] = await redis.multi().set('w', 'x').incr('w').exec();
+  assert.ok(done[1] === 'OK' && refused[0] instanceof Error);
+  await assert.rejects(redis.multi().set('w', 'y').call('SET', 'w').exec(), /EXECABORT/);
+  await redis.watch('a');
+  await other.incr('a');
+  assert.equal(await redis.multi().set('a', 0).exec(), null);
+  await redis.watch('a');
+  assert.deepEqual(await redis.multi().rename('b', 'd').get('d').exec(), [[null, 'OK'], [null, '2']]);
+  assert.ok((await redis.get('w')) === 'x' && (await redis.exists('b')) === 0);
+  const many = Array.from({ length: 100 }, () => redis.multi().incr('many').incr('many').exec());
+  assert.deepEqual((await Promise.all(many)).at(-1), [[null, 199], [null, 200]]);
+}
+
+async function ioredisChannels(redis) {
+  const subscriber = redis.duplicate({ lazyConnect: true });
+  await subscriber.connect();
+  const [messages, events] = [[], []];
+  subscriber.on('message', (channel, message) => messages.push([channel, message]));
+  subscriber.on('pmessage', (_, channel, key) => events.push(`${channel} ${key}`));
+  await redis.config('SET', 'notify-keyspace-events', 'KEA');
+  assert.equal(await subscriber.subscribe('news', 'other'), 2);
+  assert.equal(await subscriber.psubscribe('__keyevent@6__:*'), 3);
+  assert.equal(await redis.publish('news', '1'), 1);
+  assert.deepEqual(await redis.multi().publish('other', '2').publish('nobody', '3').exec(), [[null, 1], [null, 0]]);
+  await arrived(messages, 2);
+  assert.deepEqual(messages, [['news', '1'], ['other', '2']]);
+  await redis.set('lapse', 'v', 'PX', 20);
+  await arrived(events, 3);
+  assert.deepEqual(events, EVENTS.map((event) => `__keyevent@6__:${event} lapse`));
+  // The connection breaks, and the client subscribes again.
+  const ready = new Promise((resolve) => subscriber.once('ready', resolve));
+  subscriber.stream.destroy();
+  await ready;
+  while ((await redis.publish('news', 'again')) === 0);
+  await arrived(messages, 3);
+  assert.deepEqual(messages[2], ['news', 'again']);
+  assert.equal(await subscriber.unsubscribe('news', 'other'), 1);
+  assert.equal(await subscriber.punsubscribe(), 0);
+  assert.equal(await subscriber.get('a'), '43');
+  subscriber.disconnect();
+}
+
 async function ioredis(Redis) {
   const redis = new Redis({ host, port, db: 6, maxRetriesPerRequest: 5 });
   const other = redis.duplicate();
@@ -38,6 +90,8 @@ async function ioredis(Redis) {
   const replies = await redis.pipeline().set('a', 1).incrby('a', 41).get('a').lpush('a', 1).exec();
   assert.deepEqual(replies.slice(0, 3), [[null, 'OK'], [null, 42], [null, '42']]);
   assert.ok(replies[3][0] instanceof Error);
+  await ioredisTransactions(redis, other);
+  await ioredisChannels(redis);
   await redis.set('short', 'v', 'PX', 30);
   while ((await redis.get('short')) !== null);
   await redis.mset(Object.fromEntries(names.map((name) => [name, 'v'])));
@@ -54,9 +108,47 @@ async function ioredis(Redis) {
   redis.stream.destroy();
   await ready;
   assert.notEqual(await redis.client('ID'), before);
-  assert.equal(await redis.get('a'), '42');
+  assert.equal(await redis.get('a'), '43');
   redis.disconnect();
   other.disconnect();
+}
+
+async function nodeTransactions(module, redis, other) {
+  const replies = await redis.multi().set('a', 1).incrBy('a', 41).get('a').mSet([['b', '2'], ['c', '3']]).exec();
+  assert.deepEqual(replies, ['OK', 42, '42', 'OK']);
+  await redis.set('w', 'x');
+  await assert.rejects(redis.multi().set('w', 'y').addCommand(['SET', 'w']).exec());
+  await redis.watch('a');
+  await other.incr('a');
+  await assert.rejects(redis.multi().set('a', '0').exec(), module.WatchError);
+  await redis.watch(['a', 'b']);
+  assert.deepEqual(await redis.multi().rename('b', 'd').get('d').exec(), ['OK', '2']);
+  assert.ok((await redis.get('w')) === 'x' && (await redis.get('a')) === '43' && (await redis.exists('b')) === 0);
+  const many = Array.from({ length: 100 }, () => redis.multi().incr('many').incr('many').exec());
+  assert.deepEqual((await Promise.all(many)).at(-1), [199, 200]);
+}
+
+async function nodeChannels(redis) {
+  const subscriber = redis.duplicate();
+  subscriber.on('error', () => {});
+  await subscriber.connect();
+  const [messages, events] = [[], []];
+  await redis.configSet('notify-keyspace-events', 'KEA');
+  await subscriber.subscribe(['news', 'other'], (message, channel) => messages.push([channel, message]));
+  await subscriber.pSubscribe('__keyevent@7__:*', (key, channel) => events.push(`${channel} ${key}`));
+  assert.equal(await redis.publish('news', '1'), 1);
+  assert.deepEqual(await redis.multi().publish('other', '2').publish('nobody', '3').exec(), [1, 0]);
+  await arrived(messages, 2);
+  assert.deepEqual(messages, [['news', '1'], ['other', '2']]);
+  await redis.set('lapse', 'v', { PX: 20 });
+  await arrived(events, 3);
+  assert.deepEqual(events, EVENTS.map((event) => `__keyevent@7__:${event} lapse`));
+  await subscriber.unsubscribe(['news', 'other']);
+  await subscriber.pUnsubscribe('__keyevent@7__:*');
+  assert.equal(await redis.publish('news', '3'), 0);
+  // Version 6 returns bytes from a connection that had subscriptions.
+  assert.equal(String(await subscriber.get('a')), '43');
+  await subscriber.disconnect();
 }
 
 async function nodeRedis(module, options, isCurrent) {
@@ -82,6 +174,8 @@ async function nodeRedis(module, options, isCurrent) {
   assert.equal(await redis.del('large'), 1);
   const numbers = await Promise.all(Array.from({ length: 1_000 }, () => redis.incr('sum')));
   assert.equal(numbers.at(-1), 1_000);
+  await nodeTransactions(module, redis, other);
+  await nodeChannels(redis);
   assert.equal(await redis.set('sum', 'x', { NX: true }), null);
   assert.equal(Number(await redis.incrByFloat('part', 0.5)), 0.5);
   await redis.mSet(names.map((name) => [name, 'v']));

@@ -7,6 +7,7 @@ It runs against Spindle and against redis-server, so that the chapter itself is 
 
 import asyncio
 import os
+import queue
 import sys
 import threading
 import time
@@ -64,6 +65,124 @@ def pipelines(server):
         replies = pipe.execute(raise_on_error=False)
     assert replies[:5_000] == [True] * 5_000 and replies[5_000:10_000] == [b"%d" % number for number in range(5_000)]
     assert replies[10_000:10_002] == [2, 5] and isinstance(replies[10_002], redis.ResponseError)
+
+
+def refuses(kind, call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except kind:
+        return
+    raise AssertionError(f"no {kind}")
+
+
+def transactions(server):
+    server.flushdb()
+    with server.pipeline() as pipe:
+        pipe.set("a", 1).incr("a", 41).get("a").mset({"b": 2, "c": 3}).mget("b", "c").expire("a", 100).ttl("a")
+        assert pipe.execute() == [True, 42, b"42", True, [b"2", b"3"], True, 100]
+        pipe.set("w", "x").incr("w").get("w")
+        done, refused, value = pipe.execute(raise_on_error=False)
+        assert done and isinstance(refused, redis.ResponseError) and value == b"x"
+        refuses(redis.ResponseError, pipe.set("w", "y").execute_command("SET", "w").execute)
+        pipe.reset()
+        pipe.rename("b", "moved").copy("moved", "copy").msetnx({"copy": 1, "new": 1}).exists("b", "moved", "new")
+        assert pipe.execute() == [True, True, False, 1] and server.get("w") == b"x"
+        pipe.watch("a")
+        assert pipe.get("a") == b"42" and server.incr("a") == 43
+        pipe.multi()
+        refuses(redis.WatchError, pipe.set("a", 0).execute)
+        pipe.watch("a")
+        pipe.multi()
+        assert server.set("b", 1) and pipe.get("a").set("a", 0).execute() == [b"43", True]
+    assert server.rename("moved", "b") and not server.renamenx("b", "copy") and server.renamenx("b", "moved")
+    refuses(redis.ResponseError, server.rename, "absent", "b")
+    assert server.copy("moved", "copy", replace=True) and server.get("copy") == b"2"
+    assert server.msetnx({"n1": 1, "n2": 2}) and not server.msetnx({"n2": 3, "n3": 3}) and not server.exists("n3")
+
+    def add(pipe):
+        sum = int(pipe.get("sum") or 0) + 1
+        pipe.multi()
+        pipe.set("sum", sum).incr("attempts")
+        return sum
+
+    adders = [threading.Thread(target=lambda: [server.transaction(add, "sum") for _ in range(50)]) for _ in range(4)]
+    [adder.start() for adder in adders]
+    [adder.join() for adder in adders]
+    assert server.mget("sum", "attempts") == [b"200", b"200"]
+    assert server.transaction(add, "sum", value_from_callable=True) == 201
+
+
+def received(channel, count):
+    """So many messages, each as its type, channel and data."""
+    messages = [channel.get_message(timeout=60) for _ in range(count)]
+    return [(message["type"], message["channel"], message["data"]) for message in messages]
+
+
+def channels(server):
+    with server.pubsub() as channel:
+        channel.subscribe("news", "other")
+        channel.psubscribe("ne?s", "x*")
+        assert {message[2] for message in received(channel, 4)} == {1, 2, 3, 4}
+        assert server.publish("news", b"\0\xff") == 2 and server.publish("nobody", "") == 0
+        assert sorted(received(channel, 2)) == [("message", b"news", b"\0\xff"), ("pmessage", b"news", b"\0\xff")]
+        assert set(server.pubsub_channels()) == {b"news", b"other"} and server.pubsub_numpat() == 2
+        assert server.pubsub_numsub("news", "absent") == [(b"news", 1), (b"absent", 0)]
+        with server.pipeline() as pipe:
+            [pipe.publish("other", number) for number in range(1_000)]
+            assert pipe.execute() == [1] * 1_000
+        assert [int(message[2]) for message in received(channel, 1_000)] == list(range(1_000))
+        channel.ping("alive")
+        assert received(channel, 1)[0][2] == b"alive"
+        channel.unsubscribe()
+        channel.punsubscribe("x*")
+        assert sorted(message[1] for message in received(channel, 3)) == [b"news", b"other", b"x*"]
+        assert server.publish("news", "last") == 1 and received(channel, 1) == [("pmessage", b"news", b"last")]
+    came = queue.SimpleQueue()
+    with server.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.subscribe(**{"to-a-thread": came.put})
+        thread = channel.run_in_thread(sleep_time=0.01, daemon=True)
+        assert server.publish("to-a-thread", "1") == 1 and came.get(timeout=60)["data"] == b"1"
+        thread.stop()
+        thread.join()
+
+
+def key_events(server):
+    server.flushdb()
+    assert server.config_set("notify-keyspace-events", "KEA")
+    with server.pubsub() as channel:
+        channel.psubscribe("__key*@0__:*")
+        received(channel, 1)
+        server.set("k", 1, px=50)
+        events = ["set", "expire", "expired"]
+        own = [f"__keyspace@0__:k {event}" for event in events]
+        kinds = [f"__keyevent@0__:{event} k" for event in events]
+        came = [f"{name.decode()} {data.decode()}" for _, name, data in received(channel, 6)]
+        # Of each channel in their order.
+        assert [event for event in came if event in own] == own and sorted(came) == sorted(own + kinds), came
+        with server.pipeline() as pipe:
+            pipe.set("a", 1).incr("a").rename("a", "b").copy("b", "c").append("c", 1).setrange("c", 0, "9")
+            pipe.set("a", 0).expire("a", 100).persist("a").incrbyfloat("a", 0.5).delete("a").flushdb().execute()
+        came = [(name, data) for _, name, data in received(channel, 24)]
+        names = ["set", "incrby", "rename_from", "rename_to", "copy_to", "append", "setrange"]
+        names += ["set", "expire", "persist", "incrbyfloat", "del"]
+        counts = sorted(name.removeprefix(b"__keyevent@0__:").decode() for name, _ in came if b"event" in name)
+        assert counts == sorted(names), came
+        of_a = [data.decode() for name, data in came if name == b"__keyspace@0__:a"]
+        assert of_a == ["set", "incrby", "rename_from", *names[7:]], came
+    keys = [f"lapse:{number}".encode() for number in range(500)]
+    with server.pubsub(ignore_subscribe_messages=True) as channel:
+        came = queue.SimpleQueue()
+        channel.subscribe(**{"__keyevent@0__:expired": lambda message: came.put(message["data"])})
+        thread = channel.run_in_thread(sleep_time=0.01, daemon=True)
+        while not server.pubsub_channels():
+            pass
+        with server.pipeline() as pipe:
+            [pipe.set(key, "v", px=20 + number % 30) for number, key in enumerate(keys)]
+            pipe.execute()
+        # Each exactly once.
+        assert sorted(came.get(timeout=60) for _ in keys) == sorted(keys)
+        thread.stop()
+        thread.join()
 
 
 def walks(server):
@@ -132,12 +251,35 @@ async def at_once(protocol):
     async with server.pipeline(transaction=False) as pipe:
         replies = await pipe.set("k", "v").get("k").delete("k").execute()
     assert replies == [True, b"v", 1]
+    async with server.pipeline() as pipe:
+        replies = await pipe.set("k", 1).incr("k").execute()
+    assert replies == [True, 2]
+
+    async def add(pipe):
+        sum = int(await pipe.get("sum") or 0)
+        pipe.multi()
+        pipe.set("sum", sum + 1)
+
+    await asyncio.gather(*(server.transaction(add, "sum") for _ in range(20)))
+    assert await server.get("sum") == b"20"
+    await server.config_set("notify-keyspace-events", "KEA")
+    async with server.pubsub(ignore_subscribe_messages=True) as channel:
+        await channel.psubscribe("__keyevent@3__:*")
+        await channel.subscribe("news")
+        assert await channel.get_message(timeout=60) is None is await channel.get_message(timeout=60)
+        await server.set("lapse", "v", px=20)
+        data = [(await channel.get_message(timeout=60))["channel"] for _ in range(3)]
+        assert data == [b"__keyevent@3__:" + event for event in (b"set", b"expire", b"expired")]
+        assert await server.publish("news", "1") == 1
+        async for message in channel.listen():
+            assert message["data"] == b"1"
+            break
     assert len([key async for key in server.scan_iter("a*", 50)]) == 50
     await server.aclose()
 
 
-ALL = (strings, times, pipelines, walks, threads, reconnects)
-FEW = (strings, times, pipelines)
+FEW = (strings, times, pipelines, transactions, channels, key_events)
+ALL = (*FEW, walks, threads, reconnects)
 for parser, protocol, chapters in (
     (_RESP2Parser, 2, ALL),
     (_RESP3Parser, 3, FEW),
