@@ -51,8 +51,8 @@ const COMMANDS: &str = "SPINDLE_RESP_COMMANDS";
 const FROM: &str = "SPINDLE_RESP_FROM";
 const WORKERS: &str = "SPINDLE_RESP_WORKERS";
 
-/// The family of the events of keys.
-const EVENTS: [&str; 1] = ["key_events"];
+/// Families whose clients may get events of keys.
+const EVENTS: [&str; 3] = ["channels", "channels_in_transactions", "key_events"];
 /// Families that are compared without events. A script is one change here, and as many in Redis as it makes.
 const SILENT: [&str; 1] = ["scripts"];
 
