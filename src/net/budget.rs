@@ -20,6 +20,7 @@
 //! | values of lock-step conversations | a conversation gets half of the rest; large ones that stand still are closed (`services/lockstep/memory.rs`) |
 //! | unsent replies of tasks | the client with the most is closed (`services/tasks/serve/answers.rs`) |
 //! | envelopes of unanswered requests of tasks | no request is taken; from half on a Lend does not wait (`services/tasks/responder.rs`) |
+//! | mail to workers with subscribers of their own: counted with the buffers of requests and replies | a worker's mail has a bound of its own, and what is beyond it is lost (`mail.rs`) |
 //! | larger requests and answers of jobs | they wait for room, and slow ones lose theirs (`services/jobs/pace.rs`) |
 //!
 //! Topics of subscribers have bounds of their own (`limits.rs`), and so have changes on their way (`tables/change.rs`).

@@ -299,18 +299,32 @@ fn a_message_stands_between_replies_and_never_within_one() {
 
 #[test]
 fn a_subscriber_that_does_not_read_is_closed_and_others_are_not() {
-    let server = start("native", &["--workers", "1", "--max-memory", "256M"]);
+    close_one_that_does_not_read(&["--max-memory", "256M"], 1 << 20);
+}
+
+/// It is closed long before it has as many bytes.
+#[test]
+fn a_subscriber_that_does_not_read_many_messages_is_closed() {
+    close_one_that_does_not_read(&["--publish-hwm", "100"], 64 << 10);
+}
+
+/// Has messages of so many bytes published until the subscriber that does not read is closed, by a server with these flags.
+fn close_one_that_does_not_read(flags: &[&str], bytes: usize) {
+    let server = start("native", &[&["--workers", "1"], flags].concat());
     let [mut silent, mut reader, mut publisher] = [(); 3].map(|()| RespClient::connect(server.resp()));
     subscribe(&mut silent, &["news"]);
     subscribe(&mut reader, &["news"]);
-    let payload = vec![b'x'; 1 << 20];
+    let payload = vec![b'x'; bytes];
     let publish = command(&[b"PUBLISH", b"news", &payload]);
     let mut published = 0;
     let mut counts = Vec::new();
     while counts.last() != Some(&":1\r\n".to_owned()) {
         publisher.send(&publish);
         counts.push(next(&mut publisher));
-        assert_eq!(reader.reply().len(), message("news", "").len() + payload.len() + 6);
+        assert_eq!(
+            reader.reply().len(),
+            message("news", "").len() + payload.len() + payload.len().to_string().len() - 1
+        );
         published += 1;
         assert!(published < 1_000, "it is closed before that");
     }

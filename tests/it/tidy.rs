@@ -47,6 +47,7 @@ const ROOMS: &[Room] = &[
     room("tasks", 3, 0),
     room("net::sockets", 4, 0),
     room("net::budget", 4, 1),
+    room("net::mail", 4, 3),
     room("net::tcp", 4, 1),
     room("net::zeromq", 4, 2),
     room("net::http", 4, 3),

@@ -65,9 +65,10 @@ pub fn bind(settings: &KvConfig, resp: RespConfig, kv: &mut Kv) -> Result<Option
     let wake_signals = settings.cores.native.iter().map(|_| WakeSignal::new());
     let wake_signals = wake_signals.collect::<Result<Vec<_>, _>>()?;
     let service = RespService::new(resp, &resp_endpoints, &kv.report, &wake_signals);
-    let (shared, mail) = service.workers(settings.held_bytes_max);
-    kv.publisher.hand_to(mail);
     let budget = Budget::new(settings.held_bytes_max);
+    let messages_max = usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX);
+    let (shared, mail) = service.workers(&budget, messages_max);
+    kv.publisher.hand_to(mail);
     let (mut stoppers, mut workers) = (vec![stopper], Vec::new());
     for ((number, shared), wake_signal) in shared.into_iter().enumerate().zip(&wake_signals) {
         let stopper = Stopper::new(wake_signal);

@@ -11,15 +11,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
-use crossbeam::channel::Receiver;
 
-use super::limits::MESSAGES_BYTES_MAX;
 use super::pattern_index::{PatternIndex, PatternWalk};
 use crate::lock::Mutex;
-use crate::net::sockets::{WakeSignal, WakingSender};
+use crate::net::budget::Budget;
+use crate::net::mail::{MailReceiver, MailSender, MailSize, mail};
+use crate::net::sockets::WakeSignal;
 
 /// What a client subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,8 +38,8 @@ pub(super) struct ChannelMessage {
 }
 
 impl ChannelMessage {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.channel.len() + self.payload.len()
+    fn size(&self) -> MailSize {
+        MailSize { bytes: size_of::<Self>() + self.channel.len() + self.payload.len(), items: 1 }
     }
 }
 
@@ -104,42 +104,28 @@ pub(crate) struct Channels {
     workers: Vec<MessageSender>,
 }
 
-/// What a worker and the senders of messages share.
-#[derive(Debug, Default)]
-struct MessageState {
-    /// Messages that were sent, ever. Written under the lock of the subscriptions.
-    sent: AtomicU64,
-    /// Bytes of messages that the worker has not taken.
-    bytes: AtomicUsize,
-    /// The worker has not been sent a message. Set by those who send, taken by the worker.
-    has_lost: AtomicBool,
-}
-
 #[derive(Debug)]
 struct MessageSender {
-    sender: WakingSender<Arc<ChannelMessage>>,
-    state: Arc<MessageState>,
+    sender: MailSender<Arc<ChannelMessage>>,
+    /// Messages that were sent, ever. Written under the lock of the subscriptions.
+    sent: Arc<AtomicU64>,
 }
 
 impl MessageSender {
     fn send(&self, message: &Arc<ChannelMessage>) {
-        let (state, bytes) = (&self.state, message.bytes());
-        // Relaxed, all: a bound, a flag and a count, each by itself.
-        if state.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > MESSAGES_BYTES_MAX {
-            state.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            state.has_lost.store(true, Ordering::Relaxed);
-            return;
+        if self.sender.send(Arc::clone(message), message.size()) {
+            // Relaxed: a count by itself.
+            self.sent.fetch_add(1, Ordering::Relaxed);
         }
-        state.sent.fetch_add(1, Ordering::Relaxed);
-        self.sender.send(Arc::clone(message));
     }
 }
 
 /// A worker's end: the messages for its subscribers come here.
 #[derive(Debug)]
 pub(super) struct MessageInbox {
-    messages: Receiver<Arc<ChannelMessage>>,
-    state: Arc<MessageState>,
+    messages: MailReceiver<Arc<ChannelMessage>>,
+    /// Messages that were sent, ever. Written by those who send.
+    sent: Arc<AtomicU64>,
     /// Messages that were taken and delivered, ever.
     taken: u64,
 }
@@ -147,10 +133,7 @@ pub(super) struct MessageInbox {
 impl MessageInbox {
     /// The next message, which is to be noted when it is delivered.
     pub(super) fn next(&self) -> Option<Arc<ChannelMessage>> {
-        let message = self.messages.try_recv().ok()?;
-        // Relaxed: a bound.
-        self.state.bytes.fetch_sub(message.bytes(), Ordering::Relaxed);
-        Some(message)
+        self.messages.next()
     }
 
     /// A message is delivered.
@@ -161,7 +144,7 @@ impl MessageInbox {
     /// Messages that were sent, ever.
     pub(super) fn sent(&self) -> u64 {
         // Relaxed: who asks has taken the lock of the subscriptions, or asks for its own messages.
-        self.state.sent.load(Ordering::Relaxed)
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Messages that were taken and delivered, ever.
@@ -171,23 +154,22 @@ impl MessageInbox {
 
     /// Whether messages were lost since the last call.
     pub(super) fn take_loss(&self) -> bool {
-        // Relaxed: messages that are sent after the loss come to subscribers that come after this.
-        self.state.has_lost.load(Ordering::Relaxed) && self.state.has_lost.swap(false, Ordering::Relaxed)
+        self.messages.take_loss()
     }
 }
 
 impl Channels {
-    /// The channels of workers that these signals wake, and the worker's end of each.
-    pub(super) fn new(wake_signals: &[WakeSignal]) -> (Arc<Self>, Vec<MessageInbox>) {
+    /// The channels of workers that these signals wake, and the worker's end of each. They share the budget.
+    pub(super) fn new(wake_signals: &[WakeSignal], budget: &Arc<Budget>) -> (Arc<Self>, Vec<MessageInbox>) {
         let none = WorkerCounts(vec![0; wake_signals.len()].into());
         let registered =
             Registered { channels: HashMap::default(), patterns: PatternIndex::default(), with_patterns: none };
         let (mut workers, mut inboxes) = (Vec::new(), Vec::new());
         for wake_signal in wake_signals {
-            let (sender, messages) = WakingSender::new(wake_signal);
-            let state = Arc::<MessageState>::default();
-            workers.push(MessageSender { sender, state: Arc::clone(&state) });
-            inboxes.push(MessageInbox { messages, state, taken: 0 });
+            let (sender, messages) = mail(wake_signal, budget, wake_signals.len());
+            let sent = Arc::<AtomicU64>::default();
+            workers.push(MessageSender { sender, sent: Arc::clone(&sent) });
+            inboxes.push(MessageInbox { messages, sent, taken: 0 });
         }
         (Arc::new(Self { registered: Mutex::new(registered), workers }), inboxes)
     }
@@ -207,7 +189,7 @@ impl Channels {
             }
         }
         // Relaxed: it is written under the lock.
-        self.workers.get(worker).map_or(0, |worker| worker.state.sent.load(Ordering::Relaxed))
+        self.workers.get(worker).map_or(0, |worker| worker.sent.load(Ordering::Relaxed))
     }
 
     /// A connection of this worker has unsubscribed.
@@ -276,8 +258,10 @@ mod tests {
 
     use super::*;
 
+    const BUDGET: u64 = 8 << 10;
+
     fn channels() -> (Arc<Channels>, Vec<MessageInbox>) {
-        Channels::new(&[WakeSignal::new().unwrap(), WakeSignal::new().unwrap()])
+        Channels::new(&[WakeSignal::new().unwrap(), WakeSignal::new().unwrap()], &Budget::new(BUDGET))
     }
 
     /// How many get a message.
@@ -315,12 +299,15 @@ mod tests {
     fn what_a_worker_does_not_take_is_lost_at_a_bound_and_the_worker_learns_of_it() {
         let (channels, inboxes) = channels();
         channels.add(0, SubscriptionKind::Channel, b"news");
-        let payload = vec![0; MESSAGES_BYTES_MAX / 2];
+        // A quarter of the budget is for the messages of two workers.
+        let payload = vec![0; 512];
         assert_eq!(publish(&channels, b"news", &payload), 1);
         assert!(!inboxes[0].take_loss());
         assert_eq!(publish(&channels, b"news", &payload), 1, "it is closed");
-        assert!(inboxes[0].take_loss() && !inboxes[0].take_loss());
+        assert_eq!(publish(&channels, b"news", b"behind it"), 1, "it is closed");
+        assert_eq!(inboxes[0].sent(), 1, "nothing comes behind the gap");
         assert!(inboxes[0].next().is_some() && inboxes[0].next().is_none());
+        assert!(inboxes[0].take_loss() && !inboxes[0].take_loss());
         publish(&channels, b"news", &payload);
         assert!(!inboxes[0].take_loss() && inboxes[0].next().is_some());
     }

@@ -10,15 +10,14 @@ pub(super) const CHANNEL_BYTES_MAX: usize = 8 << 10;
 pub(super) const CHANNEL_PATTERNS_MAX: usize = 1_024;
 /// Bytes of the channels and patterns of one connection.
 pub(super) const SUBSCRIPTION_BYTES_MAX: usize = 8 << 20;
-/// Bytes of messages of channels that may wait for a worker, which takes them within a second.
-pub(super) const MESSAGES_BYTES_MAX: usize = 64 << 20;
 /// Steps that a worker takes to deliver messages, and as many for changes, before its clients have turns: a millisecond. A
 /// step is a byte that is compared.
 pub(super) const DELIVERY_STEPS: usize = 512 << 10;
 /// Steps of a client that has its subscribers counted, before others have turns.
 pub(super) const COUNT_STEPS: usize = 128 << 10;
-/// What a push costs before its bytes are copied, in steps.
-pub(super) const PUSH_STEPS: usize = 128;
+/// What a push costs before its bytes are copied, in steps. So a subscriber gets some hundred messages in a turn, before it
+/// is sent any of them.
+pub(super) const PUSH_STEPS: usize = 512;
 /// Bytes that are copied in one step.
 pub(super) const PUSH_BYTES_A_STEP: usize = 16;
 /// The longest name of a client, of its library, and of the version of that, in bytes.

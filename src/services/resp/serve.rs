@@ -16,6 +16,8 @@ use super::turn::RespWorker;
 use crate::clock::Now;
 use crate::limits::{KEY_BYTES_MAX, SUBSCRIBER_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::messages::MessageView;
+use crate::net::budget::Budget;
+use crate::net::mail::MailSize;
 use crate::net::sockets::{WakeSignal, WakingSender};
 use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Arrival, ConnectionId, ConnectionState, Connections, ReplyBuffer, TurnOutcome};
@@ -102,15 +104,16 @@ impl RespService {
         self.bounds
     }
 
-    /// What each worker has of it, and the publisher's ends of their mail. The clients of a worker hold at most so many
-    /// bytes.
-    pub(crate) fn workers(&self, held_bytes_max: u64) -> (Vec<RespShared>, Vec<WorkerMail>) {
-        let unread_max = SUBSCRIBER_BYTES_MAX.min(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX));
-        let (channels, inboxes) = Channels::new(&self.wake_signals);
+    /// What each worker has of it, and the publisher's ends of their mail. The budget is that of all workers. A subscriber
+    /// may leave so many messages unread.
+    pub(crate) fn workers(&self, budget: &Arc<Budget>, messages_max: usize) -> (Vec<RespShared>, Vec<WorkerMail>) {
+        let bytes_max = SUBSCRIBER_BYTES_MAX.min(usize::try_from(budget.most() / 2).unwrap_or(usize::MAX));
+        let unread_max = MailSize { bytes: bytes_max, items: messages_max };
+        let (channels, inboxes) = Channels::new(&self.wake_signals, budget);
         let workers =
             self.context.metrics.workers.iter().zip(&self.killed).zip(&self.wake_signals).zip(inboxes).zip(0..);
         let workers = workers.map(|((((metrics, killed), wake_signal), messages), worker)| {
-            let (changes, of_publisher) = ChangeInbox::new(wake_signal);
+            let (changes, of_publisher) = ChangeInbox::new(wake_signal, budget, self.wake_signals.len());
             let mail = SubscriberMail { messages, changes, wake_signal: wake_signal.clone() };
             let subscribers = WorkerSubscribers::new(worker, &channels, mail, unread_max);
             let (context, metrics) = (Arc::clone(&self.context), Arc::clone(metrics));

@@ -24,6 +24,7 @@ use super::limits::{DELIVERY_STEPS, PUSH_BYTES_A_STEP, PUSH_STEPS};
 use super::pattern_index::{PatternIndex, PatternWalk};
 use super::push::PushFrames;
 use super::subscriptions::{SubscriptionStage, Subscriptions};
+use crate::net::mail::MailSize;
 use crate::net::sockets::WakeSignal;
 use crate::net::zeromq::{ConnectionId, ConnectionState, Connections};
 use crate::services::tables::change_mail::{
@@ -70,8 +71,8 @@ pub(super) struct WorkerSubscribers {
     asked: u64,
     /// Connections whose selections have begun, until they have their turns.
     begun: Vec<ConnectionId>,
-    /// Unread bytes at which a subscriber is closed.
-    unread_max: usize,
+    /// What a subscriber may leave unread.
+    unread_max: MailSize,
 }
 
 /// What is pushed.
@@ -147,7 +148,7 @@ struct Receivers<'p> {
 }
 
 impl WorkerSubscribers {
-    pub(super) fn new(number: usize, channels: &Arc<Channels>, mail: SubscriberMail, unread_max: usize) -> Self {
+    pub(super) fn new(number: usize, channels: &Arc<Channels>, mail: SubscriberMail, unread_max: MailSize) -> Self {
         let channels = Arc::clone(channels);
         let [by_channel, by_pattern] = [ListenersByName::default(), ListenersByName::default()];
         let (patterns, under_way) = (PatternIndex::default(), UnderWay::default());
@@ -473,10 +474,14 @@ impl WorkerSubscribers {
             return 0;
         }
         let frame = frames.frame(client.version, pattern);
-        if outbox.waiting() + frame.len() <= self.unread_max {
+        let (bytes, sent) = (outbox.waiting() + frame.len(), outbox.sent());
+        let subscriptions = client.subscriptions.as_mut();
+        let note = |all: &mut Box<Subscriptions>| all.unread.note(sent, sent + bytes as u64, self.unread_max.items);
+        let messages = subscriptions.map_or(0, note);
+        if bytes <= self.unread_max.bytes && messages <= self.unread_max.items {
             outbox.push_between(frame);
         } else {
-            tracing::debug!("a subscriber has not read {} bytes, and is closed", outbox.waiting());
+            tracing::debug!("a subscriber has not read {bytes} bytes of {messages} messages or more, and is closed");
             connections.close(id);
         }
         frame.len()

@@ -1,6 +1,6 @@
 //! What a connection has subscribed to, and how far a command about that has come.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::channels::SubscriptionKind;
 use crate::services::tables::change_mail::ChangeSelection;
@@ -20,6 +20,8 @@ pub(super) struct Subscriptions {
     bytes: usize,
     /// How far the present command has come.
     pub(super) stage: SubscriptionStage,
+    /// The messages that it has not read.
+    pub(super) unread: UnreadMessages,
     /// Messages that its worker must have taken before the next command: those that were sent before.
     pub(super) messages_before: Option<u64>,
 }
@@ -36,6 +38,35 @@ pub(super) enum SubscriptionStage {
     Begun(Vec<Option<ChangeSelection>>),
     /// No message is counted for these any more. Messages that were counted are delivered first.
     Withdrawn(BTreeSet<(SubscriptionKind, Box<[u8]>)>),
+}
+
+/// Groups of messages of which a connection keeps the ends.
+const UNREAD_GROUPS: usize = 64;
+
+/// How many messages the system has not taken, counted in groups.
+#[derive(Debug, Default)]
+pub(super) struct UnreadMessages {
+    /// Where each group ends in the stream to the client.
+    groups: VecDeque<u64>,
+    /// Messages behind the last group.
+    rest: usize,
+}
+
+impl UnreadMessages {
+    /// Notes a message that ends there, when the system has taken so many bytes. Returns how many messages it has not taken,
+    /// or fewer: less than one of `UNREAD_GROUPS` parts of `most` are not counted.
+    pub(super) fn note(&mut self, sent: u64, end: u64, most: usize) -> usize {
+        let of_group = most / UNREAD_GROUPS + 1;
+        while self.groups.pop_front_if(|end| *end <= sent).is_some() {}
+        self.rest += 1;
+        if self.rest == of_group {
+            self.groups.push_back(end);
+            self.rest = 0;
+        }
+        // The system may have taken all messages of the first group but one, and some of the rest if there is no group.
+        let Some(whole) = self.groups.len().checked_sub(1) else { return 0 };
+        1 + whole * of_group + self.rest
+    }
 }
 
 impl Subscriptions {
@@ -100,5 +131,30 @@ impl Subscriptions {
     /// Bytes of the names.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first number of messages, of ten bytes each, at which there are too many, if the system always leaves so many of
+    /// these.
+    fn refused_at(most: usize, left: u64) -> Option<u64> {
+        let mut unread = UnreadMessages::default();
+        (1..10_000_u64).find(|number| unread.note(number.saturating_sub(left) * 10 + 5, number * 10, most) > most)
+    }
+
+    #[test]
+    fn unread_messages_are_counted_until_there_are_too_many() {
+        for most in [1, 2, 63, 64, 1_000] {
+            let refused = refused_at(most, u64::MAX);
+            let due = most as u64 + 1..=(most + most / UNREAD_GROUPS + 1) as u64;
+            assert!(refused.is_some_and(|number| due.contains(&number)), "{most}: {refused:?}");
+            assert_eq!(refused_at(most, most as u64), None, "{most}");
+        }
+        let mut unread = UnreadMessages::default();
+        assert!((1..=1_000_000).all(|number| unread.note(0, number, 1_000_000) <= 1_000_000));
+        assert!(unread.groups.len() <= UNREAD_GROUPS);
     }
 }

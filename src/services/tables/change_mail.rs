@@ -4,8 +4,8 @@
 //! worker: select ─► topics ──► publisher: a change of such a table ─► a batch, which all workers share ─► their mail
 //!         └─► the tables: hold the audience ─► it has begun ─────────────────► behind the batch ─────────► their mail
 //! ```
-//! The publisher waits for no worker. A worker that leaves [`MAIL_BYTES_MAX`] untaken gets no further changes until it
-//! notices the loss ([`ChangeInbox::take_loss`]). Then it closes the subscribers that have missed changes.
+//! The publisher waits for no worker. A worker that leaves too much untaken (`net/mail.rs`) gets no further changes until
+//! it notices the loss ([`ChangeInbox::take_loss`]). Then it closes the subscribers that have missed changes.
 //!
 //! This module knows no subscriber and encodes nothing.
 
@@ -13,15 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crossbeam::channel::Receiver;
-
 use crate::feed::Cause;
 use crate::lock::Mutex;
-use crate::net::sockets::{WakeSignal, WakingSender};
+use crate::net::budget::Budget;
+use crate::net::mail::{MailReceiver, MailSender, MailSize, mail};
+use crate::net::sockets::WakeSignal;
 use crate::tables::{AnnouncedChange, AudienceHold, AudienceKind, Batch, TopicCounts};
 
-/// Bytes of batches that may wait for a worker: some hundred thousand changes, which it takes within a second.
-const MAIL_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a batch at which it is handed over, also in the middle of a drain.
 const BATCH_BYTES: usize = 128 << 10;
 
@@ -83,9 +81,10 @@ impl ChangeBatch {
         Some((MailedChange { table, key, cause, sets_deadline, is_in_order }, next))
     }
 
-    /// Memory that it takes, in bytes.
-    fn held(&self) -> usize {
-        size_of::<Self>() + self.bytes.capacity() + self.changes.capacity() * size_of::<ChangeParts>()
+    /// What it takes. If several workers share it, it counts for each of them.
+    fn size(&self) -> MailSize {
+        let parts = self.changes.capacity() * size_of::<ChangeParts>();
+        MailSize { bytes: size_of::<Self>() + self.bytes.capacity() + parts, items: self.changes.len() }
     }
 }
 
@@ -100,10 +99,6 @@ pub(crate) enum ChangeMail {
 /// What a worker and the publisher share.
 #[derive(Debug, Default)]
 struct MailState {
-    /// Bytes of the batches that the worker has not taken. The publisher adds, the worker subtracts.
-    bytes: AtomicUsize,
-    /// The worker has not been sent some changes. Set by the publisher, taken by the worker.
-    has_lost: AtomicBool,
     /// The topics that the worker selects. Written by the worker.
     topics: Mutex<TopicCounts>,
     /// Whether there are topics. Written with them, read by the publisher.
@@ -133,7 +128,7 @@ pub(crate) struct SelectedTables {
 /// A worker's end: the changes of the tables that it selects come here.
 #[derive(Debug)]
 pub(crate) struct ChangeInbox {
-    mail: Receiver<ChangeMail>,
+    mail: MailReceiver<ChangeMail>,
     state: Arc<MailState>,
 }
 
@@ -184,9 +179,9 @@ impl BeginCount {
 }
 
 impl ChangeInbox {
-    /// The ends of a worker that this signal wakes, and of the publisher.
-    pub(crate) fn new(wake_signal: &WakeSignal) -> (Self, WorkerMail) {
-        let (sender, mail) = WakingSender::new(wake_signal);
+    /// The ends of a worker that this signal wakes, and of the publisher. So many workers share the budget.
+    pub(crate) fn new(wake_signal: &WakeSignal, budget: &Arc<Budget>, workers: usize) -> (Self, WorkerMail) {
+        let (sender, mail) = mail(wake_signal, budget, workers);
         let state = Arc::<MailState>::default();
         let of_publisher = WorkerMail { sender, state: Arc::clone(&state), is_concerned: false };
         (Self { mail, state }, of_publisher)
@@ -217,23 +212,17 @@ impl ChangeInbox {
 
     /// The next mail.
     pub(crate) fn next(&self) -> Option<ChangeMail> {
-        let mail = self.mail.try_recv().ok()?;
-        if let ChangeMail::Changes(batch) = &mail {
-            // Relaxed: a bound, which nothing else depends on.
-            self.state.bytes.fetch_sub(batch.held(), Ordering::Relaxed);
-        }
-        Some(mail)
+        self.mail.next()
     }
 
     /// Whether there is mail.
     pub(crate) fn has_mail(&self) -> bool {
-        !self.mail.is_empty()
+        self.mail.has_mail()
     }
 
     /// Whether changes were lost since the last call. All selections of before have missed some then.
     pub(crate) fn take_loss(&self) -> bool {
-        // Relaxed: changes that are sent after the loss come to selections that are made after this.
-        self.state.has_lost.load(Ordering::Relaxed) && self.state.has_lost.swap(false, Ordering::Relaxed)
+        self.mail.take_loss()
     }
 }
 
@@ -242,7 +231,7 @@ impl ChangeInbox {
 /// The publisher's end for a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerMail {
-    sender: WakingSender<ChangeMail>,
+    sender: MailSender<ChangeMail>,
     state: Arc<MailState>,
     /// A change of the present batch concerns the worker.
     is_concerned: bool,
@@ -255,20 +244,6 @@ impl WorkerMail {
         // Relaxed: see `MailState::change_topics`.
         self.state.has_topics.load(Ordering::Relaxed)
             && self.state.topics.try_lock().is_none_or(|topics| topics.touches(table))
-    }
-
-    fn send(&mut self, batch: &Arc<ChangeBatch>) {
-        let (state, bytes) = (&self.state, batch.held());
-        // Relaxed, all: a bound and a flag, which nothing else depends on.
-        if state.has_lost.load(Ordering::Relaxed) {
-            return;
-        }
-        if state.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > MAIL_BYTES_MAX {
-            state.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            state.has_lost.store(true, Ordering::Relaxed);
-            return;
-        }
-        self.sender.send(ChangeMail::Changes(Arc::clone(batch)));
     }
 }
 
@@ -324,7 +299,7 @@ impl ChangeMailer {
             self.hand_over_batch();
         }
         for WorkerMail { sender, state, .. } in &self.workers {
-            state.begun.lock().drain(..).for_each(|number| sender.send(ChangeMail::Begun(number)));
+            state.begun.lock().drain(..).for_each(|number| sender.send_always(ChangeMail::Begun(number)));
         }
     }
 
@@ -332,7 +307,7 @@ impl ChangeMailer {
         let batch = Arc::new(std::mem::take(&mut self.batch));
         for worker in &mut self.workers {
             if std::mem::take(&mut worker.is_concerned) {
-                worker.send(&batch);
+                worker.sender.send(ChangeMail::Changes(Arc::clone(&batch)), batch.size());
             }
         }
     }
@@ -363,20 +338,10 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_takes_no_mail_gets_none_until_it_notices_the_loss() {
-        let (inbox, mut mail) = ChangeInbox::new(&WakeSignal::new().unwrap());
+    fn a_batch_counts_with_all_its_changes() {
         let mut batch = ChangeBatch::default();
-        (0..MAIL_BYTES_MAX / 3 / 4_096).for_each(|_| batch.push(change(b"0", &[7; 4_096])));
-        let batch = Arc::new(batch);
-        let fitting = MAIL_BYTES_MAX / batch.held();
-        (0..fitting).for_each(|_| mail.send(&batch));
-        assert!(!inbox.take_loss());
-        mail.send(&batch);
-        while inbox.next().is_some() {}
-        mail.send(&batch);
-        assert!(!inbox.has_mail(), "what comes behind a loss is not sent");
-        assert!(inbox.take_loss() && !inbox.take_loss());
-        mail.send(&batch);
-        assert!(inbox.next().is_some() && inbox.next().is_none());
+        (0..100).for_each(|_| batch.push(change(b"0", &[7; 4_096])));
+        let MailSize { bytes, items } = batch.size();
+        assert!(items == 100 && bytes > 100 * 4_096, "{bytes}");
     }
 }
