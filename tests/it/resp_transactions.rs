@@ -1,5 +1,6 @@
 //! Transactions of Redis clients: all of their commands or none, and nobody sees a part, with four workers.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -143,6 +144,28 @@ fn a_command_for_many_keys_and_one_that_subscribes_are_parts_of_the_whole() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
+    server.stop();
+}
+
+/// A subscription in a transaction was confirmed before its table reported changes, and missed those behind it.
+#[test]
+fn a_subscription_of_a_transaction_gets_what_is_changed_from_its_first_command_on() {
+    let server = start(&[]);
+    let mut client = RespClient::connect(server.resp());
+    assert!(client.say("HELLO 3").starts_with('%'));
+    let event = ">3\r\n$7\r\nmessage\r\n$16\r\n__keyspace@0__:k\r\n$3\r\nset\r\n";
+    let sent: Vec<u8> = ["MULTI", "SET k 1", "SUBSCRIBE __keyspace@0__:k", "SET k 2", "EXEC", "SET k 3"]
+        .into_iter()
+        .chain(["MULTI", "SET k 4", "UNSUBSCRIBE __keyspace@0__:k", "EXEC", "SET k 5", "PING"])
+        .flat_map(encoded)
+        .collect();
+    for round in 0..ROUNDS / 4 {
+        client.send(&sent);
+        let replies = iter::repeat_with(|| String::from_utf8(client.reply()).unwrap());
+        let replies: Vec<String> = replies.take_while(|reply| reply != "+PONG\r\n").collect();
+        let messages: Vec<&String> = replies.iter().filter(|reply| reply.starts_with(">3\r\n$7")).collect();
+        assert_eq!(messages, [event; 3], "in round {round}: {replies:?}");
+    }
     server.stop();
 }
 
