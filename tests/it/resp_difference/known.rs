@@ -11,7 +11,8 @@
 //! | `error COMMAND: PREFIX` | the other server may answer with an error that begins so, and the round ends |
 //! | `replace COMMAND: REDIS => OTHER` | the replies may be these, and the round continues |
 //! | `end COMMAND: REDIS => OTHER` | the replies may be these, and the round ends |
-//! | `near COMMAND` | the replies may be numbers that differ by less than a part in 10^15, and the round ends |
+//! | `apart COMMAND` | no program meets it: whether the replies differ is a matter of time |
+//! | `near COMMAND` | the replies may be numbers that differ by less than a part in 10^15 of them or of the last argument, and the round ends |
 //!
 //! COMMAND is the name of a command and its first arguments, in any case, and `*` is any argument. REDIS and OTHER are
 //! replies as reports print them, and `*` in them is any text. A round ends where the servers may hold different data
@@ -24,7 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::command::Command;
 use super::reply::Value;
 
-/// How far numbers may differ that are near, as a part of the larger one.
+/// How far numbers may differ that are near, as a part of the largest one. A small sum of large numbers has their
+/// rounding.
 const NEAR: f64 = 1e-15;
 
 /// The titles of the table.
@@ -33,6 +35,7 @@ const TITLES: [&str; 4] = ["name", "what redis does", "what spindle does", "rule
 #[derive(Debug, PartialEq, Eq)]
 enum Form {
     Skip,
+    Apart,
     Near,
     Error { prefix: String },
     Replace { redis: String, other: String, is_end: bool },
@@ -94,7 +97,7 @@ impl Known {
 
     /// What two different replies to this command are.
     pub(crate) fn explain(&self, command: &Command, redis: &Value, other: &Value) -> Verdict {
-        let found = self.rules.iter().find(|rule| rule.is_of(command) && rule.explains(redis, other));
+        let found = self.rules.iter().find(|rule| rule.is_of(command) && rule.explains(command, redis, other));
         let Some(rule) = found else { return Verdict::Different };
         rule.count();
         if matches!(rule.form, Form::Replace { is_end: false, .. }) { Verdict::Same } else { Verdict::Ends }
@@ -103,7 +106,8 @@ impl Known {
     /// The names of the rules that explained no reply.
     pub(crate) fn stale(&self) -> Vec<&str> {
         // Relaxed: the workers have been joined.
-        let rules = self.rules.iter().filter(|rule| rule.matched.load(Ordering::Relaxed) == 0);
+        let rules = self.rules.iter().filter(|rule| rule.form != Form::Apart);
+        let rules = rules.filter(|rule| rule.matched.load(Ordering::Relaxed) == 0);
         rules.map(|rule| rule.name.as_str()).collect()
     }
 }
@@ -111,7 +115,7 @@ impl Known {
 /// Each rule with the number of replies that it explained.
 impl fmt::Display for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for rule in &self.rules {
+        for rule in self.rules.iter().filter(|rule| rule.form != Form::Apart) {
             let matched = rule.matched.load(Ordering::Relaxed);
             let note = if matched == 0 { " (stale: it explained nothing)" } else { "" };
             writeln!(f, "{matched:>10}  {}{note}", rule.name)?;
@@ -128,11 +132,13 @@ impl Rule {
             .all(|(place, word)| if word == "*" { command.arguments.len() > place } else { command.has(place, word) })
     }
 
-    fn explains(&self, redis: &Value, other: &Value) -> bool {
+    fn explains(&self, command: &Command, redis: &Value, other: &Value) -> bool {
         match &self.form {
-            Form::Skip => false,
+            Form::Skip | Form::Apart => false,
             Form::Near => number_of(redis).zip(number_of(other)).is_some_and(|(redis, other)| {
-                redis == other || (redis - other).abs() <= redis.abs().max(other.abs()) * NEAR
+                let summand = command.arguments.last().and_then(|last| number_in(last)).unwrap_or(0.0);
+                let largest = redis.abs().max(other.abs()).max(summand.abs());
+                redis == other || (redis - other).abs() <= largest * NEAR
             }),
             Form::Error { prefix } => {
                 other.is_error() && other.bytes().is_some_and(|text| text.starts_with(prefix.as_bytes()))
@@ -163,6 +169,7 @@ fn rule(cells: &[String]) -> Option<Rule> {
     let (command, rest) = rest.split_once(": ").map_or((rest, None), |(command, rest)| (command, Some(rest)));
     let form = match (kind, rest) {
         ("skip", None) => Form::Skip,
+        ("apart", None) => Form::Apart,
         ("near", None) => Form::Near,
         ("error", Some(prefix)) => Form::Error { prefix: prefix.to_owned() },
         ("replace" | "end", Some(rest)) => {
@@ -177,7 +184,11 @@ fn rule(cells: &[String]) -> Option<Rule> {
 
 /// The number that a reply is.
 fn number_of(value: &Value) -> Option<f64> {
-    std::str::from_utf8(value.bytes()?).ok()?.parse().ok()
+    number_in(value.bytes()?)
+}
+
+fn number_in(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// Whether a text is this pattern, in which `*` is any text.
@@ -199,6 +210,8 @@ fn each_form_of_a_rule_is_read_and_counted() {
         | id | its own | its own | `skip CLIENT ID` |\n\
         | far | takes it | refuses | `error SET: ERR invalid expire` |\n\
         | version | 7.0 | 7.4 | `replace ECHO: \"7.0*\" => \"7.4*\"` |\n\
+        | sum | rounds | does not | `near INCRBYFLOAT` |\n\
+        | late | sees it later | sees it now | `apart SET` |\n\
         | absent | aborts | does not | `end EXEC: (nil array) => *` |\n\nEnd.\n";
     let known = Known::read(page).unwrap();
     let line = |kind, text: &str| Value::Line { kind, text: text.as_bytes().to_vec() };
@@ -209,6 +222,11 @@ fn each_form_of_a_rule_is_read_and_counted() {
     assert_eq!(explain("ECHO", &bulk("7.0.15"), &bulk("7.4.0")), Verdict::Same);
     assert_eq!(explain("ECHO", &bulk("7.0.15"), &bulk("8")), Verdict::Different);
     assert_eq!(explain("EXEC", &Value::Null { kind: b'*' }, &line(b'+', "x")), Verdict::Ends);
+    let sum = |number: &str| {
+        let command = Command::new(&["INCRBYFLOAT", "a", number]);
+        known.explain(&command, &bulk("31.74899999995250255"), &bulk("31.749"))
+    };
+    assert_eq!((sum("2147483647"), sum("1")), (Verdict::Ends, Verdict::Different));
     assert_eq!(known.stale(), ["far"]);
     assert_eq!(explain("SET", &line(b'+', "OK"), &line(b'-', "ERR invalid expire time")), Verdict::Ends);
     assert!(known.stale().is_empty());
