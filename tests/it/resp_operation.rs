@@ -164,6 +164,45 @@ fn seen(address: &str) -> Vec<String> {
 /// Subscribers and clients in a transaction are shown and killed as by Redis.
 #[test]
 fn subscriptions_and_transactions_are_listed_as_in_redis() {
+    compare_with_redis(seen);
+}
+
+/// The replies to some commands, at the end of which the client wants replies.
+fn replies(address: &str) -> Vec<String> {
+    let commands = [
+        "CLIENT REPLY SKIP\r\nRESET\r\nPING",
+        "CLIENT REPLY OFF\r\nRESET\r\nPING",
+        "CLIENT REPLY OFF\r\nHELLO 2\r\nPING\r\nCLIENT REPLY ON",
+        "CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nPING",
+        "CLIENT REPLY OFF\r\nNONSENSE\r\nGET\r\nCLIENT REPLY ON",
+        "CLIENT REPLY OFF\r\nSUBSCRIBE a\r\nPING\r\nUNSUBSCRIBE\r\nCLIENT REPLY ON",
+        "CLIENT REPLY SKIP\r\nSUBSCRIBE a\r\nPING\r\nUNSUBSCRIBE\r\nUNSUBSCRIBE",
+        "CLIENT REPLY OFF\r\nMULTI\r\nSET a 1\r\nEXEC\r\nCLIENT REPLY ON\r\nGET a",
+        "MULTI\r\nSET a 2\r\nCLIENT REPLY SKIP\r\nSET a 3\r\nEXEC\r\nGET a",
+        "CLIENT REPLY\r\nCLIENT REPLY nonsense\r\nMULTI\r\nCLIENT REPLY OFF\r\nEXEC\r\nCLIENT REPLY ON",
+        "CLIENT NO-EVICT on\r\nCLIENT NO-EVICT off\r\nCLIENT NO-EVICT nonsense\r\nCLIENT NO-EVICT",
+        "CLIENT TRACKINGINFO\r\nCLIENT TRACKINGINFO x\r\nCLIENT TRACKING off\r\nCLIENT GETREDIR",
+        "HELLO 3\r\nCLIENT TRACKINGINFO",
+        "SLOWLOG GET nonsense\r\nSLOWLOG GET -2\r\nSLOWLOG LEN x\r\nLATENCY LATEST\r\nLATENCY RESET a",
+    ];
+    let replies = |commands: &str| {
+        let mut client = RespClient::connect(address);
+        client.send(format!("{commands}\r\nQUIT\r\n").as_bytes());
+        let replies = client.rest();
+        // HELLO names the server and its version.
+        let behind_hello = replies.split_once("modules\r\n*0\r\n").map_or(&*replies, |(_, behind)| behind);
+        format!("{commands}: {behind_hello}")
+    };
+    commands.into_iter().map(replies).collect()
+}
+
+#[test]
+fn a_client_gets_the_replies_that_it_wants_as_from_redis() {
+    compare_with_redis(replies);
+}
+
+/// Whether a server and Redis, each by its address, show the same.
+fn compare_with_redis(seen: impl Fn(&str) -> Vec<String>) {
     if real_peer("redis-server").is_none() {
         return;
     }

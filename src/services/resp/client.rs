@@ -225,7 +225,11 @@ impl RespClient {
 
     /// The connection is as it was when it began, but for its place.
     pub(super) fn reset(&mut self) {
-        (self.table, self.version, self.replies) = (Box::from(*b"0"), RespVersion::default(), ReplyMode::default());
+        (self.table, self.version) = (Box::from(*b"0"), RespVersion::default());
+        // The reply to the present command is still skipped, if the client has said so.
+        if self.replies != ReplyMode::Skip {
+            self.replies = ReplyMode::default();
+        }
         (self.names, self.user, self.login) = (ClientNames::default(), None, Login::default());
         (self.progress, self.collected) = (ManyProgress::default(), Collected::default());
     }

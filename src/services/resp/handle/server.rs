@@ -68,10 +68,8 @@ pub(in super::super) fn slowlog<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
             Ok(OK)
         }
         [verb, count @ ..] if is(verb, "get") && count.len() < 2 => {
-            let count = count.first().map_or(Ok(SHOWN), |count| number(count))?;
-            if count < -1 {
-                return Err(refused("ERR count should be greater than or equal to -1"));
-            }
+            let count = count.first().map_or(Some(SHOWN), |count| number(count).ok()).filter(|count| *count >= -1);
+            let count = count.ok_or_else(|| refused("ERR count should be greater than or equal to -1"))?;
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             Ok(Reply::Array(slow_commands(call).take(count).collect()))
         }
