@@ -308,3 +308,28 @@ fn a_client_names_its_user_and_may_do_what_that_user_may() {
         server.stop();
     }
 }
+
+/// One such pattern held its worker up for minutes.
+#[test]
+fn others_have_their_turns_while_keys_are_compared_with_an_expensive_pattern() {
+    const KEYS: usize = 400;
+    let flags = ["--kv", "off", "--publish", "off", "--resp", "127.0.0.1:0", "--resp-workers", "1"];
+    let server = Server::start_exactly(&flags);
+    let [mut walker, mut other] = [(); 2].map(|()| RespClient::connect(server.resp()));
+    for key in 0..KEYS {
+        assert_eq!(other.say(&format!("SET {key:04}{}b 1", "a".repeat(4_000))), "+OK");
+    }
+    walker.send(&[command(&[b"PING"]), command(&[b"KEYS", format!("*{}b", "a".repeat(1_000)).as_bytes()])].concat());
+    assert_eq!(walker.reply(), b"+PONG\r\n");
+    assert_eq!(other.say("FLUSHDB"), "+OK");
+    let found = String::from_utf8(walker.reply()).unwrap();
+    let count: usize = found[1..].split_once("\r\n").unwrap().0.parse().unwrap();
+    assert!((1..KEYS).contains(&count), "{count}");
+    let longest = "*".repeat(1_024);
+    assert_eq!(other.say(&format!("KEYS {longest}")), "*0");
+    let refused = "-ERR a pattern has at most 1024 bytes behind its first special one";
+    for line in [format!("KEYS {longest}*"), format!("SCAN 0 MATCH k{longest}*"), format!("CONFIG GET {longest}*")] {
+        assert_eq!(other.say(&line), refused);
+    }
+    server.stop();
+}

@@ -6,6 +6,10 @@ pub(super) const REDIS_VERSION: &str = "7.4.0";
 pub(super) const ARGUMENT_BYTES_MIN: usize = 16 << 10;
 /// The longest channel, and the longest pattern of channels, in bytes: a channel of a key has fewer.
 pub(super) const CHANNEL_BYTES_MAX: usize = 8 << 10;
+/// Bytes of a pattern of keys or names behind its first special one: each is compared with them thousands of times.
+pub(super) const PATTERN_BYTES_MAX: usize = 1 << 10;
+/// Bytes of a pattern times bytes of keys in a page of a walk: some milliseconds.
+pub(super) const PAGE_STEPS_MAX: usize = 4 << 20;
 /// Patterns of channels of one connection. Those that begin as a channel are compared with its messages.
 pub(super) const CHANNEL_PATTERNS_MAX: usize = 1_024;
 /// Bytes of the channels and patterns of one connection.

@@ -16,6 +16,7 @@ use crate::services::resp::key_events::RESERVED;
 use crate::services::resp::limits::{
     CHANNEL_BYTES_MAX, CHANNEL_PATTERNS_MAX, COUNT_STEPS, SHOWN_BYTES, SUBSCRIPTION_BYTES_MAX,
 };
+use crate::services::resp::pattern::Pattern;
 use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 use crate::services::resp::subscribers::selected_by;
 use crate::services::resp::subscriptions::{SubscriptionStage, Subscriptions};
@@ -207,6 +208,8 @@ pub(in super::super) fn pubsub<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
     match rest {
         [] if is(verb, "channels") => Ok(names(channels.matching(|_| true))),
         [pattern] if is(verb, "channels") => {
+            Pattern::new(pattern)?;
+            // The channel without a name matches no pattern, not even `*`.
             Ok(names(call.batch.aside(|| channels.matching(|channel| is_match(pattern, channel)))))
         }
         _ if is(verb, "numsub") => {

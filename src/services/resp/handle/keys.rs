@@ -1,6 +1,6 @@
 //! Commands about keys and about the table: what there is, and the end of all of it.
 
-use crate::limits::{SCAN_BYTES_MAX, SCAN_COUNT_MAX};
+use crate::limits::SCAN_COUNT_MAX;
 use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, refused};
 use crate::services::resp::arguments::{Arguments, is, number, shown};
 use crate::services::resp::call::{Call, present};
@@ -66,7 +66,7 @@ impl<'b> ScanOptions<'b> {
                 let count = usize::try_from(number(value)?).unwrap_or(0);
                 parsed.count = Some(count).filter(|count| *count > 0).ok_or(SYNTAX)?.min(COUNT_MAX);
             } else if is(option, "match") {
-                parsed.pattern = Pattern::new(value);
+                parsed.pattern = Pattern::new(value)?;
             } else if is(option, "type") {
                 parsed.is_foreign = !is(value, "string");
             } else {
@@ -93,7 +93,7 @@ fn cursor_of(cursor: &[u8]) -> Option<u64> {
 /// A page of this many elements.
 pub(in super::super) fn page<'p>(count: usize, pattern: Pattern<'p>) -> ScanPage<'p> {
     let content = ScanContent::WithoutValues;
-    ScanPage { cursor: &[], count, bytes_max: SCAN_BYTES_MAX, prefix: pattern.prefix(), content }
+    ScanPage { cursor: &[], count, bytes_max: pattern.page_bytes(), prefix: pattern.prefix(), content }
 }
 
 pub(in super::super) fn scan<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
@@ -119,7 +119,7 @@ pub(in super::super) fn scan<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
 /// The keys are collected in pages between the turns of others: their number stands first on the wire.
 pub(in super::super) fn keys<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let [pattern] = arguments.exactly()?;
-    let pattern = Pattern::new(pattern);
+    let pattern = Pattern::new(pattern)?;
     let Call { batch, client, context, .. } = call;
     let mut walk = client.collected.walk.take().unwrap_or_default();
     let KeyWalk { cursor, keys, bytes } = &mut *walk;

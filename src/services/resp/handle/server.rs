@@ -4,9 +4,9 @@ use crate::services::resp::answer::{Answer, OK, Reply, SYNTAX, refused};
 use crate::services::resp::arguments::{Arguments, is, lower, number};
 use crate::services::resp::call::Call;
 use crate::services::resp::command_info::{CommandInfo, flag};
-use crate::services::resp::glob::is_match;
 use crate::services::resp::info;
 use crate::services::resp::metrics::PROTOCOL;
+use crate::services::resp::pattern::Pattern;
 use crate::services::resp::settings::{self, Setting};
 use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 
@@ -124,11 +124,9 @@ pub(in super::super) fn info<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
 pub(in super::super) fn config<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     match arguments.behind(1) {
         [verb, patterns @ ..] if is(verb, "get") && !patterns.is_empty() => {
-            let selects = |setting: &Setting| {
-                patterns
-                    .iter()
-                    .any(|pattern| is_match(pattern.to_ascii_lowercase().as_slice(), setting.name.as_bytes()))
-            };
+            let patterns: Vec<Vec<u8>> = patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
+            let patterns: Vec<_> = patterns.iter().map(|pattern| Pattern::new(pattern)).collect::<Result<_, _>>()?;
+            let selects = |setting: &Setting| patterns.iter().any(|pattern| pattern.is_match(setting.name.as_bytes()));
             let selected = settings::all(call).into_iter().filter(selects);
             let pairs = selected.flat_map(|setting| [Reply::string(setting.name), Reply::owned(setting.value)]);
             Ok(Reply::Map(pairs.collect()))
@@ -225,7 +223,8 @@ fn list<'b>(commands: &[&'static CommandInfo], filter: &[&[u8]]) -> Answer<'b> {
     match filter {
         [] => Ok(names(&|_| true)),
         [by, kind, value] if is(by, "filterby") && is(kind, "pattern") => {
-            Ok(names(&|row| is_match(value, row.name.as_bytes())))
+            let pattern = Pattern::new(value)?;
+            Ok(names(&|row| pattern.is_match(row.name.as_bytes())))
         }
         [by, kind, value] if is(by, "filterby") && is(kind, "aclcat") => {
             let category = format!("@{}", lower(value));
