@@ -142,12 +142,14 @@ impl<'q> Needs<'q> {
         table: &'q [u8],
         arguments: Arguments<'q>,
     ) -> Result<(), Failure> {
-        let longest = arguments.behind(3).iter().map(|argument| argument.len()).max().unwrap_or(0);
-        COUNTED.keys(arguments).try_for_each(|key| {
+        let mut longest = arguments.behind(3).iter().map(|argument| argument.len()).max().unwrap_or(0);
+        // One may be renamed to another.
+        for key in COUNTED.keys(arguments) {
             let now = self.lengths(call, table, key)?.now;
             self.returned += now;
-            self.store(call, table, key, now.max(longest).max(NUMBER_BYTES_MAX))
-        })
+            longest = longest.max(now);
+        }
+        COUNTED.keys(arguments).try_for_each(|key| self.store(call, table, key, longest.max(NUMBER_BYTES_MAX)))
     }
 
     /// FLUSHDB and FLUSHALL: what the elements take until then is not free for those that come.

@@ -13,6 +13,7 @@ mod counters;
 mod locks;
 mod lua;
 mod run;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -91,6 +92,8 @@ rows! {
     "django-redis" "4.12 to 7.0" "incr without a check" "4d15273b16b10c15e1d9202cbe93c959ab7d250b" [2] First counters::increment;
     "limits" "1.6" "fixed window: incr" "0d23cf1ccf81ad1452ccf307e1938d99997a6073" [3 5] First counters::count_for_seconds;
     "limits" "2.8 to 5.8" "fixed window: incr" "628bd136a573a06b346879695681af12ccef300f" [3 6] First counters::add_for_seconds;
+    "limits" "4.1 to 5.8" "sliding window: get" "e7a0a27d4101baabb124af209bb0245197a359a1" [1 2 4 10] All windows::look;
+    "limits" "4.1 to 5.8" "sliding window: acquire" "e8ac2a60cb040b0dbb56815a1e9c6fd032ce62e7" [4 7 11 16 39 42] All windows::acquire;
     "fastapi-limiter" "0.1" "limit" "a3f9e982197e9e887f6b5dcb7ec273863bb83aad" [5 6 7 10 14] First counters::wait_for_limit;
     "redlock (npm)" "3.1" "lock" "862f31bf38e9b63ce28d6e9e5143551bb34ef981" [1] First locks::acquire;
     "redlock (npm)" "3.1" "unlock" "cf0e94b2e9ffc7e04395cf88f7583fc309985910" [1] First locks::release;
@@ -119,7 +122,7 @@ static BY_DIGEST: LazyLock<HashMap<&'static [u8], &'static ScriptRow, RandomStat
     LazyLock::new(|| SCRIPTS.iter().map(|row| (row.digest.as_bytes(), row)).collect());
 
 /// The longest text that may be known, in bytes. SHA-1 of a longer one would be for nothing.
-const TEXT_BYTES_MAX: usize = 1_024;
+const TEXT_BYTES_MAX: usize = 2_048;
 
 /// The script with this digest, in letters of any size.
 pub(super) fn find(digest: &[u8]) -> Option<&'static ScriptRow> {

@@ -82,6 +82,29 @@ def limits_fixed_window():
     assert limiter.hit(rate, "limits", cost=5)
 
 
+def limits_sliding_window():
+    server = redis.Redis(host=HOST, port=PORT)
+    limiter = limits.strategies.SlidingWindowCounterRateLimiter(limits.storage.storage_from_string(URL))
+    rate = limits.parse("5/hour")
+    hits = [limiter.hit(rate, "sliding", cost=cost) for cost in (6, 1, 2, 2, 1)]
+    assert hits == [False, True, True, True, False], hits
+    assert limiter.get_window_stats(rate, "sliding").remaining == 0
+    (current,) = server.keys("*sliding*")
+    assert 7_190_000 < server.pttl(current) <= 7_200_000
+    # A length is over: the window becomes the previous one, and counts for half of the time.
+    server.pexpire(current, 1_800_000)
+    assert limiter.test(rate, "sliding", cost=3) and not limiter.test(rate, "sliding", cost=4)
+    previous, now = sorted(server.keys("*sliding*"), key=server.pttl)
+    assert [server.get(previous), server.get(now)] == [b"5", b"0"]
+    assert 1_790_000 < server.pttl(previous) <= 1_800_000 and 5_390_000 < server.pttl(now) <= 5_400_000
+    # Without a look before it.
+    server.pexpire(now, 900_000)
+    assert limiter.hit(rate, "sliding", cost=5) and not limiter.hit(rate, "sliding")
+    assert sorted(map(server.get, server.keys("*sliding*"))) == [b"0", b"5"]
+    limiter.clear(rate, "sliding")
+    assert limiter.hit(rate, "sliding", cost=5)
+
+
 def django_redis():
     backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"{URL}/3"}
     django.conf.settings.configure(CACHES={"default": backend})
@@ -151,7 +174,7 @@ async def aiocache_locks():
 def main():
     logging.disable(logging.CRITICAL)
     redis.Redis(host=HOST, port=PORT).flushall()
-    for chapter in (redis_py, limits_fixed_window, django_redis, redlock_py, pottery_redlock):
+    for chapter in (redis_py, limits_fixed_window, limits_sliding_window, django_redis, redlock_py, pottery_redlock):
         chapter()
         print(chapter.__name__, flush=True)
     for chapter in (redis_py_asyncio, cashews_cache, aiocache_locks):

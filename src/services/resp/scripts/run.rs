@@ -40,6 +40,11 @@ pub(super) fn compares(place: usize, types: &'static str) -> ScriptError {
     ScriptError::Lua(place, format!("attempt to compare {types}").into())
 }
 
+/// A number that `tonumber` has read, in a sum or a product.
+pub(super) fn factor(place: usize, number: Option<f64>) -> Result<f64, ScriptError> {
+    number.ok_or_else(|| ScriptError::Lua(place, "attempt to perform arithmetic on a nil value".into()))
+}
+
 /// An argument of the script as a number, in a sum or a product.
 pub(super) fn operand(place: usize, argument: Option<&[u8]>) -> Result<f64, ScriptError> {
     let kind = if argument.is_none() { "nil" } else { "string" };
@@ -256,6 +261,17 @@ impl<'r, 'b> ScriptRun<'r, 'b> {
     /// Deletes an element that exists.
     pub(super) fn delete(&mut self, place: usize, key: usize) -> Result<(), ScriptError> {
         self.element(place, key)?.delete();
+        Ok(())
+    }
+
+    /// RENAME of an element that exists.
+    pub(super) fn rename(&mut self, place: usize, [from, to]: [usize; 2]) -> Result<(), ScriptError> {
+        let old = self.element(place, from)?;
+        let moved = (old.value.clone(), old.deadline);
+        old.delete();
+        let new = self.element(place, to)?;
+        (new.value, new.deadline) = moved;
+        (new.is_deadline_new, new.cause) = (true, Some(Cause::RenameTo));
         Ok(())
     }
 

@@ -46,7 +46,7 @@ fn lines_are_those_of_calls_and_of_arithmetic() {
         let text = String::from_utf8(text(row)).expect("text");
         for line in row.lines {
             let line = text.lines().nth(usize::from(*line) - 1).expect(row.source.name);
-            assert!(line.contains("redis.call") || line.contains(['+', '>', '<']), "{}: {line}", row.source.name);
+            assert!(line.contains("redis.call") || line.contains(['+', '*', '>', '<']), "{}: {line}", row.source.name);
         }
     }
 }
