@@ -15,6 +15,7 @@
 //! ```
 
 use std::collections::HashSet;
+use std::hash::Hash;
 
 use spindle::clock::Ttl;
 
@@ -310,38 +311,66 @@ fn window_of_remaining(span: &Span, millis: u64) -> Window {
     Window { earliest: (span.clock_min + remaining).saturating_sub(MILLI), latest: span.latest + remaining + MILLI }
 }
 
+/// What a history is of.
+pub(crate) trait Sequential: Clone + Eq + Hash {
+    type Operation: Clone;
+
+    /// When an operation was invoked, and when it had returned.
+    fn times(operation: &Self::Operation) -> (u64, u64);
+
+    /// The possible models after the operation: none if the answer cannot have come from this model.
+    fn successors(&self, operation: &Self::Operation) -> Vec<Self>;
+}
+
+impl Sequential for Model {
+    type Operation = Operation;
+
+    fn times(operation: &Operation) -> (u64, u64) {
+        (operation.span.invoked, operation.span.returned)
+    }
+
+    fn successors(&self, operation: &Operation) -> Vec<Self> {
+        successors(self, operation)
+    }
+}
+
 /// Whether the operations can have happened one after the other, each between its invocation and its return, starting
 /// without a table.
 pub(crate) fn is_linearizable(history: &[Operation]) -> bool {
-    Search::new(history).succeeds()
+    is_linearizable_from(&Model::START, history)
 }
 
-struct Search {
+/// As [`is_linearizable`], of any model.
+pub(crate) fn is_linearizable_from<M: Sequential>(start: &M, history: &[M::Operation]) -> bool {
+    Search::new(history).succeeds(start)
+}
+
+struct Search<M: Sequential> {
     /// In the order of their invocations.
-    operations: Vec<Operation>,
+    operations: Vec<M::Operation>,
     /// The taken operations, with the model that they led to: no such pair is searched twice.
-    visited: HashSet<(Taken, Model)>,
+    visited: HashSet<(Taken, M)>,
 }
 
 /// Some operations, taken in some order, and those that may come next.
-struct Node {
+struct Node<M> {
     /// The last one taken. It has no meaning in the first node.
     took: usize,
     /// Operations that may come next, each with the model that it leads to, the best at the end.
-    choices: Vec<(usize, Model)>,
+    choices: Vec<(usize, M)>,
 }
 
-impl Search {
-    fn new(history: &[Operation]) -> Self {
+impl<M: Sequential> Search<M> {
+    fn new(history: &[M::Operation]) -> Self {
         let mut operations = history.to_vec();
-        operations.sort_by_key(|operation| operation.span.invoked);
+        operations.sort_by_key(|operation| M::times(operation).0);
         Self { operations, visited: HashSet::new() }
     }
 
     /// Goes depth first. The path holds one node more than operations taken.
-    fn succeeds(mut self) -> bool {
+    fn succeeds(mut self, start: &M) -> bool {
         let mut taken = Taken::nothing_of(self.operations.len());
-        let mut path = vec![Node { took: 0, choices: self.choices(&taken, &Model::START) }];
+        let mut path = vec![Node { took: 0, choices: self.choices(&taken, start) }];
         while let Some(node) = path.last_mut() {
             let depth = self.operations.len();
             if let Some((index, model)) = node.choices.pop() {
@@ -349,7 +378,7 @@ impl Search {
                 if path.len() == depth {
                     return true;
                 }
-                if self.visited.insert((taken.clone(), model)) {
+                if self.visited.insert((taken.clone(), model.clone())) {
                     let choices = self.choices(&taken, &model);
                     path.push(Node { took: index, choices });
                 } else {
@@ -365,23 +394,24 @@ impl Search {
 
     /// An operation may come next if it was invoked before any other remaining one returned. Those that returned first
     /// are the likeliest.
-    fn choices(&self, taken: &Taken, model: &Model) -> Vec<(usize, Model)> {
+    fn choices(&self, taken: &Taken, model: &M) -> Vec<(usize, M)> {
         let mut horizon = u64::MAX;
         let mut candidates = Vec::new();
         for (index, operation) in self.operations.iter().enumerate().skip(taken.prefix()) {
             if taken.has(index) {
                 continue;
             }
-            if operation.span.invoked > horizon {
+            let (invoked, returned) = M::times(operation);
+            if invoked > horizon {
                 break;
             }
-            horizon = horizon.min(operation.span.returned);
+            horizon = horizon.min(returned);
             candidates.push((index, operation));
         }
-        candidates.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.span.returned));
+        candidates.sort_by_key(|(_, operation)| std::cmp::Reverse(M::times(operation).1));
         candidates
             .into_iter()
-            .flat_map(|(index, operation)| successors(model, operation).into_iter().map(move |next| (index, next)))
+            .flat_map(|(index, operation)| model.successors(operation).into_iter().map(move |next| (index, next)))
             .collect()
     }
 }

@@ -159,6 +159,10 @@ mod resp_client;
 mod resp_difference;
 /// What Redis clients have the server keep is bounded in memory.
 mod resp_kept;
+/// Racing transactions of Redis clients are linearizable.
+mod resp_linearizability;
+/// A Redis of a few keys, for the checker of histories.
+mod resp_model;
 /// Redis clients as an operator sees them: connections, INFO, the metrics of their commands, an exporter.
 mod resp_operation;
 /// Redis clients over TLS: values of all sizes, and handshakes that stop halfway.

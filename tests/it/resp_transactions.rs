@@ -22,14 +22,15 @@ fn start(flags: &[&str]) -> Server {
 }
 
 /// Sends these lines at once, and returns the reply to the last one.
-fn last_of(client: &mut RespClient, lines: &[String]) -> String {
+pub(crate) fn last_of(client: &mut RespClient, lines: &[String]) -> String {
     let bytes: Vec<u8> = lines.iter().flat_map(|line| encoded(line)).collect();
     client.send(&bytes);
     let replies = lines.iter().map(|_| client.reply()).collect::<Vec<_>>();
     String::from_utf8(replies.into_iter().next_back().unwrap()).unwrap()
 }
 
-fn encoded(line: &str) -> Vec<u8> {
+/// The words of a line as a command.
+pub(crate) fn encoded(line: &str) -> Vec<u8> {
     command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
 }
 
