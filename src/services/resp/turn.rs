@@ -125,7 +125,7 @@ impl RespWorker<'_> {
                     continue;
                 }
                 let started = is_timed.then(|| clock.now().nanos());
-                let is_held_up = turn.is_held_up(command.changes());
+                let is_held_up = turn.is_held_up(may_change(turn.client, command));
                 let mut call = Call {
                     batch: &mut batch,
                     id: turn.id(),
@@ -180,6 +180,21 @@ pub(crate) fn prefetch_first<'b>(
     }
     let elements = firsts.iter().flatten().map(|(table, command)| Some((*table, command.key()?)));
     let _places = state.session.batch(now).prefetch(elements);
+}
+
+/// Whether a command may change elements. Between MULTI and EXEC it is queued, and EXEC may change them.
+fn may_change(client: &RespClient, command: &Decoded<'_>) -> bool {
+    let queue = client.collected.transaction.as_ref().and_then(|transaction| transaction.queue.as_ref());
+    match (queue, command.info()) {
+        (Some(queue), Some(info)) => info.name == "exec" && any_changes(queue.commands.numbers()),
+        _ => command.changes(),
+    }
+}
+
+/// Whether one of the commands of these numbers may change elements.
+fn any_changes(numbers: impl Iterator<Item = usize>) -> bool {
+    let mut rows = numbers.filter_map(|number| COMMANDS.get(number));
+    rows.any(|row| row.info.has(flag::WRITE | flag::MAY_WRITE))
 }
 
 /// What has come of an attempt to answer a command.
@@ -287,4 +302,20 @@ fn reply_sizes(mut bytes: &[u8]) -> impl Iterator<Item = u64> {
         bytes = bytes.get(length..).unwrap_or_default();
         Some(length as u64)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// EXEC overtook the changes that waited for credits, and took these credits each time.
+    #[test]
+    fn a_transaction_changes_elements_if_one_of_its_commands_may() {
+        let mut numbers = Vec::new();
+        for (name, changes) in [("ping", false), ("get", false), ("publish", false), ("eval", true), ("get", true)] {
+            numbers.extend(find(name.as_bytes()));
+            assert_eq!(any_changes(numbers.iter().copied()), changes, "behind {name}");
+        }
+        assert_eq!(numbers.len(), 5);
+    }
 }
