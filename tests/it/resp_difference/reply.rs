@@ -298,7 +298,7 @@ fn a_frame_of_each_type_is_whole_at_its_last_byte_alone() {
     }
     let mut messages = Vec::new();
     assert_eq!(parse(&without_messages(samples[11], &mut messages)).to_string(), "*[:1, :2]");
-    assert_eq!(messages, [&samples[11][4..41]]);
+    assert_eq!(messages, [&samples[11][4..35]]);
     assert_eq!(parse(samples[7]).to_string(), "|[+a, :1, +value]");
 }
 

@@ -78,12 +78,13 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Removes all data. A server without FLUSHALL deletes the keys of the programs.
+    /// Removes all data and the scripts that were loaded. A server without FLUSHALL deletes the keys of the programs.
     pub(crate) fn clear(&mut self) -> Result<(), Stop> {
         let mut line = self.open(false)?;
         let mut delete = Command::new(&["DEL"]);
         delete.arguments.extend(Maker::all_keys());
-        self.exchange(&mut line, &[Command::new(&["FLUSHALL"]), delete], &[]);
+        let clear = [Command::new(&["FLUSHALL"]), Command::new(&["SCRIPT", "FLUSH"]), delete];
+        self.exchange(&mut line, &clear, &[]);
         let ends = self.transcripts.each_ref().map(|transcript| transcript.end);
         line.links.into_iter().for_each(|link| link.finish(self.pair.patience));
         if ends == [End::Complete; 2] { Ok(()) } else { Err(different(CONNECT, ended(ends[0]), ended(ends[1]))) }
