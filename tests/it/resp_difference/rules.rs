@@ -165,3 +165,30 @@ fn times_are_near_unless_they_were_set_as_a_point() {
     assert_eq!(compare("PEXPIRETIME", 9_917_117_420_123, 9_917_117_420_124), Verdict::Different);
     assert_eq!(compare("STRLEN", 1, 2), Verdict::Different);
 }
+
+#[test]
+fn a_transaction_ends_the_round_at_its_first_difference_on_purpose() {
+    let head = "| name | what Redis does | what Spindle does | rule |\n|---|---|---|---|\n";
+    let page = format!(
+        "{head}| absent | aborts | does not | `end EXEC: (nil array) => *` |\n\
+        | far | takes it | refuses it | `end SET: +OK => -ERR far` |\n"
+    );
+    let judge = Judge { known: &Known::read(&page).unwrap(), slowest: Duration::ZERO };
+    let exec = Command::new(&["EXEC"]);
+    let line = |kind, text: &str| Value::Line { kind, text: text.as_bytes().to_vec() };
+    let [done, far, one, two] = [line(b'+', "OK"), line(b'-', "ERR far"), line(b':', "1"), line(b':', "2")];
+    let all = |items: &[&Value]| Value::Many { kind: b'*', items: items.iter().copied().cloned().collect() };
+    let compare = |names: &[&str], redis: &Value, other: &Value| {
+        let queue = names.iter().map(|name| Command::new(&[name])).collect();
+        judge.compare(&Subject::Transaction { exec: &exec, queue }, redis, other)
+    };
+    let set = ["SET", "STRLEN"];
+    assert_eq!(compare(&set, &all(&[&done, &one]), &all(&[&far, &two])), Verdict::Ends);
+    assert_eq!(compare(&set, &all(&[&done, &one]), &all(&[&done, &two])), Verdict::Different);
+    assert_eq!(compare(&["STRLEN", "SET"], &all(&[&one, &done]), &all(&[&two, &far])), Verdict::Different);
+    // Of a transaction without commands too.
+    let aborted = Value::Null { kind: b'*' };
+    assert_eq!(compare(&[], &aborted, &all(&[])), Verdict::Ends);
+    assert_eq!(compare(&set, &aborted, &all(&[&done, &one])), Verdict::Ends);
+    assert_eq!(compare(&[], &all(&[]), &aborted), Verdict::Different);
+}
