@@ -195,13 +195,23 @@ fn a_worker_that_does_not_keep_up_loses_its_subscribers_and_nobody_waits_for_it(
     server.stop();
 }
 
-/// A worker compared a client's channel with all patterns before others had their turns.
+/// A worker compared all patterns, or all channels, before others had their turns.
 #[test]
-fn a_client_that_publishes_to_many_patterns_holds_nobody_up() {
+fn a_client_whose_command_compares_much_holds_nobody_up() {
     let server = start("native", &["--workers", "1"]);
     let [mut patterns, mut publisher, mut other] = [(); 3].map(|()| RespClient::connect(server.resp()));
     subscribe_to_slow_patterns(&mut patterns);
-    publisher.send(&command(&[b"PUBLISH", "a".repeat(4_500).as_bytes(), b"x"]));
+    let channel = "a".repeat(4_500);
+    for number in 0..25 {
+        patterns.send(&command(&[b"SUBSCRIBE", format!("{channel}{number}").as_bytes()]));
+        patterns.reply();
+    }
+    publisher.send(&command(&[b"PUBSUB", b"CHANNELS", slow_pattern(0).as_bytes()]));
+    (0..10).for_each(|_| assert_eq!(other.say("PING"), "+PONG"));
+    assert!(!other.say("INFO commandstats").contains("cmdstat_pubsub"), "it is not answered");
+    assert_eq!(next(&mut publisher), "*0\r\n");
+    assert_eq!(publisher.say("PUBSUB CHANNELS *a7"), format!("*1\r\n$4501\r\n{channel}7"));
+    publisher.send(&command(&[b"PUBLISH", channel.as_bytes(), b"x"]));
     (0..10).for_each(|_| assert_eq!(other.say("PING"), "+PONG"));
     assert!(!other.say("INFO commandstats").contains("cmdstat_publish"), "it is not answered");
     // Who subscribes meanwhile is not counted, and gets nothing.

@@ -9,13 +9,13 @@
 //!
 //! This module knows no connection.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
 
-use super::pattern_index::{PatternIndex, PatternWalk};
+use super::name_map::{NameMap, NameWalk};
+use super::pattern_index::PatternIndex;
 use crate::lock::Mutex;
 use crate::net::budget::Budget;
 use crate::net::mail::{MailReceiver, MailSender, MailSize, mail};
@@ -64,10 +64,51 @@ impl WorkerCounts {
 /// All subscriptions.
 #[derive(Debug)]
 struct Registered {
-    channels: HashMap<Box<[u8]>, WorkerCounts, RandomState>,
+    channels: NameMap<WorkerCounts>,
+    /// Of the channels.
+    hasher: RandomState,
     patterns: PatternIndex<WorkerCounts>,
     /// Subscriptions to patterns.
     with_patterns: WorkerCounts,
+}
+
+impl Registered {
+    /// The subscribers of a channel, without those of patterns.
+    fn of_channel(&self, channel: &[u8]) -> Option<&WorkerCounts> {
+        self.channels.get(channel, &self.hasher)
+    }
+}
+
+/// The channels that match a pattern, as far as they are found.
+#[derive(Debug)]
+pub(super) struct ChannelSearch {
+    walk: NameWalk<WorkerCounts>,
+    found: Vec<Box<[u8]>>,
+    /// Memory of those that are found, in bytes.
+    bytes: usize,
+}
+
+impl ChannelSearch {
+    /// Looks at further channels, while there are steps. Returns those that match the pattern, or all, when they are found.
+    pub(super) fn advance(&mut self, pattern: Option<&[u8]>, steps: &mut usize) -> Option<Vec<Box<[u8]>>> {
+        let Self { walk, found, bytes } = self;
+        let is_done = walk.match_names(pattern, steps, |name, _, _| {
+            *bytes += name.len() + size_of::<Box<[u8]>>();
+            found.push(name.into());
+            true
+        });
+        is_done.then(|| std::mem::take(found))
+    }
+
+    /// Memory that its reply takes, in bytes.
+    pub(super) fn found_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Memory that it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.walk.bytes()
+    }
 }
 
 /// The subscribers who get a message or are closed, as far as they are counted.
@@ -75,7 +116,7 @@ struct Registered {
 pub(super) struct SubscriberCount {
     count: usize,
     /// The patterns with which the channel was not compared.
-    walk: Option<PatternWalk<WorkerCounts>>,
+    walk: Option<NameWalk<WorkerCounts>>,
 }
 
 impl SubscriberCount {
@@ -83,7 +124,7 @@ impl SubscriberCount {
     pub(super) fn advance(&mut self, channel: &[u8], steps: &mut usize) -> Option<usize> {
         let Self { count, walk } = self;
         let is_done = walk.as_mut().is_none_or(|walk| {
-            walk.advance(channel, steps, |_, counts, _| {
+            walk.match_patterns(channel, steps, |_, counts, _| {
                 *count += counts.sum();
                 true
             })
@@ -93,7 +134,7 @@ impl SubscriberCount {
 
     /// Memory that it takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.walk.as_ref().map_or(0, PatternWalk::bytes)
+        self.walk.as_ref().map_or(0, NameWalk::bytes)
     }
 }
 
@@ -162,8 +203,12 @@ impl Channels {
     /// The channels of workers that these signals wake, and the worker's end of each. They share the budget.
     pub(super) fn new(wake_signals: &[WakeSignal], budget: &Arc<Budget>) -> (Arc<Self>, Vec<MessageInbox>) {
         let none = WorkerCounts(vec![0; wake_signals.len()].into());
-        let registered =
-            Registered { channels: HashMap::default(), patterns: PatternIndex::default(), with_patterns: none };
+        let registered = Registered {
+            channels: NameMap::default(),
+            hasher: RandomState::new(),
+            patterns: PatternIndex::default(),
+            with_patterns: none,
+        };
         let (mut workers, mut inboxes) = (Vec::new(), Vec::new());
         for wake_signal in wake_signals {
             let (sender, messages) = mail(wake_signal, budget, wake_signals.len());
@@ -178,10 +223,10 @@ impl Channels {
     pub(super) fn add(&self, worker: usize, kind: SubscriptionKind, name: &[u8]) -> u64 {
         let none = || WorkerCounts(vec![0; self.workers.len()].into());
         let mut registered = self.registered.lock();
-        let Registered { channels, patterns, with_patterns } = &mut *registered;
+        let Registered { channels, hasher, patterns, with_patterns } = &mut *registered;
         match kind {
             SubscriptionKind::Channel => {
-                channels.entry(name.into()).or_insert_with(none).change(worker, 1);
+                channels.change(name, hasher, none, |counts| counts.change(worker, 1));
             }
             SubscriptionKind::Pattern => {
                 patterns.change(name, none, |counts| counts.change(worker, 1));
@@ -195,13 +240,10 @@ impl Channels {
     /// A connection of this worker has unsubscribed.
     pub(super) fn remove(&self, worker: usize, kind: SubscriptionKind, name: &[u8]) {
         let mut registered = self.registered.lock();
-        let Registered { channels, patterns, with_patterns } = &mut *registered;
+        let Registered { channels, hasher, patterns, with_patterns } = &mut *registered;
         match kind {
             SubscriptionKind::Channel => {
-                let Some(counts) = channels.get_mut(name) else { return };
-                if !counts.change(worker, -1) {
-                    channels.remove(name);
-                }
+                channels.change(name, hasher, || with_patterns.clone(), |counts| counts.change(worker, -1));
             }
             SubscriptionKind::Pattern => {
                 patterns.change(name, || with_patterns.clone(), |counts| counts.change(worker, -1));
@@ -213,14 +255,14 @@ impl Channels {
     /// Sends a message to all subscribers. Their number is known when the count is done.
     pub(super) fn publish(&self, channel: &[u8], payload: &[u8]) -> SubscriberCount {
         let has_any =
-            |registered: &Registered| registered.patterns.len() > 0 || registered.channels.contains_key(channel);
+            |registered: &Registered| registered.patterns.len() > 0 || registered.of_channel(channel).is_some();
         if !has_any(&self.registered.lock()) {
             return SubscriberCount::default();
         }
         let message = Arc::new(ChannelMessage { channel: channel.into(), payload: payload.into() });
         let registered = self.registered.lock();
-        let Registered { channels, patterns, with_patterns } = &*registered;
-        let of_channel = channels.get(channel);
+        let of_channel = registered.of_channel(channel);
+        let Registered { patterns, with_patterns, .. } = &*registered;
         for (number, worker) in self.workers.iter().enumerate() {
             let has = |counts: &WorkerCounts| counts.0.get(number).is_some_and(|count| *count > 0);
             if has(with_patterns) || of_channel.is_some_and(has) {
@@ -230,15 +272,18 @@ impl Channels {
         SubscriberCount { count: of_channel.map_or(0, WorkerCounts::sum), walk: Some(patterns.walk(channel)) }
     }
 
-    /// The channels with subscribers that match a pattern.
-    pub(super) fn matching(&self, is_selected: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
-        let names: Vec<Box<[u8]>> = self.registered.lock().channels.keys().cloned().collect();
-        names.into_iter().filter(|name| is_selected(name)).collect()
+    /// Begins to look for channels with subscribers.
+    pub(super) fn search(&self) -> ChannelSearch {
+        ChannelSearch {
+            walk: NameWalk::new([&self.registered.lock().channels].into_iter()),
+            found: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// The subscribers of a channel, without those of patterns.
     pub(super) fn count(&self, channel: &[u8]) -> usize {
-        self.registered.lock().channels.get(channel).map_or(0, WorkerCounts::sum)
+        self.registered.lock().of_channel(channel).map_or(0, WorkerCounts::sum)
     }
 
     /// How many channels have subscribers, without those of patterns.
@@ -292,7 +337,10 @@ mod tests {
         channels.remove(0, SubscriptionKind::Pattern, b"n*");
         channels.remove(0, SubscriptionKind::Pattern, b"x*");
         assert_eq!((publish(&channels, b"news", b"3"), channels.patterns()), (0, 0));
-        assert_eq!((channels.count(b"news"), channels.matching(|_| true).len()), (0, 0));
+        assert_eq!(
+            (channels.count(b"news"), channels.search().advance(None, &mut { usize::MAX }).unwrap().len()),
+            (0, 0)
+        );
     }
 
     #[test]

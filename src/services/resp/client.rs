@@ -1,7 +1,7 @@
 //! The state of a connection: its table, its version of the protocol, its user, and what it has begun.
 
 use super::arguments::{Arguments, lower};
-use super::channels::{SubscriberCount, SubscriptionKind};
+use super::channels::{ChannelSearch, SubscriberCount, SubscriptionKind};
 use super::registry::{ClientCounts, ClientPlace, ShownClient};
 use super::subscriptions::Subscriptions;
 use super::transaction::{CommandQueue, Transaction};
@@ -54,6 +54,8 @@ pub(super) struct Collected {
     pub(super) walk: Option<Box<KeyWalk>>,
     /// The subscribers of the message that it publishes, as far as they are counted.
     pub(super) count: Option<Box<SubscriberCount>>,
+    /// The channels that it has asked for, as far as they are found.
+    pub(super) search: Option<Box<ChannelSearch>>,
     /// What it watches and has queued, if it does.
     pub(super) transaction: Option<Box<Transaction>>,
     /// Commands of a transaction are carried out: they were admitted when they were queued.
@@ -122,8 +124,11 @@ impl RespClient {
 
     /// Memory that it keeps for what the client has begun, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        let counted = self.collected.count.as_ref().map_or(0, |count| count.bytes());
-        self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes()) + counted + self.held_bytes() + self.walk_bytes()
+        let Collected { count, search, .. } = &self.collected;
+        let of_channels =
+            count.as_ref().map_or(0, |count| count.bytes()) + search.as_ref().map_or(0, |search| search.bytes());
+        let subscribed = self.subscriptions.as_ref().map_or(0, |all| all.kept_bytes());
+        subscribed + of_channels + self.held_bytes() + self.walk_bytes()
     }
 
     /// Bytes that its walk has collected.

@@ -17,7 +17,7 @@ pub(super) const SUBSCRIPTION_BYTES_MAX: usize = 8 << 20;
 /// Steps that a worker takes to deliver messages, and as many for changes, before its clients have turns: a millisecond. A
 /// step is a byte that is compared.
 pub(super) const DELIVERY_STEPS: usize = 512 << 10;
-/// Steps of a client that has its subscribers counted, before others have turns.
+/// Steps of a client that has subscribers counted, or channels found, before others have turns.
 pub(super) const COUNT_STEPS: usize = 128 << 10;
 /// What a push costs before its bytes are copied, in steps. So a subscriber gets some hundred messages in a turn, before it
 /// is sent any of them.

@@ -37,6 +37,7 @@ mod key_events;
 mod limits;
 mod lzf;
 mod metrics;
+mod name_map;
 mod needs;
 mod pattern;
 mod pattern_index;

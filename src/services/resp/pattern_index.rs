@@ -1,67 +1,34 @@
 //! Patterns of channels, found by the channels that they match.
 //!
 //! ```text
-//! news.*, news.?   ─► group `news.`        ─► parts of some dozens of patterns
+//! news.*, news.?   ─► group `news.`        ─► a `NameMap`, which can be walked in portions
 //! *.created        ─► group of no bytes
 //! channel news.a   ─► for each length of a group: does the channel begin with that group? ─► walk the patterns of the group
 //! ```
 //! A channel is compared with the patterns of the groups with which it begins. A group is the literal beginning of its
 //! patterns, so a pattern of a usual shape is compared with the channels that it matches, and with few others.
 //!
-//! A walk may be done in portions. It sees the patterns as they were when it began: a change meanwhile copies one part.
 //! This module knows no subscriber.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::glob::{GlobProgress, literal_prefix};
+use super::glob::literal_prefix;
+use super::name_map::{NameMap, NameWalk};
 
-/// Patterns that a part has when its group gets another one, on average.
-const PART_PATTERNS: usize = 64;
 /// Groups with more bytes have a multiple of [`GROUP_BYTES_STEP`], so that a channel begins with few groups.
 const GROUP_BYTES_EXACT: usize = 256;
 const GROUP_BYTES_STEP: usize = 64;
-/// What a pattern costs before its first byte is compared, in steps.
-const PATTERN_STEPS: usize = 64;
-
-/// Patterns, in their order.
-type Part<V> = Vec<(Box<[u8]>, V)>;
-
-/// The patterns that begin with the same bytes.
-#[derive(Debug)]
-struct Group<V> {
-    /// By the hashes of the patterns. When the group grows, one part after the other is split, and when it shrinks, they
-    /// are joined in the reverse order (linear hashing).
-    parts: Vec<Arc<Part<V>>>,
-    patterns: usize,
-    /// Bytes of the patterns.
-    bytes: usize,
-}
 
 /// Patterns with a value each.
 #[derive(Debug)]
 pub(super) struct PatternIndex<V> {
-    groups: HashMap<Box<[u8]>, Group<V>, RandomState>,
+    /// The patterns that begin with the same bytes.
+    groups: HashMap<Box<[u8]>, NameMap<V>, RandomState>,
     /// How many groups have so many bytes.
     lengths: BTreeMap<usize, usize>,
     patterns: usize,
-}
-
-/// The patterns with which a channel is compared, as far as it was not.
-#[derive(Debug)]
-pub(super) struct PatternWalk<V> {
-    /// The last one is compared first.
-    parts: Vec<Arc<Part<V>>>,
-    /// The next pattern of that part.
-    next: usize,
-    /// How far its comparison has come.
-    progress: GlobProgress,
-    /// It matches, and what was found is not dealt with.
-    is_found: bool,
-    /// Memory of the patterns, in bytes.
-    bytes: usize,
 }
 
 /// The group of a pattern.
@@ -73,52 +40,6 @@ fn group_of(pattern: &[u8]) -> &[u8] {
         prefix.len() / GROUP_BYTES_STEP * GROUP_BYTES_STEP
     };
     prefix.get(..bytes).unwrap_or_default()
-}
-
-/// Which of so many parts has a pattern with this hash.
-fn part_of(hash: u64, parts: usize) -> usize {
-    let part = usize::try_from(hash & (parts.next_power_of_two() as u64 - 1)).unwrap_or(0);
-    if part < parts { part } else { split_for(part) }
-}
-
-/// The part that is split when this one is added.
-fn split_for(added: usize) -> usize {
-    added & ((added + 1).next_power_of_two() / 2 - 1)
-}
-
-impl<V: Clone> Group<V> {
-    /// Gives the group one part more if its parts are large, and one less if they are small.
-    fn fit(&mut self, hasher: &RandomState) {
-        if self.patterns > self.parts.len() * PART_PATTERNS {
-            self.split(hasher);
-        } else if self.patterns < self.parts.len() * PART_PATTERNS / 4 {
-            self.join();
-        }
-    }
-
-    fn split(&mut self, hasher: &RandomState) {
-        let added = self.parts.len();
-        self.parts.push(Arc::default());
-        let Some(split) = self.parts.get_mut(split_for(added)) else { return };
-        let patterns = std::mem::take(Arc::make_mut(split));
-        let (moved, kept) =
-            patterns.into_iter().partition(|(pattern, _)| part_of(hasher.hash_one(pattern), added + 1) == added);
-        *split = Arc::new(kept);
-        if let Some(part) = self.parts.get_mut(added) {
-            *part = Arc::new(moved);
-        }
-    }
-
-    fn join(&mut self) {
-        if self.parts.len() == 1 {
-            return;
-        }
-        let Some(last) = self.parts.pop() else { return };
-        let split = split_for(self.parts.len());
-        let Some(part) = self.parts.get_mut(split).map(Arc::make_mut) else { return };
-        part.extend(Arc::unwrap_or_clone(last));
-        part.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-    }
 }
 
 impl<V> Default for PatternIndex<V> {
@@ -139,80 +60,24 @@ impl<V: Clone> PatternIndex<V> {
         let Self { groups, lengths, patterns } = self;
         let hasher = groups.hasher().clone();
         if !groups.contains_key(name) {
-            groups.insert(name.into(), Group { parts: vec![Arc::default()], patterns: 0, bytes: 0 });
+            groups.insert(name.into(), NameMap::default());
             *lengths.entry(name.len()).or_default() += 1;
         }
         let Some(group) = groups.get_mut(name) else { return };
-        let part = part_of(hasher.hash_one(pattern), group.parts.len());
-        let Some(part) = group.parts.get_mut(part).map(Arc::make_mut) else { return };
-        let place = part.binary_search_by(|(other, _)| (**other).cmp(pattern));
-        let is_new = place.is_err();
-        let place = place.unwrap_or_else(|place| place);
-        if is_new {
-            part.insert(place, (pattern.into(), new()));
-        }
-        let stays = part.get_mut(place).is_some_and(|(_, value)| change(value));
-        if !stays {
-            part.remove(place);
-        }
-        let by = isize::from(is_new && stays) - isize::from(!is_new && !stays);
-        group.patterns = group.patterns.saturating_add_signed(by);
-        group.bytes = group.bytes.saturating_add_signed(by * pattern.len().cast_signed());
-        *patterns = patterns.saturating_add_signed(by);
-        if group.patterns == 0 {
+        *patterns = patterns.saturating_add_signed(group.change(pattern, &hasher, new, change));
+        if group.len() == 0 {
             groups.remove(name);
             if let Some(count) = lengths.get_mut(&name.len()) {
                 *count -= 1;
             }
             lengths.retain(|_, count| *count > 0);
-        } else {
-            group.fit(&hasher);
         }
     }
 
-    /// Begins to compare a channel.
-    pub(super) fn walk(&self, channel: &[u8]) -> PatternWalk<V> {
+    /// Begins to compare a channel: with the patterns as they are now.
+    pub(super) fn walk(&self, channel: &[u8]) -> NameWalk<V> {
         let beginnings = self.lengths.keys().map_while(|bytes| channel.get(..*bytes));
-        let (mut parts, mut bytes) = (Vec::new(), 0);
-        for group in beginnings.filter_map(|beginning| self.groups.get(beginning)) {
-            parts.extend(group.parts.iter().map(Arc::clone));
-            bytes += group.bytes + group.patterns * size_of::<(Box<[u8]>, V)>();
-        }
-        PatternWalk { parts, next: 0, progress: GlobProgress::default(), is_found: false, bytes }
-    }
-}
-
-impl<V> PatternWalk<V> {
-    /// Compares the channel with further patterns, while there are steps, and counts these down. `found` is called with
-    /// each pattern that matches, and may take steps too. If it returns `false`, the next call begins with that pattern.
-    /// Returns whether all is done.
-    pub(super) fn advance(
-        &mut self,
-        channel: &[u8],
-        steps: &mut usize,
-        mut found: impl FnMut(&[u8], &V, &mut usize) -> bool,
-    ) -> bool {
-        while let Some(part) = self.parts.last() {
-            while let Some((pattern, value)) = part.get(self.next) {
-                if !self.is_found {
-                    let Some(is_match) = self.progress.advance(pattern, channel, steps) else { return false };
-                    *steps = steps.saturating_sub(PATTERN_STEPS);
-                    (self.progress, self.is_found) = (GlobProgress::default(), is_match);
-                }
-                if self.is_found && !found(pattern, value, steps) {
-                    return false;
-                }
-                (self.next, self.is_found) = (self.next + 1, false);
-            }
-            self.next = 0;
-            self.parts.pop();
-        }
-        true
-    }
-
-    /// Memory of the patterns, in bytes: they stay until it is done, also if nobody subscribes to them any more.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        NameWalk::new(beginnings.filter_map(|beginning| self.groups.get(beginning)))
     }
 }
 
@@ -249,10 +114,10 @@ mod tests {
     }
 
     /// The patterns that a walk has left, when it is done in portions of so many steps.
-    fn found(walk: &mut PatternWalk<usize>, channel: &[u8], portion: usize) -> BTreeSet<Vec<u8>> {
+    fn found(walk: &mut NameWalk<usize>, channel: &[u8], portion: usize) -> BTreeSet<Vec<u8>> {
         let mut found = BTreeSet::new();
         let mut is_second = false;
-        while !walk.advance(channel, &mut { portion }, |pattern, _, _| {
+        while !walk.match_patterns(channel, &mut { portion }, |pattern, _, _| {
             is_second = !is_second;
             assert_eq!(found.insert(pattern.to_vec()), is_second, "each pattern is found once, and then again");
             !is_second
@@ -302,7 +167,7 @@ mod tests {
     /// The steps that a channel takes, and how many patterns match it.
     fn cost(index: &PatternIndex<usize>, channel: &[u8]) -> (usize, usize) {
         let (mut steps, mut count) = (usize::MAX, 0);
-        assert!(index.walk(channel).advance(channel, &mut steps, |_, _, _| {
+        assert!(index.walk(channel).match_patterns(channel, &mut steps, |_, _, _| {
             count += 1;
             true
         }));
@@ -328,22 +193,5 @@ mod tests {
             assert!(steps < 1_000, "{channel}: {steps}");
         }
         assert_eq!(cost(&index, format!("{beginning}7").as_bytes()).1, 2);
-        let parts: Vec<usize> = index.groups.values().map(|group| group.parts.len()).collect();
-        assert!(parts.iter().all(|parts| *parts <= 2), "few patterns are in one part");
-    }
-
-    #[test]
-    fn a_group_of_many_patterns_has_small_parts_and_all_of_them_are_found() {
-        let mut index = PatternIndex::default();
-        (0..10_000).for_each(|number| add(&mut index, format!("a*{number}").as_bytes()));
-        let longest = index.groups.values().flat_map(|group| &group.parts).map(|part| part.len()).max();
-        assert!(longest.unwrap() < 8 * PART_PATTERNS, "{longest:?}");
-        assert_eq!(cost(&index, b"a1234").1, 4, "4, 34, 234 and 1234");
-        let bytes = index.walk(b"a").bytes();
-        assert!(bytes > 10_000 * "a*1234".len());
-        (10..10_000).for_each(|number| remove(&mut index, format!("a*{number}").as_bytes()));
-        assert!(index.groups.values().all(|group| group.parts.len() == 1), "the parts are joined");
-        assert!(index.walk(b"a").bytes() < bytes / 900);
-        assert_eq!(cost(&index, b"a1234").1, 1);
     }
 }

@@ -21,7 +21,8 @@ use super::channels::{ChannelMessage, Channels, MessageInbox, SubscriptionKind};
 use super::client::RespClient;
 use super::key_events::{events_of, selected_by_channel, selected_by_pattern, write_channels};
 use super::limits::{DELIVERY_STEPS, PUSH_BYTES_A_STEP, PUSH_STEPS};
-use super::pattern_index::{PatternIndex, PatternWalk};
+use super::name_map::NameWalk;
+use super::pattern_index::PatternIndex;
 use super::push::PushFrames;
 use super::subscriptions::{SubscriptionStage, Subscriptions};
 use crate::net::mail::MailSize;
@@ -121,7 +122,7 @@ struct MessageDelivery {
 #[derive(Debug, Default)]
 struct PushProgress {
     /// The patterns with which the channel was not compared. `None`: with none yet.
-    walk: Option<PatternWalk<()>>,
+    walk: Option<NameWalk<()>>,
     /// The last one to whom it went, of the subscribers of the channel or of the present pattern.
     last: Option<ConnectionId>,
 }
@@ -418,7 +419,7 @@ impl WorkerSubscribers {
             }
         }
         let walk = walk.get_or_insert_with(|| self.patterns.walk(channel));
-        let is_done = walk.advance(channel, steps, |pattern, (), steps| {
+        let is_done = walk.match_patterns(channel, steps, |pattern, (), steps| {
             let Some(listeners) = self.by_pattern.get(pattern) else { return true };
             to_all(Receivers { listeners, pattern: Some(pattern), pushed }, steps)
         });

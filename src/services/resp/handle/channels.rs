@@ -11,7 +11,6 @@ use crate::services::resp::answer::{Answer, Failure, Reply, refused, refused_wit
 use crate::services::resp::arguments::{Arguments, is, shown};
 use crate::services::resp::call::Call;
 use crate::services::resp::channels::SubscriptionKind;
-use crate::services::resp::glob::is_match;
 use crate::services::resp::key_events::RESERVED;
 use crate::services::resp::limits::{
     CHANNEL_BYTES_MAX, CHANNEL_PATTERNS_MAX, COUNT_STEPS, SHOWN_BYTES, SUBSCRIPTION_BYTES_MAX,
@@ -206,11 +205,10 @@ pub(in super::super) fn pubsub<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
     let ([verb], rest) = arguments.split()?;
     let channels = call.subscribers.channels();
     match rest {
-        [] if is(verb, "channels") => Ok(names(channels.matching(|_| true))),
+        [] if is(verb, "channels") => find_channels(call, None),
         [pattern] if is(verb, "channels") => {
             Pattern::new(pattern)?;
-            // The channel without a name matches no pattern, not even `*`.
-            Ok(names(call.batch.aside(|| channels.matching(|channel| is_match(pattern, channel)))))
+            find_channels(call, Some(pattern))
         }
         _ if is(verb, "numsub") => {
             let counts = rest.iter().flat_map(|name| [Reply::bulk(*name), Reply::count(channels.count(name))]);
@@ -225,6 +223,19 @@ pub(in super::super) fn pubsub<'b>(call: &'b mut Call<'_, '_>, arguments: Argume
     }
 }
 
-fn names<'b>(channels: Vec<Box<[u8]>>) -> Reply<'b> {
-    Reply::Array(channels.into_iter().map(|name| Reply::bulk(name.into_vec())).collect())
+/// The channels that match a pattern, or all. The channel without a name matches no pattern, not even `*`.
+fn find_channels<'b>(call: &mut Call<'_, '_>, pattern: Option<&[u8]>) -> Answer<'b> {
+    let begun = call.client.collected.search.take();
+    let mut search = begun.unwrap_or_else(|| Box::new(call.subscribers.channels().search()));
+    let found = call.batch.aside(|| search.advance(pattern, &mut { COUNT_STEPS }));
+    if search.found_bytes() > call.context.reply_bytes_max {
+        return Err(refused("ERR the channels are more than a client may have outstanding: raise --client-bytes-max"));
+    }
+    match found {
+        Some(found) => Ok(Reply::Array(found.into_iter().map(|name| Reply::bulk(name.into_vec())).collect())),
+        None => {
+            call.client.collected.search = Some(search);
+            Err(Failure::Unfinished)
+        }
+    }
 }
