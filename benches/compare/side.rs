@@ -100,6 +100,14 @@ impl Side {
         })
     }
 
+    /// Redis that evicts elements at this limit, in bytes, if it is there.
+    pub(crate) fn redis_evicting(limit: usize) -> Option<Self> {
+        Self::that_listens("redis", "redis", "redis", |port, folder| {
+            let limit = format!("--maxmemory {limit} --maxmemory-policy allkeys-lru");
+            without_disk(&format!("--port {port} --bind 127.0.0.1 --dir {folder} {limit}"))
+        })
+    }
+
     /// Valkey without its disk and with this many threads for its connections, if it is there.
     pub(crate) fn valkey(io_threads: usize) -> Option<Self> {
         let name = if io_threads == 1 { "valkey" } else { "valkey, I/O threads" };
@@ -110,8 +118,13 @@ impl Side {
 
     /// memcached with as much memory as it wants, if it is there.
     pub(crate) fn memcached() -> Option<Self> {
+        Self::memcached_within(8 << 30)
+    }
+
+    /// memcached with so many bytes for its elements, to a MiB, if it is there.
+    pub(crate) fn memcached_within(limit: usize) -> Option<Self> {
         Self::that_listens("memcached", "memcached", "memcached", |port, _| {
-            words(&format!("-l 127.0.0.1 -p {port} -U 0 -u root -m 8192 -c 4096"))
+            words(&format!("-l 127.0.0.1 -p {port} -U 0 -u root -m {} -c 4096", limit >> 20))
         })
     }
 

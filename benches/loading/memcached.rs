@@ -11,7 +11,7 @@ use spindle::load::{DecodedReply, LoadRequest, OtherProtocol, Payloads, ReplyKin
 
 use super::{ABSENT, line, number, push_number};
 
-pub(super) static MEMCACHED: OtherProtocol = OtherProtocol {
+pub(crate) static MEMCACHED: OtherProtocol = OtherProtocol {
     name: "memcached",
     verbs: &[RequestKind::Get, RequestKind::Set, RequestKind::Delete, RequestKind::Many],
     encode,

@@ -8,9 +8,9 @@
 //! The loop, the requests and the histograms are those of `src/load`, the same for every server.
 
 pub(crate) mod chart;
-mod memcached;
+pub(crate) mod memcached;
 mod plot;
-mod redis;
+pub(crate) mod redis;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use spindle::load::{DecodedReply, LoadRequest, OtherProtocol, Payloads, ReplyKin
 
 use super::{ABSENT, line, number, push_number};
 
-pub(super) static REDIS: OtherProtocol = OtherProtocol {
+pub(crate) static REDIS: OtherProtocol = OtherProtocol {
     name: "redis",
     verbs: &[RequestKind::Get, RequestKind::Set, RequestKind::Delete, RequestKind::Many, RequestKind::Incr],
     encode,
