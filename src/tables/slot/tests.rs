@@ -45,6 +45,19 @@ fn a_key_of_any_length_is_read_as_it_was_written_and_a_long_one_has_two_bytes_mo
 }
 
 #[test]
+fn an_element_stays_a_round_for_its_use_and_one_more() {
+    let handle = slot_of(b"k");
+    let slot = handle.slot();
+    assert!(slot.is_unused());
+    for _ in 0..2 {
+        slot.note_use();
+        slot.note_use();
+        assert_eq!([(); 4].map(|()| slot.is_unused()), [false, false, true, true]);
+    }
+    assert_eq!(references(&handle), 1);
+}
+
+#[test]
 fn a_slot_is_armed_once_for_a_deadline_and_again_for_an_earlier_one() {
     let handle = slot_of(b"k");
     let slot = handle.slot();
