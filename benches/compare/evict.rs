@@ -14,7 +14,7 @@ use crate::Plan;
 use crate::loading::memcached::MEMCACHED;
 use crate::loading::redis::REDIS;
 use crate::report::{Report, median};
-use crate::side::{Round, Side, Turns};
+use crate::side::{Round, Side, Turns, words};
 use traces::{Trace, TraceRequest};
 
 /// The limit of Spindle, in bytes. That of the others is such that they take as much resident memory.
@@ -26,17 +26,28 @@ const TRIES: usize = 4;
 /// Keys of the SETs: so many that most are new.
 const SET_KEYS: u32 = 20_000_000;
 const SET_LIMIT: usize = 128 << 20;
-const SETS: [(&str, &str); 3] = [
-    ("64 B", "--value-size 64"),
-    ("64 B, each with a TTL", "--value-size 64 --ttl 3600 --ttl-share 100"),
-    ("16 B to 1 KiB, each with a TTL", "--value-size 16-1024 --ttl 3600 --ttl-share 100"),
+const SETS: [Sets; 3] = [
+    Sets { name: "64 B", flags: "--value-size 64", filled: 1_500_000 },
+    Sets { name: "64 B, each with a TTL", flags: "--value-size 64 --ttl 3600 --ttl-share 100", filled: 1_500_000 },
+    Sets {
+        name: "16 B to 1 KiB, each with a TTL",
+        flags: "--value-size 16-1024 --ttl 3600 --ttl-share 100",
+        filled: 400_000,
+    },
 ];
 
-pub(crate) fn measure(plan: &Plan, report: &mut Report) {
+struct Sets {
+    name: &'static str,
+    /// Of the load.
+    flags: &'static str,
+    /// Elements that each server has before.
+    filled: u32,
+}
+
+pub(crate) fn hit_ratios(_plan: &Plan, report: &mut Report) {
     let traces = traces::all();
     on_paper(report, &traces);
-    hit_ratios(report, &traces);
-    sets(plan, report);
+    on_servers(report, &traces);
 }
 
 fn on_paper(report: &mut Report, traces: &[Trace]) {
@@ -55,7 +66,7 @@ fn on_paper(report: &mut Report, traces: &[Trace]) {
 /// A server with a limit of so many bytes.
 type Start = fn(usize) -> Option<Side>;
 
-fn hit_ratios(report: &mut Report, traces: &[Trace]) {
+fn on_servers(report: &mut Report, traces: &[Trace]) {
     report.write(&format!(
         "Servers: percent of the GETs that find a value after the first fifth, and in brackets the resident memory in MiB that the server \
          has grown by. A client asks {DEPTH} keys at once and stores what is missing. `--max-memory {}M --evict lru`, and `allkeys-lru`.",
@@ -202,57 +213,73 @@ impl Client {
     }
 }
 
-fn sets(plan: &Plan, report: &mut Report) {
+/// The sides, and for each the rounds of a closed loop and an open one.
+struct Measured {
+    sides: Vec<Side>,
+    rounds: Vec<Vec<[Round; 2]>>,
+}
+
+pub(crate) fn sets(plan: &Plan, report: &mut Report) {
     report.write(&format!(
-        "SETs of {SET_KEYS} keys, of which most are new: thousands a second at depth 16, and p99 in µs of the open loop of 50,000 a second \
-         behind the slash. *Below*: no limit is met. *At*: `--max-memory {}M --evict lru`, filled before. *At / below*: the median over the \
-         rounds.",
+        "## SETs at the limit\n\nSETs of {SET_KEYS} keys, of which most are new: thousands a second at depth 16, nanoseconds of the processor in \
+         server and load for each, and p99 in µs of the open loop of 50,000 a second. *Below*: no limit is met. *At*: `--max-memory {}M --evict \
+         lru`, filled before. *At / below*: by the rate, and by the cost, medians over the rounds.",
         SET_LIMIT >> 20
     ));
-    let mut rows = vec![Vec::new()];
-    for (name, flags) in SETS {
-        let mut sides = vec![ours(8 << 30), ours(SET_LIMIT)];
-        sides.extend(Side::redis());
-        sides.extend(Side::redis_evicting(SET_LIMIT));
-        let turns = Turns::among(&sides);
-        let sets = |number: usize, how: &str, seed: usize| {
-            let load = format!("--mix set=1 --keys {SET_KEYS} --warm-up 0 --seed {seed} {flags} {how}");
-            turns.give(number, |side| side.measure(&load))
-        };
-        let closed = format!("--depth 16 --seconds {}", plan.seconds);
-        let open = format!("--rate 50000 --seconds {}", plan.seconds);
-        (0..sides.len()).for_each(|number| drop(sets(number, "--depth 16 --seconds 5", 1)));
-        let mut rounds: Vec<Vec<[Round; 2]>> = sides.iter().map(|_| Vec::new()).collect();
-        for seed in 0..plan.rounds {
-            for (number, rounds) in rounds.iter_mut().enumerate() {
-                let pair = [sets(number, &closed, 2 + 2 * seed), sets(number, &open, 3 + 2 * seed)];
-                let what = format!("SETs, {name}, {number}");
-                pair.iter().for_each(|round| report.raw(&round.raw(&what, sides[number].name)));
-                rounds.push(pair);
-            }
+    let mut rows = Vec::new();
+    for case in SETS {
+        let Measured { sides, rounds } = measure_sets(plan, report, &case);
+        if rows.is_empty() {
+            let mut heads = vec![String::new()];
+            let places = ["below", "at"].into_iter().cycle();
+            heads.extend(sides.iter().zip(places).map(|(side, place)| format!("{}, {place}", side.name)));
+            heads.extend(sides.iter().step_by(2).map(|side| format!("{}, at / below", side.name)));
+            rows.push(heads);
         }
-        drop(turns);
-        let mut row = vec![name.to_owned()];
+        let of = |rounds: &[[Round; 2]], value: fn(&[Round; 2]) -> f64| {
+            median(&rounds.iter().map(value).collect::<Vec<_>>())
+        };
+        let mut row = vec![case.name.to_owned()];
         for rounds in &rounds {
-            let rates: Vec<f64> = rounds.iter().map(|[closed, _]| closed.rate).collect();
-            let p99 = |[_, open]: &[Round; 2]| open.phase["verbs"]["all"]["p99_nanos"].as_f64().unwrap();
-            let p99s: Vec<f64> = rounds.iter().map(p99).collect();
-            row.push(format!("{:.0} / {:.0}", median(&rates) / 1e3, median(&p99s) / 1e3));
+            let p99 = of(rounds, |[_, open]| open.phase["verbs"]["all"]["p99_nanos"].as_f64().unwrap());
+            let (rate, cost) = (of(rounds, |[closed, _]| closed.rate), of(rounds, |[closed, _]| closed.cost()));
+            row.push(format!("{:.0}, {cost:.0} ns, {:.0} µs", rate / 1e3, p99 / 1e3));
         }
         for pair in rounds.chunks_exact(2) {
-            let ratios: Vec<f64> =
-                pair[1].iter().zip(&pair[0]).map(|([at, _], [below, _])| at.rate / below.rate).collect();
-            row.push(format!("{:.2}", median(&ratios)));
+            let both = |share: fn(&Round, &Round) -> f64| {
+                let shares = pair[1].iter().zip(&pair[0]).map(|([at, _], [below, _])| share(at, below));
+                median(&shares.collect::<Vec<_>>())
+            };
+            let by_cost = both(|at, below| below.cost() / at.cost());
+            row.push(format!("{:.2}, {by_cost:.2}", both(|at, below| at.rate / below.rate)));
         }
-        rows[0] = vec![String::new()];
-        rows[0].extend(
-            sides
-                .iter()
-                .zip(["below", "at"].into_iter().cycle())
-                .map(|(side, place)| format!("{}, {place}", side.name)),
-        );
-        rows[0].extend(sides.iter().step_by(2).map(|side| format!("{}, at / below", side.name)));
         rows.push(row);
     }
     report.table(&rows);
+}
+
+fn measure_sets(plan: &Plan, report: &mut Report, case: &Sets) -> Measured {
+    let Sets { name, flags, filled } = case;
+    let mut sides = vec![ours(8 << 30), ours(SET_LIMIT)];
+    if let (Some(below), Some(at)) = (Side::redis(), Side::redis_evicting(SET_LIMIT)) {
+        sides.extend([below, at]);
+    }
+    let prefill = format!("--prefill --keys {filled} --mix get=1 --seconds 0.1 --warm-up 0 {flags}");
+    let mut rounds: Vec<Vec<[Round; 2]>> = sides.iter().map(|_| Vec::new()).collect();
+    let turns = Turns::among(&sides);
+    (0..sides.len()).for_each(|number| drop(turns.give(number, |side| side.load(&words(&prefill)))));
+    for round in 0..plan.rounds {
+        let load = |how: &str, seed: usize| {
+            format!("--mix set=1 --keys {SET_KEYS} --warm-up 0 --seed {seed} --seconds {} {flags} {how}", plan.seconds)
+        };
+        let (closed, open) = (load("--depth 16", 2 * round + 1), load("--rate 50000", 2 * round + 2));
+        for (number, rounds) in rounds.iter_mut().enumerate() {
+            let pair = turns.give(number, |side| [side.measure(&closed), side.measure(&open)]);
+            let what = format!("SETs, {name}, {}", if number % 2 == 0 { "below" } else { "at" });
+            pair.iter().for_each(|round| report.raw(&round.raw(&what, sides[number].name)));
+            rounds.push(pair);
+        }
+    }
+    drop(turns);
+    Measured { sides, rounds }
 }
