@@ -352,7 +352,8 @@ fn transfer(session: &mut Session, from: &[u8], to: &[u8], extra: usize) -> i64 
     loop {
         let mut batch = session.batch(now);
         let needs = TransactionNeeds::of_changes(2 + 2 * extra);
-        if batch.latch(&[from, to]).and_then(|()| batch.begin_transaction(needs)).is_err() {
+        let latched = batch.keep_credits(needs.changes).and_then(|()| batch.latch(&[from, to]));
+        if latched.and_then(|()| batch.begin_transaction(needs)).is_err() {
             drop(batch);
             session.wait();
             continue;
