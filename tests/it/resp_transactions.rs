@@ -318,3 +318,72 @@ fn a_value_counts_as_a_reply_only_where_it_is_returned() {
     }
     server.stop();
 }
+
+/// APPEND copies the value for so long that a transaction begins meanwhile.
+#[test]
+fn a_change_that_has_begun_is_made_before_a_transaction_or_behind_it() {
+    const LOOKS: usize = 500;
+    let server = start(&[]);
+    let mut client = RespClient::connect(server.resp());
+    assert_eq!(client.say(&format!("SET k {}", "x".repeat(1 << 20))), OK);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut writer = RespClient::connect(server.resp());
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(writer.say("APPEND k x").starts_with(':'));
+                }
+            });
+        }
+        let look = [lines(["MULTI"]), vec!["STRLEN k".into(); LOOKS], lines(["EXEC"])].concat();
+        let mut lengths: Vec<String> = Vec::new();
+        let mut seen = Vec::new();
+        while lengths.len() < 150 && seen.len() <= 1 {
+            let reply = last_of(&mut client, &look);
+            seen = reply.lines().skip(1).map(str::to_owned).collect();
+            seen.dedup();
+            if lengths.last() != seen.first() {
+                lengths.push(seen[0].clone());
+            }
+        }
+        // The writers end also if the test has failed.
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(seen.len(), 1, "{seen:?}");
+    });
+    server.stop();
+}
+
+/// SET copies the value for so long that another transaction is compared meanwhile.
+#[test]
+fn a_number_that_is_watched_and_set_misses_no_step_of_another_client() {
+    const CLIENTS: usize = 4;
+    const STEPS: usize = 100;
+    let server = start(&[]);
+    let padded = |number: usize| format!("{number:08}{}", "x".repeat(256 << 10));
+    let mut client = RespClient::connect(server.resp());
+    assert_eq!(client.say(&format!("SET k {}", padded(0))), OK);
+    let counts = || {
+        let mut client = RespClient::connect(server.resp());
+        let mut aborted = 0;
+        for _ in 0..STEPS {
+            loop {
+                let seen = last_of(&mut client, &lines(["WATCH k", "GETRANGE k 0 7"]));
+                let set = format!("SET k {}", padded(usize::try_from(numbers(&seen)[0]).unwrap() + 1));
+                match &*last_of(&mut client, &["MULTI".into(), set, "EXEC".into()]) {
+                    "*1\r\n+OK\r\n" => break,
+                    "*-1\r\n" => aborted += 1,
+                    other => panic!("{other}"),
+                }
+            }
+        }
+        aborted
+    };
+    let aborted: usize = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(counts)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert!(aborted > 0);
+    assert_eq!(client.say("GETRANGE k 0 7"), format!("$8\r\n{:08}", CLIENTS * STEPS));
+    server.stop();
+}
