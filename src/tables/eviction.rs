@@ -148,7 +148,7 @@ impl EvictorShared {
     pub(super) fn take_call(&self) -> bool {
         // Acquire: pairs with the Release in `wake_evictor`. The plan sees the bytes for which it was called, or the caller
         // finds the flag cleared and sends a message.
-        self.is_awake.load(Ordering::Relaxed) && self.is_awake.swap(false, Ordering::AcqRel)
+        self.is_awake.load(Ordering::Relaxed) && self.is_awake.swap(false, Ordering::Acquire)
     }
 }
 
@@ -177,8 +177,8 @@ impl TablesShared {
     }
 
     fn wake_evictor(&self) {
-        // Release: pairs with the Acquire in `take_call`.
-        if !self.evictor.is_awake.swap(true, Ordering::AcqRel) {
+        // Release: pairs with the Acquire in `take_call`. Whoever finds the flag set leaves the bytes to the next plan.
+        if !self.evictor.is_awake.swap(true, Ordering::Release) {
             self.reaper.nudge();
         }
     }
