@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::channels::SubscriptionKind;
 use crate::services::tables::change_mail::ChangeSelection;
 
-/// Bytes that a subscription takes beside its name.
-const SUBSCRIPTION_BYTES: usize = 256;
+/// Bytes that a channel takes beside its name, here and where others find it.
+const CHANNEL_BYTES: usize = 640;
+/// The same of a pattern whose beginning no other pattern has: for channels of keys 1,305 were measured, for others 907.
+const PATTERN_BYTES: usize = 1_400;
 
 /// The channels or the patterns of a connection. Those that can match the channel of a key have a selection.
 pub(super) type SubscribedNames = BTreeMap<Box<[u8]>, Option<ChangeSelection>>;
@@ -125,7 +127,7 @@ impl Subscriptions {
 
     /// Memory that they take, here and where others find them, in bytes.
     pub(super) fn kept_bytes(&self) -> usize {
-        4 * self.bytes + self.count() * SUBSCRIPTION_BYTES
+        4 * self.bytes + self.channels.len() * CHANNEL_BYTES + self.patterns.len() * PATTERN_BYTES
     }
 
     /// Bytes of the names.
@@ -143,6 +145,19 @@ mod tests {
     fn refused_at(most: usize, left: u64) -> Option<u64> {
         let mut unread = UnreadMessages::default();
         (1..10_000_u64).find(|number| unread.note(number.saturating_sub(left) * 10 + 5, number * 10, most) > most)
+    }
+
+    #[test]
+    fn all_names_count_as_memory_until_they_are_removed() {
+        let mut subscriptions = Subscriptions::default();
+        for (kind, name, bytes) in [(SubscriptionKind::Channel, "news", 656), (SubscriptionKind::Pattern, "n*", 2_064)]
+        {
+            assert!(subscriptions.add(kind, name.as_bytes(), None) && !subscriptions.add(kind, name.as_bytes(), None));
+            assert_eq!(subscriptions.kept_bytes(), bytes);
+        }
+        assert!(subscriptions.remove(SubscriptionKind::Pattern, b"n*"));
+        assert!(subscriptions.remove(SubscriptionKind::Channel, b"news"));
+        assert_eq!(subscriptions.kept_bytes(), 0);
     }
 
     #[test]
