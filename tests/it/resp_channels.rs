@@ -44,6 +44,10 @@ fn the_changes_of_each_protocol_are_events() {
         let (mut redis, peer) = (RespClient::connect(server.resp()), Peer::connect(&context, server.kv()));
         let mut subscriber = RespClient::connect(server.resp());
         subscribe(&mut subscriber, &["__keyspace@0__:k", "__keyspace@birds__:heron"]);
+        assert_eq!(redis.say("SET other 0"), OK);
+        for absent in ["DEL k", "UNLINK k", "GETDEL k", "EXPIRE k 1", "PERSIST k"] {
+            assert!([":0", "$-1"].contains(&&*redis.say(absent)), "{absent}: no event");
+        }
         assert_eq!(redis.say("SET k 1 EX 100"), OK);
         assert_eq!(redis.say("INCR k"), ":2");
         assert_eq!(redis.say("PERSIST k"), ":1");

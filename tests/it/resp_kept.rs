@@ -67,7 +67,7 @@ fn transactions_that_are_never_carried_out_are_bounded_together() {
 #[test]
 fn keys_that_many_clients_collect_at_once_are_bounded_and_each_gets_them_all() {
     const KEYS: usize = 8_000;
-    const CLIENTS: usize = 200;
+    const CLIENTS: usize = 300;
     let server = start();
     let mut client = RespClient::connect(server.resp());
     for from in (0..KEYS).step_by(1_000) {

@@ -72,8 +72,14 @@ async def redis_py_asyncio():
 
 
 def limits_fixed_window():
+    server = redis.Redis(host=HOST, port=PORT)
     limiter = limits.strategies.FixedWindowRateLimiter(limits.storage.storage_from_string(URL))
     rate = limits.parse("5/hour")
+    assert limiter.hit(rate, "timed", cost=2)
+    (timed,) = server.keys("*timed*")
+    assert 3_590 < server.ttl(timed) <= 3_600
+    server.expire(timed, 1_000)
+    assert limiter.hit(rate, "timed", cost=2) and 990 < server.ttl(timed) <= 1_000, "the first hit sets the time"
     hits = [limiter.hit(rate, "limits", cost=cost) for cost in (1, 2, 2, 1)]
     assert hits == [True, True, True, False], hits
     window = limiter.get_window_stats(rate, "limits")
