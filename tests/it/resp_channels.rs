@@ -220,6 +220,55 @@ fn a_client_whose_command_compares_much_holds_nobody_up() {
     server.stop();
 }
 
+/// A worker subscribed a client to all channels of its command before others had their turns.
+#[test]
+fn many_channels_come_and_go_in_portions() {
+    const CHANNELS: usize = 20_000;
+    let server = start("native", &["--workers", "1"]);
+    let [mut subscriber, mut other] = [(); 2].map(|()| RespClient::connect(server.resp()));
+    let names: Vec<String> = (0..CHANNELS).map(|number| format!("channel{number:05}")).collect();
+    let all = |verb: &'static str| {
+        let words: Vec<&[u8]> =
+            std::iter::once(verb).chain(names.iter().map(|name| &**name)).map(str::as_bytes).collect();
+        command(&words)
+    };
+    let calls = |client: &mut RespClient, verb: &str| client.say("INFO commandstats").contains(&format!("_{verb}:"));
+    let confirmation = |word: &str, name: &str, count: usize| {
+        format!("*3\r\n${}\r\n{word}\r\n${}\r\n{name}\r\n:{count}\r\n", word.len(), name.len())
+    };
+    // Some clients among many are answered before the last channel, unless no other has a turn.
+    let overtakes = (0..50).any(|_| {
+        subscriber.send(&all("SUBSCRIBE"));
+        assert_eq!(next(&mut subscriber), confirmation("subscribe", &names[0], 1));
+        let is_before = !calls(&mut other, "subscribe");
+        for (number, name) in names.iter().enumerate().skip(1) {
+            assert_eq!(next(&mut subscriber), confirmation("subscribe", name, number + 1));
+        }
+        assert_eq!(other.say("PUBLISH channel19999 m"), ":1");
+        assert!(next(&mut subscriber).ends_with("m\r\n"));
+        if !is_before {
+            assert_eq!(other.say("CONFIG RESETSTAT"), OK);
+        }
+        subscriber.send(&command(&[b"UNSUBSCRIBE"]));
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(next(&mut subscriber), confirmation("unsubscribe", name, CHANNELS - 1 - number));
+        }
+        is_before
+    });
+    assert!(overtakes, "nobody was answered before the last channel");
+    subscriber.send(&all("SUBSCRIBE"));
+    subscriber.send(&all("UNSUBSCRIBE"));
+    for (word, number, count) in [("subscribe", 0, 1), ("unsubscribe", 0, CHANNELS - 1)] {
+        assert_eq!(next(&mut subscriber), confirmation(word, &names[number], count));
+        (1..CHANNELS).for_each(|_| assert!(next(&mut subscriber).contains(&format!("\r\n{word}\r\n"))));
+    }
+    subscriber.send(&all("SUBSCRIBE"));
+    next(&mut subscriber);
+    drop(subscriber);
+    while other.say("PUBSUB CHANNELS channel*") != "*0" {}
+    server.stop();
+}
+
 /// A worker has time for one such push before its clients have turns, so it stops behind each of them.
 #[test]
 fn a_large_message_comes_once_to_each_subscription() {

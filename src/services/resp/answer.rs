@@ -40,7 +40,12 @@ pub(super) enum Reply<'b> {
     /// Replies that are one, and that are no reply to a command where the version says so.
     Push(Vec<Reply<'b>>),
     /// Several replies, one after the other.
-    Frames(Vec<Reply<'b>>),
+    Frames {
+        /// Those that have come until now.
+        replies: Vec<Reply<'b>>,
+        /// How many names of the command they answer, if others follow.
+        portion: Option<usize>,
+    },
     /// A reply in the version that the client has just chosen.
     In(RespVersion, Box<Reply<'b>>),
     /// A command that asks for no reply.
@@ -193,7 +198,7 @@ impl<'b> Reply<'b> {
                 writer.push(replies.len());
                 replies.iter().for_each(|reply| reply.write(writer));
             }
-            Self::Frames(replies) => replies.iter().for_each(|reply| reply.write(writer)),
+            Self::Frames { replies, .. } => replies.iter().for_each(|reply| reply.write(writer)),
             Self::In(_, reply) => reply.write(writer),
             Self::Nothing => {}
         }

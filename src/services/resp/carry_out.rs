@@ -92,8 +92,11 @@ pub(super) enum Handled {
     Queued,
     /// The replies of a transaction are written whole, as far as the client wants them.
     Executed,
-    /// So many values of it are written, and others follow.
-    Portion(usize),
+    /// Replies for so many keys or names of the command are written, and others follow.
+    Portion {
+        count: usize,
+        is_pushed: bool,
+    },
     /// The reply is too long while memory is tight. Nothing is written.
     TooLong,
     /// It was refused before a handler had it, with these words.
@@ -203,8 +206,11 @@ fn handle(
             }
             outbox.encode(|out| reply.encode(out, version));
             match reply {
-                Reply::Values { values, is_last: false, .. } => Handled::Portion(values.len()),
-                Reply::Frames(_) => Handled::Pushed,
+                Reply::Values { values, is_last: false, .. } => {
+                    Handled::Portion { count: values.len(), is_pushed: false }
+                }
+                Reply::Frames { portion: Some(names), .. } => Handled::Portion { count: names, is_pushed: true },
+                Reply::Frames { portion: None, .. } => Handled::Pushed,
                 _ => Handled::Whole,
             }
         }

@@ -302,7 +302,7 @@ fn one(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffer) 
     }
     loop {
         match attempt(call, command, None, outbox) {
-            Handled::Portion(count) => call.client.progress.advance(count),
+            Handled::Portion { count, .. } => call.client.progress.advance(count),
             Handled::Failed(Failure::Unfinished | Failure::NoTable) => {}
             Handled::Failed(Failure::Busy) => call.batch.wait(),
             handled => return handled,

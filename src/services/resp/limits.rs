@@ -14,6 +14,8 @@ pub(super) const PAGE_STEPS_MAX: usize = 4 << 20;
 pub(super) const CHANNEL_PATTERNS_MAX: usize = 1_024;
 /// Bytes of the channels and patterns of one connection.
 pub(super) const SUBSCRIPTION_BYTES_MAX: usize = 8 << 20;
+/// Channels or patterns that a client subscribes to, or leaves, before others have turns: a millisecond.
+pub(super) const NAMES_A_TURN: usize = 256;
 /// Steps that a worker takes to deliver messages, and as many for changes, before its clients have turns: a millisecond. A
 /// step is a byte that is compared.
 pub(super) const DELIVERY_STEPS: usize = 512 << 10;

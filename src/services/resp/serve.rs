@@ -190,8 +190,8 @@ impl RespShared {
     }
 
     /// A connection has closed.
-    pub(crate) fn leave(&mut self, id: ConnectionId, client: &RespClient) {
-        if let Some(subscriptions) = &client.subscriptions {
+    pub(crate) fn leave(&mut self, id: ConnectionId, client: &mut RespClient) {
+        if let Some(subscriptions) = client.subscriptions.take() {
             self.subscribers.leave(id, subscriptions);
         }
     }

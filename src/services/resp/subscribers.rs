@@ -11,7 +11,9 @@
 //!
 //! This module carries out no command.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod leaving;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ pub(super) struct WorkerSubscribers {
     begun: Vec<ConnectionId>,
     /// What a subscriber may leave unread.
     unread_max: MailSize,
+    /// Closed connections whose subscriptions are not taken away yet.
+    leaving: VecDeque<(ConnectionId, Box<Subscriptions>)>,
 }
 
 /// What is pushed.
@@ -166,6 +170,7 @@ impl WorkerSubscribers {
             asked: 0,
             begun,
             unread_max,
+            leaving: VecDeque::new(),
         }
     }
 
@@ -209,18 +214,6 @@ impl WorkerSubscribers {
             if kind == SubscriptionKind::Pattern {
                 self.patterns.change(name, || (), |()| false);
             }
-        }
-    }
-
-    /// A connection has closed.
-    pub(super) fn leave(&mut self, id: ConnectionId, subscriptions: &Subscriptions) {
-        let none = BTreeSet::new();
-        let withdrawn = if let SubscriptionStage::Withdrawn(names) = &subscriptions.stage { names } else { &none };
-        for (kind, name) in subscriptions.all() {
-            if withdrawn.is_empty() || !withdrawn.contains(&(kind, name.into())) {
-                self.withdraw(kind, name);
-            }
-            self.remove(id, kind, name);
         }
     }
 
@@ -270,6 +263,7 @@ impl WorkerSubscribers {
         if self.mail.messages.take_loss() {
             self.close_all(connections, false);
         }
+        self.let_some_go();
         let mut steps = DELIVERY_STEPS;
         while steps > 0 && self.deliver_message(connections, of, &mut steps) {}
         let mut steps = DELIVERY_STEPS;

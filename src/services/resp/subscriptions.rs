@@ -42,6 +42,13 @@ pub(super) enum SubscriptionStage {
     Withdrawn(BTreeSet<(SubscriptionKind, Box<[u8]>)>),
 }
 
+impl SubscriptionStage {
+    /// Whether no message is counted for this name any more.
+    pub(super) fn has_withdrawn(&self, kind: SubscriptionKind, name: &[u8]) -> bool {
+        matches!(self, Self::Withdrawn(names) if !names.is_empty() && names.contains(&(kind, name.into())))
+    }
+}
+
 /// Groups of messages of which a connection keeps the ends.
 const UNREAD_GROUPS: usize = 64;
 
@@ -104,6 +111,12 @@ impl Subscriptions {
             self.bytes -= name.len();
         }
         is_gone
+    }
+
+    /// Takes any name away.
+    pub(super) fn pop(&mut self) -> Option<(SubscriptionKind, Box<[u8]>)> {
+        let channel = self.channels.pop_first().map(|(name, _)| (SubscriptionKind::Channel, name));
+        channel.or_else(|| Some((SubscriptionKind::Pattern, self.patterns.pop_first()?.0)))
     }
 
     /// All names, of both kinds.

@@ -264,9 +264,9 @@ fn answer(call: &mut Call<'_, '_>, command: Decoded<'_>, outbox: &mut ReplyBuffe
             call.client.take_reply();
             return Step::Whole(CommandOutcome::Done);
         }
-        Handled::Portion(count) => {
+        Handled::Portion { count, is_pushed } => {
             call.client.progress.advance(count);
-            if !call.client.wants_replies() {
+            if !call.client.wants_replies() && !is_pushed {
                 outbox.truncate(begin);
             }
             return Step::InPart;

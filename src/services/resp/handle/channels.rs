@@ -13,7 +13,7 @@ use crate::services::resp::call::Call;
 use crate::services::resp::channels::SubscriptionKind;
 use crate::services::resp::key_events::RESERVED;
 use crate::services::resp::limits::{
-    CHANNEL_BYTES_MAX, CHANNEL_PATTERNS_MAX, COUNT_STEPS, SHOWN_BYTES, SUBSCRIPTION_BYTES_MAX,
+    CHANNEL_BYTES_MAX, CHANNEL_PATTERNS_MAX, COUNT_STEPS, NAMES_A_TURN, SHOWN_BYTES, SUBSCRIPTION_BYTES_MAX,
 };
 use crate::services::resp::pattern::Pattern;
 use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
@@ -38,7 +38,11 @@ pub(in super::super) fn punsubscribe<'b>(call: &'b mut Call<'_, '_>, arguments: 
 }
 
 fn subscribe_to<'b>(call: &mut Call<'_, '_>, kind: SubscriptionKind, names: &'b [&'b [u8]]) -> Answer<'b> {
-    check_names(call, kind, names)?;
+    let done = call.client.progress.done();
+    if done == 0 {
+        check_names(call, kind, names)?;
+    }
+    let (names, portion) = portion_of(call, names.get(done..).unwrap_or_default());
     let selected: Vec<_> = names.iter().map(|name| selected_by(kind, name)).collect();
     let mut selections = settle(call, &selected)?.into_iter();
     let Call { client, subscribers, id, .. } = call;
@@ -50,7 +54,20 @@ fn subscribe_to<'b>(call: &mut Call<'_, '_>, kind: SubscriptionKind, names: &'b 
         let word = if kind == SubscriptionKind::Channel { "subscribe" } else { "psubscribe" };
         confirmation(word, Some((*name).into()), subscriptions)
     });
-    Ok(Reply::Frames(replies.collect()))
+    Ok(Reply::Frames { replies: replies.collect(), portion })
+}
+
+/// The names that a turn has time for, and how many they are if others follow. Those of a transaction are not divided.
+fn portion_of<'n, N>(call: &mut Call<'_, '_>, names: &'n [N]) -> (&'n [N], Option<usize>) {
+    match names.split_at_checked(NAMES_A_TURN) {
+        Some((some, rest)) if !rest.is_empty() && !call.client.collected.is_in_exec => {
+            if !call.client.progress.has_begun() {
+                call.client.progress.begin(0);
+            }
+            (some, Some(NAMES_A_TURN))
+        }
+        _ => (names, None),
+    }
 }
 
 /// Refuses names that are too long, or too many.
@@ -113,26 +130,29 @@ pub(in super::super) fn settle_for_exec<'q>(
 
 fn unsubscribe_from<'b>(call: &mut Call<'_, '_>, kind: SubscriptionKind, names: &'b [&'b [u8]]) -> Answer<'b> {
     let word = if kind == SubscriptionKind::Channel { "unsubscribe" } else { "punsubscribe" };
-    let mut all = Vec::new();
+    let (mut all, done) = (Vec::new(), call.client.progress.done());
     if let (true, Some(subscriptions)) = (names.is_empty(), &call.client.subscriptions) {
-        all.extend(subscriptions.names(kind).keys().cloned());
+        // One more than a turn has time for, so that it is known whether others follow.
+        let most = if call.client.collected.is_in_exec { usize::MAX } else { NAMES_A_TURN + 1 };
+        all.extend(subscriptions.names(kind).keys().take(most).cloned());
     }
-    let names = all.iter().map(|name| &**name).chain(names.iter().copied());
+    let names = all.iter().map(|name| &**name).chain(names.iter().skip(done).copied());
     let named: Vec<_> = names.map(|name| (kind, name.to_vec())).collect();
-    withdraw(call, &named)?;
+    let (named, portion) = portion_of(call, &named);
+    withdraw(call, named)?;
     let Call { client, subscribers, id, .. } = call;
     let subscriptions = client.subscriptions.get_or_insert_default();
     let mut replies: Vec<_> = named.is_empty().then(|| confirmation(word, None, subscriptions)).into_iter().collect();
-    replies.extend(named.into_iter().map(|(kind, name)| {
-        if subscriptions.remove(kind, &name) {
-            subscribers.remove(*id, kind, &name);
+    replies.extend(named.iter().map(|(kind, name)| {
+        if subscriptions.remove(*kind, name) {
+            subscribers.remove(*id, *kind, name);
         }
-        confirmation(word, Some(name.into()), subscriptions)
+        confirmation(word, Some(name.clone().into()), subscriptions)
     }));
     if subscriptions.count() == 0 {
         client.subscriptions = None;
     }
-    Ok(Reply::Frames(replies))
+    Ok(Reply::Frames { replies, portion })
 }
 
 /// Takes all subscriptions away.
