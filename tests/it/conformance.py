@@ -71,6 +71,7 @@ BAD = {
     "cursor": (b"c" * 33, "BAD CURSOR"),
     **dict.fromkeys(["version", "delta", "count", "epoch", "incarnation", "sequence"], (b"\1\2\3", "BAD REQUEST")),
     "fields": (b"\4", "BAD REQUEST"),
+    "options": (b"\4", "BAD REQUEST"),
 }
 
 
