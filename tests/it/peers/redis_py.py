@@ -141,6 +141,9 @@ def channels(server):
     with server.pubsub(ignore_subscribe_messages=True) as channel:
         channel.subscribe(**{"to-a-thread": came.put})
         thread = channel.run_in_thread(sleep_time=0.01, daemon=True)
+        # Nothing says that the confirmation has come: it is ignored.
+        while server.pubsub_numsub("to-a-thread") != [(b"to-a-thread", 1)]:
+            pass
         assert server.publish("to-a-thread", "1") == 1 and came.get(timeout=60)["data"] == b"1"
         thread.stop()
         thread.join()
@@ -174,7 +177,7 @@ def key_events(server):
         came = queue.SimpleQueue()
         channel.subscribe(**{"__keyevent@0__:expired": lambda message: came.put(message["data"])})
         thread = channel.run_in_thread(sleep_time=0.01, daemon=True)
-        while not server.pubsub_channels():
+        while server.pubsub_numsub("__keyevent@0__:expired") != [(b"__keyevent@0__:expired", 1)]:
             pass
         with server.pipeline() as pipe:
             [pipe.set(key, "v", px=20 + number % 30) for number, key in enumerate(keys)]
