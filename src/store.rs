@@ -23,6 +23,8 @@
 
 mod backup;
 mod disk;
+mod effects;
+mod encoded;
 mod encoding;
 mod errors;
 mod failure;
@@ -47,6 +49,8 @@ pub(crate) mod tests;
 
 pub use backup::Backup;
 pub use disk::RealFolder;
+pub use effects::{EffectJudge, EffectState, EffectStore};
+pub use encoded::EncodedRecords;
 pub use errors::Error;
 pub use folder::{DiskSpace, FileIdentity, Folder, LogFile};
 pub use format::{Marks, Space};
@@ -59,14 +63,15 @@ pub use log::admission::{AddsRefused, SEGMENTS_MIN};
 pub use log::chores::ChoreMode;
 pub use log::cleaning::copies::{Copies, Liveness};
 pub use log::cleaning::position::UnreadableRange;
-pub use log::{Log, LogConfig};
+pub use log::{Log, LogConfig, LogKind};
 pub use metrics::{LogCounters, LogMetrics, LogSpace, OpeningShape};
 pub use opening::absent::{folders_with_logs, refuse_without_log};
 pub use opening::check::{CheckCounts, CheckReport, check};
 pub use opening::cut::CutOff;
 pub use opening::earlier::refuse_earlier;
+pub use opening::taker::{EffectOwner, FoundBody, FoundEffect};
 pub use opening::winners::{Winner, Winners};
-pub use opening::{OpenOptions, Opened, open};
+pub use opening::{OpenOptions, Opened, open, open_effects};
 pub use readers::{ReadRequest, ReadResult, Readers};
 pub use record::{Body, Cleaned, Record, RecordBatch, Value};
 pub use segment::{Place, StoredValue};

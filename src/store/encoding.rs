@@ -32,10 +32,15 @@ pub(super) fn lengths(batch: &RecordBatch) -> (u64, u64) {
     };
     let records: usize = batch.records.iter().map(|record| head(record) + record.key.len()).sum();
     let bodies: usize = batch.records.iter().map(|record| record.body.bytes().len()).sum();
-    (table_length(records as u64), bodies as u64)
+    let (heads, more) = batch
+        .encoded
+        .iter()
+        .fold((0, 0), |(heads, bodies), encoded| (heads + encoded.heads().len(), bodies + encoded.bodies().len()));
+    (table_length((records + heads) as u64), (bodies + more) as u64)
 }
 
-/// Writes a batch into `buffer`, and returns the places of its bodies.
+/// Writes a batch into `buffer`, and returns the places of the bodies of its records, those that were encoded before
+/// left out.
 pub(super) fn encode(head: &BatchHead, batch: &RecordBatch, buffer: &mut Vec<u8>) -> Vec<Option<Place>> {
     buffer.clear();
     head.encode(buffer);
@@ -55,8 +60,10 @@ pub(super) fn encode(head: &BatchHead, batch: &RecordBatch, buffer: &mut Vec<u8>
         let offset = first + table.add(&record);
         places.push(Place::of_record(&record, head.segment, offset));
     }
+    batch.encoded.iter().for_each(|encoded| table.append(encoded.heads()));
     table.encode(head, buffer);
     batch.records.iter().for_each(|record| buffer.extend_from_slice(record.body.bytes()));
+    batch.encoded.iter().for_each(|encoded| buffer.extend_from_slice(encoded.bodies()));
     buffer.resize(index(head.length()), 0);
     places
 }

@@ -56,6 +56,17 @@ pub enum Error {
         /// The name of the file.
         segment: String,
     },
+    /// The log is of tables where one of tasks is to be, or of tasks where one of tables is to be.
+    #[error(
+        "{}: {segment} is of another log: nothing was changed; tasks are in --data itself, and tables in the folder `tables` there",
+        folder.display()
+    )]
+    OtherKind {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The name of the file.
+        segment: String,
+    },
     /// The folder was written by a version without this log.
     #[error(
         "{} holds tasks of a version before the log: nothing was changed; work them off with the version that wrote it, or choose another --data",

@@ -64,6 +64,8 @@ pub(super) enum Fault {
     GapEndIgnored,
     /// A segment that a backup has a link to becomes a spare.
     LinksIgnored,
+    /// A segment of effects goes with the epoch in which it was judged.
+    SegmentGoneEarly,
 }
 
 /// Whether this fault is planted in this thread.

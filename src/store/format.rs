@@ -26,12 +26,10 @@
 //!
 //! # What a later version may write
 //!
-//! The format has room for records that this version does not write: up to 15 bodies, 13 more kinds, and 253 more
-//! spaces. A second body of a task is the reason beside its value. A durable table has a space of its own, in which the
-//! first body of a record holds incarnation, cause, version and deadline: of an effect before the value, of a removal
-//! alone, and of a touch, which is a kind, alone. The creation of a table is a record in another space, and its drop
-//! removes that record. None of this changes the layout, so the version stays. A server that finds a record of an
-//! unknown kind refuses the folder with a sentence of its own, and never counts the record as damage.
+//! The format has room for records that this version does not write: up to 15 bodies, 13 more kinds, and 250 more
+//! spaces. A second body of a task is the reason beside its value. None of this changes the layout, so the version stays.
+//! A server that finds a record of an unknown kind refuses the folder with a sentence of its own, and never counts the
+//! record as damage.
 //!
 //! This module reads and writes no file.
 
@@ -47,11 +45,23 @@ pub enum Space {
     Tasks = 1,
     /// Records of any size, read one by one.
     Values = 2,
+    /// In a log of effects: what became of a table.
+    Tables = 3,
+    /// What became of an element, with its value.
+    Elements = 4,
+    /// What became of an element that kept its value.
+    Touches = 5,
 }
 
 impl Space {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Meta, Self::Tasks, Self::Values];
+    pub const ALL: [Self; 6] = [Self::Meta, Self::Tasks, Self::Values, Self::Tables, Self::Elements, Self::Touches];
+
+    /// Whether it is one of a log of effects.
+    #[must_use]
+    pub fn is_of_effects(self) -> bool {
+        matches!(self, Self::Tables | Self::Elements | Self::Touches)
+    }
 
     pub(super) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|space| *space as u8 == number)

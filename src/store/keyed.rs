@@ -27,7 +27,7 @@ use super::log::admission::AddsRefused;
 use super::log::chores::ChoreMode;
 use super::log::cleaning::copies::{Copies, Liveness};
 use super::log::cleaning::position::UnreadableRange;
-use super::log::{Log, LogConfig};
+use super::log::{Log, LogConfig, LogKind};
 use super::metrics::LogMetrics;
 use super::opening::bodies::FoundBodies;
 use super::opening::earlier::refuse_earlier;
@@ -92,7 +92,8 @@ impl KeyedStore {
         refuse_earlier(folder)?;
         let locked: Arc<dyn Folder> = Arc::new(RealFolder::lock(folder)?);
         let files = DescriptorBudget::now().store_files();
-        let log = LogConfig { segment_bytes: config.segment_bytes, files, max_disk: config.max_disk };
+        let log =
+            LogConfig { kind: LogKind::States, segment_bytes: config.segment_bytes, files, max_disk: config.max_disk };
         let StoreConfig { repair, copied, .. } = config;
         let options = OpenOptions { config: log, repair, copied, chores: ChoreMode::Thread };
         Self::of(open(&locked, options)?, folder, repair)
@@ -186,7 +187,7 @@ impl KeyedStore {
 
     /// Writes records, with copies of the oldest segment in front.
     pub(in crate::store) fn write(&mut self, records: Vec<Record>) -> Result<(), Error> {
-        let mut own = RecordBatch { records, cleaned: None };
+        let mut own = RecordBatch::from(records);
         let mut tries = 1;
         loop {
             let mut rounds = 0..CLEANINGS_MAX;
@@ -249,7 +250,7 @@ impl KeyedStore {
                 _ => Liveness::Dead,
             },
             Space::Tasks | Space::Values if place_in(places, space, key) == place => Liveness::Live,
-            Space::Tasks | Space::Values => Liveness::Dead,
+            _ => Liveness::Dead,
         };
         let mut copies = if is_idle { log.idle_copies(is_live)? } else { log.copies(own, is_live)? };
         let again = self.unreadable(&copies.unreadable);
@@ -310,7 +311,7 @@ impl KeyedStore {
                     _ => self.meta.remove(&key),
                 }
                 .map(|(place, _)| place),
-                Space::Tasks | Space::Values => self.note(space, &key, place),
+                _ => self.note(space, &key, place),
             };
             if let Some(old) = old {
                 self.log.replaced(space, old, length);
@@ -351,7 +352,7 @@ pub(in crate::store) fn split_off(records: &mut Vec<Record>) -> Vec<Record> {
     let rank = |record: &Record| match (record.space, &record.body) {
         (Space::Meta, Body::Removed) => 2,
         (Space::Meta, _) => 0,
-        (Space::Tasks | Space::Values, _) => 1,
+        _ => 1,
     };
     records.sort_by(|one, next| rank(one).cmp(&rank(next)).then_with(|| one.key.cmp(&next.key)));
     let keys = records.iter().zip(records.iter().skip(1)).map(|(one, next)| one.key != next.key);
@@ -377,7 +378,7 @@ impl Store for KeyedStore {
         match space {
             Space::Meta => self.meta.iter().for_each(|(key, (_, value))| each(key, value)),
             Space::Tasks => std::mem::take(&mut self.found).consume(|key, body| each(key, body)),
-            Space::Values => {}
+            _ => {}
         }
     }
 

@@ -45,9 +45,22 @@ use live::LiveRecords;
 use retired::RetiredSegments;
 use writer::{SegmentWriter, no_segment};
 
+/// How the owner of a log knows which record counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// The later record of a key does, and the owner knows its place. Closed segments get summaries.
+    States,
+    /// The owner judges each record by what the record says, in an epoch that may be newer than those on disk. So only the
+    /// oldest segment is cleaned, and it goes with the second epoch behind the one in which that ended. There are no
+    /// summaries: they would have nearly all bytes of their segments.
+    Effects,
+}
+
 /// The configuration of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogConfig {
+    /// How the owner knows which record counts.
+    pub kind: LogKind,
     /// The size of a segment in bytes.
     pub segment_bytes: u64,
     /// The number of files that are kept open.
@@ -291,7 +304,7 @@ impl Log {
     fn note(&mut self, length: u64, batch: &RecordBatch) {
         let (live, removals) = self.live.wrote(batch);
         self.segments.wrote(length, live, removals);
-        self.heads.numbers.unrecorded |= !batch.records.is_empty();
+        self.heads.numbers.unrecorded |= !batch.is_empty();
         self.heads.numbers.next += 1;
         self.chores.discard_prepared();
         if matches!(self.stage, LogStage::Open) {

@@ -25,13 +25,11 @@ pub(super) mod history;
 pub(super) mod missing;
 mod origin;
 mod repair;
+pub(super) mod taker;
 pub(super) mod winners;
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-
-use ahash::RandomState;
 
 use super::encoding::batch_bytes;
 use super::errors::Error;
@@ -41,18 +39,17 @@ use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
 use super::gaps::Gaps;
 use super::log::chores::{Chore, ChoreMode, Chores};
 use super::log::in_use::UsedSegments;
-use super::log::live::{LiveRecords, reserve_of};
 use super::log::{Beginning, Log, LogConfig};
 use super::notes::{self, BACKUP, BEGUN, REPAIR, backup_end};
 use super::record::{Body, Record, RecordBatch};
 use super::segment::{OpenFiles, name_of};
-use super::summary::SummaryRecord;
 use crate::clock::Clock;
 use cut::CutOff;
 use files::clear;
-use history::{Purpose, ReadHistory, ReadRecord, read};
+use history::{Purpose, ReadHistory, ReadRecord};
 use origin::{FolderOrigin, note_origin, origin_of};
-use repair::{bytes_to_copy, check_room, copy_winners, keep_aside, write};
+use repair::{check_room, keep_aside};
+use taker::{EffectOwner, EffectTaker, RecordTaker};
 use winners::Winners;
 
 /// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
@@ -98,28 +95,46 @@ pub struct Opened {
 /// # Errors
 /// [`Error`] if the folder cannot be read or written, or is damaged.
 pub fn open(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Error> {
-    open_folder(folder, options).map_err(|error| match error {
+    let mut winners = Winners::default();
+    let opened = open_folder(folder, options, &mut winners)?;
+    Ok(Opened { winners, ..opened })
+}
+
+/// Opens the log of effects in a folder, with so many threads. The owner takes all of its records.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_effects(
+    folder: &Arc<dyn Folder>,
+    options: OpenOptions,
+    owner: Arc<dyn EffectOwner>,
+    readers: usize,
+) -> Result<Opened, Error> {
+    open_folder(folder, options, &mut EffectTaker { owner, readers })
+}
+
+fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions, taker: &mut dyn RecordTaker) -> Result<Opened, Error> {
+    read_and_begin(folder, options, taker).map_err(|error| match error {
         // There is no log yet that could take more.
         Error::NoRoom(folder) => Error::Full(folder),
         error => error,
     })
 }
 
-fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened, Error> {
+fn read_and_begin(
+    folder: &Arc<dyn Folder>,
+    options: OpenOptions,
+    taker: &mut dyn RecordTaker,
+) -> Result<Opened, Error> {
     let OpenOptions { config, repair, copied, chores } = options;
     let clock = Clock::start();
     let explain = |error: io::Error| Error::of(folder.path(), &error);
     let wanted_bytes = align(config.segment_bytes).clamp(2 * SECTOR, SEGMENT_BYTES_MAX);
-    let files = OpenFiles::new(Arc::clone(folder), config.files);
+    let files = OpenFiles::new(Arc::clone(folder), config.kind, config.files);
     let backup = backup_end(&**folder, repair)?;
     let replaced_before = notes::read(&**folder, REPAIR).map_err(explain)?.map(|[first]| first);
-    let mut winners = Winners::default();
     let purpose = if repair { Purpose::Repair } else { Purpose::Open };
-    let mut history = read(&files, purpose, backup.unwrap_or(0), &mut |SummaryRecord { space, key, place, body }| {
-        winners.earlier(space, key, place, body)
-    })?;
-    winners.finish();
-    plant_faults(&mut history, &mut winners);
+    let mut history = taker.read(&files, purpose, backup.unwrap_or(0))?;
     let mut lost = std::mem::take(&mut history.damage.lost);
     let rewrite = !lost.is_empty();
     let origin = origin_of(&**folder);
@@ -129,11 +144,12 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         jump(&mut history.known.marks);
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
-    let beginning = beginning(folder, &mut history, &winners, rewrite, batch_bytes(&behind))?;
+    let beginning = beginning(folder, &mut history, taker, rewrite, batch_bytes(&behind))?;
     let segment_bytes = history.files.size_with_room(&**folder, &beginning, wanted_bytes);
     history.summaries.retain(|(segment, _)| !beginning.dead.contains(&segment.head.number));
     if rewrite {
-        check_room(&**folder, bytes_to_copy(&winners, &behind), segment_bytes)?;
+        let bytes = behind.records.iter().map(Record::bytes).sum::<u64>() + taker.bytes();
+        check_room(&**folder, bytes, segment_bytes)?;
     }
     let kept = history.files.take_replaced(replaced_before, history.oldest);
     let chores = begin_chores(folder, &mut history, &beginning, segment_bytes, chores, rewrite).map_err(explain)?;
@@ -142,13 +158,13 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     }
     let mut log = Log::begin(files, LogConfig { segment_bytes, ..config }, chores, beginning)?;
     // The states behind the last known sync come first: the copies of a repair are of the last states.
-    write(&mut log, behind, &mut winners)?;
+    taker.write(&mut log, behind)?;
     if rewrite {
-        copy_winners(&mut log, &history.segments, &mut winners, &mut lost)?;
+        taker.write_all(&mut log, &history, &mut lost)?;
     }
     // From here on the end of the old segments is named, and known as synced.
     log.rest()?;
-    log.count_live(&winners);
+    taker.count_live(&mut log);
     if rewrite {
         keep_aside(&**folder, &history.files.names).map_err(explain)?;
     } else {
@@ -161,12 +177,19 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     }
     leave_notes(&**folder, history.files.is_begun, !jumps && origin != FolderOrigin::Unknown, backup.is_some())
         .map_err(explain)?;
-    let shape = super::OpeningShape { nanos: clock.now().nanos(), records: winners.len() as u64, ..history.shape };
+    let shape = super::OpeningShape { nanos: clock.now().nanos(), records: taker.records(), ..history.shape };
     log.opened(shape);
     let copy = origin.notice(is_copy, jumps).map(str::to_owned);
     let kept = (segment_bytes != wanted_bytes).then(|| size_notice(segment_bytes, wanted_bytes));
     let notes = history.cut.iter().map(cut_notice).chain(copy).chain(kept).collect();
-    Ok(Opened { log, winners, lost, harmless: history.damage.harmless, was_backup: backup.is_some(), notes })
+    Ok(Opened {
+        log,
+        winners: Winners::default(),
+        lost,
+        harmless: history.damage.harmless,
+        was_backup: backup.is_some(),
+        notes,
+    })
 }
 
 /// The work beside the log. Files that have the blocks of a segment become spares, and others make room.
@@ -226,20 +249,6 @@ fn jump(marks: &mut Marks) {
     marks.iter_mut().zip(MARK_JUMPS).for_each(|(mark, jump)| *mark = mark.saturating_add(jump));
 }
 
-impl Log {
-    /// Counts these records, and no others, as live.
-    fn count_live(&mut self, winners: &Winners) {
-        self.segments.forget_live();
-        self.live = LiveRecords::default();
-        winners.each(|space, key, place| {
-            self.revived(space, place, key.len());
-            if place.is_set_aside() {
-                self.live.set_aside.insert((space, key.into()));
-            }
-        });
-    }
-}
-
 /// Changes what was read as the planted fault does.
 fn plant_faults(history: &mut ReadHistory, winners: &mut Winners) {
     if planted(Fault::AppendBehindCut) {
@@ -263,14 +272,14 @@ fn batch_of(records: Vec<ReadRecord>) -> RecordBatch {
         };
         Record { space, key, body }
     });
-    RecordBatch { records: records.collect(), cleaned: None }
+    records.collect::<Vec<_>>().into()
 }
 
 /// The state with which the log continues.
 fn beginning(
     folder: &Arc<dyn Folder>,
     history: &mut ReadHistory,
-    winners: &Winners,
+    taker: &dyn RecordTaker,
     rewrite: bool,
     first_batch: u64,
 ) -> Result<Beginning, Error> {
@@ -281,23 +290,10 @@ fn beginning(
     let Some(segment) = history.newest.checked_add(1) else {
         return Err(Error::Damaged { folder: folder.path().to_owned(), what: name_of(history.newest) });
     };
-    let (dead, reserved) = if rewrite { (Vec::new(), 0) } else { counted(history, winners) };
+    let (dead, reserved) = if rewrite { (Vec::new(), 0) } else { taker.counted(history) };
     let segments = if rewrite { UsedSegments::default() } else { history.segments.drain(..).collect() };
     let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);
     let gaps = history.gaps.clone();
     let (last, marks) = (history.known.synced, history.known.marks);
     Ok(Beginning { store, segments, gaps, last, marks, segment, keeps, first_batch, dead, reserved })
-}
-
-/// The closed segments of which nothing counts, and the reserve of the records. The newest segment may have batches behind
-/// the last known sync.
-fn counted(history: &ReadHistory, winners: &Winners) -> (Vec<u32>, u64) {
-    let (mut living, mut reserved) = (HashSet::<u32, RandomState>::default(), 0);
-    winners.each(|space, key, place| {
-        living.insert(place.segment);
-        reserved += reserve_of(space, key.len(), u64::from(place.length));
-    });
-    let closed = history.segments.split_last().map_or(&[][..], |(_, closed)| closed);
-    let numbers = closed.iter().filter(|read| read.removals == 0).map(|read| read.segment.head.number);
-    (numbers.filter(|number| !living.contains(number)).collect(), reserved)
 }

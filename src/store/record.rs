@@ -7,6 +7,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::encoded::EncodedRecords;
 use super::format::Space;
 use super::table::{BODY_HEAD, RECORD_HEAD};
 
@@ -99,8 +100,23 @@ pub(super) struct CleanedUpTo {
 pub struct RecordBatch {
     /// In the order in which they are written.
     pub records: Vec<Record>,
+    /// Records that come behind them.
+    pub encoded: Vec<EncodedRecords>,
     /// The end of the copies in front of the records, as [`super::Log::copies`] returned it.
     pub cleaned: Option<Cleaned>,
+}
+
+impl From<Vec<Record>> for RecordBatch {
+    fn from(records: Vec<Record>) -> Self {
+        Self { records, ..Self::default() }
+    }
+}
+
+impl RecordBatch {
+    /// Whether it has no record.
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.encoded.iter().all(EncodedRecords::is_empty)
+    }
 }
 
 /// The bytes that a record takes in a segment, at most.

@@ -18,6 +18,7 @@ use super::failure::{Failure, failure};
 use super::folder::{Folder, LogFile, read_exact, write_all};
 use super::format::{Kind, SegmentHead, checksum};
 use super::gaps::Gaps;
+use super::log::LogKind;
 use super::record::{Body, Value};
 use super::table::RecordHead;
 
@@ -44,13 +45,14 @@ pub(super) type StartedSegment = (Arc<Segment>, Arc<dyn LogFile>);
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     pub(super) folder: Arc<dyn Folder>,
+    pub(super) kind: LogKind,
     most: usize,
     open: Mutex<VecDeque<Weak<Segment>>>,
 }
 
 impl OpenFiles {
-    pub(super) fn new(folder: Arc<dyn Folder>, most: usize) -> Arc<Self> {
-        Arc::new(Self { folder, most: most.max(1), open: Mutex::default() })
+    pub(super) fn new(folder: Arc<dyn Folder>, kind: LogKind, most: usize) -> Arc<Self> {
+        Arc::new(Self { folder, kind, most: most.max(1), open: Mutex::default() })
     }
 
     /// Notes that a segment has its file open, and closes the file that has been open for longest.
@@ -86,6 +88,11 @@ pub(super) fn number_of(name: &str) -> Option<u32> {
 impl Segment {
     pub(super) fn new(files: &Arc<OpenFiles>, head: SegmentHead) -> Arc<Self> {
         Arc::new(Self { head, files: Arc::clone(files), file: Mutex::new(None) })
+    }
+
+    /// The kind of its log.
+    pub(super) fn kind(&self) -> LogKind {
+        self.files.kind
     }
 
     /// Makes a spare file the next segment. The segment and its name are durable when this returns. `frees` gives blocks

@@ -104,6 +104,16 @@ impl TableRecords {
         body
     }
 
+    /// Adds encoded records.
+    pub(super) fn append(&mut self, heads: &[u8]) {
+        let mut rest = ByteReader::new(heads);
+        while let (before, Ok(record)) = (rest.rest(), RecordHead::decode(&mut rest)) {
+            self.begin(self.bytes.len() / PIECE_RECORDS + 1);
+            self.bytes.extend_from_slice(before.get(..before.len() - rest.rest().len()).unwrap_or_default());
+            self.bodies += record.bodies.bytes();
+        }
+    }
+
     /// Has at least so many pieces. The next record is the first one in those that are new.
     fn begin(&mut self, pieces: usize) {
         for piece in self.pieces.len()..pieces {
@@ -331,7 +341,7 @@ mod tests {
                 assert_eq!(RecordHead::decode(&mut ByteReader::new(&bytes)), Err(RecordFault::Cut));
             }
         }
-        for unknown in [[3, 0, 0, 0], [0, 3, 0, 0]] {
+        for unknown in [[3, 0, 0, 0], [0, 6, 0, 0]] {
             assert_eq!(RecordHead::decode(&mut ByteReader::new(&unknown)), Err(RecordFault::Unknown));
         }
     }

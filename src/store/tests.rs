@@ -3,6 +3,7 @@
 mod backups;
 mod bounds;
 mod damaged_parts;
+mod effects;
 pub(crate) mod fake_disk;
 mod flipped_bits;
 mod full_disk;

@@ -80,7 +80,7 @@ pub(super) fn copy_bytes(
 /// # Errors
 /// [`Error`] if the copy cannot be read.
 pub(super) fn verify(held: &HeldSegment, to: &Arc<dyn Folder>, report: &mut BackupReport) -> Result<(), Error> {
-    let files = OpenFiles::new(Arc::clone(to), 1);
+    let files = OpenFiles::new(Arc::clone(to), held.segment.kind(), 1);
     let copy = Segment::new(&files, held.segment.head);
     damage_of(&files, &copy, held.last)?.into_iter().for_each(|part| report.lose(part));
     Ok(())

@@ -63,12 +63,14 @@ pub(in crate::store) struct UsedSegments {
     sum: u64,
     /// The number of segments that are cleaned.
     cleaned: usize,
+    /// The bytes of all records that are live, in a log of effects. Those of each segment are not known there.
+    judged: Option<u64>,
 }
 
 impl UsedSegments {
     /// The bytes of all segments, and of the records in them that are the last of their keys.
     pub(in crate::store) fn bytes(&self) -> (u64, u64) {
-        (self.end, self.live)
+        (self.end, self.judged.unwrap_or(self.live))
     }
 
     /// The bytes of the removals in all segments.
@@ -195,6 +197,11 @@ impl UsedSegments {
         let bytes = bytes.min(at.live);
         at.live -= bytes;
         self.live -= bytes;
+    }
+
+    /// So many bytes are live, wherever they are: their owner knows no places.
+    pub(in crate::store) fn set_live(&mut self, bytes: u64) {
+        self.judged = Some(bytes);
     }
 
     /// Counts nothing as live.

@@ -47,6 +47,6 @@ pub(in crate::store) fn reserve_of(space: Space, key: usize, body: u64) -> u64 {
     match space {
         Space::Meta => record_bytes(key, body).max(removal_bytes(key)),
         Space::Tasks => (record_bytes(key, body) + STATE_GROWTH).max(2 * removal_bytes(key)),
-        Space::Values => 0,
+        Space::Values | Space::Tables | Space::Elements | Space::Touches => 0,
     }
 }

@@ -12,7 +12,7 @@ use crate::store::errors::Error;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{SECTOR, SegmentHead};
-use crate::store::log::Log;
+use crate::store::log::{Log, LogKind};
 use crate::store::segment::{Segment, SpareFile, name_of, whole};
 use crate::store::summary::summary_name;
 
@@ -45,7 +45,9 @@ impl Log {
         let summary = self.writer.take_summary();
         self.start_segment(number + 1, spare)?;
         self.free_ends();
-        self.summarise_one(closed, summary);
+        if self.config.kind == LogKind::States {
+            self.summarise_one(closed, summary);
+        }
         self.measure();
         self.look_at_backup();
         Ok(())

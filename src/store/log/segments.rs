@@ -13,13 +13,14 @@
 use std::sync::Arc;
 
 use super::chores::Chore;
+use super::cleaning::position::{EPOCHS_BEHIND, LeavingSegment};
 use super::in_use::UsedSegment;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
 use crate::store::format::Space;
 use crate::store::gaps::Gaps;
-use crate::store::log::Log;
 use crate::store::log::live::reserve_of;
+use crate::store::log::{Log, LogKind};
 use crate::store::record::{Cleaned, record_bytes};
 use crate::store::segment::{Place, StoredValue, name_of, whole};
 
@@ -65,7 +66,7 @@ impl Log {
         let Some(cleaned) = cleaned else { return };
         self.cleaner.at = cleaned.at;
         for number in &cleaned.finished {
-            self.segments.cleaned(*number);
+            self.note_cleaned(*number);
             self.cleaner.unfit.remove(number);
         }
         if planted(Fault::GapUnnamed) {
@@ -78,6 +79,30 @@ impl Log {
                 self.remove_retired();
             }
         }
+    }
+
+    /// All that counts in this segment is in batches that are written.
+    pub(in crate::store) fn note_cleaned(&mut self, number: u32) {
+        match self.config.kind {
+            LogKind::States => self.segments.cleaned(number),
+            LogKind::Effects => self.cleaner.leaving.push_back(LeavingSegment { number, epoch: self.cleaner.epoch }),
+        }
+    }
+
+    /// The owner has closed another epoch, and its batch comes next. What it says of a record from here on may follow from an
+    /// effect of the epoch behind that one. So segments that were judged until now go with the batch of the next epoch
+    /// but one.
+    pub fn begin_epoch(&mut self) {
+        self.cleaner.epoch += 1;
+        let epoch = self.cleaner.epoch + if planted(Fault::SegmentGoneEarly) { EPOCHS_BEHIND - 1 } else { 0 };
+        while let Some(leaving) = self.cleaner.leaving.pop_front_if(|leaving| leaving.epoch + EPOCHS_BEHIND <= epoch) {
+            self.segments.cleaned(leaving.number);
+        }
+    }
+
+    /// So many bytes of a log of effects are live.
+    pub fn set_live_bytes(&mut self, bytes: u64) {
+        self.segments.set_live(bytes);
     }
 
     /// The head that names these gaps is durable.

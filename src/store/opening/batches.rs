@@ -19,6 +19,7 @@ use super::history::{HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord}
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{BATCH_HEAD, BatchHead, Kind, SECTOR, Space, checksum, index};
+use crate::store::log::LogKind;
 use crate::store::record::Value;
 use crate::store::segment::{Place, Segment, name_of};
 use crate::store::summary::{Summary, SummaryRecord, resized};
@@ -107,7 +108,7 @@ impl HistoryReader<'_> {
         segment: &Arc<Segment>,
         limit: Option<u64>,
         history: &mut ReadHistory,
-        sums: &mut Summary,
+        sink: &mut dyn BatchSink,
     ) -> Result<u64, Error> {
         let (mut expected, mut offset, mut end) = (segment.head.first, SECTOR, SECTOR);
         let synced = history.known.synced;
@@ -116,7 +117,7 @@ impl HistoryReader<'_> {
             let (is_behind, mut behind) = (expected > synced, Vec::new());
             let mut add = |record: SummaryRecord<'_>| match is_behind {
                 true => behind.push(ReadRecord::of(&record)),
-                false => sums.add_record(record),
+                false => sink.record(record),
             };
             let batch = match head {
                 Some(head) => self.batch(segment, &head, is_behind, &mut add)?.map(|bad| (head, bad)),
@@ -149,7 +150,7 @@ impl HistoryReader<'_> {
                         .push(format!("a head of batch {expected} of {}", name_of(segment.head.number)));
                 }
                 history.known.raise_oldest(head.oldest);
-                sums.add_head(&head);
+                sink.head(&head);
                 end = offset + head.length();
             }
             expected += 1;
@@ -252,7 +253,13 @@ impl HistoryReader<'_> {
             let offset = head.bodies_at() + at;
             let place = Place::of_record(&record, segment.head.number, offset);
             let of_body = record.bodies.first();
-            let is_value = record.space == Space::Values;
+            let (is_value, is_effect) = (record.space == Space::Values, record.space.is_of_effects());
+            if is_effect != (self.files.kind == LogKind::Effects) {
+                return Err(Error::OtherKind {
+                    folder: self.files.folder.path().to_owned(),
+                    segment: name_of(segment.head.number),
+                });
+            }
             let needed = record.kind == Kind::Bytes && (whole || !is_value || self.purpose == Purpose::Check);
             let body = match needed {
                 true => self.bytes_at(segment, offset, u64::from(of_body.length))?,
@@ -263,6 +270,12 @@ impl HistoryReader<'_> {
                     return Ok(None);
                 }
                 bad.records.push(BadRecord { key: record.key.into(), value: place.filter(|_| is_value) });
+                if is_effect {
+                    // No older effect of the key takes its place.
+                    let place = place.map(|place| Place::of_set_aside(place.segment, place.offset.into()));
+                    each(SummaryRecord { space: record.space, key: record.key, place, body: None });
+                    continue;
+                }
                 if !is_value {
                     continue;
                 }
@@ -293,6 +306,25 @@ fn read_block(segment: &Arc<Segment>, from: u64, length: u64, memory: Vec<u8>) -
     }
     bytes.truncate(read);
     (bytes, true)
+}
+
+/// Takes the batches of a segment that are known synced.
+pub(in crate::store) trait BatchSink {
+    /// A record of the next batch.
+    fn record(&mut self, record: SummaryRecord<'_>);
+
+    /// The head of the batch whose records have come.
+    fn head(&mut self, head: &BatchHead);
+}
+
+impl BatchSink for Summary {
+    fn record(&mut self, record: SummaryRecord<'_>) {
+        self.add_record(record);
+    }
+
+    fn head(&mut self, head: &BatchHead) {
+        self.add_head(head);
+    }
 }
 
 /// What is not right in a batch.

@@ -17,6 +17,7 @@ use super::history::{HistoryReader, Purpose, ReadHistory, read};
 use super::winners::Winners;
 use crate::store::errors::Error;
 use crate::store::folder::Folder;
+use crate::store::log::LogKind;
 use crate::store::metrics::OpeningShape;
 use crate::store::notes::backup_end;
 use crate::store::record::record_bytes;
@@ -76,7 +77,7 @@ pub struct CheckReport {
 /// # Errors
 /// [`Error`] if the folder cannot be read, or holds no log of this format. Damage is no error: the report names it.
 pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
-    let files = OpenFiles::new(Arc::clone(folder), 1);
+    let files = OpenFiles::new(Arc::clone(folder), LogKind::States, 1);
     let backup = backup_end(&**folder, true)?;
     let mut winners = Winners::default();
     let mut counts = CheckCounts::default();

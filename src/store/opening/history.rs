@@ -21,21 +21,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::batches::BatchSink;
 use super::cut::CutOff;
 use super::files::FolderFiles;
 use super::missing::{FoundFile, limits, named_gaps, newest_missing};
+use crate::lock::Mutex;
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::ReadPatience;
-use crate::store::format::{Marks, SECTOR, Space};
+use crate::store::format::{BatchHead, Marks, SECTOR, Space};
 use crate::store::gaps::Gaps;
 use crate::store::log::in_use::UsedSegment;
 use crate::store::metrics::OpeningShape;
 use crate::store::record::{Value, removal_bytes};
 use crate::store::segment::{OpenFiles, Place, Segment, name_of, number_of};
 use crate::store::summary::{ReadSummary, Summary, SummaryRecord};
+use crate::threads;
 
 /// The bytes of a segment in memory at a time: one of the usual size is read in one pass, but beside clients.
 const BLOCK_BYTES: u64 = 64 << 20;
@@ -104,6 +108,8 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) segments: Vec<UsedSegment>,
     /// The number of the newest segment with a batch. After a loss, of any segment.
     pub(in crate::store) newest: u32,
+    /// The number of the newest file with the name of a segment.
+    highest: u32,
     /// The oldest segment that the last whole batch names.
     pub(in crate::store) oldest: u32,
     /// The gaps between the segments.
@@ -132,47 +138,95 @@ pub(in crate::store) fn read(
     each: &mut dyn FnMut(SummaryRecord<'_>) -> bool,
 ) -> Result<ReadHistory, Error> {
     let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
-    let mut history = ReadHistory::default();
-    let mut all = reader.find(&mut history)?;
-    history.gaps = named_gaps(&all, &reader.gaps.borrow());
-    for (number, file) in all.extract_if(.., |number, _| history.gaps.contains(*number)) {
-        let is_begun = matches!(file, FoundFile::Cleaned);
-        if is_begun { &mut history.files.begun } else { &mut history.files.leftovers }.push(name_of(number));
-    }
-    let segments = all.values().filter_map(|file| match file {
-        FoundFile::Segment(segment) => Some(Arc::clone(segment)),
-        FoundFile::Damaged(_) | FoundFile::Cleaned => None,
-    });
-    let mut found: Vec<Arc<Segment>> = segments.collect();
-    history.store = found.first().map(|segment| segment.head.store);
-    let (begun, synced) = reader.begun(&found)?;
-    for segment in found.split_off(begun) {
-        reader.check_size(&segment, &mut history)?;
-        history.cut.extend(reader.cut_off(&segment, SECTOR)?);
-        history.files.leftovers.push(name_of(segment.head.number));
-    }
-    let newest = found.last().map_or(0, |segment| segment.head.number);
-    history.known.synced = synced;
-    if synced > 0 && found.is_empty() {
-        reader.damage(&mut history, "the first batch of the oldest segment is missing".to_owned())?;
-    }
-    history.oldest = reader.oldest(&found, synced, &history.gaps)?.unwrap_or(1);
-    reader.judge(&all, &mut found, &mut history)?;
-    let remade = reader.remade.borrow().range(history.oldest..).map(|(number, _)| name_of(*number)).collect::<Vec<_>>();
-    history.damage.harmless.extend(remade.into_iter().map(|name| format!("the head of {name} has changed")));
-    history.shape.segments = found.len() as u64;
-    let limits = limits(&found, &history.gaps);
-    for (segment, limit) in found.iter().zip(limits).rev() {
-        let limit = limit.filter(|_| !planted(Fault::EndIgnored));
-        reader.read_segment(segment, limit, &mut history, each)?;
+    let (mut history, found) = reader.begin()?;
+    for FoundSegment { segment, limit } in found.iter().rev() {
+        reader.read_segment(segment, *limit, &mut history, each)?;
     }
     history.segments.reverse();
-    history.shape.bytes = reader.bytes.get();
-    history.damage.lost.extend(reader.unreadable.into_inner());
-    // Without a loss the files behind the newest segment go, and its number is followed by the next one.
-    let highest = all.keys().next_back().copied().filter(|_| !history.damage.lost.is_empty());
-    history.newest = highest.unwrap_or(newest);
+    reader.end(&mut history);
     Ok(history)
+}
+
+/// Takes an effect, in no order. Called by several threads.
+pub(in crate::store) type TakeEffect = dyn Fn(SummaryRecord<'_>) + Send + Sync;
+
+/// Reads the history of a log of effects, with so many threads. Calls `each` with each record up to the last batch known
+/// synced.
+///
+/// # Errors
+/// As [`read`].
+pub(in crate::store) fn read_effects(
+    files: &Arc<OpenFiles>,
+    purpose: Purpose,
+    synced: u64,
+    readers: usize,
+    each: &Arc<TakeEffect>,
+) -> Result<ReadHistory, Error> {
+    let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
+    let (mut history, found) = reader.begin()?;
+    let shared = Arc::new(SharedReading { found, next: AtomicUsize::new(0), parts: Mutex::default() });
+    let read = {
+        let (shared, files, each) = (Arc::clone(&shared), Arc::clone(files), Arc::clone(each));
+        let synced = history.known.synced;
+        move || shared.read(&HistoryReader::new(&files, purpose, synced, BLOCK_BYTES), &*each)
+    };
+    let spawn = |number| threads::spawn(&format!("store-open-{number}"), None, read.clone());
+    let threads: Vec<_> = (1..readers.min(shared.found.len()))
+        .map(spawn)
+        .collect::<Result<_, _>>()
+        .map_err(|error| reader.explain(&error))?;
+    read();
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+    let mut parts = std::mem::take(&mut *shared.parts.lock());
+    parts.sort_by_key(|(index, _)| *index);
+    for (_, part) in parts {
+        history.add(part?);
+    }
+    reader.end(&mut history);
+    Ok(history)
+}
+
+/// The segments that several threads read.
+struct SharedReading {
+    found: Vec<FoundSegment>,
+    /// The index of the next segment.
+    next: AtomicUsize,
+    parts: Mutex<Vec<(usize, Result<ReadHistory, Error>)>>,
+}
+
+impl SharedReading {
+    /// Reads segments until none is left.
+    fn read(&self, reader: &HistoryReader<'_>, each: &TakeEffect) {
+        // Relaxed: each index is taken once, and the segments do not change.
+        while let (index, Some(found)) = {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            (index, self.found.get(index))
+        } {
+            let mut part = ReadHistory::default();
+            part.known.synced = reader.synced;
+            let read = reader.read_effects(found, &mut part, each);
+            part.damage.lost.extend(reader.unreadable.take());
+            part.shape.bytes = reader.bytes.take();
+            self.parts.lock().push((index, read.map(|()| part)));
+        }
+    }
+}
+
+impl ReadHistory {
+    /// Adds what was read of the next segment.
+    fn add(&mut self, part: Self) {
+        let Self { segments, known, behind, cut, damage, shape, .. } = part;
+        self.segments.extend(segments);
+        self.known.raise_marks(&known.marks);
+        self.known.raise_oldest(known.oldest);
+        self.behind.extend(behind);
+        self.cut.extend(cut);
+        self.damage.lost.extend(damage.lost);
+        self.damage.harmless.extend(damage.harmless);
+        self.shape.batches += shape.batches;
+        self.shape.behind += shape.behind;
+        self.shape.bytes += shape.bytes;
+    }
 }
 
 /// What is damaged in a segment whose last batch has this number, by name. All of its batches are known synced.
@@ -223,6 +277,24 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) patience: ReadPatience,
 }
 
+/// A segment that counts.
+struct FoundSegment {
+    segment: Arc<Segment>,
+    /// The number of its last batch. `None`: it is the newest one.
+    limit: Option<u64>,
+}
+
+/// Hands records on.
+struct EffectSink<'e>(&'e TakeEffect);
+
+impl BatchSink for EffectSink<'_> {
+    fn record(&mut self, record: SummaryRecord<'_>) {
+        (self.0)(record);
+    }
+
+    fn head(&mut self, _head: &BatchHead) {}
+}
+
 /// A part of a segment, in memory.
 #[derive(Debug)]
 pub(in crate::store) struct ReadBlock {
@@ -270,6 +342,76 @@ impl HistoryReader<'_> {
     /// Whether these bytes count as lost, and reading continues behind them. They were read patiently.
     pub(in crate::store) fn leaves_out(&self, error: &io::Error) -> bool {
         self.purpose != Purpose::Open && is_unreadable(error)
+    }
+
+    /// Finds the segments that count, the oldest first, and what the heads say of them.
+    fn begin(&self) -> Result<(ReadHistory, Vec<FoundSegment>), Error> {
+        let mut history = ReadHistory::default();
+        let mut all = self.find(&mut history)?;
+        history.gaps = named_gaps(&all, &self.gaps.borrow());
+        for (number, file) in all.extract_if(.., |number, _| history.gaps.contains(*number)) {
+            let is_begun = matches!(file, FoundFile::Cleaned);
+            if is_begun { &mut history.files.begun } else { &mut history.files.leftovers }.push(name_of(number));
+        }
+        let segments = all.values().filter_map(|file| match file {
+            FoundFile::Segment(segment) => Some(Arc::clone(segment)),
+            FoundFile::Damaged(_) | FoundFile::Cleaned => None,
+        });
+        let mut found: Vec<Arc<Segment>> = segments.collect();
+        history.store = found.first().map(|segment| segment.head.store);
+        let (begun, synced) = self.begun(&found)?;
+        for segment in found.split_off(begun) {
+            self.check_size(&segment, &mut history)?;
+            history.cut.extend(self.cut_off(&segment, SECTOR)?);
+            history.files.leftovers.push(name_of(segment.head.number));
+        }
+        let newest = found.last().map_or(0, |segment| segment.head.number);
+        history.known.synced = synced;
+        if synced > 0 && found.is_empty() {
+            self.damage(&mut history, "the first batch of the oldest segment is missing".to_owned())?;
+        }
+        history.oldest = self.oldest(&found, synced, &history.gaps)?.unwrap_or(1);
+        self.judge(&all, &mut found, &mut history)?;
+        let remade =
+            self.remade.borrow().range(history.oldest..).map(|(number, _)| name_of(*number)).collect::<Vec<_>>();
+        history.damage.harmless.extend(remade.into_iter().map(|name| format!("the head of {name} has changed")));
+        history.shape.segments = found.len() as u64;
+        let limits = limits(&found, &history.gaps);
+        // Without a loss the files behind the newest segment go, and its number is followed by the next one.
+        let highest = all.keys().next_back().copied();
+        history.newest = newest;
+        history.highest = highest.unwrap_or(newest);
+        let found = found
+            .into_iter()
+            .zip(limits)
+            .map(|(segment, limit)| FoundSegment { segment, limit: limit.filter(|_| !planted(Fault::EndIgnored)) });
+        Ok((history, found.collect()))
+    }
+
+    /// All segments were read.
+    fn end(self, history: &mut ReadHistory) {
+        history.shape.bytes += self.bytes.get();
+        history.damage.lost.extend(self.unreadable.into_inner());
+        if !history.damage.lost.is_empty() {
+            history.newest = history.highest;
+        }
+    }
+
+    /// Reads a segment of effects, up to the batch numbered `limit`, or to the end.
+    fn read_effects(&self, found: &FoundSegment, history: &mut ReadHistory, each: &TakeEffect) -> Result<(), Error> {
+        let FoundSegment { segment, limit } = found;
+        let (disk, is_linked) = self.file_of(segment)?;
+        let end = self.read_batches(segment, *limit, history, &mut EffectSink(each))?;
+        let unread = UsedSegment::new(Arc::clone(segment), disk);
+        history.segments.push(UsedSegment { end, is_linked, ..unread });
+        Ok(())
+    }
+
+    /// The bytes of a segment's blocks, and whether its file has other names.
+    fn file_of(&self, segment: &Arc<Segment>) -> Result<(u64, bool), Error> {
+        let disk = self.patience.read(|| segment.file()?.allocated()).map_err(|error| self.explain(&error))?;
+        let names = self.patience.read(|| segment.file()?.names()).map_err(|error| self.explain(&error))?;
+        Ok((disk, names > 1))
     }
 
     /// The files with the name of a segment, in the order of their numbers. Those that no log needs are leftovers.
@@ -435,8 +577,7 @@ impl HistoryReader<'_> {
         history: &mut ReadHistory,
         each: &mut dyn FnMut(SummaryRecord<'_>) -> bool,
     ) -> Result<(), Error> {
-        let disk = self.patience.read(|| segment.file()?.allocated()).map_err(|error| self.explain(&error))?;
-        let is_linked = self.patience.read(|| segment.file()?.names()).map_err(|error| self.explain(&error))? > 1;
+        let (disk, is_linked) = self.file_of(segment)?;
         let range = limit.map(|limit| (segment.head.first, limit));
         let summary = ReadSummary::of(&*self.files.folder, &segment.head, self.sums.take())
             .filter(|summary| Some((summary.head.first, summary.head.last)) == range);

@@ -12,11 +12,12 @@
 
 use std::io;
 
+use super::taker::RecordTaker;
 use super::winners::{Winner, Winners};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::folder::{Folder, ReadPatience, remove_if_there};
-use crate::store::format::{Space, index};
+use crate::store::format::index;
 use crate::store::log::Log;
 use crate::store::log::in_use::UsedSegment;
 use crate::store::notes::{self, REPAIR};
@@ -27,29 +28,9 @@ use crate::store::summary::summary_name;
 /// The bytes of a batch that a repair writes.
 const REPAIR_BATCH_BYTES: u64 = 8 << 20;
 
-/// Writes records and takes their places.
-pub(in crate::store) fn write(log: &mut Log, batch: RecordBatch, winners: &mut Winners) -> Result<(), Error> {
-    let places = log.append(&batch)?;
-    for (record, place) in batch.records.into_iter().zip(places) {
-        let body = match record.body {
-            Body::Bytes(ref body) if record.space != Space::Values => Some(&**body),
-            Body::Bytes(_) | Body::Removed | Body::SetAside => None,
-        };
-        winners.later(record.space, &record.key, place, body);
-    }
-    Ok(())
-}
-
 /// Segments of a repair beside its copies: the segment that is not full, and three that are laid out when the last
 /// segment is begun.
 const SEGMENTS_BESIDE: u64 = 4;
-
-/// The bytes of all records that a repair writes: the last of each key, and those behind the last known sync.
-pub(in crate::store) fn bytes_to_copy(winners: &Winners, behind: &RecordBatch) -> u64 {
-    let mut bytes = behind.records.iter().map(Record::bytes).sum();
-    winners.each(|_, key, place| bytes += record_bytes(key.len(), u64::from(place.length)));
-    bytes
-}
 
 /// Checks that a repair of this many bytes finds room: it keeps the old files, and changes nothing before it knows.
 ///
@@ -83,15 +64,24 @@ pub(in crate::store) fn copy_winners(
         }
         batch.records.push(Record { space, key, body });
         if bytes >= REPAIR_BATCH_BYTES {
-            write(log, std::mem::take(&mut batch), winners)?;
+            winners.write(log, std::mem::take(&mut batch))?;
             bytes = 0;
         }
     }
-    write(log, batch, winners)?;
-    log.sync()?;
-    notes::leave(&*log.disk.files.folder, REPAIR, |_| Ok([first.into()])).map_err(|error| log.disk.explain(&error))?;
-    log.let_go();
-    write(log, RecordBatch::default(), winners)
+    winners.write(log, batch)?;
+    log.replace_old()
+}
+
+impl Log {
+    /// All that counts in the segments of before is written again: they count no more.
+    pub(in crate::store) fn replace_old(&mut self) -> Result<(), Error> {
+        self.sync()?;
+        let first = self.first_segment();
+        notes::leave(&*self.disk.files.folder, REPAIR, |_| Ok([first.into()]))
+            .map_err(|error| self.disk.explain(&error))?;
+        self.let_go();
+        self.append(&RecordBatch::default()).map(drop)
+    }
 }
 
 /// The body of a winner. If the device never returns its bytes, it is set aside: the old file is kept. Any other error

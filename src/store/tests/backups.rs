@@ -30,7 +30,7 @@ impl Backup {
 
     /// The same backup of a copy of the folder.
     fn on(&self, folder: &Arc<dyn Folder>) -> Self {
-        let files = OpenFiles::new(Arc::clone(folder), 2);
+        let files = OpenFiles::new(Arc::clone(folder), LogKind::States, 2);
         let moved = |held: &HeldSegment| HeldSegment { segment: Segment::new(&files, held.segment.head), ..*held };
         let (folder, segments) = (Arc::clone(folder), self.segments.iter().map(moved).collect());
         Self { folder, segments, gives_way: Arc::clone(&self.gives_way), ..*self }
@@ -75,7 +75,7 @@ fn restore(history: &History, to: &SimulatedFolder, moment: &Moment) {
     for body in [Body::Bytes(Value::from(vec![7; 3000])), Body::Removed] {
         for _ in 0..10 {
             let records = vec![Record { space: Space::Values, key: key(), body: body.clone() }];
-            opened.log.append(&RecordBatch { records, cleaned: None }).expect("nothing fails");
+            opened.log.append(&records.into()).expect("nothing fails");
         }
     }
     opened.log.rest().expect("nothing fails");

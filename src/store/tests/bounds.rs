@@ -83,7 +83,7 @@ impl Filled {
 
     fn commit(&mut self, records: Vec<Record>) {
         let Self { history, owner, .. } = self;
-        history.commit(owner, RecordBatch { records, cleaned: None }, false).expect("the log continues");
+        history.commit(owner, RecordBatch::from(records), false).expect("the log continues");
         if history.rng.one_in(3) {
             owner.log.sync().expect("the log continues");
             history.acknowledge();

@@ -47,8 +47,8 @@ fn log_of(seed: u64, tasks: usize, in_batch: usize) -> SimulatedFolder {
     let folder = SimulatedFolder::new(seed);
     let mut log = open_in(&folder, false).unwrap().log;
     for from in (0..tasks).step_by(in_batch) {
-        let records = (from..tasks.min(from + in_batch)).map(put).collect();
-        log.append(&RecordBatch { records, cleaned: None }).unwrap();
+        let records: Vec<_> = (from..tasks.min(from + in_batch)).map(put).collect();
+        log.append(&records.into()).unwrap();
         log.sync().unwrap();
     }
     log.rest().unwrap();
@@ -301,7 +301,7 @@ fn batch(rng: &mut SeededRng) -> RecordBatch {
         };
         Record { space, key, body }
     });
-    RecordBatch { records: records.collect(), cleaned: None }
+    records.collect::<Vec<_>>().into()
 }
 
 /// A byte of a file that matters: of a head, or of any sector.

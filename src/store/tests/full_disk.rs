@@ -14,7 +14,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 
 fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<KeyedStore, Error> {
     let folder: Arc<dyn Folder> = Arc::new(folder.clone());
-    let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 100, max_disk: None };
+    let config = LogConfig { kind: LogKind::States, segment_bytes: SEGMENT_BYTES, files: 100, max_disk: None };
     let opened = open(&folder, OpenOptions { config, repair, copied: false, chores: ChoreMode::Writer })?;
     KeyedStore::of(opened, Path::new("/simulated"), repair)
 }
@@ -328,7 +328,7 @@ fn put(key: &str, body: &[u8]) -> Record {
 }
 
 fn batch(records: impl IntoIterator<Item = Record>) -> RecordBatch {
-    RecordBatch { records: records.into_iter().collect(), cleaned: None }
+    records.into_iter().collect::<Vec<_>>().into()
 }
 
 /// The part of the segment before the sector was read again for each batch behind it.
@@ -338,7 +338,7 @@ fn a_sector_that_the_device_does_not_return_costs_its_record_and_few_reads() {
     let folder = SimulatedFolder::new(21);
     let open_large = |repair| {
         let folder: Arc<dyn Folder> = Arc::new(folder.clone());
-        let config = LogConfig { segment_bytes: BYTES, files: 2, max_disk: None };
+        let config = LogConfig { kind: LogKind::States, segment_bytes: BYTES, files: 2, max_disk: None };
         open(&folder, OpenOptions { config, repair, copied: false, chores: ChoreMode::Writer })
     };
     let mut log = open_large(false).unwrap().log;
@@ -368,7 +368,7 @@ fn a_bound_of_the_folder_counts_the_summaries() {
     let folder = SimulatedFolder::new(22);
     let open_bounded = || {
         let folder: Arc<dyn Folder> = Arc::new(folder.clone());
-        let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: Some(BOUND) };
+        let config = LogConfig { kind: LogKind::States, segment_bytes: SEGMENT_BYTES, files: 2, max_disk: Some(BOUND) };
         open(&folder, OpenOptions { config, repair: false, copied: false, chores: ChoreMode::Writer })
     };
     let mut log = open_bounded().unwrap().log;

@@ -46,7 +46,7 @@ impl FullDevice {
 
     fn open(&mut self) {
         let folder: Arc<dyn Folder> = Arc::new(self.folder.clone());
-        let config = LogConfig { segment_bytes: self.wanted, files: 100, max_disk: None };
+        let config = LogConfig { kind: LogKind::States, segment_bytes: self.wanted, files: 100, max_disk: None };
         let options = OpenOptions { config, repair: false, copied: false, chores: self.chores };
         let opened = open(&folder, options).unwrap();
         self.store = Some(KeyedStore::of(opened, Path::new("/simulated"), false).unwrap());

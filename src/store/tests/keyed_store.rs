@@ -194,7 +194,7 @@ fn simulated() -> (SimulatedFolder, KeyedStore) {
 
 fn open_simulated(folder: &SimulatedFolder) -> KeyedStore {
     let shared: Arc<dyn Folder> = Arc::new(folder.clone());
-    let config = LogConfig { segment_bytes: 16 << 10, files: 1, max_disk: None };
+    let config = LogConfig { kind: crate::store::LogKind::States, segment_bytes: 16 << 10, files: 1, max_disk: None };
     let opened =
         crate::store::open(&shared, OpenOptions { config, repair: false, copied: false, chores: ChoreMode::Writer })
             .unwrap();

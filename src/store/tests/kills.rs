@@ -30,7 +30,7 @@ const NUMBER: (Space, &[u8]) = (Space::Meta, b"number");
 
 fn open_real(path: &Path) -> Opened {
     let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock(path).expect("the folder is free"));
-    let config = LogConfig { segment_bytes: 64 << 10, files: 4, max_disk: None };
+    let config = LogConfig { kind: LogKind::States, segment_bytes: 64 << 10, files: 4, max_disk: None };
     open(&folder, OpenOptions { config, repair: false, copied: false, chores: ChoreMode::Thread })
         .expect("nothing is damaged")
 }
@@ -82,7 +82,7 @@ fn the_child_that_is_killed() {
     let mut owner = Owner::new(opened.log);
     owner.places = places;
     for number in number_in(&state) + 1.. {
-        owner.commit(RecordBatch { records: records(number), cleaned: None }, false, false).expect("the disk works");
+        owner.commit(records(number).into(), false, false).expect("the disk works");
         owner.log.sync().expect("the disk works");
         writeln!(stdout(), "ack {number}").and_then(|()| stdout().flush()).expect("the parent listens");
     }
@@ -136,7 +136,7 @@ fn a_backup_is_linked_on_its_file_system_and_copied_to_another_one() {
     let mut owner = Owner::new(open_real(&around.path().join("data")).log);
     let mut state = State::new();
     for number in 1..200 {
-        owner.commit(RecordBatch { records: records(number), cleaned: None }, false, false).unwrap();
+        owner.commit(records(number).into(), false, false).unwrap();
         apply(&mut state, number);
     }
     let backup = owner.log.backup().unwrap();

@@ -89,7 +89,7 @@ impl History {
             mark: 0,
             written_mark: 0,
             acknowledged_mark: 0,
-            config: LogConfig { segment_bytes, files: 3, max_disk: None },
+            config: LogConfig { kind: LogKind::States, segment_bytes, files: 3, max_disk: None },
             chores,
             rots: false,
             rotten: BTreeSet::new(),
@@ -163,7 +163,7 @@ impl History {
             };
             records.push(Record { space, key: key[..].into(), body });
         }
-        RecordBatch { records, cleaned: None }
+        RecordBatch::from(records)
     }
 
     /// Writes a batch, with copies in front of it. It may be found after a crash from the moment on at which its
@@ -261,7 +261,7 @@ impl History {
                 // A reader found it before the cleaner did.
                 if owner.places.get(&key) == Some(&value.place) {
                     let record = Record { space: key.0, key: key.1.into(), body: Body::SetAside };
-                    return self.commit(owner, RecordBatch { records: vec![record], cleaned: None }, false);
+                    return self.commit(owner, vec![record].into(), false);
                 }
             }
             Err(error) if error.may_pass() => {}
@@ -387,7 +387,7 @@ fn is_of(error: &Error, errno: i32) -> bool {
 /// Opens a folder as a log of small segments, whose writer does its chores.
 pub(in crate::store) fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<Opened, Error> {
     let folder: Arc<dyn Folder> = Arc::new(folder.clone());
-    let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
+    let config = LogConfig { kind: LogKind::States, segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
     open(&folder, OpenOptions { config, repair, copied: false, chores: ChoreMode::Writer })
 }
 

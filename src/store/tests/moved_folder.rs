@@ -22,7 +22,7 @@ fn write(folder: &SimulatedFolder, count: u32) {
     for number in 0..count {
         let body = Body::Bytes(Value::from(&[7; 1_000][..]));
         let record = Record { space: Space::Tasks, key: number.to_be_bytes()[..].into(), body };
-        log.append(&RecordBatch { records: vec![record], cleaned: None }).unwrap();
+        log.append(&vec![record].into()).unwrap();
     }
     log.rest().unwrap();
 }

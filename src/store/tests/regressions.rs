@@ -23,7 +23,7 @@ fn put(space: Space, key: &str, body: &[u8]) -> Record {
 }
 
 fn batch(records: impl IntoIterator<Item = Record>) -> RecordBatch {
-    RecordBatch { records: records.into_iter().collect(), cleaned: None }
+    records.into_iter().collect::<Vec<_>>().into()
 }
 
 /// A log with the tasks a and b in one batch, and a value in the next. All are known synced.
@@ -270,7 +270,7 @@ fn a_segment_goes_when_its_last_reader_is_gone_although_the_log_is_idle() {
 fn without_space(chores: ChoreMode) -> (SimulatedFolder, Log) {
     let folder = SimulatedFolder::new(7);
     let shared: Arc<dyn Folder> = Arc::new(folder.clone());
-    let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
+    let config = LogConfig { kind: LogKind::States, segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
     let log = open(&shared, OpenOptions { config, repair: false, copied: false, chores }).unwrap().log;
     while folder.bytes_of(".new") < 2 * SEGMENT_BYTES {
         std::thread::yield_now();

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 
 use crate::store::format::SECTOR;
 use crate::store::gaps::Gaps;
-use crate::store::log::Log;
 use crate::store::log::in_use::UsedSegment;
+use crate::store::log::{Log, LogKind};
 use crate::store::record::CleanedUpTo;
 
 /// The least share of a segment that is worth its copies, see `admission.rs`.
@@ -38,8 +38,8 @@ impl Log {
     /// The beginning of the next segment to clean, if it is worth it. `finished` are cleaned with the next batch.
     pub(in crate::store) fn next_to_clean(&self, finished: &[u32]) -> Option<CleanedUpTo> {
         let chosen = match self.is_space_short() {
-            false => self.open(finished).next(),
-            true => self.cheapest(finished),
+            true if self.config.kind == LogKind::States => self.cheapest(finished),
+            _ => self.open(finished).next(),
         };
         chosen.map(|used| CleanedUpTo { segment: used.number(), offset: SECTOR, record: 0 })
     }
@@ -48,7 +48,7 @@ impl Log {
     /// that waits for a head may stay for longer than a later segment.
     pub(in crate::store) fn is_oldest(&self, number: u32, finished: &[u32]) -> bool {
         let mut before = self.segments.iter().take_while(|used| used.number() < number);
-        before.all(|used| finished.contains(&used.number()))
+        before.all(|used| finished.contains(&used.number()) || self.is_leaving(used))
     }
 
     /// The segments that lack, beside those that the next head gives back.
@@ -64,7 +64,12 @@ impl Log {
 
     /// Whether a segment is closed and not cleaned.
     fn is_open(&self, used: &UsedSegment) -> bool {
-        !used.is_cleaned && used.number() != self.written_segment()
+        !used.is_cleaned && used.number() != self.written_segment() && !self.is_leaving(used)
+    }
+
+    /// Whether a segment is cleaned, and goes in a later epoch.
+    fn is_leaving(&self, used: &UsedSegment) -> bool {
+        self.cleaner.leaving.iter().any(|leaving| leaving.number == used.number())
     }
 
     /// The segments that are closed and not cleaned, the oldest first.

@@ -261,7 +261,7 @@ impl Log {
         if copies.batch.records.is_empty() && finished.is_empty() {
             // The next batch need not be written for it.
             self.cleaner.at = None;
-            self.segments.cleaned(segment);
+            self.note_cleaned(segment);
         } else {
             finished.push(segment);
         }

@@ -6,7 +6,7 @@
 //!
 //! This module copies nothing; see `copies.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::store::errors::Error;
@@ -19,6 +19,10 @@ use crate::store::table::BatchTable;
 pub(in crate::store) const COPY_BYTES_MAX: u64 = 4 << 20;
 /// The largest ratio of the bytes of copies to the bytes of a batch.
 pub(in crate::store) const SHARE_MAX: u64 = 16;
+
+/// A cleaned segment of a log of effects goes with the batch of this epoch behind that in which it was judged. What made its
+/// records dead was committed in the next one at the latest, since that one was open.
+pub(in crate::store) const EPOCHS_BEHIND: u64 = 2;
 
 /// The longest pause of a cleaner that could not read, in batches.
 const PAUSE_MAX: u32 = 64;
@@ -78,6 +82,17 @@ pub(in crate::store) struct Cleaner {
     pub(in crate::store) unfit: BTreeSet<u32>,
     /// The pause since a segment could not be read.
     pub(in crate::store) pause: Pause,
+    /// The number of epochs that the owner has closed, in a log of effects.
+    pub(in crate::store) epoch: u64,
+    /// Segments that are cleaned, the oldest first, and go in a later epoch.
+    pub(in crate::store) leaving: VecDeque<LeavingSegment>,
+}
+
+/// A segment that was cleaned in this epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct LeavingSegment {
+    pub(in crate::store) number: u32,
+    pub(in crate::store) epoch: u64,
 }
 
 /// The pause of a cleaner that could not read, in batches: 1, 2, 4 … [`PAUSE_MAX`]. An idle log counts its looks.

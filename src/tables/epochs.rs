@@ -1,0 +1,113 @@
+//! Epochs: which changes of durable tables are on disk together.
+//!
+//! ```text
+//! writer: load the word ─► enter: read the open epoch ─► CAS ─► record into its buffer of that epoch ─► leave
+//! log:    close: open := next ─► wait until no writer is inside the closed one ─► take its records ─► write, sync
+//! ```
+//! An epoch is one batch of the log, so all of its changes are on disk, or none.
+//!
+//! # Why no effect is earlier than its cause
+//!
+//! A writer reads the number of the epoch after it has loaded the word that its CAS replaces. What that word shows was
+//! committed by a writer that had read a number before its own CAS. The number only grows. So a change has no lower number
+//! than the change that it replaces, and none that is lower than that of anything that its client has seen.
+//!
+//! # Races
+//!
+//! - **A writer enters while the epoch is closed.** It says where it is (`inside`), then reads the open epoch again. If
+//!   the close comes before that, it reads another number, and enters that one. If its read comes first, the log finds
+//!   `inside` behind the close, and waits until the writer has left.
+//! - **A writer leaves.** Its records are in its buffer before it says so. The log takes them behind that.
+//! - **Two epochs share a buffer.** Records of an epoch are in the buffer of its parity. The epoch after the next one is
+//!   opened by the log alone, when it has taken the records of this one.
+//! - **A session comes.** It is in the list before it first enters. If the log has read the list before that, behind the
+//!   close, the session reads the next number.
+//!
+//! This file encodes nothing and writes nothing.
+
+use crossbeam::utils::CachePadded;
+
+use super::sync::{AtomicU64, Ordering};
+
+/// In `inside`: the writer is in no epoch.
+const OUTSIDE: u64 = 0;
+
+/// The number of the open epoch.
+#[derive(Debug)]
+pub(super) struct OpenEpoch(CachePadded<AtomicU64>);
+
+/// Where a writer is. Written by it, read by the log.
+#[derive(Debug)]
+pub(super) struct WriterPlace(CachePadded<AtomicU64>);
+
+impl OpenEpoch {
+    /// The first epoch behind this one is open.
+    pub(super) fn behind(epoch: u64) -> Self {
+        Self(CachePadded::new(AtomicU64::new(epoch + 1)))
+    }
+
+    /// Its number. All that this thread has seen was committed in this epoch, or in one before it.
+    pub(super) fn number(&self) -> u64 {
+        // Acquire: pairs with the close. A thread that has seen a change has seen the number that its writer read.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The writer at this place enters. It has loaded the word that its CAS expects. Returns the number of the epoch.
+    pub(super) fn enter(&self, place: &WriterPlace) -> u64 {
+        // Relaxed: it is read again below.
+        let mut epoch = self.0.load(Ordering::Relaxed);
+        loop {
+            // SeqCst, both: pair with the store and the load in `close` and `is_left`. Either the log finds this writer
+            // inside, or the writer finds the epoch closed.
+            place.0.store(epoch, Ordering::SeqCst);
+            let open = self.0.load(Ordering::SeqCst);
+            if open == epoch {
+                return epoch;
+            }
+            epoch = open;
+        }
+    }
+
+    /// Log: closes the open epoch, and opens the next one. Returns the number of the closed one.
+    pub(super) fn close(&self) -> u64 {
+        // SeqCst: pairs with the accesses in `enter`. Only the log writes the number.
+        let closed = self.0.load(Ordering::Relaxed);
+        self.0.store(closed + 1, Ordering::SeqCst);
+        closed
+    }
+}
+
+impl WriterPlace {
+    pub(super) fn new() -> Self {
+        Self(CachePadded::new(AtomicU64::new(OUTSIDE)))
+    }
+
+    /// The writer has recorded what it has committed, or has committed nothing.
+    pub(super) fn leave(&self) {
+        // Release: pairs with the load in `is_left`.
+        self.0.store(OUTSIDE, Ordering::Release);
+    }
+
+    /// Log: whether the writer is not in this epoch, which is closed, and will not be. Its records are visible then.
+    pub(super) fn is_left(&self, closed: u64) -> bool {
+        // SeqCst: pairs with the accesses in `enter`.
+        self.0.load(Ordering::SeqCst) != closed
+    }
+}
+
+#[cfg(all(test, not(feature = "models")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_is_in_the_epoch_that_is_open_and_the_next_one_follows() {
+        let (open, place) = (OpenEpoch::behind(7), WriterPlace::new());
+        assert_eq!((open.number(), open.enter(&place)), (8, 8));
+        assert_eq!(open.close(), 8);
+        assert!(!place.is_left(8), "its record may come");
+        place.leave();
+        assert!(place.is_left(8));
+        assert_eq!(open.enter(&place), 9);
+        assert!(place.is_left(8) && !place.is_left(9));
+    }
+}
