@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use criterion::{BatchSize, Criterion, Throughput};
 use spindle::allocator::Switch;
 use spindle::clock::Now;
-use spindle::tables::{BackgroundThreads, Deadline, Session, Tables, TablesConfig};
+use spindle::store::{EffectJudge, EffectState, EncodedRecords, Error, Space};
+use spindle::tables::{BackgroundThreads, Deadline, Durability, EffectLog, Session, Tables, TablesConfig};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
@@ -27,6 +28,9 @@ fn main() {
         one_writer(&mut criterion, keys);
     }
     two_writers(&mut criterion);
+    for keys in [16, ROUND] {
+        durable(&mut criterion, keys);
+    }
     criterion.final_summary();
 }
 
@@ -121,5 +125,55 @@ fn write_waiting(session: &mut Session) {
         if busy {
             session.wait();
         }
+    }
+}
+
+/// A log that writes nothing.
+struct NoLog;
+
+impl EffectLog for NoLog {
+    fn append(&mut self, _: &mut Vec<EncodedRecords>, _: u64, _: &mut dyn EffectJudge) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl EffectJudge for NoLog {
+    fn judge(&mut self, _: Space, _: &[u8]) -> EffectState {
+        EffectState::Dead
+    }
+
+    fn lost(&mut self, _: Space, _: &[u8]) {}
+
+    fn all_lost(&mut self) -> bool {
+        true
+    }
+}
+
+/// Updates by one writer in a table that is not durable, then in one that is, whose epochs are dropped.
+fn durable(criterion: &mut Criterion, keys: usize) {
+    let mut group = criterion.benchmark_group(format!("{keys} keys, durable"));
+    group.throughput(Throughput::Elements(ROUND as u64));
+    for (name, durability) in [("commit and push", Durability::None), ("commit, push and record", Durability::Soon)] {
+        let (tables, mut backstage) = tables();
+        let mut session = tables.session();
+        session.batch(Now::from_nanos(0)).alter_table(b"bench", durability).unwrap();
+        let mut log = tables.epoch_log(Box::new(NoLog), Duration::ZERO);
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|rounds| {
+                let mut total = Duration::ZERO;
+                for _ in 0..rounds {
+                    let start = Instant::now();
+                    commit_round(&mut session, keys);
+                    total += start.elapsed();
+                    backstage.changes.drain(usize::MAX, &mut |_| {});
+                    log.write(&mut NoLog).unwrap();
+                }
+                total
+            });
+        });
     }
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
+pub mod lasting;
 mod ttl;
 
 pub use ttl::Ttl;

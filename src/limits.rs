@@ -49,6 +49,9 @@ pub const COMPACTOR_HURRY: Duration = Duration::from_millis(10);
 /// 65,536 changes of 16 bytes take 1 MiB a thread. The fastest writer fills them in 60 ms, which is longer than any
 /// time slice.
 pub const CHANGES_PER_WRITER: usize = 1 << 16;
+
+/// Bytes of the records that a session may have in one epoch, or one record. A write that finds no room waits for the log.
+pub const EFFECTS_BYTES_MAX: usize = 16 << 20;
 // An UPDATE_MANY may commit an expiry and an update for each pair, and must find its credits in one ring.
 const _: () = assert!(CHANGES_PER_WRITER >= 4 * MANY_MAX);
 const _: () = assert!(CHANGES_PER_WRITER.is_power_of_two());

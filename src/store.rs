@@ -49,7 +49,7 @@ pub(crate) mod tests;
 
 pub use backup::Backup;
 pub use disk::RealFolder;
-pub use effects::{EffectJudge, EffectState, EffectStore};
+pub use effects::{EffectFolder, EffectJudge, EffectState, EffectStore};
 pub use encoded::EncodedRecords;
 pub use errors::Error;
 pub use folder::{DiskSpace, FileIdentity, Folder, LogFile};
@@ -69,7 +69,7 @@ pub use opening::absent::{folders_with_logs, refuse_without_log};
 pub use opening::check::{CheckCounts, CheckReport, check};
 pub use opening::cut::CutOff;
 pub use opening::earlier::refuse_earlier;
-pub use opening::taker::{EffectOwner, FoundBody, FoundEffect};
+pub use opening::taker::{EffectOwner, EffectReader, FoundBody, FoundEffect};
 pub use opening::winners::{Winner, Winners};
 pub use opening::{OpenOptions, Opened, open, open_effects};
 pub use readers::{ReadRequest, ReadResult, Readers};

@@ -21,8 +21,8 @@ use super::log::chores::ChoreMode;
 use super::log::cleaning::copies::Liveness;
 use super::log::{Log, LogConfig, LogKind};
 use super::metrics::LogMetrics;
-use super::opening::taker::EffectOwner;
-use super::opening::{OpenOptions, Opened, open_effects};
+use super::opening::taker::{EffectOwner, EffectReader};
+use super::opening::{OpenOptions, Opened, open_effects, peek};
 use super::record::RecordBatch;
 use super::segment::Place;
 use super::{RealFolder, StoreConfig};
@@ -54,6 +54,43 @@ pub trait EffectJudge {
     fn all_lost(&mut self) -> bool;
 }
 
+/// The folder of a log of effects, locked.
+#[derive(Debug)]
+pub struct EffectFolder {
+    folder: Arc<dyn Folder>,
+    options: OpenOptions,
+}
+
+impl EffectFolder {
+    /// Locks the folder, and makes it if it does not exist, for its owner alone.
+    ///
+    /// # Errors
+    /// [`Error`] if the folder cannot be made, or is in use.
+    pub fn lock(folder: &Path, config: StoreConfig) -> Result<Self, Error> {
+        let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock(folder)?);
+        let files = DescriptorBudget::now().store_files();
+        let StoreConfig { segment_bytes, max_disk, repair, copied } = config;
+        let config = LogConfig { kind: LogKind::Effects, segment_bytes, files, max_disk };
+        Ok(Self { folder, options: OpenOptions { config, repair, copied, chores: ChoreMode::Thread } })
+    }
+
+    /// Passes the records of the newest segment that has some.
+    ///
+    /// # Errors
+    /// [`Error`] if the folder cannot be read, is damaged, or was written by another version.
+    pub fn peek(&self, reader: &mut dyn EffectReader) -> Result<(), Error> {
+        peek(&self.folder, self.options, reader)
+    }
+
+    /// Opens the log. The owner takes all of its records, from so many threads.
+    ///
+    /// # Errors
+    /// As [`EffectFolder::peek`].
+    pub fn open(&self, owner: Arc<dyn EffectOwner>, readers: usize) -> Result<EffectStore, Error> {
+        Ok(EffectStore::of(open_effects(&self.folder, self.options, owner, readers)?))
+    }
+}
+
 /// A log of effects that one thread writes.
 #[derive(Debug)]
 pub struct EffectStore {
@@ -63,25 +100,6 @@ pub struct EffectStore {
 }
 
 impl EffectStore {
-    /// Opens the log in a folder, and makes the folder if it does not exist, for its owner alone. The owner takes all of
-    /// its records, from so many threads.
-    ///
-    /// # Errors
-    /// [`Error`] if the folder cannot be made, is in use, is damaged, or was written by another version.
-    pub fn open(
-        folder: &Path,
-        config: StoreConfig,
-        owner: Arc<dyn EffectOwner>,
-        readers: usize,
-    ) -> Result<Self, Error> {
-        let locked: Arc<dyn Folder> = Arc::new(RealFolder::lock(folder)?);
-        let files = DescriptorBudget::now().store_files();
-        let StoreConfig { segment_bytes, max_disk, repair, copied } = config;
-        let config = LogConfig { kind: LogKind::Effects, segment_bytes, files, max_disk };
-        let options = OpenOptions { config, repair, copied, chores: ChoreMode::Thread };
-        Ok(Self::of(open_effects(&locked, options, owner, readers)?))
-    }
-
     /// The store of an opened log.
     pub(in crate::store) fn of(opened: Opened) -> Self {
         let Opened { log, lost, harmless, was_backup, mut notes, .. } = opened;

@@ -46,10 +46,10 @@ use super::segment::{OpenFiles, name_of};
 use crate::clock::Clock;
 use cut::CutOff;
 use files::clear;
-use history::{Purpose, ReadHistory, ReadRecord};
+use history::{Purpose, ReadHistory, ReadRecord, read_newest};
 use origin::{FolderOrigin, note_origin, origin_of};
 use repair::{check_room, keep_aside};
-use taker::{EffectOwner, EffectTaker, RecordTaker};
+use taker::{EffectOwner, EffectReader, EffectTaker, RecordTaker};
 use winners::Winners;
 
 /// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
@@ -111,6 +111,21 @@ pub fn open_effects(
     readers: usize,
 ) -> Result<Opened, Error> {
     open_folder(folder, options, &mut EffectTaker { owner, readers })
+}
+
+/// Passes the records of the newest segment of a log of effects that has some.
+///
+/// # Errors
+/// [`Error`] if the folder cannot be read, or is damaged.
+pub(in crate::store) fn peek(
+    folder: &Arc<dyn Folder>,
+    options: OpenOptions,
+    reader: &mut dyn EffectReader,
+) -> Result<(), Error> {
+    let OpenOptions { config, repair, .. } = options;
+    let files = OpenFiles::new(Arc::clone(folder), config.kind, config.files);
+    let purpose = if repair { Purpose::Repair } else { Purpose::Open };
+    read_newest(&files, purpose, backup_end(&**folder, repair)?.unwrap_or(0), reader)
 }
 
 fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions, taker: &mut dyn RecordTaker) -> Result<Opened, Error> {

@@ -20,11 +20,12 @@ use std::time::Duration;
 use crossbeam::epoch::{self, Guard};
 
 use super::change::{ChangeWriter, WAIT_RECHECK};
+use super::durable::writer::EffectWriter;
 use super::garbage::Garbage;
 use super::index::Place;
 use super::lookup::find_live;
 use super::memory_budget::LocalBudget;
-use super::ops::{Admission, Edit, ElementView, LATCH, MEMORY, Ops, Write};
+use super::ops::{Admission, Edit, ElementView, LATCH, LOG, MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
 use super::slot::{EntryRef, NEVER};
 use super::table::Table;
@@ -45,6 +46,8 @@ pub enum Lack {
     Memory,
     /// For a latch: another session holds that of the table, or this one waits for one.
     Latch,
+    /// For the log to take what the session has recorded.
+    Log,
 }
 
 /// One thread's access to the tables. It owns that thread's change ring.
@@ -70,6 +73,8 @@ pub struct Session {
     place: Place,
     /// Nanoseconds from deadlines to the expiries that the batch has committed. Counted when the batch ends.
     lags: Vec<u64>,
+    /// What it records of durable tables.
+    effects: EffectWriter,
 }
 
 impl Session {
@@ -78,6 +83,7 @@ impl Session {
         shared.compactor.enter(writer.sleeper());
         let acknowledged = shared.compactor.calls();
         let garbage = Garbage::new(shared.memory_budget.garbage());
+        let effects = EffectWriter::new(&shared.epochs);
         let access = TableAccess { known: None, seat: shared.catalog.latches.seat() };
         Self {
             shared,
@@ -92,6 +98,7 @@ impl Session {
             access,
             place: Place::NONE,
             lags: Vec::new(),
+            effects,
         }
     }
 
@@ -121,6 +128,7 @@ impl Session {
             pending_sends,
             place,
             access,
+            effects,
             ..
         } = self;
         let admission = if access.seat.is_in_transaction { Admission::Given } else { Admission::Asked };
@@ -133,6 +141,7 @@ impl Session {
             wanted_credits,
             lags,
             pending_sends,
+            effects,
             guard,
             now,
             place: std::mem::replace(place, Place::NONE),
@@ -173,7 +182,7 @@ impl Session {
 
     /// Waits until a request that was refused as `Busy` is worth another try. The caller holds no guard.
     pub fn wait(&mut self) {
-        if matches!(self.wanted, 0 | MEMORY | LATCH) {
+        if matches!(self.wanted, 0 | MEMORY | LATCH | LOG) {
             let sleeper = Arc::clone(self.writer.sleeper());
             let recheck = if self.wanted == LATCH { LATCH_RECHECK } else { WAIT_RECHECK };
             sleeper.park(recheck, || self.watch());
@@ -203,6 +212,7 @@ impl Session {
             0 => self.shared.reaper.watch(self.reaper_steps, self.writer.sleeper()),
             MEMORY => self.watch_memory(),
             LATCH => self.watch_latch(),
+            LOG => self.effects.watch(self.writer.sleeper()),
             wanted => self.writer.watch(wanted, false),
         }
     }
@@ -227,7 +237,8 @@ impl Session {
     pub fn watch_memory(&mut self) -> bool {
         self.garbage.sweep();
         self.acknowledge();
-        self.shared.compactor.watch(self.writer.sleeper(), self.local_budget.awaited_look())
+        let has_room = self.effects.watch(self.writer.sleeper());
+        self.shared.compactor.watch(self.writer.sleeper(), self.local_budget.awaited_look()) && has_room
     }
 }
 
@@ -298,6 +309,7 @@ impl Batch<'_> {
             0 => Lack::Tables,
             MEMORY => Lack::Memory,
             LATCH => Lack::Latch,
+            LOG => Lack::Log,
             _ => Lack::Credits,
         }
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ahash::RandomState;
 use crossbeam::epoch::Guard;
 
+use super::durable::opening::LoadedTable;
 use super::eviction::EvictionDefault;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
@@ -20,7 +21,7 @@ use super::registry::{REGISTRY_CELL_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table, canonical};
 use super::table_audience::{AudienceKind, TableAudience};
 use super::version::VersionFloor;
-use super::{EvictionPolicy, Refusal};
+use super::{Durability, EvictionPolicy, Refusal};
 use crate::allocator::size_class;
 use crate::lock::{Mutex, MutexGuard};
 
@@ -116,7 +117,12 @@ pub(super) struct NewName<'n> {
     pub(super) announced: &'n [u8],
     /// What CREATE_TABLE said. `None`: as the server says.
     pub(super) eviction: Option<EvictionPolicy>,
+    pub(super) durability: Durability,
 }
+
+/// Records what becomes of tables: the old one goes, and the new one comes. Called under the catalog's lock, before anybody
+/// sees it.
+pub(super) type RecordTables<'r> = &'r mut dyn FnMut(Option<&Arc<Table>>, Option<&Arc<Table>>);
 
 /// What has come of the look for a table.
 pub(super) enum Reached<'g> {
@@ -154,6 +160,51 @@ impl Catalog {
 
     fn admission(&self) -> MutexGuard<'_, NameHistories> {
         self.admission.lock()
+    }
+
+    /// Lives of tables begin above this.
+    pub(super) fn skip_generations(&self, incarnation: u64) {
+        // Relaxed: no table is made yet.
+        self.generation.fetch_max(incarnation, Ordering::Relaxed);
+    }
+
+    /// Enters a table that was read from the log. The name has none.
+    pub(super) fn load(
+        &self,
+        name: &[u8],
+        announced: &[u8],
+        incarnation: u64,
+        loaded: LoadedTable,
+        durability: Durability,
+        guard: &Guard,
+    ) -> Arc<Table> {
+        let LoadedTable { number, index, totals } = loaded;
+        let mut admission = self.admission();
+        let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
+        self.skip_generations(incarnation);
+        let table = Arc::new(Table::new(NewTable {
+            number,
+            generation: incarnation,
+            line: None,
+            base: self.floor.get(),
+            announced_name: announced,
+            history: Arc::clone(&history),
+            hasher: self.hasher.clone(),
+            index,
+            audience: TableAudience::new(self.expected.has_changes(), self.expected.has_ends()),
+            eviction: self.eviction.of_new(Some(EvictionPolicy::None)),
+            durability,
+        }));
+        table.add(&totals.into_inner());
+        admission.histories.insert(name.into(), history);
+        self.registry.enter(Arc::clone(&table), guard);
+        self.change(|names| names.insert(name, number));
+        table
+    }
+
+    /// The hasher of all keys.
+    pub(super) fn hasher(&self) -> &RandomState {
+        &self.hasher
     }
 
     pub(super) fn registry(&self) -> &Arc<Registry> {
@@ -254,6 +305,7 @@ impl Catalog {
         name: &[u8],
         new_name: NewName<'_>,
         has_room: bool,
+        record: RecordTables<'_>,
         guard: &'g Guard,
     ) -> Result<&'g Table, Refusal> {
         // The index may be large, so it is made before the lock is taken. This first check saves that work for a
@@ -263,7 +315,7 @@ impl Catalog {
         let mut admission = self.admission();
         self.check(name, has_room)?;
         self.check_closing(false)?;
-        self.enter(&mut admission, name, new_name, index, None, guard)
+        self.enter(&mut admission, name, new_name, index, None, record, guard)
     }
 
     /// Whether the table of this name may be replaced so often, or as often as a name may at all.
@@ -290,6 +342,7 @@ impl Catalog {
         &self,
         name: &[u8],
         is_admitted: bool,
+        record: RecordTables<'_>,
         guard: &'g Guard,
     ) -> Result<(&'g Table, Arc<Table>), Refusal> {
         let index = Index::new(self.expected_keys);
@@ -297,8 +350,9 @@ impl Catalog {
         let number = self.names.get(name).ok_or(Refusal::TableNotFound)?;
         let old = self.registry.share(number, guard).ok_or(Refusal::TableNotFound)?;
         self.check_closing(is_admitted)?;
-        let new_name = NewName { announced: old.announced_name(), eviction: old.eviction.said() };
-        let new = self.enter(&mut admission, name, new_name, index, Some(&old), guard)?;
+        let new_name =
+            NewName { announced: old.announced_name(), eviction: old.eviction.said(), durability: old.durability() };
+        let new = self.enter(&mut admission, name, new_name, index, Some(&old), record, guard)?;
         Ok((new, old))
     }
 
@@ -312,9 +366,10 @@ impl Catalog {
         &self,
         admission: &mut NameHistories,
         name: &[u8],
-        NewName { announced: announced_name, eviction }: NewName<'_>,
+        NewName { announced: announced_name, eviction, durability }: NewName<'_>,
         index: Index,
         old: Option<&Arc<Table>>,
+        record: RecordTables<'_>,
         guard: &'g Guard,
     ) -> Result<&'g Table, Refusal> {
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
@@ -338,7 +393,9 @@ impl Catalog {
                 self.expected.has_ends(),
             ),
             eviction: self.eviction.of_new(eviction),
+            durability,
         }));
+        record(old, Some(&table));
         if let Some(old) = old {
             self.closing.add();
             self.eviction.leave(&old.eviction);
@@ -354,9 +411,10 @@ impl Catalog {
     }
 
     /// Unlinks and closes the table of this name. The caller hands it to the reaper.
-    pub(super) fn delete(&self, name: &[u8], guard: &Guard) -> Option<Arc<Table>> {
+    pub(super) fn delete(&self, name: &[u8], record: RecordTables<'_>, guard: &Guard) -> Option<Arc<Table>> {
         let _admission = self.admission();
         let table = self.registry.share(self.names.get(name)?, guard)?;
+        record(Some(&table), None);
         self.change(|names| names.remove(name));
         table.close();
         self.eviction.leave(&table.eviction);

@@ -59,7 +59,7 @@ use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::CELLS;
 use super::memory_budget::{BudgetReading, settle, signed, slot_bytes, unsigned};
-use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotHandle, SlotRef, SlotState, give_back_memory};
+use super::slot::{EntryBox, SlotHandle, SlotRef, SlotState, give_back_memory};
 use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
@@ -432,12 +432,12 @@ fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option
     }
     // The new entry is not to take the place of one that was moved before.
     give_back_memory();
-    let mut entry = EntryBox::new(old.value());
+    let mut entry = EntryBox::copy(old);
     entry.stamp(old.version(), old.deadline());
     if old.is_quiet() {
         entry.make_quiet();
     }
-    slot.replace(seen, entry, guard).is_ok().then_some(old.value().len() + ENTRY_HEADER_BYTES)
+    slot.replace(seen, entry, guard).is_ok().then_some(old.bytes())
 }
 
 /// The first of the passes in which entries are to be moved. `None` if there are few holes between them.

@@ -270,6 +270,11 @@ impl Expiry {
         self.slept_until = 0;
     }
 
+    /// Files an element that was loaded.
+    pub(super) fn file(&mut self, handle: SlotHandle) {
+        self.take_due(handle);
+    }
+
     fn take_due(&mut self, handle: SlotHandle) {
         let slot = handle.slot();
         let deadline = slot.take_due();

@@ -40,7 +40,7 @@ use std::time::Duration;
 use crossbeam::utils::CachePadded;
 
 use super::garbage::GarbageCounts;
-use super::slot::{ENTRY_HEADER_BYTES, EXTENSION_BYTES, NEVER, SlotRef, bytes_of_slot};
+use super::slot::{ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryRef, NEVER, SlotRef, bytes_of_slot};
 use crate::allocator::size_class;
 use crate::clock::Now;
 
@@ -88,6 +88,11 @@ pub(super) fn settle(slot: SlotRef<'_>) -> i64 {
 /// The cost of an entry with a value of this length, in bytes.
 pub(super) fn entry_bytes(value_bytes: usize) -> i64 {
     signed(size_class(ENTRY_HEADER_BYTES + value_bytes))
+}
+
+/// The cost of an entry, in bytes.
+pub(super) fn entry_cost(entry: EntryRef<'_>) -> i64 {
+    signed(size_class(entry.bytes()))
 }
 
 /// Bytes as a signed number, which a difference of two counts needs.

@@ -30,6 +30,7 @@ mod change;
 mod compactor;
 mod cursor;
 mod deadline;
+mod durable;
 mod eviction;
 mod expiry;
 mod failpoint;
@@ -61,6 +62,7 @@ pub(crate) mod tests;
 mod version;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use announce::AudienceHolds;
 pub use announce::{Audience, AudienceHold, Changes, TopicCounts, Unsubscribed};
@@ -69,6 +71,9 @@ pub use change::{AnnouncedChange, ChangeSink};
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use deadline::Deadline;
+pub use durable::Durability;
+pub use durable::loading::{LoadReport, LoadTime, LoadedLog};
+pub use durable::log::{EffectLog, EpochLog, LogSource, LogThread, OpenLater, OpenLog};
 pub use eviction::EvictionPolicy;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
@@ -93,6 +98,7 @@ use table::Table;
 use crate::clock::Now;
 use crate::feed::{Cause, FeedMetrics};
 use crate::stats::LatencySnapshot;
+use crate::store::{self, EffectFolder};
 
 /// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
 #[must_use]
@@ -158,6 +164,8 @@ pub enum Refusal {
     },
     /// The limit of `memory_max` is reached. Reads and deletions continue.
     OutOfMemory,
+    /// The table is durable, and its log has failed: nothing of it is stored any more until the next start.
+    DiskFailed,
     /// The limit of `tables_max` is reached.
     TooManyTables,
     /// A portion of the request was carried out, and a reply follows later. The caller drops the batch, lets others have
@@ -313,6 +321,7 @@ struct TablesShared {
     cursors: CursorSeal,
     feed: Option<FeedTap>,
     audience_holds: AudienceHolds,
+    epochs: Arc<durable::writer::Epochs>,
 }
 
 impl TablesShared {
@@ -380,6 +389,7 @@ impl Tables {
             cursors: CursorSeal::new(settings.version_base),
             feed: feed.map(FeedTap::new),
             audience_holds: AudienceHolds::default(),
+            epochs: durable::writer::Epochs::new(),
         });
         let registry = Arc::clone(shared.catalog.registry());
         let background = BackgroundThreads {
@@ -399,6 +409,38 @@ impl Tables {
     #[must_use]
     pub fn session(&self) -> Session {
         Session::new(Arc::clone(&self.0))
+    }
+
+    /// Opens the log of durable tables, and loads what it holds, before the background threads run.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn load(
+        &self,
+        background: &mut BackgroundThreads,
+        folder: &EffectFolder,
+        readers: usize,
+        time: LoadTime,
+    ) -> Result<LoadedLog, store::Error> {
+        durable::loading::load(&self.0, &mut background.expiry, folder, readers, time)
+    }
+
+    /// The work of the thread that writes what durable tables record.
+    #[must_use]
+    pub fn log_thread(&self, source: LogSource, interval: Duration) -> LogThread {
+        LogThread::new(&self.0.epochs, source, interval)
+    }
+
+    /// The same, step by step.
+    #[must_use]
+    pub fn epoch_log(&self, log: OpenLog) -> EpochLog {
+        self.0.epochs.set_stage(durable::writer::LogStage::On);
+        EpochLog::new(&self.0.epochs, log, Duration::ZERO)
+    }
+
+    /// All sessions are gone. The thread of [`Tables::epoch_log`] ends when all is on disk.
+    pub fn close_log(&self) {
+        self.0.epochs.close();
     }
 
     /// The metrics. Each value is of some moment during the call.

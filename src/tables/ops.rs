@@ -39,6 +39,7 @@
 
 mod checks;
 mod edit;
+mod effects;
 mod increment;
 mod restore;
 mod seal;
@@ -48,15 +49,15 @@ use crossbeam::epoch::Guard;
 
 use super::change::{Change, ChangeWriter, Commit, Committed};
 use super::deadline::Deadline;
+use super::durable::writer::EffectWriter;
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::{Inserted, Place};
 use super::lookup::{Found, absence, look};
-use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, extension_bytes, slot_bytes};
+use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, entry_cost, extension_bytes, signed, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
-    ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState,
-    bytes_of_slot,
+    EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState, bytes_of_slot,
 };
 use super::table::Table;
 use super::{Refusal, TablesShared};
@@ -65,6 +66,7 @@ use crate::clock::Now;
 use crate::feed::Cause;
 use checks::check;
 pub use edit::{Edit, ElementView};
+use effects::{StoredEffect, enter_epoch};
 use restore::first_version;
 
 /// Credits of one write, at most: a credit for an expired entry that it finds, and a credit for itself.
@@ -75,6 +77,9 @@ pub(super) const MEMORY: usize = usize::MAX;
 
 /// In `wanted`: the operation waits for a latch.
 pub(super) const LATCH: usize = usize::MAX - 1;
+
+/// In `wanted`: the write waits for the log to take what the session has recorded.
+pub(super) const LOG: usize = usize::MAX - 2;
 
 /// Whether the memory of a write is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,9 +134,9 @@ impl From<Refusal> for NotStored {
     }
 }
 
-/// Bytes by which the elements grow if `value` replaces the entry `old`.
-fn growth(value: &[u8], old: Option<EntryRef<'_>>) -> i64 {
-    entry_bytes(value.len()) - old.map_or(0, |old| entry_bytes(old.value().len()))
+/// Bytes by which the elements grow if an entry of so many bytes replaces the entry `old`.
+fn growth(cost: i64, old: Option<EntryRef<'_>>) -> i64 {
+    cost - old.map_or(0, entry_cost)
 }
 
 /// Bytes of the wheel record that an element needs for `deadline` after the entry `old`. The record's cost is charged
@@ -162,6 +167,7 @@ pub(super) struct Ops<'h> {
     /// Nanoseconds from the deadlines to the expiries that this batch has committed.
     pub(super) lags: &'h mut Vec<u64>,
     pub(super) pending_sends: &'h mut PendingSends,
+    pub(super) effects: &'h mut EffectWriter,
     pub(super) guard: &'h Guard,
     pub(super) now: Now,
     /// Where the slot of the key may be seen.
@@ -220,17 +226,23 @@ impl<'h> Ops<'h> {
             None => self.check_absent(table, write.expected)?,
         }
         let version = self.next_version(table, write, seen)?;
-        let growth = growth(write.value, old);
+        let growth = growth(signed(size_class(entry.bytes())), old);
         let deadline = write.deadline.of_successor(old);
         self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
         let is_quiet = stamp(table, &mut entry, version, deadline);
+        let is_durable = self.enter_epoch(table, write.key.len(), write.value.len())?;
+        let keeps_value = entry.is_touched();
         reach(Failpoint::BeforeCas);
-        let slot = if version == seen.version() + 1 {
-            slot.replace(seen, entry, self.guard).map(|()| slot).map_err(NotStored::Overtaken)?
-        } else {
-            self.jump(table, slot, seen, entry)?
+        let replaced = match version == seen.version() + 1 {
+            true => slot.replace(seen, entry, self.guard).map(|()| slot).map_err(NotStored::Overtaken),
+            false => self.jump(table, slot, seen, entry),
         };
+        if is_durable {
+            let stored = replaced.is_ok().then_some(StoredEffect { version, deadline, keeps_value });
+            self.log_store(table, write, old, stored);
+        }
+        let slot = replaced?;
         self.count_replaced(old);
         self.charge(table, growth);
         table.count_element(old.map(|old| old.deadline()), Some(deadline));
@@ -261,7 +273,7 @@ impl<'h> Ops<'h> {
         self.check_absent(table, write.expected)?;
         let hash = table.hash(write.key);
         let deadline = write.deadline.of_successor(None);
-        let cost = slot_bytes(write.key.len(), deadline != NEVER) + growth(write.value, None);
+        let cost = slot_bytes(write.key.len(), deadline != NEVER) + entry_bytes(write.value.len());
         self.admit(cost + timer_bytes(deadline, None))?;
         let predecessor_version = self.settle_in_predecessors(table, write.key, hash)?;
         self.credits(1)?;
@@ -283,6 +295,11 @@ impl<'h> Ops<'h> {
                     return None;
                 }
             };
+            // Under the lock of the bucket: what made room for this slot was recorded before.
+            if let Err(refusal) = enter_epoch(self.effects, self.wanted, table, write.key.len(), write.value.len()) {
+                refused = Some(refusal);
+                return None;
+            }
             let mut entry = entry.take()?;
             replaces = dead.is_some();
             entry.stamp(version, deadline);
@@ -293,6 +310,11 @@ impl<'h> Ops<'h> {
             made = Some((slot.slot().handle(), version));
             Some(slot)
         });
+        if table.is_durable() {
+            let made = made.as_ref().filter(|_| matches!(entered, Inserted::Created));
+            let stored = made.map(|(_, version)| StoredEffect { version: *version, deadline, keeps_value: false });
+            self.log_store(table, write, None, stored);
+        }
         self.charge(table, table.index().take_growth());
         if replaces {
             self.count_retired(bytes_of_slot(write.key.len(), false));
@@ -329,6 +351,7 @@ impl<'h> Ops<'h> {
                 Found::Live { slot, seen, entry: old } => {
                     check(expected, old.version())?;
                     self.credits(1)?;
+                    self.enter_epoch(table, key.len(), 0)?;
                     if self.vacate(table, slot, seen, old, cause) {
                         return Ok(old.value());
                     }
@@ -367,9 +390,10 @@ impl<'h> Ops<'h> {
         let version = old.version() + 1;
         let is_quiet = !table.audience.has_changes();
         let won = slot.vacate(seen, version, is_quiet, self.guard);
+        self.log_removal(table, slot.key(), old, cause, won.then_some(version));
         if won {
             self.count_replaced(Some(old));
-            self.charge(table, -entry_bytes(old.value().len()));
+            self.charge(table, -entry_cost(old));
             table.count_element(Some(old.deadline()), None);
             let committed = Committed { cause, replaces_value: true, sets_deadline: false };
             self.committed(table, slot, Commit { version, committed, is_quiet, follows_quiet: old.is_quiet() });
@@ -427,7 +451,7 @@ impl<'h> Ops<'h> {
 
     fn count_replaced(&mut self, old: Option<EntryRef<'_>>) {
         if let Some(old) = old {
-            self.count_retired(old.value().len() + ENTRY_HEADER_BYTES);
+            self.count_retired(old.bytes());
         }
     }
 

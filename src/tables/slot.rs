@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! Slot (counted, found through the index)                     Entry (immutable once published)
-//! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:59 | quiet:1 | length bits 21..25:4
+//! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:58 | touched:1 | quiet:1 | length bits 21..25:4
 //! +8   announced:25 | key length:7   by the publisher         +8  deadline:43 | length bits 0..21:21
 //! +12  references:25 | flags:7                                +16 the value
 //! +16  the key, or first the deadline part (16 bytes), of a
@@ -256,7 +256,7 @@ impl<'g> SeenWord<'g> {
 }
 
 fn numbered(version: u64, tag: usize) -> *mut Entry {
-    assert!(version < 1 << VERSION_BITS, "versions of one server fit 59 bits");
+    assert!(version < 1 << VERSION_BITS, "versions of one server fit 58 bits");
     #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits on every target of this crate")]
     let number = version as usize;
     ptr::without_provenance_mut(number << NUMBER_SHIFT | tag)

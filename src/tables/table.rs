@@ -28,13 +28,15 @@ use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
 use crossbeam::utils::CachePadded;
 
-use super::TableSummary;
+use super::durable::records::live_bytes;
 use super::eviction::{EvictionHand, TableEviction};
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted, Place};
+use super::memory_budget::{entry_cost, settle};
 use super::slot::{NEVER, SlotHandle, SlotRef, SlotState};
 use super::table_audience::TableAudience;
 use super::version::TableVersions;
+use super::{Durability, TableSummary};
 use crate::clock::Now;
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};
@@ -56,6 +58,8 @@ pub(super) struct Table {
     index: Index,
     /// Left once, by the session that deletes or replaces the table. Read by every operation that finds no element.
     stage: AtomicU8,
+    /// A [`Durability`]. Written by ALTER_TABLE.
+    durability: AtomicU8,
     pub(super) audience: TableAudience,
     pub(super) eviction: TableEviction,
     /// The holds: raised and lowered by the functions that the page of this file lists.
@@ -67,6 +71,8 @@ pub(super) struct Table {
 struct TableLife {
     generation: u64,
     line: u64,
+    /// The number of its last record in the log. Written under the catalog's lock.
+    record: AtomicU64,
 }
 
 /// Written when an element comes, goes, or changes its size or its deadline.
@@ -83,6 +89,46 @@ struct TableTotals {
     deadlines: [AtomicI64; 2],
     /// Written by the reaper.
     hand: EvictionHand,
+    /// Bytes of the records that count of a durable table.
+    logged: AtomicI64,
+}
+
+/// Totals of elements, as one thread counts them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ElementTotals {
+    pub(super) elements: i64,
+    pub(super) bytes: i64,
+    expiring: i64,
+    early: i64,
+    late: i64,
+    /// Bytes of the records that count.
+    pub(super) logged: i64,
+}
+
+impl ElementTotals {
+    /// Counts a change of an element. The deadlines are `None` while it is not there.
+    #[inline]
+    pub(super) fn count(&mut self, before: Option<u64>, after: Option<u64>) {
+        let difference =
+            |of: fn(u64) -> i64, before: Option<u64>, after: Option<u64>| after.map_or(0, of) - before.map_or(0, of);
+        self.elements += difference(|_| 1, before, after);
+        let [before, after] = [before, after].map(|deadline| deadline.filter(|deadline| *deadline != NEVER));
+        if before != after {
+            self.expiring += difference(|_| 1, before, after);
+            self.early += difference(|deadline| (deadline % EARLY).cast_signed(), before, after);
+            self.late += difference(|deadline| (deadline / EARLY).cast_signed(), before, after);
+        }
+    }
+
+    /// Adds those of another thread.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.elements += other.elements;
+        self.bytes += other.bytes;
+        self.expiring += other.expiring;
+        self.early += other.early;
+        self.late += other.late;
+        self.logged += other.logged;
+    }
 }
 
 /// Milliseconds: 70 minutes.
@@ -170,6 +216,15 @@ pub(super) struct NewTable<'n> {
     pub(super) index: Index,
     pub(super) audience: TableAudience,
     pub(super) eviction: TableEviction,
+    pub(super) durability: Durability,
+}
+
+/// The hash of a key.
+pub(super) fn hash_of(hasher: &RandomState, key: &[u8]) -> u64 {
+    // Without the length that `hash_one` puts before a slice: the key is all that is hashed.
+    let mut hasher = hasher.build_hasher();
+    hasher.write(key);
+    hasher.finish()
 }
 
 impl Table {
@@ -179,13 +234,18 @@ impl Table {
     pub(super) fn new(new_table: NewTable<'_>) -> Self {
         Self {
             number: new_table.number,
-            life: TableLife { generation: new_table.generation, line: new_table.line.unwrap_or(new_table.generation) },
+            life: TableLife {
+                generation: new_table.generation,
+                line: new_table.line.unwrap_or(new_table.generation),
+                record: AtomicU64::new(0),
+            },
             versions: TableVersions::new(new_table.base),
             announced_name: new_table.announced_name.into(),
             history: new_table.history,
             hasher: new_table.hasher,
             index: new_table.index,
             stage: AtomicU8::new(OPEN),
+            durability: AtomicU8::new(new_table.durability as u8),
             audience: new_table.audience,
             eviction: new_table.eviction,
             unsettled: CachePadded::new(AtomicU64::new(1)),
@@ -207,6 +267,32 @@ impl Table {
     /// sees one table.
     pub(super) fn line(&self) -> u64 {
         self.life.line
+    }
+
+    /// The number of its last record in the log.
+    pub(super) fn record_number(&self) -> u64 {
+        // Relaxed: the log asks for what it finds there, so it has been stored.
+        self.life.record.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_record_number(&self, number: u64) {
+        self.life.record.store(number, Ordering::Relaxed);
+    }
+
+    /// What is on disk of it.
+    pub(super) fn durability(&self) -> Durability {
+        Durability::of_number(self.durability.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    /// Whether its changes are recorded.
+    #[inline]
+    pub(super) fn is_durable(&self) -> bool {
+        // Relaxed: who changes it waits for the guards of before.
+        self.durability.load(Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn set_durability(&self, durability: Durability) {
+        self.durability.store(durability as u8, Ordering::Relaxed);
     }
 
     /// The name exactly as CREATE_TABLE gave it.
@@ -285,10 +371,7 @@ impl Table {
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        // Without the length that `hash_one` puts before a slice: the key is all that is hashed.
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(key);
-        hasher.finish()
+        hash_of(&self.hasher, key)
     }
 
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
@@ -405,21 +488,54 @@ impl Table {
 
     /// Counts a change of an element. The deadlines are `None` while it is not there.
     pub(super) fn count_element(&self, before: Option<u64>, after: Option<u64>) {
+        let mut changed = ElementTotals::default();
+        changed.count(before, after);
+        self.add(&changed);
+    }
+
+    /// Takes an element out whose deadline is not behind `passed`, before any of the tables' threads runs. Returns whether it
+    /// did, or there is none.
+    pub(super) fn forget_expired(&self, slot: SlotRef<'_>, passed: u64, guard: &Guard) -> bool {
+        let seen = slot.load(guard);
+        let (SlotState::Live(entry) | SlotState::Expired(entry)) = seen.state() else { return true };
+        if entry.deadline() > passed || !slot.kill(seen, entry.version() + 1, guard) {
+            return false;
+        }
+        let mut totals = ElementTotals { bytes: -entry_cost(entry), ..ElementTotals::default() };
+        totals.count(Some(entry.deadline()), None);
+        totals.logged = -live_bytes(slot.key().len(), entry.value().len(), entry.is_touched());
+        totals.bytes -= settle(slot);
+        self.add(&totals);
+        self.index.leave(self.hash(slot.key()), slot, guard);
+        true
+    }
+
+    /// Adds these totals.
+    pub(super) fn add(&self, changed: &ElementTotals) {
         let add = |total: &AtomicI64, change: i64| {
             if change != 0 {
                 total.fetch_add(change, Ordering::Relaxed);
             }
         };
-        let difference =
-            |of: fn(u64) -> i64, before: Option<u64>, after: Option<u64>| after.map_or(0, of) - before.map_or(0, of);
-        let TableTotals { elements, expiring, deadlines: [early, late], .. } = &*self.totals;
-        add(elements, difference(|_| 1, before, after));
-        let [before, after] = [before, after].map(|deadline| deadline.filter(|deadline| *deadline != NEVER));
-        if before != after {
-            add(expiring, difference(|_| 1, before, after));
-            add(early, difference(|deadline| (deadline % EARLY).cast_signed(), before, after));
-            add(late, difference(|deadline| (deadline / EARLY).cast_signed(), before, after));
+        let TableTotals { elements, bytes, expiring, deadlines: [early, late], logged, .. } = &*self.totals;
+        add(elements, changed.elements);
+        add(bytes, changed.bytes);
+        add(expiring, changed.expiring);
+        add(early, changed.early);
+        add(late, changed.late);
+        add(logged, changed.logged);
+    }
+
+    /// Counts so many more bytes of the records that count.
+    pub(super) fn count_logged(&self, change: i64) {
+        if change != 0 {
+            self.totals.logged.fetch_add(change, Ordering::Relaxed);
         }
+    }
+
+    /// Bytes of the records that count.
+    pub(super) fn logged(&self) -> i64 {
+        self.totals.logged.load(Ordering::Relaxed)
     }
 
     /// Counts `change` bytes more for the elements.

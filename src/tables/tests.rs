@@ -20,6 +20,7 @@ mod budget;
 mod comings;
 mod compaction;
 mod deadlines;
+mod durable;
 mod evicting;
 mod feeding;
 mod fetched;

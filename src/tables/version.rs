@@ -16,7 +16,7 @@
 //!   a server. Each step follows the step before: it is a CAS on the word that the step before has written. Its thread
 //!   has found this word, and has allocated and filled an entry. That takes 50 ns at least, even in one thread that
 //!   does nothing else, and more where threads take turns. So a version grows at most 20 million times a second.
-//! - **Range.** A version has 59 bits in a slot: ticks for 292 years. The base of a clock after 2280 is that of 2280,
+//! - **Range.** A version has 58 bits in a slot: ticks for 146 years. The base of a clock after 2134 is that of 2134,
 //!   and versions come again after a restart. At that base a server has 2^56 versions left, at 20 million a second for
 //!   114 years.
 //! - **A clock before 2025** gives the base 0. It is wrong, because this program is younger. Versions are then unique

@@ -21,7 +21,6 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, unbounded};
 
 use super::engine::Engine;
 use super::inbox::{Tasks, TasksShared};
-use super::lease_clock::{ClockMark, LeaseClock};
 use super::metrics::TaskMetrics;
 use super::order::LeaseOrder;
 use super::record::{CLOCK_KEY, Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key, task_of_key};
@@ -30,6 +29,7 @@ use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
 use super::{Family, Policy, QueueName, ReplySink};
 use crate::clock::ClockReading;
+use crate::clock::lasting::{ClockMark, LastingClock};
 use crate::lock::{Mutex, MutexGuard};
 use crate::log::WarningPace;
 use crate::store::{Error, IDS_MARK, NUMBERS_MARK, Space, Store, TOKENS_MARK, WriteBatch};
@@ -92,7 +92,7 @@ fn restore(
     store: &mut dyn Store,
     now: ClockReading,
     metrics: &Arc<TaskMetrics>,
-) -> Result<(LeaseClock, Engine, WriteBatch), Error> {
+) -> Result<(LastingClock, Engine, WriteBatch), Error> {
     let mut meta = Vec::new();
     store.take(Space::Meta, &mut |key, value| meta.push((key.to_vec(), value.to_vec())));
     let find = |key: &[u8]| meta.iter().find(|(other, _)| other == key).map(|(_, value)| &**value);
@@ -105,8 +105,11 @@ fn restore(
     if find(FORMAT_KEY).is_none() && !meta.is_empty() && !store.is_repairing() {
         return Err(store.damaged("the version of the format is missing"));
     }
-    let mark = find(CLOCK_KEY).map(ClockMark::decode).transpose().map_err(damaged)?;
-    let clock = LeaseClock::resume(mark, now);
+    let mark = find(CLOCK_KEY)
+        .map(|mark| ClockMark::decode(mark).ok_or(Damaged { what: "mark of the clock" }))
+        .transpose()
+        .map_err(damaged)?;
+    let clock = LastingClock::resume(mark, now);
     metrics.clock_ahead_of_uptime.set(clock.ahead_of_uptime());
     let mut engine = Engine::new(clock.now(), tokens.max(store.marks()[TOKENS_MARK]), Arc::clone(metrics));
     for (key, record) in meta.iter().filter(|(key, _)| queue_of_key(key).is_some()) {

@@ -120,7 +120,7 @@ impl FamilyMetrics {
 pub struct TaskMetrics {
     queues: Mutex<Vec<Arc<QueueMetrics>>>,
     families: Mutex<Vec<Arc<FamilyMetrics>>>,
-    /// See `LeaseClock::ahead_of_uptime`. Written when the store is opened.
+    /// See `LastingClock::ahead_of_uptime`. Written when the store is opened.
     pub(super) clock_ahead_of_uptime: Gauge,
     /// Batches that were stored.
     pub(super) commits: Counter,

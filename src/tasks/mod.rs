@@ -18,7 +18,7 @@
 //! - **Durable before the answer.** A change of a queue with [`Policy::Always`] is on disk before it is answered, and
 //!   no answer shows a state that is not on disk. The faster policies state what a crash may lose.
 //! - **Effects are stored**: the position, the deadline, the token. After a restart the same tasks are there in the
-//!   same order, and the same leases are held until the same deadlines. `lease_clock.rs` defines their clock.
+//!   same order, and the same leases are held until the same deadlines. `clock/lasting.rs` defines their clock.
 //! - **Tokens never repeat**, under any policy. They come from a block whose reservation was synced first.
 //! - **An error of the store is final.** The committer answers nothing more and returns the error.
 //!
@@ -34,7 +34,6 @@
 mod committer;
 mod engine;
 mod inbox;
-mod lease_clock;
 mod metrics;
 mod order;
 mod queue;

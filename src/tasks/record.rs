@@ -4,7 +4,7 @@
 //! space   key                     value
 //! Meta    "format"                version:u32
 //! Meta    "tokens"                end:u64            tokens below it may have been granted
-//! Meta    "clock"                 time:u64 wall:u64 up:u64 boot:u128     see `lease_clock.rs`
+//! Meta    "clock"                 time:u64 wall:u64 up:u64 boot:u128     see `clock/lasting.rs`
 //! Meta    "queue" queue:u32       order:u8 serial:u64 first:u64 last:u64 name:…
 //! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64] key:…
 //! Values  queue:u32 number:u64    the value

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 
 use super::engine::{Engine, StepResult, SyncWithin};
-use super::lease_clock::LeaseClock;
 use super::metrics::TaskMetrics;
 use super::record::CLOCK_KEY;
 use super::slow_disk::SlowDiskBackoff;
 use super::submission::{InboxMessage, Submission};
 use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
+use crate::clock::lasting::LastingClock;
 use crate::clock::{ClockReading, Now};
 use crate::limits::{TASKS_BATCH_BYTES, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::log::WarningPace;
@@ -40,7 +40,7 @@ pub(super) struct TakenRequests {
 pub(super) struct CommitterState {
     pub(super) store: Box<dyn Store>,
     pub(super) engine: Engine,
-    pub(super) clock: LeaseClock,
+    pub(super) clock: LastingClock,
     pub(super) metrics: Arc<TaskMetrics>,
     /// Indexed by [`Ticket::sink`].
     pub(super) sinks: Vec<Box<dyn ReplySink>>,

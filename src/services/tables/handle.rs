@@ -13,7 +13,9 @@ use std::ops::Deref;
 use super::wire::{FeedState, Payload, Reason, Reply, Request, TableLine, TableOptions};
 use crate::clock::{Now, Ttl};
 use crate::feed::LifeState;
-use crate::tables::{Addition, Batch, Deadline, EvictionPolicy, ManyProgress, PORTION_BYTES, Refusal, TableSummary};
+use crate::tables::{
+    Addition, Batch, Deadline, Durability, EvictionPolicy, ManyProgress, PORTION_BYTES, Refusal, TableSummary,
+};
 use scan::{Page, scan};
 
 /// The functions that handling needs besides the tables.
@@ -71,7 +73,7 @@ pub fn handle<'b, F: Deref<Target = [u8]>>(
     let deadline = |ttl: Option<Ttl>| Deadline::after(now, ttl);
     match *request {
         Request::CreateTable { table, options } => {
-            batch.create_table_with(table.name(), table.spelling(), options.map(eviction)).map(done)
+            batch.create_table_with(table.name(), table.spelling(), options.map(eviction), Durability::None).map(done)
         }
         Request::DeleteTable { table } => batch.delete_table(table.name()).map(done),
         Request::Update { table, key, value, ttl } => batch.update(table.name(), key, value, deadline(ttl)).map(done),
@@ -204,6 +206,7 @@ pub fn refused<'b>(refusal: Refusal) -> Result<Reply<'b>, NotDone> {
         Refusal::Compacted { oldest } => Reason::Compacted { oldest },
         Refusal::OutOfMemory => Reason::OutOfMemory,
         Refusal::TooManyTables => Reason::TooManyTables,
+        Refusal::DiskFailed => Reason::DiskFailed,
         Refusal::Busy => return Err(NotDone::Busy),
         Refusal::Unfinished => return Err(NotDone::Unfinished),
     };

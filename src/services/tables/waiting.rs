@@ -99,7 +99,7 @@ impl<C> WaitingClients<C> {
         match lack {
             Lack::Credits => &mut self.for_credits,
             Lack::Tables => &mut self.for_tables,
-            Lack::Memory => &mut self.for_memory,
+            Lack::Memory | Lack::Log => &mut self.for_memory,
             Lack::Latch => &mut self.for_latch,
         }
         .push_back(client);

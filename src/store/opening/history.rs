@@ -27,6 +27,7 @@ use super::batches::BatchSink;
 use super::cut::CutOff;
 use super::files::FolderFiles;
 use super::missing::{FoundFile, limits, named_gaps, newest_missing};
+use super::taker::{EffectOwner, EffectReader, hand_over};
 use crate::lock::Mutex;
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
@@ -147,10 +148,7 @@ pub(in crate::store) fn read(
     Ok(history)
 }
 
-/// Takes an effect, in no order. Called by several threads.
-pub(in crate::store) type TakeEffect = dyn Fn(SummaryRecord<'_>) + Send + Sync;
-
-/// Reads the history of a log of effects, with so many threads. Calls `each` with each record up to the last batch known
+/// Reads the history of a log of effects, with so many threads. The owner takes each record up to the last batch known
 /// synced.
 ///
 /// # Errors
@@ -160,15 +158,15 @@ pub(in crate::store) fn read_effects(
     purpose: Purpose,
     synced: u64,
     readers: usize,
-    each: &Arc<TakeEffect>,
+    owner: &Arc<dyn EffectOwner>,
 ) -> Result<ReadHistory, Error> {
     let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
     let (mut history, found) = reader.begin()?;
     let shared = Arc::new(SharedReading { found, next: AtomicUsize::new(0), parts: Mutex::default() });
     let read = {
-        let (shared, files, each) = (Arc::clone(&shared), Arc::clone(files), Arc::clone(each));
+        let (shared, files, owner) = (Arc::clone(&shared), Arc::clone(files), Arc::clone(owner));
         let synced = history.known.synced;
-        move || shared.read(&HistoryReader::new(&files, purpose, synced, BLOCK_BYTES), &*each)
+        move || shared.read(&HistoryReader::new(&files, purpose, synced, BLOCK_BYTES), &*owner)
     };
     let spawn = |number| threads::spawn(&format!("store-open-{number}"), None, read.clone());
     let threads: Vec<_> = (1..readers.min(shared.found.len()))
@@ -186,6 +184,32 @@ pub(in crate::store) fn read_effects(
     Ok(history)
 }
 
+/// Passes the records of the newest segment that has some.
+///
+/// # Errors
+/// As [`read`].
+pub(in crate::store) fn read_newest(
+    files: &Arc<OpenFiles>,
+    purpose: Purpose,
+    synced: u64,
+    effects: &mut dyn EffectReader,
+) -> Result<(), Error> {
+    let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
+    let (history, found) = reader.begin()?;
+    for found in found.iter().rev() {
+        let mut part = ReadHistory::default();
+        part.known.synced = history.known.synced;
+        reader.read_effects(found, &mut part, effects)?;
+        for ReadRecord { space, key, place, body } in &part.behind {
+            hand_over(effects, SummaryRecord { space: *space, key, place: *place, body: body.as_deref() });
+        }
+        if part.shape.batches > 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// The segments that several threads read.
 struct SharedReading {
     found: Vec<FoundSegment>,
@@ -196,7 +220,8 @@ struct SharedReading {
 
 impl SharedReading {
     /// Reads segments until none is left.
-    fn read(&self, reader: &HistoryReader<'_>, each: &TakeEffect) {
+    fn read(&self, reader: &HistoryReader<'_>, owner: &dyn EffectOwner) {
+        let mut effects = owner.reader();
         // Relaxed: each index is taken once, and the segments do not change.
         while let (index, Some(found)) = {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +229,7 @@ impl SharedReading {
         } {
             let mut part = ReadHistory::default();
             part.known.synced = reader.synced;
-            let read = reader.read_effects(found, &mut part, each);
+            let read = reader.read_effects(found, &mut part, &mut *effects);
             part.damage.lost.extend(reader.unreadable.take());
             part.shape.bytes = reader.bytes.take();
             self.parts.lock().push((index, read.map(|()| part)));
@@ -285,11 +310,11 @@ struct FoundSegment {
 }
 
 /// Hands records on.
-struct EffectSink<'e>(&'e TakeEffect);
+struct EffectSink<'e>(&'e mut dyn EffectReader);
 
 impl BatchSink for EffectSink<'_> {
     fn record(&mut self, record: SummaryRecord<'_>) {
-        (self.0)(record);
+        hand_over(self.0, record);
     }
 
     fn head(&mut self, _head: &BatchHead) {}
@@ -398,10 +423,15 @@ impl HistoryReader<'_> {
     }
 
     /// Reads a segment of effects, up to the batch numbered `limit`, or to the end.
-    fn read_effects(&self, found: &FoundSegment, history: &mut ReadHistory, each: &TakeEffect) -> Result<(), Error> {
+    fn read_effects(
+        &self,
+        found: &FoundSegment,
+        history: &mut ReadHistory,
+        effects: &mut dyn EffectReader,
+    ) -> Result<(), Error> {
         let FoundSegment { segment, limit } = found;
         let (disk, is_linked) = self.file_of(segment)?;
-        let end = self.read_batches(segment, *limit, history, &mut EffectSink(each))?;
+        let end = self.read_batches(segment, *limit, history, &mut EffectSink(effects))?;
         let unread = UsedSegment::new(Arc::clone(segment), disk);
         history.segments.push(UsedSegment { end, is_linked, ..unread });
         Ok(())

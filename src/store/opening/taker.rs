@@ -126,10 +126,16 @@ pub enum FoundBody<'b> {
     Lost,
 }
 
+/// Takes records of a log of effects, in no order. Each thread has its own.
+pub trait EffectReader {
+    /// Takes a record.
+    fn take(&mut self, effect: FoundEffect<'_>);
+}
+
 /// The owner of a log of effects while that is being opened.
 pub trait EffectOwner: Send + Sync {
-    /// Takes a record. They come in no order, and from several threads.
-    fn take(&self, effect: FoundEffect<'_>);
+    /// A reader for one thread. What it has taken counts when it is dropped.
+    fn reader(&self) -> Box<dyn EffectReader + '_>;
 
     /// The number and the bytes of the records that count. Asked when all were taken.
     fn live(&self) -> (u64, u64);
@@ -151,27 +157,25 @@ pub(in crate::store) struct EffectTaker {
     pub(in crate::store) readers: usize,
 }
 
-impl EffectTaker {
-    fn take(owner: &dyn EffectOwner, space: Space, key: &[u8], body: Option<&[u8]>, is_removal: bool) {
-        let body = match body {
-            _ if is_removal => FoundBody::Removed,
-            Some(body) => FoundBody::Value(body),
-            None => FoundBody::Lost,
-        };
-        owner.take(FoundEffect { space, key, body });
-    }
+/// Hands a record to a reader.
+pub(super) fn hand_over(reader: &mut dyn EffectReader, record: SummaryRecord<'_>) {
+    let SummaryRecord { space, key, place, body } = record;
+    let body = match (place, body) {
+        (None, _) => FoundBody::Removed,
+        (Some(_), Some(body)) => FoundBody::Value(body),
+        (Some(_), None) => FoundBody::Lost,
+    };
+    reader.take(FoundEffect { space, key, body });
 }
 
 impl RecordTaker for EffectTaker {
     fn read(&mut self, files: &Arc<OpenFiles>, purpose: Purpose, synced: u64) -> Result<ReadHistory, Error> {
-        let owner = Arc::clone(&self.owner);
-        let take = move |SummaryRecord { space, key, place, body }: SummaryRecord<'_>| {
-            Self::take(&*owner, space, key, body, place.is_none());
-        };
-        let history = read_effects(files, purpose, synced, self.readers, &(Arc::new(take) as Arc<_>))?;
+        let history = read_effects(files, purpose, synced, self.readers, &self.owner)?;
+        let mut reader = self.owner.reader();
         for ReadRecord { space, key, place, body } in &history.behind {
-            Self::take(&*self.owner, *space, key, body.as_deref(), place.is_none());
+            hand_over(&mut *reader, SummaryRecord { space: *space, key, place: *place, body: body.as_deref() });
         }
+        drop(reader);
         Ok(history)
     }
 

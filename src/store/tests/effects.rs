@@ -71,8 +71,8 @@ fn value_of(version: u64, key: u8) -> Vec<u8> {
 #[derive(Debug, Default)]
 struct FoundElements(Mutex<BTreeMap<u8, (Element, u64)>>);
 
-impl EffectOwner for FoundElements {
-    fn take(&self, effect: FoundEffect<'_>) {
+impl EffectReader for &FoundElements {
+    fn take(&mut self, effect: FoundEffect<'_>) {
         let (version, key) = decode_key(effect.key);
         let mut all = self.0.lock();
         let none = Element { version: 0, is_live: false, of_value: 0 };
@@ -87,6 +87,12 @@ impl EffectOwner for FoundElements {
             }
             _ => {}
         }
+    }
+}
+
+impl EffectOwner for FoundElements {
+    fn reader(&self) -> Box<dyn EffectReader + '_> {
+        Box::new(self)
     }
 
     fn live(&self) -> (u64, u64) {

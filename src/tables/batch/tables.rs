@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use super::{Batch, Session};
-use crate::tables::catalog::{Catalog, NewName, table_bytes};
+use super::{Batch, LOG, Session};
+use crate::tables::catalog::{Catalog, NewName, RecordTables, table_bytes};
 use crate::tables::memory_budget::MemoryRoom;
 use crate::tables::table::Table;
-use crate::tables::{EvictionPolicy, Refusal, TableSummary};
+use crate::tables::{Durability, EvictionPolicy, Refusal, TableSummary};
 
 impl Batch<'_> {
     /// Creates a table. `name` has no final NUL, `announced_name` is exactly as the client gave it.
@@ -16,10 +16,11 @@ impl Batch<'_> {
     /// # Errors
     /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
-        self.create_table_with(name, announced_name, None)
+        self.create_table_with(name, announced_name, None, Durability::None)
     }
 
-    /// As [`Batch::create_table`]. The table evicts elements by this policy, or by that of [`Batch::set_eviction`].
+    /// As [`Batch::create_table`]. The table evicts elements by this policy, or by that of [`Batch::set_eviction`]. One that
+    /// is durable evicts none.
     ///
     /// # Errors
     /// Those of [`Batch::create_table`].
@@ -28,15 +29,21 @@ impl Batch<'_> {
         name: &[u8],
         announced_name: &[u8],
         eviction: Option<EvictionPolicy>,
+        durability: Durability,
     ) -> Result<(), Refusal> {
         let Self { session, guard, .. } = self;
         session.check_latch(name)?;
+        if durability != Durability::None && !session.effects.has_log()? {
+            session.wanted = LOG;
+            return Err(Refusal::Busy);
+        }
         let bytes = table_bytes(announced_name);
         // A table is small, so it does not wait for memory that the compactor may give back.
         let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None
             || session.shared.evicts_for(bytes);
-        let new_name = NewName { announced: announced_name, eviction };
-        let table = session.when_taken_down(|catalog| catalog.create(name, new_name, room, guard))?;
+        let eviction = if durability == Durability::None { eviction } else { Some(EvictionPolicy::None) };
+        let new_name = NewName { announced: announced_name, eviction, durability };
+        let table = session.when_taken_down(|catalog, record| catalog.create(name, new_name, room, record, guard))?;
         session.charge_new(table);
         Ok(())
     }
@@ -53,7 +60,8 @@ impl Batch<'_> {
         let Self { session, guard, .. } = self;
         session.check_latch(name)?;
         let is_admitted = session.access.seat.is_in_transaction;
-        let (new, old) = session.when_taken_down(|catalog| catalog.replace(name, is_admitted, guard))?;
+        let (new, old) =
+            session.when_taken_down(|catalog, record| catalog.replace(name, is_admitted, record, guard))?;
         session.charge_new(new);
         session.take_down(old);
         Ok(())
@@ -65,7 +73,7 @@ impl Batch<'_> {
     /// # Errors
     /// `Busy` while too many tables are being taken down. The latch is released.
     pub fn admit_replacements(&mut self, name: &[u8], times: usize) -> Result<(), Refusal> {
-        let admitted = self.session.when_taken_down(|catalog| catalog.admit_replacements(name, times));
+        let admitted = self.session.when_taken_down(|catalog, _| catalog.admit_replacements(name, times));
         if admitted.is_err() {
             self.session.give_up_latch();
         }
@@ -78,7 +86,10 @@ impl Batch<'_> {
     /// `TableNotFound`, `Busy`.
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
         self.session.check_latch(name)?;
-        let table = self.session.shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
+        let Session { shared, effects, .. } = &mut *self.session;
+        let deleted = shared.catalog.delete(name, &mut |old, new| effects.record_tables(old, new), &self.guard);
+        effects.leave();
+        let table = deleted.ok_or(Refusal::TableNotFound)?;
         self.session.take_down(table);
         Ok(())
     }
@@ -92,6 +103,17 @@ impl Batch<'_> {
     #[must_use]
     pub fn eviction(&self) -> EvictionPolicy {
         self.session.shared.catalog.eviction.policy()
+    }
+
+    /// Changes what is on disk of a table.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `Busy`.
+    pub fn alter_table(&mut self, name: &[u8], durability: Durability) -> Result<(), Refusal> {
+        self.on(name, |_, table| {
+            table.set_durability(durability);
+            Ok(())
+        })
     }
 
     /// The number of elements of a table, including those whose deadline has just passed.
@@ -116,12 +138,16 @@ impl Session {
     }
 
     /// Makes a table. While too many are being taken down, it is refused as `Busy`, and the session watches the reaper.
-    fn when_taken_down<R>(&mut self, make: impl Fn(&Catalog) -> Result<R, Refusal>) -> Result<R, Refusal> {
-        let shared = &self.shared;
+    fn when_taken_down<R>(
+        &mut self,
+        mut make: impl FnMut(&Catalog, RecordTables<'_>) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        let Self { shared, effects, .. } = self;
         self.wanted = 0;
         loop {
             self.reaper_steps = shared.reaper.steps();
-            let made = make(&shared.catalog);
+            let made = make(&shared.catalog, &mut |old, new| effects.record_tables(old, new));
+            effects.leave();
             // Registered at once, before a later attempt overwrites the count that this one waits for.
             let is_busy = matches!(made, Err(Refusal::Busy));
             if !is_busy || !shared.reaper.watch(self.reaper_steps, self.writer.sleeper()) {

@@ -322,7 +322,7 @@ fn what_moves_is_retired_with_its_header() {
     let table = tables.0.catalog.find(b"t", &guard).unwrap();
     let slot = table.find(table.hash(b"key"), b"key", &guard).unwrap();
     assert_eq!(slot.bytes(), 16 + b"key".len());
-    assert_eq!(relocate(slot, ALL, &guard), Some(b"value".len() + ENTRY_HEADER_BYTES));
+    assert_eq!(relocate(slot, ALL, &guard), Some(b"value".len() + super::super::slot::ENTRY_HEADER_BYTES));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{Admission, CREDITS_PER_WRITE, LATCH, MEMORY, Ops, Write, growth, tim
 use crate::tables::Deadline;
 use crate::tables::Refusal;
 use crate::tables::lookup::{Found, look};
-use crate::tables::memory_budget::{extension_bytes, slot_bytes};
+use crate::tables::memory_budget::{entry_bytes, extension_bytes, slot_bytes};
 use crate::tables::slot::NEVER;
 use crate::tables::table::{Table, canonical};
 
@@ -112,7 +112,7 @@ impl Ops<'_> {
             Some(slot) => extension_bytes(slot, deadline),
             None => slot_bytes(write.key.len(), deadline != NEVER),
         };
-        slot + growth(write.value, old) + timer_bytes(deadline, old)
+        slot + growth(entry_bytes(write.value.len()), old) + timer_bytes(deadline, old)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;
 use crate::tables::lookup::{Found, absence, look};
-use crate::tables::slot::{EntryBox, EntryRef, NEVER};
+use crate::tables::slot::{EntryRef, NEVER};
 use crate::tables::table::Table;
 use crate::tables::{Deadline, Refusal};
 
@@ -74,6 +74,7 @@ impl<'h> Ops<'h> {
                 }
                 (Edit::Delete, Some(old), Found::Live { slot, seen, .. }) => {
                     self.credits(1)?;
+                    self.enter_epoch(table, key.len(), 0)?;
                     if self.vacate(table, slot, seen, old, Cause::Delete) {
                         return Ok((answer, 0));
                     }
@@ -99,7 +100,7 @@ impl<'h> Ops<'h> {
         found: Found<'h>,
         old: Option<EntryRef<'h>>,
     ) -> Result<u64, NotStored> {
-        let entry = EntryBox::new(write.value);
+        let entry = self.entry_of(table, write, old);
         match found {
             Found::Live { slot, seen, .. } | Found::Overdue { slot, seen, .. } | Found::Absent { slot, seen } => {
                 self.overwrite(table, write, entry, slot, seen, old)

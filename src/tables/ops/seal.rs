@@ -7,7 +7,7 @@ use crate::feed::Cause;
 use crate::tables::Refusal;
 use crate::tables::change::{Commit, Committed};
 use crate::tables::failpoint::{Failpoint, reach};
-use crate::tables::memory_budget::entry_bytes;
+use crate::tables::memory_budget::entry_cost;
 use crate::tables::slot::{EntryRef, SlotRef, SlotState};
 use crate::tables::table::Table;
 
@@ -69,7 +69,7 @@ impl<'h> Ops<'h> {
     fn sealed(&mut self, table: &Table, slot: SlotRef<'h>, commit: Commit, old: Option<EntryRef<'h>>) {
         if let Some(old) = old {
             self.count_replaced(Some(old));
-            self.charge(table, -entry_bytes(old.value().len()));
+            self.charge(table, -entry_cost(old));
             table.count_element(Some(old.deadline()), None);
         }
         self.committed(table, slot, commit);

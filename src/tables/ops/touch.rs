@@ -3,7 +3,6 @@
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;
 use crate::tables::lookup::{Found, absence, look, mark};
-use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
 use crate::tables::{Deadline, Refusal};
 
@@ -24,7 +23,8 @@ impl<'h> Ops<'h> {
                 Found::Live { slot, seen, entry: old } => {
                     let value = old.value();
                     let write = Write { cause: Cause::Touch, ..Write::update(key, value, deadline) };
-                    match self.overwrite(table, &write, EntryBox::new(value), slot, seen, Some(old)) {
+                    match self.overwrite(table, &write, self.entry_of(table, &write, Some(old)), slot, seen, Some(old))
+                    {
                         Ok(_) => return Ok(value),
                         Err(NotStored::Refused(refusal)) => return Err(refusal),
                         Err(NotStored::Overtaken(_)) => {}

@@ -16,7 +16,7 @@ use crate::tables::TablesShared;
 use crate::tables::batch::Session;
 use crate::tables::failpoint::{Failpoint, reach};
 use crate::tables::index::CELLS;
-use crate::tables::memory_budget::{TIMER_BYTES, entry_bytes, signed};
+use crate::tables::memory_budget::{TIMER_BYTES, entry_cost, signed};
 use crate::tables::ops::Ops;
 use crate::tables::slot::{NEVER, SlotRef, SlotState};
 use crate::tables::table::Table;
@@ -194,5 +194,5 @@ fn come_by(ops: &mut Ops<'_>, table: &Table, slot: SlotRef<'_>, is_forced: bool)
         ops.shared.evictor.evicted.add(1);
     }
     let timer = if deadline == NEVER { 0 } else { TIMER_BYTES };
-    entry_bytes(entry.value().len()) + signed(size_class(slot.bytes())) + timer
+    entry_cost(entry) + signed(size_class(slot.bytes())) + timer
 }

@@ -44,7 +44,7 @@ fn messages_that_find_the_queue_full_are_kept_and_sent_when_there_is_room() {
     assert!(!shared.reaper.try_settled(nothing));
     pending.settled(shared, nothing);
     assert!(!pending.is_empty());
-    let table = shared.catalog.delete(b"t", &epoch::pin()).unwrap();
+    let table = shared.catalog.delete(b"t", &mut |_, _| {}, &epoch::pin()).unwrap();
     pending.take_down(shared, table);
     reaper.receive();
     assert_eq!((shared.reaper.sender.len(), reaper.sealing.len(), reaper.emptying.len()), (0, 0, 0));

@@ -16,13 +16,17 @@ pub(in crate::tables) const NEVER: u64 = (1 << DEADLINE_BITS) - 1;
 /// Bytes of an entry without its value.
 pub(in crate::tables) const ENTRY_HEADER_BYTES: usize = size_of::<Entry>();
 /// Bits of a version: see `tables/version.rs`.
-pub(in crate::tables) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS - 1;
+pub(in crate::tables) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS - 2;
 
 const DEADLINE_BITS: u32 = 43;
 const LENGTH_LOW_BITS: u32 = 64 - DEADLINE_BITS;
 const LENGTH_HIGH_BITS: u32 = 4;
 /// In `version_and_length`: the entry is quiet.
 const QUIET: u64 = 1 << LENGTH_HIGH_BITS;
+/// In `version_and_length`: the value is that of an earlier version, which stands behind it.
+const TOUCHED: u64 = QUIET << 1;
+/// Bytes of that version.
+const TOUCHED_BYTES: usize = size_of::<u64>();
 
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (LENGTH_LOW_BITS + LENGTH_HIGH_BITS));
 const _: () = assert!(ENTRY_HEADER_BYTES == 16 && align_of::<Entry>() == 8);
@@ -36,17 +40,21 @@ pub(super) struct Entry {
 
 impl Entry {
     fn pack(version: u64, deadline: u64, length: usize) -> Self {
-        assert!(version < 1 << VERSION_BITS, "versions of one server fit 59 bits");
+        assert!(version < 1 << VERSION_BITS, "versions of one server fit 58 bits");
         debug_assert!(deadline <= NEVER, "deadlines fit 43 bits");
         let length = length as u64;
         Self {
-            version_and_length: version << (LENGTH_HIGH_BITS + 1) | length >> LENGTH_LOW_BITS,
+            version_and_length: version << (LENGTH_HIGH_BITS + 2) | length >> LENGTH_LOW_BITS,
             deadline_and_length: deadline << LENGTH_LOW_BITS | length & ((1 << LENGTH_LOW_BITS) - 1),
         }
     }
 
     pub(super) fn version(&self) -> u64 {
-        self.version_and_length >> (LENGTH_HIGH_BITS + 1)
+        self.version_and_length >> (LENGTH_HIGH_BITS + 2)
+    }
+
+    fn is_touched(&self) -> bool {
+        self.version_and_length & TOUCHED != 0
     }
 
     fn is_quiet(&self) -> bool {
@@ -65,8 +73,8 @@ impl Entry {
         length
     }
 
-    fn layout(length: usize) -> Layout {
-        free_list::layout(ENTRY_HEADER_BYTES + length)
+    fn layout(length: usize, is_touched: bool) -> Layout {
+        free_list::layout(ENTRY_HEADER_BYTES + length + if is_touched { TOUCHED_BYTES } else { 0 })
     }
 }
 
@@ -77,7 +85,7 @@ impl Entry {
 pub(super) unsafe fn free_entry(entry: NonNull<Entry>) {
     // SAFETY: the caller owns the entry. Its header holds the length of its allocation.
     unsafe {
-        let layout = Entry::layout(entry.as_ref().length());
+        let layout = Entry::layout(entry.as_ref().length(), entry.as_ref().is_touched());
         #[cfg(test)]
         count::ENTRIES.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         free_list::free(entry.cast(), layout);
@@ -90,7 +98,40 @@ pub(in crate::tables) struct EntryBox(pub(super) NonNull<Entry>);
 impl EntryBox {
     /// Copies `value`. [`EntryBox::stamp`] sets version and deadline.
     pub(in crate::tables) fn new(value: &[u8]) -> Self {
-        let layout = Entry::layout(value.len());
+        Self::with(value, None)
+    }
+
+    /// The entry of an element that keeps its value, which came with this version.
+    pub(in crate::tables) fn touched(value: &[u8], of_value: u64) -> Self {
+        Self::with(value, Some(of_value))
+    }
+
+    /// The same value, of the same version.
+    pub(in crate::tables) fn copy(entry: EntryRef<'_>) -> Self {
+        Self::with(entry.value(), entry.is_touched().then(|| entry.version_of_value()))
+    }
+
+    /// Bytes of the value.
+    pub(in crate::tables) fn value_bytes(&self) -> usize {
+        // SAFETY: the entry is not published, so the box alone refers to it.
+        unsafe { self.0.as_ref() }.length()
+    }
+
+    /// Whether the value came with an earlier version.
+    pub(in crate::tables) fn is_touched(&self) -> bool {
+        // SAFETY: the entry is not published, so the box alone refers to it.
+        unsafe { self.0.as_ref() }.is_touched()
+    }
+
+    /// Bytes of the entry.
+    pub(in crate::tables) fn bytes(&self) -> usize {
+        // SAFETY: as above.
+        let entry = unsafe { self.0.as_ref() };
+        Entry::layout(entry.length(), entry.is_touched()).size()
+    }
+
+    fn with(value: &[u8], of_value: Option<u64>) -> Self {
+        let layout = Entry::layout(value.len(), of_value.is_some());
         let entry = free_list::allocate(layout).cast::<Entry>();
         // SAFETY: header and value fit the layout, and no other thread has the pointer yet.
         unsafe {
@@ -99,6 +140,11 @@ impl EntryBox {
             entry.write(Entry::pack(0, NEVER, value.len()));
             let bytes = entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES);
             ptr::copy_nonoverlapping(value.as_ptr(), bytes, value.len());
+            if let Some(of_value) = of_value {
+                (*entry.as_ptr()).version_and_length |= TOUCHED;
+                let of_value = of_value.to_ne_bytes();
+                ptr::copy_nonoverlapping(of_value.as_ptr(), bytes.add(value.len()), TOUCHED_BYTES);
+            }
             Self(entry)
         }
     }
@@ -107,7 +153,9 @@ impl EntryBox {
     pub(in crate::tables) fn stamp(&mut self, version: u64, deadline: u64) {
         // SAFETY: the entry is not published, so `self` is the only reference to it.
         let entry = unsafe { self.0.as_mut() };
+        let touched = entry.version_and_length & TOUCHED;
         *entry = Entry::pack(version, deadline, entry.length());
+        entry.version_and_length |= touched;
     }
 
     /// Makes the entry quiet: it is stored while there is no audience, and no change of it is pushed. Called after
@@ -187,6 +235,33 @@ impl<'g> EntryRef<'g> {
     }
 }
 
+impl EntryRef<'_> {
+    /// The version that brought the value: an earlier one if the element was touched since.
+    pub(in crate::tables) fn version_of_value(&self) -> u64 {
+        if !self.header().is_touched() {
+            return self.version();
+        }
+        let mut bytes = [0; TOUCHED_BYTES];
+        // SAFETY: a touched entry has these bytes behind its value, in the same allocation. `EntryBox::with` initialised
+        // them, and they are immutable.
+        unsafe {
+            let behind = self.entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES + self.header().length());
+            ptr::copy_nonoverlapping(behind, bytes.as_mut_ptr(), TOUCHED_BYTES);
+        }
+        u64::from_ne_bytes(bytes)
+    }
+
+    /// Whether the value came with an earlier version.
+    pub(in crate::tables) fn is_touched(&self) -> bool {
+        self.header().is_touched()
+    }
+
+    /// Bytes of the entry.
+    pub(in crate::tables) fn bytes(&self) -> usize {
+        ENTRY_HEADER_BYTES + self.value().len() + if self.is_touched() { TOUCHED_BYTES } else { 0 }
+    }
+}
+
 /// Counts of the allocated entries and slots of this process, unpublished and retired ones included.
 #[cfg(test)]
 pub(in crate::tables) mod count {
@@ -230,7 +305,8 @@ mod tests {
 
     #[test]
     fn an_entry_takes_its_header_and_its_value() {
-        assert_eq!([0, 1, 64].map(|length| Entry::layout(length).size()), [16, 24, 80]);
-        assert_eq!((NEVER, VERSION_BITS), ((1 << 43) - 1, 59));
+        assert_eq!([0, 1, 64].map(|length| Entry::layout(length, false).size()), [16, 24, 80]);
+        assert_eq!([0, 1, 64].map(|length| Entry::layout(length, true).size()), [24, 32, 88]);
+        assert_eq!((NEVER, VERSION_BITS), ((1 << 43) - 1, 58));
     }
 }

@@ -27,7 +27,7 @@
 
 use crossbeam::utils::CachePadded;
 
-use super::sync::{AtomicU64, Ordering};
+use crate::tables::sync::{AtomicU64, Ordering};
 
 /// In `inside`: the writer is in no epoch.
 const OUTSIDE: u64 = 0;

@@ -1,4 +1,4 @@
-//! The clock of leases: milliseconds since 1970 that never go back and never jump.
+//! The clock of what outlives the process, leases and durable elements: milliseconds since 1970 that never go back and never jump.
 //!
 //! ```text
 //! first start                      the time of the wall clock
@@ -14,9 +14,8 @@
 //!
 //! This module reads no clock: callers pass [`ClockReading`]s in.
 
-use super::record::Damaged;
+use super::ClockReading;
 use crate::byte_reader::ByteReader;
-use crate::clock::ClockReading;
 
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MILLI: u64 = 1_000_000;
@@ -26,26 +25,27 @@ const STEP: u64 = 1_000;
 /// This clock and a reading of the other clocks, at one moment. Stored as
 /// `time:u64 wall:u64 up:u64 boot:u128`, big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ClockMark {
+pub struct ClockMark {
     /// Milliseconds since 1970 by this clock.
     time: u64,
     reading: ClockReading,
 }
 
 impl ClockMark {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let ClockReading { wall, up, boot } = self.reading;
         [&[self.time, wall, up].map(u64::to_be_bytes).concat()[..], &boot.to_be_bytes()].concat()
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
+    /// `None`: no server has written it.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = ByteReader::new(bytes);
         let mut take = || {
             let time = fields.u64_be()?;
             let (wall, up) = (fields.u64_be()?, fields.u64_be()?);
             Some(Self { time, reading: ClockReading { wall, up, boot: u128::from_be_bytes(fields.array()?) } })
         };
-        take().filter(|_| fields.is_empty()).ok_or(Damaged { what: "mark of the clock" })
+        take().filter(|_| fields.is_empty())
     }
 
     /// This clock at a later reading.
@@ -57,9 +57,9 @@ impl ClockMark {
     }
 }
 
-/// The clock of leases.
+/// A clock that lasts.
 #[derive(Debug)]
-pub(super) struct LeaseClock {
+pub struct LastingClock {
     /// The start of this server.
     start: ClockMark,
     latest: ClockMark,
@@ -67,15 +67,15 @@ pub(super) struct LeaseClock {
     stored: Option<ClockMark>,
 }
 
-impl LeaseClock {
+impl LastingClock {
     /// Continues from the mark of an earlier server, or begins with the time of the wall clock.
-    pub(super) fn resume(mark: Option<ClockMark>, reading: ClockReading) -> Self {
+    pub fn resume(mark: Option<ClockMark>, reading: ClockReading) -> Self {
         let start = ClockMark { time: mark.map_or(reading.wall, |mark| mark.time_at(reading)), reading };
         Self { start, latest: start, stored: None }
     }
 
     /// Takes a reading, and returns the time of this clock. A reading that another thread took earlier changes nothing.
-    pub(super) fn advance(&mut self, reading: ClockReading) -> u64 {
+    pub fn advance(&mut self, reading: ClockReading) -> u64 {
         if reading.up >= self.latest.reading.up {
             let passed = (reading.up - self.start.reading.up) / NANOS_PER_MILLI;
             self.latest = ClockMark { time: self.start.time.saturating_add(passed), reading };
@@ -84,17 +84,17 @@ impl LeaseClock {
     }
 
     /// The time of the latest reading.
-    pub(super) fn now(&self) -> u64 {
+    pub fn now(&self) -> u64 {
         self.latest.time
     }
 
     /// What to add to the uptime in milliseconds for the time of this clock, modulo 2^64.
-    pub(super) fn ahead_of_uptime(&self) -> u64 {
+    pub fn ahead_of_uptime(&self) -> u64 {
         self.start.time.wrapping_sub(self.start.reading.up / NANOS_PER_MILLI)
     }
 
     /// Whether the wall clock was set since the mark that was stored last.
-    pub(super) fn is_stepped(&self) -> bool {
+    pub fn is_stepped(&self) -> bool {
         let passed = |to: u64, from: u64| i128::from(to) - i128::from(from);
         self.stored.is_none_or(|stored| {
             let (latest, by_wall) = (self.latest, passed(self.latest.reading.wall, stored.reading.wall));
@@ -103,7 +103,7 @@ impl LeaseClock {
     }
 
     /// The mark to store. The caller stores it with the next batch.
-    pub(super) fn take_mark(&mut self) -> ClockMark {
+    pub fn take_mark(&mut self) -> ClockMark {
         self.stored = Some(self.latest);
         self.latest
     }
@@ -126,13 +126,13 @@ mod tests {
         let mark = ClockMark { time: 1, reading: ClockReading { wall: 2, up: 3, boot: 4 } };
         let bytes = mark.encode();
         assert_eq!(bytes, [&[1_u64, 2, 3].map(u64::to_be_bytes).concat()[..], &4_u128.to_be_bytes()].concat());
-        assert_eq!(ClockMark::decode(&bytes), Ok(mark));
-        assert!(ClockMark::decode(&bytes[..39]).is_err() && ClockMark::decode(&[&bytes[..], b"x"].concat()).is_err());
+        assert_eq!(ClockMark::decode(&bytes), Some(mark));
+        assert!(ClockMark::decode(&bytes[..39]).is_none() && ClockMark::decode(&[&bytes[..], b"x"].concat()).is_none());
     }
 
     #[test]
     fn a_running_clock_does_not_follow_the_wall_clock() {
-        let mut clock = LeaseClock::resume(None, reading(1, 50, YEAR));
+        let mut clock = LastingClock::resume(None, reading(1, 50, YEAR));
         assert_eq!(clock.now(), YEAR);
         assert_eq!(clock.advance(reading(1, 60, 3 * YEAR)), YEAR + 10);
         assert_eq!(clock.advance(reading(1, 70, 0)), YEAR + 20);
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn readings_that_come_often_add_up_and_one_at_the_same_moment_counts() {
         let at = |nanos, wall| ClockReading { wall, up: nanos, boot: 1 };
-        let mut clock = LeaseClock::resume(None, at(0, YEAR));
+        let mut clock = LastingClock::resume(None, at(0, YEAR));
         let times: Vec<u64> = (1..=10).map(|step| clock.advance(at(step * 400_000, YEAR)) - YEAR).collect();
         assert_eq!(times, [0, 0, 1, 1, 2, 2, 2, 3, 3, 4]);
         clock.take_mark();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_step_of_the_wall_clock_is_noticed_until_it_is_marked() {
-        let mut clock = LeaseClock::resume(None, reading(1, 0, YEAR));
+        let mut clock = LastingClock::resume(None, reading(1, 0, YEAR));
         assert!(clock.is_stepped(), "nothing is marked");
         clock.take_mark();
         for (up, wall, stepped) in [(10_000, YEAR + 11_000, false), (10_000, YEAR + 11_001, true), (20_000, 5, true)] {
@@ -178,12 +178,12 @@ mod tests {
             (reading(1, 999, 5 * YEAR + 700), 700, "an uptime that went back is another one"),
         ];
         for (start, passed, why) in starts {
-            assert_eq!(LeaseClock::resume(Some(mark), start).now(), 2 * YEAR + passed, "{why}");
+            assert_eq!(LastingClock::resume(Some(mark), start).now(), 2 * YEAR + passed, "{why}");
         }
         let unknown = |up, wall| reading(ClockReading::UNKNOWN_BOOT, up, wall);
         let mark = ClockMark { time: 7, reading: unknown(1_000, 70) };
-        assert_eq!(LeaseClock::resume(Some(mark), unknown(9_000, 75)).now(), 12, "two unknown starts are two starts");
+        assert_eq!(LastingClock::resume(Some(mark), unknown(9_000, 75)).now(), 12, "two unknown starts are two starts");
         let end = ClockMark { time: u64::MAX - 1, reading: reading(1, 0, 0) };
-        assert_eq!(LeaseClock::resume(Some(end), reading(2, 0, u64::MAX)).now(), u64::MAX);
+        assert_eq!(LastingClock::resume(Some(end), reading(2, 0, u64::MAX)).now(), u64::MAX);
     }
 }

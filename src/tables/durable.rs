@@ -1,0 +1,36 @@
+//! Durable tables: their changes go into a log, an epoch at a time.
+//!
+//! ```text
+//! worker: CAS ─► record, into its own buffer of the open epoch            always: the answer waits for the epoch
+//! log:    close ─► take all buffers ─► one batch, with copies in front ─► sync ─► answers, announcements
+//! ```
+//! `epochs` has the order of epochs and effects, `records` the bytes, `writer` a session's buffers, `log` the thread that
+//! writes. The log itself is in `store`.
+
+pub(super) mod epochs;
+pub(super) mod judge;
+pub(super) mod loading;
+pub(super) mod log;
+pub(super) mod opening;
+pub(super) mod records;
+pub(super) mod writer;
+
+/// What is on disk of a table, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// A state that clients could have seen at one moment, a second ago at most.
+    Soon = 1,
+    /// All that was answered, seen or announced.
+    Always = 2,
+}
+
+impl Durability {
+    /// The durability with this number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        [Self::None, Self::Soon, Self::Always].into_iter().find(|durability| *durability as u8 == number)
+    }
+}

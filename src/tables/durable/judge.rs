@@ -1,0 +1,114 @@
+//! What counts of the records in the oldest segment of the log.
+//!
+//! ```text
+//! a table      its record with the highest number, as long as it has a name
+//! a value      its version is that which brought the value of the element
+//! a touch      its version is that of the element
+//! a removal    in the oldest segment it removes nothing any more
+//! ```
+//! # Why that is safe
+//!
+//! Memory is newer than the disk: what it shows may be of the epoch that is open. Three rules make up for it.
+//!
+//! 1. **Copies for an epoch are decided after the epoch before it has closed.** So a removal never stands before a copy of
+//!    what it removes: whoever removed it in an epoch before has done so in memory too.
+//! 2. **A segment goes when an epoch that began after its cleaning is on disk.** What made its records dead was committed
+//!    before that epoch began, and so is on disk then, whatever the power does.
+//! 3. **Removals in the oldest segment are not copied.** All that they remove stands before them, and goes before them.
+//!
+//! A copy is the record as it was, and never the element as it is now, which may be of an epoch that is not on disk. A
+//! record that is lost is recorded anew as a change of the open epoch would be. That epoch begins after the cleaning of the
+//! segment has, so by the second rule the segment stays until it is on disk.
+//!
+//! This file changes no element.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crossbeam::epoch::{self, Guard};
+
+use super::records::{ElementHead, TableHead, encode_element};
+use super::writer::{EffectWriter, Epochs};
+use crate::store::{EffectJudge, EffectState, Space};
+use crate::tables::slot::{EntryRef, NEVER, SlotState};
+use crate::tables::table::Table;
+
+/// The incarnation in the records of the log's clock.
+pub(in crate::tables) const CLOCK: u64 = 0;
+
+/// Judges the records of one batch.
+pub(super) struct LogJudge<'l> {
+    epochs: &'l Epochs,
+    tables: Arc<BTreeMap<u64, Arc<Table>>>,
+    /// Records the elements anew whose records are lost.
+    writer: &'l mut EffectWriter,
+    /// The number of the last record of the clock.
+    clock_number: u64,
+    /// The time of the log's clock in the last head on disk.
+    synced_clock: u64,
+    guard: Guard,
+}
+
+impl<'l> LogJudge<'l> {
+    pub(super) fn new(epochs: &'l Epochs, writer: &'l mut EffectWriter, clock_number: u64, synced_clock: u64) -> Self {
+        let tables = epochs.tables();
+        Self { epochs, tables, writer, clock_number, synced_clock, guard: epoch::pin() }
+    }
+
+    fn counts(&self, space: Space, key: &[u8]) -> bool {
+        if space == Space::Tables {
+            return TableHead::decode(key).is_some_and(|TableHead { incarnation, number }| match incarnation {
+                CLOCK => number == self.clock_number,
+                _ => self.tables.get(&incarnation).is_some_and(|table| table.record_number() == number),
+            });
+        }
+        let Some((head, key)) = ElementHead::decode(key) else { return false };
+        let entry = entry(&self.tables, self.epochs, self.synced_clock, head, key, &self.guard);
+        entry.is_some_and(|entry| match space {
+            Space::Touches => entry.version() == head.version,
+            _ => entry.version_of_value() == head.version,
+        })
+    }
+}
+
+/// The entry of a key, unless its deadline is known on disk as passed.
+fn entry<'g>(
+    tables: &BTreeMap<u64, Arc<Table>>,
+    epochs: &Epochs,
+    synced_clock: u64,
+    head: ElementHead,
+    key: &[u8],
+    guard: &'g Guard,
+) -> Option<EntryRef<'g>> {
+    let table = tables.get(&head.incarnation)?;
+    let hash = table.hash(key);
+    let found = table.find(hash, key, guard)?;
+    let is_moved = matches!(found.load(guard).state(), SlotState::Moved(_));
+    let slot = if is_moved { table.find_moved(hash, key, guard)? } else { found };
+    let (SlotState::Live(entry) | SlotState::Expired(entry)) = slot.load(guard).state() else { return None };
+    let deadline = entry.deadline();
+    let has_passed = deadline != NEVER && deadline + epochs.clock_start() <= synced_clock;
+    (!has_passed).then_some(entry)
+}
+
+impl EffectJudge for LogJudge<'_> {
+    fn judge(&mut self, space: Space, key: &[u8]) -> EffectState {
+        if self.counts(space, key) { EffectState::Live } else { EffectState::Dead }
+    }
+
+    fn lost(&mut self, _space: Space, key: &[u8]) {
+        let Some((head, key)) = ElementHead::decode(key) else { return };
+        // The entry is read inside the epoch, so that its change is of this epoch or of one before it.
+        self.writer.enter_large();
+        let guard = epoch::pin();
+        if let Some(entry) = entry(&self.tables, self.epochs, self.synced_clock, head, key, &guard) {
+            let deadline = self.epochs.deadline_of_log(entry.deadline());
+            self.writer.record(|records| encode_element(records, head.incarnation, key, entry, deadline));
+        }
+        self.writer.leave();
+    }
+
+    fn all_lost(&mut self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,247 @@
+//! The thread of the tables' log: it closes epochs, and writes each as one batch.
+//!
+//! ```text
+//! somebody waits for the open epoch, or the interval is over ─► close ─► batch ─► sync ─► those who wait are woken
+//! ```
+//! A batch has a record of the log's clock. Its head has the time of that clock, the highest version and the highest
+//! incarnation.
+//!
+//! This file judges no record, see `judge.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::judge::{CLOCK, LogJudge};
+use super::records::{TableHead, put_clock};
+use super::writer::{EffectWriter, Epochs, LogStage};
+use crate::clock::ClockReading;
+use crate::clock::lasting::LastingClock;
+use crate::store::{EffectJudge, EffectStore, EncodedRecords, Error};
+
+/// The mark in each head that is above all versions.
+pub(in crate::tables) const VERSION_MARK: usize = 0;
+/// That of the incarnations.
+pub(in crate::tables) const INCARNATION_MARK: usize = 1;
+/// The time of the log's clock, in milliseconds.
+pub(in crate::tables) const CLOCK_MARK: usize = 2;
+
+/// How often a thread without a log looks whether one is wanted. Sessions wake it.
+const LOOK: Duration = Duration::from_secs(1);
+/// Bytes of a buffer that are kept for a later epoch.
+const SPARE_BYTES: usize = 1 << 20;
+/// Buffers that are kept.
+const SPARES_MAX: usize = 64;
+/// With more tables than that the live bytes are summed for each so many batches.
+const SUMMED_TABLES: usize = 256;
+const SUMMED_BATCHES: u64 = 64;
+
+/// Where the records of epochs go.
+pub trait EffectLog: Send {
+    /// Writes the records of an epoch, as [`EffectStore::append`].
+    ///
+    /// # Errors
+    /// As there.
+    fn append(&mut self, epoch: &mut Vec<EncodedRecords>, live: u64, judge: &mut dyn EffectJudge) -> Result<(), Error>;
+
+    /// Has all of them on disk.
+    ///
+    /// # Errors
+    /// As [`EffectStore::append`].
+    fn sync(&mut self) -> Result<(), Error>;
+
+    /// Has a later opening know that all of them are on disk.
+    ///
+    /// # Errors
+    /// As [`EffectStore::append`].
+    fn rest(&mut self) -> Result<(), Error>;
+
+    /// Raises a high-water mark.
+    fn raise(&mut self, mark: usize, value: u64);
+}
+
+impl EffectLog for EffectStore {
+    fn append(&mut self, epoch: &mut Vec<EncodedRecords>, live: u64, judge: &mut dyn EffectJudge) -> Result<(), Error> {
+        Self::append(self, epoch, live, judge)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        Self::sync(self)
+    }
+
+    fn rest(&mut self) -> Result<(), Error> {
+        Self::rest(self)
+    }
+
+    fn raise(&mut self, mark: usize, value: u64) {
+        Self::raise(self, mark, value);
+    }
+}
+
+/// A log that is open, and its clock.
+pub struct OpenLog {
+    /// Where the records go.
+    pub log: Box<dyn EffectLog>,
+    /// The clock of their deadlines.
+    pub clock: LastingClock,
+}
+
+/// Opens the log of a server that has none.
+pub type OpenLater = Box<dyn FnOnce() -> Result<OpenLog, Error> + Send>;
+
+/// The thread of the log.
+pub struct LogThread {
+    epochs: Arc<Epochs>,
+    source: LogSource,
+    interval: Duration,
+}
+
+/// The log that the thread writes.
+pub enum LogSource {
+    /// It is open.
+    Open(OpenLog),
+    /// It is opened for the first durable table.
+    Later(OpenLater),
+}
+
+impl LogThread {
+    pub(in crate::tables) fn new(epochs: &Arc<Epochs>, source: LogSource, interval: Duration) -> Self {
+        if matches!(source, LogSource::Open(_)) {
+            epochs.set_stage(LogStage::On);
+        }
+        Self { epochs: Arc::clone(epochs), source, interval }
+    }
+
+    /// The loop of the thread. Returns when the tables are closed and all is on disk, or when the log has failed. `now` reads
+    /// the clocks.
+    ///
+    /// # Errors
+    /// Those of the log, which takes nothing more.
+    pub fn run(self, now: impl FnMut() -> ClockReading) -> Result<(), Error> {
+        let Self { epochs, source, interval } = self;
+        let run = || {
+            let open = match source {
+                LogSource::Open(open) => open,
+                LogSource::Later(open) => {
+                    epochs.log.park(LOOK, || epochs.stage() == LogStage::Wanted || epochs.is_closed());
+                    if epochs.stage() != LogStage::Wanted {
+                        return Ok(());
+                    }
+                    open()?
+                }
+            };
+            let log = EpochLog::new(&epochs, open, interval);
+            epochs.set_stage(LogStage::On);
+            log.run(now)
+        };
+        run().inspect_err(|_| epochs.set_stage(LogStage::Failed))
+    }
+}
+
+/// The work of the thread on a log that is open.
+pub struct EpochLog {
+    epochs: Arc<Epochs>,
+    writer: EffectWriter,
+    log: Box<dyn EffectLog>,
+    clock: LastingClock,
+    spares: Vec<EncodedRecords>,
+    /// The longest that a record waits for its batch, if nobody waits for it.
+    interval: Duration,
+    batches: u64,
+    live: u64,
+    /// The number of the last record of the clock.
+    clock_number: u64,
+    /// The time of the clock in the last head on disk.
+    synced_clock: u64,
+    /// Whether records were written since the log last rested.
+    is_stirred: bool,
+}
+
+impl EpochLog {
+    pub(in crate::tables) fn new(epochs: &Arc<Epochs>, open: OpenLog, interval: Duration) -> Self {
+        let OpenLog { log, clock } = open;
+        Self {
+            epochs: Arc::clone(epochs),
+            writer: EffectWriter::new(epochs),
+            log,
+            clock,
+            spares: Vec::new(),
+            interval,
+            batches: 0,
+            live: 0,
+            clock_number: 0,
+            synced_clock: 0,
+            is_stirred: false,
+        }
+    }
+
+    fn run(mut self, mut now: impl FnMut() -> ClockReading) -> Result<(), Error> {
+        self.epochs.log.enlist();
+        loop {
+            // Read before the epoch is closed: what is recorded until then is written.
+            let is_closed = self.epochs.is_closed();
+            self.write(now())?;
+            if is_closed {
+                return self.log.rest();
+            }
+            self.wait();
+        }
+    }
+
+    /// Waits until somebody waits for the open epoch, or the interval is over.
+    fn wait(&self) {
+        let (epochs, mut is_over) = (&self.epochs, false);
+        epochs.log.park(self.interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted());
+    }
+
+    /// Closes the open epoch, and has it on disk.
+    ///
+    /// # Errors
+    /// Those of the log, which takes nothing more.
+    pub fn write(&mut self, now: ClockReading) -> Result<(), Error> {
+        let mut taken = Vec::new();
+        let is_wanted = self.epochs.is_wanted();
+        let epoch = self.epochs.take(&mut taken, || self.spares.pop().unwrap_or_default());
+        if !taken.is_empty() || is_wanted {
+            self.append(&mut taken, now)?;
+        } else if std::mem::take(&mut self.is_stirred) {
+            self.log.rest()?;
+        }
+        self.epochs.note_synced(epoch);
+        taken.truncate(SPARES_MAX - self.spares.len().min(SPARES_MAX));
+        for mut spare in taken {
+            spare.clear(SPARE_BYTES);
+            self.spares.push(spare);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, taken: &mut Vec<EncodedRecords>, now: ClockReading) -> Result<(), Error> {
+        let clock = self.clock.advance(now);
+        self.clock_number = self.epochs.next_number();
+        let mut records = self.spares.pop().unwrap_or_default();
+        let head = TableHead { incarnation: CLOCK, number: self.clock_number };
+        put_clock(&mut records, head, &self.clock.take_mark());
+        taken.push(records);
+        self.log.raise(CLOCK_MARK, clock);
+        self.log.raise(VERSION_MARK, self.epochs.highest_version());
+        self.log.raise(INCARNATION_MARK, self.epochs.highest_incarnation());
+        let live = self.live_bytes();
+        let mut judge = LogJudge::new(&self.epochs, &mut self.writer, self.clock_number, self.synced_clock);
+        self.log.append(taken, live, &mut judge)?;
+        self.log.sync()?;
+        self.synced_clock = clock;
+        self.is_stirred = true;
+        Ok(())
+    }
+
+    /// Bytes of all records that count, a while ago if there are many tables.
+    fn live_bytes(&mut self) -> u64 {
+        let tables = self.epochs.tables();
+        if tables.len() <= SUMMED_TABLES || self.batches.is_multiple_of(SUMMED_BATCHES) {
+            let sum = tables.values().map(|table| table.logged().max(0)).sum::<i64>();
+            self.live = u64::try_from(sum).unwrap_or(0);
+        }
+        self.batches += 1;
+        self.live
+    }
+}

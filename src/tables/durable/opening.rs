@@ -1,0 +1,434 @@
+//! The tables that a log holds, while they are read: several threads take its records, in no order.
+//!
+//! ```text
+//! value    newer than that of the slot ─► CAS to it        and then: what is remembered of the key is applied
+//! removal  remembered ─► an older slot goes
+//! touch    remembered ─► a slot with an older version gets the deadline
+//! ```
+//! A removal and a touch may be read before the value that they are about, so the highest of each key is remembered
+//! until all is read: sixteen bytes of a secret hash, and three numbers.
+//!
+//! # Races
+//!
+//! Two threads may have records of one key. Each stores what it has, in the slot or among what is remembered, and looks
+//! at the other place afterwards, with a fence between. So one of them sees both. What it then does is one CAS, of the
+//! very state that it has judged.
+//!
+//! This file reads no file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use ahash::RandomState;
+use crossbeam::epoch::{self, Guard};
+
+use super::Durability;
+use super::judge::CLOCK;
+use super::records::{ElementHead, TableHead, decode_table, encode_element, live_bytes, put_table};
+use crate::allocator::size_class;
+use crate::lock::Mutex;
+use crate::store::{EffectOwner, EffectReader, EncodedRecords, Error, FoundBody, FoundEffect, Space};
+use crate::tables::TablesShared;
+use crate::tables::index::{Index, Inserted};
+use crate::tables::memory_budget::{entry_cost, settle, signed, slot_bytes};
+use crate::tables::slot::{EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState};
+use crate::tables::table::{ElementTotals, hash_of};
+
+/// Parts of what is remembered, each with a lock.
+const SHARDS: usize = 256;
+/// Records that a reader takes under one guard.
+const RECORDS_A_GUARD: u32 = 256;
+
+/// All that is read.
+pub(in crate::tables) struct Opening {
+    shared: Arc<TablesShared>,
+    /// The time of the log's clock at the start of this server, in milliseconds.
+    clock_start: u64,
+    hasher: RandomState,
+    /// By their incarnations.
+    loaded: Mutex<BTreeMap<u64, Arc<LoadedTable>>>,
+    found: Mutex<BTreeMap<u64, FoundTable>>,
+    remembered: Box<[Mutex<HashMap<(u64, u64), Remembered, RandomState>>]>,
+    secrets: [RandomState; 2],
+    /// Slots that have a deadline.
+    pub(in crate::tables) armed: Mutex<Vec<SlotHandle>>,
+    /// Keys of which the newest record is lost.
+    lost: Mutex<Vec<Box<[u8]>>>,
+}
+
+/// The last record of a table.
+pub(in crate::tables) struct FoundTable {
+    pub(in crate::tables) number: u64,
+    /// `None`: it is gone.
+    pub(in crate::tables) state: Option<(Durability, Box<[u8]>)>,
+}
+
+/// The elements of a life of a table.
+pub(in crate::tables) struct LoadedTable {
+    pub(in crate::tables) number: u32,
+    pub(in crate::tables) index: Index,
+    pub(in crate::tables) totals: Mutex<ElementTotals>,
+}
+
+/// What is remembered of a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Remembered {
+    removed: u64,
+    touched: u64,
+    /// That of the touch, as an entry has it.
+    deadline: u64,
+}
+
+impl Opening {
+    pub(in crate::tables) fn new(shared: &Arc<TablesShared>, clock_start: u64) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            clock_start,
+            hasher: shared.catalog.hasher().clone(),
+            loaded: Mutex::default(),
+            found: Mutex::default(),
+            remembered: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
+            secrets: [RandomState::new(), RandomState::new()],
+            armed: Mutex::default(),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// The last records of all tables, the oldest life first.
+    pub(in crate::tables) fn take_found(&self) -> BTreeMap<u64, FoundTable> {
+        std::mem::take(&mut *self.found.lock())
+    }
+
+    /// The elements of a life. `None`: the registry takes no more tables.
+    pub(in crate::tables) fn take_loaded(&self, incarnation: u64) -> Option<LoadedTable> {
+        drop(self.table(incarnation));
+        let loaded = self.loaded.lock().remove(&incarnation)?;
+        Arc::into_inner(loaded)
+    }
+
+    /// The highest number of a record of a table.
+    pub(in crate::tables) fn highest_number(&self) -> u64 {
+        self.found.lock().values().map(|table| table.number).max().unwrap_or(0)
+    }
+
+    /// A deadline as an entry has it. One that has passed before this start has passed at its beginning.
+    fn deadline(&self, of_log: u64) -> u64 {
+        if of_log == 0 { NEVER } else { of_log.saturating_sub(self.clock_start).min(NEVER - 1) }
+    }
+
+    fn table(&self, incarnation: u64) -> Arc<LoadedTable> {
+        let mut loaded = self.loaded.lock();
+        let made = loaded.entry(incarnation).or_insert_with(|| {
+            let number = self.shared.catalog.registry().reserve().unwrap_or_default();
+            let index = Index::new(0);
+            Arc::new(LoadedTable { number, index, totals: Mutex::default() })
+        });
+        Arc::clone(made)
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        hash_of(&self.hasher, key)
+    }
+
+    fn shard(
+        &self,
+        incarnation: u64,
+        key: &[u8],
+    ) -> (&Mutex<HashMap<(u64, u64), Remembered, RandomState>>, (u64, u64)) {
+        let [one, other] = &self.secrets;
+        let hashes = (one.hash_one((incarnation, key)), other.hash_one((incarnation, key)));
+        let place = usize::try_from(hashes.0 % SHARDS as u64).unwrap_or(0);
+        (&self.remembered[place], hashes)
+    }
+
+    fn remember(&self, incarnation: u64, key: &[u8], change: impl FnOnce(&mut Remembered)) {
+        let (shard, hashes) = self.shard(incarnation, key);
+        change(shard.lock().entry(hashes).or_default());
+    }
+
+    fn remembered(&self, incarnation: u64, key: &[u8]) -> Option<Remembered> {
+        let (shard, hashes) = self.shard(incarnation, key);
+        shard.lock().get(&hashes).copied()
+    }
+}
+
+/// One thread's part.
+struct OpeningReader<'o> {
+    opening: &'o Opening,
+    /// The table of the last record.
+    table: Option<(u64, Arc<LoadedTable>)>,
+    /// What it has added to that table.
+    totals: ElementTotals,
+    guard: Guard,
+    taken: u32,
+    armed: Vec<SlotHandle>,
+}
+
+impl EffectReader for OpeningReader<'_> {
+    fn take(&mut self, effect: FoundEffect<'_>) {
+        if effect.space == Space::Tables {
+            self.take_table(effect);
+            return;
+        }
+        let Some((head, key)) = ElementHead::decode(effect.key) else { return };
+        if self.table.as_ref().is_none_or(|(incarnation, _)| *incarnation != head.incarnation) {
+            self.settle();
+            self.table = Some((head.incarnation, self.opening.table(head.incarnation)));
+        }
+        self.taken += 1;
+        if self.taken.is_multiple_of(RECORDS_A_GUARD) {
+            self.guard.repin();
+        }
+        match (effect.space, effect.body) {
+            (Space::Touches, _) => {
+                let deadline = self.opening.deadline(head.deadline);
+                self.opening.remember(head.incarnation, key, |remembered| {
+                    if head.version > remembered.touched {
+                        (remembered.touched, remembered.deadline) = (head.version, deadline);
+                    }
+                });
+            }
+            (_, FoundBody::Value(value)) => self.store(head, key, value),
+            (_, body) => {
+                if body == FoundBody::Lost {
+                    self.opening.lost.lock().push(key.into());
+                }
+                self.opening.remember(head.incarnation, key, |remembered| {
+                    remembered.removed = head.version.max(remembered.removed);
+                });
+            }
+        }
+        // SeqCst: what was stored or remembered comes before the look at the other place, in the order of all threads.
+        fence(Ordering::SeqCst);
+        self.apply(head.incarnation, key);
+    }
+}
+
+impl OpeningReader<'_> {
+    fn take_table(&mut self, effect: FoundEffect<'_>) {
+        let Some(TableHead { incarnation, number }) = TableHead::decode(effect.key) else { return };
+        if incarnation == CLOCK {
+            return;
+        }
+        let state = match effect.body {
+            FoundBody::Value(body) => decode_table(body).map(|(durability, name)| (durability, name.into())),
+            FoundBody::Removed | FoundBody::Lost => None,
+        };
+        let mut found = self.opening.found.lock();
+        let last = found.entry(incarnation).or_insert(FoundTable { number: 0, state: None });
+        if number >= last.number {
+            *last = FoundTable { number, state };
+        }
+    }
+
+    fn store(&mut self, head: ElementHead, key: &[u8], value: &[u8]) {
+        let Some((_, table)) = self.table.clone() else { return };
+        let (hash, deadline) = (self.opening.hash(key), self.opening.deadline(head.deadline));
+        let mut entry = EntryBox::new(value);
+        entry.stamp(head.version, deadline);
+        entry.make_quiet();
+        let counted = LoadedEntry::of(&entry, key);
+        loop {
+            let slot = table.index.find(hash, key, &self.guard);
+            if let Some((slot, seen, old)) = slot.and_then(|slot| live(slot, &self.guard)) {
+                if old.version_of_value() >= head.version {
+                    return;
+                }
+                match slot.replace(seen, entry, &self.guard) {
+                    Ok(()) => {
+                        count(&mut self.totals, Some(LoadedEntry::of_published(old, key)), Some(counted));
+                        arm(&mut self.totals, &mut self.armed, slot, table.number, deadline);
+                        return;
+                    }
+                    Err(unused) => entry = unused,
+                }
+                continue;
+            }
+            let (mut unused, mut made) = (Some(entry), None);
+            let rehash = &|key: &[u8]| self.opening.hash(key);
+            let entered = table.index.enter(hash, key, &self.guard, rehash, &|| true, &mut |_| {
+                let slot = SlotHandle::new(table.number, key, unused.take()?);
+                made = Some(slot.slot().handle());
+                Some(slot)
+            });
+            match (entered, made, unused) {
+                (Inserted::Created, Some(made), _) => {
+                    self.totals.bytes += slot_bytes(key.len(), deadline != NEVER);
+                    count(&mut self.totals, None, Some(counted));
+                    arm(&mut self.totals, &mut self.armed, made.slot(), table.number, deadline);
+                    return;
+                }
+                (Inserted::Occupied, _, Some(unused)) => entry = unused,
+                // The index takes no more keys of this hash: nobody could have stored it either.
+                _ => return,
+            }
+        }
+    }
+
+    /// Applies to a key what is remembered of it.
+    fn apply(&mut self, incarnation: u64, key: &[u8]) {
+        let Some(remembered) = self.opening.remembered(incarnation, key) else { return };
+        let Some((_, table)) = self.table.clone() else { return };
+        let hash = self.opening.hash(key);
+        loop {
+            let slot = table.index.find(hash, key, &self.guard);
+            let Some((slot, seen, old)) = slot.and_then(|slot| live(slot, &self.guard)) else { return };
+            let before = LoadedEntry::of_published(old, key);
+            if remembered.removed > old.version_of_value() {
+                if slot.kill(seen, remembered.removed.max(old.version()), &self.guard) {
+                    count(&mut self.totals, Some(before), None);
+                    self.totals.bytes -= settle(slot);
+                    table.index.leave(hash, slot, &self.guard);
+                    return;
+                }
+            } else if remembered.touched > old.version() {
+                let mut entry = EntryBox::touched(old.value(), old.version_of_value());
+                entry.stamp(remembered.touched, remembered.deadline);
+                entry.make_quiet();
+                let after = LoadedEntry::of(&entry, key);
+                if slot.replace(seen, entry, &self.guard).is_ok() {
+                    count(&mut self.totals, Some(before), Some(after));
+                    arm(&mut self.totals, &mut self.armed, slot, table.number, remembered.deadline);
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// What was counted of the table counts for all.
+    fn settle(&mut self) {
+        let totals = std::mem::take(&mut self.totals);
+        if let Some((_, table)) = &self.table {
+            table.totals.lock().add(&totals);
+        }
+        self.opening.armed.lock().append(&mut self.armed);
+    }
+}
+
+impl Drop for OpeningReader<'_> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+/// The live entry of a slot, with the word in which it was seen.
+fn live<'g>(slot: SlotRef<'g>, guard: &'g Guard) -> Option<(SlotRef<'g>, SeenWord<'g>, EntryRef<'g>)> {
+    let seen = slot.load(guard);
+    match seen.state() {
+        SlotState::Live(entry) | SlotState::Expired(entry) => Some((slot, seen, entry)),
+        SlotState::Absent(_) | SlotState::Dead(_) | SlotState::Moved(_) => None,
+    }
+}
+
+/// Has the wheel look at a slot, when there is one.
+fn arm(totals: &mut ElementTotals, armed: &mut Vec<SlotHandle>, slot: SlotRef<'_>, table: u32, deadline: u64) {
+    if deadline == NEVER {
+        return;
+    }
+    if slot.extend(table) {
+        totals.bytes += EXTENSION_BYTES;
+    }
+    if slot.arm(deadline) {
+        armed.push(slot.handle());
+    }
+}
+
+/// What counts of an entry.
+#[derive(Clone, Copy)]
+struct LoadedEntry {
+    deadline: u64,
+    cost: i64,
+    /// Bytes of its records.
+    logged: i64,
+}
+
+impl LoadedEntry {
+    fn of(entry: &EntryBox, key: &[u8]) -> Self {
+        let logged = live_bytes(key.len(), entry.value_bytes(), entry.is_touched());
+        Self { deadline: entry.deadline(), cost: signed(size_class(entry.bytes())), logged }
+    }
+
+    fn of_published(entry: EntryRef<'_>, key: &[u8]) -> Self {
+        let logged = live_bytes(key.len(), entry.value().len(), entry.is_touched());
+        Self { deadline: entry.deadline(), cost: entry_cost(entry), logged }
+    }
+}
+
+/// Counts an entry that takes the place of another one.
+fn count(totals: &mut ElementTotals, before: Option<LoadedEntry>, after: Option<LoadedEntry>) {
+    let difference = |of: fn(LoadedEntry) -> i64| after.map_or(0, of) - before.map_or(0, of);
+    totals.bytes += difference(|entry| entry.cost);
+    totals.logged += difference(|entry| entry.logged);
+    totals.count(before.map(|entry| entry.deadline), after.map(|entry| entry.deadline));
+}
+
+impl EffectOwner for Opening {
+    fn reader(&self) -> Box<dyn EffectReader + '_> {
+        Box::new(OpeningReader {
+            opening: self,
+            table: None,
+            totals: ElementTotals::default(),
+            guard: epoch::pin(),
+            taken: 0,
+            armed: Vec::new(),
+        })
+    }
+
+    fn live(&self) -> (u64, u64) {
+        let found = self.found.lock();
+        let loaded = self.loaded.lock();
+        let there =
+            loaded.iter().filter(|(incarnation, _)| found.get(incarnation).is_some_and(|table| table.state.is_some()));
+        there.fold((0, 0), |(records, bytes), (_, table)| {
+            let totals = table.totals.lock();
+            let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
+            (records + unsigned(totals.elements), bytes + unsigned(totals.logged))
+        })
+    }
+
+    fn encode_all(
+        &self,
+        bytes: usize,
+        write: &mut dyn FnMut(EncodedRecords) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut records = EncodedRecords::default();
+        let (found, loaded) = (self.found.lock(), self.loaded.lock());
+        for (&incarnation, FoundTable { number, state }) in found.iter() {
+            let Some((durability, name)) = state else { continue };
+            put_table(&mut records, TableHead { incarnation, number: *number }, *durability, name);
+            let Some(table) = loaded.get(&incarnation) else { continue };
+            self.encode_elements(incarnation, table, bytes, &mut records, write)?;
+        }
+        write(records)
+    }
+}
+
+impl Opening {
+    fn encode_elements(
+        &self,
+        incarnation: u64,
+        table: &LoadedTable,
+        bytes: usize,
+        records: &mut EncodedRecords,
+        write: &mut dyn FnMut(EncodedRecords) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut position, mut next) = (0, Some(0));
+        while let Some(from) = next {
+            let (guard, mut slots) = (epoch::pin(), Vec::new());
+            position = from.max(position);
+            next = table.index.walk(&guard).read(position, &guard, |key| self.hash(key), &mut slots);
+            for (_, slot) in slots {
+                let Some((_, _, entry)) = live(slot, &guard) else { continue };
+                let deadline = if entry.deadline() == NEVER { 0 } else { entry.deadline() + self.clock_start };
+                encode_element(records, incarnation, slot.key(), entry, deadline);
+                if records.bytes() >= bytes {
+                    write(std::mem::take(records))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

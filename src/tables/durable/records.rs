@@ -1,0 +1,160 @@
+//! The records of the tables' log: what became of an element, or of a table.
+//!
+//! ```text
+//! Elements, Touches   key  incarnation:u64 version:u64 deadline:u64 cause:u8, the element's key
+//!                     body the value; a removal and a touch have none
+//! Tables              key  incarnation:u64 number:u64
+//!                     body durability:u8, the name as CREATE_TABLE gave it; the removal drops the table
+//! ```
+//! Integers are little-endian. A deadline is in milliseconds of the log's clock, 0 for none. Of the records of an element
+//! in one life of its table the one with the highest version says what it is. A touch says that the element with the
+//! newest value below its version has another deadline. Of the records of one life of a table the one with the highest
+//! number counts.
+//!
+//! This file reads and writes nothing.
+
+use super::Durability;
+use crate::byte_reader::ByteReader;
+use crate::clock::lasting::ClockMark;
+use crate::feed::Cause;
+use crate::store::{EncodedRecords, Space};
+use crate::tables::memory_budget::signed;
+use crate::tables::slot::EntryRef;
+
+/// Bytes before the key of an element.
+const ELEMENT_HEAD: usize = 25;
+
+/// What a record says of an element beside key and value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tables) struct ElementHead {
+    /// The life of its table.
+    pub(in crate::tables) incarnation: u64,
+    pub(in crate::tables) version: u64,
+    /// In milliseconds of the log's clock. 0: it has none.
+    pub(in crate::tables) deadline: u64,
+    pub(in crate::tables) cause: Cause,
+}
+
+impl ElementHead {
+    fn encode(self) -> [u8; ELEMENT_HEAD] {
+        let mut bytes = [0; ELEMENT_HEAD];
+        for (to, number) in bytes.chunks_exact_mut(8).zip([self.incarnation, self.version, self.deadline]) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[ELEMENT_HEAD - 1] = self.cause as u8;
+        bytes
+    }
+
+    /// The head and the element's key. `None`: no server has written it.
+    pub(in crate::tables) fn decode(key: &[u8]) -> Option<(Self, &[u8])> {
+        let mut fields = ByteReader::new(key);
+        let (incarnation, version, deadline) = (fields.u64_le()?, fields.u64_le()?, fields.u64_le()?);
+        let cause = Cause::of_number(fields.byte()?)?;
+        Some((Self { incarnation, version, deadline, cause }, fields.rest()))
+    }
+}
+
+/// The bytes of a record of an element in the log, at most.
+pub(in crate::tables) const fn element_bytes(key: usize, value: usize) -> usize {
+    EncodedRecords::bytes_of(ELEMENT_HEAD + key, value)
+}
+
+/// The bytes of the records that count of an element.
+pub(in crate::tables) fn live_bytes(key: usize, value: usize, is_touched: bool) -> i64 {
+    let touch = if is_touched { element_bytes(key, 0) } else { 0 };
+    signed(element_bytes(key, value) + touch)
+}
+
+/// Records an element as it is. `deadline` is in milliseconds of the log's clock.
+pub(in crate::tables) fn encode_element(
+    records: &mut EncodedRecords,
+    incarnation: u64,
+    key: &[u8],
+    entry: EntryRef<'_>,
+    deadline: u64,
+) {
+    let head = ElementHead { incarnation, version: entry.version(), deadline, cause: Cause::Restore };
+    put(records, ElementHead { version: entry.version_of_value(), ..head }, key, entry.value());
+    if entry.is_touched() {
+        touch(records, head, key);
+    }
+}
+
+/// An element has this value.
+pub(in crate::tables) fn put(records: &mut EncodedRecords, head: ElementHead, key: &[u8], value: &[u8]) {
+    records.put(Space::Elements, [&head.encode(), key], value);
+}
+
+/// An element has another deadline, and keeps its value.
+pub(in crate::tables) fn touch(records: &mut EncodedRecords, head: ElementHead, key: &[u8]) {
+    records.put(Space::Touches, [&head.encode(), key], &[]);
+}
+
+/// An element is gone.
+pub(in crate::tables) fn remove(records: &mut EncodedRecords, head: ElementHead, key: &[u8]) {
+    records.remove(Space::Elements, [&head.encode(), key]);
+}
+
+/// A record of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tables) struct TableHead {
+    pub(in crate::tables) incarnation: u64,
+    /// Records of one life are numbered in their order.
+    pub(in crate::tables) number: u64,
+}
+
+impl TableHead {
+    fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        for (to, number) in bytes.chunks_exact_mut(8).zip([self.incarnation, self.number]) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None`: no server has written it.
+    pub(in crate::tables) fn decode(key: &[u8]) -> Option<Self> {
+        let mut fields = ByteReader::new(key);
+        let head = Self { incarnation: fields.u64_le()?, number: fields.u64_le()? };
+        fields.is_empty().then_some(head)
+    }
+}
+
+/// A table is there, with this durability and name.
+pub(in crate::tables) fn put_table(records: &mut EncodedRecords, head: TableHead, durability: Durability, name: &[u8]) {
+    records.put(Space::Tables, [&head.encode(), &[]], &[&[durability as u8], name].concat());
+}
+
+/// The log's clock shows this.
+pub(in crate::tables) fn put_clock(records: &mut EncodedRecords, head: TableHead, mark: &ClockMark) {
+    records.put(Space::Tables, [&head.encode(), &[]], &mark.encode());
+}
+
+/// A table is gone.
+pub(in crate::tables) fn remove_table(records: &mut EncodedRecords, head: TableHead) {
+    records.remove(Space::Tables, [&head.encode(), &[]]);
+}
+
+/// Durability and name of a table. `None`: no server has written them.
+pub(in crate::tables) fn decode_table(body: &[u8]) -> Option<(Durability, &[u8])> {
+    let (durability, name) = body.split_first()?;
+    Some((Durability::of_number(*durability)?, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_decoded_as_it_was_encoded() {
+        let head = ElementHead { incarnation: 7, version: u64::MAX >> 5, deadline: 1 << 43, cause: Cause::CopyTo };
+        let key = [&head.encode()[..], b"key"].concat();
+        assert_eq!(ElementHead::decode(&key), Some((head, &b"key"[..])));
+        assert_eq!(ElementHead::decode(&key[..ELEMENT_HEAD - 1]), None);
+        let table = TableHead { incarnation: 1, number: 2 };
+        assert_eq!(TableHead::decode(&table.encode()), Some(table));
+        assert_eq!(TableHead::decode(&key), None);
+        assert_eq!(decode_table(b"\x02birds\0"), Some((Durability::Always, &b"birds\0"[..])));
+        assert_eq!((decode_table(b""), decode_table(b"\x03x")), (None, None));
+    }
+}

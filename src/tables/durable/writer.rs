@@ -1,0 +1,415 @@
+//! What a session records, in a buffer for each of two epochs, until the log takes it.
+//!
+//! This file commits nothing: `ops` does, inside an epoch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam::utils::{Backoff, CachePadded};
+
+use super::epochs::{OpenEpoch, WriterPlace};
+use super::records::{TableHead, put_table, remove_table};
+use crate::limits::EFFECTS_BYTES_MAX;
+use crate::lock::{Mutex, MutexGuard};
+use crate::store::EncodedRecords;
+use crate::tables::Refusal;
+use crate::tables::sleeper::Sleeper;
+use crate::tables::slot::NEVER;
+use crate::tables::table::Table;
+
+/// How long the log sleeps between two looks whether a writer has left the epoch.
+const LEAVE_CHECK: Duration = Duration::from_micros(50);
+
+/// The stages of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(in crate::tables) enum LogStage {
+    /// It is not open. There is no durable table.
+    Off = 0,
+    /// It is to be opened for the first durable table.
+    Wanted = 1,
+    On = 2,
+    /// A write or a sync has failed, or it could not be opened: it takes nothing more.
+    Failed = 3,
+}
+
+/// The state that the writers and the log share.
+pub(in crate::tables) struct Epochs {
+    /// A [`LogStage`]. Written by the log, and by sessions that want it.
+    stage: AtomicU8,
+    pub(super) open: OpenEpoch,
+    /// The last epoch on disk. Written by the log.
+    synced: CachePadded<AtomicU64>,
+    /// The highest epoch that somebody waits for. Raised by the writers.
+    wanted: CachePadded<AtomicU64>,
+    /// The durable tables that have a name, by their incarnations. Changed under the catalog's lock.
+    tables: Mutex<Arc<BTreeMap<u64, Arc<Table>>>>,
+    /// The number of the last record of a table.
+    number: AtomicU64,
+    /// Above all versions that are recorded in epochs that the log has taken. Written by the log.
+    version: AtomicU64,
+    /// The highest incarnation of a durable table.
+    incarnation: AtomicU64,
+    /// All sessions are gone, and the log ends.
+    is_closed: AtomicBool,
+    /// The time of the log's clock at the start of this server, in milliseconds. Written once, when the log is opened.
+    clock_start: AtomicU64,
+    writers: Mutex<Vec<Arc<WriterRecords>>>,
+    /// Sessions with writes that wait for room. The log wakes them when it has taken the records.
+    sleepers: Mutex<Vec<Arc<Sleeper>>>,
+    /// Wakes the log.
+    pub(super) log: Sleeper,
+}
+
+/// The records of one writer.
+pub(in crate::tables) struct WriterRecords {
+    place: WriterPlace,
+    /// By the parity of the epoch. The writer locks one inside its epoch, and the log when that is closed and left: never
+    /// both at once.
+    buffers: [Mutex<EncodedRecords>; 2],
+    /// The highest version that the writer has recorded. Written by it before it leaves.
+    version: AtomicU64,
+}
+
+impl WriterRecords {
+    fn buffer(&self, epoch: u64) -> MutexGuard<'_, EncodedRecords> {
+        let [even, odd] = &self.buffers;
+        if epoch.is_multiple_of(2) { even.lock() } else { odd.lock() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.buffers.iter().all(|buffer| buffer.lock().is_empty())
+    }
+
+    /// Log: waits until the writer is not in this epoch, which is closed. A writer stays for some microseconds, unless it
+    /// is in a transaction or its thread has lost its core.
+    fn await_leave(&self, closed: u64) {
+        let backoff = Backoff::new();
+        while !self.place.is_left(closed) {
+            match backoff.is_completed() {
+                true => thread::sleep(LEAVE_CHECK),
+                false => backoff.snooze(),
+            }
+        }
+    }
+}
+
+impl Epochs {
+    /// No epoch was written.
+    pub(in crate::tables) fn new() -> Arc<Self> {
+        let (epoch, number) = (0, 0);
+        Arc::new(Self {
+            stage: AtomicU8::new(LogStage::Off as u8),
+            open: OpenEpoch::behind(epoch),
+            synced: CachePadded::new(AtomicU64::new(epoch)),
+            wanted: CachePadded::new(AtomicU64::new(epoch)),
+            tables: Mutex::default(),
+            number: AtomicU64::new(number),
+            version: AtomicU64::new(0),
+            incarnation: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            clock_start: AtomicU64::new(0),
+            writers: Mutex::default(),
+            sleepers: Mutex::default(),
+            log: Sleeper::default(),
+        })
+    }
+
+    /// The stage of the log.
+    pub(in crate::tables) fn stage(&self) -> LogStage {
+        // Acquire: pairs with the Release in `set_stage`.
+        let stage = self.stage.load(Ordering::Acquire);
+        let all = [LogStage::Off, LogStage::Wanted, LogStage::On, LogStage::Failed];
+        all.into_iter().find(|known| *known as u8 == stage).unwrap_or(LogStage::Failed)
+    }
+
+    /// Log: it has come to this stage.
+    pub(in crate::tables) fn set_stage(&self, stage: LogStage) {
+        // Release: pairs with the Acquire in `stage`.
+        self.stage.store(stage as u8, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Has the log opened for the first durable table.
+    pub(in crate::tables) fn want_log(&self) {
+        let (off, wanted) = (LogStage::Off as u8, LogStage::Wanted as u8);
+        // Relaxed: the flag carries nothing else.
+        if self.stage.compare_exchange(off, wanted, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.log.wake();
+        }
+    }
+
+    /// Wakes the sessions that wait for the log.
+    fn wake_all(&self) {
+        let woken = std::mem::take(&mut *self.sleepers.lock());
+        woken.iter().for_each(|sleeper| sleeper.wake());
+    }
+
+    /// The time of the log's clock at the start of this server, in milliseconds.
+    pub(super) fn clock_start(&self) -> u64 {
+        // Relaxed: it is written before there is a durable table.
+        self.clock_start.load(Ordering::Relaxed)
+    }
+
+    /// A deadline of an entry as records have it.
+    pub(in crate::tables) fn deadline_of_log(&self, deadline: u64) -> u64 {
+        if deadline == NEVER { 0 } else { deadline + self.clock_start() }
+    }
+
+    /// The last epoch on disk.
+    pub(in crate::tables) fn synced(&self) -> u64 {
+        // Acquire: pairs with the Release in `note_synced`.
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Log: this epoch is on disk.
+    pub(super) fn note_synced(&self, epoch: u64) {
+        // Release: pairs with the Acquire in `synced`.
+        self.synced.store(epoch, Ordering::Release);
+    }
+
+    /// Somebody waits until this epoch is on disk.
+    pub(in crate::tables) fn want(&self, epoch: u64) {
+        // Relaxed, both: the wake-up comes behind, and the log looks again when it is awake. A higher number of another
+        // writer has woken it.
+        if self.wanted.load(Ordering::Relaxed) < epoch && self.wanted.fetch_max(epoch, Ordering::Relaxed) < epoch {
+            self.log.wake();
+        }
+    }
+
+    /// Log: whether somebody waits for the open epoch.
+    pub(super) fn is_wanted(&self) -> bool {
+        // Relaxed: see `want`.
+        self.wanted.load(Ordering::Relaxed) >= self.open.number()
+    }
+
+    /// The durable tables that have a name, by their incarnations.
+    pub(super) fn tables(&self) -> Arc<BTreeMap<u64, Arc<Table>>> {
+        Arc::clone(&self.tables.lock())
+    }
+
+    /// Changes the durable tables that have a name. Called under the catalog's lock.
+    pub(in crate::tables) fn change_tables(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Table>>)) {
+        change(Arc::make_mut(&mut *self.tables.lock()));
+    }
+
+    /// The highest version that is recorded in epochs that the log has taken.
+    pub(super) fn highest_version(&self) -> u64 {
+        // Relaxed: the log writes it.
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// The highest incarnation of a durable table.
+    pub(super) fn highest_incarnation(&self) -> u64 {
+        // Relaxed: the table is in an epoch that the log has taken, or in a later one.
+        self.incarnation.load(Ordering::Relaxed)
+    }
+
+    /// Log: whether all sessions are gone.
+    pub(super) fn is_closed(&self) -> bool {
+        // Acquire: pairs with the Release in `close`.
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// All sessions are gone, and the log ends when all is on disk.
+    pub(in crate::tables) fn close(&self) {
+        // Release: pairs with the Acquire in `is_closed`.
+        self.is_closed.store(true, Ordering::Release);
+        self.log.wake();
+    }
+
+    /// What the log held when it was opened.
+    pub(super) fn resume(&self, number: u64, version: u64, incarnation: u64, clock_start: u64) {
+        // Relaxed: nobody else uses them yet.
+        self.clock_start.store(clock_start, Ordering::Relaxed);
+        self.number.fetch_max(number, Ordering::Relaxed);
+        self.version.fetch_max(version, Ordering::Relaxed);
+        self.incarnation.fetch_max(incarnation, Ordering::Relaxed);
+    }
+
+    /// The number of the next record of a table.
+    pub(in crate::tables) fn next_number(&self) -> u64 {
+        // Relaxed: it only has to be another one, and a later record of a table follows under the catalog's lock.
+        self.number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether there is room for the write that was refused last. If not, `sleeper` is woken when there may be.
+    pub(in crate::tables) fn watch(&self, epoch: u64, sleeper: &Arc<Sleeper>) -> bool {
+        let mut sleepers = self.sleepers.lock();
+        // Under the lock, which the log takes behind the close and behind each stage: it then finds this sleeper.
+        let stage = self.stage();
+        if stage == LogStage::Failed || stage == LogStage::On && self.open.number() > epoch {
+            return true;
+        }
+        if !sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
+            sleepers.push(Arc::clone(sleeper));
+        }
+        drop(sleepers);
+        if stage == LogStage::On {
+            self.want(epoch);
+        }
+        false
+    }
+
+    /// Log: closes the open epoch, waits until it is left, and takes its records in exchange for empty buffers. Returns its
+    /// number.
+    pub(super) fn take(&self, taken: &mut Vec<EncodedRecords>, mut spare: impl FnMut() -> EncodedRecords) -> u64 {
+        let closed = self.open.close();
+        // Behind the close: a session that is not in the list has not entered the closed epoch.
+        let writers = self.writers.lock().clone();
+        for writer in &writers {
+            writer.await_leave(closed);
+            let mut buffer = writer.buffer(closed);
+            // Relaxed: the writer has left the epoch, so it is seen.
+            self.version.fetch_max(writer.version.load(Ordering::Relaxed), Ordering::Relaxed);
+            if !buffer.is_empty() {
+                taken.push(std::mem::replace(&mut *buffer, spare()));
+            }
+        }
+        drop(writers);
+        self.writers.lock().retain(|writer| Arc::strong_count(writer) > 1 || !writer.is_empty());
+        self.wake_all();
+        closed
+    }
+}
+
+/// A session's end.
+pub(in crate::tables) struct EffectWriter {
+    epochs: Arc<Epochs>,
+    records: Arc<WriterRecords>,
+    /// The epoch in which the writer is.
+    entered: Option<u64>,
+    /// It stays there until the transaction ends.
+    is_in_transaction: bool,
+    /// The last epoch that was found full. Before the log is open, none.
+    full: Option<u64>,
+}
+
+/// Why nothing can be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tables) enum NotEntered {
+    /// There is no room in the buffer.
+    Full,
+    /// The log takes nothing more.
+    Failed,
+}
+
+impl EffectWriter {
+    pub(in crate::tables) fn new(epochs: &Arc<Epochs>) -> Self {
+        let records = Arc::new(WriterRecords {
+            place: WriterPlace::new(),
+            buffers: Default::default(),
+            version: AtomicU64::new(0),
+        });
+        epochs.writers.lock().push(Arc::clone(&records));
+        let epochs = Arc::clone(epochs);
+        Self { epochs, records, entered: None, is_in_transaction: false, full: None }
+    }
+
+    /// Enters the open epoch for a record of so many bytes. The caller has loaded the word that its CAS expects, or sees
+    /// the state of the table under a lock.
+    pub(in crate::tables) fn enter(&mut self, bytes: usize) -> Result<(), NotEntered> {
+        if self.entered.is_some() {
+            return Ok(());
+        }
+        if self.epochs.stage() == LogStage::Failed {
+            return Err(NotEntered::Failed);
+        }
+        let epoch = self.epochs.open.enter(&self.records.place);
+        let kept = self.records.buffer(epoch).bytes();
+        if kept > 0 && kept + bytes > EFFECTS_BYTES_MAX {
+            self.records.place.leave();
+            self.full = Some(epoch);
+            return Err(NotEntered::Full);
+        }
+        self.entered = Some(epoch);
+        Ok(())
+    }
+
+    /// Enters the open epoch, for a record of any size.
+    pub(super) fn enter_large(&mut self) {
+        self.entered = Some(self.epochs.open.enter(&self.records.place));
+    }
+
+    /// Records that a table goes, and that another one comes. Called under the catalog's lock, before anybody sees it. The
+    /// caller leaves the epoch when it can be seen.
+    pub(in crate::tables) fn record_tables(&mut self, old: Option<&Arc<Table>>, new: Option<&Arc<Table>>) {
+        let is_durable = |table: Option<&Arc<Table>>| table.is_some_and(|table| table.is_durable());
+        if !is_durable(old) && !is_durable(new) {
+            return;
+        }
+        if self.entered.is_none() {
+            self.enter_large();
+        }
+        let epochs = Arc::clone(&self.epochs);
+        for table in old.into_iter().filter(|table| table.is_durable()) {
+            let head = TableHead { incarnation: table.generation(), number: epochs.next_number() };
+            self.record(|records| remove_table(records, head));
+            epochs.change_tables(|tables| drop(tables.remove(&table.generation())));
+        }
+        for table in new.into_iter().filter(|table| table.is_durable()) {
+            epochs.incarnation.fetch_max(table.generation(), Ordering::Relaxed);
+            let head = TableHead { incarnation: table.generation(), number: epochs.next_number() };
+            table.set_record_number(head.number);
+            self.record(|records| put_table(records, head, table.durability(), table.announced_name()));
+            epochs.change_tables(|tables| drop(tables.insert(table.generation(), Arc::clone(table))));
+        }
+    }
+
+    /// Records what was committed inside the epoch, or is about to be, with nobody to see it before.
+    pub(in crate::tables) fn record(&mut self, encode: impl FnOnce(&mut EncodedRecords)) {
+        debug_assert!(self.entered.is_some(), "a writer records inside an epoch");
+        if let Some(epoch) = self.entered {
+            encode(&mut self.records.buffer(epoch));
+        }
+    }
+
+    /// Notes the version of what was recorded.
+    pub(in crate::tables) fn note_version(&mut self, version: u64) {
+        // Relaxed: this thread alone writes it, and the log reads it when the epoch is left.
+        if version > self.records.version.load(Ordering::Relaxed) {
+            self.records.version.store(version, Ordering::Relaxed);
+        }
+    }
+
+    /// The epochs of all writers.
+    pub(in crate::tables) fn epochs(&self) -> &Arc<Epochs> {
+        &self.epochs
+    }
+
+    /// Leaves the epoch, unless a transaction stays in it.
+    pub(in crate::tables) fn leave(&mut self) {
+        if !self.is_in_transaction && self.entered.take().is_some() {
+            self.records.place.leave();
+        }
+    }
+
+    /// Whether there is room for the write that was refused last. If not, `sleeper` is woken when there may be.
+    pub(in crate::tables) fn watch(&self, sleeper: &Arc<Sleeper>) -> bool {
+        self.full.is_none_or(|full| self.epochs.watch(full, sleeper))
+    }
+
+    /// Whether the log takes records. If it is not open, that begins, and the caller waits.
+    pub(in crate::tables) fn has_log(&mut self) -> Result<bool, Refusal> {
+        match self.epochs.stage() {
+            LogStage::On => Ok(true),
+            LogStage::Failed => Err(Refusal::DiskFailed),
+            LogStage::Off | LogStage::Wanted => {
+                self.epochs.want_log();
+                self.full = Some(0);
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Drop for EffectWriter {
+    fn drop(&mut self) {
+        self.is_in_transaction = false;
+        self.leave();
+        // The log takes what it has recorded, and then forgets the buffers, which nobody else has any more.
+    }
+}

@@ -1,0 +1,126 @@
+//! Durable tables: what the log holds is what clients saw at the end of an epoch.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+use crate::clock::ClockReading;
+use crate::seeded_rng::SeededRng;
+use crate::store::{EffectFolder, StoreConfig};
+use crate::tables::{Durability, EpochLog, LoadTime, LoadedLog, OpenLog};
+
+/// Values, versions and deadlines, by table and key.
+type Contents = BTreeMap<(Vec<u8>, Vec<u8>), (Vec<u8>, u64, Option<u64>)>;
+
+/// A server's life: tables with a log.
+struct Life {
+    tables: Tables,
+    background: BackgroundThreads,
+    session: Session,
+    log: EpochLog,
+    start: u64,
+}
+
+impl Life {
+    /// Begins at this time of the wall clock, in milliseconds.
+    fn begin(folder: &Path, start: u64) -> Self {
+        let (tables, mut background) = Tables::new(settings());
+        let config = StoreConfig { segment_bytes: 16 << 10, max_disk: None, repair: false, copied: false };
+        let folder = EffectFolder::lock(folder, config).unwrap();
+        let time = LoadTime { reading: ClockReading::from_millis(start), now: Now::from_millis(0) };
+        let LoadedLog { store, clock, .. } = tables.load(&mut background, &folder, 2, time).unwrap();
+        let log = tables.epoch_log(OpenLog { log: Box::new(store), clock });
+        let session = tables.session();
+        Self { tables, background, session, log, start }
+    }
+
+    fn write(&mut self, now: u64) {
+        self.log.write(ClockReading::from_millis(self.start + now)).unwrap();
+    }
+
+    fn publish(&mut self) {
+        self.background.changes.drain(usize::MAX, &mut |_, _, _| {});
+    }
+
+    /// What clients see at this time.
+    fn contents(&mut self, now: u64) -> Contents {
+        let mut contents = Contents::new();
+        let mut batch = self.session.batch(Now::from_millis(now));
+        let names: Vec<_> = batch.list_tables().into_iter().map(|table| table.name).collect();
+        for name in names {
+            for key in 0..KEYS {
+                let key = key_of(key);
+                if let Ok(element) = batch.element(&name, &key) {
+                    let deadline = element.deadline.map(|deadline| self.start + deadline);
+                    contents.insert((name.to_vec(), key), (element.value.to_vec(), element.version, deadline));
+                }
+            }
+        }
+        contents
+    }
+}
+
+const KEYS: u64 = 12;
+
+fn key_of(number: u64) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn step(life: &mut Life, rng: &mut SeededRng, now: u64) {
+    let table = [&b"soon"[..], b"always"][usize::from(rng.one_in(4))];
+    let key = key_of(rng.below(KEYS));
+    let mut batch = life.session.batch(Now::from_millis(now));
+    let deadline = match rng.below(4) {
+        0 => Deadline::after(batch.now(), Ttl::from_millis(1 + rng.below(400))),
+        1 => Deadline::KEEP,
+        _ => Deadline::NONE,
+    };
+    let length = [0, 10, 300, 3_000][rng.below(4) as usize];
+    let done = match rng.below(20) {
+        0..=10 => batch.update(table, &key, &vec![rng.below(256) as u8; length], deadline),
+        11..=13 => batch.delete(table, &key).map(drop),
+        14..=16 => batch.touch(table, &key, deadline),
+        17 => batch.compare_and_swap(table, &key, 0, b"cas", deadline).map(drop),
+        18 if rng.one_in(4) => batch.replace_table(table),
+        18 if rng.one_in(4) => batch.delete_table(table),
+        _ => {
+            let durability = if table == b"soon" { Durability::Soon } else { Durability::Always };
+            batch.create_table_with(table, table, None, durability)
+        }
+    };
+    drop(done);
+}
+
+/// Runs lives that end without warning. Each begins with what the last epoch of the one before had.
+fn run(seed: u64) {
+    let mut rng = SeededRng(seed);
+    let folder = tempfile::tempdir().unwrap();
+    let (mut wall, mut expected) = (1_000_000, Contents::new());
+    for _ in 0..4 {
+        let mut life = Life::begin(folder.path(), wall);
+        let found = life.contents(0);
+        let alive = |(key, (value, version, deadline)): (&(Vec<u8>, Vec<u8>), &(Vec<u8>, u64, Option<u64>))| {
+            deadline.is_none_or(|deadline| deadline > wall).then(|| (key.clone(), (value.clone(), *version, *deadline)))
+        };
+        let expected_now: Contents = expected.iter().filter_map(alive).collect();
+        assert_eq!(found, expected_now, "seed {seed}");
+        let mut now = 0;
+        for _ in 0..rng.below(400) {
+            now += rng.below(4);
+            step(&mut life, &mut rng, now);
+            if rng.one_in(8) {
+                life.publish();
+            }
+            if rng.one_in(6) {
+                life.write(now);
+                expected = life.contents(now);
+            }
+        }
+        wall += now + rng.below(100);
+    }
+}
+
+#[test]
+fn a_server_begins_with_what_the_last_epoch_had() {
+    (0..60).for_each(run);
+}
