@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, Throughput};
 use spindle::allocator::Switch;
-use spindle::clock::Now;
-use spindle::store::{EffectJudge, EffectState, EncodedRecords, Error, Space};
-use spindle::tables::{BackgroundThreads, Deadline, Durability, EffectLog, Session, Tables, TablesConfig};
+use spindle::clock::lasting::LastingClock;
+use spindle::clock::{ClockReading, Now};
+use spindle::store::{AddsRefused, EffectJudge, EncodedRecords, Error, LogMetrics};
+use spindle::tables::{BackgroundThreads, Deadline, Durability, EffectLog, OpenLog, Session, Tables, TablesConfig};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
@@ -41,6 +42,7 @@ fn tables() -> (Tables, BackgroundThreads) {
         tables_max: 1,
         changes_per_writer: 1 << 16,
         version_base: 1,
+        clock_start: 0,
     });
     tables.session().batch(Now::from_nanos(0)).create_table(b"bench", b"bench").unwrap();
     (tables, backstage)
@@ -139,17 +141,19 @@ impl EffectLog for NoLog {
     fn sync(&mut self) -> Result<(), Error> {
         Ok(())
     }
-}
 
-impl EffectJudge for NoLog {
-    fn judge(&mut self, _: Space, _: &[u8]) -> EffectState {
-        EffectState::Dead
+    fn rest(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
-    fn lost(&mut self, _: Space, _: &[u8]) {}
+    fn raise(&mut self, _: usize, _: u64) {}
 
-    fn all_lost(&mut self) -> bool {
-        true
+    fn adds_room(&self) -> Result<u64, AddsRefused> {
+        Ok(u64::MAX / 2)
+    }
+
+    fn metrics(&self) -> LogMetrics {
+        LogMetrics::default()
     }
 }
 
@@ -160,8 +164,12 @@ fn durable(criterion: &mut Criterion, keys: usize) {
     for (name, durability) in [("commit and push", Durability::None), ("commit, push and record", Durability::Soon)] {
         let (tables, mut backstage) = tables();
         let mut session = tables.session();
-        session.batch(Now::from_nanos(0)).alter_table(b"bench", durability).unwrap();
-        let mut log = tables.epoch_log(Box::new(NoLog), Duration::ZERO);
+        let clock = LastingClock::resume(None, ClockReading::from_millis(0));
+        let mut log = tables.epoch_log(OpenLog { log: Box::new(NoLog), clock });
+        let mut batch = session.batch(Now::from_nanos(0));
+        batch.delete_table(b"bench").unwrap();
+        while batch.create_table_with(b"bench", b"bench", None, durability).is_err() {}
+        drop(batch);
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|rounds| {
                 let mut total = Duration::ZERO;
@@ -169,8 +177,8 @@ fn durable(criterion: &mut Criterion, keys: usize) {
                     let start = Instant::now();
                     commit_round(&mut session, keys);
                     total += start.elapsed();
-                    backstage.changes.drain(usize::MAX, &mut |_| {});
-                    log.write(&mut NoLog).unwrap();
+                    backstage.changes.drain(usize::MAX, &mut |_, _, _| {});
+                    log.write(ClockReading::from_millis(0)).unwrap();
                 }
                 total
             });

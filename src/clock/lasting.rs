@@ -32,6 +32,7 @@ pub struct ClockMark {
 }
 
 impl ClockMark {
+    /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
         let ClockReading { wall, up, boot } = self.reading;
         [&[self.time, wall, up].map(u64::to_be_bytes).concat()[..], &boot.to_be_bytes()].concat()
@@ -58,7 +59,7 @@ impl ClockMark {
 }
 
 /// A clock that lasts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LastingClock {
     /// The start of this server.
     start: ClockMark,

@@ -199,10 +199,10 @@ fn services(config: &ServerConfig) -> Vec<GatedService> {
     let mut services: Vec<GatedService> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint)).collect();
     let resp = config.workers.resp.endpoints.iter();
     services.extend(resp.map(|endpoint| GatedService { has_curve: false, ..zmq("--resp", endpoint) }));
-    services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint)));
+    services.extend(config.notifications.publish.iter().map(|endpoint| zmq("--publish", endpoint)));
     services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint)));
     services.extend(config.lockstep.iter().map(|lockstep| zmq("--lockstep", &lockstep.endpoint)));
-    services.extend(config.lockstep_publish.iter().map(|endpoint| zmq("--lockstep-publish", endpoint)));
+    services.extend(config.notifications.lockstep.iter().map(|endpoint| zmq("--lockstep-publish", endpoint)));
     let spiderq = tasks.and_then(|tasks| tasks.spiderq.as_ref());
     services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint)));
     let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
@@ -222,6 +222,7 @@ fn is_loopback(address: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::security::Permissions;
+    use crate::server::NotificationSettings;
     use crate::server::tests::config as local;
     use crate::server::{FeedSettings, OperationConfig};
     use crate::services::operator::admin::serve::AdminConfig;
@@ -275,13 +276,17 @@ mod tests {
         }
     }
 
+    fn notifications(publish: Option<String>, lockstep: Option<String>) -> NotificationSettings {
+        NotificationSettings { publish, lockstep, hwm: 1 }
+    }
+
     #[test]
     fn every_service_has_its_gate() {
         let feed = FeedSettings { endpoint: "tcp://*:1".to_owned(), history_bytes: 0 };
         let publish = Some("tcp://*:1".to_owned());
         let rows = [
-            ServerConfig { publish: publish.clone(), ..local(FrontendKind::Native) },
-            ServerConfig { lockstep_publish: publish, ..local(FrontendKind::Native) },
+            ServerConfig { notifications: notifications(publish.clone(), None), ..local(FrontendKind::Native) },
+            ServerConfig { notifications: notifications(None, publish), ..local(FrontendKind::Native) },
             ServerConfig { feed: Some(feed), ..local(FrontendKind::Native) },
             with_admin([0, 0, 0, 0], SecurityConfig::default()),
         ];
@@ -294,17 +299,12 @@ mod tests {
     #[test]
     fn with_users_an_open_server_checks_them_all_the_same() {
         let open = || SecurityConfig { users: Some("users".into()), open: true, ..SecurityConfig::default() };
-        let kv = |frontend| ServerConfig {
-            kv: vec!["tcp://*:1".to_owned()],
-            publish: None,
-            security: open(),
-            ..local(frontend)
-        };
+        let kv = |frontend| ServerConfig { kv: vec!["tcp://*:1".to_owned()], security: open(), ..local(frontend) };
         for frontend in [FrontendKind::Queue, FrontendKind::Native] {
             assert!(matches!(check(&kv(frontend)), Err(GateError::NoMechanism { flag: "--kv", .. })));
         }
-        let publish = ServerConfig { publish: Some("tcp://*:1".to_owned()), ..local(FrontendKind::Queue) };
-        let publish = ServerConfig { security: open(), ..publish };
+        let publish = notifications(Some("tcp://*:1".to_owned()), None);
+        let publish = ServerConfig { notifications: publish, security: open(), ..local(FrontendKind::Queue) };
         assert!(matches!(check(&publish), Err(GateError::NoMechanism { flag: "--publish", .. })));
         let admin = with_admin([0, 0, 0, 0], open());
         assert!(matches!(check(&admin), Err(GateError::Unencrypted { flag: "--admin", .. })));

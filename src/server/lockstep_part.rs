@@ -37,7 +37,7 @@ pub(super) fn bind_lockstep(
         })
     };
     let lockstep = config.lockstep.as_ref().map(bind).transpose()?;
-    let publish = config.lockstep_publish.clone();
+    let publish = config.notifications.lockstep.clone();
     let is_on = lockstep.is_some() || publish.is_some();
     Ok((lockstep, is_on.then_some(LockstepPart { publish, encode: encode_notification, metrics })))
 }

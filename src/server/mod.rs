@@ -3,6 +3,7 @@
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, services::tables::serve::bind                    │
+//!                              │ the log of durable tables, which are loaded; thread: tables-log │
 //!                              │ threads: expiry, reaper, compactor, publisher, tables-report,   │
 //!                              │ table-worker-N, and tables-queue, or tables-accept (native)     │
 //!                              │ lockstep, if it is on                                           │
@@ -11,6 +12,7 @@
 //!     all frontends stop at once, answer what they have taken and end: admin, events-queue, ◄────┤
 //!     events-io, jobs-io, tasks, control, lockstep, the workers, tables-queue, tables-report     │
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
+//!     tables-log has all of durable tables on disk and ends ◄────────────────────────────────────┤
 //!     the committer has all on disk and ends ◄───────────────────────────────────────────────────┤
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
 //! ```
@@ -32,12 +34,14 @@ mod service_manager;
 mod services;
 mod settings;
 mod signals;
+mod tables_log;
 mod tasks;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -54,6 +58,7 @@ pub use memory::available_bytes;
 use services::{BoundService, BoundTables, RunningService, ServiceThread, bound_tables, or_give_up, print_ready};
 use settings::{kv_settings, resp_config, tables_of};
 pub use signals::SignalWatch as Signals;
+use tables_log::TablesLog;
 pub use tasks::TasksConfig;
 use tasks::{OpenedTasks, TasksListeners};
 
@@ -72,8 +77,8 @@ use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminP
 use crate::services::resp;
 use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
-use crate::store;
-use crate::tables::{BackgroundThreads, EvictionPolicy, Tables};
+use crate::store::{self, StoreConfig};
+use crate::tables::{BackgroundThreads, Durability, EvictionPolicy, LogThread, Tables};
 use crate::tasks::Committer;
 use crate::threads;
 
@@ -82,20 +87,18 @@ use crate::threads;
 pub struct ServerConfig {
     /// Endpoints for requests about tables. Empty: off.
     pub kv: Vec<String>,
-    /// The endpoint for notifications, if they are on.
-    pub publish: Option<String>,
-    /// The number of notifications that a subscriber may fall behind.
-    pub publish_hwm: i32,
+    /// Notifications.
+    pub notifications: NotificationSettings,
     /// The feed of the tables, if it is on.
     pub feed: Option<FeedSettings>,
     /// The lock-step dialect of the first client, if it is on.
     pub lockstep: Option<LockstepConfig>,
-    /// The endpoint for notifications in this dialect, if they are on.
-    pub lockstep_publish: Option<String>,
     /// The bounds of elements, tables and clients.
     pub limits: ServerLimits,
     /// The threads that answer requests about tables.
     pub workers: WorkersConfig,
+    /// What is on disk.
+    pub storage: StorageConfig,
     /// Durable tasks, jobs, and events in the same store, if at least one is on.
     pub tasks: Option<TasksConfig>,
     /// Events over HTTP, if they are on.
@@ -104,6 +107,37 @@ pub struct ServerConfig {
     pub security: SecurityConfig,
     /// What an operator sees of the process.
     pub operation: OperationConfig,
+}
+
+/// What is on disk, and where.
+#[derive(Clone, Debug)]
+pub struct StorageConfig {
+    /// The folder of the store of tasks, jobs and events. That of durable tables is in it.
+    pub data: PathBuf,
+    /// The settings of both stores.
+    pub store: StoreConfig,
+    /// Durable tables.
+    pub tables: DurabilitySettings,
+}
+
+/// The settings of durable tables.
+#[derive(Clone, Copy, Debug)]
+pub struct DurabilitySettings {
+    /// That of tables that do not say.
+    pub durability: Durability,
+    /// The most that a crash may take of a table with the durability `soon`.
+    pub interval: Duration,
+}
+
+/// Where notifications are published.
+#[derive(Clone, Debug)]
+pub struct NotificationSettings {
+    /// The endpoint, if they are on.
+    pub publish: Option<String>,
+    /// The endpoint of those in the dialect of the first client, if they are on.
+    pub lockstep: Option<String>,
+    /// The number of notifications that a subscriber may fall behind.
+    pub hwm: i32,
 }
 
 /// The bounds of an element.
@@ -279,6 +313,8 @@ pub struct RunningServer {
     background: Vec<JoinHandle<()>>,
     /// Its thread is one of the `background`.
     users: Option<Users>,
+    /// The thread of the tables' log, which ends behind all others that write to tables.
+    tables_log: Option<JoinHandle<()>>,
 }
 
 /// Starts a server in threads of this process. A Terminate request of a tasks client is answered and has no other
@@ -302,9 +338,10 @@ fn start_with(
     let usable = threads::cores();
     let cores = cores::plan_all(&config.workers, &usable)?;
     let wall_nanos = wall_nanos();
-    let (tables, background) = tables_of(&config, &cores, clock, wall_nanos);
+    let tables_log = TablesLog::find(&config.storage, clock)?;
+    let (tables, background) = tables_of(&config, &cores, tables_log.clock_start, wall_nanos);
     let settings = kv_settings(&config, cores, &admissions);
-    let BackgroundThreads { changes, expiry, reaper, compactor } = background;
+    let BackgroundThreads { changes, mut expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.operation.slow));
     let slack = memory::slack(config.limits.memory_bytes);
     let job_room = memory::job_room_bytes(available_bytes(), config.limits.memory_bytes);
@@ -336,8 +373,9 @@ fn start_with(
     let ends = Arc::clone(&terminated);
     let native = native::bind(&settings, resp(Box::new(move || ends())), &mut kv)?;
     let database = config.events.and_then(|config| config.database);
-    let (tasks, events) =
-        open_stores(tasks, events, database.as_ref(), |tasks| tasks.open(job_room, Box::new(move || terminated())))?;
+    let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| {
+        tasks.open(&config.storage, job_room, Box::new(move || terminated()))
+    })?;
     let admin = admin.map(|admin| {
         let metrics = events.as_ref().and_then(|events| events.database.clone());
         let database = database.as_ref().map(DatabaseProbe::new).zip(metrics);
@@ -349,6 +387,8 @@ fn start_with(
     let budgets: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.budgets)).collect();
     descriptors::share_out();
     serving();
+    let log_thread = tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval)?;
+    running.start_tables_log(log_thread, clock)?;
     running.start_users(admissions.users)?;
     running.start_background("expiry", move || expiry.run(|| clock.now()))?;
     running.start_background("reaper", move || reaper.run(|| clock.now()))?;
@@ -419,7 +459,15 @@ impl RunningServer {
     /// A server none of whose threads runs.
     fn of(kv: &Kv, tables: Tables, users: Option<Users>) -> Self {
         let report = Arc::clone(&kv.report);
-        Self { services: Vec::new(), tables, report, frontend: Vec::new(), background: Vec::new(), users }
+        Self {
+            services: Vec::new(),
+            tables,
+            report,
+            frontend: Vec::new(),
+            background: Vec::new(),
+            users,
+            tables_log: None,
+        }
     }
 
     /// Takes no more requests, answers those it took, publishes the committed changes, and returns when all threads
@@ -431,6 +479,17 @@ impl RunningServer {
     fn start_background(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let thread = threads::spawn(name, None, work).map_err(Error::Thread)?;
         self.background.push(thread);
+        Ok(())
+    }
+
+    /// A log that fails takes nothing more, and the tables that are not durable go on.
+    fn start_tables_log(&mut self, log: LogThread, clock: Clock) -> Result<(), Error> {
+        let work = move || {
+            if let Err(error) = log.run(|| clock.reading()) {
+                tracing::error!("durable tables take no more writes until the next start: {error}");
+            }
+        };
+        self.tables_log = Some(threads::spawn("tables-log", None, work).map_err(Error::Thread)?);
         Ok(())
     }
 
@@ -478,6 +537,8 @@ impl Drop for RunningServer {
         self.tables.close();
         self.users.iter().for_each(Users::stop);
         join_in_reverse(&mut self.background, is_over);
+        self.tables.close_log();
+        join_in_reverse(&mut self.tables_log.take().into_iter().collect(), is_over);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::gate::{self, Admissions};
 use super::{ElementBounds, ServerConfig, ServerLimits, available_bytes, memory};
-use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::services::resp::RespConfig;
 use crate::services::tables::serve::{self, TablesAdmissions, WorkerCores};
@@ -22,8 +21,8 @@ pub(super) fn kv_settings(config: &ServerConfig, cores: WorkerCores, admissions:
     serve::KvConfig {
         frontend: config.workers.frontend,
         endpoints: config.kv.clone(),
-        publish: config.publish.clone(),
-        publish_hwm: config.publish_hwm,
+        publish: config.notifications.publish.clone(),
+        publish_hwm: config.notifications.hwm,
         feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
         key_max: config.limits.elements.key_bytes,
         value_max: config.limits.elements.value_bytes,
@@ -61,11 +60,12 @@ pub(super) fn resp_config(
     }
 }
 
-/// The tables, for a start at this time of the wall clock, which is the epoch of their feed.
+/// The tables, for a start at this time of the wall clock, which is the epoch of their feed. `clock_start` is the time of
+/// the clock of their deadlines at the start.
 pub(super) fn tables_of(
     config: &ServerConfig,
     cores: &WorkerCores,
-    clock: Clock,
+    clock_start: u64,
     wall_nanos: u64,
 ) -> (Tables, BackgroundThreads) {
     let settings = TablesConfig {
@@ -74,12 +74,9 @@ pub(super) fn tables_of(
         tables_max: config.limits.tables,
         changes_per_writer: changes_per_writer(cores.all().count()),
         version_base: version_base(wall_nanos),
+        clock_start,
     };
-    let feed = config.feed.as_ref().map(|feed| FeedConfig {
-        epoch: wall_nanos,
-        history_bytes: feed.history_bytes,
-        start_wall_millis: clock.start_wall_millis(),
-    });
+    let feed = config.feed.as_ref().map(|feed| FeedConfig { epoch: wall_nanos, history_bytes: feed.history_bytes });
     let (tables, background) = Tables::with_feed(settings, feed);
     tables.set_eviction(config.limits.evict);
     (tables, background)

@@ -6,11 +6,11 @@
 //! The first start on a folder makes its store, and each start reserves tokens there. So the store is opened when
 //! every endpoint is bound, and a start that finds one of them in use leaves nothing behind.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use super::Error;
 use super::services::{BoundService, RunningService, ServiceThread, or_give_up};
+use super::{Error, StorageConfig};
 use crate::clock::Clock;
 use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
@@ -19,7 +19,7 @@ use crate::services::operator::control::serve::ControlListener;
 use crate::services::tables::report::TASKS_QUEUE;
 use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
 use crate::stats::service::ServiceMetrics;
-use crate::store::{KeyedStore, StoreConfig};
+use crate::store::KeyedStore;
 use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
 
 /// The prefix of the queues that `--jobs` serves.
@@ -36,10 +36,6 @@ pub struct TasksConfig {
     pub jobs: Option<jobs::JobsConfig>,
     /// The settings of the events queue, if events are in this store.
     pub events: Option<SpiderqConfig>,
-    /// The folder of the store.
-    pub data: PathBuf,
-    /// The settings of the store.
-    pub store: StoreConfig,
     /// When changes of tasks are on disk. Changes of jobs and events are on disk before they are answered.
     pub sync: Policy,
 }
@@ -68,9 +64,7 @@ pub(super) struct TasksListeners {
     jobs: Option<JobsListener>,
     events: Option<SpiderqListener>,
     spiderq: Option<SpiderqListener>,
-    data: PathBuf,
     sync: Policy,
-    store: StoreConfig,
     /// They count nothing before the store is open.
     pub(super) metrics: Arc<TaskMetrics>,
 }
@@ -78,13 +72,13 @@ pub(super) struct TasksListeners {
 impl TasksListeners {
     /// Binds the frontends. `parts` makes those of the service with a flag.
     pub(super) fn bind(config: TasksConfig, parts: impl Fn(&str) -> ServiceParts) -> Result<Self, Error> {
-        let TasksConfig { spiderq, jobs, events, data, sync, store } = config;
+        let TasksConfig { spiderq, jobs, events, sync } = config;
         let queue = |settings: Option<SpiderqConfig>, flag| {
             settings.map(|settings| SpiderqListener::bind(&settings, parts(flag))).transpose()
         };
         let jobs = jobs.map(|settings| JobsListener::bind(&settings, parts("--jobs"))).transpose()?;
         let (events, spiderq) = (queue(events, "--events-queue")?, queue(spiderq, "--tasks")?);
-        Ok(Self { jobs, events, spiderq, data, sync, store, metrics: Arc::default() })
+        Ok(Self { jobs, events, spiderq, sync, metrics: Arc::default() })
     }
 
     /// The metrics of the frontends.
@@ -94,13 +88,18 @@ impl TasksListeners {
     }
 
     /// Opens the store. Larger requests for jobs take at most `job_room` bytes together.
-    pub(super) fn open(self, job_room: usize, terminated: Box<dyn Fn() + Send>) -> Result<OpenedTasks, Error> {
-        let store = KeyedStore::open(&self.data, self.store)?;
+    pub(super) fn open(
+        self,
+        storage: &StorageConfig,
+        job_room: usize,
+        terminated: Box<dyn Fn() + Send>,
+    ) -> Result<OpenedTasks, Error> {
+        let store = KeyedStore::open(&storage.data, storage.store)?;
         for note in store.notes() {
-            tracing::warn!("{}: {note}", self.data.display());
+            tracing::warn!("{}: {note}", storage.data.display());
         }
         let (tasks, mut committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
-        let mut services: Vec<_> = control(&self.data, &tasks).into_iter().collect();
+        let mut services: Vec<_> = control(&storage.data, &tasks).into_iter().collect();
         let jobs = match self.jobs {
             None => None,
             Some(listener) => {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{OperationConfig, Pin, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig, start};
@@ -10,22 +11,29 @@ use crate::allocator;
 use crate::clients::rust::tables::Client;
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
-use crate::server::{ElementBounds, RespSettings};
+use crate::server::{DurabilitySettings, ElementBounds, NotificationSettings, RespSettings, StorageConfig};
 use crate::services::tables::serve::FrontendKind;
+use crate::store::StoreConfig;
+use crate::tables::Durability;
 use crate::tables::tests::alone::{alone, entries};
 
 const KEYS: u64 = 1_000;
 /// Much longer than the test takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// No folder is there, and no table is durable.
+fn storage() -> StorageConfig {
+    let store = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false, copied: false };
+    let tables = DurabilitySettings { durability: Durability::None, interval: Duration::from_secs(1) };
+    StorageConfig { data: PathBuf::from("/nonexistent/spindle"), store, tables }
+}
+
 pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
     ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
-        publish: None,
-        publish_hwm: 1_000,
+        notifications: NotificationSettings { publish: None, lockstep: None, hwm: 1_000 },
         feed: None,
         lockstep: None,
-        lockstep_publish: None,
         limits: ServerLimits {
             evict: crate::tables::EvictionPolicy::None,
             elements: ElementBounds { key_bytes: 64, value_bytes: 1024 },
@@ -36,6 +44,7 @@ pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
             expected_keys: 0,
         },
         workers: WorkersConfig { frontend, count: 2, pin: Pin::Off, resp: RespSettings::default() },
+        storage: storage(),
         tasks: None,
         events: None,
         security: SecurityConfig::default(),

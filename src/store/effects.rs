@@ -74,6 +74,12 @@ impl EffectFolder {
         Ok(Self { folder, options: OpenOptions { config, repair, copied, chores: ChoreMode::Thread } })
     }
 
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Passes the records of the newest segment that has some.
     ///
     /// # Errors

@@ -67,6 +67,9 @@ pub enum Error {
         /// The name of the file.
         segment: String,
     },
+    /// A log stands where the server found none at its start.
+    #[error("{} came while the server ran: nothing was changed; start the server again to load it, or take it away", .0.display())]
+    CameLater(PathBuf),
     /// The folder was written by a version without this log.
     #[error(
         "{} holds tasks of a version before the log: nothing was changed; work them off with the version that wrote it, or choose another --data",

@@ -33,14 +33,13 @@ pub struct FeedConfig {
     pub epoch: u64,
     /// Bytes of the messages that are kept.
     pub history_bytes: usize,
-    /// The wall clock at the start of the clock, in milliseconds since 1970.
-    pub start_wall_millis: u64,
 }
 
 /// The state that the publisher, the workers and the reaper share.
 pub(super) struct FeedTap {
     log: Mutex<FeedLog>,
-    start_wall_millis: u64,
+    /// The time of the clock of deadlines at the start of this server, in milliseconds since 1970.
+    clock_start: u64,
     /// The versions that were replaced by changes of a new slot (`ops/restore.rs`), by the address of that slot, until the
     /// turn of the change. Written by writers before they push it, and the credits bound it.
     jumps: Mutex<AHashMap<usize, u64>>,
@@ -60,10 +59,10 @@ pub(super) struct TurnedChange<'t> {
 }
 
 impl FeedTap {
-    pub(super) fn new(config: FeedConfig) -> Self {
+    pub(super) fn new(config: FeedConfig, clock_start: u64) -> Self {
         Self {
             log: Mutex::new(FeedLog::new(config.epoch, config.history_bytes)),
-            start_wall_millis: config.start_wall_millis,
+            clock_start,
             jumps: Mutex::default(),
             jumps_count: AtomicUsize::new(0),
             dropped: Mutex::default(),
@@ -135,7 +134,7 @@ impl FeedTap {
 
     fn deadline_millis(&self, entry: EntryRef<'_>) -> Option<u64> {
         let deadline = entry.deadline();
-        (deadline != NEVER).then(|| self.start_wall_millis + deadline)
+        (deadline != NEVER).then(|| self.clock_start + deadline)
     }
 
     /// Publisher: ends the batch, and unlocks before it hands the messages on. It evicts a few messages at a time: no

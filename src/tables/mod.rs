@@ -72,8 +72,9 @@ pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use deadline::Deadline;
 pub use durable::Durability;
-pub use durable::loading::{LoadReport, LoadTime, LoadedLog};
+pub use durable::loading::{LoadReport, LoadedLog, LogClock};
 pub use durable::log::{EffectLog, EpochLog, LogSource, LogThread, OpenLater, OpenLog};
+pub use durable::writer::{EffectMetrics, LogStage};
 pub use eviction::EvictionPolicy;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
@@ -95,7 +96,7 @@ use feed::FeedTap;
 use memory_budget::{LocalBudget, MemoryBudget, MemoryRoom};
 use table::Table;
 
-use crate::clock::Now;
+use crate::clock::{ClockReading, Now};
 use crate::feed::{Cause, FeedMetrics};
 use crate::stats::LatencySnapshot;
 use crate::store::{self, EffectFolder};
@@ -128,6 +129,8 @@ pub struct TablesConfig {
     /// All versions are above this: [`version_base`] of the start of the server. So versions do not repeat across
     /// restarts.
     pub version_base: u64,
+    /// The time of the clock of feed and log at the start of the clock that the callers pass, in milliseconds since 1970.
+    pub clock_start: u64,
 }
 
 /// The reason why an operation changed nothing.
@@ -166,6 +169,8 @@ pub enum Refusal {
     OutOfMemory,
     /// The table is durable, and its log has failed: nothing of it is stored any more until the next start.
     DiskFailed,
+    /// The table is durable, and there is no room on the disk. Reads and deletions continue.
+    OutOfDisk,
     /// The limit of `tables_max` is reached.
     TooManyTables,
     /// A portion of the request was carried out, and a reply follows later. The caller drops the batch, lets others have
@@ -387,9 +392,9 @@ impl Tables {
             compactor: compactor::CompactorShared::default(),
             evictor: eviction::EvictorShared::default(),
             cursors: CursorSeal::new(settings.version_base),
-            feed: feed.map(FeedTap::new),
+            feed: feed.map(|feed| FeedTap::new(feed, settings.clock_start)),
             audience_holds: AudienceHolds::default(),
-            epochs: durable::writer::Epochs::new(),
+            epochs: durable::writer::Epochs::new(settings.clock_start),
         });
         let registry = Arc::clone(shared.catalog.registry());
         let background = BackgroundThreads {
@@ -417,12 +422,31 @@ impl Tables {
     /// Those of the log.
     pub fn load(
         &self,
-        background: &mut BackgroundThreads,
+        expiry: &mut Expiry,
         folder: &EffectFolder,
+        clock: LogClock,
         readers: usize,
-        time: LoadTime,
     ) -> Result<LoadedLog, store::Error> {
-        durable::loading::load(&self.0, &mut background.expiry, folder, readers, time)
+        durable::loading::load(&self.0, expiry, folder, clock, readers)
+    }
+
+    /// Begins a log in a folder that has none, with this clock.
+    ///
+    /// # Errors
+    /// Those of the log. [`store::Error::CameLater`] if the folder has one.
+    pub fn begin_log(
+        &self,
+        folder: &EffectFolder,
+        clock: LogClock,
+        reading: ClockReading,
+    ) -> Result<OpenLog, store::Error> {
+        durable::loading::begin(&self.0, folder, clock, reading)
+    }
+
+    /// The time of the clock of feed and log at the start of the clock that the callers pass, in milliseconds since 1970.
+    #[must_use]
+    pub fn clock_start(&self) -> u64 {
+        self.0.epochs.clock_start()
     }
 
     /// The work of the thread that writes what durable tables record.
@@ -434,7 +458,7 @@ impl Tables {
     /// The same, step by step.
     #[must_use]
     pub fn epoch_log(&self, log: OpenLog) -> EpochLog {
-        self.0.epochs.set_stage(durable::writer::LogStage::On);
+        self.0.epochs.set_stage(LogStage::On);
         EpochLog::new(&self.0.epochs, log, Duration::ZERO)
     }
 
@@ -461,6 +485,12 @@ impl Tables {
             expiry_lag: shared.expiry.lag(),
             feed: shared.feed_metrics(),
         }
+    }
+
+    /// The metrics of the log of durable tables.
+    #[must_use]
+    pub fn log_metrics(&self) -> EffectMetrics {
+        self.0.epochs.metrics()
     }
 
     /// The metrics of the memory, for which no table is read.

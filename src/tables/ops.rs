@@ -231,7 +231,7 @@ impl<'h> Ops<'h> {
         self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
         let is_quiet = stamp(table, &mut entry, version, deadline);
-        let is_durable = self.enter_epoch(table, write.key.len(), write.value.len())?;
+        let is_durable = self.enter_epoch(table, write.key.len(), Some(write.value.len()))?;
         let keeps_value = entry.is_touched();
         reach(Failpoint::BeforeCas);
         let replaced = match version == seen.version() + 1 {
@@ -296,7 +296,9 @@ impl<'h> Ops<'h> {
                 }
             };
             // Under the lock of the bucket: what made room for this slot was recorded before.
-            if let Err(refusal) = enter_epoch(self.effects, self.wanted, table, write.key.len(), write.value.len()) {
+            if let Err(refusal) =
+                enter_epoch(self.effects, self.wanted, table, write.key.len(), Some(write.value.len()))
+            {
                 refused = Some(refusal);
                 return None;
             }
@@ -351,7 +353,7 @@ impl<'h> Ops<'h> {
                 Found::Live { slot, seen, entry: old } => {
                     check(expected, old.version())?;
                     self.credits(1)?;
-                    self.enter_epoch(table, key.len(), 0)?;
+                    self.enter_epoch(table, key.len(), None)?;
                     if self.vacate(table, slot, seen, old, cause) {
                         return Ok(old.value());
                     }

@@ -63,7 +63,14 @@ struct RigParts {
 }
 
 pub(super) fn settings() -> TablesConfig {
-    TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 16, changes_per_writer: 256, version_base: BASE }
+    TablesConfig {
+        expected_keys: 0,
+        memory_max: 1 << 30,
+        tables_max: 16,
+        changes_per_writer: 256,
+        version_base: BASE,
+        clock_start: 0,
+    }
 }
 
 /// Tables with an empty table "t", and their background threads.

@@ -7,12 +7,14 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
 use spindle::server::{
-    self, ElementBounds, OperationConfig, Pin, RespSettings, SecurityConfig, ServerConfig, ServerLimits, WorkersConfig,
+    self, DurabilitySettings, ElementBounds, NotificationSettings, OperationConfig, Pin, RespSettings, SecurityConfig,
+    ServerConfig, ServerLimits, StorageConfig, WorkersConfig,
 };
 use spindle::services::tables::serve::{
     FrontendKind, KvConfig, OtherServices, QueueFrontend, TablesAdmissions, WorkerCores, bind,
 };
-use spindle::tables::{self, EvictionPolicy, Tables};
+use spindle::store::StoreConfig;
+use spindle::tables::{self, Durability, EvictionPolicy, Tables};
 
 use crate::harness::Server;
 use crate::peer::Peer;
@@ -127,14 +129,16 @@ fn a_second_signal_ends_at_once() {
     });
 }
 
+fn publishing(publish: Option<String>) -> NotificationSettings {
+    NotificationSettings { publish, lockstep: None, hwm: 1_000 }
+}
+
 fn config() -> ServerConfig {
     ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
-        publish: Some("tcp://127.0.0.1:0".to_owned()),
-        publish_hwm: 1_000,
+        notifications: publishing(Some("tcp://127.0.0.1:0".to_owned())),
         feed: None,
         lockstep: None,
-        lockstep_publish: None,
         limits: ServerLimits {
             evict: EvictionPolicy::None,
             elements: ElementBounds { key_bytes: 64, value_bytes: 1_024 },
@@ -149,6 +153,11 @@ fn config() -> ServerConfig {
             count: 2,
             pin: Pin::Off,
             resp: RespSettings::default(),
+        },
+        storage: StorageConfig {
+            data: "/nonexistent/spindle".into(),
+            store: StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false, copied: false },
+            tables: DurabilitySettings { durability: Durability::None, interval: Duration::from_secs(1) },
         },
         tasks: None,
         events: None,
@@ -171,7 +180,8 @@ fn a_server_within_the_process_gives_its_endpoints_back() {
         assert_eq!(peer.call(&[&[5]]), [[1]]);
         drop(peer);
         first.stop();
-        let second = server::start(ServerConfig { kv: kv.clone(), publish, ..config() }).ok()?;
+        let second =
+            server::start(ServerConfig { kv: kv.clone(), notifications: publishing(publish), ..config() }).ok()?;
         assert_eq!(second.endpoints("kv"), kv);
         let peer = Peer::connect(&context, &kv[0]);
         assert_eq!(peer.call(&[&[5]]), [[1]]);
@@ -186,7 +196,7 @@ fn a_server_that_cannot_start_leaves_nothing_running() {
     let running = server::start(config()).unwrap();
     let taken = running.endpoints("publish").first().cloned();
     for _ in 0..50 {
-        let error = server::start(ServerConfig { publish: taken.clone(), ..config() }).err().unwrap();
+        let error = server::start(ServerConfig { notifications: publishing(taken.clone()), ..config() }).err().unwrap();
         assert!(error.to_string().contains(taken.as_deref().unwrap()), "{error}");
     }
 }
@@ -199,6 +209,7 @@ fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
         tables_max: 4,
         changes_per_writer: CHANGES,
         version_base: 0,
+        clock_start: 0,
     };
     let (tables, backstage) = Tables::new(settings);
     let settings = KvConfig {

@@ -242,7 +242,12 @@ fn answer_of(refusal: Refusal) -> Answer {
         | Refusal::Compacted { .. } => {
             panic!("{refusal:?}: nothing here deserves that")
         }
-        Refusal::OutOfMemory | Refusal::TooManyTables | Refusal::Busy | Refusal::Unfinished => {
+        Refusal::OutOfMemory
+        | Refusal::DiskFailed
+        | Refusal::OutOfDisk
+        | Refusal::TooManyTables
+        | Refusal::Busy
+        | Refusal::Unfinished => {
             panic!("{refusal:?}: there is room enough")
         }
     }
@@ -265,6 +270,7 @@ pub(crate) fn with_tables(world: &World, changes_per_writer: usize, work: impl F
         tables_max: 65_536,
         changes_per_writer,
         version_base: 1_000_000,
+        clock_start: 0,
     };
     let (tables, backstage) = Tables::new(settings);
     let BackgroundThreads { mut changes, expiry, reaper, compactor } = backstage;

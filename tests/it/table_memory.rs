@@ -66,6 +66,7 @@ impl Ground {
             tables_max: 1 << 16,
             changes_per_writer: 64,
             version_base: 1,
+            clock_start: 0,
         });
         Self { tables, backstage }
     }

@@ -56,9 +56,16 @@ pub(crate) fn serve_parts(
         admissions: TablesAdmissions::default(),
     };
     configure(&mut settings);
-    let feed = settings.feed.as_ref().map(|_| FeedConfig { epoch: 1, history_bytes: 256 << 20, start_wall_millis: 0 });
+    let feed = settings.feed.as_ref().map(|_| FeedConfig { epoch: 1, history_bytes: 256 << 20 });
     let (tables, BackgroundThreads { changes, expiry, reaper, .. }) = Tables::with_feed(
-        TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 100, changes_per_writer, version_base: 0 },
+        TablesConfig {
+            expected_keys: 0,
+            memory_max: 1 << 30,
+            tables_max: 100,
+            changes_per_writer,
+            version_base: 0,
+            clock_start: 0,
+        },
         feed,
     );
     // No element here has a TTL.

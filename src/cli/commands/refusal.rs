@@ -53,6 +53,7 @@ fn advice(reason: Reason) -> &'static str {
         Reason::FeedOff => "start the server with --feed",
         Reason::Compacted { .. } => "scan the table again, or start the server with a larger --feed-history",
         Reason::TooManyTables => "delete one, or start the server with a larger --max-tables",
+        Reason::OutOfDisk => "delete something, make room on the disk of --data, or raise --max-disk",
         Reason::DiskFailed => "the disk of the durable tables has failed: look at the server's log, and start it again",
         Reason::Denied => "the user has no permission for it: see `spindle user list` on the server's host",
     }

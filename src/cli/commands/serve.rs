@@ -21,7 +21,9 @@ use crate::cli::flags::tasks::{JobsFlags, TasksFlags};
 use crate::cli::flags::tuning::TuningFlags;
 use crate::cli::log::{self, LEVEL_FLAG, LogFlags};
 use crate::limits::CLIENT_BYTES_DEFAULT;
-use crate::server::{self, Error, OperationConfig, ServerConfig, ServerLimits, TasksConfig, available_bytes};
+use crate::server::{
+    self, Error, NotificationSettings, OperationConfig, ServerConfig, ServerLimits, TasksConfig, available_bytes,
+};
 use crate::services::events::wire::is_value;
 use crate::services::tasks::handle::Access;
 use crate::tables::bytes_for;
@@ -52,7 +54,7 @@ pub(crate) struct ServeFlags {
     #[command(flatten, next_help_heading = "Events")]
     events: EventsFlags,
 
-    #[command(flatten, next_help_heading = "Storage of tasks, jobs and events")]
+    #[command(flatten, next_help_heading = "Storage of tasks, jobs, events and durable tables")]
     store: StoreFlags,
 
     #[command(flatten, next_help_heading = "Users and encryption")]
@@ -127,11 +129,13 @@ impl ServeFlags {
         self.check(&limits, &kv)?;
         let config = ServerConfig {
             kv,
-            publish: unless_off(&self.tables.publish),
-            publish_hwm: self.tuning.publish_hwm,
+            notifications: NotificationSettings {
+                publish: unless_off(&self.tables.publish),
+                lockstep: self.lockstep.publish(),
+                hwm: self.tuning.publish_hwm,
+            },
             feed: self.tables.feed.config(),
             lockstep: self.lockstep.config(),
-            lockstep_publish: self.lockstep.publish(),
             limits,
             workers: self.tuning.workers(self.resp.settings()?),
             events: self.events.config()?,
@@ -141,6 +145,7 @@ impl ServeFlags {
                 slow: self.operation.admin.slow(),
                 allocator: self.tuning.allocator.unwrap_or_else(allocator::in_use),
             },
+            storage: self.store.config(self.tables.durability.settings()),
             tasks: self.durable(),
         };
         endpoint_conflicts::check(&server::listening(&config))?;
@@ -188,14 +193,7 @@ impl ServeFlags {
         let kept_here = self.events.are_kept_here();
         let events = kept_here.then(|| settings(self.events.events_queue, Access::WorkOff { accepts: is_value }));
         let is_on = spiderq.is_some() || jobs.is_some() || events.is_some();
-        is_on.then_some(TasksConfig {
-            spiderq,
-            jobs,
-            events,
-            data: self.store.data(),
-            store: self.store.config(),
-            sync: self.store.sync(),
-        })
+        is_on.then_some(TasksConfig { spiderq, jobs, events, sync: self.store.sync() })
     }
 }
 
@@ -231,8 +229,8 @@ mod tests {
     fn without_flags_the_defaults_are_those_of_the_specification() {
         let config = config(&[]);
         assert_eq!(config.kv, ["tcp://127.0.0.1:5555"]);
-        assert_eq!(config.publish.as_deref(), Some("tcp://127.0.0.1:5556"));
-        assert_eq!(config.publish_hwm, 1_000_000);
+        assert_eq!(config.notifications.publish.as_deref(), Some("tcp://127.0.0.1:5556"));
+        assert_eq!(config.notifications.hwm, 1_000_000);
         assert_eq!((config.limits.elements.key_bytes, config.limits.elements.value_bytes), (64, 1_024));
         assert_eq!((config.limits.memory_bytes, config.limits.evict), (800_000, EvictionPolicy::None));
         assert_eq!(config.limits.tables, 65_536);
@@ -276,9 +274,9 @@ mod tests {
             "jemalloc",
         ]);
         assert_eq!(config.kv, ["tcp://*:1", "ipc:///tmp/s"]);
-        assert_eq!(config.publish, None);
+        assert_eq!(config.notifications.publish, None);
         assert_eq!(
-            (config.publish_hwm, config.limits.elements.key_bytes, config.limits.elements.value_bytes),
+            (config.notifications.hwm, config.limits.elements.key_bytes, config.limits.elements.value_bytes),
             (5, 4_096, 1 << 20)
         );
         assert_eq!((config.limits.memory_bytes, config.limits.tables), (2 << 30, 7));
@@ -334,9 +332,10 @@ mod tests {
             (other.address.to_string(), other.lease, other.words),
             ("0.0.0.0:9".into(), 2_000, AckWording::YesNo)
         );
-        let both = config(&["--jobs", "81", "--tasks", "--data", "here"]).tasks.unwrap();
+        let both = config(&["--jobs", "81", "--tasks", "--data", "here"]);
+        assert_eq!(both.storage.data.to_str(), Some("here"));
+        let both = both.tasks.unwrap();
         assert!(both.spiderq.is_some() && both.jobs.is_some_and(|jobs| jobs.address.to_string() == "127.0.0.1:81"));
-        assert_eq!(both.data.to_str(), Some("here"));
         assert!(config(&["--tasks"]).tasks.unwrap().jobs.is_none());
     }
 

@@ -1,10 +1,11 @@
-//! The flags of `spindle serve` for the store of tasks, jobs and events.
+//! The flags of `spindle serve` for the stores of tasks, jobs and events, and of durable tables.
 
 use std::path::PathBuf;
 
 use super::amount::bytes_within;
 use super::duration::{BareUnit, whole};
 use crate::cli::{CommandError, DATA_FOLDER};
+use crate::server::{DurabilitySettings, StorageConfig};
 use crate::store::{SEGMENTS_MIN, StoreConfig};
 use crate::tasks::Policy;
 
@@ -18,7 +19,7 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// The flags of the store, as typed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StoreFlags {
-    /// Directory of tasks, jobs and events, created when first needed
+    /// Directory of tasks, jobs, events and durable tables, created when first needed
     #[arg(long, value_name = "DIR", default_value = DATA_FOLDER)]
     data: PathBuf,
 
@@ -45,10 +46,6 @@ pub(crate) struct StoreFlags {
 }
 
 impl StoreFlags {
-    pub(crate) fn data(&self) -> PathBuf {
-        self.data.clone()
-    }
-
     pub(crate) fn sync(&self) -> Policy {
         self.sync
     }
@@ -67,13 +64,15 @@ impl StoreFlags {
         }
     }
 
-    pub(crate) fn config(&self) -> StoreConfig {
-        StoreConfig {
+    /// The configuration of all that is on disk.
+    pub(crate) fn config(&self, tables: DurabilitySettings) -> StorageConfig {
+        let store = StoreConfig {
             segment_bytes: self.segment_size,
             max_disk: self.max_disk,
             repair: self.repair,
             copied: self.copied,
-        }
+        };
+        StorageConfig { data: self.data.clone(), store, tables }
     }
 }
 
@@ -93,9 +92,15 @@ fn policy(typed: &str) -> Result<Policy, String> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;
+    use crate::tables::Durability;
+
+    const TABLES: DurabilitySettings =
+        DurabilitySettings { durability: Durability::None, interval: Duration::from_secs(1) };
 
     #[derive(Debug, Parser)]
     struct StoreArguments {
@@ -104,7 +109,7 @@ mod tests {
     }
 
     fn parsed(flags: &[&str]) -> Result<StoreConfig, clap::Error> {
-        StoreArguments::try_parse_from([&["serve"], flags].concat()).map(|typed| typed.flags.config())
+        StoreArguments::try_parse_from([&["serve"], flags].concat()).map(|typed| typed.flags.config(TABLES).store)
     }
 
     #[test]

@@ -1,18 +1,23 @@
 //! The flags of `spindle serve` for the tables and their feed.
 
+use std::time::Duration;
+
 use clap::builder::TypedValueParser;
 
 use super::amount::{Amount, amount, bytes_within};
+use super::duration::{BareUnit, whole};
 use super::endpoint::{OFF, endpoint_or_off, unless_off};
 use crate::cli::{CommandError, FEED_ENDPOINT, KV_ENDPOINT, PUBLISH_ENDPOINT};
 use crate::limits::{
     KEY_BYTES_DEFAULT, KEY_BYTES_MAX, MEMORY_PERCENT_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
 };
-use crate::server::{ElementBounds, FeedSettings};
-use crate::tables::EvictionPolicy;
+use crate::server::{DurabilitySettings, ElementBounds, FeedSettings};
+use crate::tables::{Durability, EvictionPolicy};
 
 /// Bytes of the history, unless a flag says otherwise (`OPERATION.md`).
 const HISTORY_BYTES_DEFAULT: u64 = 64 << 20;
+/// The longest interval of durable tables: an hour.
+const INTERVAL_MILLIS_MAX: u64 = 3_600_000;
 
 /// The flags of the tables, as typed.
 #[derive(Debug, clap::Args)]
@@ -45,9 +50,25 @@ pub(crate) struct TablesFlags {
     #[arg(long, value_name = "none|lru", default_value = "none", value_parser = eviction)]
     pub(crate) evict: EvictionPolicy,
 
+    #[command(flatten)]
+    pub(crate) durability: DurabilityFlags,
+
     /// Most tables at once
     #[arg(long, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
     pub(crate) max_tables: usize,
+}
+
+/// The flags of durable tables, as typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DurabilityFlags {
+    /// What is on disk of tables that do not say: nothing (none), all that is older than --durable-interval (soon), or
+    /// all that was answered (always)
+    #[arg(long, value_name = "none|soon|always", default_value = "none", value_parser = durability)]
+    durability: Durability,
+
+    /// The most that a crash may take of a table with the durability soon, in milliseconds, or a time such as 1s
+    #[arg(long, value_name = "MILLISECONDS", default_value = "1s", value_parser = interval)]
+    durable_interval: Duration,
 }
 
 /// The flags of the feed, as typed.
@@ -88,6 +109,12 @@ impl TablesFlags {
     }
 }
 
+impl DurabilityFlags {
+    pub(crate) fn settings(&self) -> DurabilitySettings {
+        DurabilitySettings { durability: self.durability, interval: self.durable_interval }
+    }
+}
+
 impl FeedFlags {
     /// The configuration of the feed, if it is on.
     pub(crate) fn config(&self) -> Option<FeedSettings> {
@@ -107,6 +134,22 @@ fn eviction(typed: &str) -> Result<EvictionPolicy, String> {
         "lru" => Ok(EvictionPolicy::Lru),
         _ => Err("it must be none or lru".to_owned()),
     }
+}
+
+/// Parses a durability.
+pub(crate) fn durability(typed: &str) -> Result<Durability, String> {
+    match typed {
+        "none" => Ok(Durability::None),
+        "soon" => Ok(Durability::Soon),
+        "always" => Ok(Durability::Always),
+        _ => Err("it must be none, soon or always".to_owned()),
+    }
+}
+
+fn interval(typed: &str) -> Result<Duration, String> {
+    let millis =
+        whole(BareUnit::Millis, 1, INTERVAL_MILLIS_MAX, "an interval is a whole number of milliseconds")(typed)?;
+    Ok(Duration::from_millis(millis))
 }
 
 fn at_least_one(typed: &str) -> Result<usize, String> {

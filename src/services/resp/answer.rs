@@ -100,6 +100,9 @@ impl From<Refusal> for Failure {
             Refusal::Unfinished => Self::Unfinished,
             Refusal::OutOfMemory => OUT_OF_MEMORY,
             Refusal::TooManyTables => refused("ERR there are as many tables as there may be: raise --max-tables"),
+            Refusal::OutOfDisk => {
+                refused("MISCONF the disk of the durable tables is full: delete something, or raise --max-disk")
+            }
             Refusal::DiskFailed => {
                 refused("MISCONF the disk of the durable tables has failed: look at the server's log")
             }

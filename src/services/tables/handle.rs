@@ -206,6 +206,7 @@ pub fn refused<'b>(refusal: Refusal) -> Result<Reply<'b>, NotDone> {
         Refusal::Compacted { oldest } => Reason::Compacted { oldest },
         Refusal::OutOfMemory => Reason::OutOfMemory,
         Refusal::TooManyTables => Reason::TooManyTables,
+        Refusal::OutOfDisk => Reason::OutOfDisk,
         Refusal::DiskFailed => Reason::DiskFailed,
         Refusal::Busy => return Err(NotDone::Busy),
         Refusal::Unfinished => return Err(NotDone::Unfinished),

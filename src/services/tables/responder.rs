@@ -205,6 +205,7 @@ mod tests {
             tables_max: 1,
             changes_per_writer: 64,
             version_base: 0,
+            clock_start: 0,
         });
         let mut session = tables.session();
         let clock = Clock::start();

@@ -136,6 +136,8 @@ reasons! {
     } = "COMPACTED";
     /// The server has as many tables as its limit allows.
     TooManyTables = "TOO MANY TABLES";
+    /// The table is durable, and its log has no room on the disk.
+    OutOfDisk = "OUT OF DISK";
     /// The table is durable, and the disk of its log has failed. Nothing was changed.
     DiskFailed = "DISK FAILED";
     /// The user may not do this.

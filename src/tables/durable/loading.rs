@@ -8,12 +8,12 @@ use std::sync::Arc;
 use crossbeam::epoch;
 
 use super::judge::CLOCK;
-use super::log::{CLOCK_MARK, INCARNATION_MARK, VERSION_MARK};
+use super::log::{CLOCK_MARK, INCARNATION_MARK, OpenLog, VERSION_MARK};
 use super::opening::{FoundTable, Opening};
 use super::records::TableHead;
+use crate::clock::ClockReading;
 use crate::clock::lasting::{ClockMark, LastingClock};
-use crate::clock::{ClockReading, Now};
-use crate::store::{EffectFolder, EffectOwner, EffectReader, EffectStore, Error, FoundBody, FoundEffect, Space};
+use crate::store::{EffectFolder, EffectOwner, EffectReader, Error, FoundBody, FoundEffect, Space};
 use crate::tables::TablesShared;
 use crate::tables::catalog::table_bytes;
 use crate::tables::expiry::Expiry;
@@ -49,23 +49,46 @@ pub struct LoadReport {
     pub elements: u64,
 }
 
-/// Readings of the clocks, of one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct LoadTime {
-    /// Of the clocks that run on when the process ends.
-    pub reading: ClockReading,
-    /// Of that of the elements.
-    pub now: Now,
+/// The clock of a log, which continues that of the lives before.
+#[derive(Clone, Debug)]
+pub struct LogClock {
+    clock: LastingClock,
+    /// The number of its last record.
+    number: u64,
+}
+
+impl LogClock {
+    /// The clock of a log that is not there yet.
+    #[must_use]
+    pub fn begin(reading: ClockReading) -> Self {
+        Self { clock: LastingClock::resume(None, reading), number: 0 }
+    }
+
+    /// The clock of the log in this folder.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn find(folder: &EffectFolder, reading: ClockReading) -> Result<Self, Error> {
+        let mut last = LastClock::default();
+        folder.peek(&mut last)?;
+        Ok(Self { clock: LastingClock::resume(last.mark, reading), number: last.number })
+    }
+
+    /// Its time at the reading, in milliseconds.
+    #[must_use]
+    pub fn time(&self) -> u64 {
+        self.clock.now()
+    }
 }
 
 /// A log that is open, with what it holds in memory.
 pub struct LoadedLog {
     /// The log.
-    pub store: EffectStore,
-    /// Its clock.
-    pub clock: LastingClock,
+    pub log: OpenLog,
     /// What was loaded.
     pub report: LoadReport,
+    /// What the opening reports to the operator.
+    pub notes: Vec<String>,
 }
 
 /// Opens the log, and loads its tables, before any of the tables' threads runs.
@@ -73,13 +96,10 @@ pub(in crate::tables) fn load(
     shared: &Arc<TablesShared>,
     expiry: &mut Expiry,
     folder: &EffectFolder,
+    LogClock { clock, number }: LogClock,
     readers: usize,
-    LoadTime { reading, now }: LoadTime,
 ) -> Result<LoadedLog, Error> {
-    let mut last = LastClock::default();
-    folder.peek(&mut last)?;
-    let clock = LastingClock::resume(last.mark, reading);
-    let clock_start = clock.now().saturating_sub(now.millis());
+    let clock_start = shared.epochs.clock_start();
     let opening = Arc::new(Opening::new(shared, clock_start));
     let store = folder.open(Arc::clone(&opening) as Arc<dyn EffectOwner>, readers)?;
     let marks = *store.marks();
@@ -89,10 +109,27 @@ pub(in crate::tables) fn load(
         shared.catalog.floor.raise(version + VERSIONS_LOST);
     }
     shared.catalog.skip_generations(incarnation);
-    shared.epochs.resume(last.number.max(opening.highest_number()), version, incarnation, clock_start);
+    shared.epochs.resume(number.max(opening.highest_number()), version, incarnation);
     let report = enter_tables(shared, &opening);
     arm(shared, &opening, expiry, synced_clock.saturating_sub(clock_start));
-    Ok(LoadedLog { store, clock, report })
+    let notes = store.notes().to_vec();
+    Ok(LoadedLog { log: OpenLog { log: Box::new(store), clock }, report, notes })
+}
+
+/// Begins a log in a folder that has none.
+pub(in crate::tables) fn begin(
+    shared: &Arc<TablesShared>,
+    folder: &EffectFolder,
+    LogClock { clock, .. }: LogClock,
+    reading: ClockReading,
+) -> Result<OpenLog, Error> {
+    // Each batch has a record of the clock.
+    if LogClock::find(folder, reading)?.number > 0 {
+        return Err(Error::CameLater(folder.path().to_owned()));
+    }
+    let nothing = Arc::new(Opening::new(shared, shared.epochs.clock_start()));
+    let store = folder.open(nothing as Arc<dyn EffectOwner>, 1)?;
+    Ok(OpenLog { log: Box::new(store), clock })
 }
 
 /// Enters the tables that have a name. Of several lives of a name the newest one has it.

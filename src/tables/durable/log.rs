@@ -16,7 +16,7 @@ use super::records::{TableHead, put_clock};
 use super::writer::{EffectWriter, Epochs, LogStage};
 use crate::clock::ClockReading;
 use crate::clock::lasting::LastingClock;
-use crate::store::{EffectJudge, EffectStore, EncodedRecords, Error};
+use crate::store::{AddsRefused, EffectJudge, EffectStore, EncodedRecords, Error, LogMetrics};
 
 /// The mark in each head that is above all versions.
 pub(in crate::tables) const VERSION_MARK: usize = 0;
@@ -57,6 +57,15 @@ pub trait EffectLog: Send {
 
     /// Raises a high-water mark.
     fn raise(&mut self, mark: usize, value: u64);
+
+    /// The bytes that the next epoch may store.
+    ///
+    /// # Errors
+    /// Why it may store nothing.
+    fn adds_room(&self) -> Result<u64, AddsRefused>;
+
+    /// The metrics of the log.
+    fn metrics(&self) -> LogMetrics;
 }
 
 impl EffectLog for EffectStore {
@@ -75,6 +84,14 @@ impl EffectLog for EffectStore {
     fn raise(&mut self, mark: usize, value: u64) {
         Self::raise(self, mark, value);
     }
+
+    fn adds_room(&self) -> Result<u64, AddsRefused> {
+        Self::adds_room(self)
+    }
+
+    fn metrics(&self) -> LogMetrics {
+        Self::metrics(self)
+    }
 }
 
 /// A log that is open, and its clock.
@@ -85,8 +102,8 @@ pub struct OpenLog {
     pub clock: LastingClock,
 }
 
-/// Opens the log of a server that has none.
-pub type OpenLater = Box<dyn FnOnce() -> Result<OpenLog, Error> + Send>;
+/// Opens the log of a server that has none. After a failure it may be called again.
+pub type OpenLater = Box<dyn FnMut() -> Result<OpenLog, Error> + Send>;
 
 /// The thread of the log.
 pub struct LogThread {
@@ -118,22 +135,32 @@ impl LogThread {
     /// Those of the log, which takes nothing more.
     pub fn run(self, now: impl FnMut() -> ClockReading) -> Result<(), Error> {
         let Self { epochs, source, interval } = self;
-        let run = || {
-            let open = match source {
-                LogSource::Open(open) => open,
-                LogSource::Later(open) => {
-                    epochs.log.park(LOOK, || epochs.stage() == LogStage::Wanted || epochs.is_closed());
-                    if epochs.stage() != LogStage::Wanted {
-                        return Ok(());
-                    }
-                    open()?
-                }
-            };
-            let log = EpochLog::new(&epochs, open, interval);
-            epochs.set_stage(LogStage::On);
-            log.run(now)
+        let open = match source {
+            LogSource::Open(open) => Some(open),
+            LogSource::Later(open) => open_when_wanted(&epochs, open),
         };
-        run().inspect_err(|_| epochs.set_stage(LogStage::Failed))
+        let Some(open) = open else { return Ok(()) };
+        let log = EpochLog::new(&epochs, open, interval);
+        epochs.set_stage(LogStage::On);
+        log.run(now).inspect_err(|_| epochs.set_stage(LogStage::Failed))
+    }
+}
+
+/// Opens the log for the first durable table. `None`: the tables are closed, and there was none. Whoever waits for a log
+/// that cannot be opened is refused, and the next one has it tried again.
+fn open_when_wanted(epochs: &Epochs, mut open: OpenLater) -> Option<OpenLog> {
+    loop {
+        epochs.log.park(LOOK, || epochs.stage() == LogStage::Wanted || epochs.is_closed());
+        if epochs.stage() != LogStage::Wanted {
+            return None;
+        }
+        match open() {
+            Ok(open) => return Some(open),
+            Err(error) => {
+                tracing::error!("no table can be made durable: {error}");
+                epochs.set_stage(LogStage::Unopened);
+            }
+        }
     }
 }
 
@@ -159,6 +186,7 @@ pub struct EpochLog {
 impl EpochLog {
     pub(in crate::tables) fn new(epochs: &Arc<Epochs>, open: OpenLog, interval: Duration) -> Self {
         let OpenLog { log, clock } = open;
+        epochs.report(0, log.adds_room().unwrap_or(0), log.metrics());
         Self {
             epochs: Arc::clone(epochs),
             writer: EffectWriter::new(epochs),
@@ -205,7 +233,11 @@ impl EpochLog {
             self.append(&mut taken, now)?;
         } else if std::mem::take(&mut self.is_stirred) {
             self.log.rest()?;
+        } else if self.epochs.is_full() {
+            // Looks whether there is room again.
+            self.log.sync()?;
         }
+        self.epochs.report(epoch, self.log.adds_room().unwrap_or(0), self.log.metrics());
         self.epochs.note_synced(epoch);
         taken.truncate(SPARES_MAX - self.spares.len().min(SPARES_MAX));
         for mut spare in taken {

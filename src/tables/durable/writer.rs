@@ -14,26 +14,68 @@ use super::epochs::{OpenEpoch, WriterPlace};
 use super::records::{TableHead, put_table, remove_table};
 use crate::limits::EFFECTS_BYTES_MAX;
 use crate::lock::{Mutex, MutexGuard};
-use crate::store::EncodedRecords;
+use crate::store::{EncodedRecords, LogMetrics};
 use crate::tables::Refusal;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::slot::NEVER;
 use crate::tables::table::Table;
 
+/// What a writer claims of the disk at once, in bytes: so claims are rare.
+const CLAIM_BYTES: usize = 64 << 10;
 /// How long the log sleeps between two looks whether a writer has left the epoch.
 const LEAVE_CHECK: Duration = Duration::from_micros(50);
 
 /// The stages of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(in crate::tables) enum LogStage {
+pub enum LogStage {
     /// It is not open. There is no durable table.
     Off = 0,
     /// It is to be opened for the first durable table.
     Wanted = 1,
+    /// It is open.
     On = 2,
-    /// A write or a sync has failed, or it could not be opened: it takes nothing more.
+    /// A write or a sync has failed: it takes nothing more.
     Failed = 3,
+    /// It could not be opened. The next durable table has that tried again.
+    Unopened = 4,
+}
+
+/// The bytes that the log has room for, beside what the writers have claimed in the two epochs that are not written.
+struct DiskRoom {
+    /// Written by the log behind each batch. 0: nothing may be added.
+    room: AtomicU64,
+    /// By the parity of the epoch. Raised by the writers inside the epoch, and cleared by the log behind its batch.
+    claimed: [AtomicU64; 2],
+}
+
+impl DiskRoom {
+    fn claimed(&self, epoch: u64) -> &AtomicU64 {
+        let [even, odd] = &self.claimed;
+        if epoch.is_multiple_of(2) { even } else { odd }
+    }
+
+    /// Claims bytes of this epoch, in which the caller is.
+    fn claim(&self, epoch: u64, bytes: u64) -> Result<(), NotEntered> {
+        // Relaxed, here and below: sums. A writer that reads an old room has claimed what the log then finds claimed.
+        let room = self.room.load(Ordering::Relaxed);
+        if bytes > room {
+            return Err(NotEntered::NoRoom);
+        }
+        self.claimed(epoch).fetch_add(bytes, Ordering::Relaxed);
+        let claimed: u64 = self.claimed.iter().map(|claimed| claimed.load(Ordering::Relaxed)).sum();
+        if claimed > room {
+            self.claimed(epoch).fetch_sub(bytes, Ordering::Relaxed);
+            return Err(NotEntered::Full);
+        }
+        Ok(())
+    }
+
+    /// Log: this epoch is written, and behind it there is room for so many bytes.
+    fn report(&self, epoch: u64, room: u64) {
+        self.room.store(room, Ordering::Relaxed);
+        self.claimed(epoch).store(0, Ordering::Relaxed);
+    }
 }
 
 /// The state that the writers and the log share.
@@ -55,13 +97,18 @@ pub(in crate::tables) struct Epochs {
     incarnation: AtomicU64,
     /// All sessions are gone, and the log ends.
     is_closed: AtomicBool,
-    /// The time of the log's clock at the start of this server, in milliseconds. Written once, when the log is opened.
-    clock_start: AtomicU64,
+    /// The time of the log's clock at the start of this server, in milliseconds.
+    clock_start: u64,
     writers: Mutex<Vec<Arc<WriterRecords>>>,
     /// Sessions with writes that wait for room. The log wakes them when it has taken the records.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
     /// Wakes the log.
     pub(super) log: Sleeper,
+    room: DiskRoom,
+    /// How often a write has waited for room, or for the log to open.
+    waits: AtomicU64,
+    /// Written by the log behind each batch.
+    reported: Mutex<LogMetrics>,
 }
 
 /// The records of one writer.
@@ -98,8 +145,8 @@ impl WriterRecords {
 }
 
 impl Epochs {
-    /// No epoch was written.
-    pub(in crate::tables) fn new() -> Arc<Self> {
+    /// No epoch was written. The log's clock has the time `clock_start` at the start of this server.
+    pub(in crate::tables) fn new(clock_start: u64) -> Arc<Self> {
         let (epoch, number) = (0, 0);
         Arc::new(Self {
             stage: AtomicU8::new(LogStage::Off as u8),
@@ -111,10 +158,13 @@ impl Epochs {
             version: AtomicU64::new(0),
             incarnation: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            clock_start: AtomicU64::new(0),
+            clock_start,
             writers: Mutex::default(),
             sleepers: Mutex::default(),
             log: Sleeper::default(),
+            room: DiskRoom { room: AtomicU64::new(0), claimed: Default::default() },
+            waits: AtomicU64::new(0),
+            reported: Mutex::default(),
         })
     }
 
@@ -122,7 +172,7 @@ impl Epochs {
     pub(in crate::tables) fn stage(&self) -> LogStage {
         // Acquire: pairs with the Release in `set_stage`.
         let stage = self.stage.load(Ordering::Acquire);
-        let all = [LogStage::Off, LogStage::Wanted, LogStage::On, LogStage::Failed];
+        let all = [LogStage::Off, LogStage::Wanted, LogStage::On, LogStage::Failed, LogStage::Unopened];
         all.into_iter().find(|known| *known as u8 == stage).unwrap_or(LogStage::Failed)
     }
 
@@ -135,10 +185,12 @@ impl Epochs {
 
     /// Has the log opened for the first durable table.
     pub(in crate::tables) fn want_log(&self) {
-        let (off, wanted) = (LogStage::Off as u8, LogStage::Wanted as u8);
-        // Relaxed: the flag carries nothing else.
-        if self.stage.compare_exchange(off, wanted, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.log.wake();
+        for unopened in [LogStage::Off, LogStage::Unopened] {
+            let (seen, wanted) = (unopened as u8, LogStage::Wanted as u8);
+            // Relaxed: the stage carries nothing else.
+            if self.stage.compare_exchange(seen, wanted, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                self.log.wake();
+            }
         }
     }
 
@@ -149,14 +201,13 @@ impl Epochs {
     }
 
     /// The time of the log's clock at the start of this server, in milliseconds.
-    pub(super) fn clock_start(&self) -> u64 {
-        // Relaxed: it is written before there is a durable table.
-        self.clock_start.load(Ordering::Relaxed)
+    pub(in crate::tables) fn clock_start(&self) -> u64 {
+        self.clock_start
     }
 
     /// A deadline of an entry as records have it.
     pub(in crate::tables) fn deadline_of_log(&self, deadline: u64) -> u64 {
-        if deadline == NEVER { 0 } else { deadline + self.clock_start() }
+        if deadline == NEVER { 0 } else { deadline + self.clock_start }
     }
 
     /// The last epoch on disk.
@@ -222,9 +273,8 @@ impl Epochs {
     }
 
     /// What the log held when it was opened.
-    pub(super) fn resume(&self, number: u64, version: u64, incarnation: u64, clock_start: u64) {
+    pub(super) fn resume(&self, number: u64, version: u64, incarnation: u64) {
         // Relaxed: nobody else uses them yet.
-        self.clock_start.store(clock_start, Ordering::Relaxed);
         self.number.fetch_max(number, Ordering::Relaxed);
         self.version.fetch_max(version, Ordering::Relaxed);
         self.incarnation.fetch_max(incarnation, Ordering::Relaxed);
@@ -236,14 +286,40 @@ impl Epochs {
         self.number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Log: its metrics and its room behind this epoch.
+    pub(super) fn report(&self, epoch: u64, room: u64, metrics: LogMetrics) {
+        self.room.report(epoch, room);
+        *self.reported.lock() = metrics;
+    }
+
+    /// Log: whether nothing may be added at present.
+    pub(super) fn is_full(&self) -> bool {
+        // Relaxed: the log writes it.
+        self.room.room.load(Ordering::Relaxed) == 0
+    }
+
+    /// The metrics of the log.
+    pub(in crate::tables) fn metrics(&self) -> EffectMetrics {
+        EffectMetrics {
+            stage: self.stage(),
+            // Relaxed: metrics.
+            waits: self.waits.load(Ordering::Relaxed),
+            epochs: self.synced(),
+            log: *self.reported.lock(),
+        }
+    }
+
     /// Whether there is room for the write that was refused last. If not, `sleeper` is woken when there may be.
     pub(in crate::tables) fn watch(&self, epoch: u64, sleeper: &Arc<Sleeper>) -> bool {
         let mut sleepers = self.sleepers.lock();
         // Under the lock, which the log takes behind the close and behind each stage: it then finds this sleeper.
         let stage = self.stage();
-        if stage == LogStage::Failed || stage == LogStage::On && self.open.number() > epoch {
+        if matches!(stage, LogStage::Failed | LogStage::Unopened) || stage == LogStage::On && self.open.number() > epoch
+        {
             return true;
         }
+        // Relaxed: a metric.
+        self.waits.fetch_add(1, Ordering::Relaxed);
         if !sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
             sleepers.push(Arc::clone(sleeper));
         }
@@ -276,6 +352,19 @@ impl Epochs {
     }
 }
 
+/// The metrics of the log of durable tables.
+#[derive(Clone, Copy, Debug)]
+pub struct EffectMetrics {
+    /// The stage of the log.
+    pub stage: LogStage,
+    /// How often a write has waited for the log.
+    pub waits: u64,
+    /// Epochs that have ended, those without a record included.
+    pub epochs: u64,
+    /// The files.
+    pub log: LogMetrics,
+}
+
 /// A session's end.
 pub(in crate::tables) struct EffectWriter {
     epochs: Arc<Epochs>,
@@ -286,6 +375,16 @@ pub(in crate::tables) struct EffectWriter {
     is_in_transaction: bool,
     /// The last epoch that was found full. Before the log is open, none.
     full: Option<u64>,
+    /// The request that was refused last waits until the log is open.
+    awaits_log: bool,
+    claimed: Claimed,
+}
+
+/// What a writer has claimed of the disk.
+#[derive(Debug, Default)]
+struct Claimed {
+    epoch: u64,
+    bytes: usize,
 }
 
 /// Why nothing can be recorded.
@@ -295,6 +394,8 @@ pub(in crate::tables) enum NotEntered {
     Full,
     /// The log takes nothing more.
     Failed,
+    /// There is no room on the disk.
+    NoRoom,
 }
 
 impl EffectWriter {
@@ -306,12 +407,20 @@ impl EffectWriter {
         });
         epochs.writers.lock().push(Arc::clone(&records));
         let epochs = Arc::clone(epochs);
-        Self { epochs, records, entered: None, is_in_transaction: false, full: None }
+        Self {
+            epochs,
+            records,
+            entered: None,
+            is_in_transaction: false,
+            full: None,
+            awaits_log: false,
+            claimed: Claimed::default(),
+        }
     }
 
-    /// Enters the open epoch for a record of so many bytes. The caller has loaded the word that its CAS expects, or sees
-    /// the state of the table under a lock.
-    pub(in crate::tables) fn enter(&mut self, bytes: usize) -> Result<(), NotEntered> {
+    /// Enters the open epoch for a record of so many bytes. One that `adds` needs room on the disk too. The caller has
+    /// loaded the word that its CAS expects, or sees the state of the table under a lock.
+    pub(in crate::tables) fn enter(&mut self, bytes: usize, adds: bool) -> Result<(), NotEntered> {
         if self.entered.is_some() {
             return Ok(());
         }
@@ -320,12 +429,32 @@ impl EffectWriter {
         }
         let epoch = self.epochs.open.enter(&self.records.place);
         let kept = self.records.buffer(epoch).bytes();
-        if kept > 0 && kept + bytes > EFFECTS_BYTES_MAX {
-            self.records.place.leave();
-            self.full = Some(epoch);
-            return Err(NotEntered::Full);
+        let entered = match kept > 0 && kept + bytes > EFFECTS_BYTES_MAX {
+            true => Err(NotEntered::Full),
+            false if adds => self.claim(epoch, kept + bytes),
+            false => Ok(()),
+        };
+        match entered {
+            Ok(()) => self.entered = Some(epoch),
+            Err(_) => {
+                self.records.place.leave();
+                self.full = Some(epoch);
+            }
         }
-        self.entered = Some(epoch);
+        entered
+    }
+
+    /// Claims room on the disk, so that this writer's records of the epoch may have so many bytes.
+    fn claim(&mut self, epoch: u64, bytes: usize) -> Result<(), NotEntered> {
+        if self.claimed.epoch != epoch {
+            self.claimed = Claimed { epoch, bytes: 0 };
+        }
+        if bytes <= self.claimed.bytes {
+            return Ok(());
+        }
+        let more = (bytes - self.claimed.bytes).max(CLAIM_BYTES);
+        self.epochs.room.claim(epoch, more as u64)?;
+        self.claimed.bytes += more;
         Ok(())
     }
 
@@ -375,11 +504,6 @@ impl EffectWriter {
         }
     }
 
-    /// The epochs of all writers.
-    pub(in crate::tables) fn epochs(&self) -> &Arc<Epochs> {
-        &self.epochs
-    }
-
     /// Leaves the epoch, unless a transaction stays in it.
     pub(in crate::tables) fn leave(&mut self) {
         if !self.is_in_transaction && self.entered.take().is_some() {
@@ -394,12 +518,14 @@ impl EffectWriter {
 
     /// Whether the log takes records. If it is not open, that begins, and the caller waits.
     pub(in crate::tables) fn has_log(&mut self) -> Result<bool, Refusal> {
+        let has_waited = std::mem::take(&mut self.awaits_log);
         match self.epochs.stage() {
             LogStage::On => Ok(true),
             LogStage::Failed => Err(Refusal::DiskFailed),
-            LogStage::Off | LogStage::Wanted => {
+            LogStage::Unopened if has_waited => Err(Refusal::DiskFailed),
+            LogStage::Off | LogStage::Wanted | LogStage::Unopened => {
                 self.epochs.want_log();
-                self.full = Some(0);
+                (self.full, self.awaits_log) = (Some(0), true);
                 Ok(false)
             }
         }

@@ -222,6 +222,7 @@ fn a_message_about_a_deadline_that_was_slept_through_is_a_lost_wake_up() {
         tables_max: 1,
         changes_per_writer: 64,
         version_base: 1,
+        clock_start: 0,
     });
     let (mut session, now) = (tables.session(), Now::from_millis(1));
     session.batch(now).create_table(b"t", b"t").expect("it is the first table");

@@ -74,7 +74,7 @@ impl<'h> Ops<'h> {
                 }
                 (Edit::Delete, Some(old), Found::Live { slot, seen, .. }) => {
                     self.credits(1)?;
-                    self.enter_epoch(table, key.len(), 0)?;
+                    self.enter_epoch(table, key.len(), None)?;
                     if self.vacate(table, slot, seen, old, Cause::Delete) {
                         return Ok((answer, 0));
                     }

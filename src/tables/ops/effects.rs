@@ -13,21 +13,22 @@ use crate::tables::durable::writer::{EffectWriter, NotEntered};
 use crate::tables::slot::{EntryBox, EntryRef, NEVER};
 use crate::tables::table::Table;
 
-/// Enters the open epoch if the table is durable. Returns whether it is.
+/// Enters the open epoch if the table is durable, to store a value of this length, or to remove one. Returns whether it is.
 #[inline]
 pub(super) fn enter_epoch(
     effects: &mut EffectWriter,
     wanted: &mut usize,
     table: &Table,
     key: usize,
-    value: usize,
+    value: Option<usize>,
 ) -> Result<bool, Refusal> {
     if !table.is_durable() {
         return Ok(false);
     }
-    match effects.enter(element_bytes(key, value)) {
+    match effects.enter(element_bytes(key, value.unwrap_or(0)), value.is_some()) {
         Ok(()) => Ok(true),
         Err(NotEntered::Failed) => Err(Refusal::DiskFailed),
+        Err(NotEntered::NoRoom) => Err(Refusal::OutOfDisk),
         Err(NotEntered::Full) => {
             *wanted = LOG;
             Err(Refusal::Busy)
@@ -45,10 +46,9 @@ pub(super) struct StoredEffect {
 }
 
 impl Ops<'_> {
-    /// Enters the open epoch if the table is durable, for a record with a key and a value of these lengths. Returns
-    /// whether it is.
+    /// The same.
     #[inline]
-    pub(super) fn enter_epoch(&mut self, table: &Table, key: usize, value: usize) -> Result<bool, Refusal> {
+    pub(super) fn enter_epoch(&mut self, table: &Table, key: usize, value: Option<usize>) -> Result<bool, Refusal> {
         enter_epoch(self.effects, self.wanted, table, key, value)
     }
 

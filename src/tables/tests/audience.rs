@@ -336,8 +336,7 @@ fn the_next_audience_receives_changes_of_a_slot_whose_last_changes_were_on_their
 
 #[test]
 fn with_a_feed_there_always_is_an_audience() {
-    let rig =
-        TablesRig::with_feed(settings(), Some(FeedConfig { epoch: 1, history_bytes: 1 << 20, start_wall_millis: 1 }));
+    let rig = TablesRig::with_feed(settings(), Some(FeedConfig { epoch: 1, history_bytes: 1 << 20 }));
     rig.end_audience();
     rig.set("a", "1", None).unwrap();
     assert_eq!(rig.waiting(), 1);

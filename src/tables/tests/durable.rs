@@ -7,14 +7,13 @@ use super::*;
 use crate::clock::ClockReading;
 use crate::seeded_rng::SeededRng;
 use crate::store::{EffectFolder, StoreConfig};
-use crate::tables::{Durability, EpochLog, LoadTime, LoadedLog, OpenLog};
+use crate::tables::{Durability, EpochLog, LoadedLog, LogClock};
 
 /// Values, versions and deadlines, by table and key.
 type Contents = BTreeMap<(Vec<u8>, Vec<u8>), (Vec<u8>, u64, Option<u64>)>;
 
 /// A server's life: tables with a log.
 struct Life {
-    tables: Tables,
     background: BackgroundThreads,
     session: Session,
     log: EpochLog,
@@ -24,14 +23,14 @@ struct Life {
 impl Life {
     /// Begins at this time of the wall clock, in milliseconds.
     fn begin(folder: &Path, start: u64) -> Self {
-        let (tables, mut background) = Tables::new(settings());
         let config = StoreConfig { segment_bytes: 16 << 10, max_disk: None, repair: false, copied: false };
         let folder = EffectFolder::lock(folder, config).unwrap();
-        let time = LoadTime { reading: ClockReading::from_millis(start), now: Now::from_millis(0) };
-        let LoadedLog { store, clock, .. } = tables.load(&mut background, &folder, 2, time).unwrap();
-        let log = tables.epoch_log(OpenLog { log: Box::new(store), clock });
+        let clock = LogClock::find(&folder, ClockReading::from_millis(start)).unwrap();
+        let (tables, mut background) = Tables::new(TablesConfig { clock_start: clock.time(), ..settings() });
+        let LoadedLog { log, .. } = tables.load(&mut background.expiry, &folder, clock, 2).unwrap();
+        let log = tables.epoch_log(log);
         let session = tables.session();
-        Self { tables, background, session, log, start }
+        Self { background, session, log, start }
     }
 
     fn write(&mut self, now: u64) {
@@ -88,7 +87,7 @@ fn step(life: &mut Life, rng: &mut SeededRng, now: u64) {
             batch.create_table_with(table, table, None, durability)
         }
     };
-    drop(done);
+    let _refused = done;
 }
 
 /// Runs lives that end without warning. Each begins with what the last epoch of the one before had.

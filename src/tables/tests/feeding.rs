@@ -8,7 +8,7 @@ use std::thread;
 
 use super::super::{
     Addition, AnnouncedChange, ChangeKind, ChangeSink, Deadline, FeedConfig, ManyProgress, Refusal, ScanContent,
-    ScanPage, ScanProgress, Session, Tables,
+    ScanPage, ScanProgress, Session, Tables, TablesConfig,
 };
 use super::{BASE, TablesRig, in_seconds, settings};
 use crate::clock::{Clock, Now, Ttl};
@@ -17,7 +17,7 @@ use crate::feed::{Cause, FeedContent, FeedMessage, LifeState, PublishedMessage, 
 
 const EPOCH: u64 = 5;
 const WALL: u64 = 1_000_000;
-const FEED: FeedConfig = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20, start_wall_millis: WALL };
+const FEED: FeedConfig = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20 };
 
 /// What the publisher has sent.
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl ChangeSink for Collected {
 }
 
 fn rig() -> TablesRig {
-    TablesRig::with_feed(settings(), Some(FEED))
+    TablesRig::with_feed(TablesConfig { clock_start: WALL, ..settings() }, Some(FEED))
 }
 
 /// Drains so many changes at most. Returns the published changes: cause, key, value, version above the base,
@@ -307,7 +307,7 @@ fn scanned(tables: &Tables, now: Now) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> {
 fn a_copy_is_exact_after_any_mixture_of_writers_expiries_and_deleted_tables() {
     for seed in 0..4 {
         let clock = Clock::start();
-        let (tables, background) = Tables::with_feed(settings(), Some(FEED));
+        let (tables, background) = Tables::with_feed(TablesConfig { clock_start: WALL, ..settings() }, Some(FEED));
         let (mut changes, expiry, reaper) = (background.changes, background.expiry, background.reaper);
         tables.session().batch(clock.now()).create_table(b"t", b"t").unwrap();
         let mut copying = Copying { follower: Follower::new(EPOCH, b"t"), fault: None };

@@ -10,7 +10,7 @@ use crate::feed::tests::follower::Follower;
 use crate::feed::{PublishedMessage, topic_of_table};
 
 const LENGTHS: [usize; 12] = [0, 1, 63, 64, 65, 126, 127, 128, 255, 256, 4_095, 4_096];
-const FEED: FeedConfig = FeedConfig { epoch: 5, history_bytes: 1 << 20, start_wall_millis: 0 };
+const FEED: FeedConfig = FeedConfig { epoch: 5, history_bytes: 1 << 20 };
 
 /// A copy of the table by the feed.
 struct Copying(Follower);

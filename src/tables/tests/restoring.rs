@@ -241,7 +241,7 @@ proptest! {
         rows in prop::collection::vec((0_u8..4, 1_u64..60, 0_u8..3), 1..60),
         has_feed: bool,
     ) {
-        let config = FeedConfig { epoch: 1, history_bytes: 1 << 20, start_wall_millis: 0 };
+        let config = FeedConfig { epoch: 1, history_bytes: 1 << 20 };
         let rig = TablesRig::with_feed(settings(), has_feed.then_some(config));
         let mut highest = std::collections::BTreeMap::new();
         for (key, version, spread) in rows {

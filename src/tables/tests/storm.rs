@@ -196,8 +196,9 @@ fn storm(plan: Plan, rounds: u64, lasting: Duration) -> Counts {
         tables_max: 16,
         changes_per_writer: plan.credits,
         version_base: BASE,
+        clock_start: 1_000_000,
     };
-    let feed = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20, start_wall_millis: 1_000_000 };
+    let feed = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20 };
     let (tables, background) = Tables::with_feed(config, plan.has_feed.then_some(feed));
     if plan.evicts {
         tables.set_eviction(EvictionPolicy::Lru);

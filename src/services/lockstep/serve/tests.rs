@@ -39,6 +39,7 @@ impl Rig {
             tables_max: 10,
             changes_per_writer: CHANGES,
             version_base: 0,
+            clock_start: 0,
         });
         let settings = LockstepConfig { endpoint: "tcp://127.0.0.1:*".to_owned(), nul: false };
         let clock = Clock::start();

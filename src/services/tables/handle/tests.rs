@@ -21,6 +21,7 @@ fn session(changes_per_writer: usize) -> Session {
         tables_max: 1,
         changes_per_writer,
         version_base: 0,
+        clock_start: 0,
     });
     tables.session()
 }

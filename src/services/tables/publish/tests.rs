@@ -19,7 +19,14 @@ const CHANGES: usize = 3_000;
 const TABLE: &[u8] = b"t\0";
 
 fn settings() -> TablesConfig {
-    TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 10, changes_per_writer: 1 << 12, version_base: 0 }
+    TablesConfig {
+        expected_keys: 0,
+        memory_max: 1 << 30,
+        tables_max: 10,
+        changes_per_writer: 1 << 12,
+        version_base: 0,
+        clock_start: 0,
+    }
 }
 
 /// Subscribers at an endpoint of this host, with one that has this topic and does not read.
@@ -45,7 +52,7 @@ fn changes_that_are_announced_late_at_the_end_are_not_sent_and_count_as_lost() {
     let wake_signal = WakeSignal::new().unwrap();
     let (subscribers, _reads_nothing) = with_one(&wake_signal, TABLE);
     let (followers, _follows_nothing) = with_one(&wake_signal, &topic_of_table(TABLE));
-    let feed = FeedConfig { epoch: 1, history_bytes: 1 << 20, start_wall_millis: 0 };
+    let feed = FeedConfig { epoch: 1, history_bytes: 1 << 20 };
     // The other threads would write too, and are not there.
     let (tables, BackgroundThreads { changes, .. }) = Tables::with_feed(settings(), Some(feed));
     let metrics = Arc::new(PublishMetrics::default());

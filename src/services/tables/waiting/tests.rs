@@ -31,6 +31,7 @@ impl WaitingRig {
             tables_max: 100,
             changes_per_writer: CHANGES,
             version_base: 0,
+            clock_start: 0,
         });
         let mut session = tables.session();
         let wake_signal = WakeSignal::new().unwrap();

@@ -1,0 +1,72 @@
+//! The log of durable tables: found at the start, loaded, and begun when the first durable table is made.
+//!
+//! ```text
+//! find: the folder is there ─► locked, its clock continues ─► open: its tables are loaded ─► LogSource::Open
+//!       it is not           ─► the clock begins            ─► open: nothing               ─► LogSource::Later: made
+//! ```
+//! The clock is needed for the tables, and the endpoints are bound before a store is opened. So the folder is found first.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Error, StorageConfig};
+use crate::clock::Clock;
+use crate::store::{EffectFolder, StoreConfig};
+use crate::tables::{Expiry, LoadedLog, LogClock, LogSource, LogThread, Tables};
+use crate::threads;
+
+/// The folder of the log, in that of the store.
+const FOLDER: &str = "tables";
+/// The largest segment of the log, in bytes. Three are laid out at least, for tables that may be few.
+const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+
+/// The log, as it was found.
+pub(super) struct TablesLog {
+    /// `None`: there is none.
+    folder: Option<EffectFolder>,
+    clock: LogClock,
+    path: PathBuf,
+    store: StoreConfig,
+    /// The time of its clock at the start of the server's clock.
+    pub(super) clock_start: u64,
+}
+
+impl TablesLog {
+    /// Looks for the folder, and locks it.
+    pub(super) fn find(storage: &StorageConfig, clock: Clock) -> Result<Self, Error> {
+        let path = storage.data.join(FOLDER);
+        let segment_bytes = storage.store.segment_bytes.min(SEGMENT_BYTES_MAX);
+        let store = StoreConfig { segment_bytes, ..storage.store };
+        let folder = if path.is_dir() { Some(EffectFolder::lock(&path, store)?) } else { None };
+        let (reading, now) = (clock.reading(), clock.now());
+        let clock = match &folder {
+            Some(folder) => LogClock::find(folder, reading)?,
+            None => LogClock::begin(reading),
+        };
+        let clock_start = clock.time().saturating_sub(now.millis());
+        Ok(Self { folder, clock, path, store, clock_start })
+    }
+
+    /// Loads what the log holds, and returns the work of its thread.
+    pub(super) fn open(self, tables: &Tables, expiry: &mut Expiry, interval: Duration) -> Result<LogThread, Error> {
+        let Self { folder, clock, path, store, .. } = self;
+        let source = match folder {
+            Some(folder) => {
+                let LoadedLog { log, report, notes } = tables.load(expiry, &folder, clock, threads::cores().len())?;
+                for note in notes {
+                    tracing::warn!("{}: {note}", path.display());
+                }
+                tracing::info!("{} durable tables with {} elements are loaded", report.tables, report.elements);
+                LogSource::Open(log)
+            }
+            None => {
+                let (tables, clock_now) = (tables.clone(), Clock::start());
+                LogSource::Later(Box::new(move || {
+                    let folder = EffectFolder::lock(&path, store)?;
+                    tables.begin_log(&folder, clock.clone(), clock_now.reading())
+                }))
+            }
+        };
+        Ok(tables.log_thread(source, interval))
+    }
+}
