@@ -105,7 +105,7 @@ impl<T> MailSender<T> {
     /// Sends mail, unless some was lost and the thread has not noticed it. Returns whether it was sent.
     pub(crate) fn send(&self, item: T, size: MailSize) -> bool {
         let state = &self.state;
-        // Relaxed, both: a flag. What is sent behind the loss comes to those who are there when the thread has noticed it.
+        // Relaxed, both: the flag carries no other data. Senders drop mail until the thread has noticed the loss.
         if state.has_lost.load(Ordering::Relaxed) {
             return false;
         }

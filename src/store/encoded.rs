@@ -97,7 +97,8 @@ mod tests {
         for number in 0..400_usize {
             let key = vec![b'k'; number * 7 % 300];
             let body = vec![b'b'; number * 13 % 200];
-            let (space, is_removed) = ([Space::Elements, Space::Touches][number % 2], number % 5 == 0);
+            let space = if number.is_multiple_of(2) { Space::Elements } else { Space::Touches };
+            let is_removed = number % 5 == 0;
             if number % 100 == 0 {
                 parts.push(EncodedRecords::default());
             }

@@ -50,9 +50,9 @@ use writer::{SegmentWriter, no_segment};
 pub enum LogKind {
     /// The later record of a key does, and the owner knows its place. Closed segments get summaries.
     States,
-    /// The owner judges each record by what the record says, in an epoch that may be newer than those on disk. So only the
-    /// oldest segment is cleaned, and it goes with the second epoch behind the one in which that ended. There are no
-    /// summaries: they would have nearly all bytes of their segments.
+    /// The owner judges each record by its key. The owner's memory may be newer than the disk. So only the oldest segment is
+    /// cleaned, and the segment goes two epochs after its cleaning has ended. There are no summaries: they would have nearly
+    /// all bytes of their segments.
     Effects,
 }
 

@@ -315,7 +315,7 @@ impl Catalog {
         let mut admission = self.admission();
         self.check(name, has_room)?;
         self.check_closing(false)?;
-        self.enter(&mut admission, name, new_name, index, None, record, guard)
+        self.enter(&mut admission, new_name, index, None, record, guard)
     }
 
     /// Whether the table of this name may be replaced so often, or as often as a name may at all.
@@ -352,7 +352,7 @@ impl Catalog {
         self.check_closing(is_admitted)?;
         let new_name =
             NewName { announced: old.announced_name(), eviction: old.eviction.said(), durability: old.durability() };
-        let new = self.enter(&mut admission, name, new_name, index, Some(&old), record, guard)?;
+        let new = self.enter(&mut admission, new_name, index, Some(&old), record, guard)?;
         Ok((new, old))
     }
 
@@ -365,13 +365,13 @@ impl Catalog {
     fn enter<'g>(
         &self,
         admission: &mut NameHistories,
-        name: &[u8],
         NewName { announced: announced_name, eviction, durability }: NewName<'_>,
         index: Index,
         old: Option<&Arc<Table>>,
         record: RecordTables<'_>,
         guard: &'g Guard,
     ) -> Result<&'g Table, Refusal> {
+        let name = canonical(announced_name);
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
         if history.len() >= CLOSING_PER_NAME_MAX {
             return Err(Refusal::Busy);

@@ -22,8 +22,8 @@
 //!   races are those of `Ops::remove`. If the CAS fails, the hand goes on, and the element stays for this round.
 //! - **An eviction and a latch.** The hand asks for the latch of the table in each batch, after the batch has begun. If the
 //!   latch is set later, its holder waits for the end of this batch (`latch.rs`).
-//! - **A policy that changes.** The catalog's lock orders it with the tables that come and go. A hand that has found a table
-//!   allowed may evict the rest of its share.
+//! - **A change of the policy.** The catalog's lock orders the change with CREATE_TABLE and DELETE_TABLE. If a hand has found a
+//!   table allowed, it may evict the rest of the table's share.
 //!
 //! This module knows no epochs and no resident size: the compactor reports what the process has (`compactor.rs`).
 
@@ -67,7 +67,7 @@ pub(super) struct EvictionHand {
     pub(super) beyond: AtomicI64,
 }
 
-// Relaxed, all of them: the flags carry no other data. A thread that reads a policy late acts as if it had come earlier.
+// Relaxed, all accesses: the flags carry no other data. If a thread reads a policy late, it acts as if it had read earlier.
 impl EvictionDefault {
     pub(super) fn policy(&self) -> EvictionPolicy {
         if self.is_lru.load(Ordering::Relaxed) { EvictionPolicy::Lru } else { EvictionPolicy::None }

@@ -484,7 +484,7 @@ impl Table {
 
     // ------------------------------------------------------------------------------------------------------ totals
 
-    // Relaxed, all of them: sums that order nothing. A reader may see the parts of one write at different times.
+    // Relaxed, all accesses: sums that order nothing. A reader may see the parts of one write at different times.
 
     /// Counts a change of an element. The deadlines are `None` while it is not there.
     pub(super) fn count_element(&self, before: Option<u64>, after: Option<u64>) {

@@ -158,9 +158,8 @@ fn subscribe_to_slow_patterns(client: &mut RespClient) {
     }
 }
 
-/// A worker compares with patterns for longer than it takes to make the changes. The publisher of the changes goes on, and
-/// so do the other worker and the clients of the busy one. What that worker would have to keep is beyond its bound, so its
-/// subscribers are closed.
+/// A worker compares patterns for longer than the writer needs for its changes. The publisher, the other worker and the clients
+/// of the busy worker do not wait. The mail of the busy worker passes its bound, so the worker closes its subscribers.
 #[test]
 fn a_worker_that_does_not_keep_up_loses_its_subscribers_and_nobody_waits_for_it() {
     const CHANGES: usize = 22_000;
@@ -199,8 +198,8 @@ fn a_worker_that_does_not_keep_up_loses_its_subscribers_and_nobody_waits_for_it(
     server.stop();
 }
 
-/// A worker compared all patterns, or all channels, before others had their turns. Both take many seconds here, and nobody
-/// waits for the replies.
+/// A worker compared all patterns, or all channels, before other clients had their turns. Both comparisons take many seconds
+/// here. The test does not wait for their replies.
 #[test]
 fn a_client_whose_command_compares_much_holds_nobody_up() {
     let server = start("native", &["--workers", "1"]);

@@ -1,5 +1,7 @@
-//! Histories of racing transactions are linearizable, with four workers: over RESP, with single commands of both protocols
-//! beside them, with times that end, tables that are emptied, memory at its limit, and clients that die within EXEC.
+//! Histories of racing transactions over RESP are linearizable.
+//!
+//! The server has four workers. Clients of both protocols send single commands meanwhile. Elements expire, FLUSHDB empties
+//! tables, the memory is at its limit, and clients die within EXEC.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};

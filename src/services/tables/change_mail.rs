@@ -81,7 +81,7 @@ impl ChangeBatch {
         Some((MailedChange { table, key, cause, sets_deadline, is_in_order }, next))
     }
 
-    /// What it takes. If several workers share it, it counts for each of them.
+    /// The bytes and changes of the batch. If several workers share the batch, each worker's mail counts all of them.
     fn size(&self) -> MailSize {
         let parts = self.changes.capacity() * size_of::<ChangeParts>();
         MailSize { bytes: size_of::<Self>() + self.bytes.capacity() + parts, items: self.changes.len() }

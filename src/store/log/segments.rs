@@ -89,9 +89,8 @@ impl Log {
         }
     }
 
-    /// The owner has closed another epoch, and its batch comes next. What it says of a record from here on may follow from an
-    /// effect of the epoch behind that one. So segments that were judged until now go with the batch of the next epoch
-    /// but one.
+    /// The owner has closed another epoch, and its batch comes next. From here on the owner may judge a record by an effect of
+    /// the epoch that is open. So segments that were judged until now go with the batch of the next epoch but one.
     pub fn begin_epoch(&mut self) {
         self.cleaner.epoch += 1;
         let epoch = self.cleaner.epoch + if planted(Fault::SegmentGoneEarly) { EPOCHS_BEHIND - 1 } else { 0 };

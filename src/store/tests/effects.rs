@@ -7,7 +7,12 @@
 //! Changes come at every step of the writer, within `append` too: memory is newer than the disk, as it is with writers in
 //! other threads.
 
-#![allow(clippy::cast_possible_truncation, reason = "a test that fails should say where")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test that fails should say where"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

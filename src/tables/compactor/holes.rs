@@ -10,8 +10,9 @@
 //! beyond that                                              what was noted, and GAIN times the bytes in the reserve
 //! beyond the limit                                         all of it
 //! ```
-//! If elements come in other sizes than those that went, the process grows into the reserve. Each byte of that has GAIN bytes
-//! evicted. When the reserve is taken, a quarter of the memory is holes, and the compactor moves elements together.
+//! If new elements have other sizes than the evicted ones, the process grows into the reserve. For each byte of that growth
+//! the reaper evicts GAIN bytes. When the reserve is taken, a quarter of the memory is holes, and the compactor moves
+//! elements together.
 //!
 //! This module measures nothing.
 

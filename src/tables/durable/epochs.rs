@@ -8,15 +8,15 @@
 //!
 //! # Why no effect is earlier than its cause
 //!
-//! A writer reads the number of the epoch after it has loaded the word that its CAS replaces. What that word shows was
-//! committed by a writer that had read a number before its own CAS. The number only grows. So a change has no lower number
-//! than the change that it replaces, and none that is lower than that of anything that its client has seen.
+//! A writer reads the number of the epoch after it has loaded the word that its CAS replaces. The writer of that word had
+//! read a number before its own CAS. The number only grows. So a change never has a lower number than the change before it
+//! in the slot, or than any change that its client has seen.
 //!
 //! # Races
 //!
-//! - **A writer enters while the epoch is closed.** It says where it is (`inside`), then reads the open epoch again. If
-//!   the close comes before that, it reads another number, and enters that one. If its read comes first, the log finds
-//!   `inside` behind the close, and waits until the writer has left.
+//! - **A writer enters while the epoch is closed.** The writer stores its place, then reads the number again. If the close
+//!   comes before this read, the writer reads the next number, and enters the next epoch. If the read comes first, the log
+//!   finds the place behind the close, and waits until the writer has left.
 //! - **A writer leaves.** Its records are in its buffer before it says so. The log takes them behind that.
 //! - **Two epochs share a buffer.** Records of an epoch are in the buffer of its parity. The epoch after the next one is
 //!   opened by the log alone, when it has taken the records of this one.

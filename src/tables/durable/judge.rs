@@ -16,9 +16,9 @@
 //!    before that epoch began, and so is on disk then, whatever the power does.
 //! 3. **Removals in the oldest segment are not copied.** All that they remove stands before them, and goes before them.
 //!
-//! A copy is the record as it was, and never the element as it is now, which may be of an epoch that is not on disk. A
-//! record that is lost is recorded anew as a change of the open epoch would be. That epoch begins after the cleaning of the
-//! segment has, so by the second rule the segment stays until it is on disk.
+//! A copy is the record as it was. The element as it is now may be of an epoch that is not on disk. A lost record is recorded
+//! anew, like a change of the open epoch. That epoch begins after the cleaning of the segment. So by the second rule the
+//! segment stays until the epoch is on disk.
 //!
 //! This file changes no element.
 

@@ -10,9 +10,9 @@
 //!
 //! # Races
 //!
-//! Two threads may have records of one key. Each stores what it has, in the slot or among what is remembered, and looks
-//! at the other place afterwards, with a fence between. So one of them sees both. What it then does is one CAS, of the
-//! very state that it has judged.
+//! Two threads may have records of one key. Each thread stores its record in the slot or among the remembered records. Then
+//! it fences, and looks at the other place. So at least one thread sees both records. Its change is one CAS of the very word
+//! that it has judged.
 //!
 //! This file reads no file.
 
@@ -49,7 +49,7 @@ pub(in crate::tables) struct Opening {
     /// By their incarnations.
     loaded: Mutex<BTreeMap<u64, Arc<LoadedTable>>>,
     found: Mutex<BTreeMap<u64, FoundTable>>,
-    remembered: Box<[Mutex<HashMap<(u64, u64), Remembered, RandomState>>]>,
+    remembered: Box<[RememberedShard]>,
     secrets: [RandomState; 2],
     /// Slots that have a deadline.
     pub(in crate::tables) armed: Mutex<Vec<SlotHandle>>,
@@ -70,6 +70,9 @@ pub(in crate::tables) struct LoadedTable {
     pub(in crate::tables) index: Index,
     pub(in crate::tables) totals: Mutex<ElementTotals>,
 }
+
+/// A part of what is remembered, by two hashes of each key.
+type RememberedShard = Mutex<HashMap<(u64, u64), Remembered, RandomState>>;
 
 /// What is remembered of a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,15 +134,12 @@ impl Opening {
         hash_of(&self.hasher, key)
     }
 
-    fn shard(
-        &self,
-        incarnation: u64,
-        key: &[u8],
-    ) -> (&Mutex<HashMap<(u64, u64), Remembered, RandomState>>, (u64, u64)) {
+    fn shard(&self, incarnation: u64, key: &[u8]) -> (&RememberedShard, (u64, u64)) {
         let [one, other] = &self.secrets;
         let hashes = (one.hash_one((incarnation, key)), other.hash_one((incarnation, key)));
         let place = usize::try_from(hashes.0 % SHARDS as u64).unwrap_or(0);
-        (&self.remembered[place], hashes)
+        let shard = self.remembered.get(place).unwrap_or_else(|| unreachable!("there are {SHARDS}"));
+        (shard, hashes)
     }
 
     fn remember(&self, incarnation: u64, key: &[u8], change: impl FnOnce(&mut Remembered)) {

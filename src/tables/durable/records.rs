@@ -6,10 +6,9 @@
 //! Tables              key  incarnation:u64 number:u64
 //!                     body durability:u8, the name as CREATE_TABLE gave it; the removal drops the table
 //! ```
-//! Integers are little-endian. A deadline is in milliseconds of the log's clock, 0 for none. Of the records of an element
-//! in one life of its table the one with the highest version says what it is. A touch says that the element with the
-//! newest value below its version has another deadline. Of the records of one life of a table the one with the highest
-//! number counts.
+//! Integers are little-endian. A deadline is in milliseconds of the log's clock, 0 for none. Of an element's records in one
+//! life of its table the highest version counts. A touch says that the element with the newest value below its version has
+//! another deadline. Of the records of one life of a table the highest number counts.
 //!
 //! This file reads and writes nothing.
 
@@ -143,6 +142,8 @@ pub(in crate::tables) fn decode_table(body: &[u8]) -> Option<(Durability, &[u8])
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+
     use super::*;
 
     #[test]

@@ -52,7 +52,7 @@ impl Ops<'_> {
         enter_epoch(self.effects, self.wanted, table, key, value)
     }
 
-    /// The entry of a write. That of a durable element which keeps its value says which version brought it.
+    /// The entry of a write. If a durable element keeps its value, the entry has the version of the value too.
     pub(super) fn entry_of(&self, table: &Table, write: &Write<'_>, old: Option<EntryRef<'_>>) -> EntryBox {
         match old {
             Some(old) if table.is_durable() && keeps_value(write.cause) && old.value() == write.value => {

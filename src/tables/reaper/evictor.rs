@@ -111,7 +111,8 @@ impl Evictor {
         let tables = if missing > 0 { evictable(shared) } else { Vec::new() };
         self.plans_again = !tables.is_empty();
         if tables.is_empty() {
-            // A write that raises it in between waits for the look, and raises it again if it still finds no room.
+            // A write may raise `wanted` before this store. The write waits for the look, and raises `wanted` anew if there is
+            // still no room.
             shared.evictor.wanted.store(0, Ordering::Relaxed);
             shared.compactor.want_look();
             return false;

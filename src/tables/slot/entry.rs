@@ -142,7 +142,7 @@ impl EntryBox {
             ptr::copy_nonoverlapping(value.as_ptr(), bytes, value.len());
             if let Some(of_value) = of_value {
                 (*entry.as_ptr()).version_and_length |= TOUCHED;
-                let of_value = of_value.to_ne_bytes();
+                let of_value = of_value.to_le_bytes();
                 ptr::copy_nonoverlapping(of_value.as_ptr(), bytes.add(value.len()), TOUCHED_BYTES);
             }
             Self(entry)
@@ -248,7 +248,7 @@ impl EntryRef<'_> {
             let behind = self.entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES + self.header().length());
             ptr::copy_nonoverlapping(behind, bytes.as_mut_ptr(), TOUCHED_BYTES);
         }
-        u64::from_ne_bytes(bytes)
+        u64::from_le_bytes(bytes)
     }
 
     /// Whether the value came with an earlier version.

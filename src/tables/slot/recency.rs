@@ -8,7 +8,7 @@
 //! ```
 //! # Races
 //!
-//! The flags carry no other data. A flag that a thread sees late lets one element go one round earlier or later.
+//! The flags carry no other data. If a thread sees a flag late, an element goes a round earlier or later.
 //!
 //! - **A use and another use.** The first one sets the flag. A thread that finds it set writes nothing. So an element that
 //!   many threads read costs one write in each round of the hand.
@@ -24,7 +24,7 @@
 use super::{KEPT, SlotRef, USED};
 use crate::tables::sync::Ordering;
 
-// Relaxed, all of them: see the races above.
+// Relaxed, all accesses: see the races above.
 impl SlotRef<'_> {
     /// The element is used.
     #[inline]

@@ -15,6 +15,7 @@ import time
 import redis
 import redis.asyncio
 from redis._parsers import _HiredisParser, _RESP2Parser, _RESP3Parser
+from refusal import refuses
 
 HOST, PORT = sys.argv[1], int(sys.argv[2])
 KEYS = [b"k" * size for size in (1, 63, 64, 65, 100, 4_096)] + [bytes(range(256)), b"\r\n\0\xff"]
@@ -65,14 +66,6 @@ def pipelines(server):
         replies = pipe.execute(raise_on_error=False)
     assert replies[:5_000] == [True] * 5_000 and replies[5_000:10_000] == [b"%d" % number for number in range(5_000)]
     assert replies[10_000:10_002] == [2, 5] and isinstance(replies[10_002], redis.ResponseError)
-
-
-def refuses(kind, call, *arguments, **named):
-    try:
-        call(*arguments, **named)
-    except kind:
-        return
-    raise AssertionError(f"no {kind}")
 
 
 def transactions(server):

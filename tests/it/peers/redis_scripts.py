@@ -20,17 +20,10 @@ import redlock
 from aiocache.lock import OptimisticLock, OptimisticLockError, RedLock
 from django.core.cache import caches
 from redis.exceptions import LockError, LockNotOwnedError
+from refusal import refuses
 
 HOST, PORT = sys.argv[1], int(sys.argv[2])
 URL = f"redis://{HOST}:{PORT}"
-
-
-def refuses(kind, call, *arguments, **named):
-    try:
-        call(*arguments, **named)
-    except kind:
-        return
-    raise AssertionError(f"no {kind}")
 
 
 def redis_py():

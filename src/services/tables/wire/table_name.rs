@@ -26,8 +26,7 @@ impl<'m> TableName<'m> {
     }
 }
 
-/// What a table is asked to be when it is made. The discriminant is the byte on the wire. Other bytes are for what no server
-/// can do yet.
+/// How CREATE_TABLE wants its table. The discriminant is the byte on the wire. The server refuses every other byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TableOptions {

@@ -20,8 +20,8 @@ pub(in crate::store) const COPY_BYTES_MAX: u64 = 4 << 20;
 /// The largest ratio of the bytes of copies to the bytes of a batch.
 pub(in crate::store) const SHARE_MAX: u64 = 16;
 
-/// A cleaned segment of a log of effects goes with the batch of this epoch behind that in which it was judged. What made its
-/// records dead was committed in the next one at the latest, since that one was open.
+/// A cleaned segment of a log of effects goes with the batch so many epochs later. While its records were judged, the next
+/// epoch was open. So all changes that made its records dead are in the next epoch at the latest.
 pub(in crate::store) const EPOCHS_BEHIND: u64 = 2;
 
 /// The longest pause of a cleaner that could not read, in batches.
