@@ -327,7 +327,7 @@ pub fn start(config: ServerConfig) -> Result<RunningServer, Error> {
     start_with(config, admissions, || {}, Arc::new(|| {}))
 }
 
-/// Starts a server. Calls `serving` before a client can be answered, and `terminated` when a client ends the server.
+/// Starts a server. Calls `serving` before a client can be answered, but for those of the operator's service, and `terminated` when a client ends the server.
 fn start_with(
     config: ServerConfig,
     admissions: Admissions,
@@ -340,6 +340,9 @@ fn start_with(
     let wall_nanos = wall_nanos();
     let tables_log = TablesLog::find(&config.storage, clock)?;
     let (tables, background) = tables_of(&config, &cores, tables_log.clock_start, wall_nanos);
+    if tables_log.is_there() {
+        tables.expect_log();
+    }
     let settings = kv_settings(&config, cores, &admissions);
     let BackgroundThreads { changes, mut expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.operation.slow));
@@ -383,13 +386,16 @@ fn start_with(
         BoundService::of_admin(admin.serve(AdminParts { report: Arc::clone(&kv.report), tasks, database }))
     });
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
-    let mut bound = Bound::of(bound_tables(kv, native, &settings), lockstep, tasks, events, admin);
+    let mut bound = Bound::of(bound_tables(kv, native, &settings), lockstep, tasks, events);
     let budgets: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.budgets)).collect();
     descriptors::share_out();
-    serving();
-    let log_thread = tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval)?;
-    running.start_tables_log(log_thread, clock)?;
     running.start_users(admissions.users)?;
+    // The operator's service starts before all others: its clients see that tables are being loaded.
+    running.start_services(admin.into_iter().collect())?;
+    let early = running.services.len();
+    let log_thread = tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval)?;
+    serving();
+    running.start_tables_log(log_thread, clock)?;
     running.start_background("expiry", move || expiry.run(|| clock.now()))?;
     running.start_background("reaper", move || reaper.run(|| clock.now()))?;
     // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
@@ -398,6 +404,8 @@ fn start_with(
     running.start_background("compactor", move || compactor.run(slack, || clock.now(), resident))?;
     let cores: Vec<_> = settings.cores.all().collect();
     running.start(bound, &cores)?;
+    // The lines of what is served end with the operator's service.
+    running.services.rotate_left(early);
     Ok(running)
 }
 
@@ -422,7 +430,7 @@ fn open_stores(
     }
 }
 
-/// What is bound and opened, ready to run.
+/// What is bound and opened, ready to run, but for the operator's service.
 struct Bound {
     publisher: Publisher,
     committer: Option<Committer>,
@@ -436,7 +444,6 @@ impl Bound {
         lockstep: Option<BoundService>,
         tasks: Option<OpenedTasks>,
         events: Option<Events>,
-        admin: Option<BoundService>,
     ) -> Self {
         let publish = BoundService::of_publisher("publish", publish);
         let mut services = vec![kv, resp, publish, BoundService::of_publisher("feed", feed)];
@@ -450,7 +457,7 @@ impl Bound {
         });
         let events =
             events.map(|Events { service, .. }| BoundService::new("events", "events-io", service, EventsFrontend::run));
-        services.extend(events.into_iter().chain(events_queue).chain(admin));
+        services.extend(events.into_iter().chain(events_queue));
         Self { publisher, committer, services }
     }
 }

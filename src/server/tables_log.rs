@@ -9,10 +9,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 use super::{Error, StorageConfig};
 use crate::clock::Clock;
 use crate::store::{EffectFolder, StoreConfig};
-use crate::tables::{Expiry, LoadedLog, LogClock, LogSource, LogThread, Tables};
+use crate::tables::{Expiry, LoadProgress, LoadedLog, LogClock, LogSource, LogThread, Tables};
 use crate::threads;
 
 /// The folder of the log, in that of the store.
@@ -47,12 +49,18 @@ impl TablesLog {
         Ok(Self { folder, clock, path, store, clock_start })
     }
 
+    /// Whether there is a log to load.
+    pub(super) fn is_there(&self) -> bool {
+        self.folder.is_some()
+    }
+
     /// Loads what the log holds, and returns the work of its thread.
     pub(super) fn open(self, tables: &Tables, expiry: &mut Expiry, interval: Duration) -> Result<LogThread, Error> {
         let Self { folder, clock, path, store, .. } = self;
         let source = match folder {
             Some(folder) => {
-                let LoadedLog { log, report, notes } = tables.load(expiry, &folder, clock, threads::cores().len())?;
+                let LoadedLog { log, report, notes } =
+                    tables.load(expiry, &folder, clock, threads::cores().len(), progress())?;
                 for note in notes {
                     tracing::warn!("{}: {note}", path.display());
                 }
@@ -69,4 +77,19 @@ impl TablesLog {
         };
         Ok(tables.log_thread(source, interval))
     }
+}
+
+/// Shows the progress of the loading, if standard error is a terminal.
+fn progress() -> LoadProgress {
+    let bar = ProgressBar::new(0).with_message("loading durable tables");
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent} %") {
+        bar.set_style(style);
+    }
+    Box::new(move |read, all| {
+        bar.set_length(all as u64);
+        bar.set_position(read as u64);
+        if read == all {
+            bar.finish_and_clear();
+        }
+    })
 }

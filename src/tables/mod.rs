@@ -74,6 +74,7 @@ pub use deadline::Deadline;
 pub use durable::Durability;
 pub use durable::loading::{LoadReport, LoadedLog, LogClock};
 pub use durable::log::{EffectLog, EpochLog, LogSource, LogThread, OpenLater, OpenLog};
+pub use durable::opening::LoadProgress;
 pub use durable::writer::{EffectMetrics, LogStage};
 pub use eviction::EvictionPolicy;
 pub use expiry::Expiry;
@@ -416,7 +417,13 @@ impl Tables {
         Session::new(Arc::clone(&self.0))
     }
 
-    /// Opens the log of durable tables, and loads what it holds, before the background threads run.
+    /// There is a log, which will be loaded.
+    pub fn expect_log(&self) {
+        self.0.epochs.set_stage(LogStage::Loading);
+    }
+
+    /// Opens the log of durable tables, and loads what it holds, before the background threads run. `progress` is called
+    /// with the number of segments that are read, and that of all.
     ///
     /// # Errors
     /// Those of the log.
@@ -426,8 +433,9 @@ impl Tables {
         folder: &EffectFolder,
         clock: LogClock,
         readers: usize,
+        progress: LoadProgress,
     ) -> Result<LoadedLog, store::Error> {
-        durable::loading::load(&self.0, expiry, folder, clock, readers)
+        durable::loading::load(&self.0, expiry, folder, clock, readers, progress)
     }
 
     /// Begins a log in a folder that has none, with this clock.

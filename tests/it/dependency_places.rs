@@ -39,7 +39,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["src/net/http/", "src/services/operator/admin/live.rs"]),
     ("hyper_util", &["src/net/http/connection.rs"]),
     ("if_addrs", &["src/net/zeromq/interface.rs"]),
-    ("indicatif", &["src/cli/commands/load.rs"]),
+    ("indicatif", &["src/cli/commands/load.rs", "src/server/tables_log.rs"]),
     ("itoa", &["src/tables/ops/increment.rs", "src/services/tables/wire/reply.rs"]),
     ("libc", &["src/allocator.rs", "src/threads", "src/net/sockets", "src/net/zeromq/inproc.rs"]),
     ("loom", &["src/tables/", "src/tasks/room.rs"]),

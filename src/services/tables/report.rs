@@ -29,6 +29,10 @@
 //!                  "accept_pauses", "made_place"},           how often there was none; idle connections closed for it
 //!  "log": {"dropped_lines"},                                  lines that standard error has not taken
 //!  "users": {"refused": {"password", "key", "busy", "anonymous", "permission"}},   null without --users
+//!  "durable": {"state",                                      null without durable tables; loading, open, full, failed
+//!              "has_failed", "loaded_percent", "epochs",
+//!              "waits",                                      of writes, for the log
+//!              "store": {"segments", …}},                    their log, as that of the tasks
 //!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",     null if there are none; waits: of frontends, for room
 //!            "store": {"segments", "live_bytes", "dead_bytes", …},            of the log under them
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],     queues that come and go, all together
@@ -41,6 +45,7 @@
 
 mod changes;
 mod document;
+mod durable_line;
 mod feed;
 mod lockstep;
 mod metric;
@@ -63,6 +68,7 @@ use document::{
     TablesSection, UsersLine, WorkerLine,
 };
 pub(crate) use document::{StatsDocument, TableStats};
+pub(crate) use durable_line::DurableLine;
 use feed::FeedLine;
 pub(super) use feed::FeedPublisherMetrics;
 use lockstep::LockstepLine;
@@ -247,6 +253,11 @@ impl ReportSources {
         self.other_services.services.iter().filter(move |service| service.protocol == protocol)
     }
 
+    /// The tables.
+    pub(crate) fn all_tables(&self) -> Tables {
+        self.tables.clone()
+    }
+
     /// The clock of the server.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -292,6 +303,7 @@ impl ReportSources {
                 expiry: ExpiryLine::of(&tables_metrics),
                 changes: ChangesLine::of(&tables_metrics, &self.publish),
                 feed: tables_metrics.feed.as_ref().map(|feed| FeedLine::of(feed, &self.feed)),
+                durable: DurableLine::of(&self.tables.log_metrics()),
             },
             clients: self.clients(),
             connections: TrafficLine::of(self.queues.iter().map(|queue| &queue.traffic)),

@@ -232,7 +232,12 @@ impl SharedReading {
             let read = reader.read_effects(found, &mut part, &mut *effects);
             part.damage.lost.extend(reader.unreadable.take());
             part.shape.bytes = reader.bytes.take();
-            self.parts.lock().push((index, read.map(|()| part)));
+            let read_so_far = {
+                let mut parts = self.parts.lock();
+                parts.push((index, read.map(|()| part)));
+                parts.len()
+            };
+            owner.report(read_so_far, self.found.len());
         }
     }
 }

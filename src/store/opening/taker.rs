@@ -137,6 +137,9 @@ pub trait EffectOwner: Send + Sync {
     /// A reader for one thread. What it has taken counts when it is dropped.
     fn reader(&self) -> Box<dyn EffectReader + '_>;
 
+    /// So many segments are read, of all.
+    fn report(&self, _read: usize, _all: usize) {}
+
     /// The number and the bytes of the records that count. Asked when all were taken.
     fn live(&self) -> (u64, u64);
 

@@ -9,7 +9,7 @@ use crossbeam::epoch;
 
 use super::judge::CLOCK;
 use super::log::{CLOCK_MARK, INCARNATION_MARK, OpenLog, VERSION_MARK};
-use super::opening::{FoundTable, Opening};
+use super::opening::{FoundTable, LoadProgress, Opening};
 use super::records::TableHead;
 use crate::clock::ClockReading;
 use crate::clock::lasting::{ClockMark, LastingClock};
@@ -98,9 +98,10 @@ pub(in crate::tables) fn load(
     folder: &EffectFolder,
     LogClock { clock, number }: LogClock,
     readers: usize,
+    progress: LoadProgress,
 ) -> Result<LoadedLog, Error> {
     let clock_start = shared.epochs.clock_start();
-    let opening = Arc::new(Opening::new(shared, clock_start));
+    let opening = Arc::new(Opening::new(shared, progress));
     let store = folder.open(Arc::clone(&opening) as Arc<dyn EffectOwner>, readers)?;
     let marks = *store.marks();
     let [version, incarnation, synced_clock] =
@@ -127,7 +128,7 @@ pub(in crate::tables) fn begin(
     if LogClock::find(folder, reading)?.number > 0 {
         return Err(Error::CameLater(folder.path().to_owned()));
     }
-    let nothing = Arc::new(Opening::new(shared, shared.epochs.clock_start()));
+    let nothing = Arc::new(Opening::new(shared, Box::new(|_, _| {})));
     let store = folder.open(nothing as Arc<dyn EffectOwner>, 1)?;
     Ok(OpenLog { log: Box::new(store), clock })
 }

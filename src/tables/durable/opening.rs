@@ -40,6 +40,9 @@ const SHARDS: usize = 256;
 /// Records that a reader takes under one guard.
 const RECORDS_A_GUARD: u32 = 256;
 
+/// Called with the segments that are read, and with all.
+pub type LoadProgress = Box<dyn Fn(usize, usize) + Send + Sync>;
+
 /// All that is read.
 pub(in crate::tables) struct Opening {
     shared: Arc<TablesShared>,
@@ -49,10 +52,12 @@ pub(in crate::tables) struct Opening {
     /// By their incarnations.
     loaded: Mutex<BTreeMap<u64, Arc<LoadedTable>>>,
     found: Mutex<BTreeMap<u64, FoundTable>>,
-    remembered: Box<[RememberedShard]>,
+    remembered: [RememberedShard; SHARDS],
     secrets: [RandomState; 2],
     /// Slots that have a deadline.
     pub(in crate::tables) armed: Mutex<Vec<SlotHandle>>,
+    /// Called with the segments that are read, and with all.
+    progress: LoadProgress,
     /// Keys of which the newest record is lost.
     lost: Mutex<Vec<Box<[u8]>>>,
 }
@@ -71,8 +76,8 @@ pub(in crate::tables) struct LoadedTable {
     pub(in crate::tables) totals: Mutex<ElementTotals>,
 }
 
-/// A part of what is remembered, by two hashes of each key.
-type RememberedShard = Mutex<HashMap<(u64, u64), Remembered, RandomState>>;
+/// What is remembered of the keys with these hashes.
+type RememberedShard = Mutex<HashMap<[u64; 2], Remembered, RandomState>>;
 
 /// What is remembered of a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,16 +89,18 @@ struct Remembered {
 }
 
 impl Opening {
-    pub(in crate::tables) fn new(shared: &Arc<TablesShared>, clock_start: u64) -> Self {
+    pub(in crate::tables) fn new(shared: &Arc<TablesShared>, progress: LoadProgress) -> Self {
+        let clock_start = shared.epochs.clock_start();
         Self {
             shared: Arc::clone(shared),
             clock_start,
             hasher: shared.catalog.hasher().clone(),
             loaded: Mutex::default(),
             found: Mutex::default(),
-            remembered: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
+            remembered: std::array::from_fn(|_| Mutex::default()),
             secrets: [RandomState::new(), RandomState::new()],
             armed: Mutex::default(),
+            progress,
             lost: Mutex::default(),
         }
     }
@@ -134,22 +141,24 @@ impl Opening {
         hash_of(&self.hasher, key)
     }
 
-    fn shard(&self, incarnation: u64, key: &[u8]) -> (&RememberedShard, (u64, u64)) {
-        let [one, other] = &self.secrets;
-        let hashes = (one.hash_one((incarnation, key)), other.hash_one((incarnation, key)));
-        let place = usize::try_from(hashes.0 % SHARDS as u64).unwrap_or(0);
-        let shard = self.remembered.get(place).unwrap_or_else(|| unreachable!("there are {SHARDS}"));
-        (shard, hashes)
+    fn hashes(&self, incarnation: u64, key: &[u8]) -> [u64; 2] {
+        self.secrets.each_ref().map(|secret| secret.hash_one((incarnation, key)))
+    }
+
+    /// The part that remembers a key with these hashes.
+    #[expect(clippy::indexing_slicing, reason = "a remainder of the number of shards is below it")]
+    fn shard(&self, [hash, _]: [u64; 2]) -> &RememberedShard {
+        &self.remembered[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }
 
     fn remember(&self, incarnation: u64, key: &[u8], change: impl FnOnce(&mut Remembered)) {
-        let (shard, hashes) = self.shard(incarnation, key);
-        change(shard.lock().entry(hashes).or_default());
+        let hashes = self.hashes(incarnation, key);
+        change(self.shard(hashes).lock().entry(hashes).or_default());
     }
 
     fn remembered(&self, incarnation: u64, key: &[u8]) -> Option<Remembered> {
-        let (shard, hashes) = self.shard(incarnation, key);
-        shard.lock().get(&hashes).copied()
+        let hashes = self.hashes(incarnation, key);
+        self.shard(hashes).lock().get(&hashes).copied()
     }
 }
 
@@ -375,6 +384,11 @@ impl EffectOwner for Opening {
             taken: 0,
             armed: Vec::new(),
         })
+    }
+
+    fn report(&self, read: usize, all: usize) {
+        self.shared.epochs.note_loaded(read, all);
+        (self.progress)(read, all);
     }
 
     fn live(&self) -> (u64, u64) {

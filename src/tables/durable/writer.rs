@@ -39,7 +39,12 @@ pub enum LogStage {
     Failed = 3,
     /// It could not be opened. The next durable table has that tried again.
     Unopened = 4,
+    /// What it holds is being loaded.
+    Loading = 5,
 }
+
+const STAGES: [LogStage; 6] =
+    [LogStage::Off, LogStage::Wanted, LogStage::On, LogStage::Failed, LogStage::Unopened, LogStage::Loading];
 
 /// The bytes that the log has room for, beside what the writers have claimed in the two epochs that are not written.
 struct DiskRoom {
@@ -105,6 +110,8 @@ pub(in crate::tables) struct Epochs {
     /// Wakes the log.
     pub(super) log: Sleeper,
     room: DiskRoom,
+    /// The share of the segments that is read, in percent. Written while they are loaded.
+    loaded: AtomicU64,
     /// How often a write has waited for room, or for the log to open.
     waits: AtomicU64,
     /// Written by the log behind each batch.
@@ -163,6 +170,7 @@ impl Epochs {
             sleepers: Mutex::default(),
             log: Sleeper::default(),
             room: DiskRoom { room: AtomicU64::new(0), claimed: Default::default() },
+            loaded: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             reported: Mutex::default(),
         })
@@ -172,8 +180,7 @@ impl Epochs {
     pub(in crate::tables) fn stage(&self) -> LogStage {
         // Acquire: pairs with the Release in `set_stage`.
         let stage = self.stage.load(Ordering::Acquire);
-        let all = [LogStage::Off, LogStage::Wanted, LogStage::On, LogStage::Failed, LogStage::Unopened];
-        all.into_iter().find(|known| *known as u8 == stage).unwrap_or(LogStage::Failed)
+        STAGES.into_iter().find(|known| *known as u8 == stage).unwrap_or(LogStage::Failed)
     }
 
     /// Log: it has come to this stage.
@@ -292,6 +299,12 @@ impl Epochs {
         *self.reported.lock() = metrics;
     }
 
+    /// So many of all segments are read.
+    pub(super) fn note_loaded(&self, read: usize, all: usize) {
+        // Relaxed: a metric.
+        self.loaded.store((100 * read / all.max(1)) as u64, Ordering::Relaxed);
+    }
+
     /// Log: whether nothing may be added at present.
     pub(super) fn is_full(&self) -> bool {
         // Relaxed: the log writes it.
@@ -304,6 +317,8 @@ impl Epochs {
             stage: self.stage(),
             // Relaxed: metrics.
             waits: self.waits.load(Ordering::Relaxed),
+            loaded_percent: self.loaded.load(Ordering::Relaxed),
+            is_full: self.is_full(),
             epochs: self.synced(),
             log: *self.reported.lock(),
         }
@@ -357,6 +372,10 @@ impl Epochs {
 pub struct EffectMetrics {
     /// The stage of the log.
     pub stage: LogStage,
+    /// The share of the segments that is read, in percent, while they are loaded.
+    pub loaded_percent: u64,
+    /// Whether nothing may be added for want of room.
+    pub is_full: bool,
     /// How often a write has waited for the log.
     pub waits: u64,
     /// Epochs that have ended, those without a record included.
@@ -523,7 +542,7 @@ impl EffectWriter {
             LogStage::On => Ok(true),
             LogStage::Failed => Err(Refusal::DiskFailed),
             LogStage::Unopened if has_waited => Err(Refusal::DiskFailed),
-            LogStage::Off | LogStage::Wanted | LogStage::Unopened => {
+            LogStage::Off | LogStage::Wanted | LogStage::Unopened | LogStage::Loading => {
                 self.epochs.want_log();
                 (self.full, self.awaits_log) = (Some(0), true);
                 Ok(false)

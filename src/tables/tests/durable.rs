@@ -37,7 +37,8 @@ impl Life {
         let folder = EffectFolder::lock(folder, config).unwrap();
         let clock = LogClock::find(&folder, ClockReading::from_millis(start)).unwrap();
         let (tables, mut background) = Tables::new(TablesConfig { clock_start: clock.time(), ..settings() });
-        let LoadedLog { log, .. } = tables.load(&mut background.expiry, &folder, clock, 2).unwrap();
+        let LoadedLog { log, .. } =
+            tables.load(&mut background.expiry, &folder, clock, 2, Box::new(|_, _| {})).unwrap();
         let log = tables.epoch_log(log);
         let session = tables.session();
         Self { background, session, log, start }

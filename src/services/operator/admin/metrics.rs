@@ -147,6 +147,10 @@ fn of_tables<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
     if let Some(feed) = &stats.data.feed {
         families.line(feed, &[("endpoint", "feed")]);
     }
+    if let Some(durable) = &stats.data.durable {
+        families.line(durable, &[]);
+        families.line(&durable.store, &[("log", "tables")]);
+    }
     if let Some(lockstep) = &stats.lockstep {
         families.line(lockstep, &[("endpoint", "lockstep-publish")]);
         families.line(&lockstep.traffic, &[("protocol", LOCKSTEP)]);
@@ -184,7 +188,7 @@ fn of_services<'d>(families: &mut Families<'d>, stats: &'d StatsDocument) {
 /// Durable queues and their store.
 fn of_tasks<'d>(families: &mut Families<'d>, tasks: &'d TasksSection) {
     families.line(tasks, &[]);
-    families.line(&tasks.store, &[]);
+    families.line(&tasks.store, &[("log", "tasks")]);
     tasks.families.iter().for_each(|family| families.line(family, &[("family", &family.name)]));
     tasks.queues.iter().take(LABELLED_QUEUES_MAX).for_each(|queue| families.line(queue, &[("queue", &queue.name)]));
 }

@@ -21,6 +21,7 @@ use crate::clock::{Clock, Now};
 use crate::lock::Mutex;
 use crate::services::events::mysql::DatabaseProbe;
 use crate::store;
+use crate::tables::{EffectMetrics, LogStage};
 use crate::tasks::Tasks;
 
 /// The result of a probe: why a store cannot store, in a sentence.
@@ -58,6 +59,8 @@ impl StoreProber {
 
 /// The stores that a probe tries.
 pub(super) struct ProbedStores {
+    /// The metrics of the log of durable tables.
+    tables: Box<dyn Fn() -> EffectMetrics + Send>,
     own: Option<Sender<StoreOrder>>,
     database: Option<DatabaseProbe>,
     /// How long a probe waits for a store.
@@ -66,13 +69,18 @@ pub(super) struct ProbedStores {
 
 impl ProbedStores {
     /// The stores of this server, and the prober of its own one.
-    pub(super) fn new(tasks: Option<Tasks>, database: Option<DatabaseProbe>) -> (Self, Option<StoreProber>) {
+    pub(super) fn new(
+        tables: Box<dyn Fn() -> EffectMetrics + Send>,
+        tasks: Option<Tasks>,
+        database: Option<DatabaseProbe>,
+    ) -> (Self, Option<StoreProber>) {
         let (sender, orders) = bounded(1);
         let prober = tasks.map(|tasks| StoreProber { tasks, orders });
-        (Self { own: prober.is_some().then_some(sender), database, patience: PROBE_TIME }, prober)
+        (Self { tables, own: prober.is_some().then_some(sender), database, patience: PROBE_TIME }, prober)
     }
 
     async fn probe(&mut self) -> Readiness {
+        of_tables(&(self.tables)())?;
         if let Some(own) = &self.own {
             let (order, answer) = oneshot::channel();
             own.try_send(order).map_err(|_| stuck("store", self.patience))?;
@@ -88,6 +96,16 @@ impl ProbedStores {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Whether durable tables are loaded, and take what is stored. Their log reports a failure by itself.
+fn of_tables(log: &EffectMetrics) -> Readiness {
+    match log.stage {
+        LogStage::Loading => Err(format!("the durable tables are being loaded: {} % are read", log.loaded_percent)),
+        LogStage::Failed => Err("durable tables take no writes: the disk of their log has failed".to_owned()),
+        LogStage::On if log.is_full => Err("nothing can be added to durable tables: their log has no room".to_owned()),
+        LogStage::On | LogStage::Off | LogStage::Wanted | LogStage::Unopened => Ok(()),
     }
 }
 
@@ -164,6 +182,7 @@ mod tests {
     use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
     use super::*;
+    use crate::store::LogMetrics;
 
     /// Passes in a test.
     const SHORT: Duration = Duration::from_millis(10);
@@ -180,10 +199,31 @@ mod tests {
         spawn_local(async move { probes.ask().await })
     }
 
+    fn no_log() -> EffectMetrics {
+        let log = LogMetrics::default();
+        EffectMetrics { stage: LogStage::Off, loaded_percent: 0, is_full: true, waits: 0, epochs: 0, log }
+    }
+
+    #[test]
+    fn a_server_is_ready_when_durable_tables_are_loaded_and_take_what_is_stored() {
+        for (stage, is_full, why) in [
+            (LogStage::Off, true, None),
+            (LogStage::Wanted, true, None),
+            (LogStage::Unopened, true, None),
+            (LogStage::On, false, None),
+            (LogStage::Loading, true, Some("70 %")),
+            (LogStage::On, true, Some("no room")),
+            (LogStage::Failed, false, Some("has failed")),
+        ] {
+            let log = EffectMetrics { stage, is_full, loaded_percent: 70, ..no_log() };
+            assert_eq!(of_tables(&log).err().map(|said| why.is_some_and(|why| said.contains(why))), why.map(|_| true));
+        }
+    }
+
     /// A server's own store, whose probes a test answers.
     fn own_store(patience: Duration) -> (ProbedStores, Receiver<StoreOrder>) {
         let (sender, orders) = bounded(1);
-        (ProbedStores { own: Some(sender), database: None, patience }, orders)
+        (ProbedStores { tables: Box::new(no_log), own: Some(sender), database: None, patience }, orders)
     }
 
     async fn next(orders: &Receiver<StoreOrder>) -> StoreOrder {
@@ -197,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_server_without_a_store_is_ready() {
-        let (stores, prober) = ProbedStores::new(None, None);
+        let (stores, prober) = ProbedStores::new(Box::new(no_log), None, None);
         assert!(prober.is_none());
         let (probes, answering) = Probes::new(stores, Clock::start());
         locally(async {

@@ -83,8 +83,9 @@ impl AdminListener {
     pub fn serve(self, parts: AdminParts) -> Admin {
         let Self { tcp, guard, users } = self;
         let (stopper, endpoint) = (tcp.stopper(), tcp.acceptor().address.to_string());
+        let tables = parts.report.all_tables();
         let (probe, database) = parts.database.unzip();
-        let (stores, prober) = ProbedStores::new(parts.tasks, probe);
+        let (stores, prober) = ProbedStores::new(Box::new(move || tables.log_metrics()), parts.tasks, probe);
         let sources = AdminSources { report: parts.report, database, history: Mutex::default() };
         let front = AdminFrontend { tcp, guard, users, sources, stores };
         Admin { service: Service { front, stopper, endpoint, budgets: Vec::new() }, prober }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::WorkerMetrics;
 use super::changes::ChangesLine;
+use super::durable_line::DurableLine;
 use super::feed::FeedLine;
 use super::lockstep::LockstepLine;
 use super::metric::{CLIENTS, END_TO_END, EXECUTION, REQUESTS, counter, gauge, histogram, line};
@@ -57,6 +58,7 @@ pub(crate) struct TablesSection {
     pub(crate) expiry: ExpiryLine,
     pub(crate) changes: ChangesLine,
     pub(crate) feed: Option<FeedLine>,
+    pub(crate) durable: Option<DurableLine>,
 }
 
 /// What the process takes of the system.

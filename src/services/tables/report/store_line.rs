@@ -8,15 +8,18 @@ use crate::store::{LogMetrics, OpeningShape};
 /// Nanoseconds in a second.
 const NANOS_PER_SECOND: f64 = 1e9;
 
+/// The labels of the metrics: which log.
+const LOG: &[&str] = &["log"];
+
 line! {
     /// The metrics of the store, in its JSON form.
     pub(crate) struct StoreLine {
         refuses_adds: bool =
-            gauge("spindle_store_refuses_adds", "1 while the store takes nothing new, else 0."),
+            gauge("spindle_store_refuses_adds", "1 while the store takes nothing new, else 0.").by(LOG),
         #[serde(flatten)]
         space: StoreSpaceLine => read,
-        set_aside: u64 = gauge("spindle_store_set_aside", "Records whose bytes are lost."),
-        unread: u64 = counter("spindle_store_unread", "Reads of the cleaner that failed and are repeated."),
+        set_aside: u64 = gauge("spindle_store_set_aside", "Records whose bytes are lost.").by(LOG),
+        unread: u64 = counter("spindle_store_unread", "Reads of the cleaner that failed and are repeated.").by(LOG),
         #[serde(flatten)]
         written: StoreBatchesLine => read,
         #[serde(flatten)]
@@ -28,21 +31,21 @@ line! {
 line! {
     /// The files of the log, and their records.
     pub(crate) struct StoreSpaceLine {
-        segments: u64 = gauge("spindle_store_segments", "Segments of the log."),
-        live_bytes: u64 = gauge("spindle_store_live", "Bytes of the records in use.").bytes(),
-        dead_bytes: u64 = gauge("spindle_store_dead", "Bytes that cleaning gives back.").bytes(),
-        disk_bytes: u64 = gauge("spindle_store_disk", "Bytes of all files.").bytes(),
-        free_bytes: u64 = gauge("spindle_store_free", "Bytes that the file system has free.").bytes(),
+        segments: u64 = gauge("spindle_store_segments", "Segments of the log.").by(LOG),
+        live_bytes: u64 = gauge("spindle_store_live", "Bytes of the records in use.").bytes().by(LOG),
+        dead_bytes: u64 = gauge("spindle_store_dead", "Bytes that cleaning gives back.").bytes().by(LOG),
+        disk_bytes: u64 = gauge("spindle_store_disk", "Bytes of all files.").bytes().by(LOG),
+        free_bytes: u64 = gauge("spindle_store_free", "Bytes that the file system has free.").bytes().by(LOG),
         reserved_bytes: u64 =
-            gauge("spindle_store_reserved", "Bytes that are kept for the removal of all records.").bytes(),
+            gauge("spindle_store_reserved", "Bytes that are kept for the removal of all records.").bytes().by(LOG),
     }
 }
 
 line! {
     /// The batches of the log.
     pub(crate) struct StoreBatchesLine {
-        batches: u64 = counter("spindle_store_batches", "Batches written to the log."),
-        batch_bytes: u64 = counter("spindle_store_written", "Bytes of batches written to the log.").bytes(),
+        batches: u64 = counter("spindle_store_batches", "Batches written to the log.").by(LOG),
+        batch_bytes: u64 = counter("spindle_store_written", "Bytes of batches written to the log.").bytes().by(LOG),
         largest_batch_bytes: u64,
         syncs: u64,
     }
@@ -52,8 +55,8 @@ line! {
     /// What cleaning has done.
     pub(crate) struct StoreCleaningLine {
         copies: u64,
-        copied_bytes: u64 = counter("spindle_store_copied", "Bytes that cleaning has copied.").bytes(),
-        removed_segments: u64 = counter("spindle_store_removed_segments", "Segments that were removed."),
+        copied_bytes: u64 = counter("spindle_store_copied", "Bytes that cleaning has copied.").bytes().by(LOG),
+        removed_segments: u64 = counter("spindle_store_removed_segments", "Segments that were removed.").by(LOG),
     }
 }
 
