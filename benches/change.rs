@@ -40,6 +40,7 @@ fn tables() -> (Tables, BackgroundThreads) {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 1,
+        durability: Durability::None,
         changes_per_writer: 1 << 16,
         version_base: 1,
         clock_start: 0,
@@ -168,7 +169,7 @@ fn durable(criterion: &mut Criterion, keys: usize) {
         let mut log = tables.epoch_log(OpenLog { log: Box::new(NoLog), clock });
         let mut batch = session.batch(Now::from_nanos(0));
         batch.delete_table(b"bench").unwrap();
-        while batch.create_table_with(b"bench", b"bench", None, durability).is_err() {}
+        while batch.create_table_with(b"bench", b"bench", None, Some(durability)).is_err() {}
         drop(batch);
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|rounds| {

@@ -72,6 +72,7 @@ pub(super) fn tables_of(
         expected_keys: config.limits.expected_keys,
         memory_max: config.limits.memory_bytes,
         tables_max: config.limits.tables,
+        durability: config.storage.tables.durability,
         changes_per_writer: changes_per_writer(cores.all().count()),
         version_base: version_base(wall_nanos),
         clock_start,

@@ -124,6 +124,8 @@ pub struct TablesConfig {
     pub memory_max: u64,
     /// The largest number of tables at one time.
     pub tables_max: usize,
+    /// The durability of tables that do not say.
+    pub durability: Durability,
     /// Changes that one writing thread may have on the way to the publisher. At least 56; for a server with this many
     /// workers: [`changes_per_writer`].
     pub changes_per_writer: usize,
@@ -328,6 +330,8 @@ struct TablesShared {
     feed: Option<FeedTap>,
     audience_holds: AudienceHolds,
     epochs: Arc<durable::writer::Epochs>,
+    /// That of tables that do not say.
+    durability: Durability,
 }
 
 impl TablesShared {
@@ -396,6 +400,7 @@ impl Tables {
             feed: feed.map(|feed| FeedTap::new(feed, settings.clock_start)),
             audience_holds: AudienceHolds::default(),
             epochs: durable::writer::Epochs::new(settings.clock_start),
+            durability: settings.durability,
         });
         let registry = Arc::clone(shared.catalog.registry());
         let background = BackgroundThreads {

@@ -9,8 +9,8 @@ use crossbeam::epoch;
 
 use super::slot::SlotRef;
 use super::{
-    BackgroundThreads, ChangeKind, Changes, Compactor, Deadline, Expiry, FeedConfig, Reaper, Refusal, Session, Tables,
-    TablesConfig,
+    BackgroundThreads, ChangeKind, Changes, Compactor, Deadline, Durability, Expiry, FeedConfig, Reaper, Refusal,
+    Session, Tables, TablesConfig,
 };
 use crate::clock::{Now, Ttl};
 
@@ -67,6 +67,7 @@ pub(super) fn settings() -> TablesConfig {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 16,
+        durability: Durability::None,
         changes_per_writer: 256,
         version_base: BASE,
         clock_start: 0,

@@ -10,7 +10,7 @@ use spindle::clients::rust::tables::{Client, Error};
 use spindle::clock::{Clock, Now, Ttl};
 use spindle::services::tables::wire::Reason;
 use spindle::tables::{
-    Addition, BackgroundThreads, Batch, Deadline, ManyProgress, Refusal, Session, Tables, TablesConfig,
+    Addition, BackgroundThreads, Batch, Deadline, Durability, ManyProgress, Refusal, Session, Tables, TablesConfig,
 };
 
 use crate::checker::{Answer, COUNTER, Request, Span};
@@ -268,6 +268,7 @@ pub(crate) fn with_tables(world: &World, changes_per_writer: usize, work: impl F
         expected_keys: 16,
         memory_max: MEMORY,
         tables_max: 65_536,
+        durability: Durability::None,
         changes_per_writer,
         version_base: 1_000_000,
         clock_start: 0,

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use spindle::allocator::size_class;
 use spindle::clock::Now;
-use spindle::tables::{BackgroundThreads, Deadline, Refusal, Session, Tables, TablesConfig};
+use spindle::tables::{BackgroundThreads, Deadline, Durability, Refusal, Session, Tables, TablesConfig};
 
 thread_local! {
     /// Bytes that this thread has allocated and not freed, as the allocator rounds them up.
@@ -64,6 +64,7 @@ impl Ground {
             expected_keys: 0,
             memory_max: 64 << 20,
             tables_max: 1 << 16,
+            durability: Durability::None,
             changes_per_writer: 64,
             version_base: 1,
             clock_start: 0,

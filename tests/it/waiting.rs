@@ -8,7 +8,7 @@ use spindle::net::sockets::Stopper;
 use spindle::services::native::serve::{self as native, NativeThreads};
 use spindle::services::resp::RespConfig;
 use spindle::services::tables::serve::{self, FrontendKind, Kv, QueueFrontend, TablesAdmissions, WorkerCores};
-use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
+use spindle::tables::{BackgroundThreads, Durability, FeedConfig, Tables, TablesConfig};
 
 use crate::peer::{Frames, Peer};
 use crate::seeded_rng::SeededRng;
@@ -62,6 +62,7 @@ pub(crate) fn serve_parts(
             expected_keys: 0,
             memory_max: 1 << 30,
             tables_max: 100,
+            durability: Durability::None,
             changes_per_writer,
             version_base: 0,
             clock_start: 0,

@@ -11,11 +11,13 @@ use crate::cli::CommandError;
 use crate::cli::flags::endpoint::Connect;
 use crate::cli::flags::number::{delta, version};
 use crate::cli::flags::operand::{Hex, Operand, TableOperand, name, operand, table};
+use crate::cli::flags::tables::durability;
 use crate::cli::flags::time_to_live::time_to_live;
 use crate::cli::show::{self, Format, Raw};
 use crate::clients::rust::tables::Client;
 use crate::clock::Ttl;
 use crate::services::tables::wire::{EntryRow, ScanFields, ScanRows, TableLine};
+use crate::tables::Durability;
 
 /// Elements that a scan asks for at once: a page takes the server much less than a millisecond.
 const ELEMENTS_PER_PAGE: u32 = 1_000;
@@ -24,7 +26,7 @@ const ELEMENTS_PER_PAGE: u32 = 1_000;
 #[derive(Debug, Subcommand)]
 pub(crate) enum TableCommand {
     /// Create an empty table
-    CreateTable(TableArguments),
+    CreateTable(CreateArguments),
     /// Delete a table with all its elements
     DeleteTable(TableArguments),
     /// List the tables and the number of elements of each
@@ -61,6 +63,16 @@ pub(crate) struct TableArguments {
     table: TableOperand,
     #[command(flatten)]
     of: KvServer,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateArguments {
+    #[command(flatten)]
+    table: TableArguments,
+    /// What is on disk: nothing (none), all that is older than the server's --durable-interval (soon), or all that was
+    /// answered (always) [default: as the server says]
+    #[arg(long, value_name = "none|soon|always", value_parser = durability)]
+    durability: Option<Durability>,
 }
 
 #[derive(Debug, Args)]
@@ -178,8 +190,13 @@ pub(crate) struct TouchArguments {
 /// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
 pub(crate) fn run(command: TableCommand, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
-        TableCommand::CreateTable(TableArguments { table, of }) => {
-            session.client(&of.server)?.create_table(&of.table(&table)?).map_err(failure)?;
+        TableCommand::CreateTable(CreateArguments { table: TableArguments { table, of }, durability }) => {
+            let (client, name) = (session.client(&of.server)?, of.table(&table)?);
+            let created = match durability {
+                None => client.create_table(&name),
+                Some(durability) => client.create_table_with(&name, durability.into()),
+            };
+            created.map_err(failure)?;
             of.format.done(out)
         }
         TableCommand::DeleteTable(TableArguments { table, of }) => {

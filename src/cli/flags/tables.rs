@@ -128,14 +128,6 @@ fn size(least: usize, most: usize) -> impl TypedValueParser<Value = usize> {
     bytes_within(least as u64, most as u64).map(move |bytes| usize::try_from(bytes).unwrap_or(most))
 }
 
-fn eviction(typed: &str) -> Result<EvictionPolicy, String> {
-    match typed {
-        "none" => Ok(EvictionPolicy::None),
-        "lru" => Ok(EvictionPolicy::Lru),
-        _ => Err("it must be none or lru".to_owned()),
-    }
-}
-
 /// Parses a durability.
 pub(crate) fn durability(typed: &str) -> Result<Durability, String> {
     match typed {
@@ -143,6 +135,14 @@ pub(crate) fn durability(typed: &str) -> Result<Durability, String> {
         "soon" => Ok(Durability::Soon),
         "always" => Ok(Durability::Always),
         _ => Err("it must be none, soon or always".to_owned()),
+    }
+}
+
+fn eviction(typed: &str) -> Result<EvictionPolicy, String> {
+    match typed {
+        "none" => Ok(EvictionPolicy::None),
+        "lru" => Ok(EvictionPolicy::Lru),
+        _ => Err("it must be none or lru".to_owned()),
     }
 }
 

@@ -181,10 +181,11 @@ impl Client {
         self.done(&Request::CreateTable { table: TableName::spelt(table), options: None })
     }
 
-    /// CREATE_TABLE with options: whether elements may be evicted when the memory of the server is full.
+    /// CREATE_TABLE with options: what is on disk of the table, or whether its elements may be evicted when the memory of
+    /// the server is full.
     ///
     /// # Errors
-    /// As [`Client::create_table`]. BAD REQUEST of a server from before these options.
+    /// As [`Client::create_table`], and DISK FAILED. BAD REQUEST of a server from before these options.
     pub fn create_table_with(&mut self, table: &[u8], options: TableOptions) -> Result<(), Error> {
         self.done(&Request::CreateTable { table: TableName::spelt(table), options: Some(options) })
     }

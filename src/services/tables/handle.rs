@@ -36,10 +36,13 @@ pub struct HandlerContext<'c> {
     pub may_read: Option<&'c TableFilter<'c>>,
 }
 
-fn eviction(options: TableOptions) -> EvictionPolicy {
+/// What the options of CREATE_TABLE say of the eviction and of the durability of the table.
+fn settings(options: TableOptions) -> (EvictionPolicy, Durability) {
     match options {
-        TableOptions::InMemory => EvictionPolicy::None,
-        TableOptions::MayEvict => EvictionPolicy::Lru,
+        TableOptions::InMemory => (EvictionPolicy::None, Durability::None),
+        TableOptions::Soon => (EvictionPolicy::None, Durability::Soon),
+        TableOptions::Always => (EvictionPolicy::None, Durability::Always),
+        TableOptions::MayEvict => (EvictionPolicy::Lru, Durability::None),
     }
 }
 
@@ -73,7 +76,8 @@ pub fn handle<'b, F: Deref<Target = [u8]>>(
     let deadline = |ttl: Option<Ttl>| Deadline::after(now, ttl);
     match *request {
         Request::CreateTable { table, options } => {
-            batch.create_table_with(table.name(), table.spelling(), options.map(eviction), Durability::None).map(done)
+            let (eviction, durability) = options.map(settings).unzip();
+            batch.create_table_with(table.name(), table.spelling(), eviction, durability).map(done)
         }
         Request::DeleteTable { table } => batch.delete_table(table.name()).map(done),
         Request::Update { table, key, value, ttl } => batch.update(table.name(), key, value, deadline(ttl)).map(done),

@@ -184,7 +184,7 @@ mod tests {
     use crate::clock::Now;
     use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
     use crate::security::{Denied, Permissions, Users};
-    use crate::tables::{Tables, TablesConfig};
+    use crate::tables::{Durability, Tables, TablesConfig};
 
     #[test]
     fn a_request_that_its_user_may_not_make_is_counted() {
@@ -203,6 +203,7 @@ mod tests {
             expected_keys: 0,
             memory_max: 1 << 30,
             tables_max: 1,
+            durability: Durability::None,
             changes_per_writer: 64,
             version_base: 0,
             clock_start: 0,

@@ -16,23 +16,27 @@ impl Batch<'_> {
     /// # Errors
     /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
-        self.create_table_with(name, announced_name, None, Durability::None)
+        self.create_table_with(name, announced_name, None, None)
     }
 
-    /// As [`Batch::create_table`]. The table evicts elements by this policy, or by that of [`Batch::set_eviction`]. One that
-    /// is durable evicts none.
+    /// As [`Batch::create_table`]. The table evicts elements by this policy, or by that of [`Batch::set_eviction`]. It has
+    /// this durability, or that of [`TablesConfig`](crate::tables::TablesConfig). A durable table evicts none.
     ///
     /// # Errors
-    /// Those of [`Batch::create_table`].
+    /// Those of [`Batch::create_table`]. `Busy` until the log is open, `DiskFailed`.
     pub fn create_table_with(
         &mut self,
         name: &[u8],
         announced_name: &[u8],
         eviction: Option<EvictionPolicy>,
-        durability: Durability,
+        durability: Option<Durability>,
     ) -> Result<(), Refusal> {
         let Self { session, guard, .. } = self;
         session.check_latch(name)?;
+        let durability = durability.unwrap_or(session.shared.durability);
+        if session.shared.catalog.find(name, guard).is_some() {
+            return Err(Refusal::TableExists);
+        }
         if durability != Durability::None && !session.effects.has_log()? {
             session.wanted = LOG;
             return Err(Refusal::Busy);

@@ -7,7 +7,7 @@ use crate::limits::REST_MAX;
 use crate::tables::slot::EntryBox;
 use crate::tables::tests::waiting::counting_waker;
 use crate::tables::tests::{in_seconds, settings, with_table};
-use crate::tables::{BackgroundThreads, Changes, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Changes, Durability, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
 
@@ -220,6 +220,7 @@ fn a_message_about_a_deadline_that_was_slept_through_is_a_lost_wake_up() {
         expected_keys: 0,
         memory_max: 1 << 20,
         tables_max: 1,
+        durability: Durability::None,
         changes_per_writer: 64,
         version_base: 1,
         clock_start: 0,

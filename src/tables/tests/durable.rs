@@ -96,7 +96,7 @@ fn step(life: &mut Life, rng: &mut SeededRng, now: u64) {
         18 if rng.one_in(4) => batch.delete_table(table),
         _ => {
             let durability = if table == b"soon" { Durability::Soon } else { Durability::Always };
-            batch.create_table_with(table, table, None, durability)
+            batch.create_table_with(table, table, None, Some(durability))
         }
     };
     let _refused = done;

@@ -36,10 +36,7 @@ impl TablesRig {
 
     fn create_with(&self, table: &str, policy: EvictionPolicy) {
         let mut session = self.0.session.borrow_mut();
-        session
-            .batch(self.now())
-            .create_table_with(table.as_bytes(), table.as_bytes(), Some(policy), crate::tables::Durability::None)
-            .unwrap();
+        session.batch(self.now()).create_table_with(table.as_bytes(), table.as_bytes(), Some(policy), None).unwrap();
     }
 
     fn store_many(&self, table: &str, keys: std::ops::Range<u32>) {

@@ -28,8 +28,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::super::{
-    AudienceKind, BackgroundThreads, ChangeKind, Compactor, EvictionPolicy, FeedConfig, Refusal, Session, Tables,
-    TablesConfig,
+    AudienceKind, BackgroundThreads, ChangeKind, Compactor, Durability, EvictionPolicy, FeedConfig, Refusal, Session,
+    Tables, TablesConfig,
 };
 use super::BASE;
 use super::alone::alone;
@@ -194,6 +194,7 @@ fn storm(plan: Plan, rounds: u64, lasting: Duration) -> Counts {
         expected_keys: 0,
         memory_max: plan.memory_max,
         tables_max: 16,
+        durability: Durability::None,
         changes_per_writer: plan.credits,
         version_base: BASE,
         clock_start: 1_000_000,

@@ -42,6 +42,8 @@ ABSENT = bytes(8)
 MISSING: Any = object()
 # The milliseconds of the longest TTL.
 TTL_MILLIS_MAX = (1 << 42) - 1
+# By the byte of each.
+DURABILITIES = ("none", "soon", "always")
 # Keys of one GET_MANY, UPDATE_MANY or DELETE_MANY, and the bytes after which the next one begins.
 KEYS_MAX = 1024
 BYTES_MAX = 1 << 20
@@ -207,8 +209,26 @@ def ping() -> Command[None]:
     return done([PING])
 
 
-def create_table(name: Key, evicts: Optional[bool] = None) -> Command[None]:
-    options = [] if evicts is None else [b"\3" if evicts else b"\0"]
+def durability_of(durability: str) -> bytes:
+    """The byte of a durability.
+
+    >>> durability_of("soon")
+    b'\\x01'
+    """
+    if durability not in DURABILITIES:
+        raise ValueError(f"a durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
+    return bytes([DURABILITIES.index(durability)])
+
+
+def create_table(name: Key, evicts: Optional[bool] = None, durability: Optional[str] = None) -> Command[None]:
+    if evicts and durability not in (None, "none"):
+        raise ValueError(f"a table that evicts is in memory, not {durability!r}")
+    if evicts:
+        options = [b"\3"]
+    elif durability is not None:
+        options = [durability_of(durability)]
+    else:
+        options = [] if evicts is None else [b"\0"]
     return done([CREATE_TABLE, as_bytes(name), *options])
 
 

@@ -229,12 +229,16 @@ class Client:
 
     # ------------------------------------------------------------------------------------------------------- commands
 
-    def create_table(self, name: Key, evicts: Optional[bool] = None) -> None:
+    def create_table(
+        self, name: Key, evicts: Optional[bool] = None, durability: Optional[str] = None
+    ) -> None:
         """Makes a table, or raises :class:`spindle.TableExists`.
 
-        ``evicts``: whether its elements may be evicted when the memory is full. ``None``: as the server says.
+        ``evicts``: whether its elements may be evicted when the memory is full. ``durability``: what is on disk,
+        ``"none"``, ``"soon"`` (within a second, unless the server says otherwise) or ``"always"`` (before it is
+        answered). ``None``: as the server says.
         """
-        self._run(_kv.create_table(name, evicts))
+        self._run(_kv.create_table(name, evicts, durability))
 
     def delete_table(self, name: Key) -> None:
         """Deletes a table with its elements."""

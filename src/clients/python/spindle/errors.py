@@ -22,6 +22,7 @@ __all__ = [
     "ConnectionRefused",
     "Denied",
     "Disconnected",
+    "DiskFailed",
     "Error",
     "FeedOff",
     "KeyNotFound",
@@ -165,6 +166,12 @@ class OutOfDisk(Refused):
     """The server's disk is full."""
 
     reason = "OUT OF DISK"
+
+
+class DiskFailed(Refused):
+    """The disk of the server's durable tables has failed. Nothing was changed."""
+
+    reason = "DISK FAILED"
 
 
 class ReplyTooLong(Refused):

@@ -116,7 +116,8 @@ ARGUMENTS = {
     "cursor": b"",
     "prefix": "",
     "name": "a",
-    "evicts": True,
+    "evicts": None,
+    "durability": "soon",
 }
 
 

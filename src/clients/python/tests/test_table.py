@@ -179,10 +179,13 @@ def test_tables_come_and_go(client, name):
     with pytest.raises(spindle.TableNotFound):
         len(table)
     for evicts in (None, False, True):
-        client.create_table(name, evicts)
+        client.create_table(name, evicts, durability=None if evicts is None else "none")
         with pytest.raises(spindle.TableExists):
             client.create_table(name, evicts)
         client.delete_table(name)
+    for wrong in ({"durability": "sometimes"}, {"evicts": True, "durability": "soon"}):
+        with pytest.raises(ValueError):
+            client.create_table(name, **wrong)
     with pytest.raises(spindle.BadTableName):
         client.create_table("")
     client.ping()

@@ -12,7 +12,7 @@ use crate::net::budget::{Budget, held_by};
 use crate::net::zeromq::tests::{introduction, message};
 use crate::stats::Percentiles;
 use crate::stats::slow_log::SlowRequest;
-use crate::tables::{BackgroundThreads, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Durability, Tables, TablesConfig};
 use crate::zmtp::SocketType;
 
 /// Passes that a test waits for a condition. Each waits for work, for at most [`PATIENCE`].
@@ -37,6 +37,7 @@ impl Rig {
             expected_keys: 0,
             memory_max: 1 << 30,
             tables_max: 10,
+            durability: Durability::None,
             changes_per_writer: CHANGES,
             version_base: 0,
             clock_start: 0,

@@ -7,7 +7,7 @@ use crate::clock::Ttl;
 use crate::feed::FeedPosition;
 use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
 use crate::services::tables::wire::{Command, EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
-use crate::tables::{Restored, Session, Tables, TablesConfig};
+use crate::tables::{Durability, Restored, Session, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1_000);
 const T: TableName<'static> = TableName::spelt(b"t\0");
@@ -19,6 +19,7 @@ fn session(changes_per_writer: usize) -> Session {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 1,
+        durability: Durability::None,
         changes_per_writer,
         version_base: 0,
         clock_start: 0,

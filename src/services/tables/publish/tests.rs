@@ -12,7 +12,7 @@ use crate::net::zeromq::BoundListener;
 use crate::net::zeromq::publish::{PublishLimits, TopicForm};
 use crate::net::zeromq::tests::introduction;
 use crate::services::tables::report::FeedPublisherMetrics;
-use crate::tables::{BackgroundThreads, Deadline, FeedConfig, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Deadline, Durability, FeedConfig, Tables, TablesConfig};
 use crate::zmtp::{SocketType, encode_subscribe};
 
 const CHANGES: usize = 3_000;
@@ -23,6 +23,7 @@ fn settings() -> TablesConfig {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 10,
+        durability: Durability::None,
         changes_per_writer: 1 << 12,
         version_base: 0,
         clock_start: 0,

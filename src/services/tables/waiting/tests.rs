@@ -7,7 +7,7 @@ use crate::clock::Now;
 use crate::net::sockets::wait;
 use crate::security::Access;
 use crate::services::tables::wire::Command;
-use crate::tables::{BackgroundThreads, Changes, Deadline, Reaper, Refusal, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Changes, Deadline, Durability, Reaper, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
 const CHANGES: usize = 64;
@@ -29,6 +29,7 @@ impl WaitingRig {
             expected_keys: 0,
             memory_max: 1 << 30,
             tables_max: 100,
+            durability: Durability::None,
             changes_per_writer: CHANGES,
             version_base: 0,
             clock_start: 0,

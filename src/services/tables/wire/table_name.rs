@@ -1,5 +1,7 @@
 //! The name of a table: its spelling, and the form by which tables are distinguished. And what a new table is asked to be.
 
+use crate::tables::Durability;
+
 /// The name of a table as it was spelt: `tab` and `tab\0` are one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableName<'m> {
@@ -32,11 +34,18 @@ impl<'m> TableName<'m> {
 pub enum TableOptions {
     /// In memory. When the memory is full, its elements stay.
     InMemory = 0,
+    /// On disk within `--durable-interval`.
+    Soon = 1,
+    /// On disk before it is answered, seen or announced.
+    Always = 2,
     /// In memory. When the memory is full, elements may be evicted.
     MayEvict = 3,
 }
 
 impl TableOptions {
+    /// All of them by their byte.
+    pub const ALL: [Self; 4] = [Self::InMemory, Self::Soon, Self::Always, Self::MayEvict];
+
     /// The byte on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -46,6 +55,16 @@ impl TableOptions {
     /// The options of a frame, if it names some.
     #[must_use]
     pub fn decode(frame: &[u8]) -> Option<Self> {
-        [Self::InMemory, Self::MayEvict].into_iter().find(|options| *frame == [options.code()])
+        Self::ALL.into_iter().find(|options| *frame == [options.code()])
+    }
+}
+
+impl From<Durability> for TableOptions {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::None => Self::InMemory,
+            Durability::Soon => Self::Soon,
+            Durability::Always => Self::Always,
+        }
     }
 }
