@@ -28,6 +28,12 @@ impl Digest {
         self.sum = self.sum.wrapping_add(xxh3_64_with_seed(key, version));
     }
 
+    /// Adds the elements of another set, of which none is in this one. Those that `other` has lost are lost here.
+    pub fn merge(&mut self, other: Self) {
+        self.elements = self.elements.wrapping_add(other.elements);
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+
     /// Removes an element that was added before.
     #[inline]
     pub fn remove(&mut self, key: &[u8], version: u64) {

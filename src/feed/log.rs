@@ -221,6 +221,21 @@ impl FeedLog {
         }
     }
 
+    /// Continues the feed of an earlier start, before anything is published.
+    pub fn resume(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// Enters a life whose elements are there before its first change is published here.
+    pub fn resume_life(&mut self, incarnation: u64, table: &[u8], next: u64, digest: Digest) {
+        if self.lives.place(incarnation).is_none() {
+            let place = self.begin_life(incarnation, table);
+            if let Some(life) = self.lives.at(place, incarnation) {
+                (life.next, life.digest) = (next, digest);
+            }
+        }
+    }
+
     // ---------------------------------------------------------------------------------------------------- publishing
 
     /// Publishes a change, unless a state at least as new has been published. `cause_of` knows the causes of the versions
@@ -251,7 +266,8 @@ impl FeedLog {
         {
             self.end_messages();
         }
-        let place = self.lives.place(change.incarnation).unwrap_or_else(|| self.begin_life(change));
+        let place =
+            self.lives.place(change.incarnation).unwrap_or_else(|| self.begin_life(change.incarnation, change.table));
         let Some(life) = self.lives.at(place, change.incarnation) else { unreachable!("it has begun") };
         if let Some(replaced) = change.replaced {
             life.digest.remove(change.key, replaced);
@@ -277,11 +293,11 @@ impl FeedLog {
 
     /// Returns its place.
     #[cold]
-    fn begin_life(&mut self, change: &DueChange<'_>) -> usize {
-        let life = TableLife::new(change.table);
+    fn begin_life(&mut self, incarnation: u64, table: &[u8]) -> usize {
+        let life = TableLife::new(table);
         let newest = self.newest.entry(Arc::clone(&life.topic)).or_default();
-        *newest = change.incarnation.max(*newest);
-        self.lives.insert(change.incarnation, life)
+        *newest = incarnation.max(*newest);
+        self.lives.insert(incarnation, life)
     }
 
     /// Whether so many bytes were published that the caller should end the batch, and take the messages.

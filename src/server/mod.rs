@@ -539,19 +539,20 @@ impl Drop for RunningServer {
         let limit = TimeLimit::begin(clock.now(), STOP_MAX.saturating_sub(LOG_LAST_WORDS));
         let is_over = || limit.is_over(clock.now());
         self.services.iter().flat_map(|service| &service.stoppers).for_each(Stopper::stop);
-        join_in_reverse(&mut self.frontend, is_over);
+        let have_ended = join_in_reverse(&mut self.frontend, is_over);
         // The workers' sessions ended with their threads.
         self.tables.close();
         self.users.iter().for_each(Users::stop);
-        join_in_reverse(&mut self.background, is_over);
-        self.tables.close_log();
+        let have_ended = have_ended && join_in_reverse(&mut self.background, is_over);
+        self.tables.close_log(have_ended);
         join_in_reverse(&mut self.tables_log.take().into_iter().collect(), is_over);
     }
 }
 
 /// Waits for the threads to end, the last one first, until the time is over. A thread that is stuck is named and left
-/// behind: the end of the process ends it.
-fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>, is_over: impl Fn() -> bool) {
+/// behind: the end of the process ends it. Returns whether all have ended.
+fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>, is_over: impl Fn() -> bool) -> bool {
+    let mut have_ended = true;
     while let Some(thread) = threads.pop() {
         while !thread.is_finished() && !is_over() {
             std::thread::park_timeout(JOIN_LOOK);
@@ -562,6 +563,8 @@ fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>, is_over: impl Fn() -> bool
         } else {
             let name = thread.thread().name().unwrap_or("without a name");
             tracing::error!("the thread {name} is stuck: the server ends without it");
+            have_ended = false;
         }
     }
+    have_ended
 }

@@ -14,7 +14,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Error, StorageConfig};
 use crate::clock::Clock;
 use crate::store::{EffectFolder, StoreConfig};
-use crate::tables::{Expiry, LoadProgress, LoadedLog, LogClock, LogSource, LogThread, Tables};
+use crate::tables::{
+    Expiry, LoadProgress, LoadReport, LoadSettings, LoadedLog, LogClock, LogSource, LogThread, Tables,
+};
 use crate::threads;
 
 /// The folder of the log, in that of the store.
@@ -59,13 +61,19 @@ impl TablesLog {
         let Self { folder, clock, path, store, .. } = self;
         let source = match folder {
             Some(folder) => {
-                let LoadedLog { log, report, notes } =
-                    tables.load(expiry, &folder, clock, threads::cores().len(), progress())?;
+                let settings = LoadSettings {
+                    readers: threads::cores().len(),
+                    reading: Clock::start().reading(),
+                    progress: progress(),
+                };
+                let LoadedLog { log, report, notes } = tables.load(expiry, &folder, clock, settings)?;
                 for note in notes {
                     tracing::warn!("{}: {note}", path.display());
                 }
-                tracing::info!("{} durable tables with {} elements are loaded", report.tables, report.elements);
-                LogSource::Open(log)
+                let LoadReport { tables: count, elements, continues } = report;
+                let how = if continues { "the feed continues" } else { "the feed begins anew" };
+                tracing::info!("{count} durable tables with {elements} elements are loaded; {how}");
+                LogSource::Open(Box::new(log))
             }
             None => {
                 let (tables, clock_now) = (tables.clone(), Clock::start());

@@ -93,7 +93,8 @@ impl EffectFolder {
     /// # Errors
     /// As [`EffectFolder::peek`].
     pub fn open(&self, owner: Arc<dyn EffectOwner>, readers: usize) -> Result<EffectStore, Error> {
-        Ok(EffectStore::of(open_effects(&self.folder, self.options, owner, readers)?))
+        let is_copied = self.options.copied;
+        Ok(EffectStore::of(open_effects(&self.folder, self.options, owner, readers)?, is_copied))
     }
 }
 
@@ -103,24 +104,34 @@ pub struct EffectStore {
     log: Log,
     /// What the opening reports to the operator.
     notes: Vec<String>,
+    /// Whether it is the log that the last server wrote, and nothing of it is lost.
+    is_continued: bool,
 }
 
 impl EffectStore {
     /// The store of an opened log.
-    pub(in crate::store) fn of(opened: Opened) -> Self {
+    pub(in crate::store) fn of(opened: Opened, is_copied: bool) -> Self {
         let Opened { log, lost, harmless, was_backup, mut notes, .. } = opened;
+        let is_continued = !was_backup && !is_copied && lost.is_empty();
         notes.extend(lost.iter().map(|what| format!("{what} is lost")));
         notes.extend(harmless.iter().map(|what| format!("{what}: nothing is lost by it; look at the device")));
         if was_backup {
             notes.push("this was a backup: versions continue far above those in it".to_owned());
         }
-        Self { log, notes }
+        Self { log, notes, is_continued }
     }
 
     /// The reports of the opening for the operator.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Whether it is the log that the last server wrote, and nothing of it is lost. Otherwise it is a backup or a copy, or
+    /// was repaired.
+    #[must_use]
+    pub fn is_continued(&self) -> bool {
+        self.is_continued
     }
 
     /// Writes the records of an epoch that is closed, behind copies. `live` is the number of bytes of all records that

@@ -195,7 +195,7 @@ impl Catalog {
             eviction: self.eviction.of_new(Some(EvictionPolicy::None)),
             durability,
         }));
-        table.add(&totals.into_inner());
+        table.add(&totals.into_inner().sums);
         admission.histories.insert(name.into(), history);
         self.registry.enter(Arc::clone(&table), guard);
         self.change(|names| names.insert(name, number));

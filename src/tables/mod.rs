@@ -72,7 +72,7 @@ pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use deadline::Deadline;
 pub use durable::Durability;
-pub use durable::loading::{LoadReport, LoadedLog, LogClock};
+pub use durable::loading::{LoadReport, LoadSettings, LoadedLog, LogClock};
 pub use durable::log::{EffectLog, EpochLog, LogSource, LogThread, OpenLater, OpenLog};
 pub use durable::opening::LoadProgress;
 pub use durable::writer::{EffectMetrics, LogStage};
@@ -427,8 +427,7 @@ impl Tables {
         self.0.epochs.set_stage(LogStage::Loading);
     }
 
-    /// Opens the log of durable tables, and loads what it holds, before the background threads run. `progress` is called
-    /// with the number of segments that are read, and that of all.
+    /// Opens the log of durable tables, and loads what it holds, before the background threads run.
     ///
     /// # Errors
     /// Those of the log.
@@ -437,10 +436,9 @@ impl Tables {
         expiry: &mut Expiry,
         folder: &EffectFolder,
         clock: LogClock,
-        readers: usize,
-        progress: LoadProgress,
+        settings: LoadSettings,
     ) -> Result<LoadedLog, store::Error> {
-        durable::loading::load(&self.0, expiry, folder, clock, readers, progress)
+        durable::loading::load(&self.0, expiry, folder, clock, settings)
     }
 
     /// Begins a log in a folder that has none, with this clock.
@@ -465,19 +463,20 @@ impl Tables {
     /// The work of the thread that writes what durable tables record.
     #[must_use]
     pub fn log_thread(&self, source: LogSource, interval: Duration) -> LogThread {
-        LogThread::new(&self.0.epochs, source, interval)
+        LogThread::new(&self.0, source, interval)
     }
 
     /// The same, step by step.
     #[must_use]
     pub fn epoch_log(&self, log: OpenLog) -> EpochLog {
         self.0.epochs.set_stage(LogStage::On);
-        EpochLog::new(&self.0.epochs, log, Duration::ZERO)
+        EpochLog::new(&self.0, log)
     }
 
-    /// All sessions are gone. The thread of [`Tables::epoch_log`] ends when all is on disk.
-    pub fn close_log(&self) {
-        self.0.epochs.close();
+    /// All sessions are gone. The thread of the log ends when all is on disk. `is_in_order`: all that was committed is
+    /// announced, so that the next start continues.
+    pub fn close_log(&self, is_in_order: bool) {
+        self.0.epochs.close(is_in_order);
     }
 
     /// The metrics. Each value is of some moment during the call.

@@ -493,13 +493,13 @@ impl Table {
         self.add(&changed);
     }
 
-    /// Takes an element out whose deadline is not behind `passed`, before any of the tables' threads runs. Returns whether it
-    /// did, or there is none.
-    pub(super) fn forget_expired(&self, slot: SlotRef<'_>, passed: u64, guard: &Guard) -> bool {
+    /// Takes an element out whose deadline is not behind `passed`, before any of the tables' threads runs. Returns its
+    /// version if it did.
+    pub(super) fn forget_expired(&self, slot: SlotRef<'_>, passed: u64, guard: &Guard) -> Option<u64> {
         let seen = slot.load(guard);
-        let (SlotState::Live(entry) | SlotState::Expired(entry)) = seen.state() else { return true };
+        let (SlotState::Live(entry) | SlotState::Expired(entry)) = seen.state() else { return None };
         if entry.deadline() > passed || !slot.kill(seen, entry.version() + 1, guard) {
-            return false;
+            return None;
         }
         let mut totals = ElementTotals { bytes: -entry_cost(entry), ..ElementTotals::default() };
         totals.count(Some(entry.deadline()), None);
@@ -507,7 +507,7 @@ impl Table {
         totals.bytes -= settle(slot);
         self.add(&totals);
         self.index.leave(self.hash(slot.key()), slot, guard);
-        true
+        Some(entry.version())
     }
 
     /// Adds these totals.

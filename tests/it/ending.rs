@@ -207,7 +207,7 @@ fn parts(workers: usize) -> (spindle::services::tables::serve::Kv, Tables) {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 4,
-        durability: tables::Durability::None,
+        durability: Durability::None,
         changes_per_writer: CHANGES,
         version_base: 0,
         clock_start: 0,

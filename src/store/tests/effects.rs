@@ -270,7 +270,7 @@ impl History {
         self.memory.elements = elements.clone();
         self.memory.open.clear(0);
         (self.states, self.acknowledged) = (vec![elements], 0);
-        Ok(EffectStore::of(opened))
+        Ok(EffectStore::of(opened, false))
     }
 
     fn epoch(&mut self, store: &mut EffectStore) -> Result<(), Error> {

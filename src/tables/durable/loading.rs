@@ -8,11 +8,12 @@ use std::sync::Arc;
 use crossbeam::epoch;
 
 use super::judge::CLOCK;
-use super::log::{CLOCK_MARK, INCARNATION_MARK, OpenLog, VERSION_MARK};
+use super::log::{CLOCK_MARK, EpochLog, INCARNATION_MARK, OpenLog, VERSION_MARK};
 use super::opening::{FoundTable, LoadProgress, Opening};
-use super::records::TableHead;
+use super::records::{EndedLife, TableHead, decode_end};
 use crate::clock::ClockReading;
 use crate::clock::lasting::{ClockMark, LastingClock};
+use crate::feed::Digest;
 use crate::store::{EffectFolder, EffectOwner, EffectReader, Error, FoundBody, FoundEffect, Space};
 use crate::tables::TablesShared;
 use crate::tables::catalog::table_bytes;
@@ -47,6 +48,8 @@ pub struct LoadReport {
     pub tables: usize,
     /// Their elements.
     pub elements: u64,
+    /// Whether the tables were ended in order, and the feed continues.
+    pub continues: bool,
 }
 
 /// The clock of a log, which continues that of the lives before.
@@ -81,10 +84,26 @@ impl LogClock {
     }
 }
 
+/// How a log is loaded.
+pub struct LoadSettings {
+    /// The threads that read it.
+    pub readers: usize,
+    /// A reading of the clocks.
+    pub reading: ClockReading,
+    /// Called with the segments that are read, and with all.
+    pub progress: LoadProgress,
+}
+
+/// A loaded life of a table.
+struct LoadedLife {
+    name: Box<[u8]>,
+    digest: Digest,
+}
+
 /// A log that is open, with what it holds in memory.
 pub struct LoadedLog {
     /// The log.
-    pub log: OpenLog,
+    pub log: EpochLog,
     /// What was loaded.
     pub report: LoadReport,
     /// What the opening reports to the operator.
@@ -97,8 +116,7 @@ pub(in crate::tables) fn load(
     expiry: &mut Expiry,
     folder: &EffectFolder,
     LogClock { clock, number }: LogClock,
-    readers: usize,
-    progress: LoadProgress,
+    LoadSettings { readers, reading, progress }: LoadSettings,
 ) -> Result<LoadedLog, Error> {
     let clock_start = shared.epochs.clock_start();
     let opening = Arc::new(Opening::new(shared, progress));
@@ -106,15 +124,46 @@ pub(in crate::tables) fn load(
     let marks = *store.marks();
     let [version, incarnation, synced_clock] =
         [VERSION_MARK, INCARNATION_MARK, CLOCK_MARK].map(|mark| marks.get(mark).copied().unwrap_or(0));
+    let end = opening.take_end();
+    let last = number.max(opening.highest_number()).max(end.as_ref().map_or(0, |(number, _)| *number));
+    // Each batch has a record of the clock, so no batch is behind an end with a higher number.
+    let end = end.filter(|(end, _)| *end > number && store.is_continued()).and_then(|(_, body)| decode_end(&body));
     if version > 0 {
-        shared.catalog.floor.raise(version + VERSIONS_LOST);
+        shared.catalog.floor.raise(version + if end.is_some() { 0 } else { VERSIONS_LOST });
     }
     shared.catalog.skip_generations(incarnation);
-    shared.epochs.resume(number.max(opening.highest_number()), version, incarnation);
-    let report = enter_tables(shared, &opening);
-    arm(shared, &opening, expiry, synced_clock.saturating_sub(clock_start));
+    shared.epochs.resume(last, version, incarnation);
+    let mut lives = BTreeMap::new();
+    let elements = enter_tables(shared, &opening, &mut lives);
+    // Elements that have expired by now were alive at a clean end.
+    let passed = if end.is_some() { None } else { Some(synced_clock.saturating_sub(clock_start)) };
+    arm(shared, &opening, expiry, passed, &mut lives);
+    let report = LoadReport { tables: lives.len(), elements, continues: resume_feed(shared, lives, end) };
     let notes = store.notes().to_vec();
-    Ok(LoadedLog { log: OpenLog { log: Box::new(store), clock }, report, notes })
+    let mut log = EpochLog::new(shared, OpenLog { log: Box::new(store), clock });
+    // A crash from here on is none behind a clean end.
+    log.stamp(reading)?;
+    Ok(LoadedLog { log, report, notes })
+}
+
+/// Has the feed continue where a clean end left it, or begin with the elements that are there. Returns whether it continues.
+fn resume_feed(shared: &TablesShared, lives: BTreeMap<u64, LoadedLife>, end: Option<(u64, Vec<EndedLife>)>) -> bool {
+    let Some(feed) = &shared.feed else { return end.is_some() };
+    let mut log = feed.log();
+    let (epoch, ended) = end.unwrap_or_default();
+    let ended: BTreeMap<_, _> = ended.into_iter().map(|life| (life.incarnation, life)).collect();
+    let is_same = |(incarnation, life): (&u64, &LoadedLife)| {
+        ended.get(incarnation).is_some_and(|ended| ended.digest == life.digest)
+    };
+    let continues = epoch > 0 && ended.len() == lives.len() && lives.iter().all(is_same);
+    if continues {
+        log.resume(epoch);
+    }
+    for (incarnation, LoadedLife { name, digest }) in lives {
+        let next = ended.get(&incarnation).filter(|_| continues).map_or(1, |ended| ended.next);
+        log.resume_life(incarnation, &name, next, digest);
+    }
+    continues
 }
 
 /// Begins a log in a folder that has none.
@@ -133,39 +182,51 @@ pub(in crate::tables) fn begin(
     Ok(OpenLog { log: Box::new(store), clock })
 }
 
-/// Enters the tables that have a name. Of several lives of a name the newest one has it.
-fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening) -> LoadReport {
+/// Enters the tables that have a name. Of several lives of a name the newest one has it. Returns the number of their
+/// elements.
+fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening, lives: &mut BTreeMap<u64, LoadedLife>) -> u64 {
     let mut named = BTreeMap::new();
     for (incarnation, FoundTable { number, state }) in opening.take_found() {
         if let Some((durability, name)) = state {
             named.insert(Box::<[u8]>::from(canonical(&name)), (incarnation, number, durability, name));
         }
     }
-    let (guard, mut report) = (epoch::pin(), LoadReport::default());
+    let (guard, mut elements) = (epoch::pin(), 0);
     for (name, (incarnation, number, durability, announced)) in named {
         let Some(loaded) = opening.take_loaded(incarnation) else { continue };
-        let index = loaded.index.take_growth();
+        let (index, digest) = (loaded.index.take_growth(), loaded.totals.lock().digest);
         let table = shared.catalog.load(&name, &announced, incarnation, loaded, durability, &guard);
         table.set_record_number(number);
         table.count_bytes(index);
         shared.memory_budget.add(table.bytes() + table_bytes(&announced));
-        report.tables += 1;
-        report.elements += table.summary().elements;
+        elements += table.summary().elements;
         shared.epochs.change_tables(|tables| drop(tables.insert(incarnation, table)));
+        lives.insert(incarnation, LoadedLife { name: announced, digest });
     }
-    report
+    opening.drop_nameless(&guard);
+    elements
 }
 
-/// Files the elements that have a deadline. Those whose deadline is known on disk as passed have expired before.
-fn arm(shared: &TablesShared, opening: &Opening, expiry: &mut Expiry, passed: u64) {
+/// Files the elements that have a deadline. Those whose deadline is known on disk as `passed` have expired before.
+fn arm(
+    shared: &TablesShared,
+    opening: &Opening,
+    expiry: &mut Expiry,
+    passed: Option<u64>,
+    lives: &mut BTreeMap<u64, LoadedLife>,
+) {
     let guard = epoch::pin();
     for handle in std::mem::take(&mut *opening.armed.lock()) {
         let slot = handle.slot();
         let table = shared.catalog.registry().get(slot.table(), &guard);
         // A life without a name goes with its elements.
         let Some(table) = table.filter(|table| table.is_durable()) else { continue };
-        if !table.forget_expired(slot, passed, &guard) {
-            expiry.file(handle);
+        match passed.and_then(|passed| table.forget_expired(slot, passed, &guard)) {
+            None => expiry.file(handle),
+            Some(version) => {
+                let life = lives.get_mut(&table.generation());
+                life.into_iter().for_each(|life| life.digest.remove(slot.key(), version));
+            }
         }
     }
 }

@@ -12,11 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::judge::{CLOCK, LogJudge};
-use super::records::{TableHead, put_clock};
+use super::records::{EndedLife, TableHead, put_clock, put_end};
 use super::writer::{EffectWriter, Epochs, LogStage};
 use crate::clock::ClockReading;
 use crate::clock::lasting::LastingClock;
+use crate::feed::LifeState;
 use crate::store::{AddsRefused, EffectJudge, EffectStore, EncodedRecords, Error, LogMetrics};
+use crate::tables::TablesShared;
 
 /// The mark in each head that is above all versions.
 pub(in crate::tables) const VERSION_MARK: usize = 0;
@@ -107,7 +109,7 @@ pub type OpenLater = Box<dyn FnMut() -> Result<OpenLog, Error> + Send>;
 
 /// The thread of the log.
 pub struct LogThread {
-    epochs: Arc<Epochs>,
+    shared: Arc<TablesShared>,
     source: LogSource,
     interval: Duration,
 }
@@ -115,17 +117,17 @@ pub struct LogThread {
 /// The log that the thread writes.
 pub enum LogSource {
     /// It is open.
-    Open(OpenLog),
+    Open(Box<EpochLog>),
     /// It is opened for the first durable table.
     Later(OpenLater),
 }
 
 impl LogThread {
-    pub(in crate::tables) fn new(epochs: &Arc<Epochs>, source: LogSource, interval: Duration) -> Self {
+    pub(in crate::tables) fn new(shared: &Arc<TablesShared>, source: LogSource, interval: Duration) -> Self {
         if matches!(source, LogSource::Open(_)) {
-            epochs.set_stage(LogStage::On);
+            shared.epochs.set_stage(LogStage::On);
         }
-        Self { epochs: Arc::clone(epochs), source, interval }
+        Self { shared: Arc::clone(shared), source, interval }
     }
 
     /// The loop of the thread. Returns when the tables are closed and all is on disk, or when the log has failed. `now` reads
@@ -134,15 +136,15 @@ impl LogThread {
     /// # Errors
     /// Those of the log, which takes nothing more.
     pub fn run(self, now: impl FnMut() -> ClockReading) -> Result<(), Error> {
-        let Self { epochs, source, interval } = self;
-        let open = match source {
-            LogSource::Open(open) => Some(open),
-            LogSource::Later(open) => open_when_wanted(&epochs, open),
+        let Self { shared, source, interval } = self;
+        let epochs = &shared.epochs;
+        let log = match source {
+            LogSource::Open(log) => Some(*log),
+            LogSource::Later(open) => open_when_wanted(epochs, open).map(|open| EpochLog::new(&shared, open)),
         };
-        let Some(open) = open else { return Ok(()) };
-        let log = EpochLog::new(&epochs, open, interval);
+        let Some(log) = log else { return Ok(()) };
         epochs.set_stage(LogStage::On);
-        log.run(now).inspect_err(|_| epochs.set_stage(LogStage::Failed))
+        log.run(interval, now).inspect_err(|_| epochs.set_stage(LogStage::Failed))
     }
 }
 
@@ -166,13 +168,12 @@ fn open_when_wanted(epochs: &Epochs, mut open: OpenLater) -> Option<OpenLog> {
 
 /// The work of the thread on a log that is open.
 pub struct EpochLog {
+    shared: Arc<TablesShared>,
     epochs: Arc<Epochs>,
     writer: EffectWriter,
     log: Box<dyn EffectLog>,
     clock: LastingClock,
     spares: Vec<EncodedRecords>,
-    /// The longest that a record waits for its batch, if nobody waits for it.
-    interval: Duration,
     batches: u64,
     live: u64,
     /// The number of the last record of the clock.
@@ -184,16 +185,17 @@ pub struct EpochLog {
 }
 
 impl EpochLog {
-    pub(in crate::tables) fn new(epochs: &Arc<Epochs>, open: OpenLog, interval: Duration) -> Self {
+    pub(in crate::tables) fn new(shared: &Arc<TablesShared>, open: OpenLog) -> Self {
+        let epochs = &shared.epochs;
         let OpenLog { log, clock } = open;
         epochs.report(0, log.adds_room().unwrap_or(0), log.metrics());
         Self {
+            shared: Arc::clone(shared),
             epochs: Arc::clone(epochs),
             writer: EffectWriter::new(epochs),
             log,
             clock,
             spares: Vec::new(),
-            interval,
             batches: 0,
             live: 0,
             clock_number: 0,
@@ -202,23 +204,56 @@ impl EpochLog {
         }
     }
 
-    fn run(mut self, mut now: impl FnMut() -> ClockReading) -> Result<(), Error> {
+    /// The loop. A record waits for its batch for `interval` at most, if nobody waits for it.
+    fn run(mut self, interval: Duration, mut now: impl FnMut() -> ClockReading) -> Result<(), Error> {
         self.epochs.log.enlist();
         loop {
             // Read before the epoch is closed: what is recorded until then is written.
             let is_closed = self.epochs.is_closed();
             self.write(now())?;
             if is_closed {
-                return self.log.rest();
+                return self.end(now());
             }
-            self.wait();
+            self.wait(interval);
         }
     }
 
     /// Waits until somebody waits for the open epoch, or the interval is over.
-    fn wait(&self) {
+    fn wait(&self, interval: Duration) {
         let (epochs, mut is_over) = (&self.epochs, false);
-        epochs.log.park(self.interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted());
+        epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted());
+    }
+
+    /// Has a batch with the clock on disk.
+    ///
+    /// # Errors
+    /// Those of the log, which takes nothing more.
+    pub(super) fn stamp(&mut self, now: ClockReading) -> Result<(), Error> {
+        self.append(&mut Vec::new(), now)
+    }
+
+    /// Ends the log. If all that was committed is announced, its last record says so.
+    fn end(&mut self, now: ClockReading) -> Result<(), Error> {
+        if self.epochs.is_closed_in_order() {
+            let mut end = EncodedRecords::default();
+            self.epochs.note_incarnation(self.shared.catalog.generation());
+            let (epoch, lives) = self.ended_lives();
+            // Above the number of the clock's record in this batch.
+            put_end(&mut end, self.epochs.next_number() + 2, epoch, &lives);
+            self.append(&mut vec![end], now)?;
+        }
+        self.log.rest()
+    }
+
+    /// The epoch of the feed, and what it has published of each durable table.
+    fn ended_lives(&self) -> (u64, Vec<EndedLife>) {
+        let Some(feed) = &self.shared.feed else { return (0, Vec::new()) };
+        let (log, tables) = (feed.log(), self.epochs.tables());
+        let lives = tables.keys().map(|&incarnation| {
+            let LifeState { next, digest, .. } = log.state(incarnation);
+            EndedLife { incarnation, next: next.sequence, digest }
+        });
+        (log.state(0).next.epoch, lives.collect())
     }
 
     /// Closes the open epoch, and has it on disk.

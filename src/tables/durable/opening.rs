@@ -25,8 +25,9 @@ use crossbeam::epoch::{self, Guard};
 
 use super::Durability;
 use super::judge::CLOCK;
-use super::records::{ElementHead, TableHead, decode_table, encode_element, live_bytes, put_table};
+use super::records::{END, ElementHead, TableHead, decode_table, encode_element, live_bytes, put_table};
 use crate::allocator::size_class;
+use crate::feed::Digest;
 use crate::lock::Mutex;
 use crate::store::{EffectOwner, EffectReader, EncodedRecords, Error, FoundBody, FoundEffect, Space};
 use crate::tables::TablesShared;
@@ -52,6 +53,8 @@ pub(in crate::tables) struct Opening {
     /// By their incarnations.
     loaded: Mutex<BTreeMap<u64, Arc<LoadedTable>>>,
     found: Mutex<BTreeMap<u64, FoundTable>>,
+    /// The number and the body of the last clean end.
+    end: Mutex<Option<(u64, Box<[u8]>)>>,
     remembered: [RememberedShard; SHARDS],
     secrets: [RandomState; 2],
     /// Slots that have a deadline.
@@ -73,7 +76,27 @@ pub(in crate::tables) struct FoundTable {
 pub(in crate::tables) struct LoadedTable {
     pub(in crate::tables) number: u32,
     pub(in crate::tables) index: Index,
-    pub(in crate::tables) totals: Mutex<ElementTotals>,
+    pub(in crate::tables) totals: Mutex<LoadedTotals>,
+}
+
+/// The sums over loaded elements.
+#[derive(Clone, Debug, Default)]
+pub(in crate::tables) struct LoadedTotals {
+    pub(in crate::tables) sums: ElementTotals,
+    /// For the feed.
+    pub(in crate::tables) digest: Digest,
+}
+
+impl LoadedTotals {
+    /// Counts an entry that takes the place of another one.
+    fn count(&mut self, key: &[u8], before: Option<LoadedEntry>, after: Option<LoadedEntry>) {
+        let difference = |of: fn(LoadedEntry) -> i64| after.map_or(0, of) - before.map_or(0, of);
+        self.sums.bytes += difference(|entry| entry.cost);
+        self.sums.logged += difference(|entry| entry.logged);
+        self.sums.count(before.map(|entry| entry.deadline), after.map(|entry| entry.deadline));
+        before.iter().for_each(|entry| self.digest.remove(key, entry.version));
+        after.iter().for_each(|entry| self.digest.add(key, entry.version));
+    }
 }
 
 /// What is remembered of the keys with these hashes.
@@ -97,6 +120,7 @@ impl Opening {
             hasher: shared.catalog.hasher().clone(),
             loaded: Mutex::default(),
             found: Mutex::default(),
+            end: Mutex::default(),
             remembered: std::array::from_fn(|_| Mutex::default()),
             secrets: [RandomState::new(), RandomState::new()],
             armed: Mutex::default(),
@@ -110,11 +134,23 @@ impl Opening {
         std::mem::take(&mut *self.found.lock())
     }
 
+    /// The number and the body of the last clean end.
+    pub(in crate::tables) fn take_end(&self) -> Option<(u64, Box<[u8]>)> {
+        self.end.lock().take()
+    }
+
     /// The elements of a life. `None`: the registry takes no more tables.
     pub(in crate::tables) fn take_loaded(&self, incarnation: u64) -> Option<LoadedTable> {
         drop(self.table(incarnation));
         let loaded = self.loaded.lock().remove(&incarnation)?;
         Arc::into_inner(loaded)
+    }
+
+    /// The lives that have no name are gone: their numbers come back.
+    pub(in crate::tables) fn drop_nameless(&self, guard: &Guard) {
+        for life in std::mem::take(&mut *self.loaded.lock()).into_values() {
+            self.shared.catalog.registry().leave(life.number, guard);
+        }
     }
 
     /// The highest number of a record of a table.
@@ -168,7 +204,7 @@ struct OpeningReader<'o> {
     /// The table of the last record.
     table: Option<(u64, Arc<LoadedTable>)>,
     /// What it has added to that table.
-    totals: ElementTotals,
+    totals: LoadedTotals,
     guard: Guard,
     taken: u32,
     armed: Vec<SlotHandle>,
@@ -220,6 +256,10 @@ impl OpeningReader<'_> {
         if incarnation == CLOCK {
             return;
         }
+        if incarnation == END {
+            self.take_end(number, effect.body);
+            return;
+        }
         let state = match effect.body {
             FoundBody::Value(body) => decode_table(body).map(|(durability, name)| (durability, name.into())),
             FoundBody::Removed | FoundBody::Lost => None,
@@ -228,6 +268,15 @@ impl OpeningReader<'_> {
         let last = found.entry(incarnation).or_insert(FoundTable { number: 0, state: None });
         if number >= last.number {
             *last = FoundTable { number, state };
+        }
+    }
+
+    fn take_end(&self, number: u64, body: FoundBody<'_>) {
+        let mut end = self.opening.end.lock();
+        if let FoundBody::Value(body) = body
+            && end.as_ref().is_none_or(|(last, _)| *last < number)
+        {
+            *end = Some((number, body.into()));
         }
     }
 
@@ -246,8 +295,8 @@ impl OpeningReader<'_> {
                 }
                 match slot.replace(seen, entry, &self.guard) {
                     Ok(()) => {
-                        count(&mut self.totals, Some(LoadedEntry::of_published(old, key)), Some(counted));
-                        arm(&mut self.totals, &mut self.armed, slot, table.number, deadline);
+                        self.totals.count(key, Some(LoadedEntry::of_published(old, key)), Some(counted));
+                        arm(&mut self.totals.sums, &mut self.armed, slot, table.number, deadline);
                         return;
                     }
                     Err(unused) => entry = unused,
@@ -263,9 +312,9 @@ impl OpeningReader<'_> {
             });
             match (entered, made, unused) {
                 (Inserted::Created, Some(made), _) => {
-                    self.totals.bytes += slot_bytes(key.len(), deadline != NEVER);
-                    count(&mut self.totals, None, Some(counted));
-                    arm(&mut self.totals, &mut self.armed, made.slot(), table.number, deadline);
+                    self.totals.sums.bytes += slot_bytes(key.len(), deadline != NEVER);
+                    self.totals.count(key, None, Some(counted));
+                    arm(&mut self.totals.sums, &mut self.armed, made.slot(), table.number, deadline);
                     return;
                 }
                 (Inserted::Occupied, _, Some(unused)) => entry = unused,
@@ -286,8 +335,8 @@ impl OpeningReader<'_> {
             let before = LoadedEntry::of_published(old, key);
             if remembered.removed > old.version_of_value() {
                 if slot.kill(seen, remembered.removed.max(old.version()), &self.guard) {
-                    count(&mut self.totals, Some(before), None);
-                    self.totals.bytes -= settle(slot);
+                    self.totals.count(key, Some(before), None);
+                    self.totals.sums.bytes -= settle(slot);
                     table.index.leave(hash, slot, &self.guard);
                     return;
                 }
@@ -297,8 +346,8 @@ impl OpeningReader<'_> {
                 entry.make_quiet();
                 let after = LoadedEntry::of(&entry, key);
                 if slot.replace(seen, entry, &self.guard).is_ok() {
-                    count(&mut self.totals, Some(before), Some(after));
-                    arm(&mut self.totals, &mut self.armed, slot, table.number, remembered.deadline);
+                    self.totals.count(key, Some(before), Some(after));
+                    arm(&mut self.totals.sums, &mut self.armed, slot, table.number, remembered.deadline);
                     return;
                 }
             } else {
@@ -311,7 +360,9 @@ impl OpeningReader<'_> {
     fn settle(&mut self) {
         let totals = std::mem::take(&mut self.totals);
         if let Some((_, table)) = &self.table {
-            table.totals.lock().add(&totals);
+            let mut all = table.totals.lock();
+            all.sums.add(&totals.sums);
+            all.digest.merge(totals.digest);
         }
         self.opening.armed.lock().append(&mut self.armed);
     }
@@ -348,6 +399,7 @@ fn arm(totals: &mut ElementTotals, armed: &mut Vec<SlotHandle>, slot: SlotRef<'_
 /// What counts of an entry.
 #[derive(Clone, Copy)]
 struct LoadedEntry {
+    version: u64,
     deadline: u64,
     cost: i64,
     /// Bytes of its records.
@@ -357,21 +409,13 @@ struct LoadedEntry {
 impl LoadedEntry {
     fn of(entry: &EntryBox, key: &[u8]) -> Self {
         let logged = live_bytes(key.len(), entry.value_bytes(), entry.is_touched());
-        Self { deadline: entry.deadline(), cost: signed(size_class(entry.bytes())), logged }
+        Self { version: entry.version(), deadline: entry.deadline(), cost: signed(size_class(entry.bytes())), logged }
     }
 
     fn of_published(entry: EntryRef<'_>, key: &[u8]) -> Self {
         let logged = live_bytes(key.len(), entry.value().len(), entry.is_touched());
-        Self { deadline: entry.deadline(), cost: entry_cost(entry), logged }
+        Self { version: entry.version(), deadline: entry.deadline(), cost: entry_cost(entry), logged }
     }
-}
-
-/// Counts an entry that takes the place of another one.
-fn count(totals: &mut ElementTotals, before: Option<LoadedEntry>, after: Option<LoadedEntry>) {
-    let difference = |of: fn(LoadedEntry) -> i64| after.map_or(0, of) - before.map_or(0, of);
-    totals.bytes += difference(|entry| entry.cost);
-    totals.logged += difference(|entry| entry.logged);
-    totals.count(before.map(|entry| entry.deadline), after.map(|entry| entry.deadline));
 }
 
 impl EffectOwner for Opening {
@@ -379,7 +423,7 @@ impl EffectOwner for Opening {
         Box::new(OpeningReader {
             opening: self,
             table: None,
-            totals: ElementTotals::default(),
+            totals: LoadedTotals::default(),
             guard: epoch::pin(),
             taken: 0,
             armed: Vec::new(),
@@ -397,7 +441,7 @@ impl EffectOwner for Opening {
         let there =
             loaded.iter().filter(|(incarnation, _)| found.get(incarnation).is_some_and(|table| table.state.is_some()));
         there.fold((0, 0), |(records, bytes), (_, table)| {
-            let totals = table.totals.lock();
+            let totals = &table.totals.lock().sums;
             let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
             (records + unsigned(totals.elements), bytes + unsigned(totals.logged))
         })

@@ -5,6 +5,9 @@
 //!                     body the value; a removal and a touch have none
 //! Tables              key  incarnation:u64 number:u64
 //!                     body durability:u8, the name as CREATE_TABLE gave it; the removal drops the table
+//! the clock           incarnation 0          body a mark of the clock
+//! a clean end         incarnation 2^64 - 1   body the feed's epoch:u64, and for each table
+//!                                            incarnation:u64 next:u64 elements:u64 digest:u64
 //! ```
 //! Integers are little-endian. A deadline is in milliseconds of the log's clock, 0 for none. Of an element's records in one
 //! life of its table the highest version counts. A touch says that the element with the newest value below its version has
@@ -15,10 +18,13 @@
 use super::Durability;
 use crate::byte_reader::ByteReader;
 use crate::clock::lasting::ClockMark;
-use crate::feed::Cause;
+use crate::feed::{Cause, Digest};
 use crate::store::{EncodedRecords, Space};
 use crate::tables::memory_budget::signed;
 use crate::tables::slot::EntryRef;
+
+/// The incarnation in the record of a clean end, above those of all tables.
+pub(in crate::tables) const END: u64 = u64::MAX;
 
 /// Bytes before the key of an element.
 const ELEMENT_HEAD: usize = 25;
@@ -129,6 +135,37 @@ pub(in crate::tables) fn put_clock(records: &mut EncodedRecords, head: TableHead
     records.put(Space::Tables, [&head.encode(), &[]], &mark.encode());
 }
 
+/// What the feed has published of a life of a table by its clean end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tables) struct EndedLife {
+    pub(in crate::tables) incarnation: u64,
+    /// The sequence that comes next.
+    pub(in crate::tables) next: u64,
+    pub(in crate::tables) digest: Digest,
+}
+
+/// The tables have ended in order: all that was committed is on disk. The feed had this epoch, 0 if there was none.
+pub(in crate::tables) fn put_end(records: &mut EncodedRecords, number: u64, epoch: u64, lives: &[EndedLife]) {
+    let mut body = epoch.to_le_bytes().to_vec();
+    for EndedLife { incarnation, next, digest } in lives {
+        [*incarnation, *next, digest.elements, digest.sum].iter().for_each(|field| body.extend(field.to_le_bytes()));
+    }
+    records.put(Space::Tables, [&TableHead { incarnation: END, number }.encode(), &[]], &body);
+}
+
+/// The epoch and the lives. `None`: no server has written them.
+pub(in crate::tables) fn decode_end(body: &[u8]) -> Option<(u64, Vec<EndedLife>)> {
+    let mut fields = ByteReader::new(body);
+    let epoch = fields.u64_le()?;
+    let mut lives = Vec::new();
+    while !fields.is_empty() {
+        let (incarnation, next) = (fields.u64_le()?, fields.u64_le()?);
+        let digest = Digest { elements: fields.u64_le()?, sum: fields.u64_le()? };
+        lives.push(EndedLife { incarnation, next, digest });
+    }
+    Some((epoch, lives))
+}
+
 /// A table is gone.
 pub(in crate::tables) fn remove_table(records: &mut EncodedRecords, head: TableHead) {
     records.remove(Space::Tables, [&head.encode(), &[]]);
@@ -157,5 +194,19 @@ mod tests {
         assert_eq!(TableHead::decode(&key), None);
         assert_eq!(decode_table(b"\x02birds\0"), Some((Durability::Always, &b"birds\0"[..])));
         assert_eq!((decode_table(b""), decode_table(b"\x03x")), (None, None));
+    }
+
+    #[test]
+    fn an_end_is_decoded_as_it_was_encoded() {
+        let lives = [1, 2].map(|number| EndedLife {
+            incarnation: number,
+            next: 10 * number,
+            digest: Digest { elements: 100 * number, sum: u64::MAX - number },
+        });
+        let mut body = 7_u64.to_le_bytes().to_vec();
+        assert_eq!(decode_end(&body), Some((7, Vec::new())));
+        body.extend([1_u64, 10, 100, u64::MAX - 1, 2, 20, 200, u64::MAX - 2].map(u64::to_le_bytes).as_flattened());
+        assert_eq!(decode_end(&body), Some((7, lives.to_vec())));
+        assert_eq!((decode_end(&body[..71]), decode_end(b"")), (None, None));
     }
 }

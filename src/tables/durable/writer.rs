@@ -100,8 +100,9 @@ pub(in crate::tables) struct Epochs {
     version: AtomicU64,
     /// The highest incarnation of a durable table.
     incarnation: AtomicU64,
-    /// All sessions are gone, and the log ends.
+    /// All sessions are gone, and the log ends. And whether all that they have committed is announced.
     is_closed: AtomicBool,
+    is_in_order: AtomicBool,
     /// The time of the log's clock at the start of this server, in milliseconds.
     clock_start: u64,
     writers: Mutex<Vec<Arc<WriterRecords>>>,
@@ -165,6 +166,7 @@ impl Epochs {
             version: AtomicU64::new(0),
             incarnation: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            is_in_order: AtomicBool::new(false),
             clock_start,
             writers: Mutex::default(),
             sleepers: Mutex::default(),
@@ -272,8 +274,22 @@ impl Epochs {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// All sessions are gone, and the log ends when all is on disk.
-    pub(in crate::tables) fn close(&self) {
+    /// Log, when it is closed: whether all that was committed is announced.
+    pub(super) fn is_closed_in_order(&self) -> bool {
+        // Relaxed: `is_closed` was read before.
+        self.is_in_order.load(Ordering::Relaxed)
+    }
+
+    /// A life of a table, durable or not, has this number, or a lower one.
+    pub(super) fn note_incarnation(&self, incarnation: u64) {
+        // Relaxed: see `highest_incarnation`.
+        self.incarnation.fetch_max(incarnation, Ordering::Relaxed);
+    }
+
+    /// All sessions are gone, and the log ends when all is on disk. `is_in_order`: all that was committed is announced.
+    pub(in crate::tables) fn close(&self, is_in_order: bool) {
+        // Relaxed: the store below orders it.
+        self.is_in_order.store(is_in_order, Ordering::Relaxed);
         // Release: pairs with the Acquire in `is_closed`.
         self.is_closed.store(true, Ordering::Release);
         self.log.wake();

@@ -99,9 +99,9 @@ impl Ops<'_> {
         if removed.is_some() {
             table.count_logged(-live_bytes(key.len(), old.value().len(), old.is_touched()));
         }
+        removed.iter().for_each(|version| self.effects.note_version(*version));
         if let Some(version) = removed.filter(|_| cause != Cause::Expire) {
             let head = self.head(table, version, NEVER, cause);
-            self.effects.note_version(version);
             self.effects.record(|records| remove(records, head, key));
         }
         self.effects.leave();

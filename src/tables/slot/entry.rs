@@ -170,7 +170,7 @@ impl EntryBox {
         unsafe { self.0.as_ref() }.is_quiet()
     }
 
-    pub(super) fn version(&self) -> u64 {
+    pub(in crate::tables) fn version(&self) -> u64 {
         // SAFETY: `new` initialised the header, and the entry is not published, so the box alone refers to it.
         unsafe { self.0.as_ref() }.version()
     }

@@ -9,7 +9,7 @@ use super::*;
 use crate::clock::ClockReading;
 use crate::seeded_rng::SeededRng;
 use crate::store::{EffectFolder, StoreConfig};
-use crate::tables::{Durability, EpochLog, LoadedLog, LogClock};
+use crate::tables::{Durability, EpochLog, LoadSettings, LoadedLog, LogClock};
 
 /// An element, with its deadline by the log's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,9 +37,9 @@ impl Life {
         let folder = EffectFolder::lock(folder, config).unwrap();
         let clock = LogClock::find(&folder, ClockReading::from_millis(start)).unwrap();
         let (tables, mut background) = Tables::new(TablesConfig { clock_start: clock.time(), ..settings() });
-        let LoadedLog { log, .. } =
-            tables.load(&mut background.expiry, &folder, clock, 2, Box::new(|_, _| {})).unwrap();
-        let log = tables.epoch_log(log);
+        let reading = ClockReading::from_millis(start);
+        let settings = LoadSettings { readers: 2, reading, progress: Box::new(|_, _| {}) };
+        let LoadedLog { log, .. } = tables.load(&mut background.expiry, &folder, clock, settings).unwrap();
         let session = tables.session();
         Self { background, session, log, start }
     }
