@@ -153,6 +153,10 @@ impl EffectLog for NoLog {
         Ok(u64::MAX / 2)
     }
 
+    fn may_shrink(&self) -> bool {
+        false
+    }
+
     fn metrics(&self) -> LogMetrics {
         LogMetrics::default()
     }

@@ -63,6 +63,7 @@ pub use log::admission::{AddsRefused, SEGMENTS_MIN};
 pub use log::chores::ChoreMode;
 pub use log::cleaning::copies::{Copies, Liveness};
 pub use log::cleaning::position::UnreadableRange;
+pub use log::share::{DiskMember, SharedDisk};
 pub use log::{Log, LogConfig, LogKind};
 pub use metrics::{LogCounters, LogMetrics, LogSpace, OpeningShape};
 pub use opening::absent::{folders_with_logs, refuse_without_log};

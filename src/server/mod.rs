@@ -77,7 +77,7 @@ use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminP
 use crate::services::resp;
 use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
-use crate::store::{self, StoreConfig};
+use crate::store::{self, SharedDisk, StoreConfig};
 use crate::tables::{BackgroundThreads, Durability, EvictionPolicy, LogThread, Tables};
 use crate::tasks::Committer;
 use crate::threads;
@@ -338,7 +338,8 @@ fn start_with(
     let usable = threads::cores();
     let cores = cores::plan_all(&config.workers, &usable)?;
     let wall_nanos = wall_nanos();
-    let tables_log = TablesLog::find(&config.storage, clock)?;
+    let [of_tasks, of_tables] = SharedDisk::members();
+    let tables_log = TablesLog::find(&config.storage, of_tables, clock)?;
     let (tables, background) = tables_of(&config, &cores, tables_log.clock_start, wall_nanos);
     if tables_log.is_there() {
         tables.expect_log();
@@ -377,7 +378,7 @@ fn start_with(
     let native = native::bind(&settings, resp(Box::new(move || ends())), &mut kv)?;
     let database = config.events.and_then(|config| config.database);
     let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| {
-        tasks.open(&config.storage, job_room, Box::new(move || terminated()))
+        tasks.open(&config.storage, of_tasks, job_room, Box::new(move || terminated()))
     })?;
     let admin = admin.map(|admin| {
         let metrics = events.as_ref().and_then(|events| events.database.clone());

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Error, StorageConfig};
 use crate::clock::Clock;
-use crate::store::{EffectFolder, StoreConfig};
+use crate::store::{DiskMember, EffectFolder, StoreConfig};
 use crate::tables::{
     Expiry, LoadProgress, LoadReport, LoadSettings, LoadedLog, LogClock, LogSource, LogThread, Tables,
 };
@@ -31,24 +31,25 @@ pub(super) struct TablesLog {
     clock: LogClock,
     path: PathBuf,
     store: StoreConfig,
+    share: DiskMember,
     /// The time of its clock at the start of the server's clock.
     pub(super) clock_start: u64,
 }
 
 impl TablesLog {
     /// Looks for the folder, and locks it.
-    pub(super) fn find(storage: &StorageConfig, clock: Clock) -> Result<Self, Error> {
+    pub(super) fn find(storage: &StorageConfig, share: DiskMember, clock: Clock) -> Result<Self, Error> {
         let path = storage.data.join(FOLDER);
         let segment_bytes = storage.store.segment_bytes.min(SEGMENT_BYTES_MAX);
         let store = StoreConfig { segment_bytes, ..storage.store };
-        let folder = if path.is_dir() { Some(EffectFolder::lock(&path, store)?) } else { None };
+        let folder = if path.is_dir() { Some(EffectFolder::lock(&path, store, share.clone())?) } else { None };
         let (reading, now) = (clock.reading(), clock.now());
         let clock = match &folder {
             Some(folder) => LogClock::find(folder, reading)?,
             None => LogClock::begin(reading),
         };
         let clock_start = clock.time().saturating_sub(now.millis());
-        Ok(Self { folder, clock, path, store, clock_start })
+        Ok(Self { folder, clock, path, store, share, clock_start })
     }
 
     /// Whether there is a log to load.
@@ -58,7 +59,7 @@ impl TablesLog {
 
     /// Loads what the log holds, and returns the work of its thread.
     pub(super) fn open(self, tables: &Tables, expiry: &mut Expiry, interval: Duration) -> Result<LogThread, Error> {
-        let Self { folder, clock, path, store, .. } = self;
+        let Self { folder, clock, path, store, share, .. } = self;
         let source = match folder {
             Some(folder) => {
                 let settings = LoadSettings {
@@ -78,7 +79,7 @@ impl TablesLog {
             None => {
                 let (tables, clock_now) = (tables.clone(), Clock::start());
                 LogSource::Later(Box::new(move || {
-                    let folder = EffectFolder::lock(&path, store)?;
+                    let folder = EffectFolder::lock(&path, store, share.clone())?;
                     tables.begin_log(&folder, clock.clone(), clock_now.reading())
                 }))
             }

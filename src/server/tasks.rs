@@ -19,7 +19,7 @@ use crate::services::operator::control::serve::ControlListener;
 use crate::services::tables::report::TASKS_QUEUE;
 use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
 use crate::stats::service::ServiceMetrics;
-use crate::store::KeyedStore;
+use crate::store::{DiskMember, KeyedStore};
 use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
 
 /// The prefix of the queues that `--jobs` serves.
@@ -91,10 +91,12 @@ impl TasksListeners {
     pub(super) fn open(
         self,
         storage: &StorageConfig,
+        share: DiskMember,
         job_room: usize,
         terminated: Box<dyn Fn() + Send>,
     ) -> Result<OpenedTasks, Error> {
-        let store = KeyedStore::open(&storage.data, storage.store)?;
+        let mut store = KeyedStore::open(&storage.data, storage.store)?;
+        store.share_disk(share);
         for note in store.notes() {
             tracing::warn!("{}: {note}", storage.data.display());
         }

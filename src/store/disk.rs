@@ -59,12 +59,17 @@ impl RealFolder {
     /// # Errors
     /// [`Error`] if the folder cannot be made, or another process has it.
     pub fn lock(path: &Path) -> Result<Self, Error> {
-        make(path, &mut |around| File::open(around)?.sync_all()).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder(path.to_owned()),
-            ErrorKind::ReadOnlyFilesystem => Error::NotWritable(path.to_owned()),
-            _ => Error::of(path, &error),
-        })?;
+        make_own(path)?;
         Self::lock_made(path)
+    }
+
+    /// Locks a folder in another one. Both are made if they do not exist, for their owner alone.
+    ///
+    /// # Errors
+    /// As [`RealFolder::lock`].
+    pub fn lock_below(path: &Path) -> Result<Self, Error> {
+        path.parent().filter(|around| !around.as_os_str().is_empty()).map_or(Ok(()), make_own)?;
+        Self::lock(path)
     }
 
     /// Locks a folder that is there against processes that write, and makes no file. Files in it are opened for reading.
@@ -189,6 +194,15 @@ fn keep_for_owner(path: &Path) -> io::Result<()> {
 
 /// Makes the folder if it does not exist, readable by its owner alone. Parent folders get the user's default
 /// permissions. Each name that is made is durable: `sync` is called with the folder around it.
+/// Makes a folder for its owner alone, unless it exists.
+fn make_own(path: &Path) -> Result<(), Error> {
+    make(path, &mut |around| File::open(around)?.sync_all()).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder(path.to_owned()),
+        ErrorKind::ReadOnlyFilesystem => Error::NotWritable(path.to_owned()),
+        _ => Error::of(path, &error),
+    })
+}
+
 fn make(folder: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     make_with(folder, Some(FOLDER_MODE), sync)
 }

@@ -19,6 +19,7 @@ use super::format::{Marks, Space};
 use super::log::admission::AddsRefused;
 use super::log::chores::ChoreMode;
 use super::log::cleaning::copies::Liveness;
+use super::log::share::DiskMember;
 use super::log::{Log, LogConfig, LogKind};
 use super::metrics::LogMetrics;
 use super::opening::taker::{EffectOwner, EffectReader};
@@ -59,19 +60,21 @@ pub trait EffectJudge {
 pub struct EffectFolder {
     folder: Arc<dyn Folder>,
     options: OpenOptions,
+    share: DiskMember,
 }
 
 impl EffectFolder {
-    /// Locks the folder, and makes it if it does not exist, for its owner alone.
+    /// Locks the folder, and makes it and the one around it if they do not exist, for their owner alone. The log shares its
+    /// disk as a member.
     ///
     /// # Errors
     /// [`Error`] if the folder cannot be made, or is in use.
-    pub fn lock(folder: &Path, config: StoreConfig) -> Result<Self, Error> {
-        let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock(folder)?);
+    pub fn lock(folder: &Path, config: StoreConfig, share: DiskMember) -> Result<Self, Error> {
+        let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_below(folder)?);
         let files = DescriptorBudget::now().store_files();
         let StoreConfig { segment_bytes, max_disk, repair, copied } = config;
         let config = LogConfig { kind: LogKind::Effects, segment_bytes, files, max_disk };
-        Ok(Self { folder, options: OpenOptions { config, repair, copied, chores: ChoreMode::Thread } })
+        Ok(Self { folder, options: OpenOptions { config, repair, copied, chores: ChoreMode::Thread }, share })
     }
 
     /// Its path.
@@ -94,7 +97,9 @@ impl EffectFolder {
     /// As [`EffectFolder::peek`].
     pub fn open(&self, owner: Arc<dyn EffectOwner>, readers: usize) -> Result<EffectStore, Error> {
         let is_copied = self.options.copied;
-        Ok(EffectStore::of(open_effects(&self.folder, self.options, owner, readers)?, is_copied))
+        let mut store = EffectStore::of(open_effects(&self.folder, self.options, owner, readers)?, is_copied);
+        store.log.share_disk(self.share.clone());
+        Ok(store)
     }
 }
 

@@ -27,6 +27,7 @@ use super::log::admission::AddsRefused;
 use super::log::chores::ChoreMode;
 use super::log::cleaning::copies::{Copies, Liveness};
 use super::log::cleaning::position::UnreadableRange;
+use super::log::share::DiskMember;
 use super::log::{Log, LogConfig, LogKind};
 use super::metrics::LogMetrics;
 use super::opening::bodies::FoundBodies;
@@ -97,6 +98,11 @@ impl KeyedStore {
         let StoreConfig { repair, copied, .. } = config;
         let options = OpenOptions { config: log, repair, copied, chores: ChoreMode::Thread };
         Self::of(open(&locked, options)?, folder, repair)
+    }
+
+    /// Shares the disk with other logs.
+    pub fn share_disk(&mut self, share: DiskMember) {
+        self.log.share_disk(share);
     }
 
     /// The store of an opened log.

@@ -22,6 +22,7 @@ pub(super) mod live;
 mod retired;
 mod roll;
 mod segments;
+pub(super) mod share;
 mod space_lack;
 mod writer;
 

@@ -5,7 +5,8 @@
 //! free bytes < two segments             ├─► adds refused; all else, cleaning and opening continue
 //! fewer spares than the reserve demands ─┘
 //! ```
-//! The bound is `--max-disk`, and at most 95 % of the file system, without the summaries and the spares of the reserve.
+//! The bound is `--max-disk`, and at most 95 % of the file system, without the summaries, the spares of the reserve, and
+//! the files of another log that shares the disk (`share.rs`).
 //! Where `--max-disk` is fewer than about 25 segments, the segments beside the live bytes take more than the last
 //! quarter, and adds are refused earlier.
 //!
@@ -36,6 +37,7 @@ use std::fmt;
 
 use super::chores::SPARES;
 use super::cleaning::position::Pressure;
+use super::share::DiskMember;
 use crate::store::fault::{Fault, planted};
 use crate::store::format::{BATCH_HEADS, align, index};
 use crate::store::log::Log;
@@ -115,7 +117,7 @@ impl Log {
     pub fn adds_room(&self) -> Result<u64, AddsRefused> {
         let most = self.most_live_bytes();
         let live = self.bytes().1;
-        let (free, reserve) = (self.disk.space.free, self.reserve());
+        let (free, reserve) = (self.disk.space.free, self.reserve() + self.disk.share.reserve_of_others());
         match () {
             () if planted(Fault::AddsUnbounded) => {}
             () if self.chores.lacks_space() || self.chores.missing() > 0 => return Err(AddsRefused::NoSegment),
@@ -154,7 +156,7 @@ impl Log {
         let share = self.disk.space.total / 100 * FILE_SYSTEM_PERCENT;
         let most = self.config.max_disk.map_or(share, |most| most.min(share));
         let spares = (self.spares_needed() - SPARES) as u64 * self.config.segment_bytes;
-        most.saturating_sub(self.segments.sums() + spares)
+        most.saturating_sub(self.segments.sums() + spares + self.disk.share.files_of_others())
     }
 
     /// The most live bytes.
@@ -181,8 +183,19 @@ impl Log {
         self.disk.measure(self.chores.coming_bytes());
     }
 
+    /// Shares the disk with other logs.
+    pub(in crate::store) fn share_disk(&mut self, share: DiskMember) {
+        self.disk.share = share;
+        self.publish_share();
+    }
+
+    fn publish_share(&self) {
+        self.disk.share.publish(self.disk_bytes(), self.reserve());
+    }
+
     /// A sync has ended: looks whether there is room again.
     pub(in crate::store) fn look_for_room(&mut self, has_removed: bool) {
+        self.publish_share();
         let is_refused = self.chores.lacks_space() || self.adds_refused().is_some();
         if is_refused || has_removed {
             self.measure();

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::share::{DiskMember, SharedDisk};
 use crate::store::errors::Error;
 use crate::store::folder::DiskSpace;
 use crate::store::segment::OpenFiles;
@@ -18,6 +19,8 @@ pub(in crate::store) struct LogDisk {
     pub(in crate::store) has_holes: bool,
     /// Whether a backup is to end: the log needs the segments that it holds.
     pub(in crate::store) backup_gives_way: Arc<AtomicBool>,
+    /// What other logs take of the same disk.
+    pub(in crate::store) share: DiskMember,
 }
 
 impl LogDisk {
@@ -25,7 +28,9 @@ impl LogDisk {
     /// [`Error`] if the file system does not report its space.
     pub(super) fn new(files: Arc<OpenFiles>) -> Result<Self, Error> {
         let space = files.folder.space().map_err(|error| Error::of(files.folder.path(), &error))?;
-        Ok(Self { files, space, has_holes: true, backup_gives_way: Arc::default() })
+        // Alone, until it shares the disk.
+        let [share, _] = SharedDisk::members();
+        Ok(Self { files, space, has_holes: true, backup_gives_way: Arc::default(), share })
     }
 
     /// Asks for the space of the file system, without the bytes of files that are being laid out. If that fails, the

@@ -66,6 +66,9 @@ pub trait EffectLog: Send {
     /// Why it may store nothing.
     fn adds_room(&self) -> Result<u64, AddsRefused>;
 
+    /// Whether an epoch without records is worth its batch, for the space that it gives back.
+    fn may_shrink(&self) -> bool;
+
     /// The metrics of the log.
     fn metrics(&self) -> LogMetrics;
 }
@@ -89,6 +92,10 @@ impl EffectLog for EffectStore {
 
     fn adds_room(&self) -> Result<u64, AddsRefused> {
         Self::adds_room(self)
+    }
+
+    fn may_shrink(&self) -> bool {
+        Self::may_shrink(self)
     }
 
     fn metrics(&self) -> LogMetrics {
@@ -264,7 +271,7 @@ impl EpochLog {
         let mut taken = Vec::new();
         let is_wanted = self.epochs.is_wanted();
         let epoch = self.epochs.take(&mut taken, || self.spares.pop().unwrap_or_default());
-        if !taken.is_empty() || is_wanted {
+        if !taken.is_empty() || is_wanted || self.log.may_shrink() {
             self.append(&mut taken, now)?;
         } else if std::mem::take(&mut self.is_stirred) {
             self.log.rest()?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::*;
 use crate::clock::ClockReading;
 use crate::seeded_rng::SeededRng;
-use crate::store::{EffectFolder, StoreConfig};
+use crate::store::{EffectFolder, SharedDisk, StoreConfig};
 use crate::tables::{Durability, EpochLog, LoadSettings, LoadedLog, LogClock};
 
 /// An element, with its deadline by the log's clock.
@@ -34,7 +34,8 @@ impl Life {
     /// Begins at this time of the wall clock, in milliseconds.
     fn begin(folder: &Path, start: u64) -> Self {
         let config = StoreConfig { segment_bytes: 16 << 10, max_disk: None, repair: false, copied: false };
-        let folder = EffectFolder::lock(folder, config).unwrap();
+        let [member, _] = SharedDisk::members();
+        let folder = EffectFolder::lock(folder, config, member).unwrap();
         let clock = LogClock::find(&folder, ClockReading::from_millis(start)).unwrap();
         let (tables, mut background) = Tables::new(TablesConfig { clock_start: clock.time(), ..settings() });
         let reading = ClockReading::from_millis(start);
