@@ -42,6 +42,8 @@ mod descriptors;
 mod dump;
 /// Dumps that are loaded with their versions, or with new ones.
 mod dump_versions;
+/// Durable tables after kills, clean ends, full disks, and with more than the memory limit.
+mod durable;
 /// A server that ends answers the requests that it took, and publishes the changes that it committed.
 mod ending;
 /// A server with all of its ZeroMQ endpoints, and what clients say there.

@@ -1,0 +1,334 @@
+//! Durable tables: what a server that was killed, stopped or whose disk was full shows when it starts again.
+//!
+//! `SPINDLE_CRASH_ROUNDS` sets the number of rounds of kills.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use spindle::clients::rust::tables::{Client, Error, FetchedEntry, Mirror};
+use spindle::clock::Ttl;
+use spindle::feed::FeedPosition;
+use spindle::services::tables::wire::{Reason, TableOptions};
+
+use crate::crash::{CLIENTS, SMALL_SEGMENT, kill_under_load, rounds};
+use crate::harness::{FRONTENDS, Server};
+use crate::seeded_rng::SeededRng;
+use crate::tasks_disk::Small;
+
+const TABLE: &[u8] = b"soon";
+const OTHER: &[u8] = b"other";
+const MEMORY: &[u8] = b"memory";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(data: &Path, flags: &[&str]) -> Server {
+    let data = ["--data", data.to_str().unwrap(), "--segment-size", SMALL_SEGMENT];
+    Server::start(&[&data[..], flags].concat())
+}
+
+fn client(server: &Server) -> Client {
+    Client::connect(server.kv()).unwrap()
+}
+
+/// A client of a server that may be gone.
+fn client_of(endpoint: &str) -> Result<Client, Error> {
+    Client::connect_within(endpoint, Duration::from_secs(5))
+}
+
+/// Waits until what was written by now is on disk.
+fn settle(server: &Server) {
+    let epochs = || server.stats()["durable"]["epochs"].as_u64().unwrap();
+    let before = epochs();
+    while epochs() < before + 2 {}
+}
+
+// --------------------------------------------------------------------------------------------------------------- kills
+
+/// A change of a key. Times are ticks of one counter of all clients.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    /// `None`: a deletion.
+    value: Option<u64>,
+    begun: u64,
+    /// `None`: the server was killed before its answer.
+    answered: Option<u64>,
+}
+
+/// The writes of each key of a table, which one client makes, in their order.
+type Written = BTreeMap<(&'static [u8], Vec<u8>), Vec<Write>>;
+
+/// One client's load, until its server is gone.
+fn write(endpoint: &str, number: usize, mut rng: SeededRng, clock: &AtomicU64, written: &Mutex<Written>) {
+    let Ok(mut client) = client_of(endpoint) else { return };
+    loop {
+        let table = if rng.one_in(3) { OTHER } else { TABLE };
+        let key = format!("key {number} {}", rng.below(40)).into_bytes();
+        let begun = clock.fetch_add(1, Ordering::SeqCst);
+        let value = (!rng.one_in(5)).then_some(begun);
+        let filler = rng.index(600);
+        let answer = match value {
+            Some(value) => client.update(table, &key, format!("{value} {:filler$}", "").as_bytes(), None),
+            None => client.delete(table, &key).map(drop).or_else(|error| match error {
+                Error::Refused(Reason::KeyNotFound) => Ok(()),
+                error => Err(error),
+            }),
+        };
+        let answered = answer.is_ok().then(|| clock.fetch_add(1, Ordering::SeqCst));
+        written.lock().unwrap().entry((table, key)).or_default().push(Write { value, begun, answered });
+        if answered.is_none() {
+            return;
+        }
+    }
+}
+
+/// What a client reads: the time of the write.
+fn value_of(client: &mut Client, table: &[u8], key: &[u8]) -> Option<u64> {
+    match client.get(table, key) {
+        Ok(value) => {
+            let text = String::from_utf8(value).unwrap();
+            Some(text.split(' ').next().unwrap().parse().unwrap())
+        }
+        Err(Error::Refused(Reason::KeyNotFound)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Checks that the tables are in a state that clients could have seen at one moment: each write is there that was answered
+/// before the newest one that is there began.
+fn check_one_moment(client: &mut Client, written: &mut Written, round: usize) {
+    let mut found = Vec::new();
+    for ((table, key), writes) in &*written {
+        let value = value_of(client, table, key);
+        // Before its first write a key is absent.
+        let place = writes.iter().rposition(|write| write.value == value);
+        assert!(place.is_some() || value.is_none(), "round {round}: {key:?} has {value:?}, which nobody wrote");
+        found.push(place);
+    }
+    let newest = written.values().zip(&found).filter_map(|(writes, place)| place.map(|place| writes[place]));
+    let newest = newest.filter(|write| write.value.is_some()).map(|write| write.begun).max().unwrap_or(0);
+    for (((_, key), writes), place) in written.iter().zip(&found) {
+        let needed = writes.iter().rposition(|write| write.answered.is_some_and(|answered| answered < newest));
+        // Deletions look alike, so a later one may be what is found.
+        assert!(*place >= needed, "round {round}: {key:?} has write {place:?} of {writes:?}, and needs {needed:?}");
+    }
+    for (writes, place) in written.values_mut().zip(found) {
+        *writes = place.map(|place| Write { begun: 0, answered: Some(0), ..writes[place] }).into_iter().collect();
+    }
+}
+
+fn kill_rounds(frontend: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = SeededRng(11);
+    let flags = ["--frontend", frontend, "--durable-interval", "20ms", "--workers", "2"];
+    let (clock, written) = (AtomicU64::new(1), Mutex::new(Written::new()));
+    for round in 0..rounds() {
+        let server = start(folder.path(), &flags);
+        let mut client = client(&server);
+        for table in [TABLE, OTHER] {
+            match client.create_table_with(table, TableOptions::Soon) {
+                Ok(()) => assert!(written.lock().unwrap().is_empty() || round == 1, "round {round}: a table is lost"),
+                Err(error) => assert!(matches!(error, Error::Refused(Reason::TableExists)), "{error}"),
+            }
+        }
+        client.create_table_with(MEMORY, TableOptions::InMemory).unwrap();
+        check_one_moment(&mut client, &mut written.lock().unwrap(), round);
+        let endpoint = server.kv().to_owned();
+        kill_under_load(server, &mut rng, |number, rng| write(&endpoint, number, rng, &clock, &written));
+    }
+    assert!(written.lock().unwrap().len() > CLIENTS, "the clients wrote");
+}
+
+#[test]
+fn a_killed_server_comes_back_with_a_state_of_one_moment() {
+    FRONTENDS.into_iter().for_each(kill_rounds);
+}
+
+// ----------------------------------------------------------------------------------------------------------- clean ends
+
+fn element(client: &mut Client, key: &[u8]) -> FetchedEntry {
+    client.get_entry(TABLE, key).unwrap()
+}
+
+#[test]
+fn a_server_that_was_stopped_continues_with_all_elements_and_the_feed() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = |name: &str| format!("ipc://{}", folder.path().join(name).display());
+    let (kv, feed) = (socket("kv"), socket("feed"));
+    let data = folder.path().join("data");
+    let serve = || {
+        let data = ["--data", data.to_str().unwrap(), "--segment-size", SMALL_SEGMENT];
+        Server::start_exactly(&[&data[..], &["--kv", &kv, "--publish", "off", "--feed", &feed]].concat())
+    };
+    let server = serve();
+    let mut client = client_of(&kv).unwrap();
+    client.create_table_with(TABLE, TableOptions::Soon).unwrap();
+    client.create_table_with(MEMORY, TableOptions::InMemory).unwrap();
+    for number in 0..500_u64 {
+        client.update(TABLE, &number.to_be_bytes(), b"value", None).unwrap();
+        client.update(MEMORY, &number.to_be_bytes(), b"value", None).unwrap();
+    }
+    client.touch(TABLE, &7_u64.to_be_bytes(), Ttl::from_millis(1_000_000).unwrap()).unwrap();
+    client.delete(TABLE, &8_u64.to_be_bytes()).unwrap();
+    let mut mirror = Mirror::connect(&kv, &feed, TABLE).unwrap();
+    assert!(mirror.wait_exact(PATIENCE).unwrap());
+    let (before, at) = (element(&mut client, &7_u64.to_be_bytes()), mirror.at().unwrap());
+    let scans = mirror.metrics().scans;
+    server.stop();
+
+    let server = serve();
+    let mut client = client_of(&kv).unwrap();
+    assert!(matches!(client.get(MEMORY, b"key"), Err(Error::Refused(Reason::TableNotFound))));
+    let after = element(&mut client, &7_u64.to_be_bytes());
+    assert_eq!((after.value, after.version), (before.value, before.version));
+    assert!(after.remaining_millis <= before.remaining_millis && after.remaining_millis.is_some(), "its time runs on");
+    assert!(matches!(client.get(TABLE, &8_u64.to_be_bytes()), Err(Error::Refused(Reason::KeyNotFound))));
+    let state = client.feed_state(TABLE).unwrap();
+    assert_eq!(state.next, at);
+    assert_eq!(state.oldest, at.sequence, "what came before is compacted");
+    client.update(TABLE, b"new", b"value", None).unwrap();
+    while mirror.at() != Some(FeedPosition { sequence: at.sequence + 1, ..at }) || !mirror.is_exact() {
+        mirror.next(PATIENCE).unwrap();
+    }
+    assert_eq!((mirror.metrics().scans, mirror.len()), (scans, 500), "it has scanned no more");
+    drop(server);
+
+    // A killed server's feed is another one.
+    let server = serve();
+    let state = client_of(&kv).unwrap().feed_state(TABLE).unwrap();
+    assert_ne!(state.next.epoch, at.epoch);
+    assert!(mirror.wait_exact(PATIENCE).unwrap());
+    while mirror.at().is_none_or(|now| now.epoch != state.next.epoch) || !mirror.is_exact() {
+        mirror.next(PATIENCE).unwrap();
+    }
+    assert!(mirror.metrics().scans > scans);
+    server.stop();
+}
+
+/// A clean end that a later start had read was believed again after a kill.
+#[test]
+fn versions_that_were_lost_with_a_killed_server_never_come_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--durable-interval", "1h"];
+    let server = start(folder.path(), &flags);
+    client(&server).create_table_with(TABLE, TableOptions::Soon).unwrap();
+    server.stop();
+    let mut highest = 0;
+    for _ in 0..3 {
+        let server = start(folder.path(), &flags);
+        let mut client = client(&server);
+        for _ in 0..20 {
+            client.update(TABLE, b"key", b"value", None).unwrap();
+        }
+        let version = client.get_entry(TABLE, b"key").unwrap().version;
+        assert!(version > highest + 19, "{version} after {highest}");
+        highest = version;
+    }
+}
+
+#[test]
+fn dropped_and_emptied_tables_stay_so_and_names_keep_their_spelling() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), &["--durability", "soon"]);
+    let mut first = client(&server);
+    for table in [&b"dropped"[..], b"again", b"Spelt\0"] {
+        first.create_table(table).unwrap();
+        first.update(table, b"key", b"old", None).unwrap();
+    }
+    first.delete_table(b"dropped").unwrap();
+    first.delete_table(b"again").unwrap();
+    first.create_table(b"again").unwrap();
+    first.update(b"again", b"other", b"new", None).unwrap();
+    settle(&server);
+    drop(server);
+    let server = start(folder.path(), &[]);
+    let mut second = client(&server);
+    assert_eq!(second.get(b"again", b"other").unwrap(), b"new");
+    assert!(matches!(second.get(b"again", b"key"), Err(Error::Refused(Reason::KeyNotFound))));
+    assert!(matches!(second.get(b"dropped", b"key"), Err(Error::Refused(Reason::TableNotFound))));
+    assert_eq!(second.get(b"Spelt", b"key").unwrap(), b"old");
+    let names: Vec<_> = second.list_tables().unwrap().into_iter().map(|table| table.name.into_vec()).collect();
+    assert_eq!(names, [&b"Spelt\0"[..], b"again"]);
+}
+
+// --------------------------------------------------------------------------------------------------------------- limits
+
+#[test]
+fn a_full_disk_refuses_what_is_stored_and_nothing_else() {
+    let Some(small) = Small::mount("8m") else { return };
+    let data = small.path().join("data");
+    let flags = ["--durable-interval", "10ms", "--max-value", "1K"];
+    let server = start(&data, &flags);
+    let mut first = client(&server);
+    first.create_table_with(TABLE, TableOptions::Soon).unwrap();
+    first.create_table_with(MEMORY, TableOptions::InMemory).unwrap();
+    let fill = |client: &mut Client| {
+        (0_u64..).find(|number| match client.update(TABLE, &number.to_be_bytes(), &[7; 1_000], None) {
+            Ok(()) => false,
+            Err(Error::Refused(reason)) => {
+                assert_eq!(reason, Reason::OutOfDisk);
+                true
+            }
+            Err(error) => panic!("{error}"),
+        })
+    };
+    let stored = fill(&mut first).unwrap();
+    assert!(stored > 1_000, "{stored} KB in 8 MB");
+    first.update(MEMORY, b"key", b"value", None).unwrap();
+    assert_eq!(first.get(TABLE, &0_u64.to_be_bytes()).unwrap(), [7; 1_000]);
+    for number in 0..stored {
+        first.delete(TABLE, &number.to_be_bytes()).unwrap();
+    }
+    while first.update(TABLE, b"room", b"value", None).is_err() {}
+    let again = fill(&mut first).unwrap();
+    assert!(again > stored / 2, "{again} after {stored}");
+    settle(&server);
+    drop(server);
+    let server = start(&data, &flags);
+    let mut second = client(&server);
+    assert_eq!(second.get(TABLE, b"room").unwrap(), b"value");
+    assert_eq!(second.get(TABLE, &(again - 1).to_be_bytes()).unwrap(), [7; 1_000]);
+    second.delete_table(TABLE).unwrap();
+    second.create_table_with(TABLE, TableOptions::Soon).unwrap();
+    while second.update(TABLE, b"room", b"value", None).is_err() {}
+}
+
+#[test]
+fn a_folder_with_more_than_the_memory_limit_opens_and_refuses_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), &[]);
+    let mut first = client(&server);
+    first.create_table_with(TABLE, TableOptions::Soon).unwrap();
+    for number in 0..2_000_u64 {
+        first.update(TABLE, &number.to_be_bytes(), &[7; 1_000], None).unwrap();
+    }
+    server.stop();
+    let server = start(folder.path(), &["--max-memory", "1M", "--admin", "127.0.0.1:0"]);
+    let mut second = client(&server);
+    assert_eq!(second.get(TABLE, &1_999_u64.to_be_bytes()).unwrap(), [7; 1_000]);
+    assert!(matches!(second.update(TABLE, b"key", b"value", None), Err(Error::Refused(Reason::OutOfMemory))));
+    for number in 0..1_900_u64 {
+        second.delete(TABLE, &number.to_be_bytes()).unwrap();
+    }
+    while second.update(TABLE, b"key", b"value", None).is_err() {}
+}
+
+#[test]
+fn tasks_and_tables_share_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--tasks", "tcp://127.0.0.1:*"];
+    for first in [&flags[..], &[]] {
+        let data = folder.path().join(first.len().to_string());
+        for flags in [first, &flags] {
+            let server = start(&data, flags);
+            let mut client = client(&server);
+            let made = client.create_table_with(TABLE, TableOptions::Soon);
+            assert!(matches!(made, Ok(()) | Err(Error::Refused(Reason::TableExists))));
+            client.update(TABLE, b"key", b"value", None).unwrap();
+            server.stop();
+        }
+        let server = start(&data, &flags);
+        assert_eq!(client(&server).get(TABLE, b"key").unwrap(), b"value");
+    }
+}
