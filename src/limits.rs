@@ -50,8 +50,13 @@ pub const COMPACTOR_HURRY: Duration = Duration::from_millis(10);
 /// time slice.
 pub const CHANGES_PER_WRITER: usize = 1 << 16;
 
-/// Bytes of the records that a session may have in one epoch, or one record. A write that finds no room waits for the log.
+/// Bytes of the records that a session may have in one epoch. A write that finds no room waits for the log.
 pub const EFFECTS_BYTES_MAX: usize = 16 << 20;
+/// Behind so many bytes a larger record, or a transaction, still finds room. Its size is bounded by the longest value, and by
+/// [`TRANSACTION_EFFECTS_MAX`].
+pub const EFFECTS_BYTES_LARGE: usize = EFFECTS_BYTES_MAX / 4;
+/// Bytes of the records of one transaction: they are in memory until its epoch is on disk.
+pub const TRANSACTION_EFFECTS_MAX: usize = 4 * EFFECTS_BYTES_MAX;
 // An UPDATE_MANY may commit an expiry and an update for each pair, and must find its credits in one ring.
 const _: () = assert!(CHANGES_PER_WRITER >= 4 * MANY_MAX);
 const _: () = assert!(CHANGES_PER_WRITER.is_power_of_two());

@@ -39,7 +39,7 @@
 
 mod checks;
 mod edit;
-mod effects;
+pub(super) mod effects;
 mod increment;
 mod restore;
 mod seal;
@@ -371,7 +371,10 @@ impl<'h> Ops<'h> {
     /// Makes one attempt to commit the expiry of an entry whose deadline has passed. The expiry thread and any number
     /// of writers may do so at once: one CAS succeeds, and only its thread emits the change and counts the lag. The
     /// others look again and find the slot absent, or a new element that they leave alone.
-    pub(super) fn expire<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>) -> Result<(), Refusal> {
+    pub(super) fn expire<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>) -> Result<(), Refusal>
+    where
+        'h: 'a,
+    {
         self.credits(1)?;
         let (SlotState::Live(old) | SlotState::Expired(old)) = seen.state() else { return Ok(()) };
         if self.vacate(table, slot, seen, old, Cause::Expire) {
@@ -388,7 +391,13 @@ impl<'h> Ops<'h> {
         seen: SeenWord<'a>,
         old: EntryRef<'a>,
         cause: Cause,
-    ) -> bool {
+    ) -> bool
+    where
+        'h: 'a,
+    {
+        if self.admission == Admission::Given && table.is_durable() && table.versions.jumps(old.version()) {
+            return self.jump_and_vacate(table, slot, seen, old, cause);
+        }
         let version = old.version() + 1;
         let is_quiet = !table.audience.has_changes();
         let won = slot.vacate(seen, version, is_quiet, self.guard);

@@ -21,6 +21,7 @@ mod comings;
 mod compaction;
 mod deadlines;
 mod durable;
+mod durable_epochs;
 mod evicting;
 mod feeding;
 mod fetched;

@@ -110,6 +110,11 @@ impl TableVersions {
         Self { base, floor: AtomicU64::new(0), has_own: AtomicBool::new(false) }
     }
 
+    /// Whether the next version of an element with this one does not follow it (`ops/restore.rs`).
+    pub(super) fn jumps(&self, version: u64) -> bool {
+        version < self.base
+    }
+
     /// An element has come that was not restored.
     pub(super) fn note_own(&self) {
         // Relaxed: see `restore_floor`. It is read first, since all writers read the line.

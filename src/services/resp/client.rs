@@ -270,6 +270,10 @@ impl RespClient {
     }
 }
 
+/// The names of all databases.
+pub(super) const DATABASES: [&[u8]; 16] =
+    [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"10", b"11", b"12", b"13", b"14", b"15"];
+
 /// The number of the database that this table is: 0 to 15.
 pub(super) fn database_of(table: &[u8]) -> Option<u8> {
     match table {

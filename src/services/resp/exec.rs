@@ -13,7 +13,7 @@ use super::arguments::Arguments;
 use super::call::{Call, present};
 use super::carry_out::{Decoded, Handled, attempt};
 use super::channels::SubscriptionKind;
-use super::client::{Login, ReplyMode, database_of};
+use super::client::{DATABASES, Login, ReplyMode, database_of};
 use super::command_info::{CommandInfo, flag};
 use super::commands::{COMMANDS, CommandRow};
 use super::handle::channels::settle_for_exec;
@@ -24,10 +24,6 @@ use super::transaction::{CommandQueue, QueuedCall, QueuedCommands, Transaction, 
 use crate::net::zeromq::ReplyBuffer;
 use crate::resp3::ReplyWriter;
 use crate::tables::ManyProgress;
-
-/// The names of all databases.
-const DATABASES: [&[u8]; 16] =
-    [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"10", b"11", b"12", b"13", b"14", b"15"];
 
 /// What commands may touch.
 #[derive(Default)]

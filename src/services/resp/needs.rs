@@ -10,6 +10,7 @@ use ahash::RandomState;
 use super::answer::Failure;
 use super::arguments::{Arguments, is};
 use super::call::{Call, present};
+use super::client::DATABASES;
 use super::command_info::COUNTED;
 use super::dump::restore;
 use crate::resp3::integer;
@@ -76,7 +77,7 @@ impl<'q> Needs<'q> {
         let rest = arguments.behind(1);
         let length = |place: usize| rest.get(place).map_or(0, |argument| argument.len());
         let Some(key) = rest.first() else {
-            self.empty(name);
+            self.empty(call, table, name);
             return Ok(());
         };
         match name {
@@ -113,26 +114,35 @@ impl<'q> Needs<'q> {
                 self.store(call, table, key, value.map_or(0, |value| value.len()))
             }
             "getex" | "getdel" | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" => {
-                let now = self.lengths(call, table, key)?.now;
-                self.returned += if name.starts_with("get") { now } else { 0 };
-                if name == "getdel" { self.change(1) } else { self.store(call, table, key, now) }
+                self.keep(call, table, name, key)
             }
             "rename" | "renamenx" | "copy" => {
                 let now = self.lengths(call, table, key)?.now;
                 let database =
                     rest.iter().zip(rest.iter().skip(1)).rev().find(|(word, _)| word.eq_ignore_ascii_case(b"db"));
                 let to = database.filter(|_| name == "copy").map_or(table, |(_, database)| database);
-                self.change(1)?;
+                self.change(call, table, key, None)?;
                 rest.get(1).map_or(Ok(()), |key| self.store(call, to, key, now))
             }
             "eval" | "evalsha" => self.store_by_script(call, table, arguments),
-            "del" | "unlink" => self.change(rest.len()),
-            "delex" => self.change(1),
+            "del" | "unlink" => rest.iter().try_for_each(|key| self.change(call, table, key, None)),
+            "delex" => self.change(call, table, key, None),
             _ => {
-                self.empty(name);
+                self.empty(call, table, name);
                 Ok(())
             }
         }
+    }
+
+    /// The value stays, or is returned and removed.
+    fn keep(&mut self, call: &mut Call<'_, '_>, table: &'q [u8], name: &str, key: &'q [u8]) -> Result<(), Failure> {
+        let now = self.lengths(call, table, key)?.now;
+        self.returned += if name.starts_with("get") { now } else { 0 };
+        if name == "getdel" {
+            return self.change(call, table, key, None);
+        }
+        self.grow(call, table, key, now)?;
+        self.change(call, table, key, Some(0))
     }
 
     /// A known script stores an argument or a number under each of its keys, and returns a value at most.
@@ -153,8 +163,10 @@ impl<'q> Needs<'q> {
     }
 
     /// FLUSHDB and FLUSHALL: what the elements take until then is not free for those that come.
-    fn empty(&mut self, name: &str) {
+    fn empty(&mut self, call: &mut Call<'_, '_>, table: &[u8], name: &str) {
         if matches!(name, "flushdb" | "flushall") {
+            let tables = if name == "flushdb" { &[table] } else { &DATABASES[..] };
+            tables.iter().for_each(|table| call.batch.add_replacement(&mut self.sum, table));
             self.sum = self.sum();
             self.is_emptied = true;
             for lengths in self.elements.values_mut() {
@@ -163,16 +175,28 @@ impl<'q> Needs<'q> {
         }
     }
 
-    fn change(&mut self, changes: usize) -> Result<(), Failure> {
-        self.sum.changes += changes;
-        Ok(())
+    /// Adds a change of a key that stores a value of so many bytes, or removes one.
+    fn change(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        table: &[u8],
+        key: &[u8],
+        value: Option<usize>,
+    ) -> Result<(), Failure> {
+        Ok(call.batch.add_change(&mut self.sum, table, key, value)?)
     }
 
     fn store(&mut self, call: &mut Call<'_, '_>, table: &'q [u8], key: &'q [u8], bytes: usize) -> Result<(), Failure> {
+        self.grow(call, table, key, bytes)?;
+        self.change(call, table, key, Some(bytes))
+    }
+
+    /// The value of a key has so many bytes.
+    fn grow(&mut self, call: &mut Call<'_, '_>, table: &'q [u8], key: &'q [u8], bytes: usize) -> Result<(), Failure> {
         let lengths = self.lengths(call, table, key)?;
         lengths.now = lengths.now.max(bytes);
         lengths.longest = lengths.longest.max(Some(bytes));
-        self.change(1)
+        Ok(())
     }
 
     /// The lengths of a key. They are looked up once.

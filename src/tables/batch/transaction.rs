@@ -4,15 +4,19 @@
 //! keep_credits ─► latch ─► Busy: others have their turns, then it is tried again ─► held ─► begin_transaction ─► operations ─► end
 //!      └─► Busy                                                                             └─► Busy, OutOfMemory: nothing is changed
 //! ```
-//! Credits and memory of all operations are there before the first of them. The session keeps the credits while it waits for
+//! Credits, memory and room for the records of all operations are there before the first of them. The session keeps the credits while it waits for
 //! the latch: otherwise small changes of its other requests could take them each time. Should credits run out on the way,
 //! the thread waits for the publisher with the latch held and without a guard: the publisher may wait for guards, and waits for
 //! no session.
 
 use super::{Batch, LATCH, Session};
 use crate::feed::Cause;
+use crate::limits::TRANSACTION_EFFECTS_MAX;
 use crate::tables::Refusal;
+use crate::tables::durable::records::table_record_bytes;
+use crate::tables::durable::writer::RecordNeeds;
 use crate::tables::memory_budget::{EXTENSION_COST, TIMER_BYTES, entry_bytes, slot_bytes};
+use crate::tables::ops::effects::refusal;
 
 /// How long a session sleeps before it looks again whether the batches that hold up its latch are over. They take some
 /// microseconds as a rule, and wake nobody.
@@ -28,6 +32,7 @@ pub struct TransactionNeeds {
     /// Changes of elements, at most.
     pub changes: usize,
     bytes: i64,
+    records: RecordNeeds,
 }
 
 /// The largest that a transaction makes the element of a key.
@@ -47,7 +52,7 @@ impl TransactionNeeds {
     /// Credits for so many changes, and no memory.
     #[must_use]
     pub fn of_changes(changes: usize) -> Self {
-        Self { changes, bytes: 0 }
+        Self { changes, ..Self::default() }
     }
 
     /// Adds the memory of a key that is stored.
@@ -100,13 +105,47 @@ impl Batch<'_> {
         Err(Refusal::Busy)
     }
 
-    /// Begins a transaction: none of its operations is refused for want of memory. The session holds the latches.
+    /// Adds a change of a key to the needs of a transaction. It stores a value of so many bytes, or removes one. A change that
+    /// keeps the value stores none. The session holds the latch of the table.
     ///
     /// # Errors
-    /// `Busy` for want of credits or of a look of the compactor, `OutOfMemory`. Nothing is changed, and the latches are released.
+    /// `Busy`: the transaction would have to wait for the publisher halfway. The latches are released.
+    pub fn add_change(
+        &mut self,
+        needs: &mut TransactionNeeds,
+        table: &[u8],
+        key: &[u8],
+        value: Option<usize>,
+    ) -> Result<(), Refusal> {
+        needs.changes += 1;
+        match self.on(table, |ops, table| ops.record_bytes(table, key, value)) {
+            Ok(bytes) => {
+                needs.records.bytes += bytes;
+                needs.records.adds |= bytes > 0 && value.is_some();
+                Ok(())
+            }
+            Err(Refusal::TableNotFound) => Ok(()),
+            Err(refusal) => {
+                self.session.end_latch();
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Adds the replacement of a table to the needs of a transaction.
+    pub fn add_replacement(&mut self, needs: &mut TransactionNeeds, table: &[u8]) {
+        needs.records.bytes += self.on(table, |_, table| Ok(table_record_bytes(table))).unwrap_or(0);
+    }
+
+    /// Begins a transaction: none of its operations is refused for want of memory, or waits for the log. The session holds the
+    /// latches.
+    ///
+    /// # Errors
+    /// `Busy` for want of credits, of a look of the compactor or of room for the records, `OutOfMemory`, `OutOfDisk`,
+    /// `DiskFailed`. Nothing is changed, and the latches are released.
     pub fn begin_transaction(&mut self, needs: TransactionNeeds) -> Result<(), Refusal> {
         self.session.writer.keep_none();
-        let begun = self.change_credits(needs.changes).and_then(|()| self.ops().admit(needs.bytes));
+        let begun = self.admit_transaction(needs);
         self.session.access.seat.is_in_transaction = begun.is_ok();
         if begun.is_err() {
             self.session.end_latch();
@@ -114,9 +153,26 @@ impl Batch<'_> {
         begun
     }
 
+    fn admit_transaction(
+        &mut self,
+        TransactionNeeds { changes, bytes, records }: TransactionNeeds,
+    ) -> Result<(), Refusal> {
+        let has_records = records.bytes > 0;
+        // Inside an epoch nothing waits: the log would wait for it.
+        let credits = CREDITS_PER_CHANGE * changes;
+        if has_records && (records.bytes > TRANSACTION_EFFECTS_MAX || credits > self.session.writer.capacity()) {
+            return Err(Refusal::OutOfMemory);
+        }
+        self.change_credits(changes)?;
+        self.ops().admit(bytes)?;
+        let Session { effects, wanted, .. } = &mut *self.session;
+        effects.begin_transaction(records).map_err(|not_entered| refusal(not_entered, wanted))
+    }
+
     /// The transaction is over. The latches stay with the session until [`Session::end_latch`].
     pub fn end_transaction(&mut self) {
         self.session.access.seat.is_in_transaction = false;
+        self.session.effects.end_transaction();
     }
 
     /// Releases the latches before the transaction has begun.
@@ -151,11 +207,15 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.remove(table, key, None, cause).map(drop))
     }
 
-    /// Credits for so many changes of a transaction, or all that this session can have.
+    /// Credits for so many changes of a transaction, or all that this session can have. Inside an epoch the credits of all
+    /// changes are there already.
     ///
     /// # Errors
     /// `Busy`.
     pub fn change_credits(&mut self, changes: usize) -> Result<(), Refusal> {
+        if self.session.effects.is_inside() {
+            return Ok(());
+        }
         let capacity = self.session.writer.capacity();
         self.ops().credits((CREDITS_PER_CHANGE * changes).min(capacity))
     }

@@ -22,12 +22,15 @@ use crate::feed::{Cause, Digest};
 use crate::store::{EncodedRecords, Space};
 use crate::tables::memory_budget::signed;
 use crate::tables::slot::EntryRef;
+use crate::tables::table::Table;
 
 /// The incarnation in the record of a clean end, above those of all tables.
 pub(in crate::tables) const END: u64 = u64::MAX;
 
 /// Bytes before the key of an element.
 const ELEMENT_HEAD: usize = 25;
+/// Bytes of the key of a table.
+const TABLE_HEAD: usize = 16;
 
 /// What a record says of an element beside key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +112,8 @@ pub(in crate::tables) struct TableHead {
 }
 
 impl TableHead {
-    fn encode(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
+    fn encode(self) -> [u8; TABLE_HEAD] {
+        let mut bytes = [0; TABLE_HEAD];
         for (to, number) in bytes.chunks_exact_mut(8).zip([self.incarnation, self.number]) {
             to.copy_from_slice(&number.to_le_bytes());
         }
@@ -169,6 +172,12 @@ pub(in crate::tables) fn decode_end(body: &[u8]) -> Option<(u64, Vec<EndedLife>)
 /// A table is gone.
 pub(in crate::tables) fn remove_table(records: &mut EncodedRecords, head: TableHead) {
     records.remove(Space::Tables, [&head.encode(), &[]]);
+}
+
+/// The bytes of the records when a table is replaced, at most. 0: it is not durable.
+pub(in crate::tables) fn table_record_bytes(table: &Table) -> usize {
+    let bytes = 2 * EncodedRecords::bytes_of(TABLE_HEAD, 1 + table.announced_name().len());
+    if table.is_durable() { bytes } else { 0 }
 }
 
 /// Durability and name of a table. `None`: no server has written them.

@@ -12,7 +12,7 @@ use crossbeam::utils::{Backoff, CachePadded};
 
 use super::epochs::{OpenEpoch, WriterPlace};
 use super::records::{TableHead, put_table, remove_table};
-use crate::limits::EFFECTS_BYTES_MAX;
+use crate::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use crate::lock::{Mutex, MutexGuard};
 use crate::store::{EncodedRecords, LogMetrics};
 use crate::tables::Refusal;
@@ -183,6 +183,12 @@ impl Epochs {
         // Acquire: pairs with the Release in `set_stage`.
         let stage = self.stage.load(Ordering::Acquire);
         STAGES.into_iter().find(|known| *known as u8 == stage).unwrap_or(LogStage::Failed)
+    }
+
+    /// The number of the open epoch.
+    #[cfg(test)]
+    pub(in crate::tables) fn open_epoch(&self) -> u64 {
+        self.open.number()
     }
 
     /// Log: it has come to this stage.
@@ -406,7 +412,7 @@ pub(in crate::tables) struct EffectWriter {
     records: Arc<WriterRecords>,
     /// The epoch in which the writer is.
     entered: Option<u64>,
-    /// It stays there until the transaction ends.
+    /// A transaction is being carried out: the writer leaves the epoch at its end.
     is_in_transaction: bool,
     /// The last epoch that was found full. Before the log is open, none.
     full: Option<u64>,
@@ -420,6 +426,15 @@ pub(in crate::tables) struct EffectWriter {
 struct Claimed {
     epoch: u64,
     bytes: usize,
+}
+
+/// What the records of a transaction need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::tables) struct RecordNeeds {
+    /// Their bytes, at most. 0: there are none.
+    pub(in crate::tables) bytes: usize,
+    /// Whether some of them store a value.
+    pub(in crate::tables) adds: bool,
 }
 
 /// Why nothing can be recorded.
@@ -464,7 +479,8 @@ impl EffectWriter {
         }
         let epoch = self.epochs.open.enter(&self.records.place);
         let kept = self.records.buffer(epoch).bytes();
-        let entered = match kept > 0 && kept + bytes > EFFECTS_BYTES_MAX {
+        // A large record is not kept out for ever by small ones, which come again in each epoch.
+        let entered = match kept > EFFECTS_BYTES_LARGE && kept + bytes > EFFECTS_BYTES_MAX {
             true => Err(NotEntered::Full),
             false if adds => self.claim(epoch, kept + bytes),
             false => Ok(()),
@@ -491,6 +507,30 @@ impl EffectWriter {
         self.epochs.room.claim(epoch, more as u64)?;
         self.claimed.bytes += more;
         Ok(())
+    }
+
+    /// Begins a transaction, whose changes are all of one epoch. It enters the open epoch if it has records of so many bytes.
+    /// The session holds the latches of its tables, so no word that it replaces can change any more.
+    pub(in crate::tables) fn begin_transaction(
+        &mut self,
+        RecordNeeds { bytes, adds }: RecordNeeds,
+    ) -> Result<(), NotEntered> {
+        if bytes > 0 {
+            self.enter(bytes, adds)?;
+        }
+        self.is_in_transaction = true;
+        Ok(())
+    }
+
+    /// Whether the writer is in an epoch.
+    pub(in crate::tables) fn is_inside(&self) -> bool {
+        self.entered.is_some()
+    }
+
+    /// The transaction is over, whatever has come of it.
+    pub(in crate::tables) fn end_transaction(&mut self) {
+        self.is_in_transaction = false;
+        self.leave();
     }
 
     /// Enters the open epoch, for a record of any size.
@@ -569,8 +609,7 @@ impl EffectWriter {
 
 impl Drop for EffectWriter {
     fn drop(&mut self) {
-        self.is_in_transaction = false;
-        self.leave();
+        self.end_transaction();
         // The log takes what it has recorded, and then forgets the buffers, which nobody else has any more.
     }
 }

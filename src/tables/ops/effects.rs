@@ -10,6 +10,7 @@ use crate::feed::Cause;
 use crate::tables::Refusal;
 use crate::tables::durable::records::{ElementHead, element_bytes, live_bytes, put, remove, touch};
 use crate::tables::durable::writer::{EffectWriter, NotEntered};
+use crate::tables::lookup::{Found, look};
 use crate::tables::slot::{EntryBox, EntryRef, NEVER};
 use crate::tables::table::Table;
 
@@ -25,13 +26,18 @@ pub(super) fn enter_epoch(
     if !table.is_durable() {
         return Ok(false);
     }
-    match effects.enter(element_bytes(key, value.unwrap_or(0)), value.is_some()) {
-        Ok(()) => Ok(true),
-        Err(NotEntered::Failed) => Err(Refusal::DiskFailed),
-        Err(NotEntered::NoRoom) => Err(Refusal::OutOfDisk),
-        Err(NotEntered::Full) => {
+    let entered = effects.enter(element_bytes(key, value.unwrap_or(0)), value.is_some());
+    entered.map(|()| true).map_err(|not_entered| refusal(not_entered, wanted))
+}
+
+/// The refusal of a write that cannot be recorded.
+pub(in crate::tables) fn refusal(not_entered: NotEntered, wanted: &mut usize) -> Refusal {
+    match not_entered {
+        NotEntered::Failed => Refusal::DiskFailed,
+        NotEntered::NoRoom => Refusal::OutOfDisk,
+        NotEntered::Full => {
             *wanted = LOG;
-            Err(Refusal::Busy)
+            Refusal::Busy
         }
     }
 }
@@ -50,6 +56,31 @@ impl Ops<'_> {
     #[inline]
     pub(super) fn enter_epoch(&mut self, table: &Table, key: usize, value: Option<usize>) -> Result<bool, Refusal> {
         enter_epoch(self.effects, self.wanted, table, key, value)
+    }
+
+    /// The bytes of the record of a change in a transaction, which stores a value of this length, or removes one. 0: the
+    /// table is not durable.
+    ///
+    /// # Errors
+    /// `Busy`: the change would begin a new slot, and the publisher has not announced the last change of the old one
+    /// (`restore.rs`). A transaction cannot wait for that inside its epoch.
+    pub(in crate::tables) fn record_bytes(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: Option<usize>,
+    ) -> Result<usize, Refusal> {
+        if !table.is_durable() {
+            return Ok(0);
+        }
+        match look(table, key, self.place, self.guard, self.now) {
+            Found::Live { slot, seen, .. } | Found::Overdue { slot, seen, .. } | Found::Absent { slot, seen }
+                if table.versions.jumps(seen.version()) && !slot.may_move(seen) =>
+            {
+                Err(self.again())
+            }
+            _ => Ok(element_bytes(key.len(), value.unwrap_or(0))),
+        }
     }
 
     /// The entry of a write. If a durable element keeps its value, the entry has the version of the value too.
@@ -111,6 +142,12 @@ impl Ops<'_> {
         let deadline = self.shared.epochs.deadline_of_log(deadline);
         ElementHead { incarnation: table.generation(), version, deadline, cause }
     }
+}
+
+/// Counts that an element keeps its value from here on, with a later version.
+pub(super) fn count_touched(table: &Table, key: &[u8], old: EntryRef<'_>) {
+    let bytes = |is_touched| live_bytes(key.len(), old.value().len(), is_touched);
+    table.count_logged(bytes(true) - bytes(old.is_touched()));
 }
 
 /// Whether a change leaves the value as it is.

@@ -10,11 +10,14 @@
 //! Two kinds of change jump: a restored one, and the first ordinary one of an element that was restored with a version from
 //! before its table was made. That element's next versions may have been given out already, by the server that had it.
 
+use crossbeam::epoch::Guard;
+
+use super::effects::count_touched;
 use super::{NotStored, Ops, Write};
 use crate::feed::Cause;
 use crate::tables::failpoint::{Failpoint, reach};
 use crate::tables::memory_budget::{settle, slot_bytes, unsigned};
-use crate::tables::slot::{EntryBox, NEVER, SeenWord, SlotRef};
+use crate::tables::slot::{EntryBox, EntryRef, NEVER, SeenWord, SlotRef, SlotState};
 use crate::tables::table::Table;
 use crate::tables::{Deadline, Refusal, Restored};
 
@@ -72,7 +75,7 @@ impl<'h> Ops<'h> {
         seen: SeenWord<'_>,
     ) -> Result<u64, NotStored> {
         let version = seen.version();
-        if write.version.is_some() || version < table.versions.base {
+        if write.version.is_some() || table.versions.jumps(version) {
             return self.version_after(table, write, version);
         }
         Ok(version + 1)
@@ -84,8 +87,41 @@ impl<'h> Ops<'h> {
             let is_higher = restored > version;
             return if is_higher { Ok(restored) } else { Err(Refusal::VersionMismatch { current: version }.into()) };
         }
-        let predecessor_version = self.settle_in_predecessors(table, write.key, table.hash(write.key))?;
+        Ok(self.version_above(table, write.key, version)?)
+    }
+
+    fn version_above(&mut self, table: &Table, key: &[u8], version: u64) -> Result<u64, Refusal> {
+        let predecessor_version = self.settle_in_predecessors(table, key, table.hash(key))?;
         Ok(self.shared.catalog.floor.get().max(predecessor_version).max(version) + 1)
+    }
+
+    /// Makes one attempt to empty a slot of a durable table in a transaction. Otherwise a later value of the transaction would
+    /// begin a new slot, and wait until the removal is announced. So the element gets the new slot first. The session holds
+    /// the latch, so nobody sees the element there.
+    #[cold]
+    pub(super) fn jump_and_vacate<'a>(
+        &mut self,
+        table: &Table,
+        slot: SlotRef<'a>,
+        seen: SeenWord<'a>,
+        old: EntryRef<'a>,
+        cause: Cause,
+    ) -> bool
+    where
+        'h: 'a,
+    {
+        let Ok(version) = self.version_above(table, slot.key(), old.version()) else { return false };
+        let mut entry = EntryBox::touched(old.value(), old.version_of_value());
+        entry.stamp(version, old.deadline());
+        entry.make_quiet();
+        let Ok(slot) = self.jump(table, slot, seen, entry) else { return false };
+        count_touched(table, slot.key(), old);
+        let guard: &'a Guard = self.guard;
+        let seen = slot.load(guard);
+        match seen.state() {
+            SlotState::Live(old) | SlotState::Expired(old) => self.vacate(table, slot, seen, old, cause),
+            SlotState::Absent(_) | SlotState::Dead(_) | SlotState::Moved(_) => false,
+        }
     }
 
     /// Makes one attempt to store `entry`, whose version does not follow, in a new slot. Returns the slot.
@@ -102,19 +138,22 @@ impl<'h> Ops<'h> {
     ///   CAS fails.
     /// - **A seal of a closed table** comes under the same lock. The table is asked whether it is open there.
     #[cold]
-    pub(super) fn jump(
+    pub(super) fn jump<'a>(
         &mut self,
         table: &Table,
-        slot: SlotRef<'h>,
-        seen: SeenWord<'h>,
+        slot: SlotRef<'a>,
+        seen: SeenWord<'a>,
         entry: EntryBox,
-    ) -> Result<SlotRef<'h>, NotStored> {
+    ) -> Result<SlotRef<'a>, NotStored>
+    where
+        'h: 'a,
+    {
         if !slot.may_move(seen) {
             return Err(self.again().into());
         }
         reach(Failpoint::BeforeJump);
         let has_deadline = entry.deadline() != NEVER;
-        let (mut entry, guard) = (Some(entry), self.guard);
+        let (mut entry, guard): (_, &'a Guard) = (Some(entry), self.guard);
         let next = table.exchange(slot, guard, || match slot.supersede(seen, table.number(), entry.take()?, guard) {
             Ok(next) => Some(next),
             Err(unused) => {

@@ -4,57 +4,73 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::*;
 use crate::clock::ClockReading;
 use crate::seeded_rng::SeededRng;
-use crate::store::{EffectFolder, SharedDisk, StoreConfig};
+use crate::store::{EffectFolder, Error, SharedDisk, StoreConfig};
+use crate::tables::durable::writer::LogStage;
 use crate::tables::{Durability, EpochLog, LoadSettings, LoadedLog, LogClock};
 
 /// An element, with its deadline by the log's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Element {
-    value: Vec<u8>,
-    version: u64,
-    deadline: Option<u64>,
+pub(super) struct Element {
+    pub(super) value: Vec<u8>,
+    pub(super) version: u64,
+    pub(super) deadline: Option<u64>,
 }
 
 /// All elements, by table and key.
-type Contents = BTreeMap<(Vec<u8>, Vec<u8>), Element>;
+pub(super) type Contents = BTreeMap<(Vec<u8>, Vec<u8>), Element>;
 
 /// A server's life: tables with a log.
-struct Life {
-    background: BackgroundThreads,
-    session: Session,
-    log: EpochLog,
-    start: u64,
+pub(super) struct Life {
+    pub(super) background: BackgroundThreads,
+    pub(super) session: Session,
+    pub(super) log: EpochLog,
+    pub(super) start: u64,
+}
+
+/// The folder of a log with small segments.
+pub(super) fn folder_of(path: &Path) -> EffectFolder {
+    let config = StoreConfig { segment_bytes: 16 << 10, max_disk: None, repair: false, copied: false };
+    let [member, _] = SharedDisk::members();
+    EffectFolder::lock(path, config, member).unwrap()
 }
 
 impl Life {
     /// Begins at this time of the wall clock, in milliseconds.
-    fn begin(folder: &Path, start: u64) -> Self {
-        let config = StoreConfig { segment_bytes: 16 << 10, max_disk: None, repair: false, copied: false };
-        let [member, _] = SharedDisk::members();
-        let folder = EffectFolder::lock(folder, config, member).unwrap();
-        let clock = LogClock::find(&folder, ClockReading::from_millis(start)).unwrap();
+    pub(super) fn begin(folder: &EffectFolder, start: u64) -> Self {
+        Self::try_to_begin(folder, start).unwrap()
+    }
+
+    pub(super) fn try_to_begin(folder: &EffectFolder, start: u64) -> Result<Self, Error> {
+        let clock = LogClock::find(folder, ClockReading::from_millis(start))?;
         let (tables, mut background) = Tables::new(TablesConfig { clock_start: clock.time(), ..settings() });
         let reading = ClockReading::from_millis(start);
         let settings = LoadSettings { readers: 2, reading, progress: Box::new(|_, _| {}) };
-        let LoadedLog { log, .. } = tables.load(&mut background.expiry, &folder, clock, settings).unwrap();
+        let LoadedLog { log, .. } = tables.load(&mut background.expiry, folder, clock, settings)?;
+        tables.0.epochs.set_stage(LogStage::On);
         let session = tables.session();
-        Self { background, session, log, start }
+        Ok(Self { background, session, log, start })
     }
 
-    fn write(&mut self, now: u64) {
+    pub(super) fn write(&mut self, now: u64) {
         self.log.write(ClockReading::from_millis(self.start + now)).unwrap();
     }
 
-    fn publish(&mut self) {
+    /// Another session.
+    pub(super) fn another(&self) -> Session {
+        Session::new(Arc::clone(self.session.shared()))
+    }
+
+    pub(super) fn publish(&mut self) {
         self.background.changes.drain(usize::MAX, &mut |_, _, _| {});
     }
 
     /// What clients see at this time.
-    fn contents(&mut self, now: u64) -> Contents {
+    pub(super) fn contents(&mut self, now: u64) -> Contents {
         let mut contents = Contents::new();
         let mut batch = self.session.batch(Now::from_millis(now));
         let names: Vec<_> = batch.list_tables().into_iter().map(|table| table.name).collect();
@@ -72,9 +88,9 @@ impl Life {
     }
 }
 
-const KEYS: u64 = 12;
+pub(super) const KEYS: u64 = 12;
 
-fn key_of(number: u64) -> Vec<u8> {
+pub(super) fn key_of(number: u64) -> Vec<u8> {
     format!("key {number}").into_bytes()
 }
 
@@ -103,16 +119,19 @@ fn step(life: &mut Life, rng: &mut SeededRng, now: u64) {
     let _refused = done;
 }
 
-/// Runs lives that end without warning. Each begins with what the last epoch of the one before had.
-fn run(seed: u64) {
+/// Runs lives that end without warning. Each begins with what the last epoch of the one before had. Returns how many elements
+/// were found.
+fn run(seed: u64) -> usize {
     let mut rng = SeededRng(seed);
-    let folder = tempfile::tempdir().unwrap();
-    let (mut wall, mut expected) = (1_000_000, Contents::new());
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let (mut wall, mut expected, mut count) = (1_000_000, Contents::new(), 0);
     for _ in 0..4 {
-        let mut life = Life::begin(folder.path(), wall);
+        let mut life = Life::begin(&folder, wall);
         let found = life.contents(0);
         expected.retain(|_, element| element.deadline.is_none_or(|deadline| deadline > wall));
         assert_eq!(found, expected, "seed {seed}");
+        count += found.len();
         let mut now = 0;
         for _ in 0..rng.below(400) {
             now += rng.below(4);
@@ -127,9 +146,11 @@ fn run(seed: u64) {
         }
         wall += now + rng.below(100);
     }
+    count
 }
 
 #[test]
 fn a_server_begins_with_what_the_last_epoch_had() {
-    (0..60).for_each(run);
+    let count: usize = (0..60).map(run).sum();
+    assert!(count > 1_000, "{count} elements were found");
 }
