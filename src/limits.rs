@@ -49,14 +49,6 @@ pub const COMPACTOR_HURRY: Duration = Duration::from_millis(10);
 /// 65,536 changes of 16 bytes take 1 MiB a thread. The fastest writer fills them in 60 ms, which is longer than any
 /// time slice.
 pub const CHANGES_PER_WRITER: usize = 1 << 16;
-
-/// Bytes of the records that a session may have in one epoch. A write that finds no room waits for the log.
-pub const EFFECTS_BYTES_MAX: usize = 16 << 20;
-/// Behind so many bytes a larger record, or a transaction, still finds room. Its size is bounded by the longest value, and by
-/// [`TRANSACTION_EFFECTS_MAX`].
-pub const EFFECTS_BYTES_LARGE: usize = EFFECTS_BYTES_MAX / 4;
-/// Bytes of the records of one transaction: they are in memory until its epoch is on disk.
-pub const TRANSACTION_EFFECTS_MAX: usize = 4 * EFFECTS_BYTES_MAX;
 // An UPDATE_MANY may commit an expiry and an update for each pair, and must find its credits in one ring.
 const _: () = assert!(CHANGES_PER_WRITER >= 4 * MANY_MAX);
 const _: () = assert!(CHANGES_PER_WRITER.is_power_of_two());

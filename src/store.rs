@@ -53,7 +53,7 @@ pub use effects::{EffectFolder, EffectJudge, EffectState, EffectStore};
 pub use encoded::EncodedRecords;
 pub use errors::Error;
 pub use folder::{DiskSpace, FileIdentity, Folder, LogFile};
-pub use format::{Marks, Space};
+pub use format::{LogKind, Marks, Space};
 pub use interface::{
     BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, NUMBERS_MARK, ReadOrder, Store, StoreBackup,
     StoreSnapshot, StoreWatch, TOKENS_MARK, TaskKey, WriteBatch,
@@ -64,13 +64,13 @@ pub use log::chores::ChoreMode;
 pub use log::cleaning::copies::{Copies, Liveness};
 pub use log::cleaning::position::UnreadableRange;
 pub use log::share::{DiskMember, SharedDisk};
-pub use log::{Log, LogConfig, LogKind};
+pub use log::{Log, LogConfig};
 pub use metrics::{LogCounters, LogMetrics, LogSpace, OpeningShape};
 pub use opening::absent::{folders_with_logs, refuse_without_log};
 pub use opening::check::{CheckCounts, CheckReport, check};
 pub use opening::cut::CutOff;
 pub use opening::earlier::refuse_earlier;
-pub use opening::taker::{EffectOwner, EffectReader, FoundBody, FoundEffect};
+pub use opening::effects::{EffectOwner, EffectReader, FoundBody, FoundEffect};
 pub use opening::winners::{Winner, Winners};
 pub use opening::{OpenOptions, Opened, open, open_effects};
 pub use readers::{ReadRequest, ReadResult, Readers};

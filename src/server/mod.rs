@@ -26,6 +26,7 @@
 #![doc = include_str!("../TUNING.md")]
 
 mod announce;
+mod config;
 mod cores;
 mod gate;
 mod lockstep_part;
@@ -40,8 +41,6 @@ mod tasks;
 mod tests;
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,6 +49,10 @@ use thiserror::Error;
 
 pub use crate::descriptors::raise as raise_descriptor_limit;
 use announce::announce;
+pub use config::{
+    DurabilitySettings, ElementBounds, EventsConfig, FeedSettings, NotificationSettings, OperationConfig, RespSettings,
+    ServerConfig, ServerLimits, StorageConfig, WorkersConfig,
+};
 pub use cores::{Pin, workers_default};
 use gate::Admissions;
 pub use gate::{GateError, SecurityConfig, listening};
@@ -63,7 +66,7 @@ pub use tasks::TasksConfig;
 use tasks::{OpenedTasks, TasksListeners};
 
 use crate::allocator;
-use crate::clock::{Clock, TimeLimit, wall_nanos};
+use crate::clock::{Clock, TimeLimit};
 use crate::descriptors;
 use crate::limits::{LOG_LAST_WORDS, STOP_MAX};
 use crate::net::service::ServiceParts;
@@ -71,156 +74,15 @@ use crate::net::sockets::{ServeError, Stopper};
 use crate::security::Users;
 use crate::services::events::mysql::{DatabaseAddress, DatabaseProbe};
 use crate::services::events::serve::{self as events, Events, EventsFrontend, EventsListener};
-use crate::services::lockstep::serve::LockstepConfig;
 use crate::services::native::serve as native;
-use crate::services::operator::admin::serve::{AdminConfig, AdminListener, AdminParts};
+use crate::services::operator::admin::serve::{AdminListener, AdminParts};
 use crate::services::resp;
-use crate::services::tables::serve::{self, FrontendKind, Kv, OtherServices, Publisher, ReportSources};
+use crate::services::tables::serve::{self, Kv, OtherServices, Publisher, ReportSources};
 use crate::stats::slow_log::SlowLog;
-use crate::store::{self, SharedDisk, StoreConfig};
-use crate::tables::{BackgroundThreads, Durability, EvictionPolicy, LogThread, Tables};
+use crate::store::{self, SharedDisk};
+use crate::tables::{BackgroundThreads, Expiry, LogThread, Reaper, Tables};
 use crate::tasks::Committer;
 use crate::threads;
-
-/// The settings of a server.
-#[derive(Clone, Debug)]
-pub struct ServerConfig {
-    /// Endpoints for requests about tables. Empty: off.
-    pub kv: Vec<String>,
-    /// Notifications.
-    pub notifications: NotificationSettings,
-    /// The feed of the tables, if it is on.
-    pub feed: Option<FeedSettings>,
-    /// The lock-step dialect of the first client, if it is on.
-    pub lockstep: Option<LockstepConfig>,
-    /// The bounds of elements, tables and clients.
-    pub limits: ServerLimits,
-    /// The threads that answer requests about tables.
-    pub workers: WorkersConfig,
-    /// What is on disk.
-    pub storage: StorageConfig,
-    /// Durable tasks, jobs, and events in the same store, if at least one is on.
-    pub tasks: Option<TasksConfig>,
-    /// Events over HTTP, if they are on.
-    pub events: Option<EventsConfig>,
-    /// Who may do what.
-    pub security: SecurityConfig,
-    /// What an operator sees of the process.
-    pub operation: OperationConfig,
-}
-
-/// What is on disk, and where.
-#[derive(Clone, Debug)]
-pub struct StorageConfig {
-    /// The folder of the store of tasks, jobs and events. That of durable tables is in it.
-    pub data: PathBuf,
-    /// The settings of both stores.
-    pub store: StoreConfig,
-    /// Durable tables.
-    pub tables: DurabilitySettings,
-}
-
-/// The settings of durable tables.
-#[derive(Clone, Copy, Debug)]
-pub struct DurabilitySettings {
-    /// That of tables that do not say.
-    pub durability: Durability,
-    /// The most that a crash may take of a table with the durability `soon`.
-    pub interval: Duration,
-}
-
-/// Where notifications are published.
-#[derive(Clone, Debug)]
-pub struct NotificationSettings {
-    /// The endpoint, if they are on.
-    pub publish: Option<String>,
-    /// The endpoint of those in the dialect of the first client, if they are on.
-    pub lockstep: Option<String>,
-    /// The number of notifications that a subscriber may fall behind.
-    pub hwm: i32,
-}
-
-/// The bounds of an element.
-#[derive(Clone, Copy, Debug)]
-pub struct ElementBounds {
-    /// The longest key, in bytes.
-    pub key_bytes: usize,
-    /// The longest value, in bytes.
-    pub value_bytes: usize,
-}
-
-/// Where Redis clients connect, and who serves them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RespSettings {
-    /// The endpoints. Empty: off.
-    pub endpoints: Vec<String>,
-    /// The number of threads that serve them beside the queue's workers. 0: as many as those. The native workers serve
-    /// them by themselves.
-    pub workers: usize,
-}
-
-/// The limits of a server.
-#[derive(Clone, Copy, Debug)]
-pub struct ServerLimits {
-    /// The bounds of elements over ZeroMQ.
-    pub elements: ElementBounds,
-    /// The bounds of elements of Redis clients.
-    pub resp_elements: ElementBounds,
-    /// The memory that all elements together may take, in bytes.
-    pub memory_bytes: u64,
-    /// What becomes of the elements of tables that do not say, when that is full.
-    pub evict: EvictionPolicy,
-    /// The number of tables at once.
-    pub tables: usize,
-    /// The bytes that a client may have outstanding.
-    pub client_bytes: u64,
-    /// The number of elements that a new table is sized for.
-    pub expected_keys: usize,
-}
-
-/// The threads that answer requests about tables.
-#[derive(Clone, Debug)]
-pub struct WorkersConfig {
-    /// The threads that read the clients' connections.
-    pub frontend: FrontendKind,
-    /// The number of worker threads. 0 means [`workers_default`].
-    pub count: usize,
-    /// The cores that the workers are pinned to.
-    pub pin: Pin,
-    /// Redis clients.
-    pub resp: RespSettings,
-}
-
-/// What an operator sees of the process.
-#[derive(Clone, Debug)]
-pub struct OperationConfig {
-    /// The service over HTTP, if it is on.
-    pub admin: Option<AdminConfig>,
-    /// A request that takes longer goes to the slow log.
-    pub slow: Duration,
-    /// The requested allocator. The allocator is chosen before the process begins, and this setting does not change it.
-    pub allocator: allocator::Choice,
-}
-
-/// The settings of the feed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FeedSettings {
-    /// The endpoint.
-    pub endpoint: String,
-    /// Bytes of the messages that are kept for replay, of all tables together.
-    pub history_bytes: usize,
-}
-
-/// The settings of events.
-#[derive(Clone, Debug)]
-pub struct EventsConfig {
-    /// The address for requests.
-    pub address: SocketAddr,
-    /// Names by which requests may call the server, beside addresses and names without a dot.
-    pub hosts: Vec<String>,
-    /// The database of the events. Without one they are in the store of the tasks.
-    pub database: Option<DatabaseAddress>,
-}
 
 /// Why the server does not run.
 #[derive(Debug, Error)]
@@ -327,7 +189,8 @@ pub fn start(config: ServerConfig) -> Result<RunningServer, Error> {
     start_with(config, admissions, || {}, Arc::new(|| {}))
 }
 
-/// Starts a server. Calls `serving` before a client can be answered, but for those of the operator's service, and `terminated` when a client ends the server.
+/// Starts a server. Calls `serving` before a client can be answered, but for those of the operator's service. Calls
+/// `terminated` when a client ends the server.
 fn start_with(
     config: ServerConfig,
     admissions: Admissions,
@@ -337,13 +200,9 @@ fn start_with(
     let clock = Clock::start();
     let usable = threads::cores();
     let cores = cores::plan_all(&config.workers, &usable)?;
-    let wall_nanos = wall_nanos();
     let [of_tasks, of_tables] = SharedDisk::members();
     let tables_log = TablesLog::find(&config.storage, of_tables, clock)?;
-    let (tables, background) = tables_of(&config, &cores, tables_log.clock_start, wall_nanos);
-    if tables_log.is_there() {
-        tables.expect_log();
-    }
+    let (tables, background) = tables_of(&config, &cores, &tables_log);
     let settings = kv_settings(&config, cores, &admissions);
     let BackgroundThreads { changes, mut expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.operation.slow));
@@ -381,10 +240,8 @@ fn start_with(
         tasks.open(&config.storage, of_tasks, job_room, Box::new(move || terminated()))
     })?;
     let admin = admin.map(|admin| {
-        let metrics = events.as_ref().and_then(|events| events.database.clone());
-        let database = database.as_ref().map(DatabaseProbe::new).zip(metrics);
-        let tasks = tasks.as_ref().map(|tasks| tasks.tasks.clone());
-        BoundService::of_admin(admin.serve(AdminParts { report: Arc::clone(&kv.report), tasks, database }))
+        let database = database.as_ref().zip(events.as_ref());
+        bound_admin(admin, &kv, tasks.as_ref(), database)
     });
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
     let mut bound = Bound::of(bound_tables(kv, native, &settings), lockstep, tasks, events);
@@ -393,21 +250,30 @@ fn start_with(
     running.start_users(admissions.users)?;
     // The operator's service starts before all others: its clients see that tables are being loaded.
     running.start_services(admin.into_iter().collect())?;
-    let early = running.services.len();
     let log_thread = tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval)?;
     serving();
     running.start_tables_log(log_thread, clock)?;
-    running.start_background("expiry", move || expiry.run(|| clock.now()))?;
-    running.start_background("reaper", move || reaper.run(|| clock.now()))?;
+    running.start_sweepers(expiry, reaper, clock)?;
     // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
     let of_clients = memory::of_clients(budgets, running.tables.clone());
     let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(of_clients()));
     running.start_background("compactor", move || compactor.run(slack, || clock.now(), resident))?;
     let cores: Vec<_> = settings.cores.all().collect();
     running.start(bound, &cores)?;
-    // The lines of what is served end with the operator's service.
-    running.services.rotate_left(early);
     Ok(running)
+}
+
+/// The operator's service. It tries the database of the events, if they are in one.
+fn bound_admin(
+    admin: AdminListener,
+    kv: &Kv,
+    tasks: Option<&OpenedTasks>,
+    database: Option<(&DatabaseAddress, &Events)>,
+) -> BoundService {
+    let database =
+        database.and_then(|(address, events)| Some(DatabaseProbe::new(address)).zip(events.database.clone()));
+    let tasks = tasks.map(|tasks| tasks.tasks.clone());
+    BoundService::of_admin(admin.serve(AdminParts { report: Arc::clone(&kv.report), tasks, database }))
 }
 
 /// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.
@@ -490,6 +356,12 @@ impl RunningServer {
         Ok(())
     }
 
+    /// Those who take expired elements and deleted tables away.
+    fn start_sweepers(&mut self, expiry: Expiry, reaper: Reaper, clock: Clock) -> Result<(), Error> {
+        self.start_background("expiry", move || expiry.run(|| clock.now()))?;
+        self.start_background("reaper", move || reaper.run(|| clock.now()))
+    }
+
     /// A log that fails takes nothing more, and the tables that are not durable go on.
     fn start_tables_log(&mut self, log: LogThread, clock: Clock) -> Result<(), Error> {
         let work = move || {
@@ -508,6 +380,7 @@ impl RunningServer {
     /// Starts what is bound. The committer is there before its clients.
     fn start(&mut self, bound: Bound, cores: &[Option<usize>]) -> Result<(), Error> {
         let Bound { publisher, committer, services } = bound;
+        let early = self.services.len();
         // A publisher that takes turns with a worker costs it a fifth of its time.
         let own = cores::beside(cores, &threads::cores());
         self.start_background("publisher", move || {
@@ -518,7 +391,10 @@ impl RunningServer {
             let clock = Clock::start();
             self.start_background("committer", move || or_give_up(committer.run(|| clock.reading())))?;
         }
-        self.start_services(services)
+        self.start_services(services)?;
+        // The lines of what is served end with the operator's service.
+        self.services.rotate_left(early);
+        Ok(())
     }
 
     /// Starts the services, in their order. Those that do not start end here, and with them their `Tasks` handles: the

@@ -1,7 +1,9 @@
 //! The tables, and the settings of their frontends, made of those of the server.
 
 use super::gate::{self, Admissions};
+use super::tables_log::TablesLog;
 use super::{ElementBounds, ServerConfig, ServerLimits, available_bytes, memory};
+use crate::clock::wall_nanos;
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::services::resp::RespConfig;
 use crate::services::tables::serve::{self, TablesAdmissions, WorkerCores};
@@ -60,14 +62,9 @@ pub(super) fn resp_config(
     }
 }
 
-/// The tables, for a start at this time of the wall clock, which is the epoch of their feed. `clock_start` is the time of
-/// the clock of their deadlines at the start.
-pub(super) fn tables_of(
-    config: &ServerConfig,
-    cores: &WorkerCores,
-    clock_start: u64,
-    wall_nanos: u64,
-) -> (Tables, BackgroundThreads) {
+/// The tables. Their clock is that of the log. The time of the wall clock is the epoch of their feed.
+pub(super) fn tables_of(config: &ServerConfig, cores: &WorkerCores, log: &TablesLog) -> (Tables, BackgroundThreads) {
+    let wall_nanos = wall_nanos();
     let settings = TablesConfig {
         expected_keys: config.limits.expected_keys,
         memory_max: config.limits.memory_bytes,
@@ -75,10 +72,13 @@ pub(super) fn tables_of(
         durability: config.storage.tables.durability,
         changes_per_writer: changes_per_writer(cores.all().count()),
         version_base: version_base(wall_nanos),
-        clock_start,
+        clock_start: log.clock_start,
     };
     let feed = config.feed.as_ref().map(|feed| FeedConfig { epoch: wall_nanos, history_bytes: feed.history_bytes });
     let (tables, background) = Tables::with_feed(settings, feed);
     tables.set_eviction(config.limits.evict);
+    if log.is_there() {
+        tables.expect_log();
+    }
     (tables, background)
 }

@@ -79,8 +79,9 @@ impl TablesLog {
             None => {
                 let (tables, clock_now) = (tables.clone(), Clock::start());
                 LogSource::Later(Box::new(move || {
-                    let folder = EffectFolder::lock(&path, store, share.clone())?;
-                    tables.begin_log(&folder, clock.clone(), clock_now.reading())
+                    let folder = EffectFolder::lock(&path, store, share.clone());
+                    let begun = folder.and_then(|folder| tables.begin_log(&folder, clock.clone(), clock_now.reading()));
+                    begun.inspect_err(|error| tracing::error!("no table can be made durable: {error}"))
                 }))
             }
         };

@@ -36,6 +36,17 @@
 use crate::byte_reader::ByteReader;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+/// How the owner of a log knows which record counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// The later record of a key does, and the owner knows its place. Closed segments get summaries.
+    States,
+    /// The owner judges each record by its key. The owner's memory may be newer than the disk. So only the oldest segment is
+    /// cleaned, and the segment goes two epochs after its cleaning has ended. There are no summaries: they would have nearly
+    /// all bytes of their segments.
+    Effects,
+}
+
 /// The kinds of records. Each has its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Space {

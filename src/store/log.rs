@@ -31,7 +31,7 @@ use std::sync::Arc;
 use super::encoding::{check_bounds, lengths};
 use super::errors::Error;
 use super::fault::{Fault, planted};
-use super::format::{Marks, SegmentHead, Space, batch_length};
+use super::format::{LogKind, Marks, SegmentHead, Space, batch_length};
 use super::gaps::Gaps;
 use super::metrics::{LogCounters, LogMetrics, LogSpace, OpeningShape};
 use super::record::RecordBatch;
@@ -45,17 +45,6 @@ use in_use::UsedSegments;
 use live::LiveRecords;
 use retired::RetiredSegments;
 use writer::{SegmentWriter, no_segment};
-
-/// How the owner of a log knows which record counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogKind {
-    /// The later record of a key does, and the owner knows its place. Closed segments get summaries.
-    States,
-    /// The owner judges each record by its key. The owner's memory may be newer than the disk. So only the oldest segment is
-    /// cleaned, and the segment goes two epochs after its cleaning has ended. There are no summaries: they would have nearly
-    /// all bytes of their segments.
-    Effects,
-}
 
 /// The configuration of a log.
 #[derive(Clone, Copy, Debug)]

@@ -19,6 +19,7 @@ pub(super) mod bodies;
 pub(super) mod check;
 pub(super) mod cut;
 pub(super) mod earlier;
+pub(super) mod effects;
 mod files;
 mod heads;
 pub(super) mod history;
@@ -45,11 +46,12 @@ use super::record::{Body, Record, RecordBatch};
 use super::segment::{OpenFiles, name_of};
 use crate::clock::Clock;
 use cut::CutOff;
+use effects::{EffectOwner, EffectReader, read_newest};
 use files::clear;
-use history::{Purpose, ReadHistory, ReadRecord, read_newest};
+use history::{Purpose, ReadHistory, ReadRecord};
 use origin::{FolderOrigin, note_origin, origin_of};
 use repair::{check_room, keep_aside};
-use taker::{EffectOwner, EffectReader, EffectTaker, RecordTaker};
+use taker::{EffectTaker, RecordTaker};
 use winners::Winners;
 
 /// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and

@@ -16,9 +16,9 @@ use crate::lock::Mutex;
 use super::errors::Error;
 use super::failure::{Failure, failure};
 use super::folder::{Folder, LogFile, read_exact, write_all};
+use super::format::LogKind;
 use super::format::{Kind, SegmentHead, checksum};
 use super::gaps::Gaps;
-use super::log::LogKind;
 use super::record::{Body, Value};
 use super::table::RecordHead;
 

@@ -9,6 +9,7 @@
 
 pub(super) mod epochs;
 pub(super) mod judge;
+pub(super) mod limits;
 pub(super) mod loading;
 pub(super) mod log;
 pub(super) mod opening;

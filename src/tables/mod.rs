@@ -438,7 +438,7 @@ impl Tables {
         clock: LogClock,
         settings: LoadSettings,
     ) -> Result<LoadedLog, store::Error> {
-        durable::loading::load(&self.0, expiry, folder, clock, settings)
+        durable::loading::load(&self.0, &mut |handle| expiry.file(handle), folder, clock, settings)
     }
 
     /// Begins a log in a folder that has none, with this clock.

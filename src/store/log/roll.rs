@@ -11,8 +11,9 @@ use super::writer::no_segment;
 use crate::store::errors::Error;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
+use crate::store::format::LogKind;
 use crate::store::format::{SECTOR, SegmentHead};
-use crate::store::log::{Log, LogKind};
+use crate::store::log::Log;
 use crate::store::segment::{Segment, SpareFile, name_of, whole};
 use crate::store::summary::summary_name;
 

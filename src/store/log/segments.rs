@@ -17,10 +17,11 @@ use super::cleaning::position::{EPOCHS_BEHIND, LeavingSegment};
 use super::in_use::UsedSegment;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
+use crate::store::format::LogKind;
 use crate::store::format::Space;
 use crate::store::gaps::Gaps;
+use crate::store::log::Log;
 use crate::store::log::live::reserve_of;
-use crate::store::log::{Log, LogKind};
 use crate::store::record::{Cleaned, record_bytes};
 use crate::store::segment::{Place, StoredValue, name_of, whole};
 

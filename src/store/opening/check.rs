@@ -17,7 +17,7 @@ use super::history::{HistoryReader, Purpose, ReadHistory, read};
 use super::winners::Winners;
 use crate::store::errors::Error;
 use crate::store::folder::Folder;
-use crate::store::log::LogKind;
+use crate::store::format::LogKind;
 use crate::store::metrics::OpeningShape;
 use crate::store::notes::backup_end;
 use crate::store::record::record_bytes;

@@ -27,6 +27,8 @@ pub(in crate::store) struct FolderFiles {
     pub(in crate::store) begun: Vec<String>,
     /// The files that no batch needs any more.
     pub(in crate::store) leftovers: Vec<String>,
+    /// The number of the newest file with the name of a segment.
+    pub(in crate::store) highest: u32,
 }
 
 impl FolderFiles {
@@ -39,7 +41,7 @@ impl FolderFiles {
             name.ends_with(NEW) || summed.is_some_and(|number| !found.contains_key(&number))
         };
         let leftovers = others.into_iter().filter(is_leftover).collect();
-        Self { names: segments, is_begun, begun: Vec::new(), leftovers }
+        Self { names: segments, is_begun, begun: Vec::new(), leftovers, highest: 0 }
     }
 
     /// The size of the segments to come. Where there is no room for the reserve in segments of the wanted size, the

@@ -16,16 +16,18 @@
 //!
 //! This module writes nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use super::history::HistoryReader;
-use super::missing::FoundFile;
+use super::files::FolderFiles;
+use super::history::{HistoryReader, ReadHistory};
+use super::missing::{FoundFile, newest_missing};
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::{LogFile, read_exact};
 use crate::store::format::{BATCH_HEAD, BatchHead, HeadFault, SECTOR, SEGMENT_BYTES_MAX, SegmentHead, index};
 use crate::store::gaps::Gaps;
-use crate::store::segment::{Segment, name_of};
+use crate::store::segment::{Segment, name_of, number_of};
 use crate::store::summary::ReadSummary;
 
 /// A file with the name of a segment, for its batches' heads.
@@ -37,6 +39,53 @@ struct SegmentFile<'r, 'h> {
 }
 
 impl HistoryReader<'_> {
+    /// The files with the name of a segment, in the order of their numbers. Those that no log needs are leftovers.
+    pub(super) fn find(&self, history: &mut ReadHistory) -> Result<BTreeMap<u32, FoundFile>, Error> {
+        let names = self.patience.read(|| self.files.folder.list()).map_err(|error| self.explain(&error))?;
+        let mut found = BTreeMap::new();
+        let mut stores: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
+        for name in &names {
+            let Some(number) = number_of(name) else { continue };
+            found.insert(number, self.open(number, name)?);
+        }
+        self.refuse_other_stores(&mut found);
+        for (number, file) in &found {
+            if let FoundFile::Segment(segment) = file {
+                stores.entry(segment.head.store).or_default().push(name_of(*number));
+            }
+        }
+        // Most segments are of this store.
+        if stores.len() > 1
+            && let Some(segment) = stores.into_values().min_by_key(Vec::len).and_then(|names| names.into_iter().next())
+        {
+            return Err(Error::Foreign { folder: self.files.folder.path().to_owned(), segment });
+        }
+        if let Some(what) = newest_missing(&names) {
+            self.damage(history, what)?;
+        }
+        history.files = FolderFiles::of(names, &found);
+        Ok(found)
+    }
+
+    /// A head that was made anew from bytes of another store says nothing.
+    fn refuse_other_stores(&self, found: &mut BTreeMap<u32, FoundFile>) {
+        let mut remade = self.remade.borrow_mut();
+        let stores: BTreeSet<[u8; 16]> = found
+            .iter()
+            .filter(|(number, _)| !remade.contains_key(number))
+            .filter_map(
+                |(_, file)| if let FoundFile::Segment(segment) = file { Some(segment.head.store) } else { None },
+            )
+            .collect();
+        remade.retain(|number, store| {
+            let is_ours = stores.is_empty() || stores.contains(store);
+            if !is_ours {
+                found.insert(*number, FoundFile::Damaged(format!("the head of {}", name_of(*number))));
+            }
+            is_ours
+        });
+    }
+
     /// Opens a file with the name of a segment.
     pub(in crate::store) fn open(&self, number: u32, name: &str) -> Result<FoundFile, Error> {
         let file = self.patience.read(|| self.files.folder.open(name)).map_err(|error| self.explain(&error))?;

@@ -17,33 +17,28 @@
 //! It reads single batches in `batches.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::batches::BatchSink;
 use super::cut::CutOff;
 use super::files::FolderFiles;
-use super::missing::{FoundFile, limits, named_gaps, newest_missing};
-use super::taker::{EffectOwner, EffectReader, hand_over};
-use crate::lock::Mutex;
+use super::missing::{FoundFile, limits, named_gaps};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
 use crate::store::fault::{Fault, planted};
 use crate::store::folder::ReadPatience;
-use crate::store::format::{BatchHead, Marks, SECTOR, Space};
+use crate::store::format::{Marks, SECTOR, Space};
 use crate::store::gaps::Gaps;
 use crate::store::log::in_use::UsedSegment;
 use crate::store::metrics::OpeningShape;
 use crate::store::record::{Value, removal_bytes};
-use crate::store::segment::{OpenFiles, Place, Segment, name_of, number_of};
+use crate::store::segment::{OpenFiles, Place, Segment, name_of};
 use crate::store::summary::{ReadSummary, Summary, SummaryRecord};
-use crate::threads;
 
 /// The bytes of a segment in memory at a time: one of the usual size is read in one pass, but beside clients.
-const BLOCK_BYTES: u64 = 64 << 20;
+pub(super) const BLOCK_BYTES: u64 = 64 << 20;
 const VERIFIED_BYTES: u64 = 1 << 20;
 
 /// What the history is read for.
@@ -109,8 +104,6 @@ pub(in crate::store) struct ReadHistory {
     pub(in crate::store) segments: Vec<UsedSegment>,
     /// The number of the newest segment with a batch. After a loss, of any segment.
     pub(in crate::store) newest: u32,
-    /// The number of the newest file with the name of a segment.
-    highest: u32,
     /// The oldest segment that the last whole batch names.
     pub(in crate::store) oldest: u32,
     /// The gaps between the segments.
@@ -148,117 +141,6 @@ pub(in crate::store) fn read(
     Ok(history)
 }
 
-/// Reads the history of a log of effects, with so many threads. The owner takes each record up to the last batch known
-/// synced.
-///
-/// # Errors
-/// As [`read`].
-pub(in crate::store) fn read_effects(
-    files: &Arc<OpenFiles>,
-    purpose: Purpose,
-    synced: u64,
-    readers: usize,
-    owner: &Arc<dyn EffectOwner>,
-) -> Result<ReadHistory, Error> {
-    let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
-    let (mut history, found) = reader.begin()?;
-    let shared = Arc::new(SharedReading { found, next: AtomicUsize::new(0), parts: Mutex::default() });
-    let read = {
-        let (shared, files, owner) = (Arc::clone(&shared), Arc::clone(files), Arc::clone(owner));
-        let synced = history.known.synced;
-        move || shared.read(&HistoryReader::new(&files, purpose, synced, BLOCK_BYTES), &*owner)
-    };
-    let spawn = |number| threads::spawn(&format!("store-open-{number}"), None, read.clone());
-    let threads: Vec<_> = (1..readers.min(shared.found.len()))
-        .map(spawn)
-        .collect::<Result<_, _>>()
-        .map_err(|error| reader.explain(&error))?;
-    read();
-    threads.into_iter().for_each(|thread| drop(thread.join()));
-    let mut parts = std::mem::take(&mut *shared.parts.lock());
-    parts.sort_by_key(|(index, _)| *index);
-    for (_, part) in parts {
-        history.add(part?);
-    }
-    reader.end(&mut history);
-    Ok(history)
-}
-
-/// Passes the records of the newest segment that has some.
-///
-/// # Errors
-/// As [`read`].
-pub(in crate::store) fn read_newest(
-    files: &Arc<OpenFiles>,
-    purpose: Purpose,
-    synced: u64,
-    effects: &mut dyn EffectReader,
-) -> Result<(), Error> {
-    let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
-    let (history, found) = reader.begin()?;
-    for found in found.iter().rev() {
-        let mut part = ReadHistory::default();
-        part.known.synced = history.known.synced;
-        reader.read_effects(found, &mut part, effects)?;
-        for ReadRecord { space, key, place, body } in &part.behind {
-            hand_over(effects, SummaryRecord { space: *space, key, place: *place, body: body.as_deref() });
-        }
-        if part.shape.batches > 0 {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// The segments that several threads read.
-struct SharedReading {
-    found: Vec<FoundSegment>,
-    /// The index of the next segment.
-    next: AtomicUsize,
-    parts: Mutex<Vec<(usize, Result<ReadHistory, Error>)>>,
-}
-
-impl SharedReading {
-    /// Reads segments until none is left.
-    fn read(&self, reader: &HistoryReader<'_>, owner: &dyn EffectOwner) {
-        let mut effects = owner.reader();
-        // Relaxed: each index is taken once, and the segments do not change.
-        while let (index, Some(found)) = {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            (index, self.found.get(index))
-        } {
-            let mut part = ReadHistory::default();
-            part.known.synced = reader.synced;
-            let read = reader.read_effects(found, &mut part, &mut *effects);
-            part.damage.lost.extend(reader.unreadable.take());
-            part.shape.bytes = reader.bytes.take();
-            let read_so_far = {
-                let mut parts = self.parts.lock();
-                parts.push((index, read.map(|()| part)));
-                parts.len()
-            };
-            owner.report(read_so_far, self.found.len());
-        }
-    }
-}
-
-impl ReadHistory {
-    /// Adds what was read of the next segment.
-    fn add(&mut self, part: Self) {
-        let Self { segments, known, behind, cut, damage, shape, .. } = part;
-        self.segments.extend(segments);
-        self.known.raise_marks(&known.marks);
-        self.known.raise_oldest(known.oldest);
-        self.behind.extend(behind);
-        self.cut.extend(cut);
-        self.damage.lost.extend(damage.lost);
-        self.damage.harmless.extend(damage.harmless);
-        self.shape.batches += shape.batches;
-        self.shape.behind += shape.behind;
-        self.shape.bytes += shape.bytes;
-    }
-}
-
 /// What is damaged in a segment whose last batch has this number, by name. All of its batches are known synced.
 ///
 /// # Errors
@@ -286,7 +168,7 @@ pub(in crate::store) struct HistoryReader<'h> {
     pub(in crate::store) files: &'h Arc<OpenFiles>,
     pub(in crate::store) purpose: Purpose,
     /// The number of a batch that is known synced, whatever the heads say.
-    synced: u64,
+    pub(super) synced: u64,
     /// The bytes of a segment that are in memory at a time.
     pub(in crate::store) block_bytes: u64,
     /// The bytes that the device does not return.
@@ -308,21 +190,10 @@ pub(in crate::store) struct HistoryReader<'h> {
 }
 
 /// A segment that counts.
-struct FoundSegment {
-    segment: Arc<Segment>,
+pub(super) struct FoundSegment {
+    pub(super) segment: Arc<Segment>,
     /// The number of its last batch. `None`: it is the newest one.
-    limit: Option<u64>,
-}
-
-/// Hands records on.
-struct EffectSink<'e>(&'e mut dyn EffectReader);
-
-impl BatchSink for EffectSink<'_> {
-    fn record(&mut self, record: SummaryRecord<'_>) {
-        hand_over(self.0, record);
-    }
-
-    fn head(&mut self, _head: &BatchHead) {}
+    pub(super) limit: Option<u64>,
 }
 
 /// A part of a segment, in memory.
@@ -334,7 +205,7 @@ pub(in crate::store) struct ReadBlock {
 }
 
 impl<'h> HistoryReader<'h> {
-    fn new(files: &'h Arc<OpenFiles>, purpose: Purpose, synced: u64, block_bytes: u64) -> Self {
+    pub(super) fn new(files: &'h Arc<OpenFiles>, purpose: Purpose, synced: u64, block_bytes: u64) -> Self {
         let (unreadable, gaps, remade, block, sums) = Default::default();
         Self {
             files,
@@ -375,7 +246,7 @@ impl HistoryReader<'_> {
     }
 
     /// Finds the segments that count, the oldest first, and what the heads say of them.
-    fn begin(&self) -> Result<(ReadHistory, Vec<FoundSegment>), Error> {
+    pub(super) fn begin(&self) -> Result<(ReadHistory, Vec<FoundSegment>), Error> {
         let mut history = ReadHistory::default();
         let mut all = self.find(&mut history)?;
         history.gaps = named_gaps(&all, &self.gaps.borrow());
@@ -410,7 +281,7 @@ impl HistoryReader<'_> {
         // Without a loss the files behind the newest segment go, and its number is followed by the next one.
         let highest = all.keys().next_back().copied();
         history.newest = newest;
-        history.highest = highest.unwrap_or(newest);
+        history.files.highest = highest.unwrap_or(newest);
         let found = found
             .into_iter()
             .zip(limits)
@@ -419,81 +290,19 @@ impl HistoryReader<'_> {
     }
 
     /// All segments were read.
-    fn end(self, history: &mut ReadHistory) {
+    pub(super) fn end(self, history: &mut ReadHistory) {
         history.shape.bytes += self.bytes.get();
         history.damage.lost.extend(self.unreadable.into_inner());
         if !history.damage.lost.is_empty() {
-            history.newest = history.highest;
+            history.newest = history.files.highest;
         }
-    }
-
-    /// Reads a segment of effects, up to the batch numbered `limit`, or to the end.
-    fn read_effects(
-        &self,
-        found: &FoundSegment,
-        history: &mut ReadHistory,
-        effects: &mut dyn EffectReader,
-    ) -> Result<(), Error> {
-        let FoundSegment { segment, limit } = found;
-        let (disk, is_linked) = self.file_of(segment)?;
-        let end = self.read_batches(segment, *limit, history, &mut EffectSink(effects))?;
-        let unread = UsedSegment::new(Arc::clone(segment), disk);
-        history.segments.push(UsedSegment { end, is_linked, ..unread });
-        Ok(())
     }
 
     /// The bytes of a segment's blocks, and whether its file has other names.
-    fn file_of(&self, segment: &Arc<Segment>) -> Result<(u64, bool), Error> {
+    pub(super) fn file_of(&self, segment: &Arc<Segment>) -> Result<(u64, bool), Error> {
         let disk = self.patience.read(|| segment.file()?.allocated()).map_err(|error| self.explain(&error))?;
         let names = self.patience.read(|| segment.file()?.names()).map_err(|error| self.explain(&error))?;
         Ok((disk, names > 1))
-    }
-
-    /// The files with the name of a segment, in the order of their numbers. Those that no log needs are leftovers.
-    fn find(&self, history: &mut ReadHistory) -> Result<BTreeMap<u32, FoundFile>, Error> {
-        let names = self.patience.read(|| self.files.folder.list()).map_err(|error| self.explain(&error))?;
-        let mut found = BTreeMap::new();
-        let mut stores: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
-        for name in &names {
-            let Some(number) = number_of(name) else { continue };
-            found.insert(number, self.open(number, name)?);
-        }
-        self.refuse_other_stores(&mut found);
-        for (number, file) in &found {
-            if let FoundFile::Segment(segment) = file {
-                stores.entry(segment.head.store).or_default().push(name_of(*number));
-            }
-        }
-        // Most segments are of this store.
-        if stores.len() > 1
-            && let Some(segment) = stores.into_values().min_by_key(Vec::len).and_then(|names| names.into_iter().next())
-        {
-            return Err(Error::Foreign { folder: self.files.folder.path().to_owned(), segment });
-        }
-        if let Some(what) = newest_missing(&names) {
-            self.damage(history, what)?;
-        }
-        history.files = FolderFiles::of(names, &found);
-        Ok(found)
-    }
-
-    /// A head that was made anew from bytes of another store says nothing.
-    fn refuse_other_stores(&self, found: &mut BTreeMap<u32, FoundFile>) {
-        let mut remade = self.remade.borrow_mut();
-        let stores: BTreeSet<[u8; 16]> = found
-            .iter()
-            .filter(|(number, _)| !remade.contains_key(number))
-            .filter_map(
-                |(_, file)| if let FoundFile::Segment(segment) = file { Some(segment.head.store) } else { None },
-            )
-            .collect();
-        remade.retain(|number, store| {
-            let is_ours = stores.is_empty() || stores.contains(store);
-            if !is_ours {
-                found.insert(*number, FoundFile::Damaged(format!("the head of {}", name_of(*number))));
-            }
-            is_ours
-        });
     }
 
     /// The number of segments that are begun, and the highest number of a batch that is known synced.

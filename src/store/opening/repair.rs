@@ -12,7 +12,6 @@
 
 use std::io;
 
-use super::taker::RecordTaker;
 use super::winners::{Winner, Winners};
 use crate::store::errors::Error;
 use crate::store::failure::is_unreadable;
@@ -64,11 +63,11 @@ pub(in crate::store) fn copy_winners(
         }
         batch.records.push(Record { space, key, body });
         if bytes >= REPAIR_BATCH_BYTES {
-            winners.write(log, std::mem::take(&mut batch))?;
+            winners.write_and_take(log, std::mem::take(&mut batch))?;
             bytes = 0;
         }
     }
-    winners.write(log, batch)?;
+    winners.write_and_take(log, batch)?;
     log.replace_old()
 }
 

@@ -7,16 +7,15 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::history::{Purpose, ReadHistory, ReadRecord, read, read_effects};
+use super::effects::{EffectOwner, hand_over, read_effects};
+use super::history::{Purpose, ReadHistory, ReadRecord, read};
 use super::plant_faults;
 use super::repair::copy_winners;
 use super::winners::Winners;
-use crate::store::encoded::EncodedRecords;
 use crate::store::errors::Error;
-use crate::store::format::Space;
 use crate::store::log::Log;
 use crate::store::log::live::{LiveRecords, reserve_of};
-use crate::store::record::{Body, RecordBatch, record_bytes};
+use crate::store::record::{RecordBatch, record_bytes};
 use crate::store::segment::OpenFiles;
 use crate::store::summary::SummaryRecord;
 
@@ -73,15 +72,7 @@ impl RecordTaker for Winners {
     }
 
     fn write(&mut self, log: &mut Log, batch: RecordBatch) -> Result<(), Error> {
-        let places = log.append(&batch)?;
-        for (record, place) in batch.records.into_iter().zip(places) {
-            let body = match record.body {
-                Body::Bytes(ref body) if record.space != Space::Values => Some(&**body),
-                Body::Bytes(_) | Body::Removed | Body::SetAside => None,
-            };
-            self.later(record.space, &record.key, place, body);
-        }
-        Ok(())
+        self.write_and_take(log, batch)
     }
 
     fn write_all(&mut self, log: &mut Log, history: &ReadHistory, lost: &mut Vec<String>) -> Result<(), Error> {
@@ -104,53 +95,6 @@ impl RecordTaker for Winners {
     }
 }
 
-/// A record of a log of effects, as an opening finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundEffect<'b> {
-    /// Its space.
-    pub space: Space,
-    /// Its key, as its owner encoded it.
-    pub key: &'b [u8],
-    /// What it says.
-    pub body: FoundBody<'b>,
-}
-
-/// What a record of a log of effects says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FoundBody<'b> {
-    /// That its key has this value.
-    Value(&'b [u8]),
-    /// That its key is gone.
-    Removed,
-    /// It has said something, and its bytes are lost.
-    Lost,
-}
-
-/// Takes records of a log of effects, in no order. Each thread has its own.
-pub trait EffectReader {
-    /// Takes a record.
-    fn take(&mut self, effect: FoundEffect<'_>);
-}
-
-/// The owner of a log of effects while that is being opened.
-pub trait EffectOwner: Send + Sync {
-    /// A reader for one thread. What it has taken counts when it is dropped.
-    fn reader(&self) -> Box<dyn EffectReader + '_>;
-
-    /// So many segments are read, of all.
-    fn report(&self, _read: usize, _all: usize) {}
-
-    /// The number and the bytes of the records that count. Asked when all were taken.
-    fn live(&self) -> (u64, u64);
-
-    /// Encodes all records that count, in portions of at most so many bytes, or of one record. For a repair.
-    ///
-    /// # Errors
-    /// Those of `write`.
-    fn encode_all(&self, bytes: usize, write: &mut dyn FnMut(EncodedRecords) -> Result<(), Error>)
-    -> Result<(), Error>;
-}
-
 /// The bytes of a batch that a repair writes.
 const PORTION_BYTES: usize = 8 << 20;
 
@@ -158,17 +102,6 @@ const PORTION_BYTES: usize = 8 << 20;
 pub(in crate::store) struct EffectTaker {
     pub(in crate::store) owner: Arc<dyn EffectOwner>,
     pub(in crate::store) readers: usize,
-}
-
-/// Hands a record to a reader.
-pub(super) fn hand_over(reader: &mut dyn EffectReader, record: SummaryRecord<'_>) {
-    let SummaryRecord { space, key, place, body } = record;
-    let body = match (place, body) {
-        (None, _) => FoundBody::Removed,
-        (Some(_), Some(body)) => FoundBody::Value(body),
-        (Some(_), None) => FoundBody::Lost,
-    };
-    reader.take(FoundEffect { space, key, body });
 }
 
 impl RecordTaker for EffectTaker {

@@ -18,11 +18,13 @@ use ahash::RandomState;
 
 use super::bodies::{BodyAt, BodyBlocks, FoundBodies};
 use crate::chunked_map::{ChunkFiller, ChunkedMap};
+use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
 use crate::store::format::Space;
 use crate::store::interface::TaskKey;
+use crate::store::log::Log;
 use crate::store::places::{TaskId, TaskPlaces};
-use crate::store::record::Value;
+use crate::store::record::{Body, RecordBatch, Value};
 use crate::store::segment::Place;
 
 /// The last record of a key.
@@ -79,6 +81,19 @@ fn task_id(space: Space, key: &[u8]) -> Option<TaskId> {
 }
 
 impl Winners {
+    /// Writes a batch of records, and takes them.
+    pub(super) fn write_and_take(&mut self, log: &mut Log, batch: RecordBatch) -> Result<(), Error> {
+        let places = log.append(&batch)?;
+        for (record, place) in batch.records.into_iter().zip(places) {
+            let body = match record.body {
+                Body::Bytes(ref body) if record.space != Space::Values => Some(&**body),
+                Body::Bytes(_) | Body::Removed | Body::SetAside => None,
+            };
+            self.later(record.space, &record.key, place, body);
+        }
+        Ok(())
+    }
+
     /// The other records of a space: all of [`Space::Meta`], and those whose keys have not the length of a task's key.
     pub(in crate::store) fn take_others(&mut self, space: Space) -> Vec<(Box<[u8]>, Winner)> {
         let of_space = self.others.extract_if(.., |(of, _), _| *of == space);

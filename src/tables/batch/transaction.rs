@@ -11,8 +11,8 @@
 
 use super::{Batch, LATCH, Session};
 use crate::feed::Cause;
-use crate::limits::TRANSACTION_EFFECTS_MAX;
 use crate::tables::Refusal;
+use crate::tables::durable::limits::TRANSACTION_EFFECTS_MAX;
 use crate::tables::durable::records::table_record_bytes;
 use crate::tables::durable::writer::RecordNeeds;
 use crate::tables::memory_budget::{EXTENSION_COST, TIMER_BYTES, entry_bytes, slot_bytes};

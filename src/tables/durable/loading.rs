@@ -17,7 +17,7 @@ use crate::feed::Digest;
 use crate::store::{EffectFolder, EffectOwner, EffectReader, Error, FoundBody, FoundEffect, Space};
 use crate::tables::TablesShared;
 use crate::tables::catalog::table_bytes;
-use crate::tables::expiry::Expiry;
+use crate::tables::slot::SlotHandle;
 use crate::tables::table::canonical;
 
 /// How far versions jump beyond the highest that is on disk, unless the log was ended in order: more were perhaps given
@@ -110,10 +110,11 @@ pub struct LoadedLog {
     pub notes: Vec<String>,
 }
 
-/// Opens the log, and loads its tables, before any of the tables' threads runs.
+/// Opens the log, and loads its tables, before any of the tables' threads runs. `file` takes the elements that have a
+/// deadline.
 pub(in crate::tables) fn load(
     shared: &Arc<TablesShared>,
-    expiry: &mut Expiry,
+    file: &mut dyn FnMut(SlotHandle),
     folder: &EffectFolder,
     LogClock { clock, number }: LogClock,
     LoadSettings { readers, reading, progress }: LoadSettings,
@@ -137,7 +138,7 @@ pub(in crate::tables) fn load(
     let elements = enter_tables(shared, &opening, &mut lives);
     // Elements that have expired by now were alive at a clean end.
     let passed = if end.is_some() { None } else { Some(synced_clock.saturating_sub(clock_start)) };
-    arm(shared, &opening, expiry, passed, &mut lives);
+    arm(shared, &opening, file, passed, &mut lives);
     let report = LoadReport { tables: lives.len(), elements, continues: resume_feed(shared, lives, end) };
     let notes = store.notes().to_vec();
     let mut log = EpochLog::new(shared, OpenLog { log: Box::new(store), clock });
@@ -207,11 +208,11 @@ fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening, lives: &mut BTree
     elements
 }
 
-/// Files the elements that have a deadline. Those whose deadline is known on disk as `passed` have expired before.
+/// Has the elements filed that have a deadline. Those whose deadline is known on disk as `passed` have expired before.
 fn arm(
     shared: &TablesShared,
     opening: &Opening,
-    expiry: &mut Expiry,
+    file: &mut dyn FnMut(SlotHandle),
     passed: Option<u64>,
     lives: &mut BTreeMap<u64, LoadedLife>,
 ) {
@@ -222,7 +223,7 @@ fn arm(
         // A life without a name goes with its elements.
         let Some(table) = table.filter(|table| table.is_durable()) else { continue };
         match passed.and_then(|passed| table.forget_expired(slot, passed, &guard)) {
-            None => expiry.file(handle),
+            None => file(handle),
             Some(version) => {
                 let life = lives.get_mut(&table.generation());
                 life.into_iter().for_each(|life| life.digest.remove(slot.key(), version));

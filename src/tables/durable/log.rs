@@ -111,7 +111,7 @@ pub struct OpenLog {
     pub clock: LastingClock,
 }
 
-/// Opens the log of a server that has none. After a failure it may be called again.
+/// Opens the log of a server that has none. It reports a failure by itself, and may be called again.
 pub type OpenLater = Box<dyn FnMut() -> Result<OpenLog, Error> + Send>;
 
 /// The thread of the log.
@@ -165,10 +165,7 @@ fn open_when_wanted(epochs: &Epochs, mut open: OpenLater) -> Option<OpenLog> {
         }
         match open() {
             Ok(open) => return Some(open),
-            Err(error) => {
-                tracing::error!("no table can be made durable: {error}");
-                epochs.set_stage(LogStage::Unopened);
-            }
+            Err(_) => epochs.set_stage(LogStage::Unopened),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crossbeam::utils::{Backoff, CachePadded};
 
 use super::epochs::{OpenEpoch, WriterPlace};
+use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use super::records::{TableHead, put_table, remove_table};
-use crate::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use crate::lock::{Mutex, MutexGuard};
 use crate::store::{EncodedRecords, LogMetrics};
 use crate::tables::Refusal;
@@ -145,7 +145,7 @@ impl WriterRecords {
         let backoff = Backoff::new();
         while !self.place.is_left(closed) {
             match backoff.is_completed() {
-                true => thread::sleep(LEAVE_CHECK),
+                true => thread::park_timeout(LEAVE_CHECK),
                 false => backoff.snooze(),
             }
         }

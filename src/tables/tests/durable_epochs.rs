@@ -14,8 +14,8 @@ use super::super::failpoint::{Failpoint, hooks};
 use super::durable::{Contents, Life, folder_of, key_of};
 use super::*;
 use crate::clock::ClockReading;
-use crate::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX, TRANSACTION_EFFECTS_MAX};
 use crate::store::EffectFolder;
+use crate::tables::durable::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX, TRANSACTION_EFFECTS_MAX};
 use crate::tables::{Addition, AudienceKind, Batch, EpochLog, Lack, TransactionNeeds};
 
 const START: u64 = 1_000_000;

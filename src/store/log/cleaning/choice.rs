@@ -16,10 +16,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::store::format::LogKind;
 use crate::store::format::SECTOR;
 use crate::store::gaps::Gaps;
+use crate::store::log::Log;
 use crate::store::log::in_use::UsedSegment;
-use crate::store::log::{Log, LogKind};
 use crate::store::record::CleanedUpTo;
 
 /// The least share of a segment that is worth its copies, see `admission.rs`.

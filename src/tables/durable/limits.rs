@@ -1,0 +1,9 @@
+//! The bounds of what durable tables record.
+
+/// Bytes of the records that a session may have in one epoch. A write that finds no room waits for the log.
+pub(in crate::tables) const EFFECTS_BYTES_MAX: usize = 16 << 20;
+/// Behind so many bytes a larger record, or a transaction, still finds room. Its size is bounded by the longest value, and
+/// by [`TRANSACTION_EFFECTS_MAX`].
+pub(in crate::tables) const EFFECTS_BYTES_LARGE: usize = EFFECTS_BYTES_MAX / 4;
+/// Bytes of the records of one transaction: they are in memory until its epoch is on disk.
+pub(in crate::tables) const TRANSACTION_EFFECTS_MAX: usize = 4 * EFFECTS_BYTES_MAX;
