@@ -51,6 +51,8 @@ fn every_metric_keeps_its_name() {
     for queue in ["mail", "post"] {
         assert!(spindle(&["job", "add", queue, "again", "--connect", server.jobs()]).status.success());
     }
+    let made = spindle(&["create-table", "lasting", "--durability", "soon", "--connect", server.kv()]);
+    assert!(made.status.success());
     let mut redis = std::net::TcpStream::connect(server.resp()).unwrap();
     send(&mut redis, &[b"SET", b"a", b"1"]);
     assert_eq!(reply(&mut redis), b"+OK\r\n");

@@ -61,8 +61,8 @@ pub(crate) struct TablesFlags {
 /// The flags of durable tables, as typed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DurabilityFlags {
-    /// What is on disk of tables that do not say: nothing (none), all that is older than --durable-interval (soon), or
-    /// all that was answered (always)
+    /// Durability of tables without options of their own: in memory (none), on disk within --durable-interval (soon),
+    /// on disk before the reply (always)
     #[arg(long, value_name = "none|soon|always", default_value = "none", value_parser = durability)]
     durability: Durability,
 
