@@ -1,5 +1,6 @@
 //! The waiting of the tables' threads for each other, under loom: in every interleaving, no thread waits for ever. And the
-//! latch: its holder and the batch of another session are never at work on the same element.
+//! latch: its holder and the batch of another session are never at work on the same element. And the epochs: the log takes
+//! no buffer with a writer inside, and no effect is of an earlier epoch than its cause.
 //!
 //! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. The
 //! server's own code runs here, and only the parking is loom's. A lost wake-up shows as a thread that waits for ever,
@@ -8,10 +9,11 @@
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
 
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
-use loom::sync::{Arc, Notify};
+use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 
 use super::change::Credits;
+use super::durable::epochs::{OpenEpoch, WriterPlace};
 use super::latch::{BatchWord, Drain, Edition};
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency, WAKE_FOR_ANY, WAKE_FOR_URGENT};
 
@@ -211,5 +213,90 @@ fn the_holder_of_a_latch_and_a_batch_are_never_at_work_together() {
         shared.edition.unlatch();
         let changes = 1 + other.join().unwrap();
         assert_eq!(shared.changes.load(Ordering::Relaxed), changes, "no change is lost");
+    });
+}
+
+/// A change in a writer's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RecordedChange {
+    word: usize,
+    version: usize,
+    epoch: u64,
+}
+
+/// A writer's place, and its buffers by the parity of the epoch.
+struct EpochWriter {
+    place: WriterPlace,
+    buffers: [Mutex<Vec<RecordedChange>>; 2],
+}
+
+/// Two writers, and the versions of two elements.
+struct WrittenEpochs {
+    open: OpenEpoch,
+    writers: [EpochWriter; 2],
+    words: [AtomicUsize; 2],
+}
+
+impl WrittenEpochs {
+    fn new() -> Arc<Self> {
+        let writer = || EpochWriter { place: WriterPlace::new(), buffers: [(); 2].map(|()| Mutex::new(Vec::new())) };
+        let words = [(); 2].map(|()| AtomicUsize::new(0));
+        Arc::new(Self { open: OpenEpoch::behind(0), writers: [writer(), writer()], words })
+    }
+
+    /// The steps of a change by a writer. Returns it.
+    fn change(&self, writer: &EpochWriter, word: usize) -> RecordedChange {
+        loop {
+            // Acquire and AcqRel: as those of a slot's word.
+            let seen = self.words[word].load(Ordering::Acquire);
+            let epoch = self.open.enter(&writer.place);
+            let changed = self.words[word].compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
+            let change = RecordedChange { word, version: seen + 1, epoch };
+            if changed.is_ok() {
+                writer.buffers[(epoch % 2) as usize].lock().unwrap().push(change);
+            }
+            writer.place.leave();
+            if changed.is_ok() {
+                return change;
+            }
+        }
+    }
+
+    /// The steps of the log. Returns the changes of the epoch that it has closed.
+    fn take(&self) -> Vec<RecordedChange> {
+        let closed = self.open.close();
+        let mut taken = Vec::new();
+        for writer in &self.writers {
+            while !writer.place.is_left(closed) {
+                thread::yield_now();
+            }
+            taken.append(&mut writer.buffers[(closed % 2) as usize].lock().unwrap());
+        }
+        assert!(taken.iter().all(|change| change.epoch == closed), "an epoch has its own changes: {taken:?}");
+        taken
+    }
+}
+
+#[test]
+fn an_epoch_is_taken_without_its_writers_and_no_effect_is_before_its_cause() {
+    bounded(|| {
+        let epochs = WrittenEpochs::new();
+        let [first, second] = [(); 2].map(|()| Arc::clone(&epochs));
+        let first = thread::spawn(move || first.change(&first.writers[0], 0));
+        let second = thread::spawn(move || {
+            // It may see the change of the other writer, and then makes one that replaces it, or one of another element.
+            let seen = second.words[0].load(Ordering::Acquire);
+            let change = second.change(&second.writers[1], usize::from(seen > 0));
+            (seen > 0 || change.version > 1, change)
+        });
+        let mut taken = [epochs.take(), epochs.take()].concat();
+        let first = first.join().unwrap();
+        let (has_seen, second) = second.join().unwrap();
+        assert!(!has_seen || first.epoch <= second.epoch, "{first:?} is a cause of {second:?}");
+        let is_effect = first.word == second.word && first.version > second.version;
+        assert!(!is_effect || second.epoch <= first.epoch, "{second:?} is a cause of {first:?}");
+        taken.append(&mut epochs.take());
+        taken.append(&mut epochs.take());
+        assert!(taken.len() == 2 && taken.contains(&first) && taken.contains(&second), "nothing is lost: {taken:?}");
     });
 }

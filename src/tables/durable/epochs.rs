@@ -27,40 +27,44 @@
 
 use crossbeam::utils::CachePadded;
 
-use crate::tables::sync::{AtomicU64, Ordering};
+use crate::tables::sync::{AtomicU64, Ordering, fence};
 
 /// In `inside`: the writer is in no epoch.
 const OUTSIDE: u64 = 0;
 
 /// The number of the open epoch.
 #[derive(Debug)]
-pub(super) struct OpenEpoch(CachePadded<AtomicU64>);
+pub(in crate::tables) struct OpenEpoch(CachePadded<AtomicU64>);
 
 /// Where a writer is. Written by it, read by the log.
 #[derive(Debug)]
-pub(super) struct WriterPlace(CachePadded<AtomicU64>);
+pub(in crate::tables) struct WriterPlace(CachePadded<AtomicU64>);
 
 impl OpenEpoch {
     /// The first epoch behind this one is open.
-    pub(super) fn behind(epoch: u64) -> Self {
+    pub(in crate::tables) fn behind(epoch: u64) -> Self {
         Self(CachePadded::new(AtomicU64::new(epoch + 1)))
     }
 
     /// Its number. All that this thread has seen was committed in this epoch, or in one before it.
-    pub(super) fn number(&self) -> u64 {
+    pub(in crate::tables) fn number(&self) -> u64 {
         // Acquire: pairs with the close. A thread that has seen a change has seen the number that its writer read.
         self.0.load(Ordering::Acquire)
     }
 
     /// The writer at this place enters. It has loaded the word that its CAS expects. Returns the number of the epoch.
-    pub(super) fn enter(&self, place: &WriterPlace) -> u64 {
+    pub(in crate::tables) fn enter(&self, place: &WriterPlace) -> u64 {
         // Relaxed: it is read again below.
         let mut epoch = self.0.load(Ordering::Relaxed);
         loop {
-            // SeqCst, both: pair with the store and the load in `close` and `is_left`. Either the log finds this writer
-            // inside, or the writer finds the epoch closed.
-            place.0.store(epoch, Ordering::SeqCst);
-            let open = self.0.load(Ordering::SeqCst);
+            // Release: pairs with the load in `is_left`. A log that finds the writer in a later epoch sees all its records of
+            // the earlier ones.
+            place.0.store(epoch, Ordering::Release);
+            // SeqCst fence: pairs with the fence in `close`. Either the log finds this writer inside, or the writer finds the
+            // epoch closed.
+            fence(Ordering::SeqCst);
+            // Acquire: pairs with the store in `close`.
+            let open = self.0.load(Ordering::Acquire);
             if open == epoch {
                 return epoch;
             }
@@ -69,29 +73,32 @@ impl OpenEpoch {
     }
 
     /// Log: closes the open epoch, and opens the next one. Returns the number of the closed one.
-    pub(super) fn close(&self) -> u64 {
-        // SeqCst: pairs with the accesses in `enter`. Only the log writes the number.
+    pub(in crate::tables) fn close(&self) -> u64 {
+        // Relaxed: only the log writes the number.
         let closed = self.0.load(Ordering::Relaxed);
-        self.0.store(closed + 1, Ordering::SeqCst);
+        // Release: pairs with the loads in `number` and `enter`.
+        self.0.store(closed + 1, Ordering::Release);
+        // SeqCst fence: pairs with the fence in `enter`, before the log looks where the writers are.
+        fence(Ordering::SeqCst);
         closed
     }
 }
 
 impl WriterPlace {
-    pub(super) fn new() -> Self {
+    pub(in crate::tables) fn new() -> Self {
         Self(CachePadded::new(AtomicU64::new(OUTSIDE)))
     }
 
     /// The writer has recorded what it has committed, or has committed nothing.
-    pub(super) fn leave(&self) {
+    pub(in crate::tables) fn leave(&self) {
         // Release: pairs with the load in `is_left`.
         self.0.store(OUTSIDE, Ordering::Release);
     }
 
     /// Log: whether the writer is not in this epoch, which is closed, and will not be. Its records are visible then.
-    pub(super) fn is_left(&self, closed: u64) -> bool {
-        // SeqCst: pairs with the accesses in `enter`.
-        self.0.load(Ordering::SeqCst) != closed
+    pub(in crate::tables) fn is_left(&self, closed: u64) -> bool {
+        // Acquire: pairs with the stores in `enter` and `leave`. The log has fenced in `close`.
+        self.0.load(Ordering::Acquire) != closed
     }
 }
 
