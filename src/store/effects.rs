@@ -28,6 +28,8 @@ use super::opening::{OpenOptions, Opened, open_effects, peek};
 use super::record::RecordBatch;
 use super::segment::Place;
 use super::{RealFolder, StoreConfig};
+#[cfg(test)]
+use super::{log::share::SharedDisk, tests::simulated_disk::SimulatedFolder};
 use crate::descriptors::DescriptorBudget;
 
 /// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
@@ -76,6 +78,15 @@ impl EffectFolder {
         let StoreConfig { segment_bytes, max_disk, repair, copied } = config;
         let config = LogConfig { kind: LogKind::Effects, segment_bytes, files, max_disk };
         Ok(Self { folder, options: OpenOptions { config, repair, copied, chores: ChoreMode::Thread }, share })
+    }
+
+    /// The same on a simulated device. The caller writes segments and removes them.
+    #[cfg(test)]
+    pub(crate) fn simulated(folder: &SimulatedFolder, segment_bytes: u64) -> Self {
+        let config = LogConfig { kind: LogKind::Effects, segment_bytes, files: 3, max_disk: None };
+        let options = OpenOptions { config, repair: false, copied: false, chores: ChoreMode::Writer };
+        let [share, _] = SharedDisk::members();
+        Self { folder: Arc::new(folder.clone()), options, share }
     }
 
     /// Its path.

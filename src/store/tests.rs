@@ -16,5 +16,5 @@ mod owner;
 mod proof;
 mod regressions;
 mod repairs;
-mod simulated_disk;
+pub(crate) mod simulated_disk;
 mod simulated_pages;

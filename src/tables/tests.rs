@@ -33,6 +33,7 @@ mod limits;
 mod many;
 mod moving;
 mod orders;
+mod power_failures;
 mod publishing;
 mod races;
 mod reclaim;

@@ -48,15 +48,15 @@ type Name = (u8, String);
 
 /// The failures that a simulation may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Failures {
+pub(crate) struct Failures {
     /// The call that fails, counted from now.
-    pub(in crate::store) at: Option<u64>,
+    pub(crate) at: Option<u64>,
     /// The error number of the failing call.
-    pub(in crate::store) errno: i32,
+    pub(crate) errno: i32,
     /// Whether all later calls fail as well.
-    pub(in crate::store) lasting: bool,
+    pub(crate) lasting: bool,
     /// Whether the call fails because the power does. Lasting, and the call may have had its effect.
-    pub(in crate::store) power: bool,
+    pub(crate) power: bool,
 }
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ struct World {
 
 /// A folder of a simulated device. Clones are the same folder.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct SimulatedFolder {
+pub(crate) struct SimulatedFolder {
     world: Arc<Mutex<World>>,
     folder: u8,
     path: PathBuf,
@@ -154,7 +154,7 @@ impl World {
 }
 
 impl SimulatedFolder {
-    pub(in crate::store) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut rng = SeededRng(seed);
         let sector = if rng.one_in(2) { 512 } else { 4096 };
         Self::of(World {
@@ -194,7 +194,7 @@ impl SimulatedFolder {
     }
 
     /// Lets calls fail. `at` is counted from now.
-    pub(in crate::store) fn fail(&self, mut failures: Failures) {
+    pub(crate) fn fail(&self, mut failures: Failures) {
         let mut world = self.world.lock();
         failures.at = failures.at.map(|at| at + world.calls);
         world.failures = failures;
@@ -289,7 +289,7 @@ impl SimulatedFolder {
     }
 
     /// The power fails and comes back.
-    pub(in crate::store) fn power_failure(&self) {
+    pub(crate) fn power_failure(&self) {
         let mut world = self.world.lock();
         let World { rng, sector, files, names, durable_names, steps, failures, .. } = &mut *world;
         *failures = Failures::default();
@@ -308,7 +308,7 @@ impl SimulatedFolder {
     }
 
     /// The process ends. The system stays. Returns the failures if a call has failed.
-    pub(in crate::store) fn process_ends(&self) -> Option<Failures> {
+    pub(crate) fn process_ends(&self) -> Option<Failures> {
         let mut world = self.world.lock();
         let failures = std::mem::take(&mut world.failures);
         failures.at.is_some_and(|at| at <= world.calls).then_some(failures)

@@ -133,7 +133,8 @@ pub(in crate::tables) fn load(
         shared.catalog.floor.raise(version + if end.is_some() { 0 } else { VERSIONS_LOST });
     }
     shared.catalog.skip_generations(incarnation);
-    shared.epochs.resume(last, version, incarnation);
+    // The first batch has the raised floor: the versions of this life may be lost too.
+    shared.epochs.resume(last, shared.catalog.floor.get(), incarnation);
     let mut lives = BTreeMap::new();
     let elements = enter_tables(shared, &opening, &mut lives);
     // Elements that have expired by now were alive at a clean end.

@@ -228,6 +228,12 @@ impl EpochLog {
         epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted());
     }
 
+    /// Its records go where `with` has them go.
+    #[cfg(test)]
+    pub(in crate::tables) fn interposed(self, with: impl FnOnce(Box<dyn EffectLog>) -> Box<dyn EffectLog>) -> Self {
+        Self { log: with(self.log), ..self }
+    }
+
     /// Has a batch with the clock on disk.
     ///
     /// # Errors

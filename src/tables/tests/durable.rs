@@ -47,7 +47,11 @@ impl Life {
 
     pub(super) fn try_to_begin(folder: &EffectFolder, start: u64) -> Result<Self, Error> {
         let clock = LogClock::find(folder, ClockReading::from_millis(start))?;
-        let (tables, mut background) = Tables::new(TablesConfig { clock_start: clock.time(), ..settings() });
+        let (tables, mut background) = Tables::new(TablesConfig {
+            clock_start: clock.time(),
+            version_base: crate::tables::version_base(start * 1_000_000),
+            ..settings()
+        });
         let reading = ClockReading::from_millis(start);
         let settings = LoadSettings { readers: 2, reading, progress: Box::new(|_, _| {}) };
         let LoadedLog { log, .. } = tables.load(&mut background.expiry, folder, clock, settings)?;
