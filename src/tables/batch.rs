@@ -4,6 +4,7 @@
 //! `batch/tables.rs`. The requests for many elements are in `batch/many.rs` and `batch/scan.rs`.
 
 mod access;
+mod alter;
 mod many;
 mod scan;
 mod tables;

@@ -192,7 +192,7 @@ impl Catalog {
             hasher: self.hasher.clone(),
             index,
             audience: TableAudience::new(self.expected.has_changes(), self.expected.has_ends()),
-            eviction: self.eviction.of_new(Some(EvictionPolicy::None)),
+            eviction: self.eviction.of_new(None, durability != Durability::None),
             durability,
         }));
         table.add(&totals.into_inner().sums);
@@ -350,8 +350,11 @@ impl Catalog {
         let number = self.names.get(name).ok_or(Refusal::TableNotFound)?;
         let old = self.registry.share(number, guard).ok_or(Refusal::TableNotFound)?;
         self.check_closing(is_admitted)?;
-        let new_name =
-            NewName { announced: old.announced_name(), eviction: old.eviction.said(), durability: old.durability() };
+        let new_name = NewName {
+            announced: old.announced_name(),
+            eviction: old.eviction.said(),
+            durability: old.durability.said(),
+        };
         let new = self.enter(&mut admission, new_name, index, Some(&old), record, guard)?;
         Ok((new, old))
     }
@@ -377,8 +380,7 @@ impl Catalog {
             return Err(Refusal::Busy);
         }
         let number = self.registry.reserve().ok_or(Refusal::TooManyTables)?;
-        // Relaxed: the lock orders it, and who reads it without the lock looks again later.
-        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let generation = self.next_generation();
         let table = Arc::new(Table::new(NewTable {
             number,
             generation,
@@ -392,7 +394,7 @@ impl Catalog {
                 self.expected.has_changes() || old.is_some_and(|old| old.audience.has_changes()),
                 self.expected.has_ends(),
             ),
-            eviction: self.eviction.of_new(eviction),
+            eviction: self.eviction.of_new(eviction, durability != Durability::None),
             durability,
         }));
         record(old, Some(&table));
@@ -420,6 +422,22 @@ impl Catalog {
         self.eviction.leave(&table.eviction);
         self.closing.add();
         Some(table)
+    }
+
+    /// Changes the durability of the table of this name, while no table comes or goes.
+    pub(super) fn alter(&self, name: &[u8], guard: &Guard, change: impl FnOnce(&Arc<Table>)) -> Result<(), Refusal> {
+        let _admission = self.admission();
+        let number = self.names.get(name).ok_or(Refusal::TableNotFound)?;
+        let table = self.registry.share(number, guard).ok_or(Refusal::TableNotFound)?;
+        change(&table);
+        self.eviction.set_durable(&table.eviction, table.is_durable());
+        Ok(())
+    }
+
+    /// The number of a life that no table has. Called under `admission`.
+    pub(super) fn next_generation(&self) -> u64 {
+        // Relaxed: the lock orders it, and who reads it without the lock looks again later.
+        self.generation.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Called by the reaper: a settled table no longer blocks younger tables of the name, and its number is free.

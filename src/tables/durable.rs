@@ -4,9 +4,10 @@
 //! worker: CAS ─► record, into its own buffer of the open epoch            always: the answer waits for the epoch
 //! log:    close ─► take all buffers ─► one batch, with copies in front ─► sync ─► answers, announcements
 //! ```
-//! `epochs` has the order of epochs and effects, `records` the bytes, `writer` a session's buffers, `log` the thread that
+//! `table` has what is on disk of a table, `epochs` the order of epochs and effects, `records` the bytes, `writer` a session's buffers, `log` the thread that
 //! writes. The log itself is in `store`.
 
+pub(super) mod altering;
 pub(super) mod epochs;
 pub(super) mod judge;
 pub(super) mod limits;
@@ -14,6 +15,7 @@ pub(super) mod loading;
 pub(super) mod log;
 pub(super) mod opening;
 pub(super) mod records;
+pub(super) mod table;
 pub(super) mod writer;
 
 /// What is on disk of a table, and when.

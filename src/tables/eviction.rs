@@ -55,6 +55,8 @@ pub(super) struct EvictionDefault {
 pub(super) struct TableEviction {
     /// What CREATE_TABLE said. `None`: as the server says.
     said: Option<EvictionPolicy>,
+    /// A durable table loses no element. Written under the catalog's lock.
+    is_durable: AtomicBool,
     /// Written under the catalog's lock, read by each use of an element.
     is_allowed: AtomicBool,
 }
@@ -80,10 +82,17 @@ impl EvictionDefault {
     }
 
     /// The eviction of a new table.
-    pub(super) fn of_new(&self, said: Option<EvictionPolicy>) -> TableEviction {
-        let table = TableEviction { said, is_allowed: AtomicBool::new(false) };
+    pub(super) fn of_new(&self, said: Option<EvictionPolicy>, is_durable: bool) -> TableEviction {
+        let is_durable = AtomicBool::new(is_durable);
+        let table = TableEviction { said, is_durable, is_allowed: AtomicBool::new(false) };
         self.apply(&table);
         table
+    }
+
+    /// A table has become durable, or is in memory again.
+    pub(super) fn set_durable(&self, table: &TableEviction, is_durable: bool) {
+        table.is_durable.store(is_durable, Ordering::Relaxed);
+        self.apply(table);
     }
 
     /// A table loses its name.
@@ -100,7 +109,8 @@ impl EvictionDefault {
     }
 
     fn apply(&self, table: &TableEviction) {
-        let is_allowed = table.said.unwrap_or(self.policy()) == EvictionPolicy::Lru;
+        let is_durable = table.is_durable.load(Ordering::Relaxed);
+        let is_allowed = !is_durable && table.said.unwrap_or(self.policy()) == EvictionPolicy::Lru;
         if table.is_allowed.swap(is_allowed, Ordering::Relaxed) != is_allowed {
             if is_allowed {
                 self.tables.fetch_add(1, Ordering::Relaxed);

@@ -38,6 +38,7 @@
 //! element was absent there when that began, and a write is tried again, in that life.
 
 mod checks;
+mod copy;
 mod edit;
 pub(super) mod effects;
 mod increment;

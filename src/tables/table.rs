@@ -29,6 +29,7 @@ use crossbeam::epoch::{self, Guard};
 use crossbeam::utils::CachePadded;
 
 use super::durable::records::live_bytes;
+use super::durable::table::TableDurability;
 use super::eviction::{EvictionHand, TableEviction};
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted, Place};
@@ -49,7 +50,6 @@ const REPLACED: u8 = 2;
 
 /// A table of the catalog, or one that is being taken down.
 pub(super) struct Table {
-    number: u32,
     life: TableLife,
     pub(super) versions: TableVersions,
     announced_name: Box<[u8]>,
@@ -58,8 +58,7 @@ pub(super) struct Table {
     index: Index,
     /// Left once, by the session that deletes or replaces the table. Read by every operation that finds no element.
     stage: AtomicU8,
-    /// A [`Durability`]. Written by ALTER_TABLE.
-    durability: AtomicU8,
+    pub(super) durability: TableDurability,
     pub(super) audience: TableAudience,
     pub(super) eviction: TableEviction,
     /// The holds: raised and lowered by the functions that the page of this file lists.
@@ -67,12 +66,11 @@ pub(super) struct Table {
     totals: CachePadded<TableTotals>,
 }
 
-/// The life of a table, and the first life of its line.
+/// The number of a table, its life, and the first life of its line.
 struct TableLife {
+    number: u32,
     generation: u64,
     line: u64,
-    /// The number of its last record in the log. Written under the catalog's lock.
-    record: AtomicU64,
 }
 
 /// Written when an element comes, goes, or changes its size or its deadline.
@@ -233,11 +231,10 @@ impl Table {
 
     pub(super) fn new(new_table: NewTable<'_>) -> Self {
         Self {
-            number: new_table.number,
             life: TableLife {
+                number: new_table.number,
                 generation: new_table.generation,
                 line: new_table.line.unwrap_or(new_table.generation),
-                record: AtomicU64::new(0),
             },
             versions: TableVersions::new(new_table.base),
             announced_name: new_table.announced_name.into(),
@@ -245,7 +242,7 @@ impl Table {
             hasher: new_table.hasher,
             index: new_table.index,
             stage: AtomicU8::new(OPEN),
-            durability: AtomicU8::new(new_table.durability as u8),
+            durability: TableDurability::new(new_table.durability, new_table.generation),
             audience: new_table.audience,
             eviction: new_table.eviction,
             unsettled: CachePadded::new(AtomicU64::new(1)),
@@ -255,7 +252,7 @@ impl Table {
 
     /// The table's number, unique among the tables that are not settled.
     pub(super) fn number(&self) -> u32 {
-        self.number
+        self.life.number
     }
 
     /// The life of the table: no other table has it in one start of the server.
@@ -269,30 +266,10 @@ impl Table {
         self.life.line
     }
 
-    /// The number of its last record in the log.
-    pub(super) fn record_number(&self) -> u64 {
-        // Relaxed: the log asks for what it finds there, so it has been stored.
-        self.life.record.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_record_number(&self, number: u64) {
-        self.life.record.store(number, Ordering::Relaxed);
-    }
-
-    /// What is on disk of it.
-    pub(super) fn durability(&self) -> Durability {
-        Durability::of_number(self.durability.load(Ordering::Relaxed)).unwrap_or_default()
-    }
-
     /// Whether its changes are recorded.
     #[inline]
     pub(super) fn is_durable(&self) -> bool {
-        // Relaxed: who changes it waits for the guards of before.
-        self.durability.load(Ordering::Relaxed) != 0
-    }
-
-    pub(super) fn set_durability(&self, durability: Durability) {
-        self.durability.store(durability as u8, Ordering::Relaxed);
+        self.durability.is_recorded()
     }
 
     /// The name exactly as CREATE_TABLE gave it.
@@ -526,11 +503,17 @@ impl Table {
         add(logged, changed.logged);
     }
 
-    /// Counts so many more bytes of the records that count.
-    pub(super) fn count_logged(&self, change: i64) {
-        if change != 0 {
+    /// Counts so many more bytes of the records that count of the element of a key. While the table is copied, those are
+    /// counted by the walk that it has not come to.
+    pub(super) fn count_logged(&self, key: &[u8], change: i64) {
+        if change != 0 && self.durability.counts(|| self.hash(key).reverse_bits()) {
             self.totals.logged.fetch_add(change, Ordering::Relaxed);
         }
+    }
+
+    /// Nothing is recorded of its elements.
+    pub(super) fn reset_logged(&self) {
+        self.totals.logged.store(0, Ordering::Relaxed);
     }
 
     /// Bytes of the records that count.

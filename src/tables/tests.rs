@@ -15,6 +15,7 @@ use super::{
 use crate::clock::{Now, Ttl};
 
 pub(crate) mod alone;
+mod altering;
 mod audience;
 mod budget;
 mod comings;

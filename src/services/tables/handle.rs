@@ -37,12 +37,12 @@ pub struct HandlerContext<'c> {
 }
 
 /// What the options of CREATE_TABLE say of the eviction and of the durability of the table.
-fn settings(options: TableOptions) -> (EvictionPolicy, Durability) {
+fn settings(options: TableOptions) -> (Option<EvictionPolicy>, Option<Durability>) {
     match options {
-        TableOptions::InMemory => (EvictionPolicy::None, Durability::None),
-        TableOptions::Soon => (EvictionPolicy::None, Durability::Soon),
-        TableOptions::Always => (EvictionPolicy::None, Durability::Always),
-        TableOptions::MayEvict => (EvictionPolicy::Lru, Durability::None),
+        TableOptions::InMemory => (Some(EvictionPolicy::None), Some(Durability::None)),
+        TableOptions::Soon => (None, Some(Durability::Soon)),
+        TableOptions::Always => (None, Some(Durability::Always)),
+        TableOptions::MayEvict => (Some(EvictionPolicy::Lru), Some(Durability::None)),
     }
 }
 
@@ -76,7 +76,7 @@ pub fn handle<'b, F: Deref<Target = [u8]>>(
     let deadline = |ttl: Option<Ttl>| Deadline::after(now, ttl);
     match *request {
         Request::CreateTable { table, options } => {
-            let (eviction, durability) = options.map(settings).unzip();
+            let (eviction, durability) = options.map_or((None, None), settings);
             batch.create_table_with(table.name(), table.spelling(), eviction, durability).map(done)
         }
         Request::DeleteTable { table } => batch.delete_table(table.name()).map(done),

@@ -41,9 +41,21 @@ struct BegunRequest {
     /// Of UPDATE_MANY: pairs, and the memory that was admitted for all of them.
     admitted: (usize, i64),
     reserved: Option<Reservation>,
+    /// Of ALTER_TABLE: why it is refused, when the table is as before.
+    refusal: Option<Refusal>,
 }
 
 impl ManyProgress {
+    /// The request is to be refused, when what it has begun is undone.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        self.0.get_or_insert_default().refusal = Some(refusal);
+    }
+
+    /// Why the request is to be refused.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.0.as_ref()?.refusal
+    }
+
     /// Elements that are dealt with.
     #[must_use]
     pub fn done(&self) -> usize {

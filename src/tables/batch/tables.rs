@@ -45,7 +45,6 @@ impl Batch<'_> {
         // A table is small, so it does not wait for memory that the compactor may give back.
         let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None
             || session.shared.evicts_for(bytes);
-        let eviction = if durability == Durability::None { eviction } else { Some(EvictionPolicy::None) };
         let new_name = NewName { announced: announced_name, eviction, durability };
         let table = session.when_taken_down(|catalog, record| catalog.create(name, new_name, room, record, guard))?;
         session.charge_new(table);
@@ -107,17 +106,6 @@ impl Batch<'_> {
     #[must_use]
     pub fn eviction(&self) -> EvictionPolicy {
         self.session.shared.catalog.eviction.policy()
-    }
-
-    /// Changes what is on disk of a table.
-    ///
-    /// # Errors
-    /// `TableNotFound`, `Busy`.
-    pub fn alter_table(&mut self, name: &[u8], durability: Durability) -> Result<(), Refusal> {
-        self.on(name, |_, table| {
-            table.set_durability(durability);
-            Ok(())
-        })
     }
 
     /// The number of elements of a table, including those whose deadline has just passed.

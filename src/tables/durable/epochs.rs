@@ -20,6 +20,8 @@
 //! - **A writer leaves.** Its records are in its buffer before it says so. The log takes them behind that.
 //! - **Two epochs share a buffer.** Records of an epoch are in the buffer of its parity. The epoch after the next one is
 //!   opened by the log alone, when it has taken the records of this one.
+//! - **A copy is made of an element that is being removed.** The writer of the removal may be in the epoch before the open
+//!   one. Then the removal would stand before the copy, and go before it. So who copies waits until that epoch is left.
 //! - **A session comes.** It is in the list before it first enters. If the log has read the list before that, behind the
 //!   close, the session reads the next number.
 //!
@@ -32,9 +34,14 @@ use crate::tables::sync::{AtomicU64, Ordering, fence};
 /// In `inside`: the writer is in no epoch.
 const OUTSIDE: u64 = 0;
 
-/// The number of the open epoch.
+/// The number of the open epoch, and the last one that all writers have left.
 #[derive(Debug)]
-pub(in crate::tables) struct OpenEpoch(CachePadded<AtomicU64>);
+pub(in crate::tables) struct OpenEpoch {
+    /// Written by the log.
+    number: CachePadded<AtomicU64>,
+    /// Written by the log.
+    left: AtomicU64,
+}
 
 /// Where a writer is. Written by it, read by the log.
 #[derive(Debug)]
@@ -43,19 +50,31 @@ pub(in crate::tables) struct WriterPlace(CachePadded<AtomicU64>);
 impl OpenEpoch {
     /// The first epoch behind this one is open.
     pub(in crate::tables) fn behind(epoch: u64) -> Self {
-        Self(CachePadded::new(AtomicU64::new(epoch + 1)))
+        Self { number: CachePadded::new(AtomicU64::new(epoch + 1)), left: AtomicU64::new(epoch) }
+    }
+
+    /// The last epoch that all writers have left. All of its changes are visible.
+    pub(super) fn left(&self) -> u64 {
+        // Acquire: pairs with the Release in `note_left`.
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Log: no writer is in this epoch, which is closed, and none will be.
+    pub(super) fn note_left(&self, closed: u64) {
+        // Release: pairs with the Acquire in `left`. The log has found each writer outside.
+        self.left.store(closed, Ordering::Release);
     }
 
     /// Its number. All that this thread has seen was committed in this epoch, or in one before it.
     pub(in crate::tables) fn number(&self) -> u64 {
         // Acquire: pairs with the close. A thread that has seen a change has seen the number that its writer read.
-        self.0.load(Ordering::Acquire)
+        self.number.load(Ordering::Acquire)
     }
 
     /// The writer at this place enters. It has loaded the word that its CAS expects. Returns the number of the epoch.
     pub(in crate::tables) fn enter(&self, place: &WriterPlace) -> u64 {
         // Relaxed: it is read again below.
-        let mut epoch = self.0.load(Ordering::Relaxed);
+        let mut epoch = self.number.load(Ordering::Relaxed);
         loop {
             // Release: pairs with the load in `is_left`. A log that finds the writer in a later epoch sees all its records of
             // the earlier ones.
@@ -64,7 +83,7 @@ impl OpenEpoch {
             // epoch closed.
             fence(Ordering::SeqCst);
             // Acquire: pairs with the store in `close`.
-            let open = self.0.load(Ordering::Acquire);
+            let open = self.number.load(Ordering::Acquire);
             if open == epoch {
                 return epoch;
             }
@@ -75,9 +94,9 @@ impl OpenEpoch {
     /// Log: closes the open epoch, and opens the next one. Returns the number of the closed one.
     pub(in crate::tables) fn close(&self) -> u64 {
         // Relaxed: only the log writes the number.
-        let closed = self.0.load(Ordering::Relaxed);
+        let closed = self.number.load(Ordering::Relaxed);
         // Release: pairs with the loads in `number` and `enter`.
-        self.0.store(closed + 1, Ordering::Release);
+        self.number.store(closed + 1, Ordering::Release);
         // SeqCst fence: pairs with the fence in `enter`, before the log looks where the writers are.
         fence(Ordering::SeqCst);
         closed

@@ -59,7 +59,7 @@ impl<'l> LogJudge<'l> {
         if space == Space::Tables {
             return TableHead::decode(key).is_some_and(|TableHead { incarnation, number }| match incarnation {
                 CLOCK => number == self.clock_number,
-                _ => self.tables.get(&incarnation).is_some_and(|table| table.record_number() == number),
+                _ => self.tables.get(&incarnation).is_some_and(|table| table.durability.record() == number),
             });
         }
         let Some((head, key)) = ElementHead::decode(key) else { return false };

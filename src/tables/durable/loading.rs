@@ -198,11 +198,11 @@ fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening, lives: &mut BTree
         let Some(loaded) = opening.take_loaded(incarnation) else { continue };
         let (index, digest) = (loaded.index.take_growth(), loaded.totals.lock().digest);
         let table = shared.catalog.load(&name, &announced, incarnation, loaded, durability, &guard);
-        table.set_record_number(number);
+        table.durability.note_record(durability, number, 0);
         table.count_bytes(index);
         shared.memory_budget.add(table.bytes() + table_bytes(&announced));
         elements += table.summary().elements;
-        shared.epochs.change_tables(|tables| drop(tables.insert(incarnation, table)));
+        shared.epochs.enter_table(&table);
         lives.insert(incarnation, LoadedLife { name: announced, digest });
     }
     opening.drop_nameless(&guard);

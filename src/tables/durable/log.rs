@@ -259,8 +259,9 @@ impl EpochLog {
     fn ended_lives(&self) -> (u64, Vec<EndedLife>) {
         let Some(feed) = &self.shared.feed else { return (0, Vec::new()) };
         let (log, tables) = (feed.log(), self.epochs.tables());
-        let lives = tables.keys().map(|&incarnation| {
-            let LifeState { next, digest, .. } = log.state(incarnation);
+        // An opening knows no table that is coming.
+        let lives = tables.iter().filter(|(_, table)| !table.durability.is_coming()).map(|(&incarnation, table)| {
+            let LifeState { next, digest, .. } = log.state(table.generation());
             EndedLife { incarnation, next: next.sequence, digest }
         });
         (log.state(0).next.epoch, lives.collect())

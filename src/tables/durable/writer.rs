@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crossbeam::utils::{Backoff, CachePadded};
 
+use super::Durability;
 use super::epochs::{OpenEpoch, WriterPlace};
 use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use super::records::{TableHead, put_table, remove_table};
@@ -237,6 +238,12 @@ impl Epochs {
         self.synced.store(epoch, Ordering::Release);
     }
 
+    /// The number of the open epoch.
+    #[cfg(test)]
+    pub(in crate::tables) fn open_number(&self) -> u64 {
+        self.open.number()
+    }
+
     /// Somebody waits until this epoch is on disk.
     pub(in crate::tables) fn want(&self, epoch: u64) {
         // Relaxed, both: the wake-up comes behind, and the log looks again when it is awake. A higher number of another
@@ -258,8 +265,21 @@ impl Epochs {
     }
 
     /// Changes the durable tables that have a name. Called under the catalog's lock.
-    pub(in crate::tables) fn change_tables(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Table>>)) {
+    fn change_tables(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Table>>)) {
         change(Arc::make_mut(&mut *self.tables.lock()));
+    }
+
+    /// The records of this table count. Called under the catalog's lock.
+    pub(super) fn enter_table(&self, table: &Arc<Table>) {
+        let incarnation = table.durability.incarnation();
+        // Relaxed: the log raises its mark behind the lock of the tables.
+        self.incarnation.fetch_max(incarnation, Ordering::Relaxed);
+        self.change_tables(|tables| drop(tables.insert(incarnation, Arc::clone(table))));
+    }
+
+    /// The records of this table count no more. Called under the catalog's lock.
+    pub(super) fn leave_table(&self, table: &Table) {
+        self.change_tables(|tables| drop(tables.remove(&table.durability.incarnation())));
     }
 
     /// The highest version that is recorded in epochs that the log has taken.
@@ -383,6 +403,7 @@ impl Epochs {
             }
         }
         drop(writers);
+        self.open.note_left(closed);
         self.writers.lock().retain(|writer| Arc::strong_count(writer) > 1 || !writer.is_empty());
         self.wake_all();
         closed
@@ -550,17 +571,40 @@ impl EffectWriter {
         }
         let epochs = Arc::clone(&self.epochs);
         for table in old.into_iter().filter(|table| table.is_durable()) {
-            let head = TableHead { incarnation: table.generation(), number: epochs.next_number() };
-            self.record(|records| remove_table(records, head));
-            epochs.change_tables(|tables| drop(tables.remove(&table.generation())));
+            self.record_end(table);
         }
         for table in new.into_iter().filter(|table| table.is_durable()) {
-            epochs.incarnation.fetch_max(table.generation(), Ordering::Relaxed);
-            let head = TableHead { incarnation: table.generation(), number: epochs.next_number() };
-            table.set_record_number(head.number);
-            self.record(|records| put_table(records, head, table.durability(), table.announced_name()));
-            epochs.change_tables(|tables| drop(tables.insert(table.generation(), Arc::clone(table))));
+            self.record_table(table, table.durability.kind());
+            epochs.enter_table(table);
         }
+    }
+
+    /// Records that a table is there, with this durability. Called as [`EffectWriter::record_tables`].
+    pub(super) fn record_table(&mut self, table: &Table, durability: Durability) {
+        let state = &table.durability;
+        let head = TableHead { incarnation: state.incarnation(), number: self.epochs.next_number() };
+        self.record(|records| put_table(records, head, durability, table.announced_name()));
+        // What holds already need not be awaited.
+        let is_less = durability < state.said() && !state.is_coming();
+        let epoch = if is_less { state.epoch() } else { self.entered.unwrap_or(0) };
+        state.note_record(durability, head.number, epoch);
+    }
+
+    /// Records that a table is gone for an opening. Called as [`EffectWriter::record_tables`].
+    pub(super) fn record_end(&mut self, table: &Table) {
+        let head = TableHead { incarnation: table.durability.incarnation(), number: self.epochs.next_number() };
+        self.record(|records| remove_table(records, head));
+        self.epochs.leave_table(table);
+    }
+
+    /// The epochs of all writers.
+    pub(super) fn epochs(&self) -> &Arc<Epochs> {
+        &self.epochs
+    }
+
+    /// Whether all writers have left the epochs before that in which this one is.
+    pub(in crate::tables) fn is_behind_all(&self) -> bool {
+        self.entered.is_some_and(|entered| self.epochs.open.left() + 1 >= entered)
     }
 
     /// Records what was committed inside the epoch, or is about to be, with nobody to see it before.

@@ -105,7 +105,7 @@ impl Ops<'_> {
             let Write { key, value, cause, .. } = *write;
             let head = self.head(table, version, deadline, cause);
             let before = old.map_or(0, |old| live_bytes(key.len(), old.value().len(), old.is_touched()));
-            table.count_logged(live_bytes(key.len(), value.len(), keeps_value) - before);
+            table.count_logged(key, live_bytes(key.len(), value.len(), keeps_value) - before);
             self.effects.note_version(version);
             self.effects.record(|records| match keeps_value {
                 true => touch(records, head, key),
@@ -128,7 +128,7 @@ impl Ops<'_> {
             return;
         }
         if removed.is_some() {
-            table.count_logged(-live_bytes(key.len(), old.value().len(), old.is_touched()));
+            table.count_logged(key, -live_bytes(key.len(), old.value().len(), old.is_touched()));
         }
         removed.iter().for_each(|version| self.effects.note_version(*version));
         if let Some(version) = removed.filter(|_| cause != Cause::Expire) {
@@ -140,14 +140,14 @@ impl Ops<'_> {
 
     fn head(&self, table: &Table, version: u64, deadline: u64, cause: Cause) -> ElementHead {
         let deadline = self.shared.epochs.deadline_of_log(deadline);
-        ElementHead { incarnation: table.generation(), version, deadline, cause }
+        ElementHead { incarnation: table.durability.incarnation(), version, deadline, cause }
     }
 }
 
 /// Counts that an element keeps its value from here on, with a later version.
 pub(super) fn count_touched(table: &Table, key: &[u8], old: EntryRef<'_>) {
     let bytes = |is_touched| live_bytes(key.len(), old.value().len(), is_touched);
-    table.count_logged(bytes(true) - bytes(old.is_touched()));
+    table.count_logged(key, bytes(true) - bytes(old.is_touched()));
 }
 
 /// Whether a change leaves the value as it is.

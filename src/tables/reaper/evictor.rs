@@ -149,6 +149,10 @@ fn advance(ops: &mut Ops<'_>, share: &mut Share, left: &mut usize) -> Progress {
     if ops.is_latched(&table) {
         return Progress::Latched;
     }
+    // Behind the latch: a table that becomes durable does so under it.
+    if !table.eviction.is_allowed() {
+        return Progress::Done;
+    }
     let (hand, guard) = (table.hand(), ops.guard);
     let walk = table.index().walk(guard);
     let mut slots = Vec::new();

@@ -10,8 +10,11 @@ use super::*;
 use crate::clock::ClockReading;
 use crate::seeded_rng::SeededRng;
 use crate::store::{EffectFolder, Error, SharedDisk, StoreConfig};
+use crate::tables::durable::records::live_bytes;
 use crate::tables::durable::writer::LogStage;
-use crate::tables::{Durability, EpochLog, LoadSettings, LoadedLog, LogClock};
+use crate::tables::slot::SlotState;
+use crate::tables::table::Table;
+use crate::tables::{Durability, EpochLog, LoadSettings, LoadedLog, LogClock, ManyProgress};
 
 /// An element, with its deadline by the log's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +22,13 @@ pub(super) struct Element {
     pub(super) value: Vec<u8>,
     pub(super) version: u64,
     pub(super) deadline: Option<u64>,
+}
+
+impl Element {
+    /// Whether its deadline has not passed at this time of the wall clock.
+    pub(super) fn is_alive(&self, wall: u64) -> bool {
+        self.deadline.is_none_or(|deadline| deadline > wall)
+    }
 }
 
 /// All elements, by table and key.
@@ -34,7 +44,12 @@ pub(super) struct Life {
 
 /// The folder of a log with small segments.
 pub(super) fn folder_of(path: &Path) -> EffectFolder {
-    let config = StoreConfig { segment_bytes: 16 << 10, max_disk: None, repair: false, copied: false };
+    folder_within(path, None)
+}
+
+/// The same, with so much of the disk.
+pub(super) fn folder_within(path: &Path, max_disk: Option<u64>) -> EffectFolder {
+    let config = StoreConfig { segment_bytes: 16 << 10, max_disk, repair: false, copied: false };
     let [member, _] = SharedDisk::members();
     EffectFolder::lock(path, config, member).unwrap()
 }
@@ -73,13 +88,18 @@ impl Life {
         self.background.changes.drain(usize::MAX, &mut |_, _, _| {});
     }
 
-    /// What clients see at this time.
+    /// What clients see at this time of the tables that an opening knows.
     pub(super) fn contents(&mut self, now: u64) -> Contents {
+        self.contents_of(now, KEYS)
+    }
+
+    /// The same of so many keys.
+    pub(super) fn contents_of(&mut self, now: u64, keys: u64) -> Contents {
         let mut contents = Contents::new();
+        let names = self.durable_tables();
         let mut batch = self.session.batch(Now::from_millis(now));
-        let names: Vec<_> = batch.list_tables().into_iter().map(|table| table.name).collect();
         for name in names {
-            for key in 0..KEYS {
+            for key in 0..keys {
                 let key = key_of(key);
                 if let Ok(element) = batch.element(&name, &key) {
                     let deadline = element.deadline.map(|deadline| self.start + deadline);
@@ -90,6 +110,48 @@ impl Life {
         }
         contents
     }
+
+    /// The tables that an opening knows. The bytes of the records that count are as many as their elements have.
+    fn durable_tables(&self) -> Vec<Box<[u8]>> {
+        let (guard, catalog) = (epoch::pin(), &self.session.shared().catalog);
+        let tables = catalog.tables(&guard).into_iter();
+        let durable = tables.filter(|table| table.is_durable() && !table.durability.is_coming());
+        durable
+            .map(|table| {
+                assert_eq!(table.logged(), logged(table), "{}", table.announced_name().escape_ascii());
+                table.announced_name().into()
+            })
+            .collect()
+    }
+}
+
+/// Fails with the elements that differ.
+pub(super) fn assert_same(found: &Contents, expected: &Contents, seed: u64) {
+    let shown = |contents: &Contents, other: &Contents| -> Vec<String> {
+        let differing = contents.iter().filter(|(key, element)| other.get(*key) != Some(*element));
+        differing
+            .map(|((table, key), Element { value, version, deadline })| {
+                let [table, key] = [table, key].map(|name| name.escape_ascii());
+                format!("{table} {key}: {} bytes, version {version}, deadline {deadline:?}", value.len())
+            })
+            .collect()
+    };
+    assert_eq!(shown(found, expected), shown(expected, found), "seed {seed}");
+}
+
+/// The bytes of the records that count of all elements.
+fn logged(table: &Table) -> i64 {
+    let (guard, mut slots, mut next, mut sum) = (epoch::pin(), Vec::new(), Some(0), 0);
+    let walk = table.index().walk(&guard);
+    while let Some(position) = next {
+        next = walk.read(position, &guard, |key| table.hash(key), &mut slots);
+        for (_, slot) in &slots {
+            if let SlotState::Live(entry) | SlotState::Expired(entry) = slot.load(&guard).state() {
+                sum += live_bytes(slot.key().len(), entry.value().len(), entry.is_touched());
+            }
+        }
+    }
+    sum
 }
 
 pub(super) const KEYS: u64 = 12;
@@ -98,9 +160,19 @@ pub(super) fn key_of(number: u64) -> Vec<u8> {
     format!("key {number}").into_bytes()
 }
 
-fn step(life: &mut Life, rng: &mut SeededRng, now: u64) {
-    let table = [&b"soon"[..], b"always"][usize::from(rng.one_in(4))];
-    let key = key_of(rng.below(KEYS));
+/// Makes a change of an element, a table, or a durability, which may be refused.
+pub(super) fn step(life: &mut Life, rng: &mut SeededRng, now: u64) {
+    let table = [&b"soon"[..], b"always", b"altered"][rng.below(3) as usize];
+    change(life, rng, now, table, KEYS);
+}
+
+fn durability(rng: &mut SeededRng) -> Durability {
+    [Durability::None, Durability::Soon, Durability::Always][rng.below(3) as usize]
+}
+
+/// The same of this table, which has so many keys.
+pub(super) fn change(life: &mut Life, rng: &mut SeededRng, now: u64, table: &[u8], keys: u64) {
+    let key = key_of(rng.below(keys));
     let mut batch = life.session.batch(Now::from_millis(now));
     let deadline = match rng.below(4) {
         0 => Deadline::after(batch.now(), Ttl::from_millis(1 + rng.below(400))),
@@ -115,8 +187,20 @@ fn step(life: &mut Life, rng: &mut SeededRng, now: u64) {
         17 => batch.compare_and_swap(table, &key, 0, b"cas", deadline).map(drop),
         18 if rng.one_in(4) => batch.replace_table(table),
         18 if rng.one_in(4) => batch.delete_table(table),
+        19 if table == b"altered" && rng.one_in(3) => {
+            // Each step is one that a server may end behind.
+            let (said, mut progress) = (durability(rng), ManyProgress::default());
+            (0..rng.below(6)).try_for_each(|_| match batch.alter_table(table, said, &mut progress) {
+                Err(Refusal::Unfinished) => Ok(()),
+                outcome => outcome,
+            })
+        }
         _ => {
-            let durability = if table == b"soon" { Durability::Soon } else { Durability::Always };
+            let durability = match table {
+                b"soon" => Durability::Soon,
+                b"always" => Durability::Always,
+                _ => durability(rng),
+            };
             batch.create_table_with(table, table, None, Some(durability))
         }
     };
@@ -133,8 +217,8 @@ fn run(seed: u64) -> usize {
     for _ in 0..4 {
         let mut life = Life::begin(&folder, wall);
         let found = life.contents(0);
-        expected.retain(|_, element| element.deadline.is_none_or(|deadline| deadline > wall));
-        assert_eq!(found, expected, "seed {seed}");
+        expected.retain(|_, element| element.is_alive(wall));
+        assert_same(&found, &expected, seed);
         count += found.len();
         let mut now = 0;
         for _ in 0..rng.below(400) {
@@ -155,6 +239,6 @@ fn run(seed: u64) -> usize {
 
 #[test]
 fn a_server_begins_with_what_the_last_epoch_had() {
-    let count: usize = (0..60).map(run).sum();
+    let count: usize = (0..90).map(run).sum();
     assert!(count > 1_000, "{count} elements were found");
 }

@@ -1,0 +1,231 @@
+//! ALTER_TABLE: a table becomes durable while it lives, and is in memory again.
+
+#![allow(clippy::cast_possible_truncation, reason = "a test that fails should say where")]
+
+use std::sync::Arc;
+use std::thread;
+
+use super::durable::{Life, assert_same, change, folder_of, folder_within, key_of};
+use super::*;
+use crate::seeded_rng::SeededRng;
+use crate::store::EffectFolder;
+use crate::tables::durable::writer::EffectWriter;
+use crate::tables::{Durability, EvictionPolicy, ManyProgress};
+
+const T: &[u8] = b"altered";
+/// Keys of a table that takes some portions.
+const MANY: u64 = 3_000;
+
+/// A life with a table in memory that has many elements.
+fn begin(folder: &EffectFolder) -> Life {
+    let mut life = Life::begin(folder, 1_000_000);
+    life.session.batch(Now::from_millis(0)).create_table(T, T).unwrap();
+    for key in 0..MANY {
+        put(&mut life, key, &[7; 1_000]);
+    }
+    life.publish();
+    life
+}
+
+fn put(life: &mut Life, key: u64, value: &[u8]) {
+    let mut batch = life.session.batch(Now::from_millis(0));
+    while batch.update(T, &key_of(key), value, Deadline::NONE).is_err() {
+        drop(batch);
+        life.publish();
+        batch = life.session.batch(Now::from_millis(0));
+    }
+}
+
+/// One step of ALTER_TABLE.
+fn alter(life: &mut Life, said: Durability, now: u64) -> Result<(), Refusal> {
+    life.session.batch(Now::from_millis(now)).alter_table(T, said, &mut ManyProgress::default())
+}
+
+/// ALTER_TABLE, with an epoch behind each step. Returns the number of steps.
+fn alter_all(life: &mut Life, said: Durability) -> usize {
+    let mut steps = 1;
+    while alter(life, said, 0) == Err(Refusal::Unfinished) {
+        life.write(0);
+        steps += 1;
+    }
+    assert_eq!(alter(life, said, 0), Ok(()));
+    steps
+}
+
+fn durability(life: &Life) -> (Durability, bool) {
+    let guard = epoch::pin();
+    let table = life.session.shared().catalog.find(T, &guard).unwrap();
+    (table.durability.kind(), table.durability.is_coming())
+}
+
+/// Between two portions the table is changed, replaced, dropped, or altered otherwise. The server ends at some moment.
+fn run(seed: u64) {
+    let mut rng = SeededRng(seed);
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = begin(&folder);
+    let (mut expected, mut now) = (life.contents_of(0, MANY), 0);
+    for _ in 0..rng.below(12) {
+        let said = [Durability::Soon, Durability::Always][rng.below(2) as usize];
+        let _portion = alter(&mut life, said, now);
+        for _ in 0..rng.below(60) {
+            now += rng.below(3);
+            change(&mut life, &mut rng, now, T, MANY);
+        }
+        if rng.one_in(3) {
+            life.publish();
+        }
+        if !rng.one_in(3) {
+            life.write(now);
+            expected = life.contents_of(now, MANY);
+        }
+    }
+    drop(life);
+    let wall = 1_000_000 + now;
+    let mut life = Life::begin(&folder, wall);
+    expected.retain(|_, element| element.is_alive(wall));
+    assert_same(&life.contents_of(0, MANY), &expected, seed);
+}
+
+#[test]
+fn an_opening_knows_a_table_from_the_record_behind_its_copies_on() {
+    (0..40).for_each(run);
+}
+
+#[test]
+fn a_table_becomes_durable_in_portions_and_then_has_all() {
+    for said in [Durability::Soon, Durability::Always] {
+        let path = tempfile::tempdir().unwrap();
+        let folder = folder_of(path.path());
+        let mut life = begin(&folder);
+        assert!(alter_all(&mut life, said) > 4, "each portion is about a MiB");
+        assert_eq!(durability(&life), (said, false));
+        let contents = life.contents_of(0, MANY);
+        assert_eq!(contents.len() as u64, MANY);
+        assert_eq!(alter(&mut life, said, 0), Ok(()), "nothing is left to do");
+        drop(life);
+        let mut life = Life::begin(&folder, 1_000_000);
+        assert_same(&life.contents_of(0, MANY), &contents, 0);
+        assert_eq!(durability(&life), (said, false));
+    }
+}
+
+/// The removal of an element while the table is in memory is in no record, and an older record of the element is.
+#[test]
+fn a_table_that_becomes_durable_again_has_nothing_of_the_time_before() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = begin(&folder);
+    alter_all(&mut life, Durability::Soon);
+    assert_eq!(alter_all(&mut life, Durability::None), 2);
+    life.session.batch(Now::from_millis(0)).delete(T, &key_of(1)).unwrap();
+    put(&mut life, 2, b"new");
+    alter_all(&mut life, Durability::Soon);
+    let contents = life.contents_of(0, MANY);
+    assert_eq!(contents.len() as u64, MANY - 1);
+    drop(life);
+    let mut life = Life::begin(&folder, 1_000_000);
+    assert_same(&life.contents_of(0, MANY), &contents, 0);
+}
+
+#[test]
+fn a_table_in_memory_again_is_gone_with_the_server() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = begin(&folder);
+    alter_all(&mut life, Durability::Always);
+    alter_all(&mut life, Durability::None);
+    assert_eq!(durability(&life), (Durability::None, false));
+    assert!(life.contents_of(0, MANY).is_empty() && life.session.batch(Now::from_millis(0)).get(T, &key_of(1)).is_ok());
+    drop(life);
+    let mut life = Life::begin(&folder, 1_000_000);
+    assert_eq!(life.session.batch(Now::from_millis(0)).count(T), Err(Refusal::TableNotFound));
+}
+
+/// Only what is more than before has to be awaited.
+#[test]
+fn a_higher_promise_has_a_later_epoch_and_a_lower_one_has_none() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = begin(&folder);
+    let epoch_of = |life: &Life| {
+        let guard = epoch::pin();
+        life.session.shared().catalog.find(T, &guard).unwrap().durability.epoch()
+    };
+    alter_all(&mut life, Durability::Soon);
+    let soon = epoch_of(&life);
+    alter_all(&mut life, Durability::Always);
+    let always = epoch_of(&life);
+    alter_all(&mut life, Durability::Soon);
+    assert!(soon < always);
+    assert_eq!((epoch_of(&life), durability(&life)), (always, (Durability::Soon, false)));
+}
+
+#[test]
+fn a_table_without_room_on_the_disk_is_in_memory_as_before() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_within(path.path(), Some(2 << 20));
+    let mut life = begin(&folder);
+    let (mut progress, mut steps) = (ManyProgress::default(), 0);
+    let refusal = loop {
+        match life.session.batch(Now::from_millis(0)).alter_table(T, Durability::Soon, &mut progress) {
+            Err(Refusal::Unfinished | Refusal::Busy) => steps += 1,
+            outcome => break outcome,
+        }
+        life.write(0);
+        assert!(steps < 100, "it is refused");
+    };
+    assert_eq!((refusal, durability(&life)), (Err(Refusal::OutOfDisk), (Durability::None, false)));
+    put(&mut life, 1, b"is stored");
+}
+
+#[test]
+fn durable_tables_evict_nothing_and_others_do_as_they_were_told() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = Life::begin(&folder, 1_000_000);
+    let mut batch = life.session.batch(Now::from_millis(0));
+    batch.create_table_with(T, T, Some(EvictionPolicy::Lru), None).unwrap();
+    drop(batch);
+    let evicts = |life: &Life| {
+        let guard = epoch::pin();
+        let catalog = &life.session.shared().catalog;
+        (catalog.find(T, &guard).unwrap().eviction.is_allowed(), catalog.eviction.has_tables())
+    };
+    assert_eq!(evicts(&life), (true, true));
+    alter_all(&mut life, Durability::Soon);
+    assert_eq!(evicts(&life), (false, false));
+    alter_all(&mut life, Durability::None);
+    assert_eq!(evicts(&life), (true, true));
+}
+
+/// A removal in the epoch before would stand before the copy, and go from the log before it.
+#[test]
+fn a_copy_waits_until_the_epoch_before_is_left() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = begin(&folder);
+    assert_eq!(alter(&mut life, Durability::Soon, 0), Err(Refusal::Unfinished));
+    let shared = Arc::clone(life.session.shared());
+    let epochs = Arc::clone(&shared.epochs);
+    let walked = || {
+        let guard = epoch::pin();
+        shared.catalog.find(T, &guard).unwrap().durability.walked()
+    };
+    let mut writer = EffectWriter::new(&epochs);
+    writer.enter(1, false).unwrap();
+    let (open, log) = (epochs.open_number(), &mut life.log);
+    thread::scope(|scope| {
+        let written = scope.spawn(|| log.write(crate::clock::ClockReading::from_millis(1_000_000)));
+        while epochs.open_number() == open {
+            thread::yield_now();
+        }
+        let mut progress = ManyProgress::default();
+        let mut portion = || life.session.batch(Now::from_millis(0)).alter_table(T, Durability::Soon, &mut progress);
+        assert_eq!((portion(), walked()), (Err(Refusal::Unfinished), Some(0)));
+        writer.leave();
+        written.join().unwrap().unwrap();
+        assert_eq!(portion(), Err(Refusal::Unfinished));
+        assert_ne!(walked(), Some(0));
+    });
+}
