@@ -378,6 +378,7 @@ impl<'h> Ops<'h> {
     {
         self.credits(1)?;
         let (SlotState::Live(old) | SlotState::Expired(old)) = seen.state() else { return Ok(()) };
+        self.enter_to_expire(table, old);
         if self.vacate(table, slot, seen, old, Cause::Expire) {
             self.lags.push(Now::from_millis(old.deadline()).nanos_until(self.now));
         }

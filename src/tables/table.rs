@@ -470,6 +470,11 @@ impl Table {
         self.add(&changed);
     }
 
+    /// Whether the element of this slot has kept its value, and so has a record of its deadline apart from the value.
+    pub(super) fn is_touched(slot: SlotRef<'_>, guard: &Guard) -> bool {
+        matches!(slot.load(guard).state(), SlotState::Live(entry) | SlotState::Expired(entry) if entry.is_touched())
+    }
+
     /// Takes an element out whose deadline is not behind `passed`, before any of the tables' threads runs. Returns its
     /// version if it did.
     pub(super) fn forget_expired(&self, slot: SlotRef<'_>, passed: u64, guard: &Guard) -> Option<u64> {

@@ -63,7 +63,9 @@ impl<'l> LogJudge<'l> {
             });
         }
         let Some((head, key)) = ElementHead::decode(key) else { return false };
-        let entry = entry(&self.tables, self.epochs, self.synced_clock, head, key, &self.guard);
+        // The touch of an element is needed until its removal is recorded, which has the deadline of the touch.
+        let clock = if space == Space::Touches { 0 } else { self.synced_clock };
+        let entry = entry(&self.tables, self.epochs, clock, head, key, &self.guard);
         entry.is_some_and(|entry| match space {
             Space::Touches => entry.version() == head.version,
             _ => entry.version_of_value() == head.version,

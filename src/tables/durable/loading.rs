@@ -11,6 +11,7 @@ use super::judge::CLOCK;
 use super::log::{CLOCK_MARK, EpochLog, INCARNATION_MARK, OpenLog, VERSION_MARK};
 use super::opening::{FoundTable, LoadProgress, Opening};
 use super::records::{EndedLife, TableHead, decode_end};
+use super::writer::EffectWriter;
 use crate::clock::ClockReading;
 use crate::clock::lasting::{ClockMark, LastingClock};
 use crate::feed::Digest;
@@ -18,7 +19,7 @@ use crate::store::{EffectFolder, EffectOwner, EffectReader, Error, FoundBody, Fo
 use crate::tables::TablesShared;
 use crate::tables::catalog::table_bytes;
 use crate::tables::slot::SlotHandle;
-use crate::tables::table::canonical;
+use crate::tables::table::{Table, canonical};
 
 /// How far versions jump beyond the highest that is on disk, unless the log was ended in order: more were perhaps given
 /// out. They take five hours as ticks of the clock.
@@ -217,15 +218,19 @@ fn arm(
     passed: Option<u64>,
     lives: &mut BTreeMap<u64, LoadedLife>,
 ) {
-    let guard = epoch::pin();
+    let (guard, mut writer) = (epoch::pin(), EffectWriter::new(&shared.epochs));
     for handle in std::mem::take(&mut *opening.armed.lock()) {
         let slot = handle.slot();
         let table = shared.catalog.registry().get(slot.table(), &guard);
         // A life without a name goes with its elements.
         let Some(table) = table.filter(|table| table.is_durable()) else { continue };
+        let is_touched = Table::is_touched(slot, &guard);
         match passed.and_then(|passed| table.forget_expired(slot, passed, &guard)) {
             None => file(handle),
             Some(version) => {
+                if is_touched {
+                    writer.record_expiry(table, slot.key(), version);
+                }
                 let life = lives.get_mut(&table.generation());
                 life.into_iter().for_each(|life| life.digest.remove(slot.key(), version));
             }

@@ -13,7 +13,8 @@ use crossbeam::utils::{Backoff, CachePadded};
 use super::Durability;
 use super::epochs::{OpenEpoch, WriterPlace};
 use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
-use super::records::{TableHead, put_table, remove_table};
+use super::records::{ElementHead, TableHead, put_table, remove, remove_table};
+use crate::feed::Cause;
 use crate::lock::{Mutex, MutexGuard};
 use crate::store::{EncodedRecords, LogMetrics};
 use crate::tables::Refusal;
@@ -555,8 +556,10 @@ impl EffectWriter {
     }
 
     /// Enters the open epoch, for a record of any size.
-    pub(super) fn enter_large(&mut self) {
-        self.entered = Some(self.epochs.open.enter(&self.records.place));
+    pub(in crate::tables) fn enter_large(&mut self) {
+        if self.entered.is_none() {
+            self.entered = Some(self.epochs.open.enter(&self.records.place));
+        }
     }
 
     /// Records that a table goes, and that another one comes. Called under the catalog's lock, before anybody sees it. The
@@ -566,9 +569,7 @@ impl EffectWriter {
         if !is_durable(old) && !is_durable(new) {
             return;
         }
-        if self.entered.is_none() {
-            self.enter_large();
-        }
+        self.enter_large();
         let epochs = Arc::clone(&self.epochs);
         for table in old.into_iter().filter(|table| table.is_durable()) {
             self.record_end(table);
@@ -613,6 +614,16 @@ impl EffectWriter {
         if let Some(epoch) = self.entered {
             encode(&mut self.records.buffer(epoch));
         }
+    }
+
+    /// Records that an element with this version has expired: its value may stand behind the touch that has its deadline.
+    pub(super) fn record_expiry(&mut self, table: &Table, key: &[u8], version: u64) {
+        let (incarnation, version) = (table.durability.incarnation(), version + 1);
+        let head = ElementHead { incarnation, version, deadline: 0, cause: Cause::Expire };
+        self.enter_large();
+        self.note_version(version);
+        self.record(|records| remove(records, head, key));
+        self.leave();
     }
 
     /// Notes the version of what was recorded.

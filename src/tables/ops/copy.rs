@@ -15,11 +15,14 @@ use super::Ops;
 use super::effects::refusal;
 use crate::limits::SCAN_BUCKETS_MIN;
 use crate::tables::Refusal;
-use crate::tables::batch::PORTION_BYTES;
+
 use crate::tables::durable::records::{encode_element, live_bytes};
 use crate::tables::memory_budget::unsigned;
 use crate::tables::slot::{EntryRef, SlotRef, SlotState};
 use crate::tables::table::Table;
+
+/// Bytes of a portion: some hundred microseconds.
+const PORTION_BYTES: usize = 1 << 20;
 
 impl<'h> Ops<'h> {
     /// Copies a portion, unless another session does.

@@ -115,7 +115,15 @@ impl Ops<'_> {
         self.effects.leave();
     }
 
-    /// Records a removal with this version, if there was one, and leaves the epoch. An expiry has no record.
+    /// Enters the open epoch if the expiry of this entry is recorded. Its word is loaded.
+    pub(super) fn enter_to_expire(&mut self, table: &Table, old: EntryRef<'_>) {
+        if table.is_durable() && old.is_touched() {
+            self.effects.enter_large();
+        }
+    }
+
+    /// Records a removal with this version, if there was one, and leaves the epoch. An expiry has no record, but that of a
+    /// touched entry: its deadline is in the touch, and the cleaning may come to the touch before a copy of the value.
     pub(super) fn log_removal(
         &mut self,
         table: &Table,
@@ -131,7 +139,9 @@ impl Ops<'_> {
             table.count_logged(key, -live_bytes(key.len(), old.value().len(), old.is_touched()));
         }
         removed.iter().for_each(|version| self.effects.note_version(*version));
-        if let Some(version) = removed.filter(|_| cause != Cause::Expire) {
+        if let Some(version) =
+            removed.filter(|_| cause != Cause::Expire || old.is_touched() && self.effects.is_inside())
+        {
             let head = self.head(table, version, NEVER, cause);
             self.effects.record(|records| remove(records, head, key));
         }

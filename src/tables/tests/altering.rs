@@ -180,7 +180,7 @@ fn a_table_without_room_on_the_disk_is_in_memory_as_before() {
 }
 
 #[test]
-fn durable_tables_evict_nothing_and_others_do_as_they_were_told() {
+fn durable_tables_evict_nothing_and_those_in_memory_do_as_before() {
     let path = tempfile::tempdir().unwrap();
     let folder = folder_of(path.path());
     let mut life = Life::begin(&folder, 1_000_000);
