@@ -54,6 +54,7 @@ GOOD = {
     "cursor": b"",
     "count": be(1),
     "fields": b"\0",
+    "durability": b"\0",
     "prefix": b"",
     "epoch": be(1),
     "incarnation": be(1),
@@ -72,6 +73,7 @@ BAD = {
     **dict.fromkeys(["version", "delta", "count", "epoch", "incarnation", "sequence"], (b"\1\2\3", "BAD REQUEST")),
     "fields": (b"\4", "BAD REQUEST"),
     "options": (b"\4", "BAD REQUEST"),
+    "durability": (b"\3", "BAD REQUEST"),
 }
 
 

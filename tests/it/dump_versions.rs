@@ -198,7 +198,7 @@ fn an_older_server_gives_new_versions() {
     let bytes = dump(&server, "t");
     server.stop();
     let (mut context, endpoint) = played(|body| match body[0][..] {
-        [20] => vec![vec![0], b"UNKNOWN COMMAND".to_vec()],
+        [22] => vec![vec![0], b"UNKNOWN COMMAND".to_vec()],
         _ => vec![OK.to_vec()],
     });
     let loaded = spindle_reads(&["load-dump", "--connect", &endpoint], &bytes);

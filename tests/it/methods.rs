@@ -4,6 +4,7 @@ use spindle::clients::rust::tables::{Client, Error};
 use spindle::clock::Ttl;
 use spindle::feed::FeedPosition;
 use spindle::services::tables::wire::{Command, ScanFields};
+use spindle::tables::Durability;
 
 use crate::harness::{Server, spindle};
 
@@ -107,6 +108,14 @@ const ROWS: [Row<'_>; Command::COUNT] = [
         "AsItWas",
         &[],
         "",
+        "",
+    ),
+    (
+        Command::AlterTable,
+        |c| shown(c.alter_table(b"t", Durability::None)),
+        "()",
+        &["alter-table", "u", "--durability", "none"],
+        "OK\n",
         "",
     ),
     (Command::DeleteTable, |c| shown(c.delete_table(b"t")), "()", &["delete-table", "u"], "OK\n", ""),

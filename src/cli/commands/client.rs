@@ -27,6 +27,8 @@ const ELEMENTS_PER_PAGE: u32 = 1_000;
 pub(crate) enum TableCommand {
     /// Create an empty table
     CreateTable(CreateArguments),
+    /// Change what is on disk of a table
+    AlterTable(AlterArguments),
     /// Delete a table with all its elements
     DeleteTable(TableArguments),
     /// List the tables and the number of elements of each
@@ -73,6 +75,16 @@ pub(crate) struct CreateArguments {
     /// answered (always) [default: as the server says]
     #[arg(long, value_name = "none|soon|always", value_parser = durability)]
     durability: Option<Durability>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AlterArguments {
+    #[command(flatten)]
+    table: TableArguments,
+    /// What is on disk from now on: nothing (none), all that is older than the server's --durable-interval (soon), or
+    /// all that was answered (always)
+    #[arg(long, value_name = "none|soon|always", value_parser = durability)]
+    durability: Durability,
 }
 
 #[derive(Debug, Args)]
@@ -197,6 +209,10 @@ pub(crate) fn run(command: TableCommand, session: &mut Session, out: &mut impl W
                 Some(durability) => client.create_table_with(&name, durability.into()),
             };
             created.map_err(failure)?;
+            of.format.done(out)
+        }
+        TableCommand::AlterTable(AlterArguments { table: TableArguments { table, of }, durability }) => {
+            session.client(&of.server)?.alter_table(&of.table(&table)?, durability).map_err(failure)?;
             of.format.done(out)
         }
         TableCommand::DeleteTable(TableArguments { table, of }) => {

@@ -34,7 +34,7 @@ use crate::clients::rust::socket::Pipeline;
 use crate::services::tables::wire::{
     Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, TableOptions, check_progress,
 };
-use crate::tables::Restored;
+use crate::tables::{Durability, Restored};
 
 /// How long a client waits for a connection, and for each reply, by default.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -398,6 +398,14 @@ impl Client {
             Reply::Statuses(statuses) if statuses.len() == keys.len() => Ok(statuses),
             _ => Err(self.wrong_shape()),
         }
+    }
+
+    /// ALTER_TABLE: changes what is on disk of a table. It returns when that holds.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, OUT OF DISK, DISK FAILED, UNKNOWN COMMAND of a server from before this command
+    pub fn alter_table(&mut self, table: &[u8], durability: Durability) -> Result<(), Error> {
+        self.done(&Request::AlterTable { table: TableName::spelt(table), durability })
     }
 
     /// RESTORE: stores an element with the version that it had elsewhere, such as in a dump. It is refused if the key

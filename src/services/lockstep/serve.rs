@@ -287,7 +287,7 @@ impl Answering {
             if let Some(command) = command {
                 if picker.picks() {
                     let arrived = outbox.arrived(begun);
-                    outbox.sample(usize::from(command.code()), arrived);
+                    outbox.sample(command.index(), arrived);
                 }
                 let request_bytes = held + message.frames().map(<[u8]>::len).sum::<usize>();
                 turn.last = Some(LastCommand { command, request_bytes, reply_bytes: outbox.end() - reply_begin });
@@ -313,7 +313,7 @@ impl Answering {
                 arrived,
                 begun: Some(begun),
                 answered,
-                verb: usize::from(command.code()),
+                verb: command.index(),
                 samples: 0,
                 request_bytes,
                 reply_bytes,

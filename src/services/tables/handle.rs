@@ -126,6 +126,7 @@ pub fn handle<'b, F: Deref<Target = [u8]>>(
             let payloads = batch.changes(table.name(), position)?;
             Ok(Reply::Changes(payloads.into_iter().map(Payload::Kept).collect()))
         }
+        Request::AlterTable { table, durability } => batch.alter_table(table.name(), durability, progress).map(done),
         Request::Restore { table, key, value, version, ttl } => {
             batch.restore(table.name(), key, value, version, deadline(Some(ttl))).map(Reply::Restored)
         }

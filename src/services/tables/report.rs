@@ -150,7 +150,7 @@ impl WorkerMetrics {
 
     #[expect(clippy::indexing_slicing, reason = "a command's code is below the number of commands")]
     fn of(&self, command: Option<Command>) -> &CommandMetrics {
-        &self.commands[command.map_or(Command::COUNT, |command| usize::from(command.code()))]
+        &self.commands[command.map_or(Command::COUNT, |command| command.index())]
     }
 
     fn requests(&self) -> u64 {

@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn each_command_has_the_name_of_its_number() {
         for command in Command::ALL {
-            assert_eq!(verb_name(usize::from(command.code())), command.name());
+            assert_eq!(verb_name(command.index()), command.name());
         }
         assert_eq!(verb_name(NO_VERB), "none");
     }

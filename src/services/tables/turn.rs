@@ -246,7 +246,7 @@ impl WorkerState {
                     }
                 }
                 if is_timed && let Some(command) = parts.command() {
-                    outbox.sample(usize::from(command.code()), arrived);
+                    outbox.sample(command.index(), arrived);
                 }
                 turn.note_answer();
                 answered += 1;

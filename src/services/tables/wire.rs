@@ -175,10 +175,11 @@ mod tests {
     #[test]
     fn a_code_names_its_command_and_no_other() {
         for (place, command) in Command::ALL.into_iter().enumerate() {
-            assert_eq!(usize::from(command.code()), place);
+            assert_eq!(command.index(), place);
             assert_eq!(Command::by_code(command.code()), Some(command));
         }
-        assert!((0..=255).skip(Command::COUNT).all(|code| Command::by_code(code).is_none()));
+        assert!(Command::ALL.is_sorted_by_key(|command| command.code()));
+        assert_eq!((0..=255).filter_map(Command::by_code).count(), Command::COUNT);
     }
 
     #[test]

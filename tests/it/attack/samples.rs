@@ -124,7 +124,7 @@ pub(super) fn kv_frames(rng: &mut SeededRng) -> Vec<Vec<u8>> {
     let value = vec![b'v'; rng.pick(&[0, 1, 33, 1_024])];
     let ttl = rng.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
     let version = rng.next().to_be_bytes().to_vec();
-    match rng.index(23) {
+    match rng.index(24) {
         0 => vec![vec![0], format!("{}{}", "attacked", rng.index(30)).into_bytes()],
         1 => vec![vec![1], format!("{}{}", "attacked", rng.index(30)).into_bytes()],
         2 | 3 => vec![vec![2], table(), key, value],
@@ -154,8 +154,9 @@ pub(super) fn kv_frames(rng: &mut SeededRng) -> Vec<Vec<u8>> {
         }
         21 => {
             let version = rng.pick(&[1_u64, 7, 1 << 50, u64::MAX]).to_be_bytes().to_vec();
-            vec![vec![20], table(), key, value, version, ttl]
+            vec![vec![22], table(), key, value, version, ttl]
         }
+        22 => vec![vec![20], table(), vec![rng.pick(&[0, 0, 3])]],
         _ => vec![vec![5]],
     }
 }

@@ -56,7 +56,7 @@ CREATE_TABLE, DELETE_TABLE, UPDATE, DELETE, GET, PING, GET_ENTRY, COMPARE_AND_SW
 GET_MANY, UPDATE_MANY, LIST_TABLES, STATS, SCAN, INCREMENT, GET_AND_TOUCH, DELETE_MANY, FEED_STATE, CHANGES = (
     bytes([code]) for code in range(10, 20)
 )
-RESTORE = bytes([20])
+ALTER_TABLE, RESTORE = bytes([20]), bytes([22])
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,10 @@ def create_table(name: Key, evicts: Optional[bool] = None, durability: Optional[
     else:
         options = [] if evicts is None else [b"\0"]
     return done([CREATE_TABLE, as_bytes(name), *options])
+
+
+def alter_table(name: Key, durability: str) -> Command[None]:
+    return done([ALTER_TABLE, as_bytes(name), durability_of(durability)])
 
 
 def delete_table(name: Key) -> Command[None]:

@@ -240,6 +240,10 @@ class Client:
         """
         self._run(_kv.create_table(name, evicts, durability))
 
+    def alter_table(self, name: Key, durability: str) -> None:
+        """Changes what is on disk of a table, as :meth:`create_table` says it. Returns when that holds."""
+        self._run(_kv.alter_table(name, durability))
+
     def delete_table(self, name: Key) -> None:
         """Deletes a table with its elements."""
         self._run(_kv.delete_table(name))

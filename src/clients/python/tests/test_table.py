@@ -183,6 +183,13 @@ def test_tables_come_and_go(client, name):
         with pytest.raises(spindle.TableExists):
             client.create_table(name, evicts)
         client.delete_table(name)
+    client.create_table(name)
+    client.alter_table(name, "none")
+    with pytest.raises(ValueError):
+        client.alter_table(name, "sometimes")
+    client.delete_table(name)
+    with pytest.raises(spindle.TableNotFound):
+        client.alter_table(name, "soon")
     for wrong in ({"durability": "sometimes"}, {"evicts": True, "durability": "soon"}):
         with pytest.raises(ValueError):
             client.create_table(name, **wrong)

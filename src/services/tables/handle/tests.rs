@@ -92,7 +92,7 @@ fn every_command_has_its_reply() {
     let restore = |version| Request::Restore { table: T, key: b"old", value: V, version, ttl: Ttl::NONE };
     let position = FeedPosition { epoch: 1, incarnation: 1, sequence: 1 };
     let [one, six, seven, eight] = [1_u64, 6, 7, 8].map(u64::to_be_bytes);
-    let script: [(Request<'_>, &[&[u8]]); 31] = [
+    let script: [(Request<'_>, &[&[u8]]); 33] = [
         (Request::CreateTable { table: T, options: None }, &[OK]),
         (update(), &[OK]),
         (Request::Get { table: T, key: K }, &[OK, V]),
@@ -114,9 +114,11 @@ fn every_command_has_its_reply() {
             Request::Scan { table: T, cursor: b"forged", count: 1, fields: ScanFields::Key, prefix: b"" },
             &[NO, b"BAD CURSOR"],
         ),
+        (Request::AlterTable { table: T, durability: Durability::None }, &[OK]),
         (restore(0), &[NO, b"OUT OF RANGE"]),
         (restore(u64::MAX), &[NO, b"OUT OF RANGE"]),
         (Request::DeleteTable { table: T }, &[OK]),
+        (Request::AlterTable { table: T, durability: Durability::Soon }, NOT_FOUND),
         (restore(7), NOT_FOUND),
         (update(), NOT_FOUND),
         (Request::DeleteTable { table: T }, NOT_FOUND),

@@ -78,7 +78,7 @@ impl WorkerState {
                 arrived,
                 begun: Some(begun),
                 answered,
-                verb: parts.command().map_or(NO_VERB, |command| usize::from(command.code())),
+                verb: parts.command().map_or(NO_VERB, |command| command.index()),
                 samples: 0,
                 request_bytes: message.frames().map(<[u8]>::len).sum(),
                 reply_bytes: sizes.get(number).copied().unwrap_or_default(),

@@ -17,6 +17,7 @@ use super::{FieldLimits, Reason, ScanFields, TableName, TableOptions, TtlField, 
 use crate::clock::Ttl;
 use crate::feed::FeedPosition;
 use crate::limits::{CURSOR_BYTES_MAX, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
+use crate::tables::Durability;
 
 /// The numbers of frames that fields may have: from `least` to `most` in steps.
 #[derive(Clone, Copy)]
@@ -137,6 +138,9 @@ one_frame! {
     Cursor(&'m [u8]): |frame, _| decode_cursor(frame), |cursor| cursor;
     Count(u32): |frame, _| decode_count(frame), |count| &u64::from(count).to_be_bytes();
     RowFields(ScanFields): |frame, _| decode_fields(frame), |fields| &[fields.code()];
+    DurabilityByte(Durability):
+        |frame, _| decode_durability(frame).ok_or(Reason::BadRequest),
+        |durability| &[durability as u8];
     Options(TableOptions):
         |frame, _| TableOptions::decode(frame).ok_or(Reason::BadRequest),
         |options| &[options.code()];
@@ -291,6 +295,13 @@ fn decode_cursor(frame: &[u8]) -> Result<&[u8], Reason> {
 fn decode_count(frame: &[u8]) -> Result<u32, Reason> {
     let count = number(frame).and_then(|count| u32::try_from(count).ok());
     count.filter(|count| (1..=SCAN_COUNT_MAX).contains(count)).ok_or(Reason::BadRequest)
+}
+
+fn decode_durability(frame: &[u8]) -> Option<Durability> {
+    match *frame {
+        [number] => Durability::of_number(number),
+        _ => None,
+    }
 }
 
 fn decode_fields(frame: &[u8]) -> Result<ScanFields, Reason> {

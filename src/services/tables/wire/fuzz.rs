@@ -10,7 +10,7 @@ use bolero::check;
 use proptest::prelude::*;
 
 use super::specified::SpecifiedField::{
-    Count, Cursor, Delta, Fields, Key, Options, Table, Ttl, TtlOrEmpty, Value, Version,
+    Count, Cursor, Delta, DurabilityByte, Fields, Key, Options, Table, Ttl, TtlOrEmpty, Value, Version,
 };
 use super::specified::{SpecifiedCommand, SpecifiedField};
 use super::{Command, FieldLimits, Reason, Request, TtlField, split};
@@ -48,7 +48,7 @@ impl EncodedFrames {
 fn row(command: Command) -> &'static SpecifiedCommand {
     static ROWS: LazyLock<[SpecifiedCommand; Command::COUNT]> =
         LazyLock::new(|| Command::ALL.map(SpecifiedCommand::of));
-    &ROWS[usize::from(command.code())]
+    &ROWS[command.index()]
 }
 
 fn fault_of(field: SpecifiedField, frame: &[u8]) -> Option<Reason> {
@@ -82,6 +82,7 @@ fn fault_of(field: SpecifiedField, frame: &[u8]) -> Option<Reason> {
             (!good).then_some(Reason::BadRequest)
         }
         Options => (bytes != 1 || frame[0] > 3).then_some(Reason::BadRequest),
+        DurabilityByte => (bytes != 1 || frame[0] > 2).then_some(Reason::BadRequest),
     }
 }
 
@@ -114,7 +115,7 @@ fn envelope_frames(message: &[Vec<u8>]) -> Option<usize> {
 /// A frame from one byte of the fuzzer: at a limit, past it, or below.
 fn frame(choice: u8) -> Vec<u8> {
     match choice {
-        0..=63 => vec![choice % 16],
+        0..=63 => vec![choice % 24],
         64..=95 => Vec::new(),
         96..=119 => b"tab".to_vec(),
         120..=127 => b"tab\0".to_vec(),
@@ -229,6 +230,7 @@ proptest! {
                         Count => (1 + number % 10_000).to_be_bytes().to_vec(),
                         Fields => vec![bytes.len().to_le_bytes()[0] % 4],
                         Options => vec![number.to_le_bytes()[0] % 4],
+                        DurabilityByte => vec![number.to_le_bytes()[0] % 3],
                     }
                 });
                 let body: Vec<Vec<u8>> = [vec![command.code()]].into_iter().chain(frames).collect();

@@ -1,7 +1,7 @@
 //! The body of a reply: the server encodes it, and the client decodes it by the command of its request.
 //!
 //! ```text
-//! CREATE_TABLE, DELETE_TABLE, UPDATE, PING, TOUCH, UPDATE_MANY    1
+//! CREATE_TABLE, DELETE_TABLE, ALTER_TABLE, UPDATE, PING, TOUCH, UPDATE_MANY    1
 //! DELETE, GET, COMPARE_AND_DELETE, GET_AND_TOUCH                  1 │ value
 //! GET_ENTRY                                                       1 │ value │ version (8) │ milliseconds (8), ff…ff:
 //! none
@@ -198,6 +198,7 @@ impl<'b> Reply<'b> {
         match command {
             Command::CreateTable
             | Command::DeleteTable
+            | Command::AlterTable
             | Command::Update
             | Command::Ping
             | Command::Touch

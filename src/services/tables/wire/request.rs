@@ -3,13 +3,14 @@
 use std::ops::Deref;
 
 use super::fields::{
-    Count, Cursor, Delta, Field, FrameCount, FrameSink, Key, Keys, Optional, Options, Pairs, Position, Prefix,
-    RowFields, Table, TimeToLive, TtlOrEmpty, Value, Version,
+    Count, Cursor, Delta, DurabilityByte, Field, FrameCount, FrameSink, Key, Keys, Optional, Options, Pairs, Position,
+    Prefix, RowFields, Table, TimeToLive, TtlOrEmpty, Value, Version,
 };
 use super::{Fault, FieldLimits, Reason, ReplyShape, ScanFields, TableName, TableOptions};
 use crate::clock::Ttl;
 use crate::feed::FeedPosition;
 use crate::security::Access;
+use crate::tables::Durability;
 
 /// What a command may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +38,30 @@ macro_rules! commands {
             $($(#[$doc])* $command = $code,)*
         }
 
+        /// The places of the commands in their list.
+        #[derive(Clone, Copy)]
+        enum Place {
+            $($command,)*
+        }
+
         impl Command {
+            /// The command of a code, if there is one.
+            #[must_use]
+            pub const fn by_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$command),)*
+                    _ => None,
+                }
+            }
+
+            /// The index in [`Command::ALL`]. Not every code has a command.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                match self {
+                    $(Self::$command => Place::$command as usize,)*
+                }
+            }
+
             /// The number of commands.
             pub const COUNT: usize = [$($code),*].len();
 
@@ -267,8 +291,14 @@ commands! {
         /// The first change that is wanted.
         position: FeedPosition as Position
     };
+    /// Changes what is on disk of a table.
+    AlterTable = 20, "ALTER_TABLE", Tables, Some(Access::Admin), {
+        table: TableName<'m> as Table,
+        /// What is to be on disk from now on.
+        durability: Durability as DurabilityByte
+    };
     /// Stores an element with the version that it had elsewhere.
-    Restore = 20, "RESTORE", Elements, Some(Access::Write), {
+    Restore = 22, "RESTORE", Elements, Some(Access::Write), {
         table: TableName<'m> as Table, key: &'m [u8] as Key, value: &'m [u8] as Value,
         /// The version that it had elsewhere.
         version: u64 as Version,
@@ -278,16 +308,10 @@ commands! {
 }
 
 impl Command {
-    /// The code on the wire, which is also the index in [`Command::ALL`].
+    /// The code on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
-    }
-
-    /// The command of a code, if there is one.
-    #[must_use]
-    pub fn by_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
     }
 
     /// Whether the command may change elements or tables.

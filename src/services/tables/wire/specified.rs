@@ -21,9 +21,12 @@ pub(in crate::services::tables) enum SpecifiedField {
     Count,
     Fields,
     Options,
+    DurabilityByte,
 }
 
-use SpecifiedField::{Count, Cursor, Delta, Fields, Key, Options, Table, Ttl, TtlOrEmpty, Value, Version};
+use SpecifiedField::{
+    Count, Cursor, Delta, DurabilityByte, Fields, Key, Options, Table, Ttl, TtlOrEmpty, Value, Version,
+};
 
 impl SpecifiedField {
     fn named(name: &str) -> Self {
@@ -39,6 +42,7 @@ impl SpecifiedField {
             "count" => Count,
             "fields" => Fields,
             "options" => Options,
+            "durability" => DurabilityByte,
             _ => panic!("what is a {name}?"),
         }
     }
@@ -51,7 +55,7 @@ impl SpecifiedField {
             Value => b"val".to_vec(),
             TtlOrEmpty | Cursor => Vec::new(),
             Ttl | Version | Delta | Count => vec![0, 0, 0, 0, 0, 0, 0, 1],
-            Fields | Options => vec![0],
+            Fields | Options | DurabilityByte => vec![0],
         }
     }
 }

@@ -239,6 +239,10 @@ class Client:
         """
         await self._run(_kv.create_table(name, evicts, durability))
 
+    async def alter_table(self, name: Key, durability: str) -> None:
+        """Changes what is on disk of a table, as :meth:`create_table` says it. Returns when that holds."""
+        await self._run(_kv.alter_table(name, durability))
+
     async def delete_table(self, name: Key) -> None:
         """Deletes a table with its elements."""
         await self._run(_kv.delete_table(name))
