@@ -13,7 +13,7 @@ use criterion::{BatchSize, Criterion, Throughput};
 use spindle::allocator::Switch;
 use spindle::clock::lasting::LastingClock;
 use spindle::clock::{ClockReading, Now};
-use spindle::store::{AddsRefused, EffectJudge, EncodedRecords, Error, LogMetrics};
+use spindle::store::{AddsRefused, EffectJudge, EncodedRecords, Error, LogMetrics, StoreBackup};
 use spindle::tables::{BackgroundThreads, Deadline, Durability, EffectLog, OpenLog, Session, Tables, TablesConfig};
 
 #[global_allocator]
@@ -151,6 +151,10 @@ impl EffectLog for NoLog {
 
     fn adds_room(&self) -> Result<u64, AddsRefused> {
         Ok(u64::MAX / 2)
+    }
+
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {
+        Err(Error::CameLater("no log".into()))
     }
 
     fn may_shrink(&self) -> bool {

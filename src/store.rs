@@ -67,7 +67,7 @@ pub use log::share::{DiskMember, SharedDisk};
 pub use log::{Log, LogConfig};
 pub use metrics::{LogCounters, LogMetrics, LogSpace, OpeningShape};
 pub use opening::absent::{folders_with_logs, refuse_without_log};
-pub use opening::check::{CheckCounts, CheckReport, check};
+pub use opening::check::{CheckCounts, CheckReport, check, check_effects};
 pub use opening::cut::CutOff;
 pub use opening::earlier::refuse_earlier;
 pub use opening::effects::{EffectOwner, EffectReader, FoundBody, FoundEffect};
@@ -76,3 +76,6 @@ pub use opening::{OpenOptions, Opened, open, open_effects};
 pub use readers::{ReadRequest, ReadResult, Readers};
 pub use record::{Body, Cleaned, Record, RecordBatch, Value};
 pub use segment::{Place, StoredValue};
+
+/// The folder of the log of durable tables, in that of the log of tasks.
+pub const TABLES_FOLDER: &str = "tables";

@@ -69,6 +69,7 @@ use crate::allocator;
 use crate::clock::{Clock, TimeLimit};
 use crate::descriptors;
 use crate::limits::{LOG_LAST_WORDS, STOP_MAX};
+use crate::lock::Mutex;
 use crate::net::service::ServiceParts;
 use crate::net::sockets::{ServeError, Stopper};
 use crate::security::Users;
@@ -177,6 +178,34 @@ pub struct RunningServer {
     users: Option<Users>,
     /// The thread of the tables' log, which ends behind all others that write to tables.
     tables_log: Option<JoinHandle<()>>,
+    late: LateServices,
+}
+
+/// Services that start when the server runs already.
+#[derive(Clone, Default)]
+struct LateServices(Arc<Mutex<Vec<LateService>>>);
+
+struct LateService {
+    listening: RunningService,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl LateServices {
+    /// Starts a service. The server does without it if the system makes no more threads.
+    fn start(&self, BoundService { listening, work, .. }: BoundService) {
+        let start = |ServiceThread { thread, core, run }| threads::spawn(&thread, core, run);
+        match work.into_iter().map(start).collect() {
+            Ok(threads) => self.0.lock().push(LateService { listening, threads }),
+            Err(error) => tracing::warn!("{}: the system makes no more threads: {error}", listening.name),
+        }
+    }
+
+    fn stop(&self, is_over: impl Fn() -> bool) {
+        for mut service in std::mem::take(&mut *self.0.lock()) {
+            service.listening.stoppers.iter().for_each(Stopper::stop);
+            join_in_reverse(&mut service.threads, &is_over);
+        }
+    }
 }
 
 /// Starts a server in threads of this process. A Terminate request of a tasks client is answered and has no other
@@ -250,7 +279,9 @@ fn start_with(
     running.start_users(admissions.users)?;
     // The operator's service starts before all others: its clients see that tables are being loaded.
     running.start_services(admin.into_iter().collect())?;
-    let log_thread = tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval)?;
+    let late = running.late.clone();
+    let serve = move |service| late.start(service);
+    let log_thread = tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval, serve)?;
     serving();
     running.start_tables_log(log_thread, clock)?;
     running.start_sweepers(expiry, reaper, clock)?;
@@ -341,6 +372,7 @@ impl RunningServer {
             background: Vec::new(),
             users,
             tables_log: None,
+            late: LateServices::default(),
         }
     }
 
@@ -421,6 +453,7 @@ impl Drop for RunningServer {
         self.tables.close();
         self.users.iter().for_each(Users::stop);
         let have_ended = have_ended && join_in_reverse(&mut self.background, is_over);
+        self.late.stop(is_over);
         self.tables.close_log(have_ended);
         join_in_reverse(&mut self.tables_log.take().into_iter().collect(), is_over);
     }

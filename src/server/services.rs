@@ -6,6 +6,7 @@
 //! This module starts no thread and stops none.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::{RunningServer, cores};
@@ -14,6 +15,7 @@ use crate::net::service::Service;
 use crate::net::sockets::Stopper;
 use crate::services::native::serve::{Native, NativeThreads};
 use crate::services::operator::admin::serve::{Admin, AdminFrontend};
+use crate::services::operator::control::serve::{BackupSource, ControlListener};
 use crate::services::tables::serve::{Kv, KvConfig, Publisher, QueueFrontend, Reporter, WorkerCores};
 use crate::store;
 use crate::threads::{self, give_up};
@@ -85,6 +87,18 @@ impl BoundService {
         bound.work.splice(0..0, prober);
         bound
     }
+}
+
+/// The socket for requests of the operator in the folder of a store, and its thread. A server without it serves all the
+/// same.
+pub(super) fn control(thread: &str, folder: &Path, source: BackupSource) -> Option<BoundService> {
+    let control = ControlListener::bind(folder).and_then(|listener| listener.serve(source));
+    let control = control
+        .inspect_err(|error| tracing::warn!("{}: no backup can be asked for: {error}", folder.display()))
+        .ok()?;
+    let listening = RunningService { name: "control", endpoints: Vec::new(), stoppers: vec![control.stopper] };
+    let work = vec![ServiceThread::new(thread, None, || or_give_up(control.front.run()))];
+    Some(BoundService { listening, budgets: Vec::new(), work })
 }
 
 /// What the threads between the clients and the tables do. The reporter starts first, and the acceptor last.

@@ -6,21 +6,20 @@
 //! ```
 //! The clock is needed for the tables, and the endpoints are bound before a store is opened. So the folder is found first.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::services::{BoundService, control};
 use super::{Error, StorageConfig};
 use crate::clock::Clock;
-use crate::store::{DiskMember, EffectFolder, StoreConfig};
+use crate::store::{self, DiskMember, EffectFolder, StoreConfig, TABLES_FOLDER};
 use crate::tables::{
     Expiry, LoadProgress, LoadReport, LoadSettings, LoadedLog, LogClock, LogSource, LogThread, Tables,
 };
 use crate::threads;
 
-/// The folder of the log, in that of the store.
-const FOLDER: &str = "tables";
 /// The largest segment of the log, in bytes. Three are laid out at least, for tables that may be few.
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
@@ -39,7 +38,7 @@ pub(super) struct TablesLog {
 impl TablesLog {
     /// Looks for the folder, and locks it.
     pub(super) fn find(storage: &StorageConfig, share: DiskMember, clock: Clock) -> Result<Self, Error> {
-        let path = storage.data.join(FOLDER);
+        let path = storage.data.join(TABLES_FOLDER);
         let segment_bytes = storage.store.segment_bytes.min(SEGMENT_BYTES_MAX);
         let store = StoreConfig { segment_bytes, ..storage.store };
         let folder = if path.is_dir() { Some(EffectFolder::lock(&path, store, share.clone())?) } else { None };
@@ -57,8 +56,15 @@ impl TablesLog {
         self.folder.is_some()
     }
 
-    /// Loads what the log holds, and returns the work of its thread.
-    pub(super) fn open(self, tables: &Tables, expiry: &mut Expiry, interval: Duration) -> Result<LogThread, Error> {
+    /// Loads what the log holds, and returns the work of its thread. `serve` starts a service of the operator, now or when
+    /// the log begins.
+    pub(super) fn open(
+        self,
+        tables: &Tables,
+        expiry: &mut Expiry,
+        interval: Duration,
+        serve: impl Fn(BoundService) + Send + 'static,
+    ) -> Result<LogThread, Error> {
         let Self { folder, clock, path, store, share, .. } = self;
         let source = match folder {
             Some(folder) => {
@@ -74,6 +80,7 @@ impl TablesLog {
                 let LoadReport { tables: count, elements, continues } = report;
                 let how = if continues { "the feed continues" } else { "the feed begins anew" };
                 tracing::info!("{count} durable tables with {elements} elements are loaded; {how}");
+                backups(&path, tables).into_iter().for_each(serve);
                 LogSource::Open(Box::new(log))
             }
             None => {
@@ -81,12 +88,19 @@ impl TablesLog {
                 LogSource::Later(Box::new(move || {
                     let folder = EffectFolder::lock(&path, store, share.clone());
                     let begun = folder.and_then(|folder| tables.begin_log(&folder, clock.clone(), clock_now.reading()));
-                    begun.inspect_err(|error| tracing::error!("no table can be made durable: {error}"))
+                    let failed = |error: &store::Error| tracing::error!("no table can be made durable: {error}");
+                    begun.inspect_err(failed).inspect(|_| backups(&path, &tables).into_iter().for_each(&serve))
                 }))
             }
         };
         Ok(tables.log_thread(source, interval))
     }
+}
+
+/// The service of backups.
+fn backups(folder: &Path, tables: &Tables) -> Option<BoundService> {
+    let tables = tables.clone();
+    control("tables-control", folder, Box::new(move || Ok(tables.backup())))
 }
 
 /// Shows the progress of the loading, if standard error is a terminal.

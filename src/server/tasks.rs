@@ -6,16 +6,14 @@
 //! The first start on a folder makes its store, and each start reserves tokens there. So the store is opened when
 //! every endpoint is bound, and a start that finds one of them in use leaves nothing behind.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use super::services::{BoundService, RunningService, ServiceThread, or_give_up};
+use super::services::{BoundService, control};
 use super::{Error, StorageConfig};
 use crate::clock::Clock;
 use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
 use crate::services::jobs::serve::{self as jobs, JobsFrontend, JobsListener};
-use crate::services::operator::control::serve::ControlListener;
 use crate::services::tables::report::TASKS_QUEUE;
 use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
 use crate::stats::service::ServiceMetrics;
@@ -101,7 +99,9 @@ impl TasksListeners {
             tracing::warn!("{}: {note}", storage.data.display());
         }
         let (tasks, mut committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
-        let mut services: Vec<_> = control(&storage.data, &tasks).into_iter().collect();
+        let source = tasks.clone();
+        let control = control("control", &storage.data, Box::new(move || source.backup()));
+        let mut services: Vec<_> = control.into_iter().collect();
         let jobs = match self.jobs {
             None => None,
             Some(listener) => {
@@ -126,14 +126,4 @@ impl TasksListeners {
         services.extend(jobs);
         Ok(OpenedTasks { committer, tasks, services, events })
     }
-}
-
-/// The socket for requests of the operator. A server without it serves all the same.
-fn control(data: &Path, tasks: &Tasks) -> Option<BoundService> {
-    let control = ControlListener::bind(data).and_then(|listener| listener.serve(tasks.clone()));
-    let control =
-        control.inspect_err(|error| tracing::warn!("{}: no backup can be asked for: {error}", data.display())).ok()?;
-    let listening = RunningService { name: "control", endpoints: Vec::new(), stoppers: vec![control.stopper] };
-    let work = vec![ServiceThread::new("control", None, || or_give_up(control.front.run()))];
-    Some(BoundService { listening, budgets: Vec::new(), work })
 }

@@ -8,6 +8,7 @@
 //! writes. The log itself is in `store`.
 
 pub(super) mod altering;
+pub(super) mod check;
 pub(super) mod epochs;
 pub(super) mod judge;
 pub(super) mod limits;

@@ -72,6 +72,7 @@ pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use deadline::Deadline;
 pub use durable::Durability;
+pub use durable::check::check_log;
 pub use durable::loading::{LoadReport, LoadSettings, LoadedLog, LogClock};
 pub use durable::log::{EffectLog, EpochLog, LogSource, LogThread, OpenLater, OpenLog};
 pub use durable::opening::LoadProgress;
@@ -100,7 +101,7 @@ use table::Table;
 use crate::clock::{ClockReading, Now};
 use crate::feed::{Cause, FeedMetrics};
 use crate::stats::LatencySnapshot;
-use crate::store::{self, EffectFolder};
+use crate::store::{self, EffectFolder, StoreBackup};
 
 /// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
 #[must_use]
@@ -497,6 +498,12 @@ impl Tables {
             expiry_lag: shared.expiry.lag(),
             feed: shared.feed_metrics(),
         }
+    }
+
+    /// Waits for a backup of durable tables, as they are by now. `None`: there is no log, or it has failed.
+    #[must_use]
+    pub fn backup(&self) -> Option<Box<dyn StoreBackup>> {
+        self.0.epochs.backup()
     }
 
     /// The metrics of the log of durable tables.

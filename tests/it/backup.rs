@@ -43,7 +43,9 @@ fn backup(data: &Path, to: &Path) -> Output {
 /// The report of a backup that succeeds.
 fn report(output: Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(done["stores"].as_array().map(Vec::len), Some(1), "there are no durable tables");
+    done["stores"][0].clone()
 }
 
 /// The line of a command that fails.
@@ -381,12 +383,12 @@ fn without_a_server_a_backup_says_what_to_do() {
     let server = with_segments(&data);
     drop(server);
     assert!(data.join("control").exists(), "the server was killed");
-    assert!(complaint(backup(&data, &to)).contains("no server keeps tasks, jobs or events"));
+    assert!(complaint(backup(&data, &to)).contains("no server keeps tasks, jobs, events or durable tables"));
     let server = Server::start_tasks(&data, &SEGMENTS);
     report(backup(&data, &to));
     server.stop();
     assert!(!data.join("control").exists());
-    assert!(complaint(backup(&data, &folder.path().join("other"))).contains("no server keeps tasks, jobs or events"));
+    assert!(complaint(backup(&data, &folder.path().join("other"))).contains("no server keeps tasks, jobs, events or durable tables"));
     assert!(!folder.path().join("other").exists());
 }
 

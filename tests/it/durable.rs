@@ -14,7 +14,7 @@ use spindle::feed::FeedPosition;
 use spindle::services::tables::wire::{Reason, TableOptions};
 
 use crate::crash::{CLIENTS, SMALL_SEGMENT, kill_under_load, rounds};
-use crate::harness::{FRONTENDS, Server};
+use crate::harness::{FRONTENDS, Server, spindle};
 use crate::seeded_rng::SeededRng;
 use crate::tasks_disk::Small;
 
@@ -331,4 +331,99 @@ fn tasks_and_tables_share_a_folder() {
         let server = start(&data, &flags);
         assert_eq!(client(&server).get(TABLE, b"key").unwrap(), b"value");
     }
+}
+
+// ------------------------------------------------------------------------------------------------------ copies, damage
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Runs clients, has a backup made meanwhile, and kills the server. Returns when the backup was asked for.
+fn back_up_under_load(server: Server, data: &Path, to: &Path, clock: &AtomicU64, written: &Mutex<Written>) -> u64 {
+    let endpoint = server.kv().to_owned();
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let endpoint = &endpoint;
+            scope.spawn(move || write(endpoint, number, SeededRng(number as u64), clock, written));
+        }
+        while written.lock().unwrap().len() < 20 * CLIENTS {}
+        let asked = clock.fetch_add(1, Ordering::SeqCst);
+        let done = spindle(&["backup", text(to), "--data", text(data)]);
+        let said = String::from_utf8(done.stdout).unwrap();
+        assert!(done.status.success() && said.contains(": tables as of "), "{said}");
+        drop(server);
+        asked
+    })
+}
+
+#[test]
+fn a_backup_under_load_holds_tables_of_one_moment_and_suffices_to_start() {
+    let folder = tempfile::tempdir().unwrap();
+    for flags in [&["--tasks", "tcp://127.0.0.1:*"][..], &[]] {
+        let name = |what: &str| folder.path().join(format!("{what} {}", flags.len()));
+        let (data, to, clock, written) = (name("data"), name("backup"), AtomicU64::new(1), Mutex::default());
+        let server = start(&data, &[flags, &["--durable-interval", "1h"]].concat());
+        for table in [TABLE, OTHER] {
+            client(&server).create_table_with(table, TableOptions::Soon).unwrap();
+        }
+        let asked = back_up_under_load(server, &data, &to, &clock, &written);
+        let checked = spindle(&["check", text(&to)]);
+        let said = String::from_utf8(checked.stdout).unwrap();
+        assert!(checked.status.success() && said.contains("a backup that no server has opened yet"), "{said}");
+        let server = start(&to, flags);
+        let mut client = client(&server);
+        let mut written = written.into_inner().unwrap();
+        for ((table, key), writes) in &written {
+            // Later writes may have come before the epoch was closed.
+            let known = writes.iter().rposition(|write| write.answered.is_some_and(|answered| answered < asked));
+            let value = value_of(&mut client, table, key);
+            assert!(writes[known.unwrap_or(0)..].iter().any(|write| write.value == value) || known.is_none());
+        }
+        check_one_moment(&mut client, &mut written, 0);
+        server.stop();
+    }
+}
+
+/// Changes each of these runs of bytes in the log, as a device does. At least one must be there.
+fn rot(data: &Path, run: &[u8]) {
+    let mut count = 0;
+    for entry in std::fs::read_dir(data.join("tables")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let found: Vec<usize> =
+            bytes.windows(run.len()).enumerate().filter_map(|(at, part)| (part == run).then_some(at)).collect();
+        found.iter().for_each(|at| bytes[at + run.len() - 1] ^= 0x80);
+        count += found.len();
+        std::fs::write(&path, bytes).unwrap();
+    }
+    assert!(count > 0, "{} is not in the log", run.escape_ascii());
+}
+
+#[test]
+fn a_rotten_element_is_named_and_no_older_state_takes_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), &[]);
+    let mut first = client(&server);
+    first.create_table_with(TABLE, TableOptions::Soon).unwrap();
+    first.update(TABLE, b"rotten", b"the old value", None).unwrap();
+    first.update(TABLE, b"good", b"the good value", None).unwrap();
+    settle(&server);
+    first.update(TABLE, b"rotten", b"the new value", None).unwrap();
+    server.stop();
+    rot(folder.path(), b"the new value");
+    let checked = spindle(&["check", text(folder.path())]);
+    let said = String::from_utf8(checked.stdout).unwrap();
+    assert!(!checked.status.success() && said.contains("lost: the element rotten"), "{said}");
+    let log = folder.path().join("log");
+    let data = ["--data", text(folder.path()), "--segment-size", SMALL_SEGMENT];
+    let server = Server::start_logging(&log, &[&data[..], &["--repair"]].concat());
+    let mut second = client(&server);
+    assert_eq!(second.get(TABLE, b"good").unwrap(), b"the good value");
+    assert!(matches!(second.get(TABLE, b"rotten"), Err(Error::Refused(Reason::KeyNotFound))));
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("the element rotten of the table soon is lost"), "{said}");
+    server.stop();
+    let server = start(folder.path(), &[]);
+    assert!(matches!(client(&server).get(TABLE, b"rotten"), Err(Error::Refused(Reason::KeyNotFound))));
 }

@@ -1,11 +1,14 @@
 //! `spindle check DIR`: reads a store that no server uses, and changes nothing in it.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cli::CommandError;
-use crate::store::{CheckCounts, CheckReport, Folder, RealFolder, check, refuse_earlier, refuse_without_log};
+use crate::store::{
+    CheckCounts, CheckReport, Error, Folder, RealFolder, TABLES_FOLDER, check, refuse_earlier, refuse_without_log,
+};
+use crate::tables::check_log;
 
 /// The operand of the command.
 #[derive(Debug, clap::Args)]
@@ -20,16 +23,36 @@ pub(crate) struct CheckArguments {
 /// # Errors
 /// [`CommandError::Failed`] if it is damaged, has lost a value or cannot be read.
 pub(crate) fn run(arguments: &CheckArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    let failed = |error: crate::store::Error| CommandError::Failed(error.to_string());
     refuse_earlier(&arguments.data).map_err(failed)?;
-    refuse_without_log(&arguments.data).map_err(failed)?;
-    let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_to_read(&arguments.data).map_err(failed)?);
-    let report = check(&folder).map_err(failed)?;
-    print(&report, out)?;
-    match advice(&report) {
-        None => Ok(()),
-        Some(advice) => Err(CommandError::Failed(format!("{} {advice}", arguments.data.display()))),
+    let tables = arguments.data.join(TABLES_FOLDER);
+    let has_tables = refuse_without_log(&tables).is_ok() && tables.is_dir();
+    let without_tasks = refuse_without_log(&arguments.data);
+    let mut advised = Vec::new();
+    if without_tasks.is_ok() || !has_tables {
+        without_tasks.map_err(failed)?;
+        advised.extend(check_one(&arguments.data, check, out)?);
     }
+    if has_tables {
+        writeln!(out, "durable tables, in {}:", tables.display())?;
+        advised.extend(check_one(&tables, check_log, out)?);
+    }
+    if advised.is_empty() { Ok(()) } else { Err(CommandError::Failed(advised.join("\n"))) }
+}
+
+fn failed(error: Error) -> CommandError {
+    CommandError::Failed(error.to_string())
+}
+
+/// Checks a store, and prints what was found. Returns what to do, if something is.
+fn check_one(
+    folder: &Path,
+    check: fn(&Arc<dyn Folder>) -> Result<CheckReport, Error>,
+    out: &mut impl Write,
+) -> Result<Option<String>, CommandError> {
+    let locked: Arc<dyn Folder> = Arc::new(RealFolder::lock_to_read(folder).map_err(failed)?);
+    let report = check(&locked).map_err(failed)?;
+    print(&report, out)?;
+    Ok(advice(&report).map(|advice| format!("{} {advice}", folder.display())))
 }
 
 /// What the folder has, and what to do. `None`: nothing is to be done.

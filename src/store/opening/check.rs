@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::cut::CutOff;
+use super::effects::{EffectOwner, read_effects, take_behind};
 use super::history::{HistoryReader, Purpose, ReadHistory, read};
 use super::winners::Winners;
 use crate::store::errors::Error;
@@ -81,16 +82,14 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
     let backup = backup_end(&**folder, true)?;
     let mut winners = Winners::default();
     let mut counts = CheckCounts::default();
-    let history =
+    let mut history =
         read(&files, Purpose::Check, backup.unwrap_or(0), &mut |SummaryRecord { space, key, place, .. }| {
             counts.records += 1;
             winners.earlier(space, key, place, None)
         })?;
     winners.finish();
-    let mut damages = history.damage.lost;
-    if backup == Some(0) {
-        damages.insert(0, "the note of the backup".to_owned());
-    }
+    let report = report_of(&mut history, backup);
+    counts = CheckCounts { records: counts.records, ..report.counts };
     let rotten: HashSet<Place> = history.damage.rotten.iter().map(|(place, _)| *place).collect();
     let mut lost: HashSet<Place> = HashSet::new();
     winners.each(|_, key, place| {
@@ -100,17 +99,40 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
         lost.extend(rotten.get(&place));
     });
     let (lost, dead): (Vec<_>, Vec<_>) = history.damage.rotten.into_iter().partition(|(place, _)| lost.contains(place));
+    let lost_values = lost.into_iter().map(|(_, name)| name).collect();
+    Ok(CheckReport { counts, lost_values, dead_values: dead.len() as u64, ..report })
+}
+
+/// As [`check`], for a log of effects. The owner takes its records, and knows which count.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_effects(folder: &Arc<dyn Folder>, owner: &Arc<dyn EffectOwner>) -> Result<CheckReport, Error> {
+    let files = OpenFiles::new(Arc::clone(folder), LogKind::Effects, 1);
+    let backup = backup_end(&**folder, true)?;
+    let mut history = read_effects(&files, Purpose::Check, backup.unwrap_or(0), 1, owner)?;
+    take_behind(&history, &**owner);
+    let (live, live_bytes) = owner.live();
+    let report = report_of(&mut history, backup);
+    Ok(CheckReport { counts: CheckCounts { live, live_bytes, ..report.counts }, ..report })
+}
+
+/// What is reported of any log.
+fn report_of(history: &mut ReadHistory, backup: Option<u64>) -> CheckReport {
+    let mut damages = std::mem::take(&mut history.damage.lost);
+    if backup == Some(0) {
+        damages.insert(0, "the note of the backup".to_owned());
+    }
     let OpeningShape { segments, batches, behind, .. } = history.shape;
     let bytes = history.segments.iter().map(|at| at.end).sum();
-    Ok(CheckReport {
-        counts: CheckCounts { segments, batches, behind, bytes, ..counts },
+    CheckReport {
+        counts: CheckCounts { segments, batches, behind, bytes, ..CheckCounts::default() },
         is_backup: backup.is_some(),
-        cut: history.cut,
+        cut: std::mem::take(&mut history.cut),
         damages,
-        harmless: history.damage.harmless,
-        lost_values: lost.into_iter().map(|(_, name)| name).collect(),
-        dead_values: dead.len() as u64,
-    })
+        harmless: std::mem::take(&mut history.damage.harmless),
+        ..CheckReport::default()
+    }
 }
 
 impl HistoryReader<'_> {

@@ -99,6 +99,14 @@ pub(in crate::store) fn read_effects(
     Ok(history)
 }
 
+/// Passes the records behind the last batch known synced.
+pub(super) fn take_behind(history: &ReadHistory, owner: &dyn EffectOwner) {
+    let mut reader = owner.reader();
+    for ReadRecord { space, key, place, body } in &history.behind {
+        hand_over(&mut *reader, SummaryRecord { space: *space, key, place: *place, body: body.as_deref() });
+    }
+}
+
 /// Passes the records of the newest segment that has some.
 ///
 /// # Errors
@@ -203,7 +211,7 @@ impl HistoryReader<'_> {
 }
 
 /// Hands a record to a reader.
-pub(super) fn hand_over(reader: &mut dyn EffectReader, record: SummaryRecord<'_>) {
+fn hand_over(reader: &mut dyn EffectReader, record: SummaryRecord<'_>) {
     let SummaryRecord { space, key, place, body } = record;
     let body = match (place, body) {
         (None, _) => FoundBody::Removed,

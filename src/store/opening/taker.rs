@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::effects::{EffectOwner, hand_over, read_effects};
-use super::history::{Purpose, ReadHistory, ReadRecord, read};
+use super::effects::{EffectOwner, read_effects, take_behind};
+use super::history::{Purpose, ReadHistory, read};
 use super::plant_faults;
 use super::repair::copy_winners;
 use super::winners::Winners;
@@ -107,11 +107,7 @@ pub(in crate::store) struct EffectTaker {
 impl RecordTaker for EffectTaker {
     fn read(&mut self, files: &Arc<OpenFiles>, purpose: Purpose, synced: u64) -> Result<ReadHistory, Error> {
         let history = read_effects(files, purpose, synced, self.readers, &self.owner)?;
-        let mut reader = self.owner.reader();
-        for ReadRecord { space, key, place, body } in &history.behind {
-            hand_over(&mut *reader, SummaryRecord { space: *space, key, place: *place, body: body.as_deref() });
-        }
-        drop(reader);
+        take_behind(&history, &*self.owner);
         Ok(history)
     }
 

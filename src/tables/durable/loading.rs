@@ -142,7 +142,8 @@ pub(in crate::tables) fn load(
     let passed = if end.is_some() { None } else { Some(synced_clock.saturating_sub(clock_start)) };
     arm(shared, &opening, file, passed, &mut lives);
     let report = LoadReport { tables: lives.len(), elements, continues: resume_feed(shared, lives, end) };
-    let notes = store.notes().to_vec();
+    let mut notes = store.notes().to_vec();
+    notes.extend(opening.lost_elements(&shared.epochs.tables()));
     let mut log = EpochLog::new(shared, OpenLog { log: Box::new(store), clock });
     // A crash from here on is none behind a clean end.
     log.stamp(reading)?;

@@ -17,7 +17,7 @@ use super::writer::{EffectWriter, Epochs, LogStage};
 use crate::clock::ClockReading;
 use crate::clock::lasting::LastingClock;
 use crate::feed::LifeState;
-use crate::store::{AddsRefused, EffectJudge, EffectStore, EncodedRecords, Error, LogMetrics};
+use crate::store::{AddsRefused, EffectJudge, EffectStore, EncodedRecords, Error, LogMetrics, StoreBackup};
 use crate::tables::TablesShared;
 
 /// The mark in each head that is above all versions.
@@ -66,6 +66,12 @@ pub trait EffectLog: Send {
     /// Why it may store nothing.
     fn adds_room(&self) -> Result<u64, AddsRefused>;
 
+    /// Has all of them on disk, and returns a backup of them.
+    ///
+    /// # Errors
+    /// As [`EffectStore::append`].
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error>;
+
     /// Whether an epoch without records is worth its batch, for the space that it gives back.
     fn may_shrink(&self) -> bool;
 
@@ -92,6 +98,10 @@ impl EffectLog for EffectStore {
 
     fn adds_room(&self) -> Result<u64, AddsRefused> {
         Self::adds_room(self)
+    }
+
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {
+        Ok(Box::new(Self::backup(self)?))
     }
 
     fn may_shrink(&self) -> bool {
@@ -151,7 +161,9 @@ impl LogThread {
         };
         let Some(log) = log else { return Ok(()) };
         epochs.set_stage(LogStage::On);
-        log.run(interval, now).inspect_err(|_| epochs.set_stage(LogStage::Failed))
+        let ended = log.run(interval, now).inspect_err(|_| epochs.set_stage(LogStage::Failed));
+        drop(epochs.take_backup_orders());
+        ended
     }
 }
 
@@ -282,6 +294,10 @@ impl EpochLog {
         } else if self.epochs.is_full() {
             // Looks whether there is room again.
             self.log.sync()?;
+        }
+        for order in self.epochs.take_backup_orders() {
+            // A client that is gone needs none.
+            let _gone = order.send(self.log.backup()?);
         }
         self.epochs.report(epoch, self.log.adds_room().unwrap_or(0), self.log.metrics());
         self.epochs.note_synced(epoch);

@@ -34,7 +34,7 @@ use crate::tables::TablesShared;
 use crate::tables::index::{Index, Inserted};
 use crate::tables::memory_budget::{entry_cost, settle, signed, slot_bytes};
 use crate::tables::slot::{EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState};
-use crate::tables::table::{ElementTotals, hash_of};
+use crate::tables::table::{ElementTotals, Table, hash_of};
 
 /// Parts of what is remembered, each with a lock.
 const SHARDS: usize = 256;
@@ -61,8 +61,8 @@ pub(in crate::tables) struct Opening {
     pub(in crate::tables) armed: Mutex<Vec<SlotHandle>>,
     /// Called with the segments that are read, and with all.
     progress: LoadProgress,
-    /// Keys of which the newest record is lost.
-    lost: Mutex<Vec<Box<[u8]>>>,
+    /// The lives and keys of records that are lost, and their versions.
+    lost: Mutex<Vec<LostRecord>>,
 }
 
 /// The last record of a table.
@@ -97,6 +97,13 @@ impl LoadedTotals {
         before.iter().for_each(|entry| self.digest.remove(key, entry.version));
         after.iter().for_each(|entry| self.digest.add(key, entry.version));
     }
+}
+
+/// A record whose bytes are lost.
+struct LostRecord {
+    life: u64,
+    key: Box<[u8]>,
+    version: u64,
 }
 
 /// What is remembered of the keys with these hashes.
@@ -144,6 +151,20 @@ impl Opening {
         drop(self.table(incarnation));
         let loaded = self.loaded.lock().remove(&incarnation)?;
         Arc::into_inner(loaded)
+    }
+
+    /// Sentences on the elements whose newest record is lost: no older state has taken their place.
+    pub(in crate::tables) fn lost_elements(&self, tables: &BTreeMap<u64, Arc<Table>>) -> Vec<String> {
+        let (lost, guard) = (std::mem::take(&mut *self.lost.lock()), epoch::pin());
+        let sentence = |LostRecord { life, key, version }: LostRecord| {
+            let table = tables.get(&life)?;
+            let slot = table.find(table.hash(&key), &key, &guard);
+            let is_there = slot.is_some_and(|slot| live(slot, &guard).is_some());
+            let is_removed = self.remembered(life, &key).is_some_and(|remembered| remembered.removed > version);
+            let (key, name) = (key.escape_ascii(), table.announced_name().escape_ascii());
+            (!is_there && !is_removed).then(|| format!("the element {key} of the table {name} is lost"))
+        };
+        lost.into_iter().filter_map(sentence).collect()
     }
 
     /// The lives that have no name are gone: their numbers come back.
@@ -237,7 +258,8 @@ impl EffectReader for OpeningReader<'_> {
             (_, FoundBody::Value(value)) => self.store(head, key, value),
             (_, body) => {
                 if body == FoundBody::Lost {
-                    self.opening.lost.lock().push(key.into());
+                    let lost = LostRecord { life: head.incarnation, key: key.into(), version: head.version };
+                    self.opening.lost.lock().push(lost);
                 }
                 self.opening.remember(head.incarnation, key, |remembered| {
                     remembered.removed = head.version.max(remembered.removed);

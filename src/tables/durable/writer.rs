@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crossbeam::channel::{Sender, bounded};
 use crossbeam::utils::{Backoff, CachePadded};
 
 use super::Durability;
@@ -16,7 +17,7 @@ use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use super::records::{ElementHead, TableHead, put_table, remove, remove_table};
 use crate::feed::Cause;
 use crate::lock::{Mutex, MutexGuard};
-use crate::store::{EncodedRecords, LogMetrics};
+use crate::store::{EncodedRecords, LogMetrics, StoreBackup};
 use crate::tables::Refusal;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::slot::NEVER;
@@ -85,6 +86,9 @@ impl DiskRoom {
     }
 }
 
+/// Takes a backup.
+type BackupOrder = Sender<Box<dyn StoreBackup>>;
+
 /// The state that the writers and the log share.
 pub(in crate::tables) struct Epochs {
     /// A [`LogStage`]. Written by the log, and by sessions that want it.
@@ -117,6 +121,8 @@ pub(in crate::tables) struct Epochs {
     loaded: AtomicU64,
     /// How often a write has waited for room, or for the log to open.
     waits: AtomicU64,
+    /// Who waits for a backup. Taken by the log behind each epoch.
+    backup_orders: Mutex<Vec<BackupOrder>>,
     /// Written by the log behind each batch.
     reported: Mutex<LogMetrics>,
 }
@@ -176,6 +182,7 @@ impl Epochs {
             room: DiskRoom { room: AtomicU64::new(0), claimed: Default::default() },
             loaded: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            backup_orders: Mutex::default(),
             reported: Mutex::default(),
         })
     }
@@ -352,6 +359,22 @@ impl Epochs {
     pub(super) fn is_full(&self) -> bool {
         // Relaxed: the log writes it.
         self.room.room.load(Ordering::Relaxed) == 0
+    }
+
+    /// Waits for a backup of what is committed by now. `None`: there is no log, or it has failed.
+    pub(in crate::tables) fn backup(&self) -> Option<Box<dyn StoreBackup>> {
+        let (order, backup) = bounded(1);
+        self.backup_orders.lock().push(order);
+        if self.stage() != LogStage::On {
+            drop(self.take_backup_orders());
+        }
+        self.want(self.open.number());
+        backup.recv().ok()
+    }
+
+    /// Log: those who wait for a backup.
+    pub(super) fn take_backup_orders(&self) -> Vec<BackupOrder> {
+        std::mem::take(&mut *self.backup_orders.lock())
     }
 
     /// The metrics of the log.

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::limits::CONTROL_REPLY_BYTES_MAX;
 use crate::services::operator::control::address::SocketAddress;
 use crate::services::operator::control::wire::{Reply, Request};
-use crate::store::{BackupReport, folders_with_logs};
+use crate::store::{BackupReport, TABLES_FOLDER, folders_with_logs};
 
 /// Why a request has no good reply, sorted by the action that the caller can take.
 #[derive(Debug, Error)]
@@ -24,7 +24,7 @@ pub enum Error {
     Missing(PathBuf),
     /// No server with a store runs on the folder.
     #[error(
-        "no server keeps tasks, jobs or events in {}: name the --data of the running server{}; the folder of a server that does not run can be copied as it is",
+        "no server keeps tasks, jobs, events or durable tables in {}: name the --data of the running server{}; the folder of a server that does not run can be copied as it is",
         .0.display(),
         in_it(.0)
     )]
@@ -59,11 +59,43 @@ fn in_it(folder: &Path) -> String {
     }
 }
 
-/// Asks the server whose store is in `data` to write a backup to `to`, an absolute path. Returns when it is durable.
+/// A backup of one store of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackedUp {
+    /// What the store keeps, in the plural.
+    pub what: &'static str,
+    /// The folder of the backup.
+    pub folder: PathBuf,
+    /// The wall clock when the store was as the backup is, in milliseconds since 1970.
+    pub moment: u64,
+    /// What was written.
+    pub report: BackupReport,
+}
+
+/// Asks the server whose stores are in `data` to write a backup of each to `to`, an absolute path. Returns when they are
+/// durable. Each is of one moment. That of durable tables is in the folder `tables` there, as it is in `data`.
 ///
 /// # Errors
-/// [`Error`]: there is no whole backup.
-pub fn backup(data: &Path, to: &Path) -> Result<BackupReport, Error> {
+/// [`Error`]: there is no whole backup. What is there of one is to be removed.
+pub fn backup(data: &Path, to: &Path) -> Result<Vec<BackedUp>, Error> {
+    let stores = [("tasks, jobs and events", None), ("tables", Some(TABLES_FOLDER))];
+    let mut done = Vec::new();
+    for (what, within) in stores {
+        let below = |folder: &Path| within.map_or_else(|| folder.to_owned(), |within| folder.join(within));
+        let folder = below(to);
+        match ask(&below(data), &folder) {
+            Ok((moment, report)) => done.push(BackedUp { what, folder, moment, report }),
+            // The server may keep the other one alone.
+            Err(Error::NoServer(_)) => {}
+            Err(Error::Missing(_)) if within.is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if done.is_empty() { Err(Error::NoServer(data.to_owned())) } else { Ok(done) }
+}
+
+/// Has the server whose store is in `data` write a backup of it.
+fn ask(data: &Path, to: &Path) -> Result<(u64, BackupReport), Error> {
     let mut connection = connect(data)?;
     // A server that is busy replies at once, and may close the connection before the request.
     let _refused = connection.write_all(&Request::Backup(to.to_owned()).encode());
@@ -75,7 +107,7 @@ pub fn backup(data: &Path, to: &Path) -> Result<BackupReport, Error> {
         return Err(Error::NoReply(folder()));
     }
     match Reply::decode(&bytes) {
-        Some(Reply::Done(report)) => Ok(report),
+        Some(Reply::Done { moment, report }) => Ok((moment, report)),
         Some(Reply::Refused(why)) => Err(Error::Refused(why)),
         None => Err(Error::Malformed(folder())),
     }

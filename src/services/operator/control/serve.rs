@@ -1,7 +1,7 @@
 //! The server's end: a thread that waits for a client, writes its backup, and replies.
 //!
 //! ```text
-//! wait ─► accept ─► read the request ─► Tasks::backup ─► write it ─► reply ─► wait
+//! wait ─► accept ─► read the request ─► the backup ─► write it ─► reply ─► wait
 //!                                                          │ before each piece:
 //!                                                          │ further clients are refused
 //!                                                          │ the client has hung up: cancelled and removed
@@ -23,18 +23,20 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 use super::address::SocketAddress;
 use super::wire::{Decoded, Reply, Request};
-use crate::clock::{Clock, TimeLimit};
+use crate::clock::{Clock, TimeLimit, wall_millis};
 use crate::limits::{ACCEPT_PAUSE, CONTROL_BACKLOG, CONTROL_FIRST_BYTE_TIME, CONTROL_REQUEST_TIME};
 use crate::log::WarningPace;
 use crate::net::sockets::{Stopper, WakeSignal, timespec};
-use crate::store::{BackupTurn, Error};
-use crate::tasks::Tasks;
+use crate::store::{BackupTurn, Error, StoreBackup};
 
 /// Permissions of the socket: its owner may connect, no other user may.
 const SOCKET_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// The reply to a client while another is served.
 const BUSY: &str = "another backup is being written: wait until it is whole, and ask again";
+
+/// Takes a backup of a store, as it is by now. `None`: the store has failed.
+pub type BackupSource = Box<dyn Fn() -> Result<Option<Box<dyn StoreBackup>>, Error> + Send>;
 
 /// The socket in the folder of a store. Dropping it removes the socket.
 #[derive(Debug)]
@@ -66,15 +68,15 @@ impl ControlListener {
         Ok(bound)
     }
 
-    /// Serves backups of the store behind `tasks`.
+    /// Serves backups of a store.
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn serve(self, tasks: Tasks) -> io::Result<Control> {
+    pub fn serve(self, source: BackupSource) -> io::Result<Control> {
         let wake_signal = WakeSignal::new()?;
         let stopper = Stopper::new(&wake_signal);
         let front =
-            ControlFrontend { socket: self, tasks, wake_signal, stopper: stopper.clone(), clock: Clock::start() };
+            ControlFrontend { socket: self, source, wake_signal, stopper: stopper.clone(), clock: Clock::start() };
         Ok(Control { front, stopper })
     }
 }
@@ -97,7 +99,7 @@ pub struct Control {
 /// Serves one client after the other.
 pub struct ControlFrontend {
     socket: ControlListener,
-    tasks: Tasks,
+    source: BackupSource,
     /// Raised by `stopper`.
     wake_signal: WakeSignal,
     stopper: Stopper,
@@ -191,9 +193,10 @@ impl ControlFrontend {
 
     /// Writes a backup for a client.
     fn back_up(&self, client: &UnixStream, to: &Path) -> Result<Reply, Error> {
-        let Some(backup) = self.tasks.backup()? else {
-            return Ok(Reply::Refused("the store has failed, and the server ends".to_owned()));
+        let Some(backup) = (self.source)()? else {
+            return Ok(Reply::Refused("the store has failed, and takes nothing more".to_owned()));
         };
+        let moment = wall_millis();
         let turn = &mut || {
             self.refuse_others();
             match (self.stopper.is_stopping(), has_hung_up(client)) {
@@ -208,7 +211,7 @@ impl ControlFrontend {
                     0 => tracing::info!("a backup is whole: {}", to.display()),
                     lost => tracing::warn!("a backup lacks {lost} parts that are damaged: {}", to.display()),
                 }
-                Reply::Done(report)
+                Reply::Done { moment, report }
             }
             Err(error) => {
                 tracing::info!("no backup: {error}");

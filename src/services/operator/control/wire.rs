@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! request   1 length:u32 path                                       write a backup to this folder
-//! reply     1 segments:u64 linked:u64 copied:u64 bytes:u64          it is written
+//! reply     1 moment:u64                                            it is written, as the store was at that moment, in
+//!             segments:u64 linked:u64 copied:u64 bytes:u64          milliseconds since 1970
 //!             lost:u64 (length:u32 name:UTF-8)…                     without these parts, of which it names the first
 //!           0 sentence                                              there is none: the reason, UTF-8 until the end
 //! ```
@@ -76,7 +77,12 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The backup is written.
-    Done(BackupReport),
+    Done {
+        /// The wall clock when the store was as the backup is, in milliseconds since 1970.
+        moment: u64,
+        /// What was written.
+        report: BackupReport,
+    },
     /// There is none, for this reason.
     Refused(String),
 }
@@ -87,8 +93,9 @@ impl Reply {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Refused(why) => [&[REFUSED], why.as_bytes()].concat(),
-            Self::Done(BackupReport { segments, linked, copied, bytes, lost, damages }) => {
-                let numbers = [segments, linked, copied, bytes, lost].map(|number| number.to_be_bytes()).concat();
+            Self::Done { moment, report: BackupReport { segments, linked, copied, bytes, lost, damages } } => {
+                let numbers =
+                    [moment, segments, linked, copied, bytes, lost].map(|number| number.to_be_bytes()).concat();
                 let named = damages.iter().flat_map(|name| {
                     let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
                     [&length.to_be_bytes()[..], name.as_bytes()].concat()
@@ -106,12 +113,14 @@ impl Reply {
             REFUSED => Some(Self::Refused(String::from_utf8(reader.rest().to_vec()).ok()?)),
             DONE => {
                 let mut number = || reader.u64_be();
+                let moment = number()?;
                 let (segments, linked, copied, bytes, lost) = (number()?, number()?, number()?, number()?, number()?);
                 let mut damages = Vec::new();
                 while !reader.is_empty() {
                     damages.push(String::from_utf8(reader.run_u32_be()?.to_vec()).ok()?);
                 }
-                Some(Self::Done(BackupReport { segments, linked, copied, bytes, lost, damages }))
+                let report = BackupReport { segments, linked, copied, bytes, lost, damages };
+                Some(Self::Done { moment, report })
             }
             _ => None,
         }
@@ -142,12 +151,13 @@ mod tests {
         let whole = BackupReport { segments: 1, linked: 2, copied: 3, bytes: u64::MAX, ..BackupReport::default() };
         let report = BackupReport { lost: 3, damages: ["one", "", "another…"].map(str::to_owned).to_vec(), ..whole };
         let whole = BackupReport { lost: 0, damages: Vec::new(), ..report };
-        for reply in [Reply::Done(report.clone()), Reply::Done(whole), Reply::Refused("no space…".to_owned())] {
+        let done = |report| Reply::Done { moment: 1 << 40, report };
+        for reply in [done(report.clone()), done(whole), Reply::Refused("no space…".to_owned())] {
             let bytes = reply.encode();
             assert_eq!(Reply::decode(&bytes), Some(reply));
             assert_eq!(Reply::decode(&[]), None);
         }
-        let mut bytes = Reply::Done(report).encode();
+        let mut bytes = done(report).encode();
         bytes.push(0);
         assert_eq!(Reply::decode(&bytes), None);
         assert_eq!(Reply::decode(&[0, 0xff]), None);

@@ -31,14 +31,16 @@ fn serve() -> Served {
     let folder = tempfile::tempdir().unwrap();
     let store = FakeDisk::new();
     let (tasks, committer) = open(Box::new(store.clone()), Clock::start().reading()).unwrap();
-    let control = ControlListener::bind(folder.path()).unwrap().serve(tasks).unwrap();
+    let control = ControlListener::bind(folder.path()).unwrap().serve(Box::new(move || tasks.backup())).unwrap();
     let thread = spawn(|| control.front.run());
     Served { folder, store, stopper: control.stopper, thread, _committer: committer }
 }
 
 impl Served {
     fn ask(&self) -> Result<store::BackupReport, Error> {
-        backup(self.folder.path(), Path::new("/backup"))
+        let mut done = backup(self.folder.path(), Path::new("/backup"))?;
+        assert_eq!(done.len(), 1);
+        Ok(done.remove(0).report)
     }
 
     fn connect(&self) -> UnixStream {
@@ -104,7 +106,7 @@ fn a_folder_whose_path_is_longer_than_an_address_is_reached() {
         let long = folder.path().join("d".repeat(length)).join("e".repeat(length));
         fs::create_dir_all(&long).unwrap();
         let (tasks, _committer) = open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
-        let control = ControlListener::bind(&long).unwrap().serve(tasks).unwrap();
+        let control = ControlListener::bind(&long).unwrap().serve(Box::new(move || tasks.backup())).unwrap();
         assert!(long.join("control").exists(), "{length}");
         let (front, stopper) = (control.front, control.stopper);
         let thread = spawn(|| front.run());
@@ -122,7 +124,7 @@ fn while_a_backup_is_written_others_are_refused_at_once() {
     let second = served.ask();
     assert!(matches!(&second, Err(Error::Refused(why)) if why.contains("another backup")), "{second:?}");
     served.store.hold_backups(false);
-    assert!(matches!(reply(first), Some(Reply::Done(_))));
+    assert!(matches!(reply(first), Some(Reply::Done { .. })));
     assert!(served.ask().is_ok());
     served.end().unwrap();
 }
@@ -166,7 +168,7 @@ fn clients_that_send_nothing_or_nonsense_get_no_backup_and_do_no_harm() {
     let waiting = served.send();
     assert!(!has_hung_up(&waiting));
     drop(silent);
-    assert!(matches!(reply(waiting), Some(Reply::Done(_))), "it had its turn");
+    assert!(matches!(reply(waiting), Some(Reply::Done { .. })), "it had its turn");
     // A silent client does not hold up the end.
     let _silent = served.connect();
     served.end().unwrap();
