@@ -388,7 +388,10 @@ fn without_a_server_a_backup_says_what_to_do() {
     report(backup(&data, &to));
     server.stop();
     assert!(!data.join("control").exists());
-    assert!(complaint(backup(&data, &folder.path().join("other"))).contains("no server keeps tasks, jobs, events or durable tables"));
+    assert!(
+        complaint(backup(&data, &folder.path().join("other")))
+            .contains("no server keeps tasks, jobs, events or durable tables")
+    );
     assert!(!folder.path().join("other").exists());
 }
 

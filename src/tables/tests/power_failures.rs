@@ -18,7 +18,9 @@ use crate::clock::ClockReading;
 use crate::lock::Mutex;
 use crate::seeded_rng::SeededRng;
 use crate::store::tests::simulated_disk::{Failures, SimulatedFolder};
-use crate::store::{AddsRefused, EffectFolder, EffectJudge, EffectState, EncodedRecords, Error, LogMetrics, Space};
+use crate::store::{
+    AddsRefused, EffectFolder, EffectJudge, EffectState, EncodedRecords, Error, LogMetrics, Space, StoreBackup,
+};
 use crate::tables::durable::log::EffectLog;
 use crate::tables::{Addition, Batch, TransactionNeeds};
 
@@ -190,6 +192,10 @@ impl EffectLog for InterruptedLog {
 
     fn adds_room(&self) -> Result<u64, AddsRefused> {
         self.log.adds_room()
+    }
+
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {
+        self.log.backup()
     }
 
     fn may_shrink(&self) -> bool {
