@@ -28,6 +28,7 @@ use super::lookup::find_live;
 use super::memory_budget::LocalBudget;
 use super::ops::{Admission, Edit, ElementView, LATCH, LOG, MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
+use super::sleeper::Sleeper;
 use super::slot::{EntryRef, NEVER};
 use super::table::Table;
 use super::{Addition, AudienceHold, AudienceKind, Deadline, EntryView, Refusal, Restored, TablesShared};
@@ -106,6 +107,11 @@ impl Session {
     /// The tables.
     pub(super) fn shared(&self) -> &Arc<TablesShared> {
         &self.shared
+    }
+
+    /// Wakes the thread of the session.
+    pub(super) fn sleeper(&self) -> &Arc<Sleeper> {
+        self.writer.sleeper()
     }
 
     /// Pins this thread and opens a batch of operations. The caller receives all requests of the batch before this call
@@ -473,11 +479,33 @@ impl Batch<'_> {
         }
     }
 
+    /// What the session records.
+    #[inline]
+    pub(super) fn effects(&mut self) -> &mut EffectWriter {
+        &mut self.session.effects
+    }
+
     pub(super) fn ops(&mut self) -> Ops<'_> {
         self.session.ops(&self.guard, self.now)
     }
 
+    /// The answer waits until all is on disk that the table shows, if it is always there.
     pub(super) fn on<'b, R>(
+        &'b mut self,
+        table: &[u8],
+        verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        self.on_published(table, |ops, table| {
+            let outcome = verb(ops, table);
+            if table.is_always() {
+                ops.effects.await_table(table);
+            }
+            outcome
+        })
+    }
+
+    /// As [`Batch::on`], for an answer that shows only what was published, which is on disk.
+    pub(super) fn on_published<'b, R>(
         &'b mut self,
         table: &[u8],
         verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
@@ -493,7 +521,11 @@ impl Batch<'_> {
         let Self { session, guard, now } = self;
         let place = std::mem::replace(&mut session.place, Place::NONE);
         let table = session.reach(table, guard)?;
-        find_live(table, key, place, guard, *now)
+        let found = find_live(table, key, place, guard, *now);
+        if table.is_always() {
+            session.effects.await_element(table, key, found.ok(), guard);
+        }
+        found
     }
 
     /// The table of this name with a reference: for an operation that releases its guard halfway.

@@ -147,7 +147,7 @@ impl Catalog {
             latches: Latches::new(),
             admission: Mutex::default(),
             generation: AtomicU64::new(0),
-            expected: TableAudience::new(true, false),
+            expected: TableAudience::new(true, false, false),
             registry: Arc::new(Registry::new()),
             hasher: RandomState::new(),
             tables_max,
@@ -191,7 +191,7 @@ impl Catalog {
             history: Arc::clone(&history),
             hasher: self.hasher.clone(),
             index,
-            audience: TableAudience::new(self.expected.has_changes(), self.expected.has_ends()),
+            audience: self.audience_of_new(None, durability),
             eviction: self.eviction.of_new(None, durability != Durability::None),
             durability,
         }));
@@ -390,10 +390,7 @@ impl Catalog {
             history: Arc::clone(&history),
             hasher: self.hasher.clone(),
             index,
-            audience: TableAudience::new(
-                self.expected.has_changes() || old.is_some_and(|old| old.audience.has_changes()),
-                self.expected.has_ends(),
-            ),
+            audience: self.audience_of_new(old, durability),
             eviction: self.eviction.of_new(eviction, durability != Durability::None),
             durability,
         }));
@@ -482,16 +479,26 @@ impl Catalog {
         self.generation.load(Ordering::Relaxed)
     }
 
+    /// The audience of a table that takes the place of `old`, if there is one. The caller holds the lock of the admission.
+    fn audience_of_new(&self, old: Option<&Arc<Table>>, durability: Durability) -> TableAudience {
+        let is_subscribed = self.expected.is_subscribed() || old.is_some_and(|old| old.audience.is_subscribed());
+        TableAudience::new(is_subscribed, self.expected.has_ends(), durability == Durability::Always)
+    }
+
     /// Whether a table that is created now has an audience.
     pub(super) fn expects_audience(&self) -> bool {
-        self.expected.has_changes()
+        self.expected.is_subscribed()
     }
 
     /// Publisher: whether tables that are created from now on have an audience, and whether somebody receives their
     /// ends.
     pub(super) fn expect_audience(&self, has_audience: bool, has_ends: bool) {
         let _admission = self.admission();
-        self.expected.set_changes(has_audience);
+        if has_audience {
+            self.expected.begin(AudienceKind::Changes);
+        } else if self.expected.end_changes() {
+            self.expected.note_ended();
+        }
         self.expected.set_ends(has_ends);
     }
 

@@ -4,11 +4,14 @@
 //! worker: CAS ─► record, into its own buffer of the open epoch            always: the answer waits for the epoch
 //! log:    close ─► take all buffers ─► one batch, with copies in front ─► sync ─► answers, announcements
 //! ```
-//! `table` has what is on disk of a table, `epochs` the order of epochs and effects, `records` the bytes, `writer` a session's buffers, `log` the thread that
-//! writes. The log itself is in `store`.
+//! `table` has what is on disk of a table, `epochs` the order of epochs and effects, `records` the bytes, `writer` a
+//! session's buffers, `log` the thread that writes, `answers` the epoch for which an answer waits. The log itself is in
+//! `store`.
 
 pub(super) mod altering;
+pub(super) mod answers;
 pub(super) mod check;
+pub(super) mod disk;
 pub(super) mod epochs;
 pub(super) mod judge;
 pub(super) mod limits;

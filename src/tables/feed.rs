@@ -198,10 +198,16 @@ impl Batch<'_> {
         table: &[u8],
         read: impl FnOnce(&FeedLog, u64) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
-        self.on(table, |ops, table| {
+        self.on_published(table, |ops, table| {
             let feed = ops.shared.feed.as_ref().ok_or(Refusal::FeedOff)?;
             let found = read(&feed.log(), table.generation());
-            if table.is_closed() { Err(Refusal::TableNotFound) } else { found }
+            if !table.is_closed() {
+                return found;
+            }
+            if table.is_always() {
+                ops.effects.await_table(table);
+            }
+            Err(Refusal::TableNotFound)
         })
     }
 

@@ -73,6 +73,7 @@ pub use cursor::ScanCursor;
 pub use deadline::Deadline;
 pub use durable::Durability;
 pub use durable::check::check_log;
+pub use durable::disk::DiskState;
 pub use durable::loading::{LoadReport, LoadSettings, LoadedLog, LogClock};
 pub use durable::log::{EffectLog, EpochLog, LogSource, LogThread, OpenLater, OpenLog};
 pub use durable::opening::LoadProgress;

@@ -272,6 +272,12 @@ impl Table {
         self.durability.is_recorded()
     }
 
+    /// Whether an answer waits until what it shows is on disk.
+    #[inline]
+    pub(super) fn is_always(&self) -> bool {
+        self.durability.is_always()
+    }
+
     /// The name exactly as CREATE_TABLE gave it.
     pub(super) fn announced_name(&self) -> &[u8] {
         &self.announced_name

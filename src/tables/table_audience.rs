@@ -2,7 +2,7 @@
 //!
 //! This module decides nothing: see `announce/audience.rs`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// The changes of a table that an audience receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,32 +14,72 @@ pub enum AudienceKind {
     Changes,
 }
 
+/// In `changes`: somebody may receive them.
+const SUBSCRIBED: u8 = 1;
+/// In `changes`: they are pushed for the table itself, which shows by them what is on disk. That stays.
+const KEPT: u8 = 2;
+/// In `changes`: the audience has ended, and the publisher deals with what was on its way. No writer sees it alone.
+const ENDING: u8 = 4;
+
 /// Whether somebody may receive the changes of a table. Written by the publisher's thread.
 pub(super) struct TableAudience {
-    /// All changes. Read by each write.
-    changes: AtomicBool,
+    /// All changes: some of the bits above. Read by each write. Sessions set one of them.
+    changes: AtomicU8,
     /// Ends alone. Read by the publisher's thread.
     ends: AtomicBool,
 }
 
 impl TableAudience {
-    pub(super) fn new(changes: bool, ends: bool) -> Self {
-        Self { changes: AtomicBool::new(changes), ends: AtomicBool::new(ends) }
+    /// `is_kept`: its changes are pushed as long as there is the table.
+    pub(super) fn new(changes: bool, ends: bool, is_kept: bool) -> Self {
+        let bits = if changes { SUBSCRIBED } else { 0 } | if is_kept { KEPT } else { 0 };
+        Self { changes: AtomicU8::new(bits), ends: AtomicBool::new(ends) }
     }
 
     /// Whether somebody may receive all changes. Asked under the guard under which a change is committed and pushed.
     #[inline]
     pub(super) fn has_changes(&self) -> bool {
         // Relaxed: the guard was pinned before, and `announce/audience.rs` waits for the guards that may see the old state.
-        self.changes.load(Ordering::Relaxed)
+        self.changes.load(Ordering::Relaxed) & (SUBSCRIBED | KEPT) != 0
     }
 
-    /// Publisher: whether somebody may receive all changes from now on. It waits for the guards of before afterwards.
-    /// Returns whether that is new.
-    pub(super) fn set_changes(&self, has_changes: bool) -> bool {
+    /// Publisher: whether somebody may receive all changes, but for the table itself.
+    pub(super) fn is_subscribed(&self) -> bool {
+        // Relaxed: the publisher's thread alone writes this bit, but for a new table.
+        self.changes.load(Ordering::Relaxed) & SUBSCRIBED != 0
+    }
+
+    /// Publisher: somebody may receive all changes from now on. It waits for the guards of before afterwards. Returns
+    /// whether that is new.
+    fn begin_changes(&self) -> bool {
         // SeqCst, and the fence of the pin behind it: a guard that is pinned later sees the store. A store is avoided,
         // since all writers read the line.
-        self.has_changes() != has_changes && self.changes.swap(has_changes, Ordering::SeqCst) != has_changes
+        !self.is_subscribed() && self.changes.fetch_or(SUBSCRIBED, Ordering::SeqCst) & KEPT == 0
+    }
+
+    /// Publisher: nobody may receive changes from now on, but for the table itself. Returns whether nobody does. Then it
+    /// waits for the guards of before, and calls [`TableAudience::note_ended`] when all is settled that was on its way.
+    pub(super) fn end_changes(&self) -> bool {
+        // SeqCst: as above.
+        if self.changes.compare_exchange(SUBSCRIBED, ENDING, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        self.changes.fetch_and(!SUBSCRIBED, Ordering::SeqCst);
+        false
+    }
+
+    /// Publisher: all changes are settled that were on their way when the audience ended.
+    pub(super) fn note_ended(&self) {
+        // SeqCst: as above.
+        self.changes.fetch_and(!ENDING, Ordering::SeqCst);
+    }
+
+    /// Session: changes are pushed from now on, also without a subscriber. The caller waits for the guards of before
+    /// afterwards. False: the audience is just ending, and the caller tries again.
+    pub(super) fn keep_changes(&self) -> bool {
+        // SeqCst: as above. The publisher ends no audience that has this bit.
+        let kept = |bits| (bits & ENDING == 0).then_some(bits | KEPT);
+        self.changes.fetch_update(Ordering::SeqCst, Ordering::Relaxed, kept).is_ok()
     }
 
     /// Publisher: whether somebody receives ends alone.
@@ -61,7 +101,7 @@ impl TableAudience {
                 self.set_ends(true);
                 false
             }
-            AudienceKind::Changes => self.set_changes(true),
+            AudienceKind::Changes => self.begin_changes(),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::clock::{Now, Ttl};
 
 pub(crate) mod alone;
 mod altering;
+mod always;
 mod audience;
 mod budget;
 mod comings;

@@ -55,6 +55,9 @@ fn advice(reason: Reason) -> &'static str {
         Reason::TooManyTables => "delete one, or start the server with a larger --max-tables",
         Reason::OutOfDisk => "delete something, make room on the disk of --data, or raise --max-disk",
         Reason::DiskFailed => "the disk of the durable tables has failed: look at the server's log, and start it again",
+        Reason::Unavailable => {
+            "the disk of the durable tables has failed, and the change was perhaps made: start the server again, and look"
+        }
         Reason::Denied => "the user has no permission for it: see `spindle user list` on the server's host",
     }
 }

@@ -9,6 +9,7 @@
 //! turn      here │ out: closing or not         free     │ parked          memory   no wait │ throttled │ starved
 //!           not queued │ queued                short │ long
 //! sending   taken │ paused: the client has to read first                  whole │ broken     flushed │ touched
+//! disk      no reply waits │ gated: one waits, and all behind it         more may come │ last: it closes when all is sent
 //! system    reports nothing │ these events
 //! ```
 //! A parked turn is here with a frontend that answers by itself, and out with one whose workers answer. Messages are
@@ -149,7 +150,7 @@ impl<S> Connection<S> {
 
     /// Whether it may have a turn.
     pub(super) fn is_served(&self) -> bool {
-        let waits = self.outbox.is_paused || self.turn.is_busy() || self.turn.is_throttled();
+        let waits = self.outbox.is_paused || self.outbox.is_last || self.turn.is_busy() || self.turn.is_throttled();
         !waits && !self.peer.is_checked()
     }
 
@@ -270,9 +271,11 @@ impl<S> Connection<S> {
             // Requests received earlier are handled even if the client leaves meanwhile, so RDHUP is not asked for.
             (false, true) => EventFlags::empty(),
             (false, false) if self.is_served() => EventFlags::IN,
+            // It waits for the disk, and not for its client.
+            (false, false) if self.outbox.is_gated || self.outbox.is_last => EventFlags::empty(),
             (false, false) => EventFlags::RDHUP,
         };
-        if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }
+        if self.outbox.has_next() { reading | EventFlags::OUT } else { reading }
     }
 
     /// Whether it is still in its handshake, or no bytes are on their way in either direction.

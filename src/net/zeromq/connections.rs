@@ -7,6 +7,7 @@
 //! Epoll is level-triggered here: it reports a descriptor as long as it is ready, so a skipped turn is not lost.
 //! Connections with input that was received and not handled are in a list of their own.
 
+mod gates;
 mod identity;
 mod idle;
 mod leaving;
@@ -17,7 +18,6 @@ mod sending;
 mod slots;
 mod turns;
 
-use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -341,7 +341,7 @@ impl<S: ConnectionState> Connections<S> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let sends_no_more = flags.contains(epoll::EventFlags::RDHUP);
         let is_gone = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-            || sends_no_more && connection.outbox.is_paused;
+            || sends_no_more && connection.outbox.is_paused && !connection.outbox.is_gated;
         if is_gone {
             // Nobody reads the replies to what has come, and what waited until the client has read waits no more.
             connection.outbox.give_up();
@@ -363,7 +363,7 @@ impl<S: ConnectionState> Connections<S> {
             self.gate.muted.push(id);
         }
         if flags.contains(epoll::EventFlags::OUT) {
-            touch(&mut self.sending.touched, connection, id);
+            touch(&mut self.sending, connection, id);
         }
         if has_input && !muting {
             self.schedule.note_input(id, connection);
@@ -448,9 +448,12 @@ impl<S: ConnectionState> Connections<S> {
 }
 
 /// Puts a connection into the list for the next flush.
-fn touch<S>(touched: &mut VecDeque<ConnectionId>, connection: &mut Connection<S>, id: ConnectionId) {
+fn touch<S>(sending: &mut Sending, connection: &mut Connection<S>, id: ConnectionId) {
     if !connection.outbox.is_touched {
         connection.outbox.is_touched = true;
-        touched.push_back(id);
+        sending.touched.push_back(id);
+    }
+    if connection.outbox.awaited().is_some() {
+        sending.gated.note(connection, id);
     }
 }

@@ -7,12 +7,17 @@
 //! ```
 //! Behind a large reply the buffer is full, so nothing else is appended until little of that reply is left.
 //!
+//! A reply may wait for the disk, and all behind it waits too: see `reply_buffer/gated.rs`.
+//!
 //! This module does not send; see `send_buffer`.
+
+mod gated;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::receive_buffer::{give_back, kept};
+use super::reply_gates::ReplyGates;
 use super::timed::TimedReply;
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, OUTBOX_BYTES_MAX};
@@ -53,6 +58,8 @@ pub struct ReplyBuffer {
     arrived: Option<Now>,
     /// Replies that are timed, each with the position in the stream where it ends, in this order.
     timed: VecDeque<(u64, TimedReply)>,
+    /// Replies that wait for the disk. Written by the thread that answers, and by the owner of the connection.
+    gates: Option<Box<ReplyGates>>,
 }
 
 impl ReplyBuffer {
@@ -114,8 +121,13 @@ impl ReplyBuffer {
 
     /// Where in the buffer a position of the stream is.
     fn place(&self, position: u64) -> usize {
+        self.taken + self.ahead(position)
+    }
+
+    /// How far a position of the stream is ahead of what the system has taken.
+    fn ahead(&self, position: u64) -> usize {
         let ahead = position.checked_sub(self.sent).and_then(|ahead| usize::try_from(ahead).ok());
-        self.taken + ahead.unwrap_or_default()
+        ahead.unwrap_or_default()
     }
 
     /// As [`ReplyBuffer::push_encoded`]. Frames that are too many to copy in one turn are kept as they are, and fill the
@@ -159,6 +171,9 @@ impl ReplyBuffer {
         self.large = replies.large.take();
         self.set_open(replies.is_open);
         self.timed.extend(replies.timed.drain(..).map(|(end, reply)| (before + end, reply)));
+        if let Some(gates) = replies.gates.take() {
+            self.gates.get_or_insert_default().append(*gates, before);
+        }
     }
 
     /// When the bytes arrived that the present turn answers. `now` if they have just been received.
@@ -174,7 +189,7 @@ impl ReplyBuffer {
     /// Makes an empty buffer ready for a turn: when its requests arrived, whether the frontend holds too much, and
     /// whether nobody reads the replies.
     pub(super) fn begin(&mut self, arrived: Now, tight: bool, unread: bool) {
-        debug_assert!(self.is_empty() && self.timed.is_empty());
+        debug_assert!(self.is_empty() && self.timed.is_empty() && self.gates.is_none());
         (self.arrived, self.tight, self.unread) = (Some(arrived), tight, unread);
         self.is_open = false;
     }
@@ -247,7 +262,8 @@ impl ReplyBuffer {
     pub(super) fn kept(&self) -> usize {
         // Those of a usual turn are not counted, as little buffers are not.
         let timed = self.timed.capacity().saturating_sub(TIMED_KEPT) * size_of::<(u64, TimedReply)>();
-        kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity()) + timed
+        let gates = self.gates.as_ref().map_or(0, |gates| gates.bytes());
+        kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity()) + timed + gates
     }
 
     /// Whether the frontend holds too much. A caller then appends no large reply that can wait.
@@ -301,11 +317,15 @@ impl ReplyBuffer {
         self.put_off.as_ref().map_or(0, |commands| commands.len())
     }
 
-    /// The bytes to send next, which lie together.
+    /// The bytes to send next, which lie together. None of them waits for the disk.
     pub(super) fn next(&self) -> &[u8] {
-        match (self.bytes.get(self.taken..), &self.large) {
+        let bytes = match (self.bytes.get(self.taken..), &self.large) {
             (None | Some([]), Some((bytes, taken))) => bytes.get(*taken..).unwrap_or_default(),
             (bytes, _) => bytes.unwrap_or_default(),
+        };
+        match self.gates.as_ref().and_then(|gates| gates.first()) {
+            Some(first) => bytes.get(..self.ahead(first)).unwrap_or(bytes),
+            None => bytes,
         }
     }
 
@@ -323,7 +343,7 @@ impl ReplyBuffer {
         self.bytes = Vec::new();
         self.taken = 0;
         (self.large, self.put_off) = (None, None);
-        self.timed = VecDeque::new();
+        (self.timed, self.gates) = (VecDeque::new(), None);
     }
 
     /// Drops the sent bytes, and shrinks the buffer after a large reply. Copies the rest of a shared one when the

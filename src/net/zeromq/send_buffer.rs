@@ -29,6 +29,10 @@ pub(super) struct SendBuffer {
     pub(super) is_paused: bool,
     /// It is in the list of buffers to flush.
     pub(super) is_touched: bool,
+    /// It is in the list of buffers with replies that wait for the disk.
+    pub(super) is_gated: bool,
+    /// The client sends no more, and the connection closes when all is sent.
+    pub(super) is_last: bool,
 }
 
 /// Bytes that are sealed at once, beside one frame: some system calls' worth.
@@ -154,6 +158,11 @@ impl SendBuffer {
     /// Whether there are no bytes for the system.
     pub(super) fn is_empty(&self) -> bool {
         self.replies.is_empty() && !self.sealed.as_ref().is_some_and(|sealed| sealed.has_output())
+    }
+
+    /// Whether there are bytes that the system may have now.
+    pub(super) fn has_next(&self) -> bool {
+        !self.replies.next().is_empty() || self.sealed.as_ref().is_some_and(|sealed| sealed.has_output())
     }
 
     /// Length of the buffers, in bytes.

@@ -4,6 +4,7 @@
 
 mod connection;
 mod endpoints;
+mod gated;
 mod gathered;
 mod idle;
 mod large;
@@ -18,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BoundListener, Closed, ConnectionId, ConnectionState, Connections, TurnOutcome};
+use super::{BoundListener, Closed, ConnectionId, ConnectionState, Connections, TurnOutcome, WaitingReply};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
 use crate::net::budget::Budget;
@@ -43,6 +44,8 @@ struct Echo {
     /// Whether memory was tight at the last turn, and how often a reply had to wait for it.
     was_tight: bool,
     starved: u32,
+    /// The epoch for which each reply waits. 0: for none.
+    epoch: u64,
 }
 
 impl Echo {
@@ -66,6 +69,7 @@ impl Echo {
             gone,
             was_tight: false,
             starved: 0,
+            epoch: 0,
         }
     }
 
@@ -85,7 +89,7 @@ impl Echo {
 
     /// The turns after a wait.
     fn turns(&mut self) {
-        let Self { received, was_tight, starved, .. } = self;
+        let Self { received, was_tight, starved, epoch, .. } = self;
         let mut echo =
             |id, count: &mut u32, outbox: &mut super::ReplyBuffer, messages: crate::zmtp::MessageView<'_>| {
                 *was_tight = outbox.is_tight();
@@ -96,8 +100,11 @@ impl Echo {
                     }
                     *count += 1;
                     received.push(id);
-                    let last = message.frames().len() - 1;
+                    let (last, begin) = (message.frames().len() - 1, outbox.end());
                     message.frames().enumerate().for_each(|(number, frame)| outbox.push(frame, number < last));
+                    if *epoch > 0 {
+                        outbox.hold_back(WaitingReply { begin, epoch: *epoch, envelope: Some(0) });
+                    }
                 }
                 TurnOutcome::All
             };

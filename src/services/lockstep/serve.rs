@@ -27,6 +27,7 @@ use crate::limits::{
 use crate::net::service::{BoundConnections, Service, ServiceParts};
 use crate::net::sockets::{ServeError, Stopper};
 use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, Serving, ServingParts, TimedReply, TurnOutcome};
+use crate::services::tables::disk_gates::open_gates;
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::responder::TIMED_ONE_OF;
 use crate::services::tables::serve::LockstepMetrics;
@@ -129,6 +130,7 @@ impl LockstepFrontend {
                 break;
             }
         }
+        open_gates(connections, &answering.session, |_| Vec::new());
         while connections.drained().is_some() {}
         let now = connections.now();
         self.drop_stalled(now);
@@ -161,7 +163,7 @@ impl Serving<Conversation> for LockstepFrontend {
     }
 
     fn has_waiting(&mut self) -> bool {
-        !self.answering.waiting.is_empty()
+        !self.answering.waiting.is_empty() || self.connections.awaited().is_some()
     }
 }
 
@@ -284,6 +286,8 @@ impl Answering {
             copied += conversation.held_bytes().saturating_sub(held) as u64;
             let reply_begin = outbox.end();
             reply(outbox, &message, &answer, *nul);
+            // An error has a reason that the conversation would have to know. So the connection ends if the disk fails.
+            outbox.wait_for_disk(batch.take_awaited(), reply_begin, || None);
             if let Some(command) = command {
                 if picker.picks() {
                     let arrived = outbox.arrived(begun);

@@ -28,6 +28,7 @@ use crate::limits::BATCH_MAX;
 use crate::net::sockets::{Stopper, WakeSignal};
 use crate::net::zeromq::{ConnectionId, ConnectionProtocol, Connections, HandoffReceiver, Serving, ServingParts};
 use crate::services::resp::RespShared;
+use crate::services::tables::disk_gates::{open_gates, unavailable};
 use crate::services::tables::handle::HandlerContext;
 use crate::services::tables::turn::{ConnectionTurn, ReplyTimes, WorkerState};
 use crate::services::tables::waiting::WaitingClients;
@@ -141,6 +142,7 @@ impl NativeWorker {
                 break;
             }
         }
+        open_gates(connections, &state.session, unavailable);
         while connections.drained().is_some() {}
         while let Some(mut closed) = connections.gone() {
             if let Some(client) = closed.state.resp() {
@@ -171,6 +173,7 @@ impl Serving<WorkerClient> for NativeWorker {
     }
 
     fn has_waiting(&mut self) -> bool {
-        !self.waiting.is_empty() || self.state.reports.is_waiting()
+        let waits_for_disk = self.connections.awaited().is_some();
+        !self.waiting.is_empty() || self.state.reports.is_waiting() || waits_for_disk
     }
 }

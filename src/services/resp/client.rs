@@ -184,8 +184,13 @@ impl RespClient {
         self.collected.transaction.as_ref().is_some_and(|transaction| transaction.queue.is_some())
     }
 
+    /// Whether a part of the reply to its next command is written, so that no other reply may stand before the rest.
+    pub(super) fn has_partial_reply(&self) -> bool {
+        self.progress.has_partial_answer() || self.is_executing()
+    }
+
     /// Whether a part of the replies to EXEC is written.
-    pub(super) fn is_executing(&self) -> bool {
+    fn is_executing(&self) -> bool {
         let queue = self.collected.transaction.as_ref().and_then(|transaction| transaction.queue.as_ref());
         queue.is_some_and(|queue| queue.done.is_some())
     }

@@ -59,7 +59,7 @@ impl RespWorker<'_> {
         let arrived = outbox.arrived(begun);
         let replies_begin = outbox.end();
         let outcome = self.answer_commands(messages, outbox, &mut turn, [arrived, begun]);
-        outbox.set_open(turn.client.progress.has_partial_answer() || turn.client.is_executing());
+        outbox.set_open(turn.client.has_partial_reply());
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.state.clock.now();
         if answered > 0 {
@@ -103,8 +103,7 @@ impl RespWorker<'_> {
         let WorkerState { session, clock, clients, picker, .. } = &mut **state;
         let mut batch = session.batch(begun);
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
-        let mut answered = 0;
-        let mut left = messages.iter();
+        let (mut answered, mut left) = (0, messages.iter());
         while answered < messages.len() {
             let mut few = [[&[][..]; FEW_ARGUMENTS]; LOOK_AHEAD];
             let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
@@ -126,6 +125,7 @@ impl RespWorker<'_> {
                 }
                 let started = is_timed.then(|| clock.now().nanos());
                 let is_held_up = turn.is_held_up(may_change(turn.client, command));
+                let (reply_begin, is_rest) = (outbox.end(), turn.client.has_partial_reply());
                 let mut call = Call {
                     batch: &mut batch,
                     id: turn.id(),
@@ -140,10 +140,9 @@ impl RespWorker<'_> {
                     true => Step::Busy(Lack::Credits),
                     false => answer(&mut call, *command, outbox),
                 };
-                match step {
-                    Step::Whole(outcome) => metrics.count(command.verb(), outcome),
-                    unfinished => return end(&unfinished, turn, answered),
-                }
+                outbox.wait_for_disk(batch.take_awaited(), reply_begin, || step.envelope(is_rest));
+                let Step::Whole(outcome) = step else { return end(&step, turn, answered) };
+                metrics.count(command.verb(), outcome);
                 if let Some(started) = started {
                     metrics.record(command.verb(), clock.now().nanos() - started);
                     outbox.sample(VERB_OFFSET + command.verb(), arrived);
@@ -208,6 +207,13 @@ enum Step {
     Waits,
     /// Nothing is done: the tables lack something.
     Busy(Lack),
+}
+
+impl Step {
+    /// The bytes before the error that may take the place of a reply. `None`: none can. `is_rest`: it has begun before.
+    fn envelope(&self, is_rest: bool) -> Option<usize> {
+        (!is_rest && matches!(self, Self::Whole(_))).then_some(0)
+    }
 }
 
 /// The turn ends before its next command is carried out whole.

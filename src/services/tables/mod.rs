@@ -54,6 +54,7 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 pub(crate) mod change_mail;
+pub(crate) mod disk_gates;
 pub mod handle;
 pub mod permission;
 mod publish;

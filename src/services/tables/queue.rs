@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::disk_gates::{open_gates, unavailable};
 use super::report::{ClientMetrics, ReportSources};
 use super::turn::{ReplyTimes, TableClient};
 use crate::clock::TimeLimit;
@@ -134,6 +135,7 @@ impl TablesQueue {
             }
         }
         self.times.send(&mut self.connections, None);
+        open_gates(&mut self.connections, &self.session, unavailable);
         while self.connections.drained().is_some() {}
         while self.connections.gone().is_some() {}
         self.connections.closed();
@@ -217,7 +219,7 @@ impl Serving<TableClient> for TablesQueue {
     }
 
     fn has_waiting(&mut self) -> bool {
-        self.connections.turns_out() > 0
+        self.connections.turns_out() > 0 || self.connections.awaited().is_some()
     }
 }
 

@@ -19,6 +19,7 @@ mod timing;
 
 use std::sync::Arc;
 
+use super::disk_gates::envelope_bytes;
 use super::handle::HandlerContext;
 use super::report::{ClientMetrics, ReportSources, WorkerMetrics};
 use super::reporter::{FinishedReport, ReportClient};
@@ -155,6 +156,15 @@ impl ConnectionTurn<'_> {
         self.client.user.as_ref()
     }
 
+    /// The report for which the turn has waited. If it has not, the report is ordered.
+    fn report(&mut self, command: Command, reports: &mut ReportClient) -> Option<Arc<FinishedReport>> {
+        let made = self.made.take();
+        if made.is_none() {
+            reports.order(self.id, command, self.user());
+        }
+        made
+    }
+
     /// The turn ends before its next request is answered whole.
     #[cold]
     fn end(&mut self, tried: Answered, lack: Lack, answered: usize) -> TurnOutcome {
@@ -202,8 +212,7 @@ impl WorkerState {
         let mut batch = session.batch(begun);
         let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
-        let mut answered = 0;
-        let mut left = messages.iter();
+        let (mut answered, mut left) = (0, messages.iter());
         while answered < messages.len() {
             let mut few = [[&[][..]; FEW_FRAMES]; LOOK_AHEAD];
             let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
@@ -220,31 +229,31 @@ impl WorkerState {
             let fetched = batch.prefetch(decoded.iter().flatten().map(RequestParts::element));
             for ((parts, is_whole), number) in decoded.iter().flatten().zip(is_whole).zip(0..) {
                 batch.expect(&fetched, number);
+                let (reply_begin, is_rest) = (outbox.end(), turn.client.progress.has_partial_answer());
                 let is_timed = picker.picks();
                 if outbox.is_unread() && parts.only_reads() {
                     turn.client.progress = ManyProgress::default();
                     clients.dropped_requests.add(1);
                 } else if let Some(command) = parts.report() {
-                    let Some(made) = turn.made.take() else {
-                        reports.order(turn.id, command, turn.user());
-                        return TurnOutcome::Parked(answered);
-                    };
+                    let Some(made) = turn.report(command, reports) else { return TurnOutcome::Parked(answered) };
                     made.write(parts.envelope, outbox);
+                    batch.await_names();
                     metrics.count(Some(command), made.refused);
                 } else {
                     let sink = |frame: &[u8], more| outbox.push(frame, more);
                     let is_held_up = turn.is_held_up(parts.command().is_some_and(Command::may_change_elements));
                     let progress = &mut turn.client.progress;
-                    let tried = if is_held_up {
-                        Answered::Busy
-                    } else {
-                        responder.respond(parts, &mut batch, progress, is_timed, bytes_max, sink)
+                    let tried = match is_held_up {
+                        true => Answered::Busy,
+                        false => responder.respond(parts, &mut batch, progress, is_timed, bytes_max, sink),
                     };
                     if tried != Answered::Whole {
+                        outbox.wait_for_disk(batch.take_awaited(), reply_begin, || None);
                         let lack = if is_held_up { Lack::Credits } else { batch.lack() };
                         return turn.end(tried, lack, answered);
                     }
                 }
+                outbox.wait_for_disk(batch.take_awaited(), reply_begin, || envelope_bytes(parts.envelope, is_rest));
                 if is_timed && let Some(command) = parts.command() {
                     outbox.sample(command.index(), arrived);
                 }

@@ -140,6 +140,8 @@ reasons! {
     OutOfDisk = "OUT OF DISK";
     /// The table is durable, and the disk of its log has failed. Nothing was changed.
     DiskFailed = "DISK FAILED";
+    /// The disk has failed. A change was perhaps made, once. What a read would show is perhaps lost.
+    Unavailable = "UNAVAILABLE";
     /// The user may not do this.
     Denied = "DENIED";
 }

@@ -209,7 +209,7 @@ impl Changes {
         let is_unsubscribed = |table: &Arc<Table>| {
             let is_subscribed =
                 has_any && is_subscribed(&table.topic()) || has_changes && is_held(table, AudienceKind::Changes);
-            table.audience.has_changes() && !is_subscribed
+            table.audience.is_subscribed() && !is_subscribed
         };
         Unsubscribed(some.tables.into_iter().filter(is_unsubscribed).collect())
     }
@@ -217,15 +217,13 @@ impl Changes {
     /// Ends the audience of these tables, until [`Audience::begin`]. It waits as that does. Their changes on the way are
     /// announced to nobody, those of other tables to `sink`.
     pub fn silence(&mut self, Unsubscribed(mut tables): Unsubscribed, sink: &mut dyn ChangeSink) {
-        // One that has settled emits nothing more. The hold keeps the number of any other from being used again.
-        tables.retain(|table| table.hold_unsettled());
+        // A table whose changes are pushed for itself goes on. One that has settled emits nothing more. The hold keeps the
+        // number of any other from being used again.
+        tables.retain(|table| table.audience.end_changes() && table.hold_unsettled());
         if tables.is_empty() {
             return;
         }
-        for table in &tables {
-            table.audience.set_changes(false);
-            self.silenced.insert(table.number());
-        }
+        self.silenced.extend(tables.iter().map(|table| table.number()));
         Guards::of_now().wait();
         let mut stuck = self.pending.extract(&self.silenced);
         while !stuck.is_empty() {
@@ -240,7 +238,10 @@ impl Changes {
         // What the changes above have put to work, if no ring had any.
         while self.run(&mut DrainedRing { ring: u64::MAX, left: 0, is_dry: true }, sink) {}
         self.silenced.clear();
-        tables.iter().for_each(|table| self.release(table));
+        for table in &tables {
+            table.audience.note_ended();
+            self.release(table);
+        }
         self.hand_on();
         self.rings.give_back();
     }

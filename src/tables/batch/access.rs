@@ -24,7 +24,7 @@ impl Session {
     pub(super) fn reach<'g>(&mut self, name: &[u8], guard: &'g Guard) -> Result<&'g Table, Refusal> {
         match self.shared.catalog.reach(&mut self.access.known, name, guard) {
             Reached::Table(table) => Ok(table),
-            Reached::None => Err(Refusal::TableNotFound),
+            Reached::None => Err(self.miss()),
             Reached::Latched => self.reach_beside_latches(name, guard),
         }
     }
@@ -35,7 +35,17 @@ impl Session {
         if self.meets_latch(name) {
             return Err(Refusal::Busy);
         }
-        self.shared.catalog.find(name, guard).ok_or(Refusal::TableNotFound)
+        match self.shared.catalog.find(name, guard) {
+            Some(table) => Ok(table),
+            None => Err(self.miss()),
+        }
+    }
+
+    /// No table has the name.
+    #[cold]
+    fn miss(&mut self) -> Refusal {
+        self.effects.await_names();
+        Refusal::TableNotFound
     }
 
     /// Whether the latch of this name holds this session up. If so, it is woken when it may try again.

@@ -41,7 +41,11 @@ impl Batch<'_> {
         let state = &table.durability;
         let (is_coming, is_said) = (state.is_coming(), state.said() == said);
         if is_said && !is_coming {
+            session.effects.await_epoch(state.epoch());
             return Ok(());
+        }
+        if said == Durability::Always && !table.audience.keep_changes() {
+            return Err(session.ops(guard, self.now).again());
         }
         if !session.effects.has_log()? {
             session.wanted = LOG;

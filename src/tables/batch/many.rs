@@ -165,7 +165,7 @@ impl Batch<'_> {
         let table = self.share_for(table, progress)?;
         let begun = progress.0.take();
         let mut begun = match begun {
-            Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
+            Some(begun) => self.continue_in(&table, *begun)?,
             None => {
                 let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), deadline);
                 self.ops().admit(needed)?;
@@ -176,11 +176,29 @@ impl Batch<'_> {
         // What was admitted for the rest counts when it is stored.
         begun.reserved = None;
         let outcome = self.update_some(&table, deadline, pairs.skip(begun.done), &mut begun.done);
+        self.await_table(&table);
         if matches!(outcome, Err(Refusal::Unfinished | Refusal::Busy)) {
             begun.reserve_rest(&self.session.shared);
             progress.0 = Some(Box::new(begun));
         }
         outcome
+    }
+
+    /// A request that has begun continues in this table.
+    fn continue_in(&mut self, table: &Table, begun: BegunRequest) -> Result<BegunRequest, Refusal> {
+        let goes_on = begun.goes_on_in(table);
+        if goes_on.is_err() {
+            // The life in which it has begun is over.
+            self.await_names();
+        }
+        goes_on.map(|()| begun)
+    }
+
+    /// The answer is about elements of this table.
+    fn await_table(&mut self, table: &Table) {
+        if table.is_always() {
+            self.effects().await_table(table);
+        }
     }
 
     /// The table of a request that may have begun. If it is latched, the request has come as far as before.
@@ -239,13 +257,14 @@ impl Batch<'_> {
         let table = self.share_for(table, progress)?;
         let begun = progress.0.take();
         let mut begun = match begun {
-            Some(begun) => begun.goes_on_in(&table).map(|()| *begun)?,
+            Some(begun) => self.continue_in(&table, *begun)?,
             None => {
                 self.credits_for(keys.clone().count())?;
                 BegunRequest { line: table.line(), ..BegunRequest::default() }
             }
         };
         let outcome = self.delete_some(&table, keys.skip(begun.deleted.len()), &mut begun.deleted);
+        self.await_table(&table);
         if outcome == Err(Refusal::Busy) {
             progress.0 = Some(Box::new(begun));
             return Err(Refusal::Busy);

@@ -4,8 +4,11 @@
 
 use std::sync::Arc;
 
+use crossbeam::epoch::Guard;
+
 use super::{Batch, LOG, Session};
 use crate::tables::catalog::{Catalog, NewName, RecordTables, table_bytes};
+use crate::tables::durable::writer::LogStage;
 use crate::tables::memory_budget::MemoryRoom;
 use crate::tables::table::Table;
 use crate::tables::{Durability, EvictionPolicy, Refusal, TableSummary};
@@ -35,6 +38,7 @@ impl Batch<'_> {
         session.check_latch(name)?;
         let durability = durability.unwrap_or(session.shared.durability);
         if session.shared.catalog.find(name, guard).is_some() {
+            session.effects.await_names();
             return Err(Refusal::TableExists);
         }
         if durability != Durability::None && !session.effects.has_log()? {
@@ -62,6 +66,7 @@ impl Batch<'_> {
     pub fn replace_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
         let Self { session, guard, .. } = self;
         session.check_latch(name)?;
+        session.check_disk(name, guard)?;
         let is_admitted = session.access.seat.is_in_transaction;
         let (new, old) =
             session.when_taken_down(|catalog, record| catalog.replace(name, is_admitted, record, guard))?;
@@ -89,9 +94,11 @@ impl Batch<'_> {
     /// `TableNotFound`, `Busy`.
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
         self.session.check_latch(name)?;
+        self.session.check_disk(name, &self.guard)?;
         let Session { shared, effects, .. } = &mut *self.session;
         let deleted = shared.catalog.delete(name, &mut |old, new| effects.record_tables(old, new), &self.guard);
         effects.leave();
+        effects.await_names();
         let table = deleted.ok_or(Refusal::TableNotFound)?;
         self.session.take_down(table);
         Ok(())
@@ -118,8 +125,10 @@ impl Batch<'_> {
 
     /// All tables, in the order of their names.
     #[must_use]
-    pub fn list_tables(&self) -> Vec<TableSummary> {
-        self.session.shared.summaries(&self.guard)
+    pub fn list_tables(&mut self) -> Vec<TableSummary> {
+        let summaries = self.session.shared.summaries(&self.guard);
+        self.await_names();
+        summaries
     }
 }
 
@@ -127,6 +136,12 @@ impl Session {
     /// Refuses an operation on a whole table as `Busy` while another session holds its latch.
     fn check_latch(&mut self, name: &[u8]) -> Result<(), Refusal> {
         if self.meets_latch(name) { Err(Refusal::Busy) } else { Ok(()) }
+    }
+
+    /// Refuses to take a durable table down when its log has failed.
+    fn check_disk(&self, name: &[u8], guard: &Guard) -> Result<(), Refusal> {
+        let is_durable = self.shared.catalog.find(name, guard).is_some_and(Table::is_durable);
+        if is_durable && self.shared.epochs.stage() == LogStage::Failed { Err(Refusal::DiskFailed) } else { Ok(()) }
     }
 
     /// Makes a table. While too many are being taken down, it is refused as `Busy`, and the session watches the reaper.
@@ -140,6 +155,7 @@ impl Session {
             self.reaper_steps = shared.reaper.steps();
             let made = make(&shared.catalog, &mut |old, new| effects.record_tables(old, new));
             effects.leave();
+            effects.await_names();
             // Registered at once, before a later attempt overwrites the count that this one waits for.
             let is_busy = matches!(made, Err(Refusal::Busy));
             if !is_busy || !shared.reaper.watch(self.reaper_steps, self.writer.sleeper()) {

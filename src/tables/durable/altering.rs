@@ -34,11 +34,11 @@ impl EffectWriter {
                 let incarnation = if state.incarnation() == 0 { table.generation() } else { life() };
                 table.reset_logged();
                 state.begin(said, incarnation);
-                self.epochs().enter_table(table);
+                self.epochs.enter_table(table);
             }
             (true, is_coming, Durability::None) => {
                 if is_coming {
-                    self.epochs().leave_table(table);
+                    self.epochs.leave_table(table);
                 } else {
                     self.enter_large();
                     self.record_end(table);

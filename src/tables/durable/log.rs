@@ -161,7 +161,7 @@ impl LogThread {
         };
         let Some(log) = log else { return Ok(()) };
         epochs.set_stage(LogStage::On);
-        let ended = log.run(interval, now).inspect_err(|_| epochs.set_stage(LogStage::Failed));
+        let ended = log.run(interval, now);
         drop(epochs.take_backup_orders());
         ended
     }
@@ -228,7 +228,7 @@ impl EpochLog {
             let is_closed = self.epochs.is_closed();
             self.write(now())?;
             if is_closed {
-                return self.end(now());
+                return self.end(now()).inspect_err(|_| self.epochs.set_stage(LogStage::Failed));
             }
             self.wait(interval);
         }
@@ -284,6 +284,10 @@ impl EpochLog {
     /// # Errors
     /// Those of the log, which takes nothing more.
     pub fn write(&mut self, now: ClockReading) -> Result<(), Error> {
+        self.write_epoch(now).inspect_err(|_| self.epochs.set_stage(LogStage::Failed))
+    }
+
+    fn write_epoch(&mut self, now: ClockReading) -> Result<(), Error> {
         let mut taken = Vec::new();
         let is_wanted = self.epochs.is_wanted();
         let epoch = self.epochs.take(&mut taken, || self.spares.pop().unwrap_or_default());
@@ -300,7 +304,7 @@ impl EpochLog {
             let _gone = order.send(self.log.backup()?);
         }
         self.epochs.report(epoch, self.log.adds_room().unwrap_or(0), self.log.metrics());
-        self.epochs.note_synced(epoch);
+        self.epochs.disk.note_synced(epoch);
         taken.truncate(SPARES_MAX - self.spares.len().min(SPARES_MAX));
         for mut spare in taken {
             spare.clear(SPARE_BYTES);

@@ -32,6 +32,8 @@ pub(in crate::tables) struct TableDurability {
     record: AtomicU64,
     /// The epoch of that record, 0 if it is on disk.
     epoch: AtomicU64,
+    /// The last epoch with a record of the table or of its elements, while all of it is always on disk. Raised by writers.
+    changed: AtomicU64,
     /// Elements at positions below are copied. Written by the session that walks.
     walked: AtomicU64,
     walk: Mutex<()>,
@@ -49,6 +51,7 @@ impl TableDurability {
             incarnation: AtomicU64::new(incarnation),
             record: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
             walked: AtomicU64::new(WALKED),
             walk: Mutex::new(()),
         }
@@ -58,6 +61,26 @@ impl TableDurability {
     #[inline]
     pub(in crate::tables) fn is_recorded(&self) -> bool {
         self.kind.load(Ordering::Relaxed) != Durability::None as u8
+    }
+
+    /// Whether an answer waits until what it shows is on disk.
+    #[inline]
+    pub(in crate::tables) fn is_always(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == Durability::Always as u8
+    }
+
+    /// The last epoch with a record of the table or of its elements, for a thread that has seen the changes: the word of an
+    /// element, or the catalog, has shown it too.
+    pub(super) fn last_epoch(&self) -> u64 {
+        self.changed.load(Ordering::Relaxed)
+    }
+
+    /// Writer: this epoch, in which the caller is, has a record of it. Called before the CAS, or before others see the table.
+    pub(super) fn raise_epoch(&self, epoch: u64) {
+        // A load alone leaves the line to other writers of the epoch.
+        if self.last_epoch() < epoch {
+            self.changed.fetch_max(epoch, Ordering::Relaxed);
+        }
     }
 
     /// What holds of changes.

@@ -12,6 +12,7 @@ use crossbeam::channel::{Sender, bounded};
 use crossbeam::utils::{Backoff, CachePadded};
 
 use super::Durability;
+use super::disk::DiskEpochs;
 use super::epochs::{OpenEpoch, WriterPlace};
 use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use super::records::{ElementHead, TableHead, put_table, remove, remove_table};
@@ -94,8 +95,8 @@ pub(in crate::tables) struct Epochs {
     /// A [`LogStage`]. Written by the log, and by sessions that want it.
     stage: AtomicU8,
     pub(super) open: OpenEpoch,
-    /// The last epoch on disk. Written by the log.
-    synced: CachePadded<AtomicU64>,
+    /// What is on disk, and who waits for it.
+    pub(super) disk: DiskEpochs,
     /// The highest epoch that somebody waits for. Raised by the writers.
     wanted: CachePadded<AtomicU64>,
     /// The durable tables that have a name, by their incarnations. Changed under the catalog's lock.
@@ -167,7 +168,7 @@ impl Epochs {
         Arc::new(Self {
             stage: AtomicU8::new(LogStage::Off as u8),
             open: OpenEpoch::behind(epoch),
-            synced: CachePadded::new(AtomicU64::new(epoch)),
+            disk: DiskEpochs::new(epoch),
             wanted: CachePadded::new(AtomicU64::new(epoch)),
             tables: Mutex::default(),
             number: AtomicU64::new(number),
@@ -205,6 +206,7 @@ impl Epochs {
         // Release: pairs with the Acquire in `stage`.
         self.stage.store(stage as u8, Ordering::Release);
         self.wake_all();
+        self.disk.wake();
     }
 
     /// Has the log opened for the first durable table.
@@ -232,18 +234,6 @@ impl Epochs {
     /// A deadline of an entry as records have it.
     pub(in crate::tables) fn deadline_of_log(&self, deadline: u64) -> u64 {
         if deadline == NEVER { 0 } else { deadline + self.clock_start }
-    }
-
-    /// The last epoch on disk.
-    pub(in crate::tables) fn synced(&self) -> u64 {
-        // Acquire: pairs with the Release in `note_synced`.
-        self.synced.load(Ordering::Acquire)
-    }
-
-    /// Log: this epoch is on disk.
-    pub(super) fn note_synced(&self, epoch: u64) {
-        // Release: pairs with the Acquire in `synced`.
-        self.synced.store(epoch, Ordering::Release);
     }
 
     /// The number of the open epoch.
@@ -385,7 +375,7 @@ impl Epochs {
             waits: self.waits.load(Ordering::Relaxed),
             loaded_percent: self.loaded.load(Ordering::Relaxed),
             is_full: self.is_full(),
-            epochs: self.synced(),
+            epochs: self.disk.synced(),
             log: *self.reported.lock(),
         }
     }
@@ -453,7 +443,7 @@ pub struct EffectMetrics {
 
 /// A session's end.
 pub(in crate::tables) struct EffectWriter {
-    epochs: Arc<Epochs>,
+    pub(super) epochs: Arc<Epochs>,
     records: Arc<WriterRecords>,
     /// The epoch in which the writer is.
     entered: Option<u64>,
@@ -464,6 +454,8 @@ pub(in crate::tables) struct EffectWriter {
     /// The request that was refused last waits until the log is open.
     awaits_log: bool,
     claimed: Claimed,
+    /// The epoch for which the answer waits to what the session does. 0: for none.
+    pub(super) awaited: u64,
 }
 
 /// What a writer has claimed of the disk.
@@ -510,6 +502,7 @@ impl EffectWriter {
             full: None,
             awaits_log: false,
             claimed: Claimed::default(),
+            awaited: 0,
         }
     }
 
@@ -594,6 +587,10 @@ impl EffectWriter {
         }
         self.enter_large();
         let epochs = Arc::clone(&self.epochs);
+        for table in old.into_iter().chain(new).filter(|table| table.is_always()) {
+            self.raise_epoch_of(table);
+            epochs.disk.raise_names(table.durability.last_epoch());
+        }
         for table in old.into_iter().filter(|table| table.is_durable()) {
             self.record_end(table);
         }
@@ -606,6 +603,9 @@ impl EffectWriter {
     /// Records that a table is there, with this durability. Called as [`EffectWriter::record_tables`].
     pub(super) fn record_table(&mut self, table: &Table, durability: Durability) {
         let state = &table.durability;
+        if durability == Durability::Always {
+            self.raise_epoch_of(table);
+        }
         let head = TableHead { incarnation: state.incarnation(), number: self.epochs.next_number() };
         self.record(|records| put_table(records, head, durability, table.announced_name()));
         // What holds already need not be awaited.
@@ -621,14 +621,16 @@ impl EffectWriter {
         self.epochs.leave_table(table);
     }
 
-    /// The epochs of all writers.
-    pub(super) fn epochs(&self) -> &Arc<Epochs> {
-        &self.epochs
-    }
-
     /// Whether all writers have left the epochs before that in which this one is.
     pub(in crate::tables) fn is_behind_all(&self) -> bool {
         self.entered.is_some_and(|entered| self.epochs.open.left() + 1 >= entered)
+    }
+
+    /// The writer is about to change an element of the table. Answers that show the change wait for this epoch.
+    pub(in crate::tables) fn raise_epoch_of(&self, table: &Table) {
+        if let Some(epoch) = self.entered {
+            table.durability.raise_epoch(epoch);
+        }
     }
 
     /// Records what was committed inside the epoch, or is about to be, with nobody to see it before.

@@ -79,7 +79,7 @@ impl Ops<'_> {
 
     /// The refusal of a write that is to be tried again at once: it waits for one credit, as a rule without delay.
     #[cold]
-    pub(super) fn again(&mut self) -> Refusal {
+    pub(in crate::tables) fn again(&mut self) -> Refusal {
         (*self.wanted, *self.wanted_credits) = (1, 1);
         Refusal::Busy
     }

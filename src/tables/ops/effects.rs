@@ -27,7 +27,11 @@ pub(super) fn enter_epoch(
         return Ok(false);
     }
     let entered = effects.enter(element_bytes(key, value.unwrap_or(0)), value.is_some());
-    entered.map(|()| true).map_err(|not_entered| refusal(not_entered, wanted))
+    entered.map_err(|not_entered| refusal(not_entered, wanted))?;
+    if table.is_always() {
+        effects.raise_epoch_of(table);
+    }
+    Ok(true)
 }
 
 /// The refusal of a write that cannot be recorded.

@@ -87,7 +87,7 @@ impl<S: ConnectionState> Connections<S> {
             }
         };
         let has_input = is_in && connection.input.is_held();
-        touch(&mut self.sending.touched, connection, id);
+        touch(&mut self.sending, connection, id);
         if !is_in {
             self.disconnect(id);
         } else if has_input {

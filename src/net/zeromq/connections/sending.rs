@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::super::reply_buffer::ReplyBuffer;
 use super::super::timed::TimedReply;
+use super::gates::GatedConnections;
 use super::{ConnectionId, ConnectionState, Connections, touch};
 use crate::limits::READY_EVENTS;
 
@@ -19,6 +20,8 @@ pub(super) struct Sending {
     timed: Vec<(ConnectionId, TimedReply)>,
     /// Memory for replies, which no idle connection keeps.
     pub(super) spare_replies: Vec<Vec<u8>>,
+    /// Connections with replies that wait for the disk.
+    pub(super) gated: GatedConnections,
 }
 
 impl<S: ConnectionState> Connections<S> {
@@ -26,7 +29,7 @@ impl<S: ConnectionState> Connections<S> {
     /// closed.
     pub fn connection(&mut self, id: ConnectionId) -> Option<(&mut S, &mut ReplyBuffer)> {
         let connection = self.connections.get_mut(id).filter(|connection| connection.is_open())?;
-        touch(&mut self.sending.touched, connection, id);
+        touch(&mut self.sending, connection, id);
         Some((&mut connection.state, &mut connection.outbox))
     }
 
@@ -68,6 +71,10 @@ impl<S: ConnectionState> Connections<S> {
             while let Some(reply) = connection.outbox.next_timed() {
                 self.sending.timed.push((id, reply));
             }
+            if connection.outbox.is_last && connection.outbox.is_empty() {
+                self.close(id);
+                continue;
+            }
             if has_room && connection.is_open() {
                 self.sending.drained.push(id);
                 // The client may have sent whole messages before the pause.
@@ -87,7 +94,7 @@ impl<S: ConnectionState> Connections<S> {
 
     pub(super) fn touch(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id) {
-            touch(&mut self.sending.touched, connection, id);
+            touch(&mut self.sending, connection, id);
         }
     }
 }

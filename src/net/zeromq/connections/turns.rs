@@ -280,7 +280,7 @@ impl<S: ConnectionState> Connections<S> {
                 }
                 self.renew_interest(id);
             }
-            Err(InputEnd::Gone) => self.close(id),
+            Err(InputEnd::Gone) => self.end_input(id),
             Err(InputEnd::Fault(fault)) => {
                 self.note_fault(id, &fault);
                 let Some(connection) = self.connections.get_mut(id) else { return };

@@ -1,0 +1,105 @@
+//! Until which epoch an answer waits.
+//!
+//! ```text
+//! a request on a table that is always on disk ─► the last epoch that the table has a record of ─► not synced? it waits
+//! ```
+//! # Why the table's last epoch is enough
+//!
+//! A writer raises the last epoch of its table inside the epoch, before its CAS. A reader loads the word first, and the
+//! table's last epoch afterwards. So that epoch is not before the change that the reader has seen, nor before the removal
+//! that has left nothing to be seen. Epochs are synced in their order. So all causes of the change are on disk then.
+//!
+//! An element is known on disk before that if its version is announced: the publisher announces a change of such a table
+//! when it is on disk. It is known too if its entry is quiet. Such a table always has an audience, so its quiet entries
+//! were read from the disk, or were copied to it before ALTER_TABLE was answered.
+//!
+//! Names are judged together: TABLE NOT FOUND waits for the last table that has come or gone.
+//!
+//! This file holds no answer back: see `net/zeromq/reply_gates.rs`.
+
+use std::sync::Arc;
+
+use crossbeam::epoch::Guard;
+
+use super::disk::DiskState;
+use super::writer::{EffectWriter, Epochs, LogStage};
+use crate::tables::sleeper::Sleeper;
+use crate::tables::slot::EntryRef;
+use crate::tables::table::Table;
+use crate::tables::{Batch, Session};
+
+impl Epochs {
+    /// What is on disk. If that is less than this epoch, the log hastens, and wakes `sleeper` behind its next sync.
+    pub(in crate::tables) fn watch_disk(&self, epoch: u64, sleeper: &Arc<Sleeper>) -> DiskState {
+        let has_failed = || self.stage() == LogStage::Failed;
+        let disk = self.disk.watch(epoch, has_failed, sleeper);
+        if disk.synced < epoch && !disk.has_failed {
+            self.want(epoch);
+        }
+        disk
+    }
+}
+
+impl EffectWriter {
+    /// The answer shows this table, or is decided by it.
+    #[cold]
+    pub(in crate::tables) fn await_table(&mut self, table: &Table) {
+        self.await_epoch(table.durability.last_epoch());
+    }
+
+    /// The answer shows this element, or that the key has none.
+    #[cold]
+    pub(in crate::tables) fn await_element(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        shown: Option<EntryRef<'_>>,
+        guard: &Guard,
+    ) {
+        let last = table.durability.last_epoch();
+        if last <= self.epochs.disk.synced() || shown.is_some_and(|entry| is_on_disk(table, key, entry, guard)) {
+            return;
+        }
+        self.await_epoch(last);
+    }
+
+    /// The answer shows the names of tables, or that a name has none.
+    pub(in crate::tables) fn await_names(&mut self) {
+        self.await_epoch(self.epochs.disk.names());
+    }
+
+    /// The answer waits for this epoch.
+    pub(in crate::tables) fn await_epoch(&mut self, epoch: u64) {
+        if epoch > self.epochs.disk.synced() {
+            self.awaited = self.awaited.max(epoch);
+        }
+    }
+}
+
+/// Whether this entry is known to be on disk, which the caller has seen in the slot of the key.
+fn is_on_disk(table: &Table, key: &[u8], entry: EntryRef<'_>, guard: &Guard) -> bool {
+    let announced = || table.find(table.hash(key), key, guard).map(|slot| slot.announced());
+    entry.is_quiet() || announced().is_some_and(|announced| announced.is(entry.version()))
+}
+
+impl Batch<'_> {
+    /// The epoch that has to be on disk before the last operations are answered, if one has to. The next ones begin anew.
+    #[inline]
+    pub fn take_awaited(&mut self) -> Option<u64> {
+        let awaited = &mut self.effects().awaited;
+        if *awaited == 0 { None } else { Some(std::mem::take(awaited)) }
+    }
+
+    /// The answer shows the names of tables.
+    pub fn await_names(&mut self) {
+        self.effects().await_names();
+    }
+}
+
+impl Session {
+    /// What is on disk. If that is less than this epoch, the waker of [`Session::set_waker`] is called behind the next sync,
+    /// which comes soon.
+    pub fn watch_disk(&self, epoch: u64) -> DiskState {
+        self.shared().epochs.watch_disk(epoch, self.sleeper())
+    }
+}

@@ -1,0 +1,87 @@
+//! Which epochs are on disk, and who waits for one.
+//!
+//! ```text
+//! log:     sync ─► the epoch is on disk ─► take the list ─► wake each
+//! waiting: look, and enter the list, under its lock ─► sleep ─► look again
+//! ```
+//! If the look comes before the log takes the list, the log finds the thread there. If it comes behind that, the look shows
+//! the new epoch.
+//!
+//! This file writes nothing to the disk.
+
+use std::sync::Arc;
+
+use crossbeam::utils::CachePadded;
+
+use crate::lock::Mutex;
+use crate::tables::sleeper::Sleeper;
+use crate::tables::sync::{AtomicU64, Ordering};
+
+/// What the log has on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskState {
+    /// The last epoch on disk.
+    pub synced: u64,
+    /// The log has failed: no later epoch will be on disk.
+    pub has_failed: bool,
+}
+
+/// Which epochs are on disk, and who waits for one.
+pub(super) struct DiskEpochs {
+    /// The last one on disk. Written by the log.
+    synced: CachePadded<AtomicU64>,
+    /// The last one in which a table came or went that is always on disk. Raised under the catalog's lock.
+    names: AtomicU64,
+    /// Threads with answers or changes that wait. The log wakes them behind each sync.
+    sleepers: Mutex<Vec<Arc<Sleeper>>>,
+}
+
+impl DiskEpochs {
+    /// All epochs up to this one are on disk.
+    pub(super) fn new(synced: u64) -> Self {
+        Self { synced: CachePadded::new(AtomicU64::new(synced)), names: AtomicU64::new(0), sleepers: Mutex::default() }
+    }
+
+    /// The last epoch on disk.
+    pub(super) fn synced(&self) -> u64 {
+        // Acquire: pairs with the Release in `note_synced`.
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Log: this epoch is on disk.
+    pub(super) fn note_synced(&self, epoch: u64) {
+        // Release: pairs with the Acquire in `synced`.
+        self.synced.store(epoch, Ordering::Release);
+        self.wake();
+    }
+
+    /// What is on disk. If that is less than this epoch and may become more, `sleeper` is woken behind the next sync.
+    pub(super) fn watch(&self, epoch: u64, has_failed: impl Fn() -> bool, sleeper: &Arc<Sleeper>) -> DiskState {
+        // Under the lock, which the log takes behind each sync and behind a failure: it then finds this sleeper.
+        let mut sleepers = self.sleepers.lock();
+        let disk = DiskState { synced: self.synced(), has_failed: has_failed() };
+        let waits = disk.synced < epoch && !disk.has_failed;
+        if waits && !sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
+            sleepers.push(Arc::clone(sleeper));
+        }
+        disk
+    }
+
+    /// Wakes those who wait, behind a sync or a failure.
+    pub(super) fn wake(&self) {
+        let woken = std::mem::take(&mut *self.sleepers.lock());
+        woken.iter().for_each(|sleeper| sleeper.wake());
+    }
+
+    /// The last epoch in which a table came or went, for a thread that has seen the change.
+    pub(super) fn names(&self) -> u64 {
+        // Relaxed: it was raised before that could be seen.
+        self.names.load(Ordering::Relaxed)
+    }
+
+    /// In this epoch a table comes or goes. Called under the catalog's lock, before others can see it.
+    pub(super) fn raise_names(&self, epoch: u64) {
+        // Relaxed: the change of the name shows it to those who see that.
+        self.names.fetch_max(epoch, Ordering::Relaxed);
+    }
+}

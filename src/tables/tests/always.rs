@@ -1,0 +1,255 @@
+//! Tables that are always on disk: for which epoch each answer waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::clock::ClockReading;
+use crate::clock::lasting::LastingClock;
+use crate::store::{AddsRefused, EffectJudge, EncodedRecords, Error, LogMetrics};
+use crate::tables::{
+    Addition, Batch, Durability, EffectLog, EpochLog, ManyProgress, OpenLog, ScanContent, ScanPage, TransactionNeeds,
+};
+
+/// A disk that keeps nothing. It fails when the flag is set.
+struct NoDisk(Arc<AtomicBool>);
+
+impl EffectLog for NoDisk {
+    fn append(&mut self, _: &mut Vec<EncodedRecords>, _: u64, _: &mut dyn EffectJudge) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        if self.0.load(Ordering::Relaxed) { Err(Error::NotWritable("disk".into())) } else { Ok(()) }
+    }
+
+    fn rest(&mut self) -> Result<(), Error> {
+        self.sync()
+    }
+
+    fn raise(&mut self, _mark: usize, _value: u64) {}
+
+    fn adds_room(&self) -> Result<u64, AddsRefused> {
+        Ok(1 << 30)
+    }
+
+    fn may_shrink(&self) -> bool {
+        false
+    }
+
+    fn metrics(&self) -> LogMetrics {
+        LogMetrics::default()
+    }
+}
+
+/// Tables named after their durability, and a log that writes an epoch when the test says so.
+struct Durable {
+    rig: TablesRig,
+    log: EpochLog,
+    fails: Arc<AtomicBool>,
+}
+
+const TABLES: [(&[u8], Durability); 3] =
+    [(b"none", Durability::None), (b"soon", Durability::Soon), (b"always", Durability::Always)];
+
+impl Durable {
+    fn new() -> Self {
+        Self::with(TablesRig::new())
+    }
+
+    fn with(rig: TablesRig) -> Self {
+        let fails = Arc::new(AtomicBool::new(false));
+        let clock = LastingClock::resume(None, ClockReading::from_millis(0));
+        let log = rig.0.tables.epoch_log(OpenLog { log: Box::new(NoDisk(Arc::clone(&fails))), clock });
+        let mut durable = Self { rig, log, fails };
+        for (name, durability) in TABLES {
+            let waits = durable.waits(|batch| batch.create_table_with(name, name, None, Some(durability)).unwrap());
+            assert_eq!(waits, durability == Durability::Always, "{durability:?}");
+        }
+        durable.sync();
+        durable
+    }
+
+    /// The open epoch comes to the disk.
+    fn sync(&mut self) {
+        self.log.write(ClockReading::from_millis(0)).unwrap();
+    }
+
+    /// Changes are announced.
+    fn publish(&self) {
+        self.rig.publish();
+    }
+
+    /// Whether the answer to these operations waits.
+    fn waits<R>(&self, operations: impl FnOnce(&mut Batch<'_>) -> R) -> bool {
+        let mut session = self.rig.0.session.borrow_mut();
+        let mut batch = session.batch(self.rig.now());
+        operations(&mut batch);
+        batch.take_awaited().is_some()
+    }
+
+    /// Whether a read of this key waits.
+    fn get_waits(&self, table: &[u8], key: &[u8]) -> bool {
+        self.waits(|batch| batch.get(table, key).map(drop))
+    }
+}
+
+const ADDITION: Addition = Addition { delta: 1, deadline: Deadline::NONE, value_max: 100 };
+
+/// A read waits as long as the write of the value that it shows.
+#[test]
+fn a_write_and_all_that_shows_it_wait_until_it_is_on_disk() {
+    let mut durable = Durable::new();
+    for (table, durability) in TABLES {
+        let is_always = durability == Durability::Always;
+        assert_eq!(durable.waits(|batch| batch.update(table, b"k", b"v", Deadline::NONE).unwrap()), is_always);
+        assert_eq!(durable.get_waits(table, b"k"), is_always, "{durability:?}");
+        assert_eq!(durable.waits(|batch| batch.compare_and_swap(table, b"k", 0, b"v", Deadline::NONE)), is_always);
+        assert_eq!(durable.waits(|batch| batch.compare_and_delete(table, b"k", 1).map(drop)), is_always);
+        assert_eq!(durable.waits(|batch| batch.increment(table, b"k", ADDITION)), is_always, "no number");
+        assert_eq!(durable.waits(|batch| batch.count(table)), is_always);
+        assert_eq!(durable.waits(|batch| batch.delete(table, b"k").map(drop)), is_always);
+        assert_eq!(durable.get_waits(table, b"k"), is_always, "the absence");
+        assert_eq!(durable.waits(|batch| batch.delete(table, b"k").map(drop)), is_always, "the absence");
+    }
+    durable.sync();
+    for (table, _) in TABLES {
+        assert!(!durable.get_waits(table, b"k"), "the absence is on disk");
+        assert!(!durable.waits(|batch| batch.touch(table, b"k", Deadline::NONE)));
+    }
+}
+
+#[test]
+fn a_read_of_an_element_on_disk_waits_for_no_other_element() {
+    let mut durable = Durable::new();
+    let set = |durable: &Durable, key: &[u8]| {
+        assert!(durable.waits(|batch| batch.update(b"always", key, b"v", Deadline::NONE).unwrap()));
+    };
+    set(&durable, b"clean");
+    durable.sync();
+    durable.publish();
+    set(&durable, b"new");
+    assert!(!durable.get_waits(b"always", b"clean") && durable.get_waits(b"always", b"new"));
+    assert!(durable.get_waits(b"always", b"none"), "an absence is judged by the table");
+    set(&durable, b"clean");
+    assert!(durable.get_waits(b"always", b"clean"), "its last version is not");
+    durable.sync();
+    assert!(!durable.get_waits(b"always", b"clean") && !durable.get_waits(b"always", b"new"));
+}
+
+#[test]
+fn an_answer_waits_for_the_epoch_of_its_moment_and_for_none_behind_it() {
+    let mut durable = Durable::new();
+    let epoch = |durable: &Durable| {
+        let mut session = durable.rig.0.session.borrow_mut();
+        let mut batch = session.batch(durable.rig.now());
+        batch.update(b"always", b"k", b"v", Deadline::NONE).unwrap();
+        batch.take_awaited().unwrap()
+    };
+    let first = epoch(&durable);
+    assert_eq!(epoch(&durable), first);
+    durable.sync();
+    assert_eq!(epoch(&durable), first + 1);
+    let disk = |durable: &Durable| durable.rig.0.session.borrow().watch_disk(first + 1);
+    assert_eq!(disk(&durable), crate::tables::DiskState { synced: first, has_failed: false });
+    durable.sync();
+    assert_eq!(disk(&durable).synced, first + 1);
+}
+
+#[test]
+fn requests_for_many_elements_and_pages_wait() {
+    let mut durable = Durable::new();
+    let keys: [&[u8]; 2] = [b"1", b"2"];
+    let page = ScanPage { cursor: b"", count: 10, bytes_max: 100, prefix: b"", content: ScanContent::WithValues };
+    for (table, durability) in TABLES {
+        let is_always = durability == Durability::Always;
+        let pairs = keys.iter().map(|key| (*key, &b"v"[..]));
+        let progress = &mut ManyProgress::default();
+        assert_eq!(durable.waits(|batch| batch.update_many(table, Deadline::NONE, pairs, progress)), is_always);
+        let mut values = Vec::new();
+        let read = |batch: &mut Batch<'_>| {
+            let mut shown = Vec::new();
+            batch.get_many(table, keys.into_iter(), &ManyProgress::default(), &mut shown).unwrap();
+            values.extend(shown.into_iter().map(|value| value.map(<[u8]>::to_vec)));
+        };
+        assert_eq!(durable.waits(read), is_always);
+        assert_eq!(values, [Some(b"v".to_vec()), Some(b"v".to_vec())]);
+        assert_eq!(durable.waits(|batch| batch.scan(table, &page, |_| {}).map(drop)), is_always);
+        let delete = |batch: &mut Batch<'_>| batch.delete_many(table, keys.into_iter(), &mut ManyProgress::default());
+        assert_eq!(durable.waits(delete), is_always);
+        assert_eq!(durable.waits(delete), is_always, "the absences");
+    }
+    durable.sync();
+    assert!(!durable.waits(|batch| batch.scan(b"always", &page, |_| {}).map(drop)));
+}
+
+#[test]
+fn names_wait_for_the_tables_that_came_and_went() {
+    let mut durable = Durable::new();
+    let list = |batch: &mut Batch<'_>| drop(batch.list_tables());
+    assert!(!durable.get_waits(b"gone", b"k") && !durable.waits(list));
+    assert!(durable.waits(|batch| batch.delete_table(b"always").unwrap()));
+    assert!(durable.get_waits(b"always", b"k"), "the table is gone");
+    assert!(durable.waits(|batch| batch.delete_table(b"always")) && durable.waits(list));
+    assert!(!durable.get_waits(b"none", b"k") && !durable.get_waits(b"soon", b"k"), "they are not asked");
+    durable.sync();
+    assert!(!durable.get_waits(b"always", b"k") && !durable.waits(list));
+    let create = |batch: &mut Batch<'_>| batch.create_table_with(b"new", b"new", None, Some(Durability::Always));
+    assert!(durable.waits(create) && durable.waits(create), "the table is there");
+    assert!(durable.get_waits(b"new", b"k"), "that it is empty is not on disk");
+    durable.sync();
+    assert!(!durable.get_waits(b"new", b"k") && !durable.waits(create));
+    assert!(durable.waits(|batch| batch.replace_table(b"new").unwrap()) && durable.get_waits(b"new", b"k"));
+}
+
+#[test]
+fn a_transaction_waits_for_all_its_tables() {
+    let durable = Durable::new();
+    let waits = |tables: &[&[u8]]| {
+        let mut session = durable.rig.0.session.borrow_mut();
+        let mut batch = session.batch(durable.rig.now());
+        batch.keep_credits(tables.len()).unwrap();
+        batch.latch(tables).unwrap();
+        batch.begin_transaction(TransactionNeeds::of_changes(tables.len())).unwrap();
+        for table in tables {
+            batch.update(table, b"k", b"v", Deadline::NONE).unwrap();
+        }
+        batch.end_transaction();
+        let waits = batch.take_awaited().is_some();
+        drop(batch);
+        session.end_latch();
+        waits
+    };
+    assert!(!waits(&[b"none", b"soon"]) && waits(&[b"always", b"none"]));
+}
+
+#[test]
+fn a_disk_that_has_failed_takes_no_write_and_no_table() {
+    let mut durable = Durable::new();
+    let set = |batch: &mut Batch<'_>, table: &[u8]| batch.update(table, b"k", b"v", Deadline::NONE);
+    let epoch = {
+        let mut session = durable.rig.0.session.borrow_mut();
+        let mut batch = session.batch(durable.rig.now());
+        set(&mut batch, b"always").unwrap();
+        batch.take_awaited().unwrap()
+    };
+    durable.fails.store(true, Ordering::Relaxed);
+    assert!(durable.log.write(ClockReading::from_millis(0)).is_err());
+    let mut session = durable.rig.0.session.borrow_mut();
+    let disk = session.watch_disk(epoch);
+    assert!(disk.has_failed && disk.synced < epoch, "the answer is refused");
+    let mut batch = session.batch(durable.rig.now());
+    let failed = Err(Refusal::DiskFailed);
+    for table in [&b"always"[..], b"soon"] {
+        assert_eq!(set(&mut batch, table), failed);
+        assert_eq!(batch.delete_table(table), failed);
+        assert_eq!(batch.replace_table(table), failed);
+        assert_eq!(batch.create_table_with(b"new", b"new", None, Some(Durability::Soon)), failed);
+    }
+    batch.take_awaited();
+    assert_eq!(set(&mut batch, b"none"), Ok(()));
+    assert_eq!(batch.get(b"soon", b"k"), Err(Refusal::KeyNotFound));
+    assert_eq!(batch.take_awaited(), None, "nobody is promised what soon tables show");
+    assert_eq!(batch.get(b"always", b"k"), Ok(&b"v"[..]));
+    assert_eq!(batch.take_awaited(), Some(epoch), "what it shows is not on disk");
+}
