@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::clock::ClockReading;
 use crate::clock::lasting::LastingClock;
-use crate::store::{AddsRefused, EffectJudge, EncodedRecords, Error, LogMetrics};
+use crate::store::{AddsRefused, EffectJudge, EncodedRecords, Error, LogMetrics, StoreBackup};
 use crate::tables::{
     Addition, Batch, Durability, EffectLog, EpochLog, ManyProgress, OpenLog, ScanContent, ScanPage, TransactionNeeds,
 };
@@ -35,6 +35,10 @@ impl EffectLog for NoDisk {
 
     fn may_shrink(&self) -> bool {
         false
+    }
+
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {
+        Err(Error::NotWritable("disk".into()))
     }
 
     fn metrics(&self) -> LogMetrics {
