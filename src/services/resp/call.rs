@@ -12,7 +12,7 @@ use super::subscribers::WorkerSubscribers;
 use crate::clock::Now;
 use crate::net::zeromq::ConnectionId;
 use crate::security::{Access, Resource};
-use crate::tables::{Batch, Edit, ElementView, Refusal};
+use crate::tables::{Batch, Durability, Edit, ElementView, Refusal};
 
 /// Everything that a handler uses beside the arguments.
 pub(super) struct Call<'c, 's> {
@@ -54,7 +54,7 @@ impl Call<'_, '_> {
 
     /// The longest value, in bytes.
     pub(super) fn value_max(&self) -> usize {
-        self.context.value_max
+        self.context.limits.value
     }
 
     /// The value of a key in the client's table.
@@ -75,11 +75,17 @@ impl Call<'_, '_> {
         if self.batch.count(table).is_ok() {
             return Ok(());
         }
-        match self.batch.create_table(table, table) {
+        let durability = self.durability();
+        match self.batch.create_table_with(table, table, None, Some(durability)) {
             Err(Refusal::Busy) => Err(Failure::Busy),
             Err(Refusal::OutOfMemory) => Err(OUT_OF_MEMORY),
             _ => Ok(()),
         }
+    }
+
+    /// What is on disk of a database that is made.
+    pub(super) fn durability(&self) -> Durability {
+        self.context.appending.durability(self.batch.durability())
     }
 
     /// Changes the element of a key, as [`Batch::edit`] does.

@@ -249,7 +249,7 @@ fn check(call: &Call<'_, '_>, command: Decoded<'_>) -> Result<&'static CommandRo
              context"
         )));
     }
-    let most = call.context.key_max;
+    let most = call.context.limits.key;
     if info.keys.keys(command.arguments).any(|key| key.len() > most) {
         return Err(refused(format!("ERR a key has more than {most} bytes")));
     }
@@ -276,11 +276,11 @@ fn unknown(arguments: Arguments<'_>) -> Failure {
 
 /// Makes the table of a database at its first write.
 pub(super) fn make_table(call: &mut Call<'_, '_>) -> Result<(), Failure> {
-    let Call { batch, client, .. } = call;
-    if client.database().is_none() {
+    if call.client.database().is_none() {
         return Err(refused("ERR the table of this connection has been deleted: SELECT another one"));
     }
-    match batch.create_table(&client.table, &client.table) {
+    let (table, durability) = (&call.client.table, call.durability());
+    match call.batch.create_table_with(table, table, None, Some(durability)) {
         Ok(()) | Err(Refusal::TableExists) => Ok(()),
         Err(refusal) => Err(refusal.into()),
     }

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
 
+use super::appending::Appending;
 use super::command_info::CommandIndex;
 use super::metrics::{RespMetrics, WorkersMetrics};
 use super::registry::ClientRegistry;
 use crate::clock::Clock;
 use crate::services::tables::report::ReportSources;
+use crate::services::tables::wire::FieldLimits;
 
 /// What the handlers need beside the tables. All workers share it.
 pub(crate) struct RespContext {
     pub(super) clock: Clock,
-    /// The longest key, in bytes.
-    pub(super) key_max: usize,
-    /// The longest value, in bytes.
-    pub(super) value_max: usize,
+    /// The longest key and the longest value.
+    pub(super) limits: FieldLimits,
     /// Bytes of the keys in one reply, and of a transaction. A longer one is refused.
     pub(super) reply_bytes_max: usize,
     /// Whether a client has to name a user.
@@ -31,6 +31,8 @@ pub(crate) struct RespContext {
     pub(super) clients: Arc<ClientRegistry>,
     /// Ends the server.
     pub(super) terminate: Box<dyn Fn() + Send + Sync>,
+    /// What is on disk of the databases.
+    pub(super) appending: Appending,
     /// Random places.
     places: PlaceRng,
 }
@@ -51,8 +53,7 @@ impl fmt::Debug for RespContext {
 
 /// What the service is made of, beside the state that it makes itself.
 pub(super) struct ContextParts {
-    pub(super) key_max: usize,
-    pub(super) value_max: usize,
+    pub(super) limits: FieldLimits,
     pub(super) has_users: bool,
     pub(super) port: u16,
     pub(super) report: Arc<ReportSources>,
@@ -64,11 +65,10 @@ pub(super) struct ContextParts {
 
 impl RespContext {
     pub(super) fn new(parts: ContextParts) -> Self {
-        let ContextParts { key_max, value_max, has_users, port, report, commands, workers, clients, terminate } = parts;
+        let ContextParts { limits, has_users, port, report, commands, workers, clients, terminate } = parts;
         Self {
             clock: report.clock(),
-            key_max,
-            value_max,
+            limits,
             reply_bytes_max: report.reply_bytes_max(),
             has_users,
             port,
@@ -77,6 +77,7 @@ impl RespContext {
             metrics: WorkersMetrics::new(workers),
             clients: Arc::new(clients),
             terminate,
+            appending: Appending::new(),
             places: PlaceRng::default(),
         }
     }

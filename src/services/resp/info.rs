@@ -11,7 +11,7 @@ use super::settings::{clients_max, policy_name};
 use crate::clock::Now;
 use crate::services::tables::report::resident_bytes;
 use crate::stats::{LatencySnapshot, Percentiles};
-use crate::tables::TablesMetrics;
+use crate::tables::{Durability, LogStage, TablesMetrics};
 
 /// What the lines are made of.
 struct Reading<'c, 'a, 's> {
@@ -113,10 +113,17 @@ fn memory(text: &mut String, reading: &Reading<'_, '_, '_>) {
     line(text, "maxmemory_policy", policy_name(reading.call.batch.eviction()));
 }
 
-fn persistence(text: &mut String, _: &Reading<'_, '_, '_>) {
-    line(text, "loading", 0);
+fn persistence(text: &mut String, Reading { call, .. }: &Reading<'_, '_, '_>) {
+    let log = call.context.report.log_metrics();
+    let is_appending = call.durability() != Durability::None;
+    line(text, "loading", u8::from(log.stage == LogStage::Loading));
     line(text, "rdb_bgsave_in_progress", 0);
-    line(text, "aof_enabled", 0);
+    line(text, "aof_enabled", u8::from(is_appending));
+    line(text, "aof_rewrite_in_progress", 0);
+    line(text, "aof_last_write_status", if log.stage == LogStage::Failed { "err" } else { "ok" });
+    if is_appending {
+        line(text, "aof_current_size", log.log.space.used);
+    }
 }
 
 fn statistics(text: &mut String, Reading { call, statistics, tables, .. }: &Reading<'_, '_, '_>) {

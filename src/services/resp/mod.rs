@@ -18,6 +18,7 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 mod answer;
+mod appending;
 mod arguments;
 mod call;
 mod carry_out;

@@ -25,6 +25,7 @@ use crate::resp3::CommandBounds;
 use crate::services::tables::change_mail::{ChangeInbox, WorkerMail};
 use crate::services::tables::report::ReportSources;
 use crate::services::tables::turn::{ConnectionTurn, WorkerState};
+use crate::services::tables::wire::FieldLimits;
 use crate::stats::service::ServiceMetrics;
 
 /// The settings of the service.
@@ -86,8 +87,7 @@ impl RespService {
         let port = endpoints.iter().find_map(|endpoint| endpoint.strip_prefix("tcp://")?.rsplit_once(':'));
         let (senders, killed) = workers.iter().map(WakingSender::new).unzip();
         let context = RespContext::new(ContextParts {
-            key_max,
-            value_max,
+            limits: FieldLimits { key: key_max, value: value_max },
             has_users,
             port: port.and_then(|(_, port)| port.parse().ok()).unwrap_or(0),
             report: Arc::clone(report),

@@ -91,7 +91,7 @@ use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, LatencySnapshot};
-use crate::tables::{TableSummary, Tables, TablesMetrics};
+use crate::tables::{EffectMetrics, TableSummary, Tables, TablesMetrics};
 use crate::tasks::TaskMetrics;
 
 /// The metrics of a worker, on cache lines of their own: no other thread's counting makes the worker wait.
@@ -271,6 +271,11 @@ impl ReportSources {
     /// Bytes of the values or names in one reply.
     pub(crate) fn reply_bytes_max(&self) -> usize {
         self.reply_bytes_max
+    }
+
+    /// The metrics of the log of durable tables.
+    pub(crate) fn log_metrics(&self) -> EffectMetrics {
+        self.tables.log_metrics()
     }
 
     /// The metrics of the tables at this moment.

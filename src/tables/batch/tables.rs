@@ -109,6 +109,12 @@ impl Batch<'_> {
         self.session.shared.set_eviction(policy, &self.guard);
     }
 
+    /// The durability of tables that do not say.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.session.shared.durability
+    }
+
     /// The policy of tables that do not say.
     #[must_use]
     pub fn eviction(&self) -> EvictionPolicy {

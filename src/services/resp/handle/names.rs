@@ -127,7 +127,8 @@ pub(in super::super) fn copy<'b>(call: &'b mut Call<'_, '_>, arguments: Argument
             return Ok(false);
         }
         if call.batch.count(&table).is_err() {
-            match call.batch.insist(|batch| batch.create_table(&table, &table)) {
+            let durability = call.durability();
+            match call.batch.insist(|batch| batch.create_table_with(&table, &table, None, Some(durability))) {
                 Ok(()) | Err(Refusal::TableExists) => {}
                 Err(refusal) => return Err(refusal.into()),
             }

@@ -110,7 +110,7 @@ pub(in super::super) fn shutdown<'b>(call: &'b mut Call<'_, '_>, arguments: Argu
 }
 
 pub(in super::super) fn save<'b>(_: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
-    Err(refused("ERR the tables are in memory: `spindle dump TABLE` writes one to a file"))
+    Err(refused("ERR CONFIG SET appendonly yes keeps the databases on disk, and `spindle backup` copies what is there"))
 }
 
 pub(in super::super) fn cluster<'b>(_: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
