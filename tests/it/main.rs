@@ -4,6 +4,8 @@
 
 /// What an operator sees: health, readiness, STATS and metrics over HTTP, read by a real Prometheus too.
 mod admin;
+/// Tables that become durable while they live, and are in memory again.
+mod altering;
 /// Hostile peers at every frontend, while a client of each protocol counts wrong answers.
 mod attack;
 /// Backups that a running server writes, under load too, and servers on them.

@@ -1,0 +1,146 @@
+//! Tables that become durable while they live, and are in memory again, over ZeroMQ and over Redis's protocol.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use spindle::clients::rust::tables::{Client, Error};
+use spindle::services::tables::wire::Reason;
+use spindle::tables::Durability;
+
+use crate::crash::SMALL_SEGMENT;
+use crate::harness::{FRONTENDS, Server, spindle};
+use crate::resp_client::RespClient;
+
+const TABLE: &[u8] = b"t";
+/// Keys of a table that takes some portions.
+const KEYS: u32 = 5_000;
+
+fn start(data: &Path, frontend: &str, flags: &[&str]) -> Server {
+    let fixed = ["--frontend", frontend, "--workers", "2", "--resp", "127.0.0.1:0", "--segment-size", SMALL_SEGMENT];
+    Server::start(&[&fixed[..], &["--data", data.to_str().unwrap()], flags].concat())
+}
+
+fn client(server: &Server) -> Client {
+    Client::connect(server.kv()).unwrap()
+}
+
+fn number(client: &mut Client) -> u64 {
+    String::from_utf8(client.get(TABLE, b"number").unwrap()).unwrap().parse().unwrap()
+}
+
+/// Another client writes to the table, before it is altered, meanwhile and afterwards, until its server is killed.
+fn alter_under_load(server: Server, said: Durability) -> u64 {
+    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let mut writer = client(&server);
+        let (is_over, answered) = (&is_over, &answered);
+        scope.spawn(move || {
+            while !is_over.load(Ordering::SeqCst) {
+                let Ok((sum, _)) = writer.increment(TABLE, b"number", 1, None) else { return };
+                answered.store(sum.unsigned_abs(), Ordering::SeqCst);
+            }
+        });
+        while answered.load(Ordering::SeqCst) < 10 {
+            std::thread::yield_now();
+        }
+        let before = answered.load(Ordering::SeqCst);
+        client(&server).alter_table(TABLE, said).unwrap();
+        let behind = answered.load(Ordering::SeqCst);
+        drop(server);
+        is_over.store(true, Ordering::SeqCst);
+        // What was answered before `always` was answered is on disk then, and at `soon` what was before the request.
+        if said == Durability::Always { behind } else { before }
+    })
+}
+
+#[test]
+fn a_table_that_becomes_durable_is_there_from_the_answer_on() {
+    for (frontend, said) in FRONTENDS.into_iter().flat_map(|f| [(f, Durability::Soon), (f, Durability::Always)]) {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(folder.path(), frontend, &[]);
+        let mut first = client(&server);
+        first.create_table(TABLE).unwrap();
+        for key in 0..KEYS {
+            first.update(TABLE, &key.to_be_bytes(), &[7; 1_000], None).unwrap();
+        }
+        let answered = alter_under_load(server, said);
+        let server = start(folder.path(), frontend, &[]);
+        let mut second = client(&server);
+        for key in 0..KEYS {
+            assert_eq!(second.get(TABLE, &key.to_be_bytes()).unwrap(), [7; 1_000], "{frontend} {said:?}");
+        }
+        assert!(number(&mut second) >= answered, "{frontend} {said:?}");
+        second.alter_table(TABLE, Durability::None).unwrap();
+        assert_eq!(second.list_tables().unwrap()[0].elements, u64::from(KEYS) + 1);
+        // The record of that is in a batch before this one is answered.
+        second.create_table(b"last").unwrap();
+        second.alter_table(b"last", Durability::Always).unwrap();
+        drop(server);
+        let server = start(folder.path(), frontend, &[]);
+        let gone = client(&server).get(TABLE, b"number");
+        assert!(matches!(gone, Err(Error::Refused(Reason::TableNotFound))), "{frontend} {said:?}");
+        server.stop();
+    }
+}
+
+#[test]
+fn the_command_line_creates_and_alters() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), "queue", &[]);
+    let run = |words: &[&str]| {
+        let output = spindle(&[words, &["--connect", server.kv()]].concat());
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    assert_eq!(run(&["create-table", "birds", "--durability", "soon"]), (true, "OK\n".to_owned()));
+    assert_eq!(run(&["alter-table", "birds", "--durability", "always"]), (true, "OK\n".to_owned()));
+    let (done, words) = run(&["alter-table", "fish", "--durability", "always"]);
+    assert!(!done && words.contains("table not found"), "{words}");
+    let (done, words) = run(&["alter-table", "birds", "--durability", "sometimes"]);
+    assert!(!done && words.contains("it must be none, soon or always"), "{words}");
+    server.stop();
+}
+
+fn setting(client: &mut RespClient, name: &str) -> String {
+    client.say(&format!("CONFIG GET {name}")).rsplit("\r\n").next().unwrap().to_owned()
+}
+
+#[test]
+fn config_set_appendonly_has_the_databases_on_disk() {
+    for frontend in FRONTENDS {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(folder.path(), frontend, &[]);
+        let mut resp = RespClient::connect(server.resp());
+        assert_eq!([setting(&mut resp, "appendonly"), setting(&mut resp, "appendfsync")], ["no", "everysec"]);
+        assert_eq!(resp.say("SET there before"), "+OK");
+        for (wrong, words) in [("appendonly maybe", "'yes' or 'no'"), ("appendfsync yes", "everysec, always, no")] {
+            let reply = resp.say(&format!("CONFIG SET {wrong}"));
+            assert!(reply.starts_with("-ERR CONFIG SET failed") && reply.ends_with(words), "{reply}");
+        }
+        assert_eq!(resp.say("CONFIG SET appendfsync always appendonly yes"), "+OK");
+        assert!(resp.say("INFO persistence").contains("\r\naof_enabled:1\r\n"));
+        drop(server);
+        let server = start(folder.path(), frontend, &["--durability", "always"]);
+        let mut resp = RespClient::connect(server.resp());
+        assert_eq!(resp.say("GET there"), "$6\r\nbefore", "{frontend}: the answer waits for those that there are");
+        assert_eq!([setting(&mut resp, "appendonly"), setting(&mut resp, "appendfsync")], ["yes", "always"]);
+        // FLUSHDB keeps the durability, and the next table is made with that of the server.
+        assert_eq!(resp.say("FLUSHDB"), "+OK");
+        assert_eq!(resp.say("SET there behind"), "+OK");
+        assert_eq!([resp.say("SELECT 3"), resp.say("SET new here")], ["+OK", "+OK"]);
+        client(&server).create_table(b"last").unwrap();
+        client(&server).alter_table(b"last", Durability::Soon).unwrap();
+        drop(server);
+        let server = start(folder.path(), frontend, &[]);
+        let mut resp = RespClient::connect(server.resp());
+        assert_eq!(resp.say("GET there"), "$6\r\nbehind");
+        assert_eq!([resp.say("SELECT 3"), resp.say("GET new")], ["+OK", "$4\r\nhere"]);
+        // In memory again.
+        assert_eq!(resp.say("CONFIG SET appendonly no"), "+OK");
+        client(&server).create_table_with(b"end", Durability::Soon.into()).unwrap();
+        client(&server).alter_table(b"end", Durability::Always).unwrap();
+        drop(server);
+        let server = start(folder.path(), frontend, &[]);
+        assert_eq!(RespClient::connect(server.resp()).say("DBSIZE"), ":0");
+        server.stop();
+    }
+}
