@@ -7,3 +7,7 @@ pub(in crate::tables) const EFFECTS_BYTES_MAX: usize = 16 << 20;
 pub(in crate::tables) const EFFECTS_BYTES_LARGE: usize = EFFECTS_BYTES_MAX / 4;
 /// Bytes of the records of one transaction: they are in memory until its epoch is on disk.
 pub(in crate::tables) const TRANSACTION_EFFECTS_MAX: usize = 4 * EFFECTS_BYTES_MAX;
+/// Bytes that all sessions together may store in one epoch. They are in memory twice while the log writes them, and make one
+/// batch, which has less than 4 GiB.
+pub(in crate::tables) const EPOCH_BYTES_MAX: u64 = 1 << 30;
+const _: () = assert!((TRANSACTION_EFFECTS_MAX + EFFECTS_BYTES_LARGE) as u64 <= EPOCH_BYTES_MAX / 4);

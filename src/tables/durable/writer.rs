@@ -14,7 +14,7 @@ use crossbeam::utils::{Backoff, CachePadded};
 use super::Durability;
 use super::disk::DiskEpochs;
 use super::epochs::{OpenEpoch, WriterPlace};
-use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
+use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX, EPOCH_BYTES_MAX};
 use super::records::{ElementHead, TableHead, put_table, remove, remove_table};
 use crate::feed::Cause;
 use crate::lock::{Mutex, MutexGuard};
@@ -71,9 +71,9 @@ impl DiskRoom {
         if bytes > room {
             return Err(NotEntered::NoRoom);
         }
-        self.claimed(epoch).fetch_add(bytes, Ordering::Relaxed);
+        let of_epoch = self.claimed(epoch).fetch_add(bytes, Ordering::Relaxed) + bytes;
         let claimed: u64 = self.claimed.iter().map(|claimed| claimed.load(Ordering::Relaxed)).sum();
-        if claimed > room {
+        if claimed > room || of_epoch > EPOCH_BYTES_MAX {
             self.claimed(epoch).fetch_sub(bytes, Ordering::Relaxed);
             return Err(NotEntered::Full);
         }

@@ -15,7 +15,10 @@ use super::durable::{Contents, Life, folder_of, key_of};
 use super::*;
 use crate::clock::ClockReading;
 use crate::store::EffectFolder;
-use crate::tables::durable::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX, TRANSACTION_EFFECTS_MAX};
+use crate::store::tests::simulated_disk::SimulatedFolder;
+use crate::tables::durable::limits::{
+    EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX, EPOCH_BYTES_MAX, TRANSACTION_EFFECTS_MAX,
+};
 use crate::tables::{Addition, AudienceKind, Batch, EpochLog, Lack, TransactionNeeds};
 
 const START: u64 = 1_000_000;
@@ -156,6 +159,37 @@ fn a_transaction_waits_for_room_before_it_changes_anything() {
         assert_ne!(other.batch(NOW).get(b"soon", &key_of(0)), Err(Refusal::Busy), "the latch is released");
     }
     life.write(5);
+}
+
+/// Many sessions with large transactions made one epoch of more bytes than a batch can have, and the log failed.
+#[test]
+fn an_epoch_of_all_sessions_is_bounded() {
+    let folder = EffectFolder::simulated(&SimulatedFolder::new(1), 64 << 10);
+    let mut life = begin(&folder);
+    let bytes = TRANSACTION_EFFECTS_MAX - (1 << 10);
+    let attempt = |session: &mut Session| {
+        let mut batch = session.batch(NOW);
+        let mut needs = TransactionNeeds::default();
+        batch.add_change(&mut needs, b"soon", b"k", Some(bytes))?;
+        batch.begin_transaction(needs).inspect_err(|_| assert_eq!(batch.lack(), Lack::Log))
+    };
+    let mut sessions: Vec<Session> = Vec::new();
+    loop {
+        let mut session = life.another();
+        let begun = attempt(&mut session);
+        sessions.push(session);
+        if begun.is_err() {
+            assert_eq!(begun, Err(Refusal::Busy));
+            break;
+        }
+        assert!(sessions.len() as u64 * bytes as u64 <= EPOCH_BYTES_MAX);
+    }
+    assert!(sessions.len() > 4, "{} sessions", sessions.len());
+    sessions.iter_mut().for_each(|session| session.batch(NOW).end_transaction());
+    life.write(5);
+    let last = sessions.last_mut().unwrap();
+    assert_eq!(attempt(last), Ok(()), "the next epoch has room");
+    last.batch(NOW).end_transaction();
 }
 
 /// A removal makes room for a value of the same transaction. If the element was read from the disk, the value begins a new
