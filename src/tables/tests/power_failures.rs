@@ -79,10 +79,10 @@ impl Clients {
         let value = vec![rng.below(256) as u8; [0, 10, 300, 2_500][rng.below(4) as usize]];
         let version = batch.element(name, key).map_or(0, |element| element.version);
         let addition = Addition { delta: 1 + rng.below(9).cast_signed(), deadline, value_max: 100 };
-        let changed = match rng.below(24) {
-            0..=7 => batch.update(name, key, &value, deadline),
-            8..=11 => batch.delete(name, key).map(drop),
-            12..=15 => batch.touch(name, key, deadline),
+        let _refused = match rng.below(24) {
+            0..=6 => batch.update(name, key, &value, deadline),
+            7..=9 => batch.delete(name, key).map(drop),
+            10..=15 => batch.touch(name, key, deadline),
             16..=17 => batch.compare_and_swap(name, key, version, &value, deadline).map(drop),
             18 => batch.compare_and_swap(name, key, version + 1, &value, deadline).map(drop),
             19 => batch.compare_and_delete(name, key, version).map(drop),
@@ -95,7 +95,6 @@ impl Clients {
             _ if !batch.is_in_transaction() => batch.create_table_with(name, name, None, Some(durability)),
             _ => Ok(()),
         };
-        assert_ne!(changed, Err(Refusal::DiskFailed));
     }
 
     /// Some changes of several elements, in one transaction.
@@ -156,10 +155,12 @@ struct InterruptedJudge<'j> {
 
 impl EffectJudge for InterruptedJudge<'_> {
     fn judge(&mut self, space: Space, key: &[u8]) -> EffectState {
-        self.clients.lock().steps(3);
-        let state = self.judge.judge(space, key);
-        self.clients.lock().steps(2);
-        state
+        let mut clients = self.clients.lock();
+        if clients.rng.one_in(4) {
+            clients.steps(3);
+        }
+        drop(clients);
+        self.judge.judge(space, key)
     }
 
     fn lost(&mut self, space: Space, key: &[u8]) {
@@ -341,11 +342,11 @@ impl History {
 #[test]
 fn a_failure_leaves_the_state_at_the_end_of_an_epoch_and_no_version_comes_again() {
     let (mut found, mut cleaned) = (0, 0);
-    for seed in 0..40 {
+    for seed in 0..100 {
         let mut history = History::new(seed);
         history.run();
         (found, cleaned) = (found + history.found, cleaned + history.cleaned);
     }
-    assert!(found > 1_000, "{found} elements were found");
-    assert!(cleaned > 200, "{cleaned} segments were given back");
+    assert!(found > 2_000, "{found} elements were found");
+    assert!(cleaned > 500, "{cleaned} segments were given back");
 }
