@@ -30,6 +30,10 @@
 //! After it has announced a slot's deletion the publisher retires the slot by a CAS from Absent to Dead, unless the
 //! slot already has a newer change. `Changes::retire` writes its races out.
 //!
+//! # The disk
+//!
+//! A change of a table that is always on disk has its turn when it is there: see `announce/unsynced.rs`.
+//!
 //! This module encodes no message and knows no socket: see `src/net/zeromq/publish`.
 
 mod audience;
@@ -37,6 +41,7 @@ mod ending;
 mod holds;
 mod pending;
 mod rings;
+mod unsynced;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,6 +66,7 @@ pub(super) use holds::AudienceHolds;
 pub use holds::{AudienceHold, TopicCounts};
 use pending::{HeldChange, PendingChanges};
 use rings::{DrainedRing, Rings};
+use unsynced::UnsyncedChanges;
 
 /// Changes of one run, whose messages of the feed are kept and counted together. An instruction that counts references
 /// waits for all earlier stores, and a message is copied to memory that no cache has.
@@ -95,6 +101,8 @@ pub struct Changes {
     change_queue: Arc<ChangeQueue>,
     rings: Rings,
     pending: PendingChanges,
+    /// Changes that wait for the disk.
+    unsynced: UnsyncedChanges,
     ended: Vec<Retired>,
     /// Settled tables, if somebody has ever held an audience of ends alone.
     leaving: Option<LeavingTables>,
@@ -111,6 +119,7 @@ impl Changes {
             change_queue,
             rings: Rings::default(),
             pending: PendingChanges::new(retire.0.feed.is_some()),
+            unsynced: UnsyncedChanges::default(),
             ended: Vec::new(),
             leaving: None,
             silenced: AHashSet::new(),
@@ -125,6 +134,8 @@ impl Changes {
     pub fn set_waker(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
         // The cell refuses a second waker. The first one keeps working.
         let _already_set = self.change_queue.waker.set(wake);
+        let change_queue = Arc::clone(&self.change_queue);
+        self.unsynced.sleeper.set_waker(Box::new(move || change_queue.nudge()));
     }
 
     /// Takes about `limit` waiting changes at most, and calls `announce(table, kind, key)` for each that subscribers
@@ -146,6 +157,7 @@ impl Changes {
         let closing = self.change_queue.closed.load(Ordering::SeqCst);
         self.rings.refresh(&self.change_queue);
         let taken = self.drain_rings(limit, sink);
+        self.announce_synced(sink);
         self.let_go(taken == 0, sink);
         if let Some(feed) = &self.retire.0.feed {
             feed.publish_dropped(sink);
@@ -172,7 +184,7 @@ impl Changes {
     }
 
     fn drain_ring(&mut self, number: u64, share: usize, sink: &mut dyn ChangeSink) -> usize {
-        if self.rings.waiting_in(number) == 0 {
+        if self.rings.waiting_in(number) == 0 || self.unsynced.are_too_many() {
             return 0;
         }
         let mut source = DrainedRing { ring: number, left: share, is_dry: false };
@@ -195,6 +207,7 @@ impl Changes {
                 break;
             };
             count += 1;
+            let Some(held) = self.hold_unsynced(held, &guard) else { continue };
             if held.change.is_quiet() || self.silenced.contains(&held.change.table()) {
                 self.settle(held, sink, &guard);
                 continue;
@@ -220,7 +233,8 @@ impl Changes {
                 None => {
                     if let Some((feed, log)) = &mut feed {
                         let version = held.change.version;
-                        let change = TurnedChange { table, slot, version, committed: held.change.committed() };
+                        let (committed, kept) = (held.change.committed(), held.kept.as_deref());
+                        let change = TurnedChange { table, slot, version, committed, kept };
                         feed.publish(log, &change, &guard, |version| self.pending.cause_of(address, version));
                     }
                     self.announce(held, table, &guard, sink);
@@ -237,7 +251,7 @@ impl Changes {
     }
 
     fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, sink: &mut dyn ChangeSink) {
-        let HeldChange { change, ring } = held;
+        let HeldChange { change, ring, .. } = held;
         let slot = change.slot.slot();
         let committed = change.committed();
         self.pending.note_done(committed);
@@ -286,6 +300,7 @@ impl Changes {
             // publisher.
             let is_over = change_queue.closed.load(Ordering::SeqCst) && self.rings.is_empty();
             is_over
+                || self.has_synced()
                 || self.leaving.as_ref().is_some_and(LeavingTables::are_left)
                 || self.rings.are_urgent(change_queue.capacity, level)
         })

@@ -14,7 +14,7 @@
 
 use super::batch::Batch;
 use super::change::{ChangeSink, Committed, full_version};
-use super::slot::{EntryRef, NEVER, SlotRef, SlotState};
+use super::slot::{EntryRef, NEVER, SeenWord, SlotRef, SlotState};
 use super::table::Table;
 use super::{Refusal, TablesShared};
 use crate::feed::{Cause, Compacted, DueChange, FeedLog, FeedMetrics, FeedPosition, LifeState, PresentState};
@@ -56,6 +56,41 @@ pub(super) struct TurnedChange<'t> {
     /// Low bits of its version.
     pub(super) version: u32,
     pub(super) committed: Committed,
+    /// What the element was when the change began to wait for the disk.
+    pub(super) kept: Option<&'t KeptState>,
+}
+
+/// The state of an element at a moment, for the feed.
+pub(super) struct KeptState {
+    version: u64,
+    value: Option<Box<[u8]>>,
+    /// In milliseconds of the tables' clock.
+    deadline: u64,
+}
+
+impl KeptState {
+    /// The present state of the element in this slot, which has a change to announce.
+    pub(super) fn of(slot: SlotRef<'_>, guard: &Guard) -> Self {
+        let seen = slot.load(guard);
+        let entry = entry(seen);
+        let (value, deadline) =
+            (entry.map(|entry| entry.value().into()), entry.map_or(NEVER, |entry| entry.deadline()));
+        Self { version: seen.version(), value, deadline }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.value.as_ref().map_or(0, |value| value.len())
+    }
+}
+
+/// The entry of a slot that has a change to announce.
+fn entry<'g>(seen: SeenWord<'g>) -> Option<EntryRef<'g>> {
+    match seen.state() {
+        SlotState::Live(entry) | SlotState::Expired(entry) => Some(entry),
+        SlotState::Absent(_) | SlotState::Dead(_) => None,
+        SlotState::Moved(_) => unreachable!("a slot with a change to announce is not moved"),
+    }
 }
 
 impl FeedTap {
@@ -105,15 +140,20 @@ impl FeedTap {
         guard: &'g Guard,
         cause_of: impl FnOnce(u32) -> Option<Cause>,
     ) {
-        let TurnedChange { table, slot, version, committed } = *change;
-        let seen = slot.load(guard);
-        let present = seen.version();
-        let entry = match seen.state() {
-            SlotState::Live(entry) | SlotState::Expired(entry) => Some(entry),
-            SlotState::Absent(_) | SlotState::Dead(_) => None,
-            SlotState::Moved(_) => unreachable!("a slot with a change to announce is not moved"),
+        let TurnedChange { table, slot, version, committed, kept } = *change;
+        let present = match kept {
+            Some(KeptState { version, value, deadline }) => {
+                let deadline_millis = value.as_ref().and_then(|_| self.deadline_millis(*deadline));
+                PresentState { version: *version, value: value.as_deref(), deadline_millis }
+            }
+            None => {
+                let seen = slot.load(guard);
+                let entry = entry(seen);
+                let deadline_millis = entry.and_then(|entry| self.deadline_millis(entry.deadline()));
+                PresentState { version: seen.version(), value: entry.map(|entry| entry.value()), deadline_millis }
+            }
         };
-        let version = full_version(present, version);
+        let version = full_version(present.version, version);
         let due = DueChange {
             incarnation: table.generation(),
             table: table.announced_name(),
@@ -122,18 +162,13 @@ impl FeedTap {
             version,
             cause: committed.changes(),
             replaced: committed.replaces_value.then(|| self.replaced(slot.address(), version)),
-            present: PresentState {
-                version: present,
-                value: entry.map(|entry| entry.value()),
-                deadline_millis: entry.and_then(|entry| self.deadline_millis(entry)),
-            },
+            present,
         };
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
         log.publish(&due, |published| cause_of(published as u32));
     }
 
-    fn deadline_millis(&self, entry: EntryRef<'_>) -> Option<u64> {
-        let deadline = entry.deadline();
+    fn deadline_millis(&self, deadline: u64) -> Option<u64> {
         (deadline != NEVER).then(|| self.clock_start + deadline)
     }
 

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::{Changes, DrainedRing, HeldChange, LeavingTables, RUN_CHANGES};
+use super::{Changes, HeldChange, LeavingTables, RUN_CHANGES};
 use crate::tables::TablesShared;
 use crate::tables::change::{AnnouncedChange, ChangeSink};
 use crate::tables::sleeper::Sleeper;
@@ -236,12 +236,10 @@ impl Changes {
         }
         self.drain_present(sink);
         // What the changes above have put to work, if no ring had any.
-        while self.run(&mut DrainedRing { ring: u64::MAX, left: 0, is_dry: true }, sink) {}
+        self.run_waiting(sink);
         self.silenced.clear();
-        for table in &tables {
-            table.audience.note_ended();
-            self.release(table);
-        }
+        tables.iter().for_each(|table| table.audience.note_ended());
+        tables.iter().for_each(|table| self.release(table));
         self.hand_on();
         self.rings.give_back();
     }
@@ -250,7 +248,7 @@ impl Changes {
     /// ended. Those of a slot may come in any order. An end is announced to audiences of ends alone. To others it would
     /// seem to follow what was announced to them before, if their audience has just begun.
     pub(super) fn settle(&mut self, held: HeldChange, sink: &mut dyn ChangeSink, guard: &Guard) {
-        let HeldChange { change, ring } = held;
+        let HeldChange { change, ring, .. } = held;
         self.pending.note_done(change.committed());
         self.rings.owe(ring);
         let slot = change.slot.slot();

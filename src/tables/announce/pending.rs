@@ -12,6 +12,7 @@ use super::rings::{DrainedRing, Rings};
 use crate::feed::Cause;
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::tables::change::{Change, Committed};
+use crate::tables::feed::KeptState;
 
 /// Changes that are taken together from a ring: so many slots, and the entries of as many others, are on their way at a
 /// time. The processor fetches as many lines at once, and so many changes take longer than a fetch.
@@ -21,6 +22,10 @@ const LOOK_AHEAD: usize = 16;
 pub(super) struct HeldChange {
     pub(super) change: Change,
     pub(super) ring: u64,
+    /// Whether it has not to wait for the disk any more.
+    pub(super) is_on_disk: bool,
+    /// What its element was when it began to wait for the disk, if there is a feed.
+    pub(super) kept: Option<Box<KeptState>>,
 }
 
 /// All changes that are taken and not announced.
@@ -84,7 +89,7 @@ impl PendingChanges {
         rings.take(source, LOOK_AHEAD, |change| {
             change.slot.slot().prefetch();
             self.specific_causes += usize::from(change.committed().has_specific_cause());
-            self.ahead.push_back(HeldChange { change, ring });
+            self.ahead.push_back(HeldChange { change, ring, is_on_disk: false, kept: None });
         });
         self.ready = slots_fetched;
         if self.has_feed {
@@ -104,6 +109,11 @@ impl PendingChanges {
     /// Keeps a change until the last change of the slot at this address is dealt with.
     pub(super) fn block(&mut self, predecessor: usize, held: HeldChange) {
         self.blocked.entry(predecessor).or_default().push(held);
+    }
+
+    /// Puts changes to work that have waited for the disk.
+    pub(super) fn begin_again(&mut self, synced: impl Iterator<Item = HeldChange>) {
+        self.work.extend(synced);
     }
 
     /// The slot at this address has ended: puts the changes that wait for it back to work.

@@ -38,6 +38,22 @@ impl Epochs {
         }
         disk
     }
+
+    /// Whether there was a change of a table that is always on disk.
+    #[inline]
+    pub(in crate::tables) fn has_always(&self) -> bool {
+        self.disk.has_always()
+    }
+
+    /// The epoch for which all that the table shows waits. `None`: it is on disk.
+    pub(in crate::tables) fn awaited_of(&self, table: &Table) -> Option<u64> {
+        Some(table.durability.last_epoch()).filter(|last| *last > self.disk.synced())
+    }
+
+    /// Whether this epoch is on disk, or never will be.
+    pub(in crate::tables) fn is_decided(&self, epoch: u64) -> bool {
+        self.disk.synced() >= epoch || self.stage() == LogStage::Failed
+    }
 }
 
 impl EffectWriter {

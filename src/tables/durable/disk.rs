@@ -10,6 +10,7 @@
 //! This file writes nothing to the disk.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crossbeam::utils::CachePadded;
 
@@ -32,6 +33,8 @@ pub(super) struct DiskEpochs {
     synced: CachePadded<AtomicU64>,
     /// The last one in which a table came or went that is always on disk. Raised under the catalog's lock.
     names: AtomicU64,
+    /// Whether a table that is always on disk has changed. Written by writers, read by the publisher for each change.
+    has_always: AtomicBool,
     /// Threads with answers or changes that wait. The log wakes them behind each sync.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
 }
@@ -39,7 +42,8 @@ pub(super) struct DiskEpochs {
 impl DiskEpochs {
     /// All epochs up to this one are on disk.
     pub(super) fn new(synced: u64) -> Self {
-        Self { synced: CachePadded::new(AtomicU64::new(synced)), names: AtomicU64::new(0), sleepers: Mutex::default() }
+        let (synced, names) = (CachePadded::new(AtomicU64::new(synced)), AtomicU64::new(0));
+        Self { synced, names, has_always: AtomicBool::new(false), sleepers: Mutex::default() }
     }
 
     /// The last epoch on disk.
@@ -71,6 +75,21 @@ impl DiskEpochs {
     pub(super) fn wake(&self) {
         let woken = std::mem::take(&mut *self.sleepers.lock());
         woken.iter().for_each(|sleeper| sleeper.wake());
+    }
+
+    /// Publisher: whether a table that is always on disk has changed.
+    #[inline]
+    pub(super) fn has_always(&self) -> bool {
+        // Relaxed: the change has come through a ring, behind the store.
+        self.has_always.load(Ordering::Relaxed)
+    }
+
+    /// Writer: a table that is always on disk is about to change. Each writer stores it before its own push, unless it is there.
+    pub(super) fn note_always(&self) {
+        if !self.has_always() {
+            // Relaxed: as above.
+            self.has_always.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The last epoch in which a table came or went, for a thread that has seen the change.

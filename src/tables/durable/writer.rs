@@ -630,6 +630,7 @@ impl EffectWriter {
     pub(in crate::tables) fn raise_epoch_of(&self, table: &Table) {
         if let Some(epoch) = self.entered {
             table.durability.raise_epoch(epoch);
+            self.epochs.disk.note_always();
         }
     }
 

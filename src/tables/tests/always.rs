@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::clock::ClockReading;
 use crate::clock::lasting::LastingClock;
+use crate::feed::{FeedContent, FeedMessage, PublishedMessage};
 use crate::store::{AddsRefused, EffectJudge, EncodedRecords, Error, LogMetrics, StoreBackup};
 use crate::tables::{
-    Addition, Batch, Durability, EffectLog, EpochLog, ManyProgress, OpenLog, ScanContent, ScanPage, TransactionNeeds,
+    Addition, AnnouncedChange, Batch, ChangeSink, Durability, EffectLog, EpochLog, ManyProgress, OpenLog, ScanContent,
+    ScanPage, TransactionNeeds,
 };
 
 /// A disk that keeps nothing. It fails when the flag is set.
@@ -134,6 +136,8 @@ fn a_read_of_an_element_on_disk_waits_for_no_other_element() {
     durable.publish();
     set(&durable, b"new");
     assert!(!durable.get_waits(b"always", b"clean") && durable.get_waits(b"always", b"new"));
+    durable.publish();
+    assert!(durable.get_waits(b"always", b"new"), "it is not announced before it is on disk");
     assert!(durable.get_waits(b"always", b"none"), "an absence is judged by the table");
     set(&durable, b"clean");
     assert!(durable.get_waits(b"always", b"clean"), "its last version is not");
@@ -225,6 +229,109 @@ fn a_transaction_waits_for_all_its_tables() {
         waits
     };
     assert!(!waits(&[b"none", b"soon"]) && waits(&[b"always", b"none"]));
+}
+
+fn set(durable: &Durable, table: &[u8], key: &[u8]) -> Result<(), Refusal> {
+    durable.rig.0.session.borrow_mut().batch(durable.rig.now()).update(table, key, b"v", Deadline::NONE)
+}
+
+#[test]
+fn changes_are_announced_when_they_are_on_disk_and_others_do_not_wait_for_them() {
+    let mut durable = Durable::new();
+    durable.publish();
+    durable.rig.notified();
+    for (table, key) in [(&b"always"[..], &b"1"[..]), (b"always", b"1"), (b"none", b"2"), (b"soon", b"3")] {
+        set(&durable, table, key).unwrap();
+    }
+    durable.rig.0.session.borrow_mut().batch(durable.rig.now()).delete(b"always", b"1").unwrap();
+    durable.publish();
+    assert_eq!(durable.rig.notified(), ["2+", "3+"]);
+    durable.publish();
+    assert_eq!(durable.rig.notified(), [""; 0]);
+    assert!(!durable.rig.0.changes.borrow_mut().has_synced());
+    durable.sync();
+    assert!(durable.rig.0.changes.borrow_mut().has_synced(), "the publisher does not sleep");
+    durable.publish();
+    assert_eq!(durable.rig.notified(), ["1+", "1+", "1-"]);
+}
+
+/// A hot key would be announced once a sync if each change waited for the next epoch when its turn comes.
+#[test]
+fn all_changes_of_a_key_are_announced_behind_one_sync_whatever_their_order() {
+    let mut durable = Durable::new();
+    let mut other = durable.rig.another();
+    for _ in 0..5 {
+        other.batch(durable.rig.now()).update(b"always", b"k", b"v", Deadline::NONE).unwrap();
+        set(&durable, b"always", b"k").unwrap();
+    }
+    durable.publish();
+    durable.rig.notified();
+    durable.sync();
+    set(&durable, b"always", b"k").unwrap();
+    durable.publish();
+    assert_eq!(durable.rig.notified(), ["k+"; 10], "the last one is not on disk");
+    durable.sync();
+    durable.publish();
+    assert_eq!(durable.rig.notified(), ["k+"]);
+}
+
+#[test]
+fn the_feed_has_the_value_that_is_on_disk_and_not_the_one_that_came_later() {
+    let feed = FeedConfig { epoch: 5, history_bytes: 1 << 20 };
+    let mut durable = Durable::with(TablesRig::with_feed(settings(), Some(feed)));
+    let set = |durable: &Durable, value: &[u8]| {
+        let mut session = durable.rig.0.session.borrow_mut();
+        session.batch(durable.rig.now()).update(b"always", b"k", value, Deadline::NONE).unwrap();
+    };
+    let feed = |durable: &Durable| -> Vec<String> {
+        let mut feed = Published::default();
+        durable.rig.0.changes.borrow_mut().drain_to(100, &mut feed);
+        feed.0
+    };
+    set(&durable, b"1");
+    set(&durable, b"2");
+    assert_eq!(feed(&durable), [""; 0]);
+    durable.sync();
+    set(&durable, b"3");
+    assert_eq!(feed(&durable), ["k=2"], "and no value of an epoch that may be lost");
+    durable.sync();
+    assert_eq!(feed(&durable), ["k=3"]);
+}
+
+/// The changes of the feed that were published.
+#[derive(Default)]
+struct Published(Vec<String>);
+
+impl ChangeSink for Published {
+    fn announce(&mut self, _change: &AnnouncedChange<'_>) {}
+
+    fn publish(&mut self, message: &PublishedMessage) {
+        let FeedContent::Changes(changes) = FeedMessage::decode(&message.payload).unwrap().content else { return };
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        self.0.extend(changes.map(|change| format!("{}={}", text(change.key), text(change.value))));
+    }
+}
+
+/// The credits of changes that are never announced would be missing to tables that need no disk.
+#[test]
+fn when_the_disk_has_failed_the_credits_of_its_changes_come_back_and_nobody_receives_them() {
+    let mut durable = Durable::new();
+    let mut last = 0;
+    let changes = settings().changes_per_writer;
+    while set(&durable, b"always", b"k").is_ok() {
+        last += 1;
+        durable.publish();
+    }
+    assert_eq!(last, changes, "each waits for the disk");
+    durable.rig.notified();
+    assert_eq!(set(&durable, b"none", b"k"), Err(Refusal::Busy));
+    durable.fails.store(true, Ordering::Relaxed);
+    assert!(durable.log.write(ClockReading::from_millis(0)).is_err());
+    durable.publish();
+    assert_eq!(set(&durable, b"none", b"other"), Ok(()));
+    durable.publish();
+    assert_eq!(durable.rig.notified(), ["other+"]);
+    assert!(durable.get_waits(b"always", b"k"), "it is on no disk");
 }
 
 #[test]
