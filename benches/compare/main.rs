@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench compare -- --out DIR
-//! cargo bench --bench compare -- --out DIR --only echo,queue,best,resp,exec,rivals,native,memory,growth,tails,lag,expiry,evict,evict-sets,notify,feed --rounds 3 --seconds 1
+//! cargo bench --bench compare -- --out DIR --only echo,queue,best,resp,exec,rivals,native,memory,growth,tails,lag,expiry,evict,evict-sets,durable,opening,notify,feed --rounds 3 --seconds 1
 //! ```
 //! Every side is a process of its own, and the load is another: that of `--bench load`, the same for all. Sides of a
 //! comparison take turns within each round, so that drift of the machine affects all alike. A number is the median of
@@ -27,6 +27,7 @@ mod expiry;
 mod feed;
 mod growth;
 mod lag;
+mod lasting;
 mod listen;
 #[path = "../loading/mod.rs"]
 mod loading;
@@ -62,7 +63,7 @@ const DEPTHS: [usize; 3] = [1, 16, 64];
 type Section = fn(&Plan, &mut Report);
 
 /// All comparisons.
-const SECTIONS: [(&str, Section); 16] = [
+const SECTIONS: [(&str, Section); 18] = [
     ("echo", shape::measure),
     ("queue", queue::measure),
     ("best", best::measure),
@@ -77,6 +78,8 @@ const SECTIONS: [(&str, Section); 16] = [
     ("expiry", expiry::measure),
     ("evict", evict::hit_ratios),
     ("evict-sets", evict::sets),
+    ("durable", lasting::measure),
+    ("opening", lasting::openings),
     ("notify", notify::measure),
     ("feed", feed::measure),
 ];

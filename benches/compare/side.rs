@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
@@ -34,6 +35,12 @@ impl Side {
         let mut command = Command::new(SPINDLE);
         command.args(["serve", "--kv", "tcp://127.0.0.1:*"]).args(flags);
         Self::that_says_ready("spindle", command)
+    }
+
+    /// Ends it by a signal, and waits until it is gone.
+    pub(crate) fn end(mut self) {
+        self.signal(Signal::TERM);
+        self.child.wait().unwrap();
     }
 
     /// A Spindle server for Redis clients, with these further flags.
@@ -67,9 +74,11 @@ impl Side {
     }
 
     fn that_says_ready(name: &'static str, mut command: Command) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // A flag is over the environment.
+        command.env("SPINDLE_DATA", folder.path());
         let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let folder = tempfile::tempdir().unwrap();
         let empty = String::new();
         let mut side = Self {
             name,
@@ -106,6 +115,35 @@ impl Side {
             let limit = format!("--maxmemory {limit} --maxmemory-policy allkeys-lru");
             without_disk(&format!("--port {port} --bind 127.0.0.1 --dir {folder} {limit}"))
         })
+    }
+
+    /// Redis with its append-only file, synced `always` or `everysec`, if it is there.
+    pub(crate) fn redis_with_file(name: &'static str, program: &str, fsync: &'static str) -> Option<Self> {
+        Self::that_listens(name, "redis", program, |port, folder| {
+            let file = format!("--appendonly yes --appendfsync {fsync} --save");
+            let mut words = words(&format!("--port {port} --bind 127.0.0.1 --dir {folder} {file}"));
+            words.push(String::new());
+            words
+        })
+    }
+
+    /// Redis in this folder, with its append-only file, or with a snapshot at its end, if it is there.
+    pub(crate) fn redis_in(folder: &Path, has_file: bool) -> Option<Self> {
+        let file = if has_file { "--appendonly yes" } else { "--appendonly no --save 3600 1" };
+        let side = Self::that_listens("redis", "redis", "redis", |port, _| {
+            words(&format!("--port {port} --bind 127.0.0.1 --dir {} {file}", folder.display()))
+        })?;
+        // It accepts connections before it has loaded.
+        let mut connection = TcpStream::connect(side.address()).unwrap();
+        loop {
+            connection.write_all(b"PING\r\n").unwrap();
+            let mut reply = [0; 64];
+            let length = connection.read(&mut reply).unwrap();
+            if reply[..length].starts_with(b"+PONG") {
+                return Some(side);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Valkey without its disk and with this many threads for its connections, if it is there.
@@ -153,8 +191,17 @@ impl Side {
 
     /// Bytes of memory that it occupies.
     pub(crate) fn resident_bytes(&self) -> f64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that it has ever occupied.
+    pub(crate) fn highest_bytes(&self) -> f64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, what: &str) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(what)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
     }
 
@@ -248,7 +295,8 @@ impl Drop for Turns<'_> {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
+        // It may have ended already.
+        let _gone = self.child.kill();
         self.child.wait().unwrap();
     }
 }
