@@ -268,10 +268,8 @@ fn start_with(
     let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| {
         tasks.open(&config.storage, of_tasks, job_room, Box::new(move || terminated()))
     })?;
-    let admin = admin.map(|admin| {
-        let database = database.as_ref().zip(events.as_ref());
-        bound_admin(admin, &kv, tasks.as_ref(), database)
-    });
+    let of_events = database.as_ref().zip(events.as_ref());
+    let admin = admin.map(|admin| bound_admin(admin, &kv, tasks.as_ref(), of_events));
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
     let mut bound = Bound::of(bound_tables(kv, native, &settings), lockstep, tasks, events);
     let budgets: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.budgets)).collect();
@@ -279,9 +277,8 @@ fn start_with(
     running.start_users(admissions.users)?;
     // The operator's service starts before all others: its clients see that tables are being loaded.
     running.start_services(admin.into_iter().collect())?;
-    let late = running.late.clone();
-    let serve = move |service| late.start(service);
-    let log_thread = tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval, serve)?;
+    let log_thread =
+        tables_log.open(&running.tables, &mut expiry, config.storage.tables.interval, running.late.clone())?;
     serving();
     running.start_tables_log(log_thread, clock)?;
     running.start_sweepers(expiry, reaper, clock)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::services::{BoundService, control};
-use super::{Error, StorageConfig};
+use super::{Error, LateServices, StorageConfig};
 use crate::clock::Clock;
 use crate::store::{self, DiskMember, EffectFolder, StoreConfig, TABLES_FOLDER};
 use crate::tables::{
@@ -56,14 +56,14 @@ impl TablesLog {
         self.folder.is_some()
     }
 
-    /// Loads what the log holds, and returns the work of its thread. `serve` starts a service of the operator, now or when
-    /// the log begins.
+    /// Loads what the log holds, and returns the work of its thread. The service of backups starts now, or when the log
+    /// begins.
     pub(super) fn open(
         self,
         tables: &Tables,
         expiry: &mut Expiry,
         interval: Duration,
-        serve: impl Fn(BoundService) + Send + 'static,
+        late: LateServices,
     ) -> Result<LogThread, Error> {
         let Self { folder, clock, path, store, share, .. } = self;
         let source = match folder {
@@ -80,7 +80,7 @@ impl TablesLog {
                 let LoadReport { tables: count, elements, continues } = report;
                 let how = if continues { "the feed continues" } else { "the feed begins anew" };
                 tracing::info!("{count} durable tables with {elements} elements are loaded; {how}");
-                backups(&path, tables).into_iter().for_each(serve);
+                backups(&path, tables).into_iter().for_each(|service| late.start(service));
                 LogSource::Open(Box::new(log))
             }
             None => {
@@ -89,7 +89,9 @@ impl TablesLog {
                     let folder = EffectFolder::lock(&path, store, share.clone());
                     let begun = folder.and_then(|folder| tables.begin_log(&folder, clock.clone(), clock_now.reading()));
                     let failed = |error: &store::Error| tracing::error!("no table can be made durable: {error}");
-                    begun.inspect_err(failed).inspect(|_| backups(&path, &tables).into_iter().for_each(&serve))
+                    begun
+                        .inspect_err(failed)
+                        .inspect(|_| backups(&path, &tables).into_iter().for_each(|service| late.start(service)))
                 }))
             }
         };

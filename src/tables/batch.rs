@@ -9,9 +9,11 @@ mod many;
 mod scan;
 mod tables;
 mod transaction;
+mod waiting;
 
 pub use many::{ManyProgress, PORTION_BYTES};
 pub use transaction::{ElementGrowth, LATCH_RECHECK, TransactionNeeds};
+pub use waiting::Lack;
 
 use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
@@ -26,7 +28,7 @@ use super::garbage::Garbage;
 use super::index::Place;
 use super::lookup::find_live;
 use super::memory_budget::LocalBudget;
-use super::ops::{Admission, Edit, ElementView, LATCH, LOG, MEMORY, Ops, Write};
+use super::ops::{Admission, Edit, ElementView, LATCH, LOG, MEMORY, Ops, Wanted, Write};
 use super::pending_sends::PendingSends;
 use super::sleeper::Sleeper;
 use super::slot::{EntryRef, NEVER};
@@ -37,21 +39,6 @@ use crate::feed::Cause;
 use crate::limits::COMPACTOR_HURRY;
 use access::TableAccess;
 
-/// What a request waits for that was refused as `Busy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// For changes to be announced.
-    Credits,
-    /// For a table to be taken down.
-    Tables,
-    /// For memory that other threads give back. Changes that need no memory go on in the meantime.
-    Memory,
-    /// For a latch: another session holds that of the table, or this one waits for one.
-    Latch,
-    /// For the log to take what the session has recorded.
-    Log,
-}
-
 /// One thread's access to the tables. It owns that thread's change ring.
 pub struct Session {
     shared: Arc<TablesShared>,
@@ -60,11 +47,7 @@ pub struct Session {
     garbage: Garbage,
     /// The last call of the compactor that this session has acknowledged.
     acknowledged: u64,
-    /// The resource that the last `Busy` lacked: a number of credits, [`MEMORY`], [`LATCH`], or 0 for a table that has to
-    /// be taken down first.
-    wanted: usize,
-    /// The number of credits that the last `Busy` for want of credits lacked.
-    wanted_credits: usize,
+    wanted: Wanted,
     /// Messages that found a full queue. The batch sends them when it has released its guard.
     pending_sends: PendingSends,
     /// The steps of the reaper before the last attempt to create a table.
@@ -93,8 +76,7 @@ impl Session {
             local_budget: LocalBudget::default(),
             garbage,
             acknowledged,
-            wanted: 0,
-            wanted_credits: 0,
+            wanted: Wanted::default(),
             pending_sends: PendingSends::default(),
             reaper_steps: 0,
             access,
@@ -124,20 +106,8 @@ impl Session {
     }
 
     fn ops<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Ops<'h> {
-        let Self {
-            shared,
-            writer,
-            local_budget,
-            garbage,
-            wanted,
-            wanted_credits,
-            lags,
-            pending_sends,
-            place,
-            access,
-            effects,
-            ..
-        } = self;
+        let Self { shared, writer, local_budget, garbage, wanted, lags, pending_sends, place, access, effects, .. } =
+            self;
         let admission = if access.seat.is_in_transaction { Admission::Given } else { Admission::Asked };
         Ops {
             shared,
@@ -145,7 +115,6 @@ impl Session {
             local_budget,
             garbage,
             wanted,
-            wanted_credits,
             lags,
             pending_sends,
             effects,
@@ -185,67 +154,6 @@ impl Session {
     #[inline]
     fn is_called(&self) -> bool {
         self.acknowledged != self.shared.compactor.calls()
-    }
-
-    /// Waits until a request that was refused as `Busy` is worth another try. The caller holds no guard.
-    pub fn wait(&mut self) {
-        if matches!(self.wanted, 0 | MEMORY | LATCH | LOG) {
-            let sleeper = Arc::clone(self.writer.sleeper());
-            let recheck = if self.wanted == LATCH { LATCH_RECHECK } else { WAIT_RECHECK };
-            sleeper.park(recheck, || self.watch());
-            if self.wanted == LATCH {
-                self.begin_tries();
-            }
-        } else {
-            self.writer.wait(self.wanted);
-        }
-    }
-
-    /// Sets the waker of [`Session::watch`]. Other threads call it, so it must not block. The first waker stays.
-    pub fn set_waker(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.writer.sleeper().set_waker(wake);
-    }
-
-    /// Whether the request that was last refused as `Busy` is worth another try now. If not, another thread calls the
-    /// waker once when it is: when the missing credits and a portion more have come back, when a table has been taken
-    /// down, or when memory was given back. The waker may be called at other times, and more often.
-    ///
-    /// Until then the session refuses as `Busy` every operation that needs credits, so that no later request
-    /// overtakes a refused one. Reads continue. The caller calls this after each `Busy`, without a batch. To call it again
-    /// while waiting for the waker registers the session only once.
-    #[must_use]
-    pub fn watch(&mut self) -> bool {
-        match self.wanted {
-            0 => self.shared.reaper.watch(self.reaper_steps, self.writer.sleeper()),
-            MEMORY => self.watch_memory(),
-            LATCH => self.watch_latch(),
-            LOG => self.effects.watch(self.writer.sleeper()),
-            wanted => self.writer.watch(wanted, false),
-        }
-    }
-
-    /// As [`Session::watch`], for the change that was last refused as `Busy` for want of credits, whichever request was
-    /// refused after it. For an owner with waiting requests of several clients. The waker is called for a CREATE_TABLE
-    /// that is `Busy` in any case. `overslept`: the owner has slept until its time-out, so credits that are there without
-    /// a wake-up for it are counted as a lost wake-up.
-    #[must_use]
-    pub fn watch_changes(&mut self, overslept: bool) -> bool {
-        self.writer.watch(self.wanted_credits, overslept)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn lose_wake_up(&mut self) {
-        self.writer.lose_wake_up();
-    }
-
-    /// As [`Session::watch`], for the changes that were refused as `Busy` because memory has to be given back or
-    /// measured first ([`Lack::Memory`]).
-    #[must_use]
-    pub fn watch_memory(&mut self) -> bool {
-        self.garbage.sweep();
-        self.acknowledge();
-        let has_room = self.effects.watch(self.writer.sleeper());
-        self.shared.compactor.watch(self.writer.sleeper(), self.local_budget.awaited_look()) && has_room
     }
 }
 
@@ -307,18 +215,6 @@ impl Batch<'_> {
     /// As [`Session::hold_audience`]. It does not wait, and the audience begins at the earliest when this batch is over.
     pub fn hold_audience(&self, topic: &[u8], kind: AudienceKind, begun: Box<dyn FnOnce() + Send>) -> AudienceHold {
         self.session.hold_audience(topic, kind, begun)
-    }
-
-    /// What the request that was last refused as `Busy` waits for.
-    #[must_use]
-    pub fn lack(&self) -> Lack {
-        match self.session.wanted {
-            0 => Lack::Tables,
-            MEMORY => Lack::Memory,
-            LATCH => Lack::Latch,
-            LOG => Lack::Log,
-            _ => Lack::Credits,
-        }
     }
 
     /// Does long work that looks at no element. The guard is released, so no epoch is held back, and the batch is over for

@@ -3,37 +3,33 @@
 //! A lookup takes no lock and counts no reference: the table is borrowed for as long as the guard lives. Creating and
 //! deleting tables exclude each other. The catalog does not touch elements.
 
+mod audience;
+mod closing;
+
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
 use crossbeam::epoch::Guard;
 
-use super::durable::opening::LoadedTable;
 use super::eviction::EvictionDefault;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
 use super::latch::Edition;
 use super::latches::Latches;
 use super::registry::{REGISTRY_CELL_BYTES, Registry};
-use super::table::{NameHistory, NewTable, Table, canonical};
-use super::table_audience::{AudienceKind, TableAudience};
+use super::table::{ElementTotals, NameHistory, NewTable, Table, canonical};
+use super::table_audience::TableAudience;
 use super::version::VersionFloor;
 use super::{Durability, EvictionPolicy, Refusal};
 use crate::allocator::size_class;
 use crate::lock::{Mutex, MutexGuard};
+use closing::ClosingTables;
 
 /// With this many tables of one name on their way down, `create` answers `Busy` for a further one. A client that drops
 /// and creates a table in turn then waits for the reaper, and 64 tables of a few KB each are nothing to hold.
 const CLOSING_PER_NAME_MAX: usize = 64;
-
-/// With this many tables of all names on their way down, until their memory is given back, `create` answers `Busy` too.
-/// They are fewer if their indexes may be large.
-const CLOSING_MAX: usize = 1_024;
-/// All of them together have no more bytes than that when they were created, unless they are few.
-const CLOSING_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of a history in its map, without the name: key and value, and as much free room again in a node.
 const HISTORY_ENTRY_BYTES: usize = 2 * size_of::<(Box<[u8]>, Arc<NameHistory>)>();
@@ -66,37 +62,6 @@ pub(super) struct Catalog {
     pub(super) eviction: EvictionDefault,
 }
 
-/// The number of tables that are deleted, and whose memory is not given back.
-pub(super) struct ClosingTables {
-    /// Raised under `admission`.
-    count: AtomicUsize,
-    max: usize,
-}
-
-// Relaxed, all of them: the number only bounds how many they are. A session that is refused watches the reaper, which
-// counts them under a lock afterwards.
-impl ClosingTables {
-    /// As many as the indexes of tables for so many keys allow.
-    fn new(expected_keys: usize) -> Self {
-        let bytes = usize::try_from(Index::new(expected_keys).bytes()).unwrap_or(usize::MAX / 2);
-        let max = (CLOSING_BYTES_MAX / (Table::ALLOCATED_BYTES + bytes)).clamp(CLOSING_PER_NAME_MAX, CLOSING_MAX);
-        Self { count: AtomicUsize::new(0), max }
-    }
-
-    fn are_full(&self) -> bool {
-        self.count.load(Ordering::Relaxed) >= self.max
-    }
-
-    fn add(&self) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Called by the reaper: the memory of a forgotten table is given back.
-    pub(super) fn note_freed(&self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[derive(Default)]
 struct NameHistories {
     /// Histories of names that have a table, or had one lately.
@@ -123,6 +88,13 @@ pub(super) struct NewName<'n> {
 /// Records what becomes of tables: the old one goes, and the new one comes. Called under the catalog's lock, before anybody
 /// sees it.
 pub(super) type RecordTables<'r> = &'r mut dyn FnMut(Option<&Arc<Table>>, Option<&Arc<Table>>);
+
+/// The elements of a life of a table that was read from the log.
+pub(super) struct LoadedLife {
+    pub(super) number: u32,
+    pub(super) index: Index,
+    pub(super) totals: ElementTotals,
+}
 
 /// What has come of the look for a table.
 pub(super) enum Reached<'g> {
@@ -174,11 +146,10 @@ impl Catalog {
         name: &[u8],
         announced: &[u8],
         incarnation: u64,
-        loaded: LoadedTable,
+        LoadedLife { number, index, totals }: LoadedLife,
         durability: Durability,
         guard: &Guard,
     ) -> Arc<Table> {
-        let LoadedTable { number, index, totals } = loaded;
         let mut admission = self.admission();
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
         self.skip_generations(incarnation);
@@ -195,7 +166,7 @@ impl Catalog {
             eviction: self.eviction.of_new(None, durability != Durability::None),
             durability,
         }));
-        table.add(&totals.into_inner().sums);
+        table.add(&totals);
         admission.histories.insert(name.into(), history);
         self.registry.enter(Arc::clone(&table), guard);
         self.change(|names| names.insert(name, number));
@@ -477,74 +448,6 @@ impl Catalog {
     pub(super) fn generation(&self) -> u64 {
         // Relaxed: who asks looks again later.
         self.generation.load(Ordering::Relaxed)
-    }
-
-    /// The audience of a table that takes the place of `old`, if there is one. The caller holds the lock of the admission.
-    fn audience_of_new(&self, old: Option<&Arc<Table>>, durability: Durability) -> TableAudience {
-        let is_subscribed = self.expected.is_subscribed() || old.is_some_and(|old| old.audience.is_subscribed());
-        TableAudience::new(is_subscribed, self.expected.has_ends(), durability == Durability::Always)
-    }
-
-    /// Whether a table that is created now has an audience.
-    pub(super) fn expects_audience(&self) -> bool {
-        self.expected.is_subscribed()
-    }
-
-    /// Publisher: whether tables that are created from now on have an audience, and whether somebody receives their
-    /// ends.
-    pub(super) fn expect_audience(&self, has_audience: bool, has_ends: bool) {
-        let _admission = self.admission();
-        if has_audience {
-            self.expected.begin(AudienceKind::Changes);
-        } else if self.expected.end_changes() {
-            self.expected.note_ended();
-        }
-        self.expected.set_ends(has_ends);
-    }
-
-    /// Publisher: all tables that these topics touch have an audience of this kind from now on, and so have all that are
-    /// created later, until [`Catalog::expect_audience`] says otherwise. Returns whether one had none.
-    pub(super) fn begin_audience<'t>(
-        &self,
-        topics: impl IntoIterator<Item = &'t [u8]>,
-        kind: AudienceKind,
-        guard: &Guard,
-    ) -> bool {
-        let admission = self.admission();
-        self.expected.begin(kind);
-        let mut is_new = false;
-        for topic in topics {
-            // What is behind the name says no more of the table.
-            let name = topic.split(|byte| *byte == 0).next().unwrap_or_default();
-            let is_whole = name.len() < topic.len();
-            let from = admission.histories.range::<[u8], _>((Bound::Included(name), Bound::Unbounded));
-            let fits = |other: &[u8]| if is_whole { other == name } else { other.starts_with(name) };
-            for (name, history) in from.take_while(|(other, _)| fits(other)) {
-                self.each_of_name(name, history, guard, |table| is_new |= table.audience.begin(kind));
-            }
-        }
-        is_new
-    }
-
-    /// The tables of some names behind this one, in the order of their names, and the last of these names if there may
-    /// be more.
-    pub(super) fn tables_behind(&self, name: Option<&[u8]>, names: usize, guard: &Guard) -> TablesOfNames {
-        let admission = self.admission();
-        let from = (name.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let (mut tables, mut last) = (Vec::new(), None);
-        for (count, (name, history)) in admission.histories.range::<[u8], _>(from).take(names).enumerate() {
-            self.each_of_name(name, history, guard, |table| tables.extend(self.registry.keep(table, guard)));
-            last = (count + 1 == names).then(|| name.clone());
-        }
-        TablesOfNames { tables, last }
-    }
-
-    /// Calls `each` with every table of this name, the open one and those that are being taken down. The caller holds
-    /// the lock of the admission.
-    fn each_of_name(&self, name: &[u8], history: &NameHistory, guard: &Guard, mut each: impl FnMut(&Table)) {
-        let open = self.names.get(name).and_then(|number| self.registry.get(number, guard));
-        open.into_iter().for_each(&mut each);
-        history.predecessors(u64::MAX).iter().for_each(|table| each(table));
     }
 }
 

@@ -15,12 +15,17 @@ pub(super) mod disk;
 pub(super) mod epochs;
 pub(super) mod judge;
 pub(super) mod limits;
-pub(super) mod loading;
+pub(super) mod loaded;
 pub(super) mod log;
+pub(super) mod marks;
 pub(super) mod opening;
 pub(super) mod records;
+pub(super) mod reports;
+pub(super) mod room;
+pub(super) mod state;
 pub(super) mod table;
 pub(super) mod writer;
+pub(super) mod writer_records;
 
 /// What is on disk of a table, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -238,7 +238,7 @@ impl Expiry {
         let mut ops = batch.ops();
         let budget = ops.writer.credits(EXPIRY_BUDGET).min(EXPIRY_BUDGET);
         if budget == 0 {
-            *ops.wanted = 1;
+            ops.wanted.resource = 1;
             return if self.wheel.next_wake().is_some() { NextPass::OutOfCredits } else { NextPass::Until(NEVER) };
         }
         let fired = &mut self.fired;

@@ -40,6 +40,7 @@ mod index;
 mod latch;
 mod latches;
 mod limits;
+mod loading;
 mod lookup;
 mod memory_budget;
 #[cfg(all(test, feature = "models"))]
@@ -48,6 +49,7 @@ mod ops;
 mod pending_sends;
 mod prefetch;
 mod reaper;
+mod refusal;
 mod registry;
 mod scan;
 mod shelves;
@@ -74,18 +76,19 @@ pub use deadline::Deadline;
 pub use durable::Durability;
 pub use durable::check::check_log;
 pub use durable::disk::DiskState;
-pub use durable::loading::{LoadReport, LoadSettings, LoadedLog, LogClock};
 pub use durable::log::{EffectLog, EpochLog, LogSource, LogThread, OpenLater, OpenLog};
 pub use durable::opening::LoadProgress;
-pub use durable::writer::{EffectMetrics, LogStage};
+pub use durable::state::{EffectMetrics, LogStage};
 pub use eviction::EvictionPolicy;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
 pub use limits::changes_per_writer;
+pub use loading::{LoadReport, LoadSettings, LoadedLog, LogClock};
 pub use memory_budget::MemoryMetrics;
 pub use ops::{Edit, ElementView};
 pub use prefetch::Fetched;
 pub use reaper::Reaper;
+pub use refusal::{Refusal, Restored};
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
 pub use table_audience::AudienceKind;
 pub use version::version_base;
@@ -136,65 +139,6 @@ pub struct TablesConfig {
     pub version_base: u64,
     /// The time of the clock of feed and log at the start of the clock that the callers pass, in milliseconds since 1970.
     pub clock_start: u64,
-}
-
-/// The reason why an operation changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// A table of this name exists.
-    TableExists,
-    /// No table has this name.
-    TableNotFound,
-    /// The key has no element.
-    KeyNotFound,
-    /// The element has another version.
-    VersionMismatch {
-        /// The version of the element. 0: the key has no element.
-        current: u64,
-    },
-    /// The value is no number in decimal, or one beyond 64 bits.
-    NotANumber,
-    /// The sum is beyond 64 bits.
-    OutOfRange,
-    /// A restored element cannot have this version: it was perhaps given out before, or no server can have given it by
-    /// now.
-    VersionRefused,
-    /// The sum has more digits than a value may have bytes.
-    ValueTooLong,
-    /// The cursor is not one of this life of the table and this start of the server.
-    BadCursor,
-    /// There is no feed.
-    FeedOff,
-    /// The feed does not keep the change that was asked for.
-    Compacted {
-        /// The oldest sequence that is kept of the present life of the table.
-        oldest: u64,
-    },
-    /// The limit of `memory_max` is reached. Reads and deletions continue.
-    OutOfMemory,
-    /// The table is durable, and its log has failed: nothing of it is stored any more until the next start.
-    DiskFailed,
-    /// The table is durable, and there is no room on the disk. Reads and deletions continue.
-    OutOfDisk,
-    /// The limit of `tables_max` is reached.
-    TooManyTables,
-    /// A portion of the request was carried out, and a reply follows later. The caller drops the batch, lets others have
-    /// their turns, and continues in another batch.
-    Unfinished,
-    /// Nothing was done, for want of credits, of memory that may be given back, of a table that must be taken down first,
-    /// or because another session holds the latch of the table. The caller drops the batch, calls [`Session::wait`], reads the clock and tries again.
-    Busy,
-}
-
-/// What became of an element that was to be restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restored {
-    /// It has the version that was asked for.
-    AsItWas,
-    /// It has a new version. The one that was asked for was perhaps given out before.
-    Anew,
-    /// The key keeps its version, which is not lower, or the deletion of one that is not lower.
-    Not,
 }
 
 /// What is added to a counter.
@@ -331,7 +275,7 @@ struct TablesShared {
     cursors: CursorSeal,
     feed: Option<FeedTap>,
     audience_holds: AudienceHolds,
-    epochs: Arc<durable::writer::Epochs>,
+    epochs: Arc<durable::state::Epochs>,
     /// That of tables that do not say.
     durability: Durability,
 }
@@ -401,7 +345,7 @@ impl Tables {
             cursors: CursorSeal::new(settings.version_base),
             feed: feed.map(|feed| FeedTap::new(feed, settings.clock_start)),
             audience_holds: AudienceHolds::default(),
-            epochs: durable::writer::Epochs::new(settings.clock_start),
+            epochs: durable::state::Epochs::new(settings.clock_start),
             durability: settings.durability,
         });
         let registry = Arc::clone(shared.catalog.registry());
@@ -440,7 +384,7 @@ impl Tables {
         clock: LogClock,
         settings: LoadSettings,
     ) -> Result<LoadedLog, store::Error> {
-        durable::loading::load(&self.0, &mut |handle| expiry.file(handle), folder, clock, settings)
+        loading::load(&self.0, &mut |handle| expiry.file(handle), folder, clock, settings)
     }
 
     /// Begins a log in a folder that has none, with this clock.
@@ -453,7 +397,7 @@ impl Tables {
         clock: LogClock,
         reading: ClockReading,
     ) -> Result<OpenLog, store::Error> {
-        durable::loading::begin(&self.0, folder, clock, reading)
+        loading::begin(&self.0, folder, clock, reading)
     }
 
     /// The time of the clock of feed and log at the start of the clock that the callers pass, in milliseconds since 1970.

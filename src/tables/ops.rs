@@ -79,8 +79,17 @@ pub(super) const MEMORY: usize = usize::MAX;
 /// In `wanted`: the operation waits for a latch.
 pub(super) const LATCH: usize = usize::MAX - 1;
 
-/// In `wanted`: the write waits for the log to take what the session has recorded.
+/// In [`Wanted::resource`]: the write waits for the log to take what the session has recorded.
 pub(super) const LOG: usize = usize::MAX - 2;
+
+/// What the last `Busy` lacked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted {
+    /// A number of credits, [`MEMORY`], [`LATCH`], [`LOG`], or 0 for a table that has to be taken down first.
+    pub(super) resource: usize,
+    /// The credits that the last `Busy` for want of credits lacked.
+    pub(super) credits: usize,
+}
 
 /// Whether the memory of a write is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +172,7 @@ pub(super) struct Ops<'h> {
     pub(super) writer: &'h mut ChangeWriter,
     pub(super) local_budget: &'h mut LocalBudget,
     pub(super) garbage: &'h mut Garbage,
-    pub(super) wanted: &'h mut usize,
-    pub(super) wanted_credits: &'h mut usize,
+    pub(super) wanted: &'h mut Wanted,
     /// Nanoseconds from the deadlines to the expiries that this batch has committed.
     pub(super) lags: &'h mut Vec<u64>,
     pub(super) pending_sends: &'h mut PendingSends,

@@ -20,27 +20,28 @@
 //! | `Ops::seal` | the last change of the slot | `Changes::announce` or `Changes::settle`, or `Ops::seal` if its CAS fails |
 //! | `Changes::retire` | the dead slot in the index | `Reaper::retire_dead`, or `Changes::retire` if its CAS fails |
 
+mod totals;
+
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
 use crossbeam::utils::CachePadded;
 
-use super::durable::records::live_bytes;
+use super::Durability;
 use super::durable::table::TableDurability;
-use super::eviction::{EvictionHand, TableEviction};
+use super::eviction::TableEviction;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted, Place};
-use super::memory_budget::{entry_cost, settle};
-use super::slot::{NEVER, SlotHandle, SlotRef, SlotState};
+use super::slot::{SlotHandle, SlotRef, SlotState};
 use super::table_audience::TableAudience;
 use super::version::TableVersions;
-use super::{Durability, TableSummary};
-use crate::clock::Now;
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};
+pub(super) use totals::ElementTotals;
+use totals::TableTotals;
 
 /// The stages of a table.
 const OPEN: u8 = 0;
@@ -72,65 +73,6 @@ struct TableLife {
     generation: u64,
     line: u64,
 }
-
-/// Written when an element comes, goes, or changes its size or its deadline.
-#[derive(Default)]
-struct TableTotals {
-    elements: AtomicI64,
-    bytes: AtomicI64,
-    /// Its bytes when it was deleted.
-    leaving: AtomicI64,
-    /// Elements with a deadline.
-    expiring: AtomicI64,
-    /// The sum of their deadlines modulo [`EARLY`], and of how often that is in them: each fits for any number of
-    /// elements, and the second changes rarely.
-    deadlines: [AtomicI64; 2],
-    /// Written by the reaper.
-    hand: EvictionHand,
-    /// Bytes of the records that count of a durable table.
-    logged: AtomicI64,
-}
-
-/// Totals of elements, as one thread counts them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ElementTotals {
-    pub(super) elements: i64,
-    pub(super) bytes: i64,
-    expiring: i64,
-    early: i64,
-    late: i64,
-    /// Bytes of the records that count.
-    pub(super) logged: i64,
-}
-
-impl ElementTotals {
-    /// Counts a change of an element. The deadlines are `None` while it is not there.
-    #[inline]
-    pub(super) fn count(&mut self, before: Option<u64>, after: Option<u64>) {
-        let difference =
-            |of: fn(u64) -> i64, before: Option<u64>, after: Option<u64>| after.map_or(0, of) - before.map_or(0, of);
-        self.elements += difference(|_| 1, before, after);
-        let [before, after] = [before, after].map(|deadline| deadline.filter(|deadline| *deadline != NEVER));
-        if before != after {
-            self.expiring += difference(|_| 1, before, after);
-            self.early += difference(|deadline| (deadline % EARLY).cast_signed(), before, after);
-            self.late += difference(|deadline| (deadline / EARLY).cast_signed(), before, after);
-        }
-    }
-
-    /// Adds those of another thread.
-    pub(super) fn add(&mut self, other: &Self) {
-        self.elements += other.elements;
-        self.bytes += other.bytes;
-        self.expiring += other.expiring;
-        self.early += other.early;
-        self.late += other.late;
-        self.logged += other.logged;
-    }
-}
-
-/// Milliseconds: 70 minutes.
-const EARLY: u64 = 1 << 22;
 
 /// All tables of one name that are being taken down.
 pub(super) struct NameHistory {
@@ -463,107 +405,6 @@ impl Table {
         let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "held before it is released");
         before == 1
-    }
-
-    // ------------------------------------------------------------------------------------------------------ totals
-
-    // Relaxed, all accesses: sums that order nothing. A reader may see the parts of one write at different times.
-
-    /// Counts a change of an element. The deadlines are `None` while it is not there.
-    pub(super) fn count_element(&self, before: Option<u64>, after: Option<u64>) {
-        let mut changed = ElementTotals::default();
-        changed.count(before, after);
-        self.add(&changed);
-    }
-
-    /// Whether the element of this slot has kept its value, and so has a record of its deadline apart from the value.
-    pub(super) fn is_touched(slot: SlotRef<'_>, guard: &Guard) -> bool {
-        matches!(slot.load(guard).state(), SlotState::Live(entry) | SlotState::Expired(entry) if entry.is_touched())
-    }
-
-    /// Takes an element out whose deadline is not behind `passed`, before any of the tables' threads runs. Returns its
-    /// version if it did.
-    pub(super) fn forget_expired(&self, slot: SlotRef<'_>, passed: u64, guard: &Guard) -> Option<u64> {
-        let seen = slot.load(guard);
-        let (SlotState::Live(entry) | SlotState::Expired(entry)) = seen.state() else { return None };
-        if entry.deadline() > passed || !slot.kill(seen, entry.version() + 1, guard) {
-            return None;
-        }
-        let mut totals = ElementTotals { bytes: -entry_cost(entry), ..ElementTotals::default() };
-        totals.count(Some(entry.deadline()), None);
-        totals.logged = -live_bytes(slot.key().len(), entry.value().len(), entry.is_touched());
-        totals.bytes -= settle(slot);
-        self.add(&totals);
-        self.index.leave(self.hash(slot.key()), slot, guard);
-        Some(entry.version())
-    }
-
-    /// Adds these totals.
-    pub(super) fn add(&self, changed: &ElementTotals) {
-        let add = |total: &AtomicI64, change: i64| {
-            if change != 0 {
-                total.fetch_add(change, Ordering::Relaxed);
-            }
-        };
-        let TableTotals { elements, bytes, expiring, deadlines: [early, late], logged, .. } = &*self.totals;
-        add(elements, changed.elements);
-        add(bytes, changed.bytes);
-        add(expiring, changed.expiring);
-        add(early, changed.early);
-        add(late, changed.late);
-        add(logged, changed.logged);
-    }
-
-    /// Counts so many more bytes of the records that count of the element of a key. While the table is copied, those are
-    /// counted by the walk that it has not come to.
-    pub(super) fn count_logged(&self, key: &[u8], change: i64) {
-        if change != 0 && self.durability.counts(|| self.hash(key).reverse_bits()) {
-            self.totals.logged.fetch_add(change, Ordering::Relaxed);
-        }
-    }
-
-    /// Nothing is recorded of its elements.
-    pub(super) fn reset_logged(&self) {
-        self.totals.logged.store(0, Ordering::Relaxed);
-    }
-
-    /// Bytes of the records that count.
-    pub(super) fn logged(&self) -> i64 {
-        self.totals.logged.load(Ordering::Relaxed)
-    }
-
-    /// Counts `change` bytes more for the elements.
-    pub(super) fn count_bytes(&self, change: i64) {
-        self.totals.bytes.fetch_add(change, Ordering::Relaxed);
-    }
-
-    pub(super) fn bytes(&self) -> i64 {
-        self.totals.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the elements that may be evicted. 0 if there are none.
-    pub(super) fn evictable_bytes(&self) -> i64 {
-        let is_empty = self.totals.elements.load(Ordering::Relaxed) <= 0;
-        if is_empty || !self.eviction.is_allowed() { 0 } else { self.bytes().max(0) }
-    }
-
-    /// Reaper: how far the eviction has come in this table.
-    pub(super) fn hand(&self) -> &EvictionHand {
-        &self.totals.hand
-    }
-
-    pub(super) fn summary(&self) -> TableSummary {
-        let TableTotals { elements, expiring, deadlines, .. } = &*self.totals;
-        let expiring = expiring.load(Ordering::Relaxed).max(0);
-        let [early, late] = deadlines.each_ref().map(|sum| i128::from(sum.load(Ordering::Relaxed)));
-        let mean = (late * i128::from(EARLY) + early) / i128::from(expiring.max(1));
-        TableSummary {
-            name: self.announced_name.clone(),
-            elements: u64::try_from(elements.load(Ordering::Relaxed)).unwrap_or(0),
-            bytes: u64::try_from(self.bytes()).unwrap_or(0),
-            expiring: expiring.unsigned_abs(),
-            mean_deadline: Now::from_millis(u64::try_from(mean).unwrap_or(0)),
-        }
     }
 }
 

@@ -54,7 +54,7 @@ impl Session {
         let seat = &mut self.access.seat;
         let meets = latches.is_latched(name, Some(seat)) && latches.meet(name, seat, self.writer.sleeper());
         if meets {
-            self.wanted = LATCH;
+            self.wanted.resource = LATCH;
         }
         meets
     }

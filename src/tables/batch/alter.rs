@@ -48,7 +48,7 @@ impl Batch<'_> {
             return Err(session.ops(guard, self.now).again());
         }
         if !session.effects.has_log()? {
-            session.wanted = LOG;
+            session.wanted.resource = LOG;
             return Err(Refusal::Busy);
         }
         if is_said && state.walked().is_some() {

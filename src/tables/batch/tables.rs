@@ -8,7 +8,7 @@ use crossbeam::epoch::Guard;
 
 use super::{Batch, LOG, Session};
 use crate::tables::catalog::{Catalog, NewName, RecordTables, table_bytes};
-use crate::tables::durable::writer::LogStage;
+use crate::tables::durable::state::LogStage;
 use crate::tables::memory_budget::MemoryRoom;
 use crate::tables::table::Table;
 use crate::tables::{Durability, EvictionPolicy, Refusal, TableSummary};
@@ -42,7 +42,7 @@ impl Batch<'_> {
             return Err(Refusal::TableExists);
         }
         if durability != Durability::None && !session.effects.has_log()? {
-            session.wanted = LOG;
+            session.wanted.resource = LOG;
             return Err(Refusal::Busy);
         }
         let bytes = table_bytes(announced_name);
@@ -156,7 +156,7 @@ impl Session {
         mut make: impl FnMut(&Catalog, RecordTables<'_>) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
         let Self { shared, effects, .. } = self;
-        self.wanted = 0;
+        self.wanted.resource = 0;
         loop {
             self.reaper_steps = shared.reaper.steps();
             let made = make(&shared.catalog, &mut |old, new| effects.record_tables(old, new));

@@ -9,7 +9,7 @@
 //! the thread waits for the publisher with the latch held and without a guard: the publisher may wait for guards, and waits for
 //! no session.
 
-use super::{Batch, LATCH, Session};
+use super::{Batch, LATCH, Session, Wanted};
 use crate::feed::Cause;
 use crate::tables::Refusal;
 use crate::tables::durable::limits::TRANSACTION_EFFECTS_MAX;
@@ -81,7 +81,7 @@ impl Batch<'_> {
         if seat.covers(names) && latches.poll(seat) {
             return Ok(());
         }
-        *wanted = LATCH;
+        wanted.resource = LATCH;
         Err(Refusal::Busy)
     }
 
@@ -91,16 +91,16 @@ impl Batch<'_> {
     /// # Errors
     /// `Busy` for want of credits.
     pub fn keep_credits(&mut self, changes: usize) -> Result<(), Refusal> {
-        let Session { writer, wanted, wanted_credits, .. } = &mut *self.session;
+        let Session { writer, wanted, .. } = &mut *self.session;
         let credits = (CREDITS_PER_CHANGE * changes).min(writer.capacity());
         if writer.keep(credits) {
             return Ok(());
         }
         if writer.kept() > 0 {
             // Another transaction of the session waits for its latch. This one comes behind it.
-            *wanted = LATCH;
+            wanted.resource = LATCH;
         } else {
-            (*wanted, *wanted_credits) = (credits, credits);
+            *wanted = Wanted { resource: credits, credits };
         }
         Err(Refusal::Busy)
     }
@@ -227,7 +227,7 @@ impl Batch<'_> {
     /// If the operation was refused for a latch: two sessions could wait for each other.
     pub fn wait(&mut self) {
         let Self { session, guard, .. } = self;
-        assert_ne!(session.wanted, LATCH, "a transaction holds the latches of all its tables");
+        assert_ne!(session.wanted.resource, LATCH, "a transaction holds the latches of all its tables");
         session.writer.wake_publisher();
         guard.repin_after(|| {
             session.access.seat.end_batch();

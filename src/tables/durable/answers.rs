@@ -22,7 +22,8 @@ use std::sync::Arc;
 use crossbeam::epoch::Guard;
 
 use super::disk::DiskState;
-use super::writer::{EffectWriter, Epochs, LogStage};
+use super::state::{Epochs, LogStage};
+use super::writer::EffectWriter;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::slot::EntryRef;
 use crate::tables::table::Table;

@@ -28,7 +28,8 @@ use std::sync::Arc;
 use crossbeam::epoch::{self, Guard};
 
 use super::records::{ElementHead, TableHead, encode_element};
-use super::writer::{EffectWriter, Epochs};
+use super::state::Epochs;
+use super::writer::EffectWriter;
 use crate::store::{EffectJudge, EffectState, Space};
 use crate::tables::slot::{EntryRef, NEVER, SlotState};
 use crate::tables::table::Table;

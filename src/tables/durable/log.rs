@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use super::judge::{CLOCK, LogJudge};
 use super::records::{EndedLife, TableHead, put_clock, put_end};
-use super::writer::{EffectWriter, Epochs, LogStage};
+use super::state::{Epochs, LogStage};
+use super::writer::EffectWriter;
 use crate::clock::ClockReading;
 use crate::clock::lasting::LastingClock;
 use crate::feed::LifeState;
@@ -162,7 +163,7 @@ impl LogThread {
         let Some(log) = log else { return Ok(()) };
         epochs.set_stage(LogStage::On);
         let ended = log.run(interval, now);
-        drop(epochs.take_backup_orders());
+        drop(epochs.reports.take_backup_orders());
         ended
     }
 }
@@ -250,7 +251,7 @@ impl EpochLog {
     ///
     /// # Errors
     /// Those of the log, which takes nothing more.
-    pub(super) fn stamp(&mut self, now: ClockReading) -> Result<(), Error> {
+    pub(in crate::tables) fn stamp(&mut self, now: ClockReading) -> Result<(), Error> {
         self.append(&mut Vec::new(), now)
     }
 
@@ -258,10 +259,10 @@ impl EpochLog {
     fn end(&mut self, now: ClockReading) -> Result<(), Error> {
         if self.epochs.is_closed_in_order() {
             let mut end = EncodedRecords::default();
-            self.epochs.note_incarnation(self.shared.catalog.generation());
+            self.epochs.marks.note_incarnation(self.shared.catalog.generation());
             let (epoch, lives) = self.ended_lives();
             // Above the number of the clock's record in this batch.
-            put_end(&mut end, self.epochs.next_number() + 2, epoch, &lives);
+            put_end(&mut end, self.epochs.marks.next_number() + 2, epoch, &lives);
             self.append(&mut vec![end], now)?;
         }
         self.log.rest()
@@ -295,11 +296,11 @@ impl EpochLog {
             self.append(&mut taken, now)?;
         } else if std::mem::take(&mut self.is_stirred) {
             self.log.rest()?;
-        } else if self.epochs.is_full() {
+        } else if self.epochs.room.is_full() {
             // Looks whether there is room again.
             self.log.sync()?;
         }
-        for order in self.epochs.take_backup_orders() {
+        for order in self.epochs.reports.take_backup_orders() {
             // A client that is gone needs none.
             let _gone = order.send(self.log.backup()?);
         }
@@ -315,14 +316,14 @@ impl EpochLog {
 
     fn append(&mut self, taken: &mut Vec<EncodedRecords>, now: ClockReading) -> Result<(), Error> {
         let clock = self.clock.advance(now);
-        self.clock_number = self.epochs.next_number();
+        self.clock_number = self.epochs.marks.next_number();
         let mut records = self.spares.pop().unwrap_or_default();
         let head = TableHead { incarnation: CLOCK, number: self.clock_number };
         put_clock(&mut records, head, &self.clock.take_mark());
         taken.push(records);
         self.log.raise(CLOCK_MARK, clock);
-        self.log.raise(VERSION_MARK, self.epochs.highest_version());
-        self.log.raise(INCARNATION_MARK, self.epochs.highest_incarnation());
+        self.log.raise(VERSION_MARK, self.epochs.marks.version());
+        self.log.raise(INCARNATION_MARK, self.epochs.marks.incarnation());
         let live = self.live_bytes();
         let mut judge = LogJudge::new(&self.epochs, &mut self.writer, self.clock_number, self.synced_clock);
         self.log.append(taken, live, &mut judge)?;

@@ -25,14 +25,13 @@ use crossbeam::epoch::{self, Guard};
 
 use super::Durability;
 use super::judge::CLOCK;
-use super::records::{END, ElementHead, TableHead, decode_table, encode_element, live_bytes, put_table};
-use crate::allocator::size_class;
-use crate::feed::Digest;
+use super::loaded::{LoadedEntry, LoadedTotals};
+use super::records::{END, ElementHead, TableHead, decode_table, encode_element, put_table};
 use crate::lock::Mutex;
 use crate::store::{EffectOwner, EffectReader, EncodedRecords, Error, FoundBody, FoundEffect, Space};
 use crate::tables::TablesShared;
 use crate::tables::index::{Index, Inserted};
-use crate::tables::memory_budget::{entry_cost, settle, signed, slot_bytes};
+use crate::tables::memory_budget::{settle, slot_bytes};
 use crate::tables::slot::{EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState};
 use crate::tables::table::{ElementTotals, Table, hash_of};
 
@@ -77,26 +76,6 @@ pub(in crate::tables) struct LoadedTable {
     pub(in crate::tables) number: u32,
     pub(in crate::tables) index: Index,
     pub(in crate::tables) totals: Mutex<LoadedTotals>,
-}
-
-/// The sums over loaded elements.
-#[derive(Clone, Debug, Default)]
-pub(in crate::tables) struct LoadedTotals {
-    pub(in crate::tables) sums: ElementTotals,
-    /// For the feed.
-    pub(in crate::tables) digest: Digest,
-}
-
-impl LoadedTotals {
-    /// Counts an entry that takes the place of another one.
-    fn count(&mut self, key: &[u8], before: Option<LoadedEntry>, after: Option<LoadedEntry>) {
-        let difference = |of: fn(LoadedEntry) -> i64| after.map_or(0, of) - before.map_or(0, of);
-        self.sums.bytes += difference(|entry| entry.cost);
-        self.sums.logged += difference(|entry| entry.logged);
-        self.sums.count(before.map(|entry| entry.deadline), after.map(|entry| entry.deadline));
-        before.iter().for_each(|entry| self.digest.remove(key, entry.version));
-        after.iter().for_each(|entry| self.digest.add(key, entry.version));
-    }
 }
 
 /// A record whose bytes are lost.
@@ -418,28 +397,6 @@ fn arm(totals: &mut ElementTotals, armed: &mut Vec<SlotHandle>, slot: SlotRef<'_
     }
 }
 
-/// What counts of an entry.
-#[derive(Clone, Copy)]
-struct LoadedEntry {
-    version: u64,
-    deadline: u64,
-    cost: i64,
-    /// Bytes of its records.
-    logged: i64,
-}
-
-impl LoadedEntry {
-    fn of(entry: &EntryBox, key: &[u8]) -> Self {
-        let logged = live_bytes(key.len(), entry.value_bytes(), entry.is_touched());
-        Self { version: entry.version(), deadline: entry.deadline(), cost: signed(size_class(entry.bytes())), logged }
-    }
-
-    fn of_published(entry: EntryRef<'_>, key: &[u8]) -> Self {
-        let logged = live_bytes(key.len(), entry.value().len(), entry.is_touched());
-        Self { version: entry.version(), deadline: entry.deadline(), cost: entry_cost(entry), logged }
-    }
-}
-
 impl EffectOwner for Opening {
     fn reader(&self) -> Box<dyn EffectReader + '_> {
         Box::new(OpeningReader {
@@ -453,7 +410,7 @@ impl EffectOwner for Opening {
     }
 
     fn report(&self, read: usize, all: usize) {
-        self.shared.epochs.note_loaded(read, all);
+        self.shared.epochs.reports.note_loaded(read, all);
         (self.progress)(read, all);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! This file changes no element.
 
-use super::{Admission, CREDITS_PER_WRITE, LATCH, MEMORY, Ops, Write, growth, timer_bytes};
+use super::{Admission, CREDITS_PER_WRITE, LATCH, MEMORY, Ops, Wanted, Write, growth, timer_bytes};
 use crate::tables::Deadline;
 use crate::tables::Refusal;
 use crate::tables::lookup::{Found, look};
@@ -18,11 +18,11 @@ impl Ops<'_> {
         }
         if self.writer.kept() > 0 {
             // A transaction of this session waits for its latch. The change comes behind it.
-            *self.wanted = LATCH;
+            self.wanted.resource = LATCH;
             return Err(Refusal::Busy);
         }
-        *self.wanted = count.max(CREDITS_PER_WRITE).min(self.writer.capacity());
-        *self.wanted_credits = *self.wanted;
+        self.wanted.resource = count.max(CREDITS_PER_WRITE).min(self.writer.capacity());
+        self.wanted.credits = self.wanted.resource;
         Err(Refusal::Busy)
     }
 
@@ -34,7 +34,7 @@ impl Ops<'_> {
         if let Some(looks) = self.local_budget.awaited_look()
             && self.awaits_look(looks)
         {
-            *self.wanted = MEMORY;
+            self.wanted.resource = MEMORY;
             return Err(Refusal::Busy);
         }
         if self.admission == Admission::Counted {
@@ -42,7 +42,7 @@ impl Ops<'_> {
         }
         let refusal = self.shared.admit(self.local_budget, bytes);
         if refusal == Err(Refusal::Busy) {
-            *self.wanted = MEMORY;
+            self.wanted.resource = MEMORY;
         }
         refusal
     }
@@ -80,7 +80,7 @@ impl Ops<'_> {
     /// The refusal of a write that is to be tried again at once: it waits for one credit, as a rule without delay.
     #[cold]
     pub(in crate::tables) fn again(&mut self) -> Refusal {
-        (*self.wanted, *self.wanted_credits) = (1, 1);
+        *self.wanted = Wanted { resource: 1, credits: 1 };
         Refusal::Busy
     }
 

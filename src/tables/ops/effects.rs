@@ -5,11 +5,12 @@
 //! ```
 //! This file commits nothing.
 
-use super::{LOG, Ops, Write};
+use super::{LOG, Ops, Wanted, Write};
 use crate::feed::Cause;
 use crate::tables::Refusal;
 use crate::tables::durable::records::{ElementHead, element_bytes, live_bytes, put, remove, touch};
-use crate::tables::durable::writer::{EffectWriter, NotEntered};
+use crate::tables::durable::room::NotEntered;
+use crate::tables::durable::writer::EffectWriter;
 use crate::tables::lookup::{Found, look};
 use crate::tables::slot::{EntryBox, EntryRef, NEVER};
 use crate::tables::table::Table;
@@ -18,7 +19,7 @@ use crate::tables::table::Table;
 #[inline]
 pub(super) fn enter_epoch(
     effects: &mut EffectWriter,
-    wanted: &mut usize,
+    wanted: &mut Wanted,
     table: &Table,
     key: usize,
     value: Option<usize>,
@@ -35,12 +36,12 @@ pub(super) fn enter_epoch(
 }
 
 /// The refusal of a write that cannot be recorded.
-pub(in crate::tables) fn refusal(not_entered: NotEntered, wanted: &mut usize) -> Refusal {
+pub(in crate::tables) fn refusal(not_entered: NotEntered, wanted: &mut Wanted) -> Refusal {
     match not_entered {
         NotEntered::Failed => Refusal::DiskFailed,
         NotEntered::NoRoom => Refusal::OutOfDisk,
         NotEntered::Full => {
-            *wanted = LOG;
+            wanted.resource = LOG;
             Refusal::Busy
         }
     }

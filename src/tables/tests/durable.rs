@@ -11,7 +11,7 @@ use crate::clock::ClockReading;
 use crate::seeded_rng::SeededRng;
 use crate::store::{EffectFolder, Error, SharedDisk, StoreConfig};
 use crate::tables::durable::records::live_bytes;
-use crate::tables::durable::writer::LogStage;
+use crate::tables::durable::state::LogStage;
 use crate::tables::slot::SlotState;
 use crate::tables::table::Table;
 use crate::tables::{Durability, EpochLog, LoadSettings, LoadedLog, LogClock, ManyProgress};

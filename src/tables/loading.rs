@@ -7,19 +7,20 @@ use std::sync::Arc;
 
 use crossbeam::epoch;
 
-use super::judge::CLOCK;
-use super::log::{CLOCK_MARK, EpochLog, INCARNATION_MARK, OpenLog, VERSION_MARK};
-use super::opening::{FoundTable, LoadProgress, Opening};
-use super::records::{EndedLife, TableHead, decode_end};
-use super::writer::EffectWriter;
+use super::TablesShared;
+use super::catalog::{self, table_bytes};
+use super::durable::judge::CLOCK;
+use super::durable::loaded::LoadedTotals;
+use super::durable::log::{CLOCK_MARK, EpochLog, INCARNATION_MARK, OpenLog, VERSION_MARK};
+use super::durable::opening::{FoundTable, LoadProgress, LoadedTable, Opening};
+use super::durable::records::{EndedLife, TableHead, decode_end};
+use super::durable::writer::EffectWriter;
+use super::slot::SlotHandle;
+use super::table::{Table, canonical};
 use crate::clock::ClockReading;
 use crate::clock::lasting::{ClockMark, LastingClock};
 use crate::feed::Digest;
 use crate::store::{EffectFolder, EffectOwner, EffectReader, Error, FoundBody, FoundEffect, Space};
-use crate::tables::TablesShared;
-use crate::tables::catalog::table_bytes;
-use crate::tables::slot::SlotHandle;
-use crate::tables::table::{Table, canonical};
 
 /// How far versions jump beyond the highest that is on disk, unless the log was ended in order: more were perhaps given
 /// out. They take five hours as ticks of the clock.
@@ -113,7 +114,7 @@ pub struct LoadedLog {
 
 /// Opens the log, and loads its tables, before any of the tables' threads runs. `file` takes the elements that have a
 /// deadline.
-pub(in crate::tables) fn load(
+pub(super) fn load(
     shared: &Arc<TablesShared>,
     file: &mut dyn FnMut(SlotHandle),
     folder: &EffectFolder,
@@ -135,7 +136,7 @@ pub(in crate::tables) fn load(
     }
     shared.catalog.skip_generations(incarnation);
     // The first batch has the raised floor: the versions of this life may be lost too.
-    shared.epochs.resume(last, shared.catalog.floor.get(), incarnation);
+    shared.epochs.marks.resume(last, shared.catalog.floor.get(), incarnation);
     let mut lives = BTreeMap::new();
     let elements = enter_tables(shared, &opening, &mut lives);
     // Elements that have expired by now were alive at a clean end.
@@ -171,7 +172,7 @@ fn resume_feed(shared: &TablesShared, lives: BTreeMap<u64, LoadedLife>, end: Opt
 }
 
 /// Begins a log in a folder that has none.
-pub(in crate::tables) fn begin(
+pub(super) fn begin(
     shared: &Arc<TablesShared>,
     folder: &EffectFolder,
     LogClock { clock, .. }: LogClock,
@@ -198,10 +199,12 @@ fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening, lives: &mut BTree
     let (guard, mut elements) = (epoch::pin(), 0);
     for (name, (incarnation, number, durability, announced)) in named {
         let Some(loaded) = opening.take_loaded(incarnation) else { continue };
-        let (index, digest) = (loaded.index.take_growth(), loaded.totals.lock().digest);
+        let LoadedTable { number: of_registry, index, totals } = loaded;
+        let (growth, LoadedTotals { sums, digest }) = (index.take_growth(), totals.into_inner());
+        let loaded = catalog::LoadedLife { number: of_registry, index, totals: sums };
         let table = shared.catalog.load(&name, &announced, incarnation, loaded, durability, &guard);
         table.durability.note_record(durability, number, 0);
-        table.count_bytes(index);
+        table.count_bytes(growth);
         shared.memory_budget.add(table.bytes() + table_bytes(&announced));
         elements += table.summary().elements;
         shared.epochs.enter_table(&table);

@@ -1,0 +1,71 @@
+//! What the log reports, and who waits for a backup of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam::channel::{Receiver, Sender, bounded};
+
+use crate::lock::Mutex;
+use crate::store::{LogMetrics, StoreBackup};
+
+/// Takes a backup.
+pub(super) type BackupOrder = Sender<Box<dyn StoreBackup>>;
+
+/// What the log reports.
+#[derive(Default)]
+pub(super) struct LogReports {
+    /// The share of the segments that is read, in percent. Written while they are loaded.
+    loaded: AtomicU64,
+    /// How often a write has waited for room, or for the log to open.
+    waits: AtomicU64,
+    /// Who waits for a backup. Taken by the log behind each epoch.
+    backup_orders: Mutex<Vec<BackupOrder>>,
+    /// Written by the log behind each batch.
+    reported: Mutex<LogMetrics>,
+}
+
+impl LogReports {
+    /// A write waits.
+    pub(super) fn count_wait(&self) {
+        // Relaxed: a metric.
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often a write has waited.
+    pub(super) fn waits(&self) -> u64 {
+        // Relaxed: a metric.
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// So many of all segments are read.
+    pub(super) fn note_loaded(&self, read: usize, all: usize) {
+        // Relaxed: a metric.
+        self.loaded.store((100 * read / all.max(1)) as u64, Ordering::Relaxed);
+    }
+
+    /// The share of the segments that is read, in percent.
+    pub(super) fn loaded_percent(&self) -> u64 {
+        // Relaxed: a metric.
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// Somebody waits for a backup. Nothing comes if the order is dropped.
+    pub(super) fn order_backup(&self) -> Receiver<Box<dyn StoreBackup>> {
+        let (order, backup) = bounded(1);
+        self.backup_orders.lock().push(order);
+        backup
+    }
+
+    /// Log: those who wait for a backup.
+    pub(super) fn take_backup_orders(&self) -> Vec<BackupOrder> {
+        std::mem::take(&mut *self.backup_orders.lock())
+    }
+
+    /// Log: its metrics.
+    pub(super) fn set_log(&self, metrics: LogMetrics) {
+        *self.reported.lock() = metrics;
+    }
+
+    pub(super) fn log(&self) -> LogMetrics {
+        *self.reported.lock()
+    }
+}

@@ -1,0 +1,304 @@
+//! The state that the writers of durable tables and their log share.
+//!
+//! This file records nothing: the writers do (`writer.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crossbeam::utils::CachePadded;
+
+use super::disk::DiskEpochs;
+use super::epochs::OpenEpoch;
+use super::marks::EffectMarks;
+use super::reports::LogReports;
+use super::room::DiskRoom;
+use super::writer_records::WriterRecords;
+use crate::lock::Mutex;
+use crate::store::{EncodedRecords, LogMetrics, StoreBackup};
+use crate::tables::sleeper::Sleeper;
+use crate::tables::slot::NEVER;
+use crate::tables::table::Table;
+
+/// The stages of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LogStage {
+    /// It is not open. There is no durable table.
+    Off = 0,
+    /// It is to be opened for the first durable table.
+    Wanted = 1,
+    /// It is open.
+    On = 2,
+    /// A write or a sync has failed: it takes nothing more.
+    Failed = 3,
+    /// It could not be opened. The next durable table has that tried again.
+    Unopened = 4,
+    /// What it holds is being loaded.
+    Loading = 5,
+}
+
+const STAGES: [LogStage; 6] =
+    [LogStage::Off, LogStage::Wanted, LogStage::On, LogStage::Failed, LogStage::Unopened, LogStage::Loading];
+
+/// In `end`: sessions may come.
+const RUNNING: u8 = 0;
+/// All sessions are gone, and the log ends.
+const ENDS: u8 = 1;
+/// And all that they have committed is announced.
+const ENDS_IN_ORDER: u8 = 2;
+
+/// The writers.
+#[derive(Default)]
+pub(super) struct Writers {
+    all: Mutex<Vec<Arc<WriterRecords>>>,
+    /// Sessions with writes that wait for room. The log wakes them when it has taken the records.
+    sleepers: Mutex<Vec<Arc<Sleeper>>>,
+}
+
+impl Writers {
+    /// A session comes.
+    pub(super) fn enter(&self, records: &Arc<WriterRecords>) {
+        self.all.lock().push(Arc::clone(records));
+    }
+}
+
+/// The state that the writers and the log share.
+pub(in crate::tables) struct Epochs {
+    /// A [`LogStage`]. Written by the log, and by sessions that want it.
+    stage: AtomicU8,
+    /// [`RUNNING`] until the tables are closed.
+    end: AtomicU8,
+    pub(super) open: OpenEpoch,
+    /// What is on disk, and who waits for it.
+    pub(super) disk: DiskEpochs,
+    /// The highest epoch that somebody waits for. Raised by the writers.
+    wanted: CachePadded<AtomicU64>,
+    /// The durable tables that have a name, by their incarnations. Changed under the catalog's lock.
+    tables: Mutex<Arc<BTreeMap<u64, Arc<Table>>>>,
+    pub(in crate::tables) marks: EffectMarks,
+    /// The time of the log's clock at the start of this server, in milliseconds.
+    clock_start: u64,
+    pub(super) writers: Writers,
+    /// Wakes the log.
+    pub(super) log: Sleeper,
+    pub(super) room: DiskRoom,
+    pub(super) reports: LogReports,
+}
+
+impl Epochs {
+    /// No epoch was written. The log's clock has the time `clock_start` at the start of this server.
+    pub(in crate::tables) fn new(clock_start: u64) -> Arc<Self> {
+        let epoch = 0;
+        Arc::new(Self {
+            stage: AtomicU8::new(LogStage::Off as u8),
+            end: AtomicU8::new(RUNNING),
+            open: OpenEpoch::behind(epoch),
+            disk: DiskEpochs::new(epoch),
+            wanted: CachePadded::new(AtomicU64::new(epoch)),
+            tables: Mutex::default(),
+            marks: EffectMarks::default(),
+            clock_start,
+            writers: Writers::default(),
+            log: Sleeper::default(),
+            room: DiskRoom::default(),
+            reports: LogReports::default(),
+        })
+    }
+
+    /// The stage of the log.
+    pub(in crate::tables) fn stage(&self) -> LogStage {
+        // Acquire: pairs with the Release in `set_stage`.
+        let stage = self.stage.load(Ordering::Acquire);
+        STAGES.into_iter().find(|known| *known as u8 == stage).unwrap_or(LogStage::Failed)
+    }
+
+    /// The number of the open epoch.
+    #[cfg(test)]
+    pub(in crate::tables) fn open_epoch(&self) -> u64 {
+        self.open.number()
+    }
+
+    /// Log: it has come to this stage.
+    pub(in crate::tables) fn set_stage(&self, stage: LogStage) {
+        // Release: pairs with the Acquire in `stage`.
+        self.stage.store(stage as u8, Ordering::Release);
+        self.wake_all();
+        self.disk.wake();
+    }
+
+    /// Has the log opened for the first durable table.
+    pub(in crate::tables) fn want_log(&self) {
+        for unopened in [LogStage::Off, LogStage::Unopened] {
+            let (seen, wanted) = (unopened as u8, LogStage::Wanted as u8);
+            // Relaxed: the stage carries nothing else.
+            if self.stage.compare_exchange(seen, wanted, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                self.log.wake();
+            }
+        }
+    }
+
+    /// Wakes the sessions that wait for the log.
+    fn wake_all(&self) {
+        let woken = std::mem::take(&mut *self.writers.sleepers.lock());
+        woken.iter().for_each(|sleeper| sleeper.wake());
+    }
+
+    /// The time of the log's clock at the start of this server, in milliseconds.
+    pub(in crate::tables) fn clock_start(&self) -> u64 {
+        self.clock_start
+    }
+
+    /// A deadline of an entry as records have it.
+    pub(in crate::tables) fn deadline_of_log(&self, deadline: u64) -> u64 {
+        if deadline == NEVER { 0 } else { deadline + self.clock_start }
+    }
+
+    /// The number of the open epoch.
+    #[cfg(test)]
+    pub(in crate::tables) fn open_number(&self) -> u64 {
+        self.open.number()
+    }
+
+    /// Somebody waits until this epoch is on disk.
+    pub(in crate::tables) fn want(&self, epoch: u64) {
+        // Relaxed, both: the wake-up comes behind, and the log looks again when it is awake. A higher number of another
+        // writer has woken it.
+        if self.wanted.load(Ordering::Relaxed) < epoch && self.wanted.fetch_max(epoch, Ordering::Relaxed) < epoch {
+            self.log.wake();
+        }
+    }
+
+    /// Log: whether somebody waits for the open epoch.
+    pub(super) fn is_wanted(&self) -> bool {
+        // Relaxed: see `want`.
+        self.wanted.load(Ordering::Relaxed) >= self.open.number()
+    }
+
+    /// The durable tables that have a name, by their incarnations.
+    pub(in crate::tables) fn tables(&self) -> Arc<BTreeMap<u64, Arc<Table>>> {
+        Arc::clone(&self.tables.lock())
+    }
+
+    /// Changes the durable tables that have a name. Called under the catalog's lock.
+    fn change_tables(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Table>>)) {
+        change(Arc::make_mut(&mut *self.tables.lock()));
+    }
+
+    /// The records of this table count. Called under the catalog's lock.
+    pub(in crate::tables) fn enter_table(&self, table: &Arc<Table>) {
+        let incarnation = table.durability.incarnation();
+        self.marks.note_incarnation(incarnation);
+        self.change_tables(|tables| drop(tables.insert(incarnation, Arc::clone(table))));
+    }
+
+    /// The records of this table count no more. Called under the catalog's lock.
+    pub(super) fn leave_table(&self, table: &Table) {
+        self.change_tables(|tables| drop(tables.remove(&table.durability.incarnation())));
+    }
+
+    /// Log: whether all sessions are gone.
+    pub(super) fn is_closed(&self) -> bool {
+        // Acquire: pairs with the Release in `close`.
+        self.end.load(Ordering::Acquire) != RUNNING
+    }
+
+    /// Log, when it is closed: whether all that was committed is announced.
+    pub(super) fn is_closed_in_order(&self) -> bool {
+        // Relaxed: `is_closed` was read before.
+        self.end.load(Ordering::Relaxed) == ENDS_IN_ORDER
+    }
+
+    /// All sessions are gone, and the log ends when all is on disk. `is_in_order`: all that was committed is announced.
+    pub(in crate::tables) fn close(&self, is_in_order: bool) {
+        // Release: pairs with the Acquire in `is_closed`.
+        self.end.store(if is_in_order { ENDS_IN_ORDER } else { ENDS }, Ordering::Release);
+        self.log.wake();
+    }
+
+    /// Whether there is room for the write that was refused last. If not, `sleeper` is woken when there may be.
+    pub(in crate::tables) fn watch(&self, epoch: u64, sleeper: &Arc<Sleeper>) -> bool {
+        let mut sleepers = self.writers.sleepers.lock();
+        // Under the lock, which the log takes behind the close and behind each stage: it then finds this sleeper.
+        let stage = self.stage();
+        if matches!(stage, LogStage::Failed | LogStage::Unopened) || stage == LogStage::On && self.open.number() > epoch
+        {
+            return true;
+        }
+        self.reports.count_wait();
+        if !sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
+            sleepers.push(Arc::clone(sleeper));
+        }
+        drop(sleepers);
+        if stage == LogStage::On {
+            self.want(epoch);
+        }
+        false
+    }
+
+    /// Log: closes the open epoch, waits until it is left, and takes its records in exchange for empty buffers. Returns its
+    /// number.
+    pub(super) fn take(&self, taken: &mut Vec<EncodedRecords>, mut spare: impl FnMut() -> EncodedRecords) -> u64 {
+        let closed = self.open.close();
+        // Behind the close: a session that is not in the list has not entered the closed epoch.
+        let writers = self.writers.all.lock().clone();
+        for writer in &writers {
+            writer.await_leave(closed);
+            let mut buffer = writer.buffer(closed);
+            self.marks.note_version(writer.version());
+            if !buffer.is_empty() {
+                taken.push(std::mem::replace(&mut *buffer, spare()));
+            }
+        }
+        drop(writers);
+        self.open.note_left(closed);
+        self.writers.all.lock().retain(|writer| Arc::strong_count(writer) > 1 || !writer.is_empty());
+        self.wake_all();
+        closed
+    }
+
+    /// Log: its metrics and its room behind this epoch.
+    pub(super) fn report(&self, epoch: u64, room: u64, metrics: LogMetrics) {
+        self.room.report(epoch, room);
+        self.reports.set_log(metrics);
+    }
+
+    /// Waits for a backup of what is committed by now. `None`: there is no log, or it has failed.
+    pub(in crate::tables) fn backup(&self) -> Option<Box<dyn StoreBackup>> {
+        let backup = self.reports.order_backup();
+        if self.stage() != LogStage::On {
+            drop(self.reports.take_backup_orders());
+        }
+        self.want(self.open.number());
+        backup.recv().ok()
+    }
+
+    /// The metrics of the log.
+    pub(in crate::tables) fn metrics(&self) -> EffectMetrics {
+        EffectMetrics {
+            stage: self.stage(),
+            waits: self.reports.waits(),
+            loaded_percent: self.reports.loaded_percent(),
+            is_full: self.room.is_full(),
+            epochs: self.disk.synced(),
+            log: self.reports.log(),
+        }
+    }
+}
+
+/// The metrics of the log of durable tables.
+#[derive(Clone, Copy, Debug)]
+pub struct EffectMetrics {
+    /// The stage of the log.
+    pub stage: LogStage,
+    /// The share of the segments that is read, in percent, while they are loaded.
+    pub loaded_percent: u64,
+    /// Whether nothing may be added for want of room.
+    pub is_full: bool,
+    /// How often a write has waited for the log.
+    pub waits: u64,
+    /// Epochs that have ended, those without a record included.
+    pub epochs: u64,
+    /// The files.
+    pub log: LogMetrics,
+}
