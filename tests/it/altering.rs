@@ -123,6 +123,7 @@ fn config_set_appendonly_has_the_databases_on_disk() {
         let mut resp = RespClient::connect(server.resp());
         assert_eq!(resp.say("GET there"), "$6\r\nbefore", "{frontend}: the answer waits for those that there are");
         assert_eq!([setting(&mut resp, "appendonly"), setting(&mut resp, "appendfsync")], ["yes", "always"]);
+        assert_eq!(resp.say("WAITAOF 1 0 0"), "*2\r\n:1\r\n:0");
         // FLUSHDB keeps the durability, and the next table is made with that of the server.
         assert_eq!(resp.say("FLUSHDB"), "+OK");
         assert_eq!(resp.say("SET there behind"), "+OK");
@@ -136,11 +137,38 @@ fn config_set_appendonly_has_the_databases_on_disk() {
         assert_eq!([resp.say("SELECT 3"), resp.say("GET new")], ["+OK", "$4\r\nhere"]);
         // In memory again.
         assert_eq!(resp.say("CONFIG SET appendonly no"), "+OK");
+        assert_eq!(resp.say("WAITAOF 0 0 0"), "*2\r\n:0\r\n:0");
+        for (words, refusal) in [
+            ("WAITAOF 1 0 0", "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."),
+            ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"),
+            ("WAITAOF 1 -1 0", "-ERR value is out of range, must be positive"),
+            ("WAITAOF 1 0 -1", "-ERR timeout is negative"),
+        ] {
+            assert_eq!(resp.say(words), refusal);
+        }
         client(&server).create_table_with(b"end", Durability::Soon.into()).unwrap();
         client(&server).alter_table(b"end", Durability::Always).unwrap();
         drop(server);
         let server = start(folder.path(), frontend, &[]);
         assert_eq!(RespClient::connect(server.resp()).say("DBSIZE"), ":0");
+        server.stop();
+    }
+}
+
+#[test]
+fn waitaof_is_answered_when_the_writes_are_on_disk() {
+    for frontend in FRONTENDS {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ["--durability", "soon", "--durable-interval", "1h"];
+        let server = start(folder.path(), frontend, &flags);
+        let mut resp = RespClient::connect(server.resp());
+        for round in 0..20 {
+            assert_eq!(resp.say(&format!("SET key{round} {round}")), "+OK");
+            assert_eq!(resp.say("WAITAOF 1 0 0"), "*2\r\n:1\r\n:0");
+        }
+        drop(server);
+        let server = start(folder.path(), frontend, &flags);
+        assert_eq!(RespClient::connect(server.resp()).say("DBSIZE"), ":20", "{frontend}");
         server.stop();
     }
 }

@@ -123,6 +123,7 @@ rows! {
     "slowlog" -2 (SUBCOMMANDS) NO_KEYS Server "2.2.12" server::slowlog, "Returns slow commands.";
     "latency" -2 (SUBCOMMANDS) NO_KEYS Server "2.8.13" server::latency, "Describes slow events, of which none are kept.";
     "wait" 3 (NOSCRIPT) NO_KEYS Generic "3.0.0" server::wait, "Waits for replicas, of which there are none.";
+    "waitaof" 4 (NOSCRIPT) NO_KEYS Generic "7.2.0" server::waitaof, "Waits until the client's writes are on disk.";
     "role" 1 (NOSCRIPT | LOADING | STALE | FAST | DANGEROUS) NO_KEYS Server "2.8.12" server::role, "Returns the role of the server.";
     "module" -2 (SUBCOMMANDS) NO_KEYS Server "4.0.0" server::module, "Lists the modules, of which there are none.";
     "acl" -2 (SUBCOMMANDS) NO_KEYS Server "6.0.0" server::acl, "Returns the user.";

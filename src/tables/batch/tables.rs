@@ -109,6 +109,14 @@ impl Batch<'_> {
         self.session.shared.set_eviction(policy, &self.guard);
     }
 
+    /// Whether changes of this table are recorded.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `Busy`.
+    pub fn is_durable(&mut self, name: &[u8]) -> Result<bool, Refusal> {
+        self.on(name, |_, table| Ok(table.is_durable()))
+    }
+
     /// The durability of tables that do not say.
     #[must_use]
     pub fn durability(&self) -> Durability {

@@ -107,6 +107,14 @@ impl Batch<'_> {
         if *awaited == 0 { None } else { Some(std::mem::take(awaited)) }
     }
 
+    /// The answer waits for the log, which then has all on disk that the client has changed in durable tables.
+    pub fn await_log(&mut self) {
+        let effects = self.effects();
+        if !matches!(effects.epochs.stage(), LogStage::Off | LogStage::Unopened) {
+            effects.await_epoch(effects.epochs.open.number());
+        }
+    }
+
     /// The answer shows the names of tables.
     pub fn await_names(&mut self) {
         self.effects().await_names();

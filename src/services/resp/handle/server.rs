@@ -2,13 +2,14 @@
 
 use crate::services::resp::answer::{Answer, OK, Reply, SYNTAX, refused};
 use crate::services::resp::arguments::{Arguments, is, lower, number};
-use crate::services::resp::call::Call;
+use crate::services::resp::call::{Call, present};
 use crate::services::resp::command_info::{CommandInfo, flag};
 use crate::services::resp::info;
 use crate::services::resp::metrics::PROTOCOL;
 use crate::services::resp::pattern::Pattern;
 use crate::services::resp::settings::{self, Setting};
 use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
+use crate::tables::Durability;
 
 pub(in super::super) fn time<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let [] = arguments.exactly()?;
@@ -23,6 +24,30 @@ pub(in super::super) fn wait<'b>(_: &'b mut Call<'_, '_>, arguments: Arguments<'
     number(replicas)?;
     let timeout = number(timeout).map_err(|_| refused("ERR timeout is not an integer or out of range"))?;
     if timeout < 0 { Err(refused("ERR timeout is negative")) } else { Ok(Reply::Integer(0)) }
+}
+
+/// The reply waits until all is on disk that the client has written, however long that takes. There are no replicas.
+pub(in super::super) fn waitaof<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    let [local, replicas, timeout] = arguments.exactly()?;
+    let (local, replicas) = (number(local)?, number(replicas)?);
+    if !(0..=1).contains(&local) {
+        return Err(refused("ERR value is out of range, value must between 0 and 1"));
+    }
+    if replicas < 0 {
+        return Err(refused("ERR value is out of range, must be positive"));
+    }
+    let timeout = number(timeout).map_err(|_| refused("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(refused("ERR timeout is negative"));
+    }
+    if local == 1 {
+        let table = call.client.table.clone();
+        if call.durability() == Durability::None && present(call.batch.is_durable(&table))? != Some(true) {
+            return Err(refused("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
+        }
+        call.batch.await_log();
+    }
+    Ok(Reply::Array(vec![Reply::Integer(local), Reply::Integer(0)]))
 }
 
 pub(in super::super) fn role<'b>(_: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
