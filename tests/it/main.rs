@@ -46,6 +46,8 @@ mod dump;
 mod dump_versions;
 /// Durable tables after kills, clean ends, full disks, and with more than the memory limit.
 mod durable;
+/// Transactions on durable tables are whole or absent after a kill, and wait for nobody.
+mod durable_transactions;
 /// A server that ends answers the requests that it took, and publishes the changes that it committed.
 mod ending;
 /// A server with all of its ZeroMQ endpoints, and what clients say there.

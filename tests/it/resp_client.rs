@@ -35,17 +35,22 @@ pub(crate) fn command(arguments: &[&[u8]]) -> Vec<u8> {
 impl RespClient {
     /// Connects to an address of TCP, or to a Unix socket as the server prints it.
     pub(crate) fn connect(address: &str) -> Self {
+        Self::try_to_connect(address).unwrap()
+    }
+
+    /// As [`RespClient::connect`], to a server that may end.
+    pub(crate) fn try_to_connect(address: &str) -> io::Result<Self> {
         let stream: Box<dyn Stream + Send> = if let Some(path) = address.strip_prefix("ipc://") {
-            let stream = UnixStream::connect(path).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
             Box::new(stream)
         } else {
-            let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            stream.set_nodelay(true).unwrap();
+            let stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_nodelay(true)?;
             Box::new(stream)
         };
-        Self { stream, input: Vec::new() }
+        Ok(Self { stream, input: Vec::new() })
     }
 
     /// Sends these bytes.
