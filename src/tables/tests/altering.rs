@@ -3,14 +3,16 @@
 #![allow(clippy::cast_possible_truncation, reason = "a test that fails should say where")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::durable::{Life, assert_same, change, folder_of, folder_within, key_of};
 use super::*;
+use crate::clock::ClockReading;
 use crate::seeded_rng::SeededRng;
 use crate::store::EffectFolder;
 use crate::tables::durable::writer::EffectWriter;
-use crate::tables::{Durability, EvictionPolicy, ManyProgress};
+use crate::tables::{Batch, Durability, EvictionPolicy, ManyProgress};
 
 const T: &[u8] = b"altered";
 /// Keys of a table that takes some portions.
@@ -216,7 +218,7 @@ fn a_copy_waits_until_the_epoch_before_is_left() {
     writer.enter(1, false).unwrap();
     let (open, log) = (epochs.open_number(), &mut life.log);
     thread::scope(|scope| {
-        let written = scope.spawn(|| log.write(crate::clock::ClockReading::from_millis(1_000_000)));
+        let written = scope.spawn(|| log.write(ClockReading::from_millis(1_000_000)));
         while epochs.open_number() == open {
             thread::yield_now();
         }
@@ -228,4 +230,82 @@ fn a_copy_waits_until_the_epoch_before_is_left() {
         assert_eq!(portion(), Err(Refusal::Unfinished));
         assert_ne!(walked(), Some(0));
     });
+}
+
+/// Tries until the outcome is final. Meanwhile other threads have their turns.
+fn insist<R>(
+    session: &mut Session,
+    mut operation: impl FnMut(&mut Batch<'_>) -> Result<R, Refusal>,
+) -> Result<R, Refusal> {
+    loop {
+        let outcome = operation(&mut session.batch(Now::from_millis(0)));
+        session.note_tried();
+        match outcome {
+            Err(Refusal::Busy) => session.wait(),
+            Err(Refusal::Unfinished) => thread::yield_now(),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Writes, deletes and touches elements at random.
+fn work(session: &mut Session, mut rng: SeededRng) {
+    for _ in 0..4_000 {
+        let (key, value) = (key_of(rng.below(MANY)), vec![7; rng.index(2_000)]);
+        let _refused = match rng.below(4) {
+            0 | 1 => insist(session, |batch| batch.update(T, &key, &value, Deadline::NONE)),
+            2 => insist(session, |batch| batch.delete(T, &key).map(drop)),
+            _ => insist(session, |batch| batch.touch(T, &key, Deadline::after(batch.now(), Ttl::from_millis(1 << 30)))),
+        };
+    }
+}
+
+/// Two sessions alter the table, and two change it. The log is written, and changes are announced, all the time.
+#[test]
+fn a_table_is_altered_while_other_sessions_change_it() {
+    for seed in 0..5 {
+        let path = tempfile::tempdir().unwrap();
+        let folder = folder_of(path.path());
+        let mut life = begin(&folder);
+        let mut sessions: Vec<_> = (0..4).map(|_| life.another()).collect();
+        let Life { background, log, .. } = &mut life;
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let until_over = |work: &mut dyn FnMut()| {
+                while !is_over.load(Ordering::SeqCst) {
+                    work();
+                }
+            };
+            scope.spawn(move || until_over(&mut || log.write(ClockReading::from_millis(1_000_000)).unwrap()));
+            let changes = &mut background.changes;
+            scope.spawn(move || {
+                until_over(&mut || {
+                    changes.drain(usize::MAX, &mut |_, _, _| {});
+                })
+            });
+            let workers: Vec<_> = (0..)
+                .zip(&mut sessions)
+                .map(|(number, session)| {
+                    scope.spawn(move || match number {
+                        0 | 1 => work(session, SeededRng(10 * seed + number)),
+                        _ => {
+                            let said = if number == 2 { Durability::Soon } else { Durability::Always };
+                            let mut progress = ManyProgress::default();
+                            insist(session, |batch| batch.alter_table(T, said, &mut progress)).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            let outcomes: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            is_over.store(true, Ordering::SeqCst);
+            outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+        });
+        drop(sessions);
+        assert_ne!(durability(&life).0, Durability::None);
+        life.write(0);
+        let contents = life.elements_of(T, 0, MANY);
+        assert!(contents.len() > 1_000);
+        drop(life);
+        assert_same(&Life::begin(&folder, 1_000_000).elements_of(T, 0, MANY), &contents, seed);
+    }
 }

@@ -95,17 +95,19 @@ impl Life {
 
     /// The same of so many keys.
     pub(super) fn contents_of(&mut self, now: u64, keys: u64) -> Contents {
+        let tables = self.durable_tables();
+        tables.iter().flat_map(|table| self.elements_of(table, now, keys)).collect()
+    }
+
+    /// The elements of these keys in a table.
+    pub(super) fn elements_of(&mut self, name: &[u8], now: u64, keys: u64) -> Contents {
         let mut contents = Contents::new();
-        let names = self.durable_tables();
         let mut batch = self.session.batch(Now::from_millis(now));
-        for name in names {
-            for key in 0..keys {
-                let key = key_of(key);
-                if let Ok(element) = batch.element(&name, &key) {
-                    let deadline = element.deadline.map(|deadline| self.start + deadline);
-                    let element = Element { value: element.value.to_vec(), version: element.version, deadline };
-                    contents.insert((name.to_vec(), key), element);
-                }
+        for key in (0..keys).map(key_of) {
+            if let Ok(element) = batch.element(name, &key) {
+                let deadline = element.deadline.map(|deadline| self.start + deadline);
+                let element = Element { value: element.value.to_vec(), version: element.version, deadline };
+                contents.insert((name.to_vec(), key), element);
             }
         }
         contents
