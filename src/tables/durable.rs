@@ -4,7 +4,7 @@
 //! worker: CAS ─► record, into its own buffer of the open epoch            always: the answer waits for the epoch
 //! log:    close ─► take all buffers ─► one batch, with copies in front ─► sync ─► answers, announcements
 //! ```
-//! `table` has what is on disk of a table, `epochs` the order of epochs and effects, `records` the bytes, `writer` a
+//! `epochs` has the order of epochs and effects, `records` the bytes, `writer` a
 //! session's buffers, `log` the thread that writes, `answers` the epoch for which an answer waits. The log itself is in
 //! `store`.
 
@@ -23,26 +23,5 @@ pub(super) mod records;
 pub(super) mod reports;
 pub(super) mod room;
 pub(super) mod state;
-pub(super) mod table;
 pub(super) mod writer;
 pub(super) mod writer_records;
-
-/// What is on disk of a table, and when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
-    /// Nothing.
-    #[default]
-    None = 0,
-    /// A state that clients could have seen at one moment, a second ago at most.
-    Soon = 1,
-    /// All that was answered, seen or announced.
-    Always = 2,
-}
-
-impl Durability {
-    /// The durability with this number.
-    #[must_use]
-    pub fn of_number(number: u8) -> Option<Self> {
-        [Self::None, Self::Soon, Self::Always].into_iter().find(|durability| *durability as u8 == number)
-    }
-}

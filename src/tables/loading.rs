@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crossbeam::epoch;
+use crossbeam::epoch::{self, Guard};
 
 use super::TablesShared;
 use super::catalog::{self, table_bytes};
@@ -13,10 +13,11 @@ use super::durable::judge::CLOCK;
 use super::durable::loaded::LoadedTotals;
 use super::durable::log::{CLOCK_MARK, EpochLog, INCARNATION_MARK, OpenLog, VERSION_MARK};
 use super::durable::opening::{FoundTable, LoadProgress, LoadedTable, Opening};
-use super::durable::records::{EndedLife, TableHead, decode_end};
+use super::durable::records::{EndedLife, TableHead, decode_end, live_bytes};
 use super::durable::writer::EffectWriter;
-use super::slot::SlotHandle;
-use super::table::{Table, canonical};
+use super::memory_budget::{entry_cost, settle};
+use super::slot::{SlotHandle, SlotRef, SlotState};
+use super::table::{ElementTotals, Table, canonical};
 use crate::clock::ClockReading;
 use crate::clock::lasting::{ClockMark, LastingClock};
 use crate::feed::Digest;
@@ -229,7 +230,7 @@ fn arm(
         // A life without a name goes with its elements.
         let Some(table) = table.filter(|table| table.is_durable()) else { continue };
         let is_touched = Table::is_touched(slot, &guard);
-        match passed.and_then(|passed| table.forget_expired(slot, passed, &guard)) {
+        match passed.and_then(|passed| forget_expired(table, slot, passed, &guard)) {
             None => file(handle),
             Some(version) => {
                 if is_touched {
@@ -240,4 +241,20 @@ fn arm(
             }
         }
     }
+}
+
+/// Takes an element out whose deadline is not behind `passed`. Returns its version if it did.
+fn forget_expired(table: &Table, slot: SlotRef<'_>, passed: u64, guard: &Guard) -> Option<u64> {
+    let seen = slot.load(guard);
+    let (SlotState::Live(entry) | SlotState::Expired(entry)) = seen.state() else { return None };
+    if entry.deadline() > passed || !slot.kill(seen, entry.version() + 1, guard) {
+        return None;
+    }
+    let mut totals = ElementTotals::default();
+    totals.bytes = -entry_cost(entry) - settle(slot);
+    totals.count(Some(entry.deadline()), None);
+    totals.logged = -live_bytes(slot.key().len(), entry.value().len(), entry.is_touched());
+    table.add(&totals);
+    table.leave(slot, guard);
+    Some(entry.version())
 }

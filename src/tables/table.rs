@@ -30,8 +30,7 @@ use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
 use crossbeam::utils::CachePadded;
 
-use super::Durability;
-use super::durable::table::TableDurability;
+use super::durability::{Durability, TableDurability};
 use super::eviction::TableEviction;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted, Place};

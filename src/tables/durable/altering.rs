@@ -19,8 +19,8 @@
 
 use std::sync::Arc;
 
-use super::Durability;
 use super::writer::EffectWriter;
+use crate::tables::Durability;
 use crate::tables::table::Table;
 
 impl EffectWriter {

@@ -23,12 +23,12 @@ use std::sync::atomic::{Ordering, fence};
 use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
 
-use super::Durability;
 use super::judge::CLOCK;
 use super::loaded::{LoadedEntry, LoadedTotals};
 use super::records::{END, ElementHead, TableHead, decode_table, encode_element, put_table};
 use crate::lock::Mutex;
 use crate::store::{EffectOwner, EffectReader, EncodedRecords, Error, FoundBody, FoundEffect, Space};
+use crate::tables::Durability;
 use crate::tables::TablesShared;
 use crate::tables::index::{Index, Inserted};
 use crate::tables::memory_budget::{settle, slot_bytes};

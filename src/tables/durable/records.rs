@@ -15,11 +15,11 @@
 //!
 //! This file reads and writes nothing.
 
-use super::Durability;
 use crate::byte_reader::ByteReader;
 use crate::clock::lasting::ClockMark;
 use crate::feed::{Cause, Digest};
 use crate::store::{EncodedRecords, Space};
+use crate::tables::Durability;
 use crate::tables::memory_budget::signed;
 use crate::tables::slot::EntryRef;
 use crate::tables::table::Table;

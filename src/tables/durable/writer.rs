@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use super::Durability;
 use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use super::records::{ElementHead, TableHead, put_table, remove, remove_table};
 use super::room::{Claimed, NotEntered};
@@ -12,6 +11,7 @@ use super::state::{Epochs, LogStage};
 use super::writer_records::WriterRecords;
 use crate::feed::Cause;
 use crate::store::EncodedRecords;
+use crate::tables::Durability;
 use crate::tables::Refusal;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::table::Table;

@@ -9,9 +9,7 @@ use crossbeam::epoch::Guard;
 use super::Table;
 use crate::clock::Now;
 use crate::tables::TableSummary;
-use crate::tables::durable::records::live_bytes;
 use crate::tables::eviction::EvictionHand;
-use crate::tables::memory_budget::{entry_cost, settle};
 use crate::tables::slot::{NEVER, SlotRef, SlotState};
 
 /// Written when an element comes, goes, or changes its size or its deadline.
@@ -86,23 +84,6 @@ impl Table {
     /// Whether the element of this slot has kept its value, and so has a record of its deadline apart from the value.
     pub(in crate::tables) fn is_touched(slot: SlotRef<'_>, guard: &Guard) -> bool {
         matches!(slot.load(guard).state(), SlotState::Live(entry) | SlotState::Expired(entry) if entry.is_touched())
-    }
-
-    /// Takes an element out whose deadline is not behind `passed`, before any of the tables' threads runs. Returns its
-    /// version if it did.
-    pub(in crate::tables) fn forget_expired(&self, slot: SlotRef<'_>, passed: u64, guard: &Guard) -> Option<u64> {
-        let seen = slot.load(guard);
-        let (SlotState::Live(entry) | SlotState::Expired(entry)) = seen.state() else { return None };
-        if entry.deadline() > passed || !slot.kill(seen, entry.version() + 1, guard) {
-            return None;
-        }
-        let mut totals = ElementTotals { bytes: -entry_cost(entry), ..ElementTotals::default() };
-        totals.count(Some(entry.deadline()), None);
-        totals.logged = -live_bytes(slot.key().len(), entry.value().len(), entry.is_touched());
-        totals.bytes -= settle(slot);
-        self.add(&totals);
-        self.index.leave(self.hash(slot.key()), slot, guard);
-        Some(entry.version())
     }
 
     /// Adds these totals.

@@ -12,8 +12,27 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use super::Durability;
 use crate::lock::{Mutex, MutexGuard};
+
+/// What is on disk of a table, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// A state that clients could have seen at one moment, a second ago at most.
+    Soon = 1,
+    /// All that was answered, seen or announced.
+    Always = 2,
+}
+
+impl Durability {
+    /// The durability with this number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        [Self::None, Self::Soon, Self::Always].into_iter().find(|durability| *durability as u8 == number)
+    }
+}
 
 /// In `epoch`: the table has no record that an opening would find.
 const NO_EPOCH: u64 = u64::MAX;
@@ -21,7 +40,7 @@ const NO_EPOCH: u64 = u64::MAX;
 const WALKED: u64 = u64::MAX;
 
 /// The durability of a table. Written under the latch of the name and the lock of the catalog, but for `walked`.
-pub(in crate::tables) struct TableDurability {
+pub(super) struct TableDurability {
     /// A [`Durability`]: what holds of changes. That of a table which is coming is `Soon`.
     kind: AtomicU8,
     /// A [`Durability`]: what CREATE_TABLE or ALTER_TABLE has said last.
@@ -43,7 +62,7 @@ pub(in crate::tables) struct TableDurability {
 // incarnation behind the lock of its tables.
 impl TableDurability {
     /// Of a new table with this generation.
-    pub(in crate::tables) fn new(durability: Durability, generation: u64) -> Self {
+    pub(super) fn new(durability: Durability, generation: u64) -> Self {
         let incarnation = if durability == Durability::None { 0 } else { generation };
         Self {
             kind: AtomicU8::new(durability as u8),
@@ -59,13 +78,13 @@ impl TableDurability {
 
     /// Whether changes are recorded.
     #[inline]
-    pub(in crate::tables) fn is_recorded(&self) -> bool {
+    pub(super) fn is_recorded(&self) -> bool {
         self.kind.load(Ordering::Relaxed) != Durability::None as u8
     }
 
     /// Whether an answer waits until what it shows is on disk.
     #[inline]
-    pub(in crate::tables) fn is_always(&self) -> bool {
+    pub(super) fn is_always(&self) -> bool {
         self.kind.load(Ordering::Relaxed) == Durability::Always as u8
     }
 
@@ -84,58 +103,58 @@ impl TableDurability {
     }
 
     /// What holds of changes.
-    pub(in crate::tables) fn kind(&self) -> Durability {
+    pub(super) fn kind(&self) -> Durability {
         Durability::of_number(self.kind.load(Ordering::Relaxed)).unwrap_or_default()
     }
 
     /// What was said last. It holds when the record of the table is on disk.
-    pub(in crate::tables) fn said(&self) -> Durability {
+    pub(super) fn said(&self) -> Durability {
         Durability::of_number(self.said.load(Ordering::Relaxed)).unwrap_or_default()
     }
 
     /// The life of the table in its records.
-    pub(in crate::tables) fn incarnation(&self) -> u64 {
+    pub(super) fn incarnation(&self) -> u64 {
         self.incarnation.load(Ordering::Relaxed)
     }
 
     /// The number of its last record.
-    pub(in crate::tables) fn record(&self) -> u64 {
+    pub(super) fn record(&self) -> u64 {
         self.record.load(Ordering::Relaxed)
     }
 
     /// The epoch of its last record, 0 if that is on disk.
-    pub(in crate::tables) fn epoch(&self) -> u64 {
+    pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
     /// Whether changes are recorded, and an opening would not know the table.
-    pub(in crate::tables) fn is_coming(&self) -> bool {
+    pub(super) fn is_coming(&self) -> bool {
         self.epoch() == NO_EPOCH
     }
 
     /// The position up to which elements are copied. `None`: all are.
-    pub(in crate::tables) fn walked(&self) -> Option<u64> {
+    pub(super) fn walked(&self) -> Option<u64> {
         Some(self.walked.load(Ordering::Relaxed)).filter(|walked| *walked != WALKED)
     }
 
     /// The session walks. `None`: another one does.
-    pub(in crate::tables) fn begin_to_walk(&self) -> Option<MutexGuard<'_, ()>> {
+    pub(super) fn begin_to_walk(&self) -> Option<MutexGuard<'_, ()>> {
         self.walk.try_lock()
     }
 
     /// Walker: all elements below this position are copied, or about to be. `None`: all elements of the table are.
-    pub(in crate::tables) fn set_walked(&self, position: Option<u64>) {
+    pub(super) fn set_walked(&self, position: Option<u64>) {
         self.walked.store(position.unwrap_or(WALKED), Ordering::Relaxed);
     }
 
     /// Whether the bytes of the element at this position are among those that count.
     #[inline]
-    pub(in crate::tables) fn counts(&self, position: impl FnOnce() -> u64) -> bool {
+    pub(super) fn counts(&self, position: impl FnOnce() -> u64) -> bool {
         self.walked().is_none_or(|walked| position() < walked)
     }
 
     /// Changes are recorded from now on, in this life.
-    pub(in crate::tables) fn begin(&self, said: Durability, incarnation: u64) {
+    pub(super) fn begin(&self, said: Durability, incarnation: u64) {
         self.set_walked(Some(0));
         self.epoch.store(NO_EPOCH, Ordering::Relaxed);
         self.record.store(0, Ordering::Relaxed);
@@ -145,12 +164,12 @@ impl TableDurability {
     }
 
     /// While the table is coming: it becomes something else.
-    pub(in crate::tables) fn say(&self, said: Durability) {
+    pub(super) fn say(&self, said: Durability) {
         self.said.store(said as u8, Ordering::Relaxed);
     }
 
     /// The table has a record of this number in this epoch, from which an opening knows it.
-    pub(in crate::tables) fn note_record(&self, said: Durability, number: u64, epoch: u64) {
+    pub(super) fn note_record(&self, said: Durability, number: u64, epoch: u64) {
         self.record.store(number, Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Relaxed);
         self.say(said);
@@ -158,7 +177,7 @@ impl TableDurability {
     }
 
     /// Nothing is recorded any more.
-    pub(in crate::tables) fn leave(&self) {
+    pub(super) fn leave(&self) {
         self.epoch.store(0, Ordering::Relaxed);
         self.set_walked(None);
         self.say(Durability::None);
