@@ -6,6 +6,8 @@
 mod admin;
 /// Tables that become durable while they live, and are in memory again.
 mod altering;
+/// Tables that are on disk before they are answered: syncs of a pipeline, kills, and who waits.
+mod always;
 /// Hostile peers at every frontend, while a client of each protocol counts wrong answers.
 mod attack;
 /// Backups that a running server writes, under load too, and servers on them.
