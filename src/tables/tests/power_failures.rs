@@ -350,3 +350,36 @@ fn a_failure_leaves_the_state_at_the_end_of_an_epoch_and_no_version_comes_again(
     assert!(found > 2_000, "{found} elements were found");
     assert!(cleaned > 500, "{cleaned} segments were given back");
 }
+
+/// The cleaning came to the touch of an expired element before it came to a copy of the value, which has no deadline.
+#[test]
+fn an_expired_element_stays_away_wherever_its_value_and_its_touch_stand() {
+    let mut cleaned = 0;
+    for (before, behind) in (0..10).flat_map(|before| (0..10).map(move |behind| (before, behind))) {
+        let device = SimulatedFolder::new(10 * before + behind);
+        let folder = EffectFolder::simulated(&device, 4_096);
+        let mut life = Life::begin(&folder, WALL);
+        let mut batch = life.session.batch(Now::from_millis(0));
+        batch.create_table_with(b"soon", b"soon", None, Some(Durability::Soon)).unwrap();
+        batch.update(b"soon", &key_of(0), &[1; 300], Deadline::NONE).unwrap();
+        drop(batch);
+        let fill = |life: &mut Life, now: u64| {
+            let mut batch = life.session.batch(Now::from_millis(now));
+            batch.update(b"soon", &key_of(1), &[2; 2_500], Deadline::NONE).unwrap();
+            drop(batch);
+            life.write(now);
+        };
+        // The touch stands in a later segment than the value, and in an earlier one than its copy.
+        (0..3).for_each(|_| fill(&mut life, 1));
+        life.session.batch(Now::from_millis(1)).touch(b"soon", &key_of(0), Deadline::at(1_000)).unwrap();
+        (0..=before).for_each(|_| fill(&mut life, 1));
+        life.background.expiry.pass(Now::from_millis(2_000));
+        (0..behind).for_each(|_| fill(&mut life, 2_000));
+        cleaned += life.session.shared().epochs.metrics().log.counters.removed;
+        drop(life);
+        device.power_failure();
+        let found = Life::begin(&folder, WALL + 2_000).contents(0);
+        assert!(!found.contains_key(&(b"soon".to_vec(), key_of(0))), "{before} epochs before, {behind} behind");
+    }
+    assert!(cleaned > 100, "{cleaned} segments were given back");
+}
