@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use super::super::failpoint::{Failpoint, hooks};
 use super::durable::{Life, assert_same, change, folder_of, folder_within, key_of};
 use super::*;
 use crate::clock::ClockReading;
@@ -117,17 +118,19 @@ fn a_table_becomes_durable_in_portions_and_then_has_all() {
 fn a_table_that_becomes_durable_again_has_nothing_of_the_time_before() {
     let path = tempfile::tempdir().unwrap();
     let folder = folder_of(path.path());
-    let mut life = begin(&folder);
+    // So few that nothing is cleaned.
+    let mut life = Life::begin(&folder, 1_000_000);
+    life.session.batch(Now::from_millis(0)).create_table(T, T).unwrap();
+    (0..3).for_each(|key| put(&mut life, key, b"old"));
     alter_all(&mut life, Durability::Soon);
     assert_eq!(alter_all(&mut life, Durability::None), 2);
     life.session.batch(Now::from_millis(0)).delete(T, &key_of(1)).unwrap();
     put(&mut life, 2, b"new");
     alter_all(&mut life, Durability::Soon);
-    let contents = life.contents_of(0, MANY);
-    assert_eq!(contents.len() as u64, MANY - 1);
+    let contents = life.contents(0);
+    assert_eq!(contents.len(), 2);
     drop(life);
-    let mut life = Life::begin(&folder, 1_000_000);
-    assert_same(&life.contents_of(0, MANY), &contents, 0);
+    assert_same(&Life::begin(&folder, 1_000_000).contents(0), &contents, 0);
 }
 
 #[test]
@@ -224,9 +227,10 @@ fn a_copy_waits_until_the_epoch_before_is_left() {
         }
         let mut progress = ManyProgress::default();
         let mut portion = || life.session.batch(Now::from_millis(0)).alter_table(T, Durability::Soon, &mut progress);
-        assert_eq!((portion(), walked()), (Err(Refusal::Unfinished), Some(0)));
+        let early = (portion(), walked());
         writer.leave();
         written.join().unwrap().unwrap();
+        assert_eq!(early, (Err(Refusal::Unfinished), Some(0)));
         assert_eq!(portion(), Err(Refusal::Unfinished));
         assert_ne!(walked(), Some(0));
     });
@@ -258,6 +262,29 @@ fn work(session: &mut Session, mut rng: SeededRng) {
             _ => insist(session, |batch| batch.touch(T, &key, Deadline::after(batch.now(), Ttl::from_millis(1 << 30)))),
         };
     }
+}
+
+/// A write that has found the table in memory is over before its changes are recorded.
+#[test]
+fn a_table_becomes_durable_behind_the_batches_of_before() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = begin(&folder);
+    let (mut other, shared) = (life.another(), Arc::clone(life.session.shared()));
+    hooks::at(Failpoint::BeforeCas, move || {
+        for _ in 0..4 {
+            let mut progress = ManyProgress::default();
+            let altered = other.batch(Now::from_millis(0)).alter_table(T, Durability::Soon, &mut progress);
+            assert_eq!(altered, Err(Refusal::Busy));
+        }
+        let guard = epoch::pin();
+        assert!(!shared.catalog.find(T, &guard).unwrap().is_durable());
+    });
+    put(&mut life, 1, b"by a batch of before");
+    alter_all(&mut life, Durability::Soon);
+    let contents = life.contents_of(0, MANY);
+    drop(life);
+    assert_same(&Life::begin(&folder, 1_000_000).contents_of(0, MANY), &contents, 0);
 }
 
 /// Two sessions alter the table, and two change it. The log is written, and changes are announced, all the time.
