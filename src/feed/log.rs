@@ -137,6 +137,25 @@ struct TableLife {
     open: Vec<u8>,
     open_count: u16,
     is_dropped: bool,
+    disk: LifeOnDisk,
+}
+
+/// What is on disk of a life whose changes are published before that.
+#[derive(Debug)]
+struct LifeOnDisk {
+    /// All changes before this sequence are.
+    durable: u64,
+    /// The sequence of a later bookmark, which is on disk with this epoch.
+    coming: Option<(u64, u64)>,
+}
+
+/// Epochs of a log at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskMoment {
+    /// The epoch that is open. Everything that is published by now was committed in this epoch, or earlier.
+    pub open: u64,
+    /// The last epoch on disk.
+    pub synced: u64,
 }
 
 impl TableLife {
@@ -149,7 +168,18 @@ impl TableLife {
             open: Vec::new(),
             open_count: 0,
             is_dropped: false,
+            disk: LifeOnDisk { durable: 1, coming: None },
         }
+    }
+
+    /// The sequence of the newest bookmark that is on disk at this moment.
+    fn durable_at(&mut self, DiskMoment { open, synced }: DiskMoment) -> u64 {
+        let LifeOnDisk { durable, coming } = &mut self.disk;
+        if let Some((sequence, _)) = coming.take_if(|(_, epoch)| *epoch <= synced) {
+            *durable = sequence;
+        }
+        coming.get_or_insert((self.next, open));
+        *durable
     }
 
     /// Bytes that it takes when it is over, beside its messages: its places, and its topic.
@@ -231,7 +261,7 @@ impl FeedLog {
         if self.lives.place(incarnation).is_none() {
             let place = self.begin_life(incarnation, table);
             if let Some(life) = self.lives.at(place, incarnation) {
-                (life.next, life.digest) = (next, digest);
+                (life.next, life.digest, life.disk.durable) = (next, digest, next);
             }
         }
     }
@@ -435,12 +465,18 @@ impl FeedLog {
     }
 
     /// A bookmark of the newest life of a topic, as a payload. `current` is the present life of the table, if there is
-    /// one. A life that is deleted and not yet dropped is the newest until another one is there.
+    /// one. A life that is deleted and not yet dropped is the newest until another one is there. `disk` says what is on
+    /// disk of a table whose changes are published before that.
     #[must_use]
-    pub fn bookmark(&self, topic: &[u8], current: Option<u64>) -> Vec<u8> {
+    pub fn bookmark(&mut self, topic: &[u8], current: Option<u64>, disk: Option<DiskMoment>) -> Vec<u8> {
         let newest = self.newest.get(topic).copied();
-        let LifeState { next, digest, .. } = self.state(current.max(newest).unwrap_or(0));
-        let content = FeedContent::Bookmark { elements: digest.elements, digest: digest.sum, durable: next.sequence };
+        let incarnation = current.max(newest).unwrap_or(0);
+        let LifeState { next, digest, .. } = self.state(incarnation);
+        let durable = match (disk, self.lives.get_mut(incarnation)) {
+            (Some(disk), Some(life)) => life.durable_at(disk),
+            (Some(_) | None, _) => next.sequence,
+        };
+        let content = FeedContent::Bookmark { elements: digest.elements, digest: digest.sum, durable };
         let mut payload = Vec::new();
         FeedMessage { position: next, content }.encode(&mut payload);
         payload

@@ -26,7 +26,7 @@ pub(crate) mod tests;
 
 pub use bookmarks::{BookmarkSchedule, DueBookmark, SubscriberId};
 pub use digest::Digest;
-pub use log::{Compacted, DueChange, FeedLog, FeedMetrics, LifeState, PresentState, PublishedMessage};
+pub use log::{Compacted, DiskMoment, DueChange, FeedLog, FeedMetrics, LifeState, PresentState, PublishedMessage};
 pub use message::{
     Cause, FeedChange, FeedChanges, FeedContent, FeedMessage, FeedPosition, MessageFault, encode_changes,
     table_of_topic, topic_of_table,

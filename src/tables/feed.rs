@@ -206,8 +206,13 @@ impl FeedTap {
 impl TablesShared {
     /// A bookmark of the newest life of a table, as a payload. `None`: there is no feed.
     pub(super) fn bookmark(&self, topic: &[u8], table: &[u8]) -> Option<Vec<u8>> {
-        let current = self.catalog.find(table, &epoch::pin()).map(Table::generation);
-        self.feed.as_ref().map(|feed| feed.log().bookmark(topic, current))
+        let guard = epoch::pin();
+        let current = self.catalog.find(table, &guard);
+        let mut log = self.feed.as_ref()?.log();
+        // Behind the lock: what was published before is in the open epoch, or in one before it. Changes of a table that is
+        // always on disk are published behind their sync.
+        let disk = current.filter(|table| table.is_durable() && !table.is_always()).map(|_| self.epochs.moment());
+        Some(log.bookmark(topic, current.map(Table::generation), disk))
     }
 
     pub(super) fn feed_metrics(&self) -> Option<FeedMetrics> {

@@ -191,7 +191,7 @@ fn play(server: &mut Server, steps: &[Step]) -> Vec<PublishedMessage> {
         while server.log.evict_some() {}
         messages.extend(server.log.take_published());
         let topic: Arc<[u8]> = topic_of_table(TABLE).into();
-        let payload: Arc<[u8]> = server.log.bookmark(&topic, Some(server.current)).into();
+        let payload: Arc<[u8]> = server.log.bookmark(&topic, Some(server.current), None).into();
         messages.push(PublishedMessage { topic, payload });
         assert!(server.log.ahead.len() <= server.outstanding(), "credits bound what is remembered");
     };
@@ -434,21 +434,48 @@ fn one_long_message_evicts_many_short_ones_in_portions() {
 #[test]
 fn a_bookmark_is_of_the_newest_life() {
     let mut server = Server::new(usize::MAX);
-    let bookmark = |server: &Server, current| {
-        let payload = server.log.bookmark(&topic_of_table(TABLE), current);
+    let bookmark = |server: &mut Server, current| {
+        let payload = server.log.bookmark(&topic_of_table(TABLE), current, None);
         let message = FeedMessage::decode(&payload).unwrap();
         let FeedContent::Bookmark { elements, .. } = message.content else { panic!("a bookmark") };
         (message.position.incarnation, message.position.sequence, elements)
     };
-    assert_eq!(bookmark(&server, None), (0, 1, 0), "there is no such table");
-    assert_eq!(bookmark(&server, Some(1)), (1, 1, 0), "it has published nothing");
+    assert_eq!(bookmark(&mut server, None), (0, 1, 0), "there is no such table");
+    assert_eq!(bookmark(&mut server, Some(1)), (1, 1, 0), "it has published nothing");
     server.step(Step::Write(1, Cause::Set, 1));
     server.step(Step::Turn(0));
-    assert_eq!(bookmark(&server, Some(1)), (1, 2, 1));
-    assert_eq!(bookmark(&server, None), (1, 2, 1), "deleted, and its last changes are not published yet");
+    assert_eq!(bookmark(&mut server, Some(1)), (1, 2, 1));
+    assert_eq!(bookmark(&mut server, None), (1, 2, 1), "deleted, and its last changes are not published yet");
     server.step(Step::Drop);
-    assert_eq!(bookmark(&server, Some(2)), (2, 1, 0));
+    assert_eq!(bookmark(&mut server, Some(2)), (2, 1, 0));
     server.step(Step::Turn(0));
     server.step(Step::Seal);
-    assert_eq!(bookmark(&server, None), (0, 1, 0), "dropped");
+    assert_eq!(bookmark(&mut server, None), (0, 1, 0), "dropped");
+}
+
+#[test]
+fn a_bookmark_says_what_is_on_disk_of_a_life() {
+    let mut server = Server::new(usize::MAX);
+    let write = |server: &mut Server| {
+        server.step(Step::Write(1, Cause::Set, 1));
+        server.step(Step::Turn(0));
+    };
+    let durable = |server: &mut Server, open, synced| {
+        let payload = server.log.bookmark(&topic_of_table(TABLE), Some(1), Some(DiskMoment { open, synced }));
+        let message = FeedMessage::decode(&payload).unwrap();
+        let FeedContent::Bookmark { durable, .. } = message.content else { panic!("a bookmark") };
+        (message.position.sequence, durable)
+    };
+    write(&mut server);
+    assert_eq!(durable(&mut server, 5, 4), (2, 1), "its epoch is open");
+    write(&mut server);
+    assert_eq!(durable(&mut server, 6, 4), (3, 1), "its epoch is closed, and not on disk");
+    assert_eq!(durable(&mut server, 6, 5), (3, 2), "the first bookmark is on disk, and not the second");
+    assert_eq!(durable(&mut server, 7, 6), (3, 3));
+    server.log.resume_life(9, TABLE, 40, Digest::default());
+    let payload = server.log.bookmark(&topic_of_table(TABLE), Some(9), Some(DiskMoment { open: 8, synced: 7 }));
+    let FeedContent::Bookmark { durable, .. } = FeedMessage::decode(&payload).unwrap().content else {
+        panic!("a bookmark")
+    };
+    assert_eq!(durable, 40, "it was loaded from the disk");
 }

@@ -14,6 +14,7 @@ use super::marks::EffectMarks;
 use super::reports::LogReports;
 use super::room::DiskRoom;
 use super::writer_records::WriterRecords;
+use crate::feed::DiskMoment;
 use crate::lock::Mutex;
 use crate::store::{EncodedRecords, LogMetrics, StoreBackup};
 use crate::tables::sleeper::Sleeper;
@@ -271,6 +272,11 @@ impl Epochs {
         }
         self.want(self.open.number());
         backup.recv().ok()
+    }
+
+    /// The open epoch, and the last one on disk.
+    pub(in crate::tables) fn moment(&self) -> DiskMoment {
+        DiskMoment { open: self.open.number(), synced: self.disk.synced() }
     }
 
     /// The metrics of the log.

@@ -304,8 +304,8 @@ impl Server {
         let position = FeedPosition { epoch: self.epoch, incarnation, sequence };
         let mut payload = Vec::new();
         FeedMessage { position, content }.encode(&mut payload);
-        if let Some(own) = &self.own {
-            let bookmark = own.bookmark(&topic_of_table(TABLE), self.current);
+        if let Some(own) = &mut self.own {
+            let bookmark = own.bookmark(&topic_of_table(TABLE), self.current, None);
             // While there is no table, the server's own feed may say so before it has announced all ends of lives.
             assert!(bookmark == payload || self.current.is_none(), "the server's own bookmark");
             payload = bookmark;
