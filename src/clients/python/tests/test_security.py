@@ -121,13 +121,17 @@ ARGUMENTS = {
 }
 
 
+# The rows of the page by their codes, among which some may be missing.
+ROWS = {row.code: row for row in COMMANDS}
+
+
 def each_command(owner, names):
     """The command of each of these functions, and its row in the page of the protocol."""
     for name in names:
         function = getattr(owner, name)
         made = function(*(ARGUMENTS[parameter] for parameter in inspect.signature(function).parameters))
         for command in made if isinstance(made, list) else [made]:
-            yield name, COMMANDS[command[0][0][0]], command
+            yield name, ROWS[command[0][0][0]], command
 
 
 METHODS = [name for name in vars(_kv.TableCommands) if not name.startswith("_")]
