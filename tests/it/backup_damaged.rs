@@ -58,7 +58,8 @@ fn rot(data: &Path, number: usize) -> String {
 fn lacking(output: &Output) -> (serde_json::Value, String) {
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(output.status.code() == Some(1), "{said}");
-    (serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}")), said)
+    let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    (done["stores"][0].clone(), said)
 }
 
 fn damages(report: &serde_json::Value) -> Vec<String> {
