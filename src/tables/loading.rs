@@ -27,6 +27,9 @@ use crate::store::{EffectFolder, EffectOwner, EffectReader, Error, FoundBody, Fo
 /// out. They take five hours as ticks of the clock.
 const VERSIONS_LOST: u64 = 1 << 40;
 
+/// How far the time of an element and that of the log may differ, in milliseconds: both are rounded.
+const CLOCK_ERROR: u64 = 1;
+
 /// The last mark of the clock in a segment.
 #[derive(Default)]
 struct LastClock {
@@ -141,7 +144,7 @@ pub(super) fn load(
     let mut lives = BTreeMap::new();
     let elements = enter_tables(shared, &opening, &mut lives);
     // Elements that have expired by now were alive at a clean end.
-    let passed = if end.is_some() { None } else { Some(synced_clock.saturating_sub(clock_start)) };
+    let passed = if end.is_some() { None } else { Some((synced_clock + CLOCK_ERROR).saturating_sub(clock_start)) };
     arm(shared, &opening, file, passed, &mut lives);
     let report = LoadReport { tables: lives.len(), elements, continues: resume_feed(shared, lives, end) };
     let mut notes = store.notes().to_vec();

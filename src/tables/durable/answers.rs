@@ -13,6 +13,12 @@
 //! when it is on disk. It is known too if its entry is quiet. Such a table always has an audience, so its quiet entries
 //! were read from the disk, or were copied to it before ALTER_TABLE was answered.
 //!
+//! # Deadlines
+//!
+//! An expiry has no record: the element is gone for good when a head on disk has a time behind its deadline. The log reads
+//! its clock when it has closed an epoch. So the head of the epoch that is open when the deadline has passed has such a
+//! time. Who commits the expiry raises the table's last epoch to that one. Who finds the element overdue waits for it too.
+//!
 //! Names are judged together: TABLE NOT FOUND waits for the last table that has come or gone.
 //!
 //! This file holds no answer back: see `net/zeromq/reply_gates.rs`.
@@ -25,7 +31,7 @@ use super::disk::DiskState;
 use super::state::{Epochs, LogStage};
 use super::writer::EffectWriter;
 use crate::tables::sleeper::Sleeper;
-use crate::tables::slot::EntryRef;
+use crate::tables::slot::{EntryRef, SlotState};
 use crate::tables::table::Table;
 use crate::tables::{Batch, Session};
 
@@ -58,10 +64,10 @@ impl Epochs {
 }
 
 impl EffectWriter {
-    /// The answer shows this table, or is decided by it.
+    /// The answer shows this table, or is decided by it. If some of its elements have deadlines, one may have passed.
     #[cold]
     pub(in crate::tables) fn await_table(&mut self, table: &Table) {
-        self.await_epoch(table.durability.last_epoch());
+        self.await_epoch(if table.has_deadlines() { self.epochs.open.number() } else { table.durability.last_epoch() });
     }
 
     /// The answer shows this element, or that the key has none.
@@ -73,6 +79,10 @@ impl EffectWriter {
         shown: Option<EntryRef<'_>>,
         guard: &Guard,
     ) {
+        if shown.is_none() && is_overdue(table, key, guard) {
+            self.await_epoch(self.epochs.open.number());
+            return;
+        }
         let last = table.durability.last_epoch();
         if last <= self.epochs.disk.synced() || shown.is_some_and(|entry| is_on_disk(table, key, entry, guard)) {
             return;
@@ -91,6 +101,13 @@ impl EffectWriter {
             self.awaited = self.awaited.max(epoch);
         }
     }
+}
+
+/// Whether the key has an element whose deadline has passed, and whose expiry nobody has committed. The caller has found
+/// it absent. If somebody commits it meanwhile, the table's last epoch is raised before.
+fn is_overdue(table: &Table, key: &[u8], guard: &Guard) -> bool {
+    let slot = table.find(table.hash(key), key, guard);
+    slot.is_some_and(|slot| matches!(slot.load(guard).state(), SlotState::Live(_) | SlotState::Expired(_)))
 }
 
 /// Whether this entry is known to be on disk, which the caller has seen in the slot of the key.

@@ -120,10 +120,15 @@ impl Ops<'_> {
         self.effects.leave();
     }
 
-    /// Enters the open epoch if the expiry of this entry is recorded. Its word is loaded.
+    /// Enters the open epoch if the expiry of this entry is recorded, or waits for the head of that epoch, which has a later
+    /// time than the deadline. Its word is loaded.
     pub(super) fn enter_to_expire(&mut self, table: &Table, old: EntryRef<'_>) {
-        if table.is_durable() && old.is_touched() {
+        let is_always = table.is_always();
+        if is_always || table.is_durable() && old.is_touched() {
             self.effects.enter_large();
+        }
+        if is_always {
+            self.effects.raise_epoch_of(table);
         }
     }
 

@@ -129,6 +129,11 @@ impl Table {
         self.totals.bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether some of its elements have deadlines.
+    pub(in crate::tables) fn has_deadlines(&self) -> bool {
+        self.totals.expiring.load(Ordering::Relaxed) > 0
+    }
+
     /// Bytes of the elements that may be evicted. 0 if there are none.
     pub(in crate::tables) fn evictable_bytes(&self) -> i64 {
         let is_empty = self.totals.elements.load(Ordering::Relaxed) <= 0;

@@ -364,3 +364,37 @@ fn a_disk_that_has_failed_takes_no_write_and_no_table() {
     assert_eq!(batch.get(b"always", b"k"), Ok(&b"v"[..]));
     assert_eq!(batch.take_awaited(), Some(epoch), "what it shows is not on disk");
 }
+
+/// An element that had expired came back when the clock of the next start was earlier.
+#[test]
+fn an_expiry_is_answered_and_announced_when_a_head_on_disk_has_a_later_time() {
+    let mut durable = Durable::new();
+    let keys = [b"1", b"2", b"3"];
+    for ((table, _), key) in TABLES.into_iter().zip(keys) {
+        durable.waits(|batch| {
+            let deadline = in_seconds(batch.now(), 1);
+            batch.update(table, key, b"v", deadline).unwrap();
+            batch.update(table, b"other", b"v", Deadline::NONE).unwrap();
+        });
+    }
+    durable.sync();
+    durable.publish();
+    durable.rig.notified();
+    durable.rig.at(5_000);
+    for ((table, durability), key) in TABLES.into_iter().zip(keys) {
+        let is_always = durability == Durability::Always;
+        assert_eq!(durable.get_waits(table, key), is_always, "overdue: {durability:?}");
+        assert_eq!(durable.waits(|batch| batch.touch(table, key, Deadline::NONE)), is_always, "{durability:?}");
+        assert!(!durable.get_waits(table, b"other"), "{durability:?}");
+    }
+    durable.rig.expire();
+    assert!(durable.get_waits(b"always", b"3"), "its expiry is committed, and no head on disk has a later time");
+    durable.publish();
+    let mut notified = durable.rig.notified();
+    notified.sort();
+    assert_eq!(notified, ["1-", "2-"]);
+    durable.sync();
+    durable.publish();
+    assert_eq!(durable.rig.notified(), ["3-"]);
+    assert!(!durable.get_waits(b"always", b"3"));
+}
