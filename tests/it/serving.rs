@@ -193,7 +193,7 @@ fn clients_of_a_server_that_was_killed_find_the_next_one() {
     first.signal(Signal::KILL);
     assert!(!first.wait().0.success());
     let second = Server::start_exactly(&["--kv", &endpoint, "--publish", "off"]);
-    peers.iter().for_each(|peer| assert_eq!(peer.call(PING), [OK]));
+    peers.iter().for_each(|peer| assert_eq!(peer.call_again(PING), [OK]));
     second.stop();
 }
 
