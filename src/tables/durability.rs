@@ -30,7 +30,20 @@ impl Durability {
     /// The durability with this number.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
-        [Self::None, Self::Soon, Self::Always].into_iter().find(|durability| *durability as u8 == number)
+        Self::ALL.into_iter().find(|durability| *durability as u8 == number)
+    }
+
+    /// All of them, by their numbers.
+    pub const ALL: [Self; 3] = [Self::None, Self::Soon, Self::Always];
+
+    /// Its word in flags and in STATS.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Soon => "soon",
+            Self::Always => "always",
+        }
     }
 }
 

@@ -167,6 +167,8 @@ pub struct EntryView<'b> {
 /// A table as LIST_TABLES and STATS show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSummary {
+    /// What is on disk of it.
+    pub durability: Durability,
     /// The name exactly as CREATE_TABLE gave it.
     pub name: Box<[u8]>,
     /// The number of elements, including those whose deadline has just passed.

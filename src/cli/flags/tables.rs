@@ -130,12 +130,8 @@ fn size(least: usize, most: usize) -> impl TypedValueParser<Value = usize> {
 
 /// Parses a durability.
 pub(crate) fn durability(typed: &str) -> Result<Durability, String> {
-    match typed {
-        "none" => Ok(Durability::None),
-        "soon" => Ok(Durability::Soon),
-        "always" => Ok(Durability::Always),
-        _ => Err("it must be none, soon or always".to_owned()),
-    }
+    let found = Durability::ALL.into_iter().find(|durability| durability.word() == typed);
+    found.ok_or_else(|| "it must be none, soon or always".to_owned())
 }
 
 fn eviction(typed: &str) -> Result<EvictionPolicy, String> {

@@ -11,7 +11,7 @@
 //!               "end_to_end_micros": {samples, p50 … max}}, …},  from its arrival until its reply is sent
 //!  "not_understood": {reason: n},                             requests that name no command
 //!  "workers": [{"requests", "busy_share", "core", "waiting"}],          waiting: clients, for room in the tables
-//!  "tables": [{"name", "elements", "bytes"}],
+//!  "tables": [{"name", "durability", "elements", "bytes"}],   none, soon or always
 //!  "expiry": {"pending", "expired", "lag_micros": {…}},
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics", "subscribers", "subscriptions",
 //!              "lost_notifications",                          of subscribers that read too slowly

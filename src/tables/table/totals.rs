@@ -151,6 +151,7 @@ impl Table {
         let [early, late] = deadlines.each_ref().map(|sum| i128::from(sum.load(Ordering::Relaxed)));
         let mean = (late * i128::from(EARLY) + early) / i128::from(expiring.max(1));
         TableSummary {
+            durability: self.durability.said(),
             name: self.announced_name.clone(),
             elements: u64::try_from(elements.load(Ordering::Relaxed)).unwrap_or(0),
             bytes: u64::try_from(self.bytes()).unwrap_or(0),

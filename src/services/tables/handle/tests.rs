@@ -302,6 +302,7 @@ fn a_reply_that_is_too_long_for_the_memory_is_refused() {
     assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 3] }), too_long);
     assert_ne!(answer(Request::ListTables), too_long);
     let summary = TableSummary {
+        durability: Durability::None,
         name: Box::from([b'n'; 23]),
         elements: 1,
         bytes: 1,

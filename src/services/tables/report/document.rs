@@ -105,6 +105,7 @@ impl WorkerLine {
 line! {
     pub(crate) struct TableStats {
         pub(crate) name: String,
+        durability: &'static str,
         pub(crate) elements: u64 =
             gauge("spindle_table_elements", "Elements of a table, of the largest tables.").by(&["table"]),
         pub(crate) bytes: u64 = gauge(
@@ -116,7 +117,8 @@ line! {
 
 impl TableStats {
     pub(super) fn of(table: &TableSummary) -> Self {
-        Self { name: printable(&table.name), elements: table.elements, bytes: table.bytes }
+        let (name, durability) = (printable(&table.name), table.durability.word());
+        Self { name, durability, elements: table.elements, bytes: table.bytes }
     }
 }
 
