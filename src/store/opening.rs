@@ -36,7 +36,7 @@ use super::encoding::batch_bytes;
 use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::{Folder, remove_if_there};
-use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
+use super::format::{LogKind, MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
 use super::gaps::Gaps;
 use super::log::chores::{Chore, ChoreMode, Chores};
 use super::log::in_use::UsedSegments;
@@ -61,6 +61,8 @@ use winners::Winners;
 /// knows each up to 2^53, which are 512 jumps. Versions are nanoseconds since 1970 at first: those of a later start are
 /// above them without a jump.
 pub(in crate::store) const MARK_JUMPS: Marks = [1 << 44; MARKS];
+/// The mark of a log of effects that is a time, which no server gives out: it does not jump.
+const TIME_MARK: usize = 2;
 
 /// How to open a log.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +160,7 @@ fn read_and_begin(
     let is_copy = copied && history.newest > 0;
     let jumps = rewrite || backup.is_some() || is_copy;
     if jumps && !planted(Fault::MarksNotJumped) {
-        jump(&mut history.known.marks);
+        jump(&mut history.known.marks, config.kind);
     }
     let behind = batch_of(std::mem::take(&mut history.behind));
     let beginning = beginning(folder, &mut history, taker, rewrite, batch_bytes(&behind))?;
@@ -262,8 +264,11 @@ fn cut_notice(cut: &CutOff) -> String {
 }
 
 /// Raises all marks far beyond those that were lost.
-fn jump(marks: &mut Marks) {
-    marks.iter_mut().zip(MARK_JUMPS).for_each(|(mark, jump)| *mark = mark.saturating_add(jump));
+fn jump(marks: &mut Marks, kind: LogKind) {
+    let jumps = marks.iter_mut().zip(MARK_JUMPS).enumerate();
+    jumps
+        .filter(|(number, _)| kind != LogKind::Effects || *number != TIME_MARK)
+        .for_each(|(_, (mark, jump))| *mark = mark.saturating_add(jump));
 }
 
 /// Changes what was read as the planted fault does.

@@ -393,7 +393,8 @@ impl Batch<'_> {
     ) -> Result<R, Refusal> {
         self.on_published(table, |ops, table| {
             let outcome = verb(ops, table);
-            if table.is_always() {
+            // What is refused for the disk has changed nothing, and shows nothing.
+            if table.is_always() && !matches!(outcome, Err(Refusal::DiskFailed)) {
                 ops.effects.await_table(table);
             }
             outcome

@@ -143,9 +143,17 @@ pub(super) fn load(
     shared.epochs.marks.resume(last, shared.catalog.floor.get(), incarnation);
     let mut lives = BTreeMap::new();
     let elements = enter_tables(shared, &opening, &mut lives);
-    // Elements that have expired by now were alive at a clean end.
-    let passed = if end.is_some() { None } else { Some((synced_clock + CLOCK_ERROR).saturating_sub(clock_start)) };
+    // A repair and a backup have marks that jump, but time does not. Elements that have expired by now were alive at a clean
+    // end.
+    let passed = if end.is_some() {
+        None
+    } else {
+        Some((synced_clock.min(clock.now()) + CLOCK_ERROR).saturating_sub(clock_start))
+    };
     arm(shared, &opening, file, passed, &mut lives);
+    // What has expired before counts no more.
+    let bytes = |table: &Arc<Table>| table.bytes() + table_bytes(table.announced_name());
+    shared.memory_budget.add(shared.epochs.tables().values().map(bytes).sum());
     let report = LoadReport { tables: lives.len(), elements, continues: resume_feed(shared, lives, end) };
     let mut notes = store.notes().to_vec();
     notes.extend(opening.lost_elements(&shared.epochs.tables()));
@@ -209,7 +217,6 @@ fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening, lives: &mut BTree
         let table = shared.catalog.load(&name, &announced, incarnation, loaded, durability, &guard);
         table.durability.note_record(durability, number, 0);
         table.count_bytes(growth);
-        shared.memory_budget.add(table.bytes() + table_bytes(&announced));
         elements += table.summary().elements;
         shared.epochs.enter_table(&table);
         lives.insert(incarnation, LoadedLife { name: announced, digest });

@@ -22,6 +22,10 @@ const TABLE: &[u8] = b"soon";
 const OTHER: &[u8] = b"other";
 const MEMORY: &[u8] = b"memory";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any test.
+fn long() -> Ttl {
+    Ttl::from_millis(100_000_000).unwrap()
+}
 
 fn start(data: &Path, flags: &[&str]) -> Server {
     let data = ["--data", data.to_str().unwrap(), "--segment-size", SMALL_SEGMENT];
@@ -367,6 +371,7 @@ fn a_backup_under_load_holds_tables_of_one_moment_and_suffices_to_start() {
         for table in [TABLE, OTHER] {
             client(&server).create_table_with(table, TableOptions::Soon).unwrap();
         }
+        client(&server).update(TABLE, b"with a deadline", b"value", Some(long())).unwrap();
         let asked = back_up_under_load(server, &data, &to, &clock, &written);
         let checked = spindle(&["check", text(&to)]);
         let said = String::from_utf8(checked.stdout).unwrap();
@@ -381,6 +386,11 @@ fn a_backup_under_load_holds_tables_of_one_moment_and_suffices_to_start() {
             assert!(writes[known.unwrap_or(0)..].iter().any(|write| write.value == value) || known.is_none());
         }
         check_one_moment(&mut client, &mut written, 0);
+        assert_eq!(client.get(TABLE, b"with a deadline").unwrap(), b"value");
+        // The backup is an ordinary folder from here on.
+        drop(server);
+        let server = start(&to, flags);
+        assert_eq!(self::client(&server).get(TABLE, b"with a deadline").unwrap(), b"value");
         server.stop();
     }
 }
@@ -407,7 +417,7 @@ fn a_rotten_element_is_named_and_no_older_state_takes_its_place() {
     let mut first = client(&server);
     first.create_table_with(TABLE, TableOptions::Soon).unwrap();
     first.update(TABLE, b"rotten", b"the old value", None).unwrap();
-    first.update(TABLE, b"good", b"the good value", None).unwrap();
+    first.update(TABLE, b"good", b"the good value", Some(long())).unwrap();
     settle(&server);
     first.update(TABLE, b"rotten", b"the new value", None).unwrap();
     server.stop();

@@ -122,15 +122,30 @@ pub(in crate::store) fn read_newest(
     for found in found.iter().rev() {
         let mut part = ReadHistory::default();
         part.known.synced = history.known.synced;
-        reader.read_effects(found, &mut part, effects)?;
+        let mut counted = CountedRecords { effects, count: 0 };
+        reader.read_effects(found, &mut part, &mut counted)?;
         for ReadRecord { space, key, place, body } in &part.behind {
-            hand_over(effects, SummaryRecord { space: *space, key, place: *place, body: body.as_deref() });
+            hand_over(&mut counted, SummaryRecord { space: *space, key, place: *place, body: body.as_deref() });
         }
-        if part.shape.batches > 0 {
+        // The first batch of a segment, and that of a rest, may have none.
+        if counted.count > 0 {
             break;
         }
     }
     Ok(())
+}
+
+/// Counts the records that a reader takes.
+struct CountedRecords<'e> {
+    effects: &'e mut dyn EffectReader,
+    count: u64,
+}
+
+impl EffectReader for CountedRecords<'_> {
+    fn take(&mut self, effect: FoundEffect<'_>) {
+        self.count += 1;
+        self.effects.take(effect);
+    }
 }
 
 /// The segments that several threads read.

@@ -67,7 +67,8 @@ impl EffectWriter {
     /// The answer shows this table, or is decided by it. If some of its elements have deadlines, one may have passed.
     #[cold]
     pub(in crate::tables) fn await_table(&mut self, table: &Table) {
-        self.await_epoch(if table.has_deadlines() { self.epochs.open.number() } else { table.durability.last_epoch() });
+        let may_expire = table.has_deadlines() && !self.has_failed();
+        self.await_epoch(if may_expire { self.epochs.open.number() } else { table.durability.last_epoch() });
     }
 
     /// The answer shows this element, or that the key has none.
@@ -79,7 +80,7 @@ impl EffectWriter {
         shown: Option<EntryRef<'_>>,
         guard: &Guard,
     ) {
-        if shown.is_none() && is_overdue(table, key, guard) {
+        if shown.is_none() && is_overdue(table, key, guard) && !self.has_failed() {
             self.await_epoch(self.epochs.open.number());
             return;
         }
@@ -92,7 +93,16 @@ impl EffectWriter {
 
     /// The answer shows the names of tables, or that a name has none.
     pub(in crate::tables) fn await_names(&mut self) {
+        // A failed log says nothing more of names, and tables in memory come and go on.
+        if self.has_failed() {
+            return;
+        }
         self.await_epoch(self.epochs.disk.names());
+    }
+
+    /// Whether the log has failed: no later epoch will be on disk.
+    pub(in crate::tables) fn has_failed(&self) -> bool {
+        self.epochs.stage() == LogStage::Failed
     }
 
     /// The answer waits for this epoch.

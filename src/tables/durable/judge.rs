@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::records::{ElementHead, TableHead, encode_element};
+use super::records::{ElementHead, TableHead, encode_element, put_table};
 use super::state::Epochs;
 use super::writer::EffectWriter;
 use crate::store::{EffectJudge, EffectState, Space};
@@ -85,13 +85,36 @@ fn entry<'g>(
 ) -> Option<EntryRef<'g>> {
     let table = tables.get(&head.incarnation)?;
     let hash = table.hash(key);
-    let found = table.find(hash, key, guard)?;
-    let is_moved = matches!(found.load(guard).state(), SlotState::Moved(_));
-    let slot = if is_moved { table.find_moved(hash, key, guard)? } else { found };
-    let (SlotState::Live(entry) | SlotState::Expired(entry)) = slot.load(guard).state() else { return None };
-    let deadline = entry.deadline();
-    let has_passed = deadline != NEVER && deadline + epochs.clock_start() <= synced_clock;
-    (!has_passed).then_some(entry)
+    let mut slot = table.find(hash, key, guard)?;
+    loop {
+        return match slot.load(guard).state() {
+            // A batch that began before the deadline may keep the element, until somebody has marked it.
+            SlotState::Live(entry) => Some(entry),
+            SlotState::Expired(entry) => {
+                let has_passed = entry.deadline() + epochs.clock_start() <= synced_clock;
+                (!has_passed || entry.deadline() == NEVER).then_some(entry)
+            }
+            SlotState::Moved(_) => {
+                slot = table.find_moved(hash, key, guard)?;
+                continue;
+            }
+            SlotState::Absent(_) | SlotState::Dead(_) => None,
+        };
+    }
+}
+
+impl LogJudge<'_> {
+    /// The last record of a table is lost: it is recorded anew with the same number.
+    fn lost_table(&mut self, key: &[u8]) {
+        let Some(head) = TableHead::decode(key) else { return };
+        let Some(table) = self.tables.get(&head.incarnation) else { return };
+        let state = &table.durability;
+        if state.record() == head.number && !state.is_coming() {
+            self.writer.enter_large();
+            self.writer.record(|records| put_table(records, head, state.said(), table.announced_name()));
+            self.writer.leave();
+        }
+    }
 }
 
 impl EffectJudge for LogJudge<'_> {
@@ -99,7 +122,11 @@ impl EffectJudge for LogJudge<'_> {
         if self.counts(space, key) { EffectState::Live } else { EffectState::Dead }
     }
 
-    fn lost(&mut self, _space: Space, key: &[u8]) {
+    fn lost(&mut self, space: Space, key: &[u8]) {
+        if space == Space::Tables {
+            self.lost_table(key);
+            return;
+        }
         let Some((head, key)) = ElementHead::decode(key) else { return };
         // The entry is read inside the epoch, so that its change is of this epoch or of one before it.
         self.writer.enter_large();

@@ -11,3 +11,5 @@ pub(in crate::tables) const TRANSACTION_EFFECTS_MAX: usize = 4 * EFFECTS_BYTES_M
 /// batch, which has less than 4 GiB.
 pub(in crate::tables) const EPOCH_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!((TRANSACTION_EFFECTS_MAX + EFFECTS_BYTES_LARGE) as u64 <= EPOCH_BYTES_MAX / 4);
+/// Bytes of the removals in one epoch while the disk is full: with heads and copies they fit into the smallest segment.
+pub(in crate::tables) const FULL_EPOCH_BYTES_MAX: u64 = 16 << 10;

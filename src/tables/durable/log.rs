@@ -163,7 +163,7 @@ impl LogThread {
         let Some(log) = log else { return Ok(()) };
         epochs.set_stage(LogStage::On);
         let ended = log.run(interval, now);
-        drop(epochs.reports.take_backup_orders());
+        drop(epochs.reports.take_backup_orders(u64::MAX));
         ended
     }
 }
@@ -227,7 +227,7 @@ impl EpochLog {
         loop {
             // Read before the epoch is closed: what is recorded until then is written.
             let is_closed = self.epochs.is_closed();
-            self.write(now())?;
+            self.write_with(&mut now)?;
             if is_closed {
                 return self.end(now()).inspect_err(|_| self.epochs.set_stage(LogStage::Failed));
             }
@@ -238,7 +238,7 @@ impl EpochLog {
     /// Waits until somebody waits for the open epoch, or the interval is over.
     fn wait(&self, interval: Duration) {
         let (epochs, mut is_over) = (&self.epochs, false);
-        epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted());
+        epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted() || epochs.is_closed());
     }
 
     /// Its records go where `with` has them go.
@@ -285,22 +285,27 @@ impl EpochLog {
     /// # Errors
     /// Those of the log, which takes nothing more.
     pub fn write(&mut self, now: ClockReading) -> Result<(), Error> {
+        self.write_with(&mut || now)
+    }
+
+    fn write_with(&mut self, now: &mut dyn FnMut() -> ClockReading) -> Result<(), Error> {
         self.write_epoch(now).inspect_err(|_| self.epochs.set_stage(LogStage::Failed))
     }
 
-    fn write_epoch(&mut self, now: ClockReading) -> Result<(), Error> {
+    fn write_epoch(&mut self, now: &mut dyn FnMut() -> ClockReading) -> Result<(), Error> {
         let mut taken = Vec::new();
         let is_wanted = self.epochs.is_wanted();
         let epoch = self.epochs.take(&mut taken, || self.spares.pop().unwrap_or_default());
         if !taken.is_empty() || is_wanted || self.log.may_shrink() {
-            self.append(&mut taken, now)?;
+            // Behind the close: who waits for the epoch has seen an earlier time.
+            self.append(&mut taken, now())?;
         } else if std::mem::take(&mut self.is_stirred) {
             self.log.rest()?;
         } else if self.epochs.room.is_full() {
             // Looks whether there is room again.
             self.log.sync()?;
         }
-        for order in self.epochs.reports.take_backup_orders() {
+        for order in self.epochs.reports.take_backup_orders(epoch) {
             // A client that is gone needs none.
             let _gone = order.send(self.log.backup()?);
         }

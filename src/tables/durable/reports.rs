@@ -17,8 +17,8 @@ pub(super) struct LogReports {
     loaded: AtomicU64,
     /// How often a write has waited for room, or for the log to open.
     waits: AtomicU64,
-    /// Who waits for a backup. Taken by the log behind each epoch.
-    backup_orders: Mutex<Vec<BackupOrder>>,
+    /// Who waits for a backup, of this epoch and all before it. Taken by the log behind that.
+    backup_orders: Mutex<Vec<(u64, BackupOrder)>>,
     /// Written by the log behind each batch.
     reported: Mutex<LogMetrics>,
 }
@@ -48,16 +48,17 @@ impl LogReports {
         self.loaded.load(Ordering::Relaxed)
     }
 
-    /// Somebody waits for a backup. Nothing comes if the order is dropped.
-    pub(super) fn order_backup(&self) -> Receiver<Box<dyn StoreBackup>> {
+    /// Somebody waits for a backup of this epoch. Nothing comes if the order is dropped.
+    pub(super) fn order_backup(&self, epoch: u64) -> Receiver<Box<dyn StoreBackup>> {
         let (order, backup) = bounded(1);
-        self.backup_orders.lock().push(order);
+        self.backup_orders.lock().push((epoch, order));
         backup
     }
 
-    /// Log: those who wait for a backup.
-    pub(super) fn take_backup_orders(&self) -> Vec<BackupOrder> {
-        std::mem::take(&mut *self.backup_orders.lock())
+    /// Log: the clients that wait for a backup of this epoch, or of an earlier one.
+    pub(super) fn take_backup_orders(&self, epoch: u64) -> Vec<BackupOrder> {
+        let mut orders = self.backup_orders.lock();
+        orders.extract_if(.., |(wanted, _)| *wanted <= epoch).map(|(_, order)| order).collect()
     }
 
     /// Log: its metrics.

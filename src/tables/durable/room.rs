@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::limits::EPOCH_BYTES_MAX;
+use super::limits::{EPOCH_BYTES_MAX, FULL_EPOCH_BYTES_MAX};
 
 /// What a writer claims of the disk at once, in bytes: so claims are rare.
 const CLAIM_BYTES: usize = 64 << 10;
@@ -45,6 +45,19 @@ impl DiskRoom {
         let of_epoch = self.claimed(epoch).fetch_add(bytes, Ordering::Relaxed) + bytes;
         let claimed: u64 = self.claimed.iter().map(|claimed| claimed.load(Ordering::Relaxed)).sum();
         if claimed > room || of_epoch > EPOCH_BYTES_MAX {
+            self.claimed(epoch).fetch_sub(bytes, Ordering::Relaxed);
+            return Err(NotEntered::Full);
+        }
+        Ok(())
+    }
+
+    /// While nothing may be added, the removals of an epoch are so few that they find room in a segment that is laid out.
+    pub(super) fn claim_removal(&self, epoch: u64, bytes: u64) -> Result<(), NotEntered> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        let before = self.claimed(epoch).fetch_add(bytes, Ordering::Relaxed);
+        if before > 0 && before + bytes > FULL_EPOCH_BYTES_MAX {
             self.claimed(epoch).fetch_sub(bytes, Ordering::Relaxed);
             return Err(NotEntered::Full);
         }

@@ -266,11 +266,12 @@ impl Epochs {
 
     /// Waits for a backup of what is committed by now. `None`: there is no log, or it has failed.
     pub(in crate::tables) fn backup(&self) -> Option<Box<dyn StoreBackup>> {
-        let backup = self.reports.order_backup();
+        let epoch = self.open.number();
+        let backup = self.reports.order_backup(epoch);
         if self.stage() != LogStage::On {
-            drop(self.reports.take_backup_orders());
+            drop(self.reports.take_backup_orders(u64::MAX));
         }
-        self.want(self.open.number());
+        self.want(epoch);
         backup.recv().ok()
     }
 

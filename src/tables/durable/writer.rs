@@ -74,7 +74,7 @@ impl EffectWriter {
         let entered = match kept > EFFECTS_BYTES_LARGE && kept + bytes > EFFECTS_BYTES_MAX {
             true => Err(NotEntered::Full),
             false if adds => self.claimed.raise(&self.epochs.room, epoch, kept + bytes),
-            false => Ok(()),
+            false => self.epochs.room.claim_removal(epoch, bytes as u64),
         };
         match entered {
             Ok(()) => self.entered = Some(epoch),

@@ -127,7 +127,7 @@ impl Ops<'_> {
         if is_always || table.is_durable() && old.is_touched() {
             self.effects.enter_large();
         }
-        if is_always {
+        if is_always && !self.effects.has_failed() {
             self.effects.raise_epoch_of(table);
         }
     }
