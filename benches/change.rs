@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use criterion::{BatchSize, Criterion, Throughput};
+use criterion::{BatchSize, Bencher, Criterion, Throughput};
 use spindle::allocator::Switch;
 use spindle::clock::lasting::LastingClock;
 use spindle::clock::{ClockReading, Now};
@@ -56,6 +56,20 @@ fn commit_round(session: &mut Session, keys: usize) {
     }
 }
 
+/// Times rounds of updates. `behind` does the other threads' part after each, untimed.
+fn time_commits(bencher: &mut Bencher<'_>, session: &mut Session, keys: usize, mut behind: impl FnMut()) {
+    bencher.iter_custom(|rounds| {
+        let mut total = Duration::ZERO;
+        for _ in 0..rounds {
+            let start = Instant::now();
+            commit_round(session, keys);
+            total += start.elapsed();
+            behind();
+        }
+        total
+    });
+}
+
 /// Updates by one writer, then the publisher's part alone.
 fn one_writer(criterion: &mut Criterion, keys: usize) {
     let (tables, mut backstage) = tables();
@@ -63,15 +77,8 @@ fn one_writer(criterion: &mut Criterion, keys: usize) {
     let mut group = criterion.benchmark_group(format!("{keys} keys"));
     group.throughput(Throughput::Elements(ROUND as u64));
     group.bench_function("commit and push", |bencher| {
-        bencher.iter_custom(|rounds| {
-            let mut total = Duration::ZERO;
-            for _ in 0..rounds {
-                let start = Instant::now();
-                commit_round(&mut session, keys);
-                total += start.elapsed();
-                while backstage.changes.drain(1 << 16, &mut |_, _, _| {}).taken > 0 {}
-            }
-            total
+        time_commits(bencher, &mut session, keys, || {
+            while backstage.changes.drain(1 << 16, &mut |_, _, _| {}).taken > 0 {}
         });
     });
     group.bench_function("order and announce", |bencher| {
@@ -166,7 +173,7 @@ impl EffectLog for NoLog {
     }
 }
 
-/// Updates by one writer in a table that is not durable, then in one that is, whose epochs are dropped.
+/// Updates by one writer: of a table in memory, then of a durable table. The log drops the epochs.
 fn durable(criterion: &mut Criterion, keys: usize) {
     let mut group = criterion.benchmark_group(format!("{keys} keys, durable"));
     group.throughput(Throughput::Elements(ROUND as u64));
@@ -180,16 +187,9 @@ fn durable(criterion: &mut Criterion, keys: usize) {
         while batch.create_table_with(b"bench", b"bench", None, Some(durability)).is_err() {}
         drop(batch);
         group.bench_function(name, |bencher| {
-            bencher.iter_custom(|rounds| {
-                let mut total = Duration::ZERO;
-                for _ in 0..rounds {
-                    let start = Instant::now();
-                    commit_round(&mut session, keys);
-                    total += start.elapsed();
-                    backstage.changes.drain(usize::MAX, &mut |_, _, _| {});
-                    log.write(ClockReading::from_millis(0)).unwrap();
-                }
-                total
+            time_commits(bencher, &mut session, keys, || {
+                backstage.changes.drain(usize::MAX, &mut |_, _, _| {});
+                log.write(ClockReading::from_millis(0)).unwrap();
             });
         });
     }

@@ -28,7 +28,7 @@ impl Digest {
         self.sum = self.sum.wrapping_add(xxh3_64_with_seed(key, version));
     }
 
-    /// Adds the elements of another set, of which none is in this one. Those that `other` has lost are lost here.
+    /// Adds the elements of a disjoint set, and takes away the elements that `other` has lost.
     pub fn merge(&mut self, other: Self) {
         self.elements = self.elements.wrapping_add(other.elements);
         self.sum = self.sum.wrapping_add(other.sum);

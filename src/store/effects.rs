@@ -121,7 +121,7 @@ pub struct EffectStore {
     log: Log,
     /// What the opening reports to the operator.
     notes: Vec<String>,
-    /// Whether it is the log that the last server wrote, and nothing of it is lost.
+    /// Whether the last server wrote this very log, and all of it is here.
     is_continued: bool,
 }
 
@@ -144,8 +144,8 @@ impl EffectStore {
         &self.notes
     }
 
-    /// Whether it is the log that the last server wrote, and nothing of it is lost. Otherwise it is a backup or a copy, or
-    /// was repaired.
+    /// Whether the last server wrote this very log, and all of it is here. A backup, a copy and a repaired log are not
+    /// continued.
     #[must_use]
     pub fn is_continued(&self) -> bool {
         self.is_continued

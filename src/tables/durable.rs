@@ -4,9 +4,8 @@
 //! worker: CAS ─► record, into its own buffer of the open epoch            always: the answer waits for the epoch
 //! log:    close ─► take all buffers ─► one batch, with copies in front ─► sync ─► answers, announcements
 //! ```
-//! `epochs` has the order of epochs and effects, `records` the bytes, `writer` a
-//! session's buffers, `log` the thread that writes, `answers` the epoch for which an answer waits. The log itself is in
-//! `store`.
+//! `epochs` has the order of epochs and effects, `records` the bytes, `writer` a session's buffers, `log` the thread that
+//! writes, `answers` the epoch for which an answer waits. The log itself is in `store`.
 
 pub(super) mod altering;
 pub(super) mod answers;

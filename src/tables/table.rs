@@ -309,6 +309,17 @@ impl Table {
         self.index.find_settled(hash, key, guard)
     }
 
+    /// The state of the key of a slot. If the slot was moved, that of the present one, which waits for the bucket's lock.
+    pub(super) fn present_state<'g>(&self, mut slot: SlotRef<'g>, guard: &'g Guard) -> Option<SlotState<'g>> {
+        loop {
+            let state = slot.load(guard).state();
+            if !matches!(state, SlotState::Moved(_)) {
+                return Some(state);
+            }
+            slot = self.find_moved(self.hash(slot.key()), slot.key(), guard)?;
+        }
+    }
+
     /// The slot of a key, if the index shows it at this place.
     #[inline]
     pub(super) fn at<'g>(&self, place: Place, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {

@@ -14,11 +14,11 @@ pub enum AudienceKind {
     Changes,
 }
 
-/// In `changes`: somebody may receive them.
+/// In `changes`: a subscriber may receive the changes.
 const SUBSCRIBED: u8 = 1;
-/// In `changes`: they are pushed for the table itself, which shows by them what is on disk. That stays.
+/// In `changes`: the changes are pushed for the table itself, since an announced version is on disk. Stays set.
 const KEPT: u8 = 2;
-/// In `changes`: the audience has ended, and the publisher deals with what was on its way. No writer sees it alone.
+/// In `changes`: the last subscriber has left, and the publisher drains the changes of before. No writer sees this bit alone.
 const ENDING: u8 = 4;
 
 /// Whether somebody may receive the changes of a table. Written by the publisher's thread.

@@ -46,7 +46,7 @@ pub trait EffectReader {
 
 /// The owner of a log of effects while that is being opened.
 pub trait EffectOwner: Send + Sync {
-    /// A reader for one thread. What it has taken counts when it is dropped.
+    /// A reader for one thread. Dropping the reader adds its totals to the owner's.
     fn reader(&self) -> Box<dyn EffectReader + '_>;
 
     /// So many segments are read, of all.

@@ -7,11 +7,11 @@
 //!
 //! Each step is made under the latch of the name, so that batches of before are over, and under the catalog's lock.
 //!
-//! - **A change between the walk and the record.** It is recorded, in an epoch that is not behind that of the record.
-//! - **DELETE_TABLE or another life meanwhile.** The record is made of the table that has the name, and the removal behind
-//!   it has a higher number. An opening ignores elements of a life without a record.
+//! - **A change between the walk and the record.** The change is recorded, in the epoch of the table's record or earlier.
+//! - **DELETE_TABLE or another life meanwhile.** The record is made of the table that has the name. A later removal has a
+//!   higher number. An opening ignores elements of a life without a record.
 //! - **The server ends meanwhile.** There is no record, so the table is gone, as a table in memory is.
-//! - **A second ALTER_TABLE.** All requests go on with one walk. The record has what was said last.
+//! - **A second ALTER_TABLE.** All requests share one walk. The record has the durability of the latest request.
 //! - **A table that was durable before.** Old records of its elements may be in the log, and its later removals are not. So
 //!   its records have another incarnation each time.
 //!

@@ -9,15 +9,16 @@
 //! table's last epoch afterwards. So that epoch is not before the change that the reader has seen, nor before the removal
 //! that has left nothing to be seen. Epochs are synced in their order. So all causes of the change are on disk then.
 //!
-//! An element is known on disk before that if its version is announced: the publisher announces a change of such a table
-//! when it is on disk. It is known too if its entry is quiet. Such a table always has an audience, so its quiet entries
-//! were read from the disk, or were copied to it before ALTER_TABLE was answered.
+//! An announced version is on disk: the publisher announces a change of such a table after the sync. A quiet entry is on
+//! disk too. Such a table always has an audience, so its quiet entries were read from the disk, or were copied to the disk
+//! before ALTER_TABLE was answered.
 //!
 //! # Deadlines
 //!
 //! An expiry has no record: the element is gone for good when a head on disk has a time behind its deadline. The log reads
-//! its clock when it has closed an epoch. So the head of the epoch that is open when the deadline has passed has such a
-//! time. Who commits the expiry raises the table's last epoch to that one. Who finds the element overdue waits for it too.
+//! its clock after it has closed an epoch. So the epoch that is open when the deadline passes gets a head with a later time.
+//! The worker that commits the expiry raises the table's last epoch to this epoch. A worker that finds an overdue element
+//! waits for the same epoch.
 //!
 //! Names are judged together: TABLE NOT FOUND waits for the last table that has come or gone.
 //!

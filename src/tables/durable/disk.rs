@@ -100,7 +100,7 @@ impl DiskEpochs {
 
     /// In this epoch a table comes or goes. Called under the catalog's lock, before others can see it.
     pub(super) fn raise_names(&self, epoch: u64) {
-        // Relaxed: the change of the name shows it to those who see that.
+        // Relaxed: a reader sees the new name only behind the catalog's Release, which comes later.
         self.names.fetch_max(epoch, Ordering::Relaxed);
     }
 }

@@ -17,13 +17,14 @@
 //! - **A writer enters while the epoch is closed.** The writer stores its place, then reads the number again. If the close
 //!   comes before this read, the writer reads the next number, and enters the next epoch. If the read comes first, the log
 //!   finds the place behind the close, and waits until the writer has left.
-//! - **A writer leaves.** Its records are in its buffer before it says so. The log takes them behind that.
+//! - **A writer leaves.** The writer stores its place after its records. The log reads the place before it takes the records.
 //! - **Two epochs share a buffer.** Records of an epoch are in the buffer of its parity. The epoch after the next one is
 //!   opened by the log alone, when it has taken the records of this one.
 //! - **A copy is made of an element that is being removed.** The writer of the removal may be in the epoch before the open
-//!   one. Then the removal would stand before the copy, and go before it. So who copies waits until that epoch is left.
-//! - **A session comes.** It is in the list before it first enters. If the log has read the list before that, behind the
-//!   close, the session reads the next number.
+//!   one. Then the removal would stand before the copy, and be cleaned first. So the copier waits until all writers have left
+//!   the earlier epoch.
+//! - **A session comes.** The session is in the list before it first enters. If the log reads the list earlier, the close is
+//!   earlier too, and the session reads the next number.
 //!
 //! This file encodes nothing and writes nothing.
 

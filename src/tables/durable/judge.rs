@@ -8,13 +8,13 @@
 //! ```
 //! # Why that is safe
 //!
-//! Memory is newer than the disk: what it shows may be of the epoch that is open. Three rules make up for it.
+//! Memory is newer than the disk: it may show a change of the open epoch. Three rules make up for that.
 //!
-//! 1. **Copies for an epoch are decided after the epoch before it has closed.** So a removal never stands before a copy of
-//!    what it removes: whoever removed it in an epoch before has done so in memory too.
-//! 2. **A segment goes when an epoch that began after its cleaning is on disk.** What made its records dead was committed
-//!    before that epoch began, and so is on disk then, whatever the power does.
-//! 3. **Removals in the oldest segment are not copied.** All that they remove stands before them, and goes before them.
+//! 1. **Copies for an epoch are decided after the epoch before it has closed.** A removal of an earlier epoch is in memory
+//!    by then, and the element is not copied. So a removal never stands before a copy of its element.
+//! 2. **A segment goes when an epoch that began after its cleaning is on disk.** The changes that made its records dead were
+//!    committed before that epoch began, so they are on disk too.
+//! 3. **Removals in the oldest segment are not copied.** The records of the removed elements stand before them, and go first.
 //!
 //! A copy is the record as it was. The element as it is now may be of an epoch that is not on disk. A lost record is recorded
 //! anew, like a change of the open epoch. That epoch begins after the cleaning of the segment. So by the second rule the
@@ -84,22 +84,14 @@ fn entry<'g>(
     guard: &'g Guard,
 ) -> Option<EntryRef<'g>> {
     let table = tables.get(&head.incarnation)?;
-    let hash = table.hash(key);
-    let mut slot = table.find(hash, key, guard)?;
-    loop {
-        return match slot.load(guard).state() {
-            // A batch that began before the deadline may keep the element, until somebody has marked it.
-            SlotState::Live(entry) => Some(entry),
-            SlotState::Expired(entry) => {
-                let has_passed = entry.deadline() + epochs.clock_start() <= synced_clock;
-                (!has_passed || entry.deadline() == NEVER).then_some(entry)
-            }
-            SlotState::Moved(_) => {
-                slot = table.find_moved(hash, key, guard)?;
-                continue;
-            }
-            SlotState::Absent(_) | SlotState::Dead(_) => None,
-        };
+    match table.present_state(table.find(table.hash(key), key, guard)?, guard)? {
+        // A batch that began before the deadline may keep the element, until somebody has marked it.
+        SlotState::Live(entry) => Some(entry),
+        SlotState::Expired(entry) => {
+            let has_passed = entry.deadline() + epochs.clock_start() <= synced_clock;
+            (!has_passed || entry.deadline() == NEVER).then_some(entry)
+        }
+        SlotState::Absent(_) | SlotState::Dead(_) | SlotState::Moved(_) => None,
     }
 }
 

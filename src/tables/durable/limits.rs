@@ -7,8 +7,8 @@ pub(in crate::tables) const EFFECTS_BYTES_MAX: usize = 16 << 20;
 pub(in crate::tables) const EFFECTS_BYTES_LARGE: usize = EFFECTS_BYTES_MAX / 4;
 /// Bytes of the records of one transaction: they are in memory until its epoch is on disk.
 pub(in crate::tables) const TRANSACTION_EFFECTS_MAX: usize = 4 * EFFECTS_BYTES_MAX;
-/// Bytes that all sessions together may store in one epoch. They are in memory twice while the log writes them, and make one
-/// batch, which has less than 4 GiB.
+/// Bytes that all sessions together may store in one epoch. An epoch is one batch, which has less than 4 GiB, and is in
+/// memory twice while the log writes it.
 pub(in crate::tables) const EPOCH_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!((TRANSACTION_EFFECTS_MAX + EFFECTS_BYTES_LARGE) as u64 <= EPOCH_BYTES_MAX / 4);
 /// Bytes of the removals in one epoch while the disk is full: with heads and copies they fit into the smallest segment.

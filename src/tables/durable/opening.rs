@@ -5,8 +5,8 @@
 //! removal  remembered ─► an older slot goes
 //! touch    remembered ─► a slot with an older version gets the deadline
 //! ```
-//! A removal and a touch may be read before the value that they are about, so the highest of each key is remembered
-//! until all is read: sixteen bytes of a secret hash, and three numbers.
+//! A removal or a touch may be read before the value of its key. So the highest of each key is remembered until all records
+//! are read: sixteen bytes of a secret hash, and three numbers.
 //!
 //! # Races
 //!

@@ -155,12 +155,6 @@ impl Epochs {
         if deadline == NEVER { 0 } else { deadline + self.clock_start }
     }
 
-    /// The number of the open epoch.
-    #[cfg(test)]
-    pub(in crate::tables) fn open_number(&self) -> u64 {
-        self.open.number()
-    }
-
     /// Somebody waits until this epoch is on disk.
     pub(in crate::tables) fn want(&self, epoch: u64) {
         // Relaxed, both: the wake-up comes behind, and the log looks again when it is awake. A higher number of another

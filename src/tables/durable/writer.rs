@@ -117,8 +117,8 @@ impl EffectWriter {
         }
     }
 
-    /// Records that a table goes, and that another one comes. Called under the catalog's lock, before anybody sees it. The
-    /// caller leaves the epoch when it can be seen.
+    /// Records that the table of a name is replaced, created or deleted. Called under the catalog's lock, before the catalog
+    /// shows the change. The caller leaves the epoch after the catalog shows the change.
     pub(in crate::tables) fn record_tables(&mut self, old: Option<&Arc<Table>>, new: Option<&Arc<Table>>) {
         let is_durable = |table: Option<&Arc<Table>>| table.is_some_and(|table| table.is_durable());
         if !is_durable(old) && !is_durable(new) {
@@ -147,7 +147,7 @@ impl EffectWriter {
         }
         let head = TableHead { incarnation: state.incarnation(), number: self.epochs.marks.next_number() };
         self.record(|records| put_table(records, head, durability, table.announced_name()));
-        // What holds already need not be awaited.
+        // The table has this promise already, so the answer waits for nothing.
         let is_less = durability < state.said() && !state.is_coming();
         let epoch = if is_less { state.epoch() } else { self.entered.unwrap_or(0) };
         state.note_record(durability, head.number, epoch);

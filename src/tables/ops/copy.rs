@@ -82,13 +82,10 @@ impl<'h> Ops<'h> {
     }
 
     /// The element of this slot, also one whose deadline has passed: that of the copy has passed too.
-    fn element(&self, table: &Table, mut slot: SlotRef<'h>) -> Option<EntryRef<'h>> {
-        loop {
-            match slot.load(self.guard).state() {
-                SlotState::Live(entry) | SlotState::Expired(entry) => return Some(entry),
-                SlotState::Absent(_) | SlotState::Dead(_) => return None,
-                SlotState::Moved(_) => slot = table.find_moved(table.hash(slot.key()), slot.key(), self.guard)?,
-            }
+    fn element(&self, table: &Table, slot: SlotRef<'h>) -> Option<EntryRef<'h>> {
+        match table.present_state(slot, self.guard)? {
+            SlotState::Live(entry) | SlotState::Expired(entry) => Some(entry),
+            SlotState::Absent(_) | SlotState::Dead(_) | SlotState::Moved(_) => None,
         }
     }
 }

@@ -219,10 +219,10 @@ fn a_copy_waits_until_the_epoch_before_is_left() {
     };
     let mut writer = EffectWriter::new(&epochs);
     writer.enter(1, false).unwrap();
-    let (open, log) = (epochs.open_number(), &mut life.log);
+    let (open, log) = (epochs.open_epoch(), &mut life.log);
     thread::scope(|scope| {
         let written = scope.spawn(|| log.write(ClockReading::from_millis(1_000_000)));
-        while epochs.open_number() == open {
+        while epochs.open_epoch() == open {
             thread::yield_now();
         }
         let mut progress = ManyProgress::default();

@@ -27,11 +27,7 @@ pub(super) fn counted(tables: &Tables, name: &[u8]) -> Option<DeadlineTotals> {
     while let Some(from) = position {
         position = walk.read(from, &guard, |key| table.hash(key), &mut slots);
         for (_, slot) in &slots {
-            let mut slot = *slot;
-            while matches!(slot.load(&guard).state(), SlotState::Moved(_)) {
-                slot = table.find_moved(table.hash(slot.key()), slot.key(), &guard)?;
-            }
-            if let SlotState::Live(entry) | SlotState::Expired(entry) = slot.load(&guard).state() {
+            if let SlotState::Live(entry) | SlotState::Expired(entry) = table.present_state(*slot, &guard)? {
                 elements += 1;
                 deadlines.extend(Some(entry.deadline()).filter(|deadline| *deadline != NEVER));
             }
