@@ -1,5 +1,6 @@
 //! Tables that become durable while they live, and are in memory again, over ZeroMQ and over Redis's protocol.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,6 +11,7 @@ use spindle::tables::Durability;
 use crate::crash::SMALL_SEGMENT;
 use crate::harness::{FRONTENDS, Server, spindle};
 use crate::resp_client::RespClient;
+use crate::resp_difference::{link::Address, oracle};
 
 const TABLE: &[u8] = b"t";
 /// Keys of a table that takes some portions.
@@ -171,4 +173,73 @@ fn waitaof_is_answered_when_the_writes_are_on_disk() {
         assert_eq!(RespClient::connect(server.resp()).say("DBSIZE"), ":20", "{frontend}");
         server.stop();
     }
+}
+
+/// The seconds of LASTSAVE.
+fn last_save(client: &mut RespClient) -> u64 {
+    client.say("LASTSAVE").strip_prefix(':').unwrap().parse().unwrap()
+}
+
+/// The names of the lines of INFO persistence, and those values that are no figures.
+fn persistence(client: &mut RespClient) -> BTreeMap<String, String> {
+    let text = client.say("INFO persistence");
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let shown =
+        lines.map(|(name, value)| (name.to_owned(), value.trim_matches(|c: char| c.is_ascii_digit()).to_owned()));
+    shown.collect()
+}
+
+/// An interval that never ends: what is on disk was ordered.
+#[test]
+fn bgsave_has_the_databases_on_disk_and_lastsave_shows_it_as_redis_does() {
+    if real_peer("redis-server").is_none() {
+        return;
+    }
+    let redis = oracle::redis();
+    let Address::Unix(socket) = &redis.address else { panic!("{:?}", redis.address) };
+    let mut oracle = RespClient::connect(&format!("ipc://{}", socket.display()));
+    for frontend in FRONTENDS {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ["--durability", "soon", "--durable-interval", "1h"];
+        let server = start(folder.path(), frontend, &flags);
+        let mut resp = RespClient::connect(server.resp());
+        let begin = resp.say("TIME").lines().nth(2).unwrap().parse::<u64>().unwrap();
+        assert!(last_save(&mut resp) >= begin, "{frontend}: nothing is missing on disk");
+        for words in ["LASTSAVE now", "SAVE now", "BGSAVE now", "BGSAVE now now", "SET key value", "SAVE"] {
+            assert_eq!(resp.say(words), oracle.say(words), "{frontend}: {words}");
+        }
+        assert_eq!(resp.say("SET another value"), "+OK");
+        let before = last_save(&mut resp);
+        while last_save(&mut resp) == before {
+            assert_eq!(resp.say("BGSAVE SCHEDULE"), "+Background saving started");
+        }
+        assert!(oracle.say("BGSAVE SCHEDULE").starts_with("+Background saving "));
+        let of_redis = loop {
+            let lines = persistence(&mut oracle);
+            if !oracle.say("INFO persistence").contains("rdb_bgsave_in_progress:1") {
+                break lines;
+            }
+        };
+        for (name, value) in persistence(&mut resp) {
+            assert_eq!(of_redis.get(&name), Some(&value).filter(|_| name != "aof_current_size"), "{frontend}: {name}");
+        }
+        drop(server);
+        let server = start(folder.path(), frontend, &flags);
+        let mut resp = RespClient::connect(server.resp());
+        assert_eq!(resp.say("DBSIZE"), ":2", "{frontend}");
+        server.stop();
+    }
+}
+
+#[test]
+fn databases_in_memory_are_not_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), "queue", &[]);
+    let mut resp = RespClient::connect(server.resp());
+    client(&server).create_table_with(b"other", Durability::Soon.into()).unwrap();
+    assert_eq!(resp.say("SET key value"), "+OK");
+    for words in ["SAVE", "BGSAVE"] {
+        assert!(resp.say(words).starts_with("-ERR CONFIG SET appendonly yes"), "{words}");
+    }
+    server.stop();
 }

@@ -128,8 +128,9 @@ rows! {
     "module" -2 (SUBCOMMANDS) NO_KEYS Server "4.0.0" server::module, "Lists the modules, of which there are none.";
     "acl" -2 (SUBCOMMANDS) NO_KEYS Server "6.0.0" server::acl, "Returns the user.";
     "shutdown" -1 (ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY | DANGEROUS) NO_KEYS Server "1.0.0" server::shutdown, "Ends the server.";
-    "save" 1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI | DANGEROUS) NO_KEYS Server "1.0.0" server::save, "Is refused: it says what to use.";
-    "bgsave" -1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | DANGEROUS) NO_KEYS Server "1.0.0" server::save, "Is refused: it says what to use.";
+    "save" 1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI | DANGEROUS) NO_KEYS Server "1.0.0" server::save, "Waits until all writes are on disk.";
+    "bgsave" -1 (ADMIN | NOSCRIPT | NO_ASYNC_LOADING | DANGEROUS) NO_KEYS Server "1.0.0" server::bgsave, "Has all writes on disk soon.";
+    "lastsave" 1 (LOADING | STALE | FAST | DANGEROUS) NO_KEYS Server "1.0.0" server::lastsave, "Returns the last moment that is on disk.";
     "cluster" -2 (SUBCOMMANDS) NO_KEYS Cluster "3.0.0" server::cluster, "Is refused: there is no cluster.";
     "getwithetag" 2 (READONLY | FAST) ONE_KEY String "1.0.0" versions::getwithetag, "Returns a version and its value.";
     "setwithetag" -3 (WRITE | DENYOOM) ONE_KEY String "1.0.0" versions::setwithetag, "Stores a value and returns its version.";

@@ -11,7 +11,7 @@ use super::settings::{clients_max, policy_name};
 use crate::clock::Now;
 use crate::services::tables::report::resident_bytes;
 use crate::stats::{LatencySnapshot, Percentiles};
-use crate::tables::{Durability, LogStage, TablesMetrics};
+use crate::tables::{Durability, EffectMetrics, LogStage, TablesMetrics};
 
 /// What the lines are made of.
 struct Reading<'c, 'a, 's> {
@@ -116,14 +116,29 @@ fn memory(text: &mut String, reading: &Reading<'_, '_, '_>) {
 fn persistence(text: &mut String, Reading { call, .. }: &Reading<'_, '_, '_>) {
     let log = call.context.report.log_metrics();
     let is_appending = call.durability() != Durability::None;
+    let status = if log.stage == LogStage::Failed { "err" } else { "ok" };
     line(text, "loading", u8::from(log.stage == LogStage::Loading));
-    line(text, "rdb_bgsave_in_progress", 0);
+    line(text, "async_loading", 0);
+    line(text, "rdb_bgsave_in_progress", u8::from(log.is_ordered && log.stage != LogStage::Failed));
+    line(text, "rdb_last_save_time", last_save_seconds(call, &log));
+    line(text, "rdb_last_bgsave_status", status);
     line(text, "aof_enabled", u8::from(is_appending));
     line(text, "aof_rewrite_in_progress", 0);
-    line(text, "aof_last_write_status", if log.stage == LogStage::Failed { "err" } else { "ok" });
+    line(text, "aof_rewrite_scheduled", 0);
+    line(text, "aof_last_bgrewrite_status", "ok");
+    line(text, "aof_last_write_status", status);
     if is_appending {
         line(text, "aof_current_size", log.log.space.used);
     }
+}
+
+/// The last moment that is on disk with all before it, in seconds since 1970. Before there is one, the start of the server,
+/// as in Redis. While the databases are kept and there is no log, nothing is missing on disk.
+pub(super) fn last_save_seconds(call: &Call<'_, '_>, log: &EffectMetrics) -> u64 {
+    let start = call.context.clock.start_wall_millis();
+    let has_all = log.stage == LogStage::Off && call.durability() != Durability::None;
+    let millis = if has_all { start + (call.now)().millis() } else { log.moment.max(start) };
+    millis / 1_000
 }
 
 fn statistics(text: &mut String, Reading { call, statistics, tables, .. }: &Reading<'_, '_, '_>) {

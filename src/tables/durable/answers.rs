@@ -143,6 +143,14 @@ impl Batch<'_> {
         }
     }
 
+    /// The log has all on disk soon that is committed by now. The answer does not wait.
+    pub fn order_disk(&mut self) {
+        let epochs = &self.effects().epochs;
+        if epochs.stage() == LogStage::On {
+            epochs.order_disk();
+        }
+    }
+
     /// The answer shows the names of tables.
     pub fn await_names(&mut self) {
         self.effects().await_names();

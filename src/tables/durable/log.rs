@@ -295,6 +295,8 @@ impl EpochLog {
     fn write_epoch(&mut self, now: &mut dyn FnMut() -> ClockReading) -> Result<(), Error> {
         let mut taken = Vec::new();
         let is_wanted = self.epochs.is_wanted();
+        // Before the close: all that is committed by then is in this epoch or on disk.
+        let moment = now().wall;
         let epoch = self.epochs.take(&mut taken, || self.spares.pop().unwrap_or_default());
         if !taken.is_empty() || is_wanted || self.log.may_shrink() {
             // Behind the close: who waits for the epoch has seen an earlier time.
@@ -310,6 +312,7 @@ impl EpochLog {
             let _gone = order.send(self.log.backup()?);
         }
         self.epochs.report(epoch, self.log.adds_room().unwrap_or(0), self.log.metrics());
+        self.epochs.reports.note_moment(moment);
         self.epochs.disk.note_synced(epoch);
         taken.truncate(SPARES_MAX - self.spares.len().min(SPARES_MAX));
         for mut spare in taken {

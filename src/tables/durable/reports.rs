@@ -19,6 +19,10 @@ pub(super) struct LogReports {
     waits: AtomicU64,
     /// Who waits for a backup, of this epoch and all before it. Taken by the log behind that.
     backup_orders: Mutex<Vec<(u64, BackupOrder)>>,
+    /// The last moment that is on disk, in milliseconds since 1970. 0: there is none. Written by the log.
+    moment: AtomicU64,
+    /// The epoch that a client has ordered last to be on disk.
+    ordered: AtomicU64,
     /// Written by the log behind each batch.
     reported: Mutex<LogMetrics>,
 }
@@ -46,6 +50,30 @@ impl LogReports {
     pub(super) fn loaded_percent(&self) -> u64 {
         // Relaxed: a metric.
         self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// Log: all that was committed by this time of the wall clock is on disk.
+    pub(super) fn note_moment(&self, wall_millis: u64) {
+        // Relaxed: a metric.
+        self.moment.store(wall_millis, Ordering::Relaxed);
+    }
+
+    /// The last moment that is on disk, in milliseconds since 1970. 0: there is none.
+    pub(super) fn moment(&self) -> u64 {
+        // Relaxed: a metric.
+        self.moment.load(Ordering::Relaxed)
+    }
+
+    /// A client has ordered this epoch to be on disk.
+    pub(super) fn note_ordered(&self, epoch: u64) {
+        // Relaxed: a metric.
+        self.ordered.fetch_max(epoch, Ordering::Relaxed);
+    }
+
+    /// The last epoch that a client has ordered to be on disk.
+    pub(super) fn ordered(&self) -> u64 {
+        // Relaxed: a metric.
+        self.ordered.load(Ordering::Relaxed)
     }
 
     /// Somebody waits for a backup of this epoch. Nothing comes if the order is dropped.

@@ -269,6 +269,13 @@ impl Epochs {
         backup.recv().ok()
     }
 
+    /// Has all on disk that is committed by now. Nobody waits for it.
+    pub(super) fn order_disk(&self) {
+        let epoch = self.open.number();
+        self.reports.note_ordered(epoch);
+        self.want(epoch);
+    }
+
     /// The open epoch, and the last one on disk.
     pub(in crate::tables) fn moment(&self) -> DiskMoment {
         DiskMoment { open: self.open.number(), synced: self.disk.synced() }
@@ -282,6 +289,8 @@ impl Epochs {
             loaded_percent: self.reports.loaded_percent(),
             is_full: self.room.is_full(),
             epochs: self.disk.synced(),
+            moment: self.reports.moment(),
+            is_ordered: self.reports.ordered() > self.disk.synced(),
             log: self.reports.log(),
         }
     }
@@ -300,6 +309,10 @@ pub struct EffectMetrics {
     pub waits: u64,
     /// Epochs that have ended, those without a record included.
     pub epochs: u64,
+    /// The last moment that is on disk with all before it, in milliseconds since 1970. 0: there is none.
+    pub moment: u64,
+    /// Whether a client has ordered an epoch to be on disk that is not.
+    pub is_ordered: bool,
     /// The files.
     pub log: LogMetrics,
 }

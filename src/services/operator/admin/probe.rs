@@ -201,7 +201,8 @@ mod tests {
 
     fn no_log() -> EffectMetrics {
         let log = LogMetrics::default();
-        EffectMetrics { stage: LogStage::Off, loaded_percent: 0, is_full: true, waits: 0, epochs: 0, log }
+        let (stage, is_full) = (LogStage::Off, true);
+        EffectMetrics { stage, loaded_percent: 0, is_full, waits: 0, epochs: 0, moment: 0, is_ordered: false, log }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Commands about the server: its commands, its settings, its clock.
 
-use crate::services::resp::answer::{Answer, OK, Reply, SYNTAX, refused};
+use std::borrow::Cow;
+
+use crate::services::resp::answer::{Answer, Failure, OK, Reply, SYNTAX, refused};
 use crate::services::resp::arguments::{Arguments, is, lower, number};
 use crate::services::resp::call::{Call, present};
 use crate::services::resp::command_info::{CommandInfo, flag};
@@ -10,6 +12,11 @@ use crate::services::resp::pattern::Pattern;
 use crate::services::resp::settings::{self, Setting};
 use crate::services::resp::subcommands::{unknown_subcommand, wrong_number};
 use crate::tables::Durability;
+
+/// SAVE and BGSAVE of databases that are in memory.
+const NOT_KEPT: Failure = Failure::Refused(Cow::Borrowed(
+    b"ERR CONFIG SET appendonly yes keeps the databases on disk, and `spindle backup` copies what is there",
+));
 
 pub(in super::super) fn time<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
     let [] = arguments.exactly()?;
@@ -24,6 +31,12 @@ pub(in super::super) fn wait<'b>(_: &'b mut Call<'_, '_>, arguments: Arguments<'
     number(replicas)?;
     let timeout = number(timeout).map_err(|_| refused("ERR timeout is not an integer or out of range"))?;
     if timeout < 0 { Err(refused("ERR timeout is negative")) } else { Ok(Reply::Integer(0)) }
+}
+
+/// Whether the client's table is on disk, or is when it is made.
+fn is_kept(call: &mut Call<'_, '_>) -> Result<bool, Failure> {
+    let table = call.client.table.clone();
+    Ok(call.durability() != Durability::None || present(call.batch.is_durable(&table))? == Some(true))
 }
 
 /// The reply waits until all is on disk that the client has written, however long that takes. There are no replicas.
@@ -41,8 +54,7 @@ pub(in super::super) fn waitaof<'b>(call: &'b mut Call<'_, '_>, arguments: Argum
         return Err(refused("ERR timeout is negative"));
     }
     if local == 1 {
-        let table = call.client.table.clone();
-        if call.durability() == Durability::None && present(call.batch.is_durable(&table))? != Some(true) {
+        if !is_kept(call)? {
             return Err(refused("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
         }
         call.batch.await_log();
@@ -134,8 +146,32 @@ pub(in super::super) fn shutdown<'b>(call: &'b mut Call<'_, '_>, arguments: Argu
     Ok(Reply::Nothing)
 }
 
-pub(in super::super) fn save<'b>(_: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
-    Err(refused("ERR CONFIG SET appendonly yes keeps the databases on disk, and `spindle backup` copies what is there"))
+/// As WAITAOF: the reply waits until all is on disk that clients have written to durable tables.
+pub(in super::super) fn save<'b>(call: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
+    if !is_kept(call)? {
+        return Err(NOT_KEPT);
+    }
+    call.batch.await_log();
+    Ok(OK)
+}
+
+/// Has the log write at once. LASTSAVE shows when that is done.
+pub(in super::super) fn bgsave<'b>(call: &'b mut Call<'_, '_>, arguments: Arguments<'b>) -> Answer<'b> {
+    match arguments.behind(1) {
+        [] => {}
+        [option] if is(option, "schedule") => {}
+        _ => return Err(SYNTAX),
+    }
+    if !is_kept(call)? {
+        return Err(NOT_KEPT);
+    }
+    call.batch.order_disk();
+    Ok(Reply::Simple("Background saving started"))
+}
+
+pub(in super::super) fn lastsave<'b>(call: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {
+    let seconds = info::last_save_seconds(call, &call.context.report.log_metrics());
+    Ok(Reply::Integer(i64::try_from(seconds).unwrap_or(i64::MAX)))
 }
 
 pub(in super::super) fn cluster<'b>(_: &'b mut Call<'_, '_>, _: Arguments<'b>) -> Answer<'b> {

@@ -20,7 +20,7 @@ line! {
 impl DurableLine {
     /// `None`: there is no log.
     pub(super) fn of(metrics: &EffectMetrics) -> Option<Self> {
-        let EffectMetrics { stage, loaded_percent, is_full, waits, epochs, log } = *metrics;
+        let EffectMetrics { stage, loaded_percent, is_full, waits, epochs, log, .. } = *metrics;
         let state = match stage {
             LogStage::Off | LogStage::Wanted | LogStage::Unopened => return None,
             LogStage::Loading => "loading",
