@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::CommandError;
 use super::flags::operand::{Hex, name, shown, shown_at_length, steers};
 use crate::services::tables::wire::TableLine;
+use crate::tables::Durability;
 
 /// The format of answers.
 #[derive(Clone, Copy, Debug, Args)]
@@ -139,11 +140,14 @@ pub(super) fn counted(count: u64, thing: &str) -> String {
 ///      3 elements  users
 ///      1 element   jobs
 /// ```
-pub(super) fn tables(tables: &[TableLine], hex: Hex) -> String {
-    let width = tables.iter().map(|table| table.elements.to_string().len()).max().unwrap_or(0);
-    let line = |table: &TableLine| {
+/// If one of them is durable, what is on disk stands before each name.
+pub(super) fn tables(tables: &[(Option<Durability>, TableLine)], hex: Hex) -> String {
+    let width = tables.iter().map(|(_, table)| table.elements.to_string().len()).max().unwrap_or(0);
+    let has_durable = tables.iter().any(|(durability, _)| durability.is_some_and(|kept| kept != Durability::None));
+    let line = |(durability, table): &(Option<Durability>, TableLine)| {
         let things = if table.elements == 1 { "element " } else { "elements" };
-        format!("{:width$} {things}  {}\n", table.elements, hex.shown(name(&table.name)))
+        let kept = if has_durable { format!("{:6}  ", durability.map_or("", Durability::word)) } else { String::new() };
+        format!("{:width$} {things}  {kept}{}\n", table.elements, hex.shown(name(&table.name)))
     };
     tables.iter().map(line).collect()
 }
@@ -265,9 +269,12 @@ mod tests {
 
     #[test]
     fn tables_stand_in_columns() {
-        let line = |name: &[u8], elements| TableLine { name: Box::from(name), elements };
-        let text = tables(&[line(b"users\0", 12), line(b"jobs", 1), line(b"\xff", 3)], Hex::OFF);
-        assert_eq!(text, "12 elements  users\n 1 element   jobs\n 3 elements  0xff\n");
+        let line = |name: &[u8], elements| (Some(Durability::None), TableLine { name: Box::from(name), elements });
+        let mut lines = [line(b"users\0", 12), line(b"jobs", 1), line(b"\xff", 3)];
+        assert_eq!(tables(&lines, Hex::OFF), "12 elements  users\n 1 element   jobs\n 3 elements  0xff\n");
+        lines[1].0 = Some(Durability::Always);
+        let text = "12 elements  none    users\n 1 element   always  jobs\n 3 elements  none    0xff\n";
+        assert_eq!(tables(&lines, Hex::OFF), text);
         assert_eq!(tables(&[], Hex::OFF), "");
     }
 

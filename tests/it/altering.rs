@@ -9,7 +9,8 @@ use spindle::services::tables::wire::Reason;
 use spindle::tables::Durability;
 
 use crate::crash::SMALL_SEGMENT;
-use crate::harness::{FRONTENDS, Server, spindle};
+use crate::dump::{dump, load};
+use crate::harness::{FRONTENDS, Server, real_peer, spindle};
 use crate::resp_client::RespClient;
 use crate::resp_difference::{link::Address, oracle};
 
@@ -100,6 +101,38 @@ fn the_command_line_creates_and_alters() {
     let (done, words) = run(&["alter-table", "birds", "--durability", "sometimes"]);
     assert!(!done && words.contains("it must be none, soon or always"), "{words}");
     server.stop();
+}
+
+#[test]
+fn a_dump_keeps_what_is_on_disk_of_its_table() {
+    let [one, two] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [from, to] = [(&one, &[][..]), (&two, &["--durability", "soon"][..])]
+        .map(|(folder, flags)| start(folder.path(), "queue", flags));
+    let mut there = client(&from);
+    for (name, durability) in Durability::ALL.into_iter().enumerate().map(|(at, kept)| (format!("t{at}\0"), kept)) {
+        there.create_table_with(name.as_bytes(), durability.into()).unwrap();
+        there.update(name.as_bytes(), b"k", b"v", None).unwrap();
+    }
+    for name in ["t0", "t1", "t2"] {
+        let bytes = dump(&from, name);
+        assert!(load(&to, &[], &bytes).status.success());
+        // A reader of before takes the name, and not what follows it.
+        assert_eq!(&bytes[15..23], [&[0, 0, 0, 5, 3][..], name.as_bytes(), b"\0"].concat(), "{name}");
+    }
+    assert!(load(&to, &["other", "--durability", "soon"], &dump(&from, "t2")).status.success());
+    let shown = |server: &Server, flag: &[&str]| {
+        let output = spindle(&[&["tables", "--connect", server.kv()], flag].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expected = "1 element   none    t0\n1 element   soon    t1\n1 element   always  t2\n";
+    assert_eq!(shown(&from, &[]), expected);
+    assert_eq!(shown(&to, &[]), format!("1 element   soon    other\n{expected}"));
+    assert!(shown(&to, &["--json"]).contains("\"durability\":\"always\""));
+    from.stop();
+    drop(to);
+    let to = start(two.path(), "queue", &[]);
+    assert!(shown(&to, &[]).ends_with("1 element   always  t2\n"));
+    to.stop();
 }
 
 fn setting(client: &mut RespClient, name: &str) -> String {

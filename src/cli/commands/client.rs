@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::durabilities::Durabilities;
 use super::refusal::failure;
 use super::session::{self, Session};
 use crate::cli::CommandError;
@@ -295,11 +296,14 @@ pub(crate) fn read_both(
 }
 
 fn tables(of: &KvServer, session: &mut Session, out: &mut impl Write) -> Result<(), CommandError> {
-    let tables = session.client(&of.server)?.list_tables().map_err(failure)?;
+    let client = session.client(&of.server)?;
+    let tables = client.list_tables().map_err(failure)?;
+    let durabilities = Durabilities::of(client)?;
+    let tables: Vec<_> = tables.into_iter().map(|table| (durabilities.get(&table.name), table)).collect();
     let hex = of.format.hex;
-    let line = |table: &TableLine| {
+    let line = |(durability, table): &(Option<Durability>, TableLine)| {
         let name = hex.shown_in_json(name(&table.name));
-        json!({ "name": name, "elements": table.elements })
+        json!({ "name": name, "elements": table.elements, "durability": durability.map(Durability::word) })
     };
     let json = tables.iter().map(line).collect();
     of.format.print(out, &show::tables(&tables, hex), &json)

@@ -2,8 +2,8 @@
 //!
 //! A dump is made of the pages of a scan while others may write. An element that is there from begin to end is in it.
 //! A load into a new table keeps the versions, and one into a table that exists gives new ones: a version of a dump may
-//! have been given out there already. Deadlines are times of the wall clock, and a load counts what is left of each to the
-//! millisecond.
+//! have been given out there already. A new table has as much on disk as the dumped one had. Deadlines are times of the wall
+//! clock, and a load counts what is left of each to the millisecond.
 
 mod format;
 
@@ -13,16 +13,18 @@ use clap::Args;
 use serde_json::json;
 
 use super::client::{KvServer, each_page};
+use super::durabilities::Durabilities;
 use super::refusal::failure;
 use crate::cli::CommandError;
 use crate::cli::flags::endpoint::Connect;
 use crate::cli::flags::operand::{Hex, TableOperand, name, table};
+use crate::cli::flags::tables::durability;
 use crate::cli::show::{Format, counted};
 use crate::clients::rust::tables::{Client, Error};
 use crate::clock::{Ttl, wall_millis};
 use crate::services::tables::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
-use crate::tables::Restored;
-use format::{DumpReader, DumpRow, DumpWriter};
+use crate::tables::{Durability, Restored};
+use format::{DumpReader, DumpRow, DumpWriter, DumpedTable};
 
 /// Requests that a load has on their way, and the bytes of their values, at most.
 const IN_FLIGHT_MAX: usize = 256;
@@ -49,6 +51,10 @@ pub(crate) struct LoadDumpArguments {
     /// Load into a table that exists: elements of the same keys are replaced, all others stay, and versions are new
     #[arg(long)]
     merge: bool,
+    /// What is on disk of a new table: nothing (none), all older than the server's --durable-interval (soon), or all that
+    /// was answered (always) [default: as of the dumped table]
+    #[arg(long, value_name = "none|soon|always", value_parser = durability)]
+    durability: Option<Durability>,
     #[command(flatten)]
     of: KvServer,
 }
@@ -88,10 +94,12 @@ pub(crate) fn dump(arguments: &DumpArguments, out: &mut impl Write) -> Result<()
     let Connect { connect, patience, login } = &arguments.server;
     login.log_in()?;
     let mut client = Client::connect_within(connect, patience.timeouts()).map_err(failure)?;
-    let table = &spelt(&mut client, &arguments.hex.table(&arguments.table)?)?;
+    let name = spelt(&mut client, &arguments.hex.table(&arguments.table)?)?;
+    let durability = Durabilities::of(&mut client)?.get(&name);
+    let table = DumpedTable { name, durability };
     // It writes the head with the first rows, so a table that is not there leaves an empty file.
-    let mut writer = DumpWriter::new(out, table);
-    each_page(&mut client, table, ScanFields::Entry, b"", |rows| {
+    let mut writer = DumpWriter::new(out, &table);
+    each_page(&mut client, &table.name, ScanFields::Entry, b"", |rows| {
         let now = wall_millis();
         let ScanRows::Entry(rows) = rows else {
             unreachable!("a page has the fields that were asked for");
@@ -123,7 +131,8 @@ fn dumped<'b>(row: &EntryRow<'b>, now: u64) -> DumpRow<'b> {
 /// says how many elements were loaded before, and whether they are gone again. [`CommandError::AlreadyThere`] if the
 /// table exists.
 pub(crate) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    let (mut reader, dumped) = DumpReader::begin(io::stdin().lock()).map_err(unreadable)?;
+    let (mut reader, DumpedTable { name: dumped, durability }) =
+        DumpReader::begin(io::stdin().lock()).map_err(unreadable)?;
     let Format { hex, .. } = arguments.of.format;
     let table = arguments.table.as_ref().map(|table| hex.table(table)).transpose()?;
     let table = table.as_deref().unwrap_or(&dumped);
@@ -140,9 +149,12 @@ pub(crate) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Resul
             true
         }
     };
+    let durability = arguments.durability.or(durability).filter(|_| is_new);
     let versions = if is_new { LoadedVersions::Kept } else { LoadedVersions::New };
     let mut loaded = Loaded { elements: 0, expired: 0, anew: 0, versions };
-    load_all(&mut reader, table, &mut client, &mut loaded).map_err(|error| {
+    let altered = durability.map_or(Ok(()), |durability| alter(&mut client, table, durability));
+    let loading = altered.and_then(|()| load_all(&mut reader, table, &mut client, &mut loaded));
+    loading.map_err(|error| {
         // The connection may have replies on the way.
         let is_deleted = is_new && arguments.of.connect().is_ok_and(|mut client| client.delete_table(table).is_ok());
         after(error, loaded, is_deleted)
@@ -163,6 +175,15 @@ pub(crate) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Resul
         "expired": expired,
     });
     arguments.of.format.print(out, &text, &json)
+}
+
+/// Has as much on disk of a new table as this says. Without a word CREATE_TABLE leaves open what else the server decides.
+fn alter(client: &mut Client, table: &[u8], durability: Durability) -> Result<(), CommandError> {
+    match client.alter_table(table, durability) {
+        // A server from before durable tables has all in memory.
+        Err(Error::Refused(Reason::UnknownCommand)) if durability == Durability::None => Ok(()),
+        altered => altered.map_err(failure),
+    }
 }
 
 fn unreadable(error: format::DumpError) -> CommandError {

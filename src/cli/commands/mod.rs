@@ -8,6 +8,7 @@ pub(super) mod check;
 pub(super) mod client;
 pub(super) mod config_show;
 pub(super) mod dump;
+mod durabilities;
 pub(super) mod feed;
 pub(super) mod flush;
 pub(super) mod job;

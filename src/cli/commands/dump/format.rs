@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! dump    "spindle dump 2\n" head block… end
-//! head    block, whose rows are the table's name                    name:u8+bytes
+//! head    block, whose rows are the table's name, and what is       name:u8+bytes durability:u8
+//!         on disk of it, if that is known
 //! block   length:u32 rows:length×u8 checksum:u64                    1 to BLOCK_BYTES_MAX bytes of whole rows
 //! row     key:u16+bytes value:u32+bytes version:u64 deadline:u64     milliseconds since 1970, 0: none
 //! end     0:u32 rows:u64 checksum:u64                               the number of rows in the dump
@@ -10,7 +11,7 @@
 //! The seed of a checksum is the number of its block: the head is 0, and the end is counted too. So blocks that are
 //! lost, doubled or swapped are found. A file that ends before its end is one whose writer was stopped.
 //!
-//! Format 1 has keys with one byte for their length. It is read, and no longer written.
+//! A reader of before ignores what is on disk of the table. Format 1 has keys with one byte for their length. It is read, and no longer written.
 
 use std::io::{self, Read, Write};
 
@@ -18,6 +19,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
+use crate::tables::Durability;
 
 /// The first bytes of a dump, with the version of its format.
 const MAGIC: &[u8] = b"spindle dump 2\n";
@@ -27,6 +29,15 @@ const _: () = assert!(MAGIC.len() == MAGIC_OF_1.len());
 /// Bytes of the longest block: a page of a scan has about 1 MiB and at least one row. The rows of a longer page are in
 /// several.
 const BLOCK_BYTES_MAX: usize = FRAME_BYTES_MAX + (2 << 20);
+
+/// The table of a dump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DumpedTable {
+    /// As CREATE_TABLE gave it.
+    pub(super) name: Vec<u8>,
+    /// What was on disk of it. `None`: the dump does not say.
+    pub(super) durability: Option<Durability>,
+}
 
 /// An element in a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +93,10 @@ impl<W: Write> DumpWriter<W> {
     ///
     /// # Panics
     /// If the name is longer than that of any table.
-    pub(super) fn new(output: W, table: &[u8]) -> Self {
-        let mut block = vec![u8::try_from(table.len()).expect("a name has at most 255 bytes")];
-        block.extend(table);
+    pub(super) fn new(output: W, DumpedTable { name, durability }: &DumpedTable) -> Self {
+        let mut block = vec![u8::try_from(name.len()).expect("a name has at most 255 bytes")];
+        block.extend(name);
+        block.extend(durability.map(|durability| durability as u8));
         Self { output, blocks: 0, rows: 0, block }
     }
 
@@ -161,11 +173,11 @@ pub(super) struct DumpReader<R> {
 }
 
 impl<R: Read> DumpReader<R> {
-    /// Begins to read a dump. Returns the name of its table too.
+    /// Begins to read a dump. Returns its table too.
     ///
     /// # Errors
     /// [`DumpError`]
-    pub(super) fn begin(mut input: R) -> Result<(Self, Vec<u8>), DumpError> {
+    pub(super) fn begin(mut input: R) -> Result<(Self, DumpedTable), DumpError> {
         let mut magic = Vec::new();
         (&mut input).take(MAGIC.len() as u64).read_to_end(&mut magic)?;
         let is_format_1 = magic == MAGIC_OF_1;
@@ -176,8 +188,10 @@ impl<R: Read> DumpReader<R> {
         if !reader.read_block()? {
             return Err(DumpError::Damaged(0));
         }
-        let name = ByteReader::new(&reader.block).run_u8().ok_or(DumpError::Damaged(0))?.to_vec();
-        Ok((reader, name))
+        let mut head = ByteReader::new(&reader.block);
+        let name = head.run_u8().ok_or(DumpError::Damaged(0))?.to_vec();
+        let durability = head.byte().and_then(Durability::of_number);
+        Ok((reader, DumpedTable { name, durability }))
     }
 
     /// The rows of the next block; `None` at the end of the dump.
@@ -265,9 +279,13 @@ mod tests {
         DumpRow { key, value, version: *version, deadline_millis: deadline_millis.filter(|&millis| millis != 0) }
     }
 
+    fn table() -> DumpedTable {
+        DumpedTable { name: b"t\0".to_vec(), durability: Some(Durability::Always) }
+    }
+
     fn dump(blocks: &[Vec<Owned>]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = DumpWriter::new(&mut bytes, b"t\0");
+        let mut writer = DumpWriter::new(&mut bytes, &table());
         for block in blocks {
             writer.write(block.iter().map(row)).unwrap();
         }
@@ -277,11 +295,12 @@ mod tests {
 
     /// Reads a dump to its end: the rows that came before an error, and the error.
     fn load(bytes: &[u8]) -> (Vec<Owned>, Option<DumpError>) {
-        let (mut reader, name) = match DumpReader::begin(bytes) {
+        let (mut reader, dumped) = match DumpReader::begin(bytes) {
             Ok(begun) => begun,
             Err(error) => return (Vec::new(), Some(error)),
         };
-        assert_eq!(name, b"t\0");
+        let durability = table().durability.filter(|_| !bytes.starts_with(MAGIC_OF_1));
+        assert_eq!(dumped, DumpedTable { durability, ..table() });
         let mut rows = Vec::new();
         loop {
             match reader.next() {
@@ -382,7 +401,7 @@ mod tests {
         let keys: Vec<[u8; 1]> = (0..9).map(|key| [key]).collect();
         let row = |key| DumpRow { key, value: &value, version: 1, deadline_millis: None };
         let mut bytes = Vec::new();
-        let mut writer = DumpWriter::new(&mut bytes, b"t\0");
+        let mut writer = DumpWriter::new(&mut bytes, &table());
         writer.write(keys.iter().map(|key| row(key))).unwrap();
         writer.end().unwrap();
         let (rows, error) = load(&bytes);
