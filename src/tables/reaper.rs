@@ -1,7 +1,8 @@
 //! The reaper removes dead slots from their tables, and takes deleted tables down piece by piece.
 //!
 //! The reaper always empties its queue, whatever else it has to do, so that no sender waits for long. It commits no
-//! change but the sealing of deleted tables, and evictions (`eviction.rs`).
+//! change but the sealing of deleted tables, evictions (`eviction.rs`), and the rest of an ALTER_TABLE whose client is gone
+//! (`finisher.rs`).
 //!
 //! ```text
 //! publisher: a deletion was announced, and the slot died ──► floor raised ─► out of the index ─► record cancelled
@@ -25,6 +26,7 @@
 //! | the expiry thread, over the record of a dead slot | `SlotRef::is_armed` |
 
 mod evictor;
+mod finisher;
 mod sender;
 
 use std::collections::VecDeque;
@@ -47,6 +49,7 @@ use super::table::Table;
 use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK, SEALING_MAX};
 use evictor::{Evictor, EvictorNeeds};
+use finisher::Finisher;
 use sender::ReaperMessage;
 pub(super) use sender::{ReaperInbox, ReaperSender, RetireSender};
 
@@ -118,6 +121,7 @@ pub struct Reaper {
     /// Forgotten tables that a guard may still show. The reaper frees the rest of them, so that no worker has to.
     leaving: VecDeque<LeavingTable>,
     evictor: Evictor,
+    finisher: Finisher,
     closing: bool,
     /// The last reading of the clock.
     now: Now,
@@ -138,6 +142,7 @@ impl Reaper {
             emptying: VecDeque::new(),
             leaving: VecDeque::new(),
             evictor: Evictor::default(),
+            finisher: Finisher::default(),
             closing: false,
             now: Now::from_nanos(0),
         }
@@ -172,7 +177,8 @@ impl Reaper {
         let needs = self.evictor.needs();
         let is_idle = self.sealing.is_empty() && needs != EvictorNeeds::Turn && !self.closing;
         let is_calm = self.leaving.is_empty() && needs == EvictorNeeds::Nothing;
-        let timeout = || if is_calm { self.session.patience() } else { RECHECK };
+        let patience = || self.session.patience().min(self.finisher.patience());
+        let timeout = || if is_calm { patience() } else { RECHECK };
         is_idle.then(timeout)
     }
 
@@ -191,6 +197,9 @@ impl Reaper {
     pub(super) fn step(&mut self, now: Now) -> bool {
         self.now = now;
         self.receive();
+        if !self.closing {
+            self.finisher.step(&self.shared, &mut self.session, now);
+        }
         let sealed = self.seal_some(now);
         let evicted = self.closing || self.evictor.step(&self.shared, &mut self.session, now);
         self.empty_some(now);

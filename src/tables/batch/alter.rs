@@ -54,7 +54,7 @@ impl Batch<'_> {
         if is_said && state.walked().is_some() {
             self.on(name, |ops, table| ops.copy_some(table))?;
         } else {
-            self.change(name, said)?;
+            self.change(name, Some(said))?;
         }
         Err(Refusal::Unfinished)
     }
@@ -65,21 +65,45 @@ impl Batch<'_> {
         let is_coming = session.reach(name, guard).map(|table| table.durability.is_coming());
         match is_coming {
             Err(Refusal::Busy) => return Err(Refusal::Busy),
-            Ok(true) => self.change(name, Durability::None)?,
+            Ok(true) => self.change(name, Some(Durability::None))?,
             Ok(false) | Err(_) => {}
         }
         Err(refusal)
     }
 
-    /// Makes a step under the latch of the name, which no batch of before outlasts.
-    fn change(&mut self, name: &[u8], said: Durability) -> Result<(), Refusal> {
+    /// Makes the next step for a client that is gone, towards what it has said last. If that cannot be done, the table is in
+    /// memory again.
+    ///
+    /// # Errors
+    /// As [`Batch::alter_table`].
+    pub(in crate::tables) fn finish_altering(&mut self, name: &[u8]) -> Result<(), Refusal> {
+        let Self { session, guard, .. } = self;
+        let table = session.reach(name, guard)?;
+        let step = match table.durability.walked() {
+            Some(_) => self.on(name, |ops, table| ops.copy_some(table)),
+            None => self.change(name, None),
+        };
+        match step {
+            Err(refusal @ (Refusal::OutOfDisk | Refusal::DiskFailed)) => self.give_up(name, refusal),
+            outcome => outcome,
+        }
+    }
+
+    /// Makes a step under the latch of the name, which no batch of before outlasts. Without a word the step leads
+    /// to what was said last.
+    fn change(&mut self, name: &[u8], said: Option<Durability>) -> Result<(), Refusal> {
         self.latch(&[name])?;
         let Self { session, guard, .. } = self;
         let Session { shared, effects, .. } = &mut **session;
         let catalog = &shared.catalog;
-        let changed = catalog.alter(name, guard, |table| effects.alter(table, said, || catalog.next_generation()));
+        let changed = catalog.alter(name, guard, |table| {
+            let said = said.unwrap_or_else(|| table.durability.said());
+            effects.alter(table, said, || catalog.next_generation());
+        });
         effects.leave();
         session.give_up_latch();
+        // It finishes what this client leaves.
+        session.shared.reaper.nudge();
         changed
     }
 }

@@ -283,6 +283,11 @@ impl Session {
         self.shared.catalog.latches.forget_met(&mut self.access.seat);
     }
 
+    /// As [`Session::end_claims`], while the session needs its own claim.
+    pub(in crate::tables) fn forget_met_latches(&mut self) {
+        self.shared.catalog.latches.forget_met(&mut self.access.seat);
+    }
+
     /// Releases the latches that the session holds, or gives its claim up.
     pub fn give_up_latch(&mut self) {
         self.writer.keep_none();

@@ -11,6 +11,7 @@
 //! - **DELETE_TABLE or another life meanwhile.** The record is made of the table that has the name. A later removal has a
 //!   higher number. An opening ignores elements of a life without a record.
 //! - **The server ends meanwhile.** There is no record, so the table is gone, as a table in memory is.
+//! - **The client ends meanwhile.** The reaper makes the other steps, or undoes them (`reaper/finisher.rs`).
 //! - **A second ALTER_TABLE.** All requests share one walk. The record has the durability of the latest request.
 //! - **A table that was durable before.** Old records of its elements may be in the log, and its later removals are not. So
 //!   its records have another incarnation each time.
@@ -35,6 +36,7 @@ impl EffectWriter {
                 table.reset_logged();
                 state.begin(said, incarnation);
                 self.epochs.enter_table(table);
+                self.epochs.note_coming();
             }
             (true, is_coming, Durability::None) => {
                 if is_coming {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crossbeam::utils::CachePadded;
 
@@ -64,6 +64,15 @@ impl Writers {
     }
 }
 
+/// The durable tables that have a name.
+#[derive(Default)]
+struct NamedTables {
+    /// By their incarnations. Changed under the catalog's lock.
+    all: Mutex<Arc<BTreeMap<u64, Arc<Table>>>>,
+    /// Whether one of them has begun to come. Set by sessions, and taken by the reaper.
+    has_coming: AtomicBool,
+}
+
 /// The state that the writers and the log share.
 pub(in crate::tables) struct Epochs {
     /// A [`LogStage`]. Written by the log, and by sessions that want it.
@@ -75,8 +84,7 @@ pub(in crate::tables) struct Epochs {
     pub(super) disk: DiskEpochs,
     /// The highest epoch that somebody waits for. Raised by the writers.
     wanted: CachePadded<AtomicU64>,
-    /// The durable tables that have a name, by their incarnations. Changed under the catalog's lock.
-    tables: Mutex<Arc<BTreeMap<u64, Arc<Table>>>>,
+    tables: NamedTables,
     pub(in crate::tables) marks: EffectMarks,
     /// The time of the log's clock at the start of this server, in milliseconds.
     clock_start: u64,
@@ -97,7 +105,7 @@ impl Epochs {
             open: OpenEpoch::behind(epoch),
             disk: DiskEpochs::new(epoch),
             wanted: CachePadded::new(AtomicU64::new(epoch)),
-            tables: Mutex::default(),
+            tables: NamedTables::default(),
             marks: EffectMarks::default(),
             clock_start,
             writers: Writers::default(),
@@ -172,12 +180,12 @@ impl Epochs {
 
     /// The durable tables that have a name, by their incarnations.
     pub(in crate::tables) fn tables(&self) -> Arc<BTreeMap<u64, Arc<Table>>> {
-        Arc::clone(&self.tables.lock())
+        Arc::clone(&self.tables.all.lock())
     }
 
     /// Changes the durable tables that have a name. Called under the catalog's lock.
     fn change_tables(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Table>>)) {
-        change(Arc::make_mut(&mut *self.tables.lock()));
+        change(Arc::make_mut(&mut *self.tables.all.lock()));
     }
 
     /// The records of this table count. Called under the catalog's lock.
@@ -190,6 +198,19 @@ impl Epochs {
     /// The records of this table count no more. Called under the catalog's lock.
     pub(super) fn leave_table(&self, table: &Table) {
         self.change_tables(|tables| drop(tables.remove(&table.durability.incarnation())));
+    }
+
+    /// A table that is among them has begun to come.
+    pub(super) fn note_coming(&self) {
+        // Release: pairs with the Acquire in `take_coming`. The table is among them.
+        self.tables.has_coming.store(true, Ordering::Release);
+    }
+
+    /// Reaper: whether a table has begun to come since the last call.
+    pub(in crate::tables) fn take_coming(&self) -> bool {
+        // Acquire: pairs with the Release in `note_coming`. Relaxed: most calls find nothing.
+        let has_coming = &self.tables.has_coming;
+        has_coming.load(Ordering::Relaxed) && has_coming.swap(false, Ordering::Acquire)
     }
 
     /// Log: whether all sessions are gone.

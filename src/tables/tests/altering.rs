@@ -184,6 +184,70 @@ fn a_table_without_room_on_the_disk_is_in_memory_as_before() {
     put(&mut life, 1, b"is stored");
 }
 
+/// Turns of the reaper, a second apart at first, with an epoch behind each, until nothing is coming any more.
+fn reap(life: &mut Life) {
+    for turn in 0.. {
+        life.background.reaper.step(Now::from_millis(1_000 * turn));
+        life.write(0);
+        if !durability(life).1 {
+            return;
+        }
+        assert!(turn < 100, "nobody finishes it");
+    }
+}
+
+#[test]
+fn a_table_whose_client_is_gone_comes_all_the_same() {
+    for (steps, said) in [(1, Durability::Soon), (3, Durability::Always), (usize::MAX, Durability::Always)] {
+        let path = tempfile::tempdir().unwrap();
+        let folder = folder_of(path.path());
+        let mut life = begin(&folder);
+        for _ in 0..steps {
+            assert_eq!(alter(&mut life, Durability::Soon, 0), Err(Refusal::Unfinished));
+            life.write(0);
+            let guard = epoch::pin();
+            if life.session.shared().catalog.find(T, &guard).unwrap().durability.walked().is_none() {
+                break;
+            }
+        }
+        assert_eq!(alter(&mut life, said, 0), Err(Refusal::Unfinished));
+        reap(&mut life);
+        assert_eq!(durability(&life), (said, false), "what was said last holds");
+        let contents = life.contents_of(0, MANY);
+        assert_eq!(contents.len() as u64, MANY);
+        drop(life);
+        let mut life = Life::begin(&folder, 1_000_000);
+        assert_same(&life.contents_of(0, MANY), &contents, 0);
+    }
+}
+
+#[test]
+fn a_table_that_is_left_on_a_full_disk_is_in_memory_again() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_within(path.path(), Some(2 << 20));
+    let mut life = begin(&folder);
+    assert_eq!(alter(&mut life, Durability::Soon, 0), Err(Refusal::Unfinished));
+    reap(&mut life);
+    assert_eq!(durability(&life), (Durability::None, false));
+    put(&mut life, 1, b"is stored");
+}
+
+#[test]
+fn a_table_that_is_left_and_deleted_holds_nobody_up() {
+    let path = tempfile::tempdir().unwrap();
+    let mut life = begin(&folder_of(path.path()));
+    assert_eq!(alter(&mut life, Durability::Soon, 0), Err(Refusal::Unfinished));
+    life.background.reaper.step(Now::from_millis(0));
+    life.session.batch(Now::from_millis(0)).delete_table(T).unwrap();
+    life.session.batch(Now::from_millis(0)).create_table(T, T).unwrap();
+    for turn in 1..10 {
+        life.background.reaper.step(Now::from_millis(1_000 * turn));
+        life.write(0);
+    }
+    assert_eq!(durability(&life), (Durability::None, false));
+    assert_eq!(alter_all(&mut life, Durability::Soon), 4, "the new table is empty");
+}
+
 #[test]
 fn durable_tables_evict_nothing_and_those_in_memory_do_as_before() {
     let path = tempfile::tempdir().unwrap();
