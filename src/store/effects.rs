@@ -123,6 +123,19 @@ pub struct EffectStore {
     notes: Vec<String>,
     /// Whether the last server wrote this very log, and all of it is here.
     is_continued: bool,
+    anew: RecordedAnew,
+}
+
+/// How much is recorded anew, since a list of keys in the oldest segment is lost. A change that follows is recorded anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum RecordedAnew {
+    /// No list is lost.
+    #[default]
+    Nothing,
+    /// The caller is at work.
+    Some,
+    /// The segment can go with the next batch that finds room.
+    All,
 }
 
 impl EffectStore {
@@ -135,7 +148,7 @@ impl EffectStore {
         if was_backup {
             notes.push("this was a backup: versions continue far above those in it".to_owned());
         }
-        Self { log, notes, is_continued }
+        Self { log, notes, is_continued, anew: RecordedAnew::Nothing }
     }
 
     /// The reports of the opening for the operator.
@@ -201,7 +214,8 @@ impl EffectStore {
         batch.records.retain(|record| {
             !copies.set_aside.iter().any(|(space, key, _)| (*space, key) == (record.space, &record.key))
         });
-        if !copies.unreadable.is_empty() && !judge.all_lost() {
+        let has_lost = !copies.unreadable.is_empty();
+        if has_lost && !self.records_anew(judge) {
             // The segment stays, and is looked at again with the next batch.
             batch = RecordBatch::default();
         }
@@ -211,7 +225,24 @@ impl EffectStore {
         batch.encoded = std::mem::take(&mut own.encoded);
         let written = self.log.append(&batch).map(drop);
         own.encoded = batch.encoded;
+        if has_lost && self.anew == RecordedAnew::All && written.is_ok() {
+            self.anew = RecordedAnew::Nothing;
+        }
         written
+    }
+
+    /// Has all that counts recorded anew, since a list of keys is lost. Returns whether that is done.
+    fn records_anew(&mut self, judge: &mut dyn EffectJudge) -> bool {
+        let folder = self.log.disk.files.folder.path().display();
+        if self.anew == RecordedAnew::Nothing {
+            tracing::warn!("{folder}: a list of keys in the oldest segment is lost: all that counts is recorded anew");
+            self.anew = RecordedAnew::Some;
+        }
+        if self.anew == RecordedAnew::Some && judge.all_lost() {
+            tracing::warn!("{folder}: all that counts has been recorded anew, and the segment can go");
+            self.anew = RecordedAnew::All;
+        }
+        self.anew == RecordedAnew::All
     }
 
     /// Has all batches on disk.

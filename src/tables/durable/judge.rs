@@ -18,7 +18,8 @@
 //!
 //! A copy is the record as it was. The element as it is now may be of an epoch that is not on disk. A lost record is recorded
 //! anew, like a change of the open epoch. That epoch begins after the cleaning of the segment. So by the second rule the
-//! segment stays until the epoch is on disk.
+//! segment stays until the epoch is on disk. If a list of keys is lost, nobody knows whose records stood there. Then all
+//! elements are recorded anew, some behind each batch, and the segment stays until that is done.
 //!
 //! This file changes no element.
 
@@ -27,11 +28,12 @@ use std::sync::Arc;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::records::{ElementHead, TableHead, encode_element, put_table};
+use super::records::{ElementHead, TableHead, encode_element, live_bytes, put_table};
 use super::state::Epochs;
 use super::writer::EffectWriter;
 use crate::store::{EffectJudge, EffectState, Space};
-use crate::tables::slot::{EntryRef, NEVER, SlotState};
+use crate::tables::memory_budget::unsigned;
+use crate::tables::slot::{EntryRef, NEVER, SlotRef, SlotState};
 use crate::tables::table::Table;
 
 /// The incarnation in the records of the log's clock.
@@ -47,13 +49,32 @@ pub(super) struct LogJudge<'l> {
     clock_number: u64,
     /// The time of the log's clock in the last head on disk.
     synced_clock: u64,
+    rescue: &'l mut Option<RescuePlace>,
     guard: Guard,
 }
 
+/// Bytes of the elements that are recorded anew behind one batch.
+const RESCUE_BYTES: usize = 4 << 20;
+
+/// How far the log has come that records all elements anew: a list of keys is lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RescuePlace {
+    /// The life of a table.
+    incarnation: u64,
+    /// A position in its index.
+    position: u64,
+}
+
 impl<'l> LogJudge<'l> {
-    pub(super) fn new(epochs: &'l Epochs, writer: &'l mut EffectWriter, clock_number: u64, synced_clock: u64) -> Self {
+    pub(super) fn new(
+        epochs: &'l Epochs,
+        writer: &'l mut EffectWriter,
+        rescue: &'l mut Option<RescuePlace>,
+        clock_number: u64,
+        synced_clock: u64,
+    ) -> Self {
         let tables = epochs.tables();
-        Self { epochs, tables, writer, clock_number, synced_clock, guard: epoch::pin() }
+        Self { epochs, tables, writer, clock_number, synced_clock, rescue, guard: epoch::pin() }
     }
 
     fn counts(&self, space: Space, key: &[u8]) -> bool {
@@ -84,7 +105,18 @@ fn entry<'g>(
     guard: &'g Guard,
 ) -> Option<EntryRef<'g>> {
     let table = tables.get(&head.incarnation)?;
-    match table.present_state(table.find(table.hash(key), key, guard)?, guard)? {
+    counting_entry(table, epochs, synced_clock, table.find(table.hash(key), key, guard)?, guard)
+}
+
+/// The entry of a slot, unless its deadline is known on disk as passed.
+fn counting_entry<'g>(
+    table: &Table,
+    epochs: &Epochs,
+    synced_clock: u64,
+    slot: SlotRef<'g>,
+    guard: &'g Guard,
+) -> Option<EntryRef<'g>> {
+    match table.present_state(slot, guard)? {
         // A batch that began before the deadline may keep the element, until somebody has marked it.
         SlotState::Live(entry) => Some(entry),
         SlotState::Expired(entry) => {
@@ -99,13 +131,46 @@ impl LogJudge<'_> {
     /// The last record of a table is lost: it is recorded anew with the same number.
     fn lost_table(&mut self, key: &[u8]) {
         let Some(head) = TableHead::decode(key) else { return };
-        let Some(table) = self.tables.get(&head.incarnation) else { return };
+        let Some(table) = self.tables.get(&head.incarnation).cloned() else { return };
+        if table.durability.record() == head.number {
+            self.record_table(&table, head.incarnation);
+        }
+    }
+
+    /// Records a table anew, with the same number, unless an opening is not to know it.
+    fn record_table(&mut self, table: &Table, incarnation: u64) {
         let state = &table.durability;
-        if state.record() == head.number && !state.is_coming() {
+        if !state.is_coming() {
+            let head = TableHead { incarnation, number: state.record() };
             self.writer.enter_large();
             self.writer.record(|records| put_table(records, head, state.said(), table.announced_name()));
             self.writer.leave();
         }
+    }
+
+    /// Records the elements of the bucket at this place anew. Returns their bytes, and the place behind. `None`: there is no
+    /// room for them at present.
+    fn record_bucket(&mut self, table: &Table, place: RescuePlace) -> Option<(usize, RescuePlace)> {
+        let RescuePlace { incarnation, position } = place;
+        let guard = epoch::pin();
+        let (walk, mut slots) = (table.index().walk(&guard), Vec::new());
+        let next = walk.read(position, &guard, |key| table.hash(key), &mut slots);
+        let element = |slot| counting_entry(table, self.epochs, self.synced_clock, slot, &guard);
+        let bytes = |(slot, entry): (SlotRef<'_>, EntryRef<'_>)| {
+            unsigned(live_bytes(slot.key().len(), entry.value().len(), entry.is_touched()))
+        };
+        let bytes = slots.iter().filter_map(|(_, slot)| Some(bytes((*slot, element(*slot)?)))).sum();
+        if bytes > 0 {
+            self.writer.enter(bytes, true).ok()?;
+            // Read again inside the epoch, so that each change is of this epoch or of one before it.
+            for (slot, entry) in slots.iter().filter_map(|(_, slot)| Some((*slot, element(*slot)?))) {
+                let deadline = self.epochs.deadline_of_log(entry.deadline());
+                self.writer.record(|records| encode_element(records, incarnation, slot.key(), entry, deadline));
+            }
+            self.writer.leave();
+        }
+        let behind = RescuePlace { incarnation: incarnation + 1, position: 0 };
+        Some((bytes, next.map_or(behind, |position| RescuePlace { incarnation, position })))
     }
 }
 
@@ -130,7 +195,24 @@ impl EffectJudge for LogJudge<'_> {
         self.writer.leave();
     }
 
+    /// Some elements behind each batch. An element that changes behind its place is recorded by its writer.
     fn all_lost(&mut self) -> bool {
-        false
+        let mut place = self.rescue.take().unwrap_or_default();
+        let (tables, mut bytes) = (Arc::clone(&self.tables), 0);
+        while let Some((&incarnation, table)) = tables.range(place.incarnation..).next() {
+            if incarnation > place.incarnation {
+                place = RescuePlace { incarnation, position: 0 };
+            }
+            if place.position == 0 {
+                self.record_table(table, incarnation);
+            }
+            let recorded = if bytes < RESCUE_BYTES { self.record_bucket(table, place) } else { None };
+            let Some((recorded, next)) = recorded else {
+                *self.rescue = Some(place);
+                return false;
+            };
+            (bytes, place) = (bytes + recorded, next);
+        }
+        true
     }
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::judge::{CLOCK, LogJudge};
+use super::judge::{CLOCK, LogJudge, RescuePlace};
 use super::records::{EndedLife, TableHead, put_clock, put_end};
 use super::state::{Epochs, LogStage};
 use super::writer::EffectWriter;
@@ -199,6 +199,8 @@ pub struct EpochLog {
     synced_clock: u64,
     /// Whether records were written since the log last rested.
     is_stirred: bool,
+    /// `None`: no list of keys is lost.
+    rescue: Option<RescuePlace>,
 }
 
 impl EpochLog {
@@ -218,6 +220,7 @@ impl EpochLog {
             clock_number: 0,
             synced_clock: 0,
             is_stirred: false,
+            rescue: None,
         }
     }
 
@@ -333,7 +336,8 @@ impl EpochLog {
         self.log.raise(VERSION_MARK, self.epochs.marks.version());
         self.log.raise(INCARNATION_MARK, self.epochs.marks.incarnation());
         let live = self.live_bytes();
-        let mut judge = LogJudge::new(&self.epochs, &mut self.writer, self.clock_number, self.synced_clock);
+        let Self { epochs, writer, rescue, clock_number, synced_clock, .. } = self;
+        let mut judge = LogJudge::new(epochs, writer, rescue, *clock_number, *synced_clock);
         self.log.append(taken, live, &mut judge)?;
         self.log.sync()?;
         self.synced_clock = clock;

@@ -258,7 +258,8 @@ impl Log {
 
     /// All that counts in this segment is in batches that are written, or in the copies.
     fn finish(&mut self, segment: u32, copies: &Copies, finished: &mut Vec<u32>) {
-        if copies.batch.records.is_empty() && finished.is_empty() {
+        // What the owner records of unreadable parts is in the next batch, or in a later one.
+        if copies.batch.records.is_empty() && copies.unreadable.is_empty() && finished.is_empty() {
             // The next batch need not be written for it.
             self.cleaner.at = None;
             self.note_cleaned(segment);
