@@ -70,6 +70,9 @@ pub enum Error {
     /// A log stands where the server found none at its start.
     #[error("{} came while the server ran: nothing was changed; start the server again to load it, or take it away", .0.display())]
     CameLater(PathBuf),
+    /// The log has more lives of tables than there are numbers.
+    #[error("{} has records of more tables than a server can number, those that were deleted included: begin with an older backup", .0.display())]
+    TooManyTables(PathBuf),
     /// The folder was written by a version without this log.
     #[error(
         "{} holds tasks of a version before the log: nothing was changed; work them off with the version that wrote it, or choose another --data",

@@ -91,6 +91,7 @@ pub(super) type RecordTables<'r> = &'r mut dyn FnMut(Option<&Arc<Table>>, Option
 
 /// The elements of a life of a table that was read from the log.
 pub(super) struct LoadedLife {
+    pub(super) generation: u64,
     pub(super) number: u32,
     pub(super) index: Index,
     pub(super) totals: ElementTotals,
@@ -145,17 +146,16 @@ impl Catalog {
         &self,
         name: &[u8],
         announced: &[u8],
-        incarnation: u64,
-        LoadedLife { number, index, totals }: LoadedLife,
+        LoadedLife { generation, number, index, totals }: LoadedLife,
         durability: Durability,
         guard: &Guard,
     ) -> Arc<Table> {
         let mut admission = self.admission();
         let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
-        self.skip_generations(incarnation);
+        self.skip_generations(generation);
         let table = Arc::new(Table::new(NewTable {
             number,
-            generation: incarnation,
+            generation,
             line: None,
             base: self.floor.get(),
             announced_name: announced,

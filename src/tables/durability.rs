@@ -189,6 +189,12 @@ impl TableDurability {
         self.kind.store(said as u8, Ordering::Relaxed);
     }
 
+    /// The table was read from the log: this life, with a last record of this number.
+    pub(super) fn load(&self, said: Durability, incarnation: u64, number: u64) {
+        self.incarnation.store(incarnation, Ordering::Relaxed);
+        self.note_record(said, number, 0);
+    }
+
     /// Nothing is recorded any more.
     pub(super) fn leave(&self) {
         self.epoch.store(0, Ordering::Relaxed);

@@ -103,6 +103,8 @@ pub struct LoadSettings {
 /// A loaded life of a table.
 struct LoadedLife {
     name: Box<[u8]>,
+    /// Its incarnation in the feed.
+    generation: u64,
     digest: Digest,
 }
 
@@ -142,7 +144,9 @@ pub(super) fn load(
     // The first batch has the raised floor: the versions of this life may be lost too.
     shared.epochs.marks.resume(last, shared.catalog.floor.get(), incarnation);
     let mut lives = BTreeMap::new();
-    let elements = enter_tables(shared, &opening, &mut lives);
+    let ended = end.iter().flat_map(|(_, ended)| ended).map(|life| (life.incarnation, life.of_feed)).collect();
+    let elements = enter_tables(shared, &opening, &ended, &mut lives)
+        .ok_or_else(|| Error::TooManyTables(folder.path().to_owned()))?;
     // A repair and a backup have marks that jump, but time does not. Elements that have expired by now were alive at a clean
     // end.
     let passed = if end.is_some() {
@@ -176,9 +180,9 @@ fn resume_feed(shared: &TablesShared, lives: BTreeMap<u64, LoadedLife>, end: Opt
     if continues {
         log.resume(epoch);
     }
-    for (incarnation, LoadedLife { name, digest }) in lives {
+    for (incarnation, LoadedLife { name, generation, digest }) in lives {
         let next = ended.get(&incarnation).filter(|_| continues).map_or(1, |ended| ended.next);
-        log.resume_life(incarnation, &name, next, digest);
+        log.resume_life(generation, &name, next, digest);
     }
     continues
 }
@@ -199,9 +203,14 @@ pub(super) fn begin(
     Ok(OpenLog { log: Box::new(store), clock })
 }
 
-/// Enters the tables that have a name. Of several lives of a name the newest one has it. Returns the number of their
-/// elements.
-fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening, lives: &mut BTreeMap<u64, LoadedLife>) -> u64 {
+/// Enters the tables that have a name. Of several lives of a name the newest one has it. `ended` has the incarnations in the
+/// feed of lives that ended in order. Returns the number of their elements. `None`: they are more than there are numbers.
+fn enter_tables(
+    shared: &Arc<TablesShared>,
+    opening: &Opening,
+    ended: &BTreeMap<u64, u64>,
+    lives: &mut BTreeMap<u64, LoadedLife>,
+) -> Option<u64> {
     let mut named = BTreeMap::new();
     for (incarnation, FoundTable { number, state }) in opening.take_found() {
         if let Some((durability, name)) = state {
@@ -210,19 +219,19 @@ fn enter_tables(shared: &Arc<TablesShared>, opening: &Opening, lives: &mut BTree
     }
     let (guard, mut elements) = (epoch::pin(), 0);
     for (name, (incarnation, number, durability, announced)) in named {
-        let Some(loaded) = opening.take_loaded(incarnation) else { continue };
-        let LoadedTable { number: of_registry, index, totals } = loaded;
+        let LoadedTable { number: of_registry, index, totals } = opening.take_loaded(incarnation)?;
+        let generation = ended.get(&incarnation).copied().unwrap_or(incarnation);
         let (growth, LoadedTotals { sums, digest }) = (index.take_growth(), totals.into_inner());
-        let loaded = catalog::LoadedLife { number: of_registry, index, totals: sums };
-        let table = shared.catalog.load(&name, &announced, incarnation, loaded, durability, &guard);
-        table.durability.note_record(durability, number, 0);
+        let loaded = catalog::LoadedLife { generation, number: of_registry?, index, totals: sums };
+        let table = shared.catalog.load(&name, &announced, loaded, durability, &guard);
+        table.durability.load(durability, incarnation, number);
         table.count_bytes(growth);
         elements += table.summary().elements;
         shared.epochs.enter_table(&table);
-        lives.insert(incarnation, LoadedLife { name: announced, digest });
+        lives.insert(incarnation, LoadedLife { name: announced, generation, digest });
     }
     opening.drop_nameless(&guard);
-    elements
+    Some(elements)
 }
 
 /// Has the elements filed that have a deadline. Those whose deadline is known on disk as `passed` have expired before.
@@ -246,7 +255,7 @@ fn arm(
                 if is_touched {
                     writer.record_expiry(table, slot.key(), version);
                 }
-                let life = lives.get_mut(&table.generation());
+                let life = lives.get_mut(&table.durability.incarnation());
                 life.into_iter().for_each(|life| life.digest.remove(slot.key(), version));
             }
         }

@@ -53,6 +53,12 @@ impl Registry {
         self.numbers()
     }
 
+    /// Has only so many numbers left.
+    #[cfg(test)]
+    pub(super) fn leave_only(&self, numbers: u32) {
+        self.numbers().next = TABLE_NUMBERS - numbers;
+    }
+
     /// The table of this number.
     #[inline]
     pub(super) fn get<'g>(&self, number: u32, guard: &'g Guard) -> Option<&'g Table> {

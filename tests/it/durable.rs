@@ -12,6 +12,7 @@ use spindle::clients::rust::tables::{Client, Error, FetchedEntry, Mirror};
 use spindle::clock::Ttl;
 use spindle::feed::FeedPosition;
 use spindle::services::tables::wire::{Reason, TableOptions};
+use spindle::tables::Durability;
 
 use crate::crash::{CLIENTS, SMALL_SEGMENT, kill_under_load, rounds};
 use crate::harness::{FRONTENDS, Server, spindle};
@@ -207,6 +208,45 @@ fn a_server_that_was_stopped_continues_with_all_elements_and_the_feed() {
         mirror.next(PATIENCE).unwrap();
     }
     assert!(mirror.metrics().scans > scans);
+    server.stop();
+}
+
+/// The table has another incarnation in the log than in the feed.
+#[test]
+fn a_table_that_became_durable_again_continues_in_the_feed() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = |name: &str| format!("ipc://{}", folder.path().join(name).display());
+    let (kv, feed) = (socket("kv"), socket("feed"));
+    let data = folder.path().join("data");
+    let serve = || {
+        let data = ["--data", data.to_str().unwrap(), "--segment-size", SMALL_SEGMENT];
+        Server::start_exactly(&[&data[..], &["--kv", &kv, "--publish", "off", "--feed", &feed]].concat())
+    };
+    let mut server = serve();
+    let mut client = client_of(&kv).unwrap();
+    for table in [TABLE, OTHER] {
+        client.create_table_with(table, TableOptions::Soon).unwrap();
+    }
+    for durability in [Durability::None, Durability::Soon] {
+        client.alter_table(TABLE, durability).unwrap();
+    }
+    client.update(TABLE, b"first", b"value", None).unwrap();
+    let mut mirrors = [TABLE, OTHER].map(|table| Mirror::connect(&kv, &feed, table).unwrap());
+    assert!(mirrors.iter_mut().all(|mirror| mirror.wait_exact(PATIENCE).unwrap()));
+    let before = mirrors.each_ref().map(|mirror| (mirror.at().unwrap(), mirror.metrics().scans));
+    for start in 1..4 {
+        server.stop();
+        server = serve();
+        let mut client = client_of(&kv).unwrap();
+        for ((table, mirror), (at, scans)) in [TABLE, OTHER].into_iter().zip(&mut mirrors).zip(before) {
+            let at = FeedPosition { sequence: at.sequence + start, ..at };
+            client.update(table, b"key", b"value", None).unwrap();
+            while mirror.at() != Some(at) || !mirror.is_exact() {
+                mirror.next(PATIENCE).unwrap();
+            }
+            assert_eq!(mirror.metrics().scans, scans, "start {start}: it has scanned no more");
+        }
+    }
     server.stop();
 }
 

@@ -277,8 +277,9 @@ impl EpochLog {
         let (log, tables) = (feed.log(), self.epochs.tables());
         // An opening knows no table that is coming.
         let lives = tables.iter().filter(|(_, table)| !table.durability.is_coming()).map(|(&incarnation, table)| {
-            let LifeState { next, digest, .. } = log.state(table.generation());
-            EndedLife { incarnation, next: next.sequence, digest }
+            let of_feed = table.generation();
+            let LifeState { next, digest, .. } = log.state(of_feed);
+            EndedLife { incarnation, of_feed, next: next.sequence, digest }
         });
         (log.state(0).next.epoch, lives.collect())
     }

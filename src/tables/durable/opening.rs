@@ -73,7 +73,8 @@ pub(in crate::tables) struct FoundTable {
 
 /// The elements of a life of a table.
 pub(in crate::tables) struct LoadedTable {
-    pub(in crate::tables) number: u32,
+    /// `None`: there are no more numbers, and no element is taken.
+    pub(in crate::tables) number: Option<u32>,
     pub(in crate::tables) index: Index,
     pub(in crate::tables) totals: Mutex<LoadedTotals>,
 }
@@ -125,7 +126,7 @@ impl Opening {
         self.end.lock().take()
     }
 
-    /// The elements of a life. `None`: the registry takes no more tables.
+    /// The elements of a life. `None`: readers have it.
     pub(in crate::tables) fn take_loaded(&self, incarnation: u64) -> Option<LoadedTable> {
         drop(self.table(incarnation));
         let loaded = self.loaded.lock().remove(&incarnation)?;
@@ -149,7 +150,7 @@ impl Opening {
     /// The lives that have no name are gone: their numbers come back.
     pub(in crate::tables) fn drop_nameless(&self, guard: &Guard) {
         for life in std::mem::take(&mut *self.loaded.lock()).into_values() {
-            self.shared.catalog.registry().leave(life.number, guard);
+            life.number.into_iter().for_each(|number| self.shared.catalog.registry().leave(number, guard));
         }
     }
 
@@ -166,7 +167,7 @@ impl Opening {
     fn table(&self, incarnation: u64) -> Arc<LoadedTable> {
         let mut loaded = self.loaded.lock();
         let made = loaded.entry(incarnation).or_insert_with(|| {
-            let number = self.shared.catalog.registry().reserve().unwrap_or_default();
+            let number = self.shared.catalog.registry().reserve();
             let index = Index::new(0);
             Arc::new(LoadedTable { number, index, totals: Mutex::default() })
         });
@@ -283,6 +284,8 @@ impl OpeningReader<'_> {
 
     fn store(&mut self, head: ElementHead, key: &[u8], value: &[u8]) {
         let Some((_, table)) = self.table.clone() else { return };
+        // The slot would have the number of another table. If the life turns out to have a name, the opening fails.
+        let Some(number) = table.number else { return };
         let (hash, deadline) = (self.opening.hash(key), self.opening.deadline(head.deadline));
         let mut entry = EntryBox::new(value);
         entry.stamp(head.version, deadline);
@@ -297,7 +300,7 @@ impl OpeningReader<'_> {
                 match slot.replace(seen, entry, &self.guard) {
                     Ok(()) => {
                         self.totals.count(key, Some(LoadedEntry::of_published(old, key)), Some(counted));
-                        arm(&mut self.totals.sums, &mut self.armed, slot, table.number, deadline);
+                        arm(&mut self.totals.sums, &mut self.armed, slot, number, deadline);
                         return;
                     }
                     Err(unused) => entry = unused,
@@ -307,7 +310,7 @@ impl OpeningReader<'_> {
             let (mut unused, mut made) = (Some(entry), None);
             let rehash = &|key: &[u8]| self.opening.hash(key);
             let entered = table.index.enter(hash, key, &self.guard, rehash, &|| true, &mut |_| {
-                let slot = SlotHandle::new(table.number, key, unused.take()?);
+                let slot = SlotHandle::new(number, key, unused.take()?);
                 made = Some(slot.slot().handle());
                 Some(slot)
             });
@@ -315,7 +318,7 @@ impl OpeningReader<'_> {
                 (Inserted::Created, Some(made), _) => {
                     self.totals.sums.bytes += slot_bytes(key.len(), deadline != NEVER);
                     self.totals.count(key, None, Some(counted));
-                    arm(&mut self.totals.sums, &mut self.armed, made.slot(), table.number, deadline);
+                    arm(&mut self.totals.sums, &mut self.armed, made.slot(), number, deadline);
                     return;
                 }
                 (Inserted::Occupied, _, Some(unused)) => entry = unused,
@@ -348,7 +351,9 @@ impl OpeningReader<'_> {
                 let after = LoadedEntry::of(&entry, key);
                 if slot.replace(seen, entry, &self.guard).is_ok() {
                     self.totals.count(key, Some(before), Some(after));
-                    arm(&mut self.totals.sums, &mut self.armed, slot, table.number, remembered.deadline);
+                    let armed = &mut self.armed;
+                    let number = table.number.into_iter();
+                    number.for_each(|number| arm(&mut self.totals.sums, armed, slot, number, remembered.deadline));
                     return;
                 }
             } else {

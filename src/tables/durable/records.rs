@@ -7,7 +7,7 @@
 //!                     body durability:u8, the name as CREATE_TABLE gave it; the removal drops the table
 //! the clock           incarnation 0          body a mark of the clock
 //! a clean end         incarnation 2^64 - 1   body the feed's epoch:u64, and for each table
-//!                                            incarnation:u64 next:u64 elements:u64 digest:u64
+//!                                            incarnation:u64 of_feed:u64 next:u64 elements:u64 digest:u64
 //! ```
 //! Integers are little-endian. A deadline is in milliseconds of the log's clock, 0 for none. Of an element's records in one
 //! life of its table the highest version counts. A touch says that the element with the newest value below its version has
@@ -142,6 +142,8 @@ pub(in crate::tables) fn put_clock(records: &mut EncodedRecords, head: TableHead
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tables) struct EndedLife {
     pub(in crate::tables) incarnation: u64,
+    /// The incarnation in the feed. It is another one if the table has become durable again.
+    pub(in crate::tables) of_feed: u64,
     /// The sequence that comes next.
     pub(in crate::tables) next: u64,
     pub(in crate::tables) digest: Digest,
@@ -150,8 +152,10 @@ pub(in crate::tables) struct EndedLife {
 /// The tables have ended in order: all that was committed is on disk. The feed had this epoch, 0 if there was none.
 pub(in crate::tables) fn put_end(records: &mut EncodedRecords, number: u64, epoch: u64, lives: &[EndedLife]) {
     let mut body = epoch.to_le_bytes().to_vec();
-    for EndedLife { incarnation, next, digest } in lives {
-        [*incarnation, *next, digest.elements, digest.sum].iter().for_each(|field| body.extend(field.to_le_bytes()));
+    for EndedLife { incarnation, of_feed, next, digest } in lives {
+        [*incarnation, *of_feed, *next, digest.elements, digest.sum]
+            .iter()
+            .for_each(|field| body.extend(field.to_le_bytes()));
     }
     records.put(Space::Tables, [&TableHead { incarnation: END, number }.encode(), &[]], &body);
 }
@@ -162,9 +166,9 @@ pub(in crate::tables) fn decode_end(body: &[u8]) -> Option<(u64, Vec<EndedLife>)
     let epoch = fields.u64_le()?;
     let mut lives = Vec::new();
     while !fields.is_empty() {
-        let (incarnation, next) = (fields.u64_le()?, fields.u64_le()?);
+        let (incarnation, of_feed, next) = (fields.u64_le()?, fields.u64_le()?, fields.u64_le()?);
         let digest = Digest { elements: fields.u64_le()?, sum: fields.u64_le()? };
-        lives.push(EndedLife { incarnation, next, digest });
+        lives.push(EndedLife { incarnation, of_feed, next, digest });
     }
     Some((epoch, lives))
 }
@@ -209,13 +213,16 @@ mod tests {
     fn an_end_is_decoded_as_it_was_encoded() {
         let lives = [1, 2].map(|number| EndedLife {
             incarnation: number,
+            of_feed: 5 * number,
             next: 10 * number,
             digest: Digest { elements: 100 * number, sum: u64::MAX - number },
         });
         let mut body = 7_u64.to_le_bytes().to_vec();
         assert_eq!(decode_end(&body), Some((7, Vec::new())));
-        body.extend([1_u64, 10, 100, u64::MAX - 1, 2, 20, 200, u64::MAX - 2].map(u64::to_le_bytes).as_flattened());
+        body.extend(
+            [1_u64, 5, 10, 100, u64::MAX - 1, 2, 10, 20, 200, u64::MAX - 2].map(u64::to_le_bytes).as_flattened(),
+        );
         assert_eq!(decode_end(&body), Some((7, lives.to_vec())));
-        assert_eq!((decode_end(&body[..71]), decode_end(b"")), (None, None));
+        assert_eq!((decode_end(&body[..87]), decode_end(b"")), (None, None));
     }
 }

@@ -61,12 +61,18 @@ impl Life {
     }
 
     pub(super) fn try_to_begin(folder: &EffectFolder, start: u64) -> Result<Self, Error> {
+        Self::begin_with(folder, start, |_| {})
+    }
+
+    /// The same, with tables that were prepared before anything is loaded.
+    fn begin_with(folder: &EffectFolder, start: u64, prepare: impl FnOnce(&Tables)) -> Result<Self, Error> {
         let clock = LogClock::find(folder, ClockReading::from_millis(start))?;
         let (tables, mut background) = Tables::new(TablesConfig {
             clock_start: clock.time(),
             version_base: crate::tables::version_base(start * 1_000_000),
             ..settings()
         });
+        prepare(&tables);
         let reading = ClockReading::from_millis(start);
         let settings = LoadSettings { readers: 2, reading, progress: Box::new(|_, _| {}) };
         let LoadedLog { log, .. } = tables.load(&mut background.expiry, folder, clock, settings)?;
@@ -243,4 +249,78 @@ fn run(seed: u64) -> usize {
 fn a_server_begins_with_what_the_last_epoch_had() {
     let count: usize = (0..40).map(run).sum();
     assert!(count > 1_000, "{count} elements were found");
+}
+
+/// The file of the oldest segment, and of a record in it.
+fn oldest_segment(folder: &Path) -> std::path::PathBuf {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).min().unwrap()
+}
+
+/// Elements of some portions, of two tables. All but one are as old as the segment.
+#[test]
+fn a_lost_list_of_keys_is_recorded_anew_and_its_segment_goes() {
+    const COLD: u64 = 9_000;
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = Life::begin(&folder, 1_000_000);
+    for name in [&b"one"[..], b"two"] {
+        let soon = Some(Durability::Soon);
+        life.session.batch(Now::from_millis(0)).create_table_with(name, name, None, soon).unwrap();
+    }
+    let put = |life: &mut Life, name: &[u8], key: u64| {
+        if key.is_multiple_of(64) {
+            life.publish();
+        }
+        let mut batch = life.session.batch(Now::from_millis(0));
+        batch.update(name, &key_of(key), &[7; 1_000], Deadline::NONE).unwrap();
+    };
+    for key in 0..COLD {
+        put(&mut life, if key % 2 == 0 { b"one" } else { b"two" }, key);
+        if key % 1_000 == 0 {
+            life.write(0);
+        }
+    }
+    life.write(0);
+    let oldest = oldest_segment(path.path());
+    let mut bytes = std::fs::read(&oldest).unwrap();
+    let at = bytes.windows(5).position(|window| window == b"key 0").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&oldest, bytes).unwrap();
+    for round in 0.. {
+        (0..COLD / 8).for_each(|key| put(&mut life, b"one", 2 * key));
+        life.write(0);
+        if !oldest.exists() {
+            break;
+        }
+        assert!(round < 200, "the segment stays");
+    }
+    let contents = life.contents_of(0, COLD);
+    assert_eq!(contents.len() as u64, COLD);
+    life.write(0);
+    drop(life);
+    assert!(Life::begin(&folder, 1_000_000).contents_of(0, COLD) == contents, "elements are lost");
+}
+
+#[test]
+fn a_log_with_more_tables_than_numbers_is_refused() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = Life::begin(&folder, 1_000_000);
+    for name in [&b"one"[..], b"two", b"empty"] {
+        let mut batch = life.session.batch(Now::from_millis(0));
+        batch.create_table_with(name, name, None, Some(Durability::Soon)).unwrap();
+        if name != b"empty" {
+            batch.update(name, b"key", name, Deadline::NONE).unwrap();
+        }
+    }
+    life.write(0);
+    drop(life);
+    for numbers in 0..3 {
+        let begun = Life::begin_with(&folder, 1_000_000, |tables| tables.0.catalog.registry().leave_only(numbers));
+        assert!(matches!(begun, Err(Error::TooManyTables(_))), "{numbers} numbers");
+    }
+    let begun = Life::begin_with(&folder, 1_000_000, |tables| tables.0.catalog.registry().leave_only(3));
+    let mut life = begun.unwrap();
+    assert_eq!(life.session.batch(Now::from_millis(0)).get(b"two", b"key").unwrap(), b"two");
 }
