@@ -401,6 +401,21 @@ impl Batch<'_> {
         })
     }
 
+    /// As [`Batch::on`], for an answer that waits for each element that it shows.
+    fn on_elements<'b, R>(
+        &'b mut self,
+        table: &[u8],
+        verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        self.on_published(table, |ops, table| {
+            let outcome = verb(ops, table);
+            if outcome.is_err() && table.is_always() {
+                ops.effects.await_table(table);
+            }
+            outcome
+        })
+    }
+
     /// As [`Batch::on`], for an answer that shows only what was published, which is on disk.
     pub(super) fn on_published<'b, R>(
         &'b mut self,

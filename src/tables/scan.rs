@@ -82,6 +82,17 @@ pub enum ScanProgress {
     Deleted,
 }
 
+/// What a page shows of a slot, for tables that are always on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScanRead {
+    /// This state was published, so it is on disk.
+    Published,
+    /// This state was not published yet.
+    Ahead,
+    /// The deadline of the element has passed, and its expiry is not committed.
+    Overdue,
+}
+
 impl ScanProgress {
     /// Whether this version was published. `announced` was read before the version was.
     fn of(announced: Announced, version: u64) -> Self {
@@ -106,6 +117,21 @@ impl<'h> Ops<'h> {
     /// Hands the rows from `position` on to `row`, until the page is full. Returns the position of the next page, in
     /// which the lowest `coarse` bits are 0. `None`: the table has no more.
     pub(super) fn scan(
+        &mut self,
+        table: &Table,
+        page: &ScanPage<'_>,
+        position: u64,
+        coarse: u32,
+        row: &mut dyn FnMut(ScannedElement<'h>),
+    ) -> Option<u64> {
+        let next = self.scan_elements(table, page, position, coarse, row);
+        if table.is_always() {
+            self.effects.await_life(table);
+        }
+        next
+    }
+
+    fn scan_elements(
         &mut self,
         table: &Table,
         page: &ScanPage<'_>,
@@ -166,8 +192,18 @@ impl<'h> Ops<'h> {
         Some((progress, seen))
     }
 
+    /// The page shows what was read in a slot. If the table is always on disk, and this state is not, the answer waits.
+    fn await_read(&mut self, table: &Table, read: ScanRead) {
+        match read {
+            _ if !table.is_always() => {}
+            ScanRead::Published => {}
+            ScanRead::Ahead => self.effects.await_changes(table),
+            ScanRead::Overdue => self.effects.await_expiry(table),
+        }
+    }
+
     /// The row of the element in this slot, if it has one.
-    fn scanned(&self, table: &Table, mut slot: SlotRef<'h>, content: ScanContent) -> Option<ScannedElement<'h>> {
+    fn scanned(&mut self, table: &Table, mut slot: SlotRef<'h>, content: ScanContent) -> Option<ScannedElement<'h>> {
         loop {
             // Before the word: if the version that is read afterwards is the announced one, it was published before this
             // moment.
@@ -181,20 +217,30 @@ impl<'h> Ops<'h> {
             if progress == ScanProgress::Ahead && content == ScanContent::ForMirror {
                 (progress, seen) = self.judged_by_the_feed(slot).unwrap_or((progress, seen));
             }
+            let read = if progress == ScanProgress::Published { ScanRead::Published } else { ScanRead::Ahead };
             match seen.state() {
                 SlotState::Live(entry) | SlotState::Expired(entry) if content == ScanContent::ForMirror => {
+                    self.await_read(table, read);
                     return Some(ScannedElement::live(slot, entry, progress));
                 }
                 SlotState::Live(entry) if entry.deadline() > self.now.millis() => {
+                    self.await_read(table, read);
                     return Some(ScannedElement::live(slot, entry, progress));
                 }
                 // The word has changed since the look, perhaps to a new element.
                 SlotState::Live(_) if !mark(slot, seen) => {}
-                SlotState::Absent(version) if content == ScanContent::ForMirror && progress == ScanProgress::Ahead => {
-                    let progress = ScanProgress::Deleted;
-                    return Some(ScannedElement { key: slot.key(), value: &[], version, deadline: None, progress });
+                SlotState::Live(_) | SlotState::Expired(_) => {
+                    self.await_read(table, ScanRead::Overdue);
+                    return None;
                 }
-                SlotState::Live(_) | SlotState::Expired(_) | SlotState::Absent(_) | SlotState::Dead(_) => return None,
+                SlotState::Absent(version) => {
+                    self.await_read(table, read);
+                    let is_shown = content == ScanContent::ForMirror && progress == ScanProgress::Ahead;
+                    let progress = ScanProgress::Deleted;
+                    let row = ScannedElement { key: slot.key(), value: &[], version, deadline: None, progress };
+                    return is_shown.then_some(row);
+                }
+                SlotState::Dead(_) => return None,
                 SlotState::Moved(_) => slot = table.find_moved(table.hash(slot.key()), slot.key(), self.guard)?,
             }
         }

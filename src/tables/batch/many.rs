@@ -124,7 +124,7 @@ impl Batch<'_> {
         progress: &ManyProgress,
         values: &mut Vec<Option<&'b [u8]>>,
     ) -> Result<u64, Refusal> {
-        self.on(table, |ops, table| {
+        self.on_elements(table, |ops, table| {
             let most = match &progress.0 {
                 Some(begun) => begun.goes_on_in(table).map(|()| PORTION_BYTES)?,
                 None => usize::MAX,
@@ -133,7 +133,11 @@ impl Batch<'_> {
             let mut ahead = Prefetch::of(keys.clone());
             let mut bytes = 0;
             for key in keys {
-                let value = match find_live(table, key, ahead.step(table, ops.guard), ops.guard, ops.now) {
+                let found = find_live(table, key, ahead.step(table, ops.guard), ops.guard, ops.now);
+                if table.is_always() {
+                    ops.effects.await_element(table, key, found.ok(), ops.guard);
+                }
+                let value = match found {
                     Ok(entry) => Some(entry.value()),
                     Err(Refusal::KeyNotFound) => None,
                     Err(refusal) => return Err(refusal),

@@ -19,7 +19,7 @@ impl Batch<'_> {
     ) -> Result<Option<ScanCursor>, Refusal> {
         // A batch may have many pages. Memory that is retired while one is read can be freed before the next.
         repin(&mut self.guard);
-        self.on(table, |ops, table| {
+        self.on_elements(table, |ops, table| {
             let cursors = &ops.shared.cursors;
             let generation = table.generation();
             let start = if page.cursor.is_empty() { Some(0) } else { cursors.open(generation, page.cursor) };
@@ -47,7 +47,7 @@ impl Batch<'_> {
         mut row: impl FnMut(ScannedElement<'b>),
     ) -> Result<u64, Refusal> {
         repin(&mut self.guard);
-        self.on(table, |ops, table| {
+        self.on_elements(table, |ops, table| {
             let cursors = &ops.shared.cursors;
             let next = ops.scan(table, page, cursors.position(cursor), COARSE_BITS, &mut row);
             if table.is_closed() && !table.is_replaced() {

@@ -20,6 +20,9 @@
 //! The worker that commits the expiry raises the table's last epoch to this epoch. A worker that finds an overdue element
 //! waits for the same epoch.
 //!
+//! A request for many keys waits for what each key shows. A page waits for each slot that it has looked at. A slot that is
+//! gone was announced before. A page without any slot shows the life of the table, whose record it waits for.
+//!
 //! Names are judged together: TABLE NOT FOUND waits for the last table that has come or gone.
 //!
 //! This file holds no answer back: see `net/zeromq/reply_gates.rs`.
@@ -68,8 +71,33 @@ impl EffectWriter {
     /// The answer shows this table, or is decided by it. If some of its elements have deadlines, one may have passed.
     #[cold]
     pub(in crate::tables) fn await_table(&mut self, table: &Table) {
-        let may_expire = table.has_deadlines() && !self.has_failed();
-        self.await_epoch(if may_expire { self.epochs.open.number() } else { table.durability.last_epoch() });
+        if table.has_deadlines() { self.await_expiry(table) } else { self.await_changes(table) }
+    }
+
+    /// The answer shows a change of this table that is not announced.
+    #[cold]
+    pub(in crate::tables) fn await_changes(&mut self, table: &Table) {
+        self.await_epoch(table.durability.last_epoch());
+    }
+
+    /// The answer shows that the deadline of an element has passed. Behind a failure no clock comes to the disk any more.
+    #[cold]
+    pub(in crate::tables) fn await_expiry(&mut self, table: &Table) {
+        if self.has_failed() {
+            self.await_changes(table);
+        } else {
+            self.await_epoch(self.epochs.open.number());
+        }
+    }
+
+    /// The answer shows a page of this table, whatever is in it: the table is there, in this life, or another one has taken
+    /// its place meanwhile. The caller has looked at the last element.
+    pub(in crate::tables) fn await_life(&mut self, table: &Table) {
+        if table.is_closed() {
+            self.await_changes(table);
+        } else if !table.durability.is_coming() {
+            self.await_epoch(table.durability.epoch());
+        }
     }
 
     /// The answer shows this element, or that the key has none.
@@ -81,8 +109,8 @@ impl EffectWriter {
         shown: Option<EntryRef<'_>>,
         guard: &Guard,
     ) {
-        if shown.is_none() && is_overdue(table, key, guard) && !self.has_failed() {
-            self.await_epoch(self.epochs.open.number());
+        if shown.is_none() && is_overdue(table, key, guard) {
+            self.await_expiry(table);
             return;
         }
         let last = table.durability.last_epoch();

@@ -191,6 +191,67 @@ fn requests_for_many_elements_and_pages_wait() {
     assert!(!durable.waits(|batch| batch.scan(b"always", &page, |_| {}).map(drop)));
 }
 
+/// All elements have deadlines. What is announced or gone costs nothing.
+#[test]
+fn many_keys_and_pages_wait_only_for_what_they_show() {
+    let mut durable = Durable::new();
+    let page =
+        |count, prefix| ScanPage { cursor: b"", count, bytes_max: 1_000, prefix, content: ScanContent::WithValues };
+    let scan_waits = |durable: &Durable, prefix| {
+        durable.waits(|batch| batch.scan(b"always", &page(100, prefix), |_| {}).map(drop).unwrap())
+    };
+    let many_wait = |durable: &Durable, keys: &[&[u8]]| {
+        let (keys, progress) = (keys.iter().copied(), ManyProgress::default());
+        durable.waits(|batch| batch.get_many(b"always", keys, &progress, &mut Vec::new()).map(drop).unwrap())
+    };
+    let set = |durable: &Durable, key: &[u8], millis| {
+        let mut session = durable.rig.0.session.borrow_mut();
+        let mut batch = session.batch(durable.rig.now());
+        let deadline = Deadline::after(batch.now(), Ttl::from_millis(millis));
+        batch.update(b"always", key, b"v", deadline).unwrap();
+        batch.take_awaited();
+    };
+    assert!(!scan_waits(&durable, b""));
+    set(&durable, b"clean", 1_000_000);
+    set(&durable, b"brief", 50);
+    set(&durable, b"gone", 1_000_000);
+    assert!(scan_waits(&durable, b"") && many_wait(&durable, &[b"clean"]));
+    durable.sync();
+    durable.publish();
+    assert!(!scan_waits(&durable, b"") && !many_wait(&durable, &[b"clean", b"brief", b"absent"]));
+    // Another element that is not on disk.
+    set(&durable, b"new", 1_000_000);
+    assert!(!scan_waits(&durable, b"c"));
+    assert!(!many_wait(&durable, &[b"clean", b"brief"]));
+    assert!(scan_waits(&durable, b"") && many_wait(&durable, &[b"clean", b"new"]));
+    assert!(many_wait(&durable, &[b"clean", b"absent"]), "an absence is judged by the table");
+    // A removal that is not on disk.
+    durable.sync();
+    durable.publish();
+    assert!(durable.waits(|batch| batch.delete(b"always", b"gone").map(drop).unwrap()));
+    assert!(scan_waits(&durable, b"g") && !scan_waits(&durable, b"c") && scan_waits(&durable, b""));
+    durable.sync();
+    assert!(!scan_waits(&durable, b"") && !many_wait(&durable, &[b"gone"]), "all is on disk");
+    // A deadline that no head on disk has passed.
+    durable.rig.at(100);
+    assert!(scan_waits(&durable, b"b") && !scan_waits(&durable, b"c"));
+    assert!(many_wait(&durable, &[b"clean", b"brief"]) && !many_wait(&durable, &[b"clean", b"absent"]));
+    // Another life of the table is not on disk, whether it comes before the page or meanwhile.
+    durable.waits(|batch| batch.replace_table(b"always").unwrap());
+    assert!(scan_waits(&durable, b""));
+    durable.sync();
+    assert!(!scan_waits(&durable, b""));
+    set(&durable, b"clean", 1_000_000);
+    durable.sync();
+    durable.publish();
+    let (mut other, now) = (durable.rig.another(), durable.rig.now());
+    let scan = |batch: &mut Batch<'_>| {
+        let replaced = batch.scan(b"always", &page(100, b""), |_| other.batch(now).replace_table(b"always").unwrap());
+        assert!(replaced.unwrap().is_none());
+    };
+    assert!(durable.waits(scan));
+}
+
 #[test]
 fn names_wait_for_the_tables_that_came_and_went() {
     let mut durable = Durable::new();
