@@ -61,6 +61,7 @@ pub use memory::available_bytes;
 use services::{BoundService, BoundTables, RunningService, ServiceThread, bound_tables, or_give_up, print_ready};
 use settings::{kv_settings, resp_config, tables_of};
 pub use signals::SignalWatch as Signals;
+pub(crate) use tables_log::TABLES_SEGMENT_BYTES_MAX;
 use tables_log::TablesLog;
 pub use tasks::TasksConfig;
 use tasks::{OpenedTasks, TasksListeners};

@@ -21,7 +21,7 @@ use crate::tables::{
 use crate::threads;
 
 /// The largest segment of the log, in bytes. Three are laid out at least, for tables that may be few.
-const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const TABLES_SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
 /// The log, as it was found.
 pub(super) struct TablesLog {
@@ -39,7 +39,7 @@ impl TablesLog {
     /// Looks for the folder, and locks it.
     pub(super) fn find(storage: &StorageConfig, share: DiskMember, clock: Clock) -> Result<Self, Error> {
         let path = storage.data.join(TABLES_FOLDER);
-        let segment_bytes = storage.store.segment_bytes.min(SEGMENT_BYTES_MAX);
+        let segment_bytes = storage.store.segment_bytes.min(TABLES_SEGMENT_BYTES_MAX);
         let store = StoreConfig { segment_bytes, ..storage.store };
         let folder = if path.is_dir() { Some(EffectFolder::lock(&path, store, share.clone())?) } else { None };
         let (reading, now) = (clock.reading(), clock.now());

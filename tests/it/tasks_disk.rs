@@ -11,8 +11,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::clients::rust::events::EventsClient;
 use spindle::clients::rust::jobs::JobsClient;
+use spindle::clients::rust::tables::Client as TablesClient;
 use spindle::clients::rust::tasks::TasksClient;
 use spindle::clock::ClockReading;
+use spindle::services::tables::wire::TableOptions;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 use spindle::store::{self, KeyedStore, Space, Store, StoreConfig, TaskKey, WriteBatch};
 use spindle::tasks;
@@ -295,6 +297,28 @@ fn a_bound_of_the_folder_refuses_jobs_with_an_error_and_they_can_be_worked_off()
     }
     jobs.add(b"queue", &[8; 10_000]).unwrap();
     server.stop();
+}
+
+/// What the logs lay out is a part of the bound.
+#[test]
+fn the_least_bound_of_the_disk_admits_tasks_and_durable_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let flags = ["--data", data, "--segment-size", "128K", "--tasks", "tcp://127.0.0.1:*", "--max-disk"];
+    let server = Server::start(&[&flags[..], &["1280K"]].concat());
+    let mut tables = TablesClient::connect(server.kv()).unwrap();
+    tables.create_table_with(b"t", TableOptions::Always).unwrap();
+    let mut tasks = client(&server);
+    for round in 0..20_u64 {
+        for number in 0..20_u64 {
+            tables.update(b"t", &number.to_be_bytes(), &[7; 1_000], None).unwrap();
+        }
+        assert!(tasks.add(&round.to_be_bytes(), &[7; 1_000], AddMode::Tail).unwrap());
+    }
+    server.stop();
+    let refused = spindle(&[&["serve"][..], &flags, &["1279K"]].concat());
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("take 1310720 bytes at least"), "{said}");
 }
 
 // ------------------------------------------------------------------------------------------------------------- damaged

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::amount::bytes_within;
 use super::duration::{BareUnit, whole};
 use crate::cli::{CommandError, DATA_FOLDER};
-use crate::server::{DurabilitySettings, StorageConfig};
+use crate::server::{DurabilitySettings, StorageConfig, TABLES_SEGMENT_BYTES_MAX};
 use crate::store::{SEGMENTS_MIN, StoreConfig};
 use crate::tasks::Policy;
 
@@ -31,9 +31,9 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "BYTES", default_value_t = SEGMENT_BYTES_DEFAULT, value_parser = bytes_within(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))]
     segment_size: u64,
 
-    /// Most bytes (K, M, G) in --data, at least five segments; above three quarters nothing is added [default: 95 % of
-    /// the file system]
-    #[arg(long, value_name = "BYTES", value_parser = bytes_within(SEGMENTS_MIN * SEGMENT_BYTES_MIN, u64::MAX))]
+    /// Most bytes (K, M, G) in --data, at least five segments of tasks and five of tables; above three quarters nothing
+    /// is added [default: 95 % of the file system]
+    #[arg(long, value_name = "BYTES", value_parser = bytes_within(least_bytes(SEGMENT_BYTES_MIN), u64::MAX))]
     max_disk: Option<u64>,
 
     /// Start although --data is damaged: continue without what is lost; finished tasks may return
@@ -53,12 +53,12 @@ impl StoreFlags {
     /// # Errors
     /// [`CommandError::Usage`] if the folder cannot keep to `--max-disk`.
     pub(crate) fn check(&self) -> Result<(), CommandError> {
-        let least = self.segment_size * SEGMENTS_MIN;
+        let least = least_bytes(self.segment_size);
         match self.max_disk {
             Some(most) if most < least => Err(CommandError::Usage(format!(
-                "--max-disk {most}: with --segment-size {} the folder takes {least} bytes at least; raise --max-disk, or lower --segment-size to {} or less",
+                "--max-disk {most}: with --segment-size {} the logs of tasks and of durable tables take {least} bytes at least; raise --max-disk, or lower --segment-size to {} or less",
                 self.segment_size,
-                most / SEGMENTS_MIN
+                largest_segment(most)
             ))),
             _ => Ok(()),
         }
@@ -74,6 +74,19 @@ impl StoreFlags {
         };
         StorageConfig { data: self.data.clone(), store, tables }
     }
+}
+
+/// The least bytes of both logs, with segments of this size for tasks. Those of durable tables are as large, or as they may
+/// be.
+const fn least_bytes(segment: u64) -> u64 {
+    let of_tables = if segment < TABLES_SEGMENT_BYTES_MAX { segment } else { TABLES_SEGMENT_BYTES_MAX };
+    SEGMENTS_MIN * (segment + of_tables)
+}
+
+/// The largest segment with which both logs take no more than so many bytes.
+const fn largest_segment(most: u64) -> u64 {
+    let equal = most / (2 * SEGMENTS_MIN);
+    if equal < TABLES_SEGMENT_BYTES_MAX { equal } else { most / SEGMENTS_MIN - TABLES_SEGMENT_BYTES_MAX }
 }
 
 fn policy(typed: &str) -> Result<Policy, String> {
@@ -116,12 +129,17 @@ mod tests {
     fn a_bound_that_the_folder_cannot_keep_is_refused_with_the_least_one() {
         let check =
             |flags: &[&str]| StoreArguments::try_parse_from([&["serve"], flags].concat()).unwrap().flags.check();
-        for good in [&["--max-disk", "320M"][..], &["--max-disk", "320K", "--segment-size", "64K"], &[]] {
+        for good in [&["--max-disk", "400M"][..], &["--max-disk", "640K", "--segment-size", "64K"], &[]] {
             assert!(check(good).is_ok(), "{good:?}");
         }
-        let Err(CommandError::Usage(why)) = check(&["--max-disk", "319M"]) else { panic!("it is too small") };
-        let (least, segment) = ((320 << 20).to_string(), ((319 << 20) / 5).to_string());
-        assert!(why.contains(&least) && why.contains(&segment), "{why}");
+        for (most, segment, least) in [("399M", "64M", 400_u64 << 20), ("99M", "10M", 100 << 20)] {
+            let Err(CommandError::Usage(why)) = check(&["--max-disk", most, "--segment-size", segment]) else {
+                panic!("{most} is too small")
+            };
+            assert!(why.contains(&format!("take {least} bytes at least")), "{why}");
+            let lower = why.rsplit("--segment-size to ").next().unwrap().split(' ').next().unwrap().to_owned();
+            assert!(check(&["--max-disk", most, "--segment-size", &lower]).is_ok(), "{why}");
+        }
     }
 
     #[test]
@@ -130,7 +148,7 @@ mod tests {
         assert_eq!(parsed(&[]).unwrap(), plain);
         let other = parsed(&["--segment-size", "1M", "--max-disk", "2G", "--repair", "--copied"]).unwrap();
         assert_eq!(other, StoreConfig { segment_bytes: 1 << 20, max_disk: Some(2 << 30), repair: true, copied: true });
-        for bad in [["--segment-size", "1K"], ["--segment-size", "2G"], ["--max-disk", "319K"], ["--sync", "often"]] {
+        for bad in [["--segment-size", "1K"], ["--segment-size", "2G"], ["--max-disk", "639K"], ["--sync", "often"]] {
             assert!(parsed(&bad).is_err(), "{bad:?}");
         }
     }
