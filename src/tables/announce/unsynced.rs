@@ -9,7 +9,8 @@
 //! publisher takes no further change.
 //!
 //! If the log fails, these changes are given up: nobody is notified of them, and their credits go back. So their elements are
-//! never taken for elements on disk.
+//! never taken for elements on disk. Slots that they have emptied stay until the restart. Nothing is added to such tables any
+//! more, so they are no more than were there at the failure, and the memory of the tables does not grow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

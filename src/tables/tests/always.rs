@@ -426,6 +426,38 @@ fn a_disk_that_has_failed_takes_no_write_and_no_table() {
     assert_eq!(batch.take_awaited(), Some(epoch), "what it shows is not on disk");
 }
 
+/// Slots that are emptied stay until the restart. No element comes any more, so each of them was there at the failure.
+#[test]
+fn what_a_failed_disk_leaves_in_memory_does_not_grow() {
+    let mut durable = Durable::new();
+    let keys: Vec<_> = (0..200_u32).map(u32::to_be_bytes).collect();
+    for (key, at) in keys.iter().zip(0..) {
+        durable.waits(|batch| {
+            let deadline = if at % 2 == 0 { in_seconds(batch.now(), 1) } else { Deadline::NONE };
+            batch.update(b"always", key, &[7; 100], deadline).unwrap();
+        });
+        durable.sync();
+        durable.publish();
+    }
+    assert!(durable.waits(|batch| batch.delete(b"always", &keys[1]).map(drop).unwrap()));
+    durable.fails.store(true, Ordering::Relaxed);
+    assert!(durable.log.write(ClockReading::from_millis(0)).is_err());
+    durable.publish();
+    let used = |durable: &Durable| durable.rig.tables_metrics().memory.used;
+    let at_failure = used(&durable);
+    durable.rig.at(5_000);
+    for round in 200..400_u32 {
+        durable.waits(|batch| {
+            let failed = Refusal::DiskFailed;
+            assert_eq!(batch.update(b"always", &round.to_be_bytes(), b"v", Deadline::NONE), Err(failed));
+            assert_eq!(batch.delete(b"always", &keys[3]).map(drop), Err(failed));
+        });
+        durable.rig.settle();
+        assert!(used(&durable) <= at_failure, "round {round}");
+    }
+    durable.waits(|batch| assert_eq!(batch.count(b"always"), Ok(99), "the values of what has expired are gone"));
+}
+
 /// An element that had expired came back when the clock of the next start was earlier.
 #[test]
 fn an_expiry_is_answered_and_announced_when_a_head_on_disk_has_a_later_time() {
