@@ -79,7 +79,7 @@ impl Log {
         let held = self.segments.iter().zip(last.chain([last_of_all]));
         let segments = held.map(|(at, last)| HeldSegment { segment: Arc::clone(&at.segment), end: at.end, last });
         let segments = segments.collect();
-        let may_link = !(self.is_space_short() && self.chores.wants_blocks());
+        let may_link = !(self.is_space_short() && self.chores.lacks_blocks());
         if may_link {
             self.segments.linked();
         }

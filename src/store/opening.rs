@@ -229,7 +229,7 @@ fn begin_chores(
     history.files.make_room(&**folder, oldest..beginning.segment)?;
     let mut chores = Chores::new(Arc::clone(folder), segment_bytes, mode, next)?;
     chores.take_begun(&history.files.begun);
-    again.into_iter().for_each(|name| chores.give(Chore::LayOutAgain { name }));
+    again.into_iter().for_each(|name| chores.give(Chore::UseAgain { name }));
     Ok(chores)
 }
 

@@ -179,15 +179,11 @@ pub(super) fn spare_name(number: u64) -> String {
 /// # Errors
 /// The system's error. The file is removed then.
 pub(super) fn lay_out(folder: &dyn Folder, name: &str, size: u64) -> io::Result<SpareFile> {
-    fill(folder, name, folder.create(name), size)
-}
-
-/// Lays out a file that is there, of this size. It keeps its blocks.
-///
-/// # Errors
-/// The system's error. The file is removed then.
-pub(super) fn lay_out_again(folder: &dyn Folder, name: &str, size: u64) -> io::Result<SpareFile> {
-    fill(folder, name, folder.open(name), size)
+    let filled = folder.create(name).and_then(|file| fill_with_zeros(&*file, size).map(|()| file));
+    filled.map(|file| SpareFile { name: name.to_owned(), file, size }).inspect_err(|_| {
+        // Opening removes what stays.
+        let _stays = folder.remove(name);
+    })
 }
 
 /// A file that can be a segment of this size as it is: with all blocks, and under a single name.
@@ -195,14 +191,6 @@ pub(super) fn whole(file: io::Result<Arc<dyn LogFile>>, size: u64) -> Option<Arc
     let is_whole =
         |file: &dyn LogFile| io::Result::Ok(file.size()? == size && file.allocated()? >= size && file.names()? == 1);
     file.ok().filter(|file| is_whole(&**file).unwrap_or(false))
-}
-
-fn fill(folder: &dyn Folder, name: &str, file: io::Result<Arc<dyn LogFile>>, size: u64) -> io::Result<SpareFile> {
-    let filled = file.and_then(|file| fill_with_zeros(&*file, size).map(|()| file));
-    filled.map(|file| SpareFile { name: name.to_owned(), file, size }).inspect_err(|_| {
-        // Opening removes what stays.
-        let _stays = folder.remove(name);
-    })
 }
 
 fn fill_with_zeros(file: &dyn LogFile, size: u64) -> io::Result<()> {

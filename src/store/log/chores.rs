@@ -3,8 +3,9 @@
 //! ```text
 //! writer ─► chore ─► thread "store": lay out, summarise, remove ─► spare ─► writer
 //! ```
-//! Where spares are lacking, a segment that is no longer in use becomes a spare, and keeps its blocks: on a nearly full
-//! file system, others may take blocks that are given back.
+//! A segment that is no longer in use becomes a spare as it is. So a log that cleans as much as it writes lays out nothing.
+//! On a nearly full file system, others may take blocks that are given back. Each batch has the nonce of its segment, so no
+//! opening takes the old bytes for batches (`opening/heads.rs`).
 //!
 //! With a thread of its own, the writer seldom waits for it. Without one, the work is done at once.
 //!
@@ -23,7 +24,7 @@ use super::space_lack::SpaceLack;
 use crate::store::failure::{Failure, failure};
 use crate::store::folder::{Folder, remove_if_there};
 use crate::store::format::SegmentHead;
-use crate::store::segment::{SpareFile, lay_out, lay_out_again, name_of, number_of, spare_name, whole};
+use crate::store::segment::{SpareFile, lay_out, name_of, number_of, spare_name, whole};
 use crate::store::summary::{Summary, summary_name};
 use crate::threads::spawn;
 
@@ -52,9 +53,9 @@ pub(in crate::store) enum Chore {
     LayOut { size: u64 },
     /// Writes the summary of a closed segment.
     Summarise { segment: SegmentHead, summary: Summary },
-    /// Lays out the file with this name, which has the size of a segment: one that is no longer in use, or a spare of an
-    /// earlier process.
-    LayOutAgain { name: String },
+    /// Makes a spare of the file with this name, which has the size and the blocks of a segment: one that is no longer in
+    /// use, or a spare of an earlier process.
+    UseAgain { name: String },
     /// Removes a segment and its summary.
     Remove { number: u32 },
 }
@@ -179,7 +180,7 @@ impl Chores {
     /// Gives a piece of work. A failure to lay out shows itself in [`Chores::take`].
     pub(in crate::store) fn give(&mut self, chore: Chore) {
         let number = self.next_number();
-        let is_again = matches!(chore, Chore::LayOutAgain { .. });
+        let is_again = matches!(chore, Chore::UseAgain { .. });
         let lays_out = is_again || matches!(chore, Chore::LayOut { .. });
         match &mut self.worker {
             ChoreWorker::Thread(ChoreThread { chores: Some(chores), .. }) => {
@@ -336,10 +337,16 @@ impl Chores {
         self.target.saturating_sub(self.spares.len() + self.coming)
     }
 
-    /// Whether a file that has its blocks is to become a spare. A new file on its way does not count: it may find no
-    /// space, and others may take blocks that are given back.
-    pub(in crate::store) fn wants_blocks(&self) -> bool {
+    /// Whether a file that has its blocks is needed as a spare. A new file on its way does not count: it may find no space,
+    /// and others may take blocks that are given back.
+    pub(in crate::store) fn lacks_blocks(&self) -> bool {
         self.with_blocks() < self.target
+    }
+
+    /// Whether a file that has its blocks becomes a spare. One more than is needed does: so no file is laid out when the log
+    /// takes the next one.
+    pub(in crate::store) fn takes_blocks(&self) -> bool {
+        self.with_blocks() <= self.target
     }
 
     /// Whether no more files with their blocks are left than have to be.
@@ -442,7 +449,7 @@ fn work(folder: &dyn Folder, segment_bytes: u64, number: u64, chore: &Chore) -> 
         Chore::LayOut { size } => {
             Some(LaidOut { size: *size, is_new: true, file: lay_out(folder, &spare_name(number), *size) })
         }
-        Chore::LayOutAgain { name } => {
+        Chore::UseAgain { name } => {
             let file = use_again(folder, name, &spare_name(number), segment_bytes);
             Some(LaidOut { size: segment_bytes, is_new: false, file })
         }
@@ -462,12 +469,12 @@ fn work(folder: &dyn Folder, segment_bytes: u64, number: u64, chore: &Chore) -> 
     }
 }
 
-/// Makes a file a spare. It loses the name of a segment before it loses the bytes.
+/// Makes a file a spare.
 fn use_again(folder: &dyn Folder, name: &str, spare: &str, size: u64) -> io::Result<SpareFile> {
     if let Some(number) = number_of(name) {
         remove_if_there(folder, &summary_name(number))?;
     }
     folder.rename(name, spare)?;
     folder.sync()?;
-    lay_out_again(folder, spare, size)
+    Ok(SpareFile { name: spare.to_owned(), file: folder.open(spare)?, size })
 }

@@ -127,9 +127,9 @@ impl Log {
         for retired in self.retired.take_unused(self.heads.numbers.synced) {
             let number = retired.segment.head.number;
             let is_whole = || whole(retired.segment.file(), self.config.segment_bytes).is_some();
-            let is_needed = self.chores.wants_blocks() && is_whole();
+            let is_needed = self.chores.takes_blocks() && is_whole();
             self.chores.give(match is_needed {
-                true => Chore::LayOutAgain { name: name_of(number) },
+                true => Chore::UseAgain { name: name_of(number) },
                 false => Chore::Remove { number },
             });
             self.counters.removed += 1;
