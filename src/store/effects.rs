@@ -19,7 +19,7 @@ use super::format::LogKind;
 use super::format::{Marks, Space};
 use super::log::admission::AddsRefused;
 use super::log::chores::ChoreMode;
-use super::log::cleaning::copies::Liveness;
+use super::log::cleaning::copies::{Liveness, RecordJudge};
 use super::log::share::DiskMember;
 use super::log::{Log, LogConfig};
 use super::metrics::LogMetrics;
@@ -50,12 +50,31 @@ pub trait EffectJudge {
     /// Whether a record counts.
     fn judge(&mut self, space: Space, key: &[u8]) -> EffectState;
 
+    /// The records of these keys, [`LOOK_AHEAD`](crate::limits::LOOK_AHEAD) at most, are judged next.
+    fn foresee(&mut self, _keys: &mut dyn Iterator<Item = (Space, &[u8])>) {}
+
     /// The bytes of this record are lost. What it says is recorded anew in the open epoch.
     fn lost(&mut self, space: Space, key: &[u8]);
 
     /// The keys of records are lost, so that they cannot be judged: all that counts is recorded anew in the open epoch.
     /// Returns whether that was done.
     fn all_lost(&mut self) -> bool;
+}
+
+/// Has the owner of effects judge what may be copied. What is live has no place.
+struct CopyJudge<'j>(&'j mut dyn EffectJudge);
+
+impl RecordJudge for CopyJudge<'_> {
+    fn judge(&mut self, space: Space, key: &[u8], _: Option<Place>) -> Liveness {
+        match self.0.judge(space, key) {
+            EffectState::Live => Liveness::Live,
+            EffectState::Dead => Liveness::Dead,
+        }
+    }
+
+    fn foresee(&mut self, keys: &mut dyn Iterator<Item = (Space, &[u8])>) {
+        self.0.foresee(keys);
+    }
 }
 
 /// The folder of a log of effects, locked.
@@ -202,11 +221,7 @@ impl EffectStore {
     }
 
     fn write_with_copies(&mut self, own: &mut RecordBatch, judge: &mut dyn EffectJudge) -> Result<(), Error> {
-        let copies =
-            self.log.copies(own, &mut |space, key: &[u8], _: Option<Place>| match judge.judge(space, key) {
-                EffectState::Live => Liveness::Live,
-                EffectState::Dead => Liveness::Dead,
-            })?;
+        let copies = self.log.copies(own, &mut CopyJudge(judge))?;
         let mut batch = copies.batch;
         for (space, key, _) in &copies.set_aside {
             judge.lost(*space, key);

@@ -33,6 +33,7 @@ use super::state::Epochs;
 use super::writer::EffectWriter;
 use crate::store::{EffectJudge, EffectState, Space};
 use crate::tables::memory_budget::unsigned;
+use crate::tables::prefetch::{Fetched, KeyRun};
 use crate::tables::slot::{EntryRef, NEVER, SlotRef, SlotState};
 use crate::tables::table::Table;
 
@@ -177,6 +178,21 @@ impl LogJudge<'_> {
 impl EffectJudge for LogJudge<'_> {
     fn judge(&mut self, space: Space, key: &[u8]) -> EffectState {
         if self.counts(space, key) { EffectState::Live } else { EffectState::Dead }
+    }
+
+    fn foresee(&mut self, keys: &mut dyn Iterator<Item = (Space, &[u8])>) {
+        let of_elements = keys.filter(|(space, _)| *space != Space::Tables);
+        let mut keys = of_elements.filter_map(|(_, key)| ElementHead::decode(key)).peekable();
+        while let Some((ElementHead { incarnation, .. }, _)) = keys.peek() {
+            let Some(table) = self.tables.get(incarnation).cloned() else {
+                keys.next();
+                continue;
+            };
+            let incarnation = *incarnation;
+            let of_table = std::iter::from_fn(|| keys.next_if(|(head, _)| head.incarnation == incarnation));
+            let (run, mut places) = (KeyRun::of(&mut of_table.map(|(_, key)| (key, 0))), Fetched::NOTHING);
+            run.fetch(&table, &mut places, &self.guard);
+        }
     }
 
     fn lost(&mut self, space: Space, key: &[u8]) {

@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use super::position::{COPY_BYTES_MAX, OldBatch, OldRecord, UnreadableRange, next_batch, read_batch};
+use crate::limits::LOOK_AHEAD;
 use crate::store::encoding::batch_bytes;
 use crate::store::errors::Error;
 use crate::store::fault::{Fault, planted};
@@ -54,9 +55,21 @@ pub enum Liveness {
     Known(Value),
 }
 
-/// Says of the record of a key at a place whether it is live. The removal of a key has no place. It is live as long as
-/// the key is gone.
-pub(in crate::store) type IsLive<'o> = &'o mut dyn FnMut(Space, &[u8], Option<Place>) -> Liveness;
+/// The owner's judgement of the records of old segments.
+pub(in crate::store) trait RecordJudge {
+    /// Whether the record of a key at a place is live. The removal of a key has no place. It is live as long as the key is
+    /// gone.
+    fn judge(&mut self, space: Space, key: &[u8], place: Option<Place>) -> Liveness;
+
+    /// The records of these keys, [`LOOK_AHEAD`] at most, are judged next.
+    fn foresee(&mut self, _keys: &mut dyn Iterator<Item = (Space, &[u8])>) {}
+}
+
+impl<F: FnMut(Space, &[u8], Option<Place>) -> Liveness> RecordJudge for F {
+    fn judge(&mut self, space: Space, key: &[u8], place: Option<Place>) -> Liveness {
+        self(space, key, place)
+    }
+}
 
 /// Copies of live records, and what was found on the way.
 #[derive(Debug, Default)]
@@ -118,11 +131,11 @@ fn is_idle_work(used: u64, live: u64, slack: u64) -> bool {
 }
 
 /// The body of a record that is to be copied, if the owner has it. `None`: it is not copied.
-fn body_of(record: &OldRecord, is_oldest: bool, is_live: IsLive<'_>) -> Option<Option<Value>> {
+fn body_of(record: &OldRecord, is_oldest: bool, judge: &mut dyn RecordJudge) -> Option<Option<Value>> {
     if record.place.is_none() && (is_oldest || planted(Fault::RemovalsForgotten)) {
         return None;
     }
-    match is_live(record.space, &record.key, record.place) {
+    match judge.judge(record.space, &record.key, record.place) {
         Liveness::Dead => None,
         Liveness::Live => Some(None),
         Liveness::Known(body) => Some(Some(body)),
@@ -134,7 +147,11 @@ impl Log {
     ///
     /// # Errors
     /// [`Error`] if the oldest segment cannot be read.
-    pub fn copies(&mut self, records: &RecordBatch, is_live: IsLive<'_>) -> Result<Copies, Error> {
+    pub(in crate::store) fn copies(
+        &mut self,
+        records: &RecordBatch,
+        judge: &mut dyn RecordJudge,
+    ) -> Result<Copies, Error> {
         let own = batch_bytes(records);
         let most = own.saturating_mul(OWN_SHARE_MIN).max(self.copies_in_a_segment());
         let budget = match self.is_space_short() {
@@ -142,7 +159,7 @@ impl Log {
             true if self.lacking() > 1 => COPY_BYTES_MAX,
             true => own.saturating_mul(SHORT_SHARE),
         };
-        self.copy_some(budget.min(COPY_BYTES_MAX).min(most), own, is_live)
+        self.copy_some(budget.min(COPY_BYTES_MAX).min(most), own, judge)
     }
 
     /// Returns the copies that an idle log writes. It writes them even if there are none: the batch may retire a
@@ -150,10 +167,10 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::copies`].
-    pub fn idle_copies(&mut self, is_live: IsLive<'_>) -> Result<Copies, Error> {
+    pub(in crate::store) fn idle_copies(&mut self, judge: &mut dyn RecordJudge) -> Result<Copies, Error> {
         let most = IDLE_COPY_BYTES.min(self.copies_in_a_segment());
         let budget = if self.may_shrink() { most } else { 0 };
-        self.copy_some(budget, 0, is_live)
+        self.copy_some(budget, 0, judge)
     }
 
     /// Whether an idle log has space to give back, or more segments than its bytes need.
@@ -194,7 +211,7 @@ impl Log {
         CopyRoom { own, beside, copied: 0, most, room, large: segment / 2, is_apart, is_alone }
     }
 
-    fn copy_some(&mut self, budget: u64, own: u64, is_live: IsLive<'_>) -> Result<Copies, Error> {
+    fn copy_some(&mut self, budget: u64, own: u64, judge: &mut dyn RecordJudge) -> Result<Copies, Error> {
         let (mut copies, mut room, mut read) = (Copies::default(), self.copy_room(own), 0);
         if budget == 0 || self.cleaner.pause.covers_batch() {
             return Ok(copies);
@@ -232,9 +249,13 @@ impl Log {
                 next = Some(CleanedUpTo { offset: batch.next, record: 0, ..at });
                 continue;
             };
+            if at.record.is_multiple_of(LOOK_AHEAD) {
+                let ahead = batch.records.iter().skip(at.record).take(LOOK_AHEAD);
+                judge.foresee(&mut ahead.map(|record| (record.space, &*record.key)));
+            }
             let bytes = record_bytes(record.key.len(), record.place.map_or(0, |place| u64::from(place.length)));
             read += bytes;
-            if let Some(body) = body_of(record, is_oldest, is_live) {
+            if let Some(body) = body_of(record, is_oldest, judge) {
                 if !room.takes(bytes) {
                     break;
                 }
