@@ -77,7 +77,7 @@ pub(in crate::store) fn read_effects(
 ) -> Result<ReadHistory, Error> {
     let reader = HistoryReader::new(files, purpose, synced, BLOCK_BYTES);
     let (mut history, found) = reader.begin()?;
-    let shared = Arc::new(SharedReading { found, next: AtomicUsize::new(0), parts: Mutex::default() });
+    let shared = Arc::new(SharedReading { found, taken: AtomicUsize::new(0), parts: Mutex::default() });
     let read = {
         let (shared, files, owner) = (Arc::clone(&shared), Arc::clone(files), Arc::clone(owner));
         let synced = history.known.synced;
@@ -151,20 +151,19 @@ impl EffectReader for CountedRecords<'_> {
 /// The segments that several threads read.
 struct SharedReading {
     found: Vec<FoundSegment>,
-    /// The index of the next segment.
-    next: AtomicUsize,
+    /// How many were taken for reading, from the end of the list.
+    taken: AtomicUsize,
     parts: Mutex<Vec<(usize, Result<ReadHistory, Error>)>>,
 }
 
 impl SharedReading {
-    /// Reads segments until none is left.
+    /// Reads segments until none is left, the newest first: so the owner stores few records that a newer one replaces.
     fn read(&self, reader: &HistoryReader<'_>, owner: &dyn EffectOwner) {
         let mut effects = owner.reader();
         // Relaxed: each index is taken once, and the segments do not change.
-        while let (index, Some(found)) = {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            (index, self.found.get(index))
-        } {
+        while let Some(index) = self.found.len().checked_sub(1 + self.taken.fetch_add(1, Ordering::Relaxed))
+            && let Some(found) = self.found.get(index)
+        {
             let mut part = ReadHistory::default();
             part.known.synced = reader.synced;
             let read = reader.read_effects(found, &mut part, &mut *effects);

@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
@@ -55,6 +55,8 @@ pub(in crate::tables) struct Opening {
     /// The number and the body of the last clean end.
     end: Mutex<Option<(u64, Box<[u8]>)>>,
     remembered: [RememberedShard; SHARDS],
+    /// Whether some key is remembered. Set before its record is entered.
+    has_remembered: AtomicBool,
     secrets: [RandomState; 2],
     /// Slots that have a deadline.
     pub(in crate::tables) armed: Mutex<Vec<SlotHandle>>,
@@ -109,6 +111,7 @@ impl Opening {
             found: Mutex::default(),
             end: Mutex::default(),
             remembered: std::array::from_fn(|_| Mutex::default()),
+            has_remembered: AtomicBool::new(false),
             secrets: [RandomState::new(), RandomState::new()],
             armed: Mutex::default(),
             progress,
@@ -190,10 +193,16 @@ impl Opening {
 
     fn remember(&self, incarnation: u64, key: &[u8], change: impl FnOnce(&mut Remembered)) {
         let hashes = self.hashes(incarnation, key);
+        // Relaxed: both sides of the race fence between their store and their look.
+        self.has_remembered.store(true, Ordering::Relaxed);
         change(self.shard(hashes).lock().entry(hashes).or_default());
     }
 
     fn remembered(&self, incarnation: u64, key: &[u8]) -> Option<Remembered> {
+        // Relaxed: as in `remember`.
+        if !self.has_remembered.load(Ordering::Relaxed) {
+            return None;
+        }
         let hashes = self.hashes(incarnation, key);
         self.shard(hashes).lock().get(&hashes).copied()
     }
@@ -235,7 +244,11 @@ impl EffectReader for OpeningReader<'_> {
                     }
                 });
             }
-            (_, FoundBody::Value(value)) => self.store(head, key, value),
+            (_, FoundBody::Value(value)) => {
+                if !self.store(head, key, value) {
+                    return;
+                }
+            }
             (_, body) => {
                 if body == FoundBody::Lost {
                     let lost = LostRecord { life: head.incarnation, key: key.into(), version: head.version };
@@ -282,28 +295,33 @@ impl OpeningReader<'_> {
         }
     }
 
-    fn store(&mut self, head: ElementHead, key: &[u8], value: &[u8]) {
-        let Some((_, table)) = self.table.clone() else { return };
+    /// Stores a value, unless a newer record of its key was read before. Returns whether it is stored.
+    fn store(&mut self, head: ElementHead, key: &[u8], value: &[u8]) -> bool {
+        let Some((_, table)) = self.table.clone() else { return false };
         // The slot would have the number of another table. If the life turns out to have a name, the opening fails.
-        let Some(number) = table.number else { return };
+        let Some(number) = table.number else { return false };
         let (hash, deadline) = (self.opening.hash(key), self.opening.deadline(head.deadline));
-        let mut entry = EntryBox::new(value);
-        entry.stamp(head.version, deadline);
-        entry.make_quiet();
-        let counted = LoadedEntry::of(&entry, key);
+        let remembered = self.opening.remembered(head.incarnation, key);
+        if remembered.is_some_and(|remembered| remembered.removed > head.version) {
+            return false;
+        }
+        let mut kept: Option<EntryBox> = None;
         loop {
             let slot = table.index.find(hash, key, &self.guard);
-            if let Some((slot, seen, old)) = slot.and_then(|slot| live(slot, &self.guard)) {
-                if old.version_of_value() >= head.version {
-                    return;
-                }
+            let found = slot.and_then(|slot| live(slot, &self.guard));
+            if found.as_ref().is_some_and(|(_, _, old)| old.version_of_value() >= head.version) {
+                return false;
+            }
+            let entry = kept.take().unwrap_or_else(|| loaded_entry(head.version, deadline, value));
+            let counted = LoadedEntry::of(&entry, key);
+            if let Some((slot, seen, old)) = found {
                 match slot.replace(seen, entry, &self.guard) {
                     Ok(()) => {
                         self.totals.count(key, Some(LoadedEntry::of_published(old, key)), Some(counted));
                         arm(&mut self.totals.sums, &mut self.armed, slot, number, deadline);
-                        return;
+                        return true;
                     }
-                    Err(unused) => entry = unused,
+                    Err(unused) => kept = Some(unused),
                 }
                 continue;
             }
@@ -319,11 +337,11 @@ impl OpeningReader<'_> {
                     self.totals.sums.bytes += slot_bytes(key.len(), deadline != NEVER);
                     self.totals.count(key, None, Some(counted));
                     arm(&mut self.totals.sums, &mut self.armed, made.slot(), number, deadline);
-                    return;
+                    return true;
                 }
-                (Inserted::Occupied, _, Some(unused)) => entry = unused,
+                (Inserted::Occupied, _, Some(unused)) => kept = Some(unused),
                 // The index takes no more keys of this hash: nobody could have stored it either.
-                _ => return,
+                _ => return false,
             }
         }
     }
@@ -378,6 +396,14 @@ impl Drop for OpeningReader<'_> {
     fn drop(&mut self) {
         self.settle();
     }
+}
+
+/// The entry of a value, as nobody has changed it since.
+fn loaded_entry(version: u64, deadline: u64, value: &[u8]) -> EntryBox {
+    let mut entry = EntryBox::new(value);
+    entry.stamp(version, deadline);
+    entry.make_quiet();
+    entry
 }
 
 /// The live entry of a slot, with the word in which it was seen.
