@@ -2,6 +2,10 @@
 
 /// Bytes of the records that a session may have in one epoch. A write that finds no room waits for the log.
 pub(in crate::tables) const EFFECTS_BYTES_MAX: usize = 16 << 20;
+/// With more bytes than that a session has the log close the epoch before the interval is over. So its buffer stays in the
+/// processor's cache, and it seldom waits for room.
+pub(in crate::tables) const EFFECTS_BYTES_EARLY: usize = 1 << 20;
+const _: () = assert!(EFFECTS_BYTES_EARLY < EFFECTS_BYTES_LARGE);
 /// Behind so many bytes a larger record, or a transaction, still finds room. Its size is bounded by the longest value, and
 /// by [`TRANSACTION_EFFECTS_MAX`].
 pub(in crate::tables) const EFFECTS_BYTES_LARGE: usize = EFFECTS_BYTES_MAX / 4;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::limits::{EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
+use super::limits::{EFFECTS_BYTES_EARLY, EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
 use super::records::{ElementHead, TableHead, put_table, remove, remove_table};
 use super::room::{Claimed, NotEntered};
 use super::state::{Epochs, LogStage};
@@ -70,6 +70,9 @@ impl EffectWriter {
         }
         let epoch = self.epochs.open.enter(&self.records.place);
         let kept = self.records.buffer(epoch).bytes();
+        if kept > EFFECTS_BYTES_EARLY {
+            self.epochs.want(epoch);
+        }
         // A large record is not kept out for ever by small ones, which come again in each epoch.
         let entered = match kept > EFFECTS_BYTES_LARGE && kept + bytes > EFFECTS_BYTES_MAX {
             true => Err(NotEntered::Full),
