@@ -294,6 +294,7 @@ impl Changes {
     pub fn prepare_sleep(&mut self, lazily: bool) -> bool {
         let change_queue = Arc::clone(&self.change_queue);
         let level = if lazily { WAKE_FOR_URGENT } else { WAKE_FOR_ANY };
+        self.watch_unsynced(lazily);
         change_queue.sleep_state.prepare(level, || {
             self.rings.refresh(&change_queue);
             // SeqCst: pairs with the store in `close`. As long as there are writers, the last one to go wakes the

@@ -85,6 +85,11 @@ impl Rings {
         self.states.values().any(|RingState { ring, .. }| !ring.queue.is_empty() && ring.urgency(capacity) < level)
     }
 
+    /// Whether a writer waits for credits.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.states.values().any(|state| state.ring.credits.is_registered())
+    }
+
     /// The numbers of all rings, for a drain.
     pub(super) fn begin_turns(&mut self) -> Vec<u64> {
         let mut numbers = std::mem::take(&mut self.turns);

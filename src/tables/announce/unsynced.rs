@@ -78,15 +78,27 @@ impl Changes {
         None
     }
 
-    /// Announces the changes that have come to the disk. If there are others, the publisher is woken behind the next sync.
+    /// Announces the changes that have come to the disk.
     pub(super) fn announce_synced(&mut self, sink: &mut dyn ChangeSink) {
-        let Some((last, _)) = self.unsynced.queue.back() else { return };
-        let disk = self.retire.0.epochs.watch_disk(*last, &self.unsynced.sleeper);
+        if self.unsynced.queue.is_empty() {
+            return;
+        }
+        let disk = self.retire.0.epochs.disk_state();
         self.pending.begin_again(self.unsynced.release(disk.synced));
         self.run_waiting(sink);
         if disk.has_failed {
             self.give_up_unsynced();
             self.run_waiting(sink);
+        }
+    }
+
+    /// Before a sleep: has the log hasten for the changes that wait, and wake the publisher behind its next sync. A lazy
+    /// sleep has a time-out, and somebody waits for its changes only if a writer has no credits.
+    pub(super) fn watch_unsynced(&self, lazily: bool) {
+        if let Some((last, _)) = self.unsynced.queue.back()
+            && (!lazily || self.rings.are_awaited())
+        {
+            self.retire.0.epochs.watch_disk(*last, &self.unsynced.sleeper);
         }
     }
 

@@ -42,12 +42,16 @@ use crate::tables::{Batch, Session};
 impl Epochs {
     /// What is on disk. If that is less than this epoch, the log hastens, and wakes `sleeper` behind its next sync.
     pub(in crate::tables) fn watch_disk(&self, epoch: u64, sleeper: &Arc<Sleeper>) -> DiskState {
-        let has_failed = || self.stage() == LogStage::Failed;
-        let disk = self.disk.watch(epoch, has_failed, sleeper);
+        let disk = self.disk.watch(epoch, || self.disk_state(), sleeper);
         if disk.synced < epoch && !disk.has_failed {
             self.want(epoch);
         }
         disk
+    }
+
+    /// What is on disk.
+    pub(in crate::tables) fn disk_state(&self) -> DiskState {
+        DiskState { synced: self.disk.synced(), has_failed: self.stage() == LogStage::Failed }
     }
 
     /// Whether there was a change of a table that is always on disk.

@@ -60,10 +60,10 @@ impl DiskEpochs {
     }
 
     /// What is on disk. If that is less than this epoch and may become more, `sleeper` is woken behind the next sync.
-    pub(super) fn watch(&self, epoch: u64, has_failed: impl Fn() -> bool, sleeper: &Arc<Sleeper>) -> DiskState {
+    pub(super) fn watch(&self, epoch: u64, look: impl Fn() -> DiskState, sleeper: &Arc<Sleeper>) -> DiskState {
         // Under the lock, which the log takes behind each sync and behind a failure: it then finds this sleeper.
         let mut sleepers = self.sleepers.lock();
-        let disk = DiskState { synced: self.synced(), has_failed: has_failed() };
+        let disk = look();
         let waits = disk.synced < epoch && !disk.has_failed;
         if waits && !sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
             sleepers.push(Arc::clone(sleeper));
