@@ -10,6 +10,7 @@
 pub(super) mod altering;
 pub(super) mod answers;
 pub(super) mod check;
+mod company;
 pub(super) mod disk;
 pub(super) mod epochs;
 pub(super) mod judge;

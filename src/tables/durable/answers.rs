@@ -163,8 +163,12 @@ impl Batch<'_> {
     /// The epoch that has to be on disk before the last operations are answered, if one has to. The next ones begin anew.
     #[inline]
     pub fn take_awaited(&mut self) -> Option<u64> {
-        let awaited = &mut self.effects().awaited;
-        if *awaited == 0 { None } else { Some(std::mem::take(awaited)) }
+        let effects = self.effects();
+        if effects.awaited == 0 {
+            return None;
+        }
+        effects.epochs.note_asked();
+        Some(std::mem::take(&mut effects.awaited))
     }
 
     /// The answer waits for the log, which then has all on disk that the client has changed in durable tables.

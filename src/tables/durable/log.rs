@@ -9,8 +9,10 @@
 //! This file judges no record, see `judge.rs`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::company::Company;
 use super::judge::{CLOCK, LogJudge, RescuePlace};
 use super::records::{EndedLife, TableHead, put_clock, put_end};
 use super::state::{Epochs, LogStage};
@@ -201,6 +203,7 @@ pub struct EpochLog {
     is_stirred: bool,
     /// `None`: no list of keys is lost.
     rescue: Option<RescuePlace>,
+    company: Company,
 }
 
 impl EpochLog {
@@ -221,6 +224,7 @@ impl EpochLog {
             synced_clock: 0,
             is_stirred: false,
             rescue: None,
+            company: Company::default(),
         }
     }
 
@@ -238,9 +242,14 @@ impl EpochLog {
         }
     }
 
-    /// Waits until somebody waits for the open epoch, or the interval is over.
+    /// Waits until somebody waits for the open epoch, or the interval is over. Where company is expected, the log looks for it
+    /// without sleeping: a wake-up would take as long.
     fn wait(&self, interval: Duration) {
-        let (epochs, mut is_over) = (&self.epochs, false);
+        let (epochs, company, begin, mut is_over) = (&self.epochs, &self.company, Instant::now(), false);
+        let is_due = || (company.is_complete(epochs.asked()) && epochs.is_wanted()) || epochs.is_closed();
+        while company.has_patience(begin.elapsed()) && !is_due() {
+            thread::yield_now();
+        }
         epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted() || epochs.is_closed());
     }
 
@@ -302,6 +311,7 @@ impl EpochLog {
         // Before the close: all that is committed by then is in this epoch or on disk.
         let moment = now().wall;
         let epoch = self.epochs.take(&mut taken, || self.spares.pop().unwrap_or_default());
+        let (closed, begin) = (self.epochs.asked(), Instant::now());
         if !taken.is_empty() || is_wanted || self.log.may_shrink() {
             // Behind the close: who waits for the epoch has seen an earlier time.
             self.append(&mut taken, now())?;
@@ -318,6 +328,7 @@ impl EpochLog {
         self.epochs.report(epoch, self.log.adds_room().unwrap_or(0), self.log.metrics());
         self.epochs.reports.note_moment(moment);
         self.epochs.disk.note_synced(epoch);
+        self.company.note_synced(closed, self.epochs.asked(), begin.elapsed());
         taken.truncate(SPARES_MAX - self.spares.len().min(SPARES_MAX));
         for mut spare in taken {
             spare.clear(SPARE_BYTES);
