@@ -1,6 +1,7 @@
 //! The waiting of the tables' threads for each other, under loom: in every interleaving, no thread waits for ever. And the
 //! latch: its holder and the batch of another session are never at work on the same element. And the epochs: the log takes
-//! no buffer with a writer inside, and no effect is of an earlier epoch than its cause.
+//! no buffer with a writer inside, and no effect is of an earlier epoch than its cause. And the disk: who waits for an epoch is
+//! woken behind its sync, and behind a failure.
 //!
 //! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. The
 //! server's own code runs here, and only the parking is loom's. A lost wake-up shows as a thread that waits for ever,
@@ -8,14 +9,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
 
-use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 
 use super::change::Credits;
+use super::durable::disk::{DiskEpochs, DiskState};
 use super::durable::epochs::{OpenEpoch, WriterPlace};
 use super::latch::{BatchWord, Drain, Edition};
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency, WAKE_FOR_ANY, WAKE_FOR_URGENT};
+use super::sleeper::Sleeper;
 
 /// A sleeper, the length of its queue, and the means by which it is woken.
 struct Queue {
@@ -298,5 +301,68 @@ fn an_epoch_is_taken_without_its_writers_and_no_effect_is_before_its_cause() {
         taken.append(&mut epochs.take());
         taken.append(&mut epochs.take());
         assert!(taken.len() == 2 && taken.contains(&first) && taken.contains(&second), "nothing is lost: {taken:?}");
+    });
+}
+
+/// What is on disk, and whether the log has failed.
+struct WatchedDisk {
+    epochs: DiskEpochs,
+    has_failed: AtomicBool,
+}
+
+impl WatchedDisk {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { epochs: DiskEpochs::new(0), has_failed: AtomicBool::new(false) })
+    }
+
+    /// The steps of a thread that waits for this epoch. Returns whether it is on disk.
+    fn wait(&self, epoch: u64) -> bool {
+        let (sleeper, wake_signal) = (std::sync::Arc::new(Sleeper::default()), Arc::new(Notify::new()));
+        let waker = Arc::clone(&wake_signal);
+        sleeper.set_waker(Box::new(move || waker.notify()));
+        loop {
+            // Acquire: as that of the log's stage.
+            let has_failed = || self.has_failed.load(Ordering::Acquire);
+            let look = || DiskState { synced: self.epochs.synced(), has_failed: has_failed() };
+            let disk = self.epochs.watch(epoch, look, &sleeper);
+            if disk.synced >= epoch || disk.has_failed {
+                return disk.synced >= epoch;
+            }
+            wake_signal.wait();
+        }
+    }
+
+    /// The steps of a log that fails.
+    fn fail(&self) {
+        // Release: as that of the log's stage.
+        self.epochs.change(|| self.has_failed.store(true, Ordering::Release));
+    }
+}
+
+#[test]
+fn threads_that_wait_for_an_epoch_are_woken_when_it_is_on_disk() {
+    bounded(|| {
+        let disk = WatchedDisk::new();
+        let waiting = [1, 2].map(|epoch| {
+            let disk = Arc::clone(&disk);
+            thread::spawn(move || disk.wait(epoch))
+        });
+        disk.epochs.note_synced(1);
+        disk.epochs.note_synced(2);
+        for waiting in waiting {
+            assert!(waiting.join().unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_waits_for_an_epoch_is_woken_when_the_log_fails() {
+    loom::model(|| {
+        let disk = WatchedDisk::new();
+        let waiting = Arc::clone(&disk);
+        let waiting = thread::spawn(move || waiting.wait(2));
+        disk.epochs.note_synced(1);
+        disk.fail();
+        assert!(!waiting.join().unwrap());
     });
 }

@@ -1,4 +1,4 @@
-//! The atomics and cells of what is model-checked: the standard ones, or loom's when a model runs.
+//! The atomics, cells and locks of what is model-checked: those of the program, or loom's when a model runs.
 
 #[cfg(all(test, feature = "models"))]
 pub(super) use loom::cell::UnsafeCell;
@@ -6,6 +6,27 @@ pub(super) use loom::cell::UnsafeCell;
 pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(all(test, feature = "models")))]
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(not(all(test, feature = "models")))]
+pub(super) use crate::lock::Mutex;
+
+/// Loom's lock, with the methods of the program's.
+#[cfg(all(test, feature = "models"))]
+pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
+
+#[cfg(all(test, feature = "models"))]
+impl<T> Mutex<T> {
+    pub(super) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, feature = "models"))]
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self(loom::sync::Mutex::new(T::default()))
+    }
+}
 
 /// A cell with loom's methods.
 #[cfg(not(all(test, feature = "models")))]

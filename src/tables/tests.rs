@@ -17,6 +17,7 @@ use crate::clock::{Now, Ttl};
 pub(crate) mod alone;
 mod altering;
 mod always;
+mod always_waking;
 mod audience;
 mod budget;
 mod comings;

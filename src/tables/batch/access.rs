@@ -24,7 +24,7 @@ impl Session {
     pub(super) fn reach<'g>(&mut self, name: &[u8], guard: &'g Guard) -> Result<&'g Table, Refusal> {
         match self.shared.catalog.reach(&mut self.access.known, name, guard) {
             Reached::Table(table) => Ok(table),
-            Reached::None => Err(self.miss()),
+            Reached::None => Err(self.miss(name)),
             Reached::Latched => self.reach_beside_latches(name, guard),
         }
     }
@@ -37,14 +37,14 @@ impl Session {
         }
         match self.shared.catalog.find(name, guard) {
             Some(table) => Ok(table),
-            None => Err(self.miss()),
+            None => Err(self.miss(name)),
         }
     }
 
     /// No table has the name.
     #[cold]
-    fn miss(&mut self) -> Refusal {
-        self.effects.await_names();
+    fn miss(&mut self, name: &[u8]) -> Refusal {
+        self.effects.await_name(name, None);
         Refusal::TableNotFound
     }
 

@@ -193,7 +193,7 @@ impl Batch<'_> {
         let goes_on = begun.goes_on_in(table);
         if goes_on.is_err() {
             // The life in which it has begun is over.
-            self.await_names();
+            self.effects().await_name(canonical(table.announced_name()), None);
         }
         goes_on.map(|()| begun)
     }

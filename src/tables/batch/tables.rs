@@ -37,8 +37,8 @@ impl Batch<'_> {
         let Self { session, guard, .. } = self;
         session.check_latch(name)?;
         let durability = durability.unwrap_or(session.shared.durability);
-        if session.shared.catalog.find(name, guard).is_some() {
-            session.effects.await_names();
+        if let Some(table) = session.shared.catalog.find(name, guard) {
+            session.effects.await_name(name, Some(table));
             return Err(Refusal::TableExists);
         }
         if durability != Durability::None && !session.effects.has_log()? {
@@ -50,7 +50,8 @@ impl Batch<'_> {
         let room = session.local_budget.room(&session.shared.memory_budget, bytes) != MemoryRoom::None
             || session.shared.evicts_for(bytes);
         let new_name = NewName { announced: announced_name, eviction, durability };
-        let table = session.when_taken_down(|catalog, record| catalog.create(name, new_name, room, record, guard))?;
+        let table =
+            session.when_taken_down(name, |catalog, record| catalog.create(name, new_name, room, record, guard))?;
         session.charge_new(table);
         Ok(())
     }
@@ -69,7 +70,7 @@ impl Batch<'_> {
         session.check_disk(name, guard)?;
         let is_admitted = session.access.seat.is_in_transaction;
         let (new, old) =
-            session.when_taken_down(|catalog, record| catalog.replace(name, is_admitted, record, guard))?;
+            session.when_taken_down(name, |catalog, record| catalog.replace(name, is_admitted, record, guard))?;
         session.charge_new(new);
         session.take_down(old);
         Ok(())
@@ -81,7 +82,7 @@ impl Batch<'_> {
     /// # Errors
     /// `Busy` while too many tables are being taken down. The latch is released.
     pub fn admit_replacements(&mut self, name: &[u8], times: usize) -> Result<(), Refusal> {
-        let admitted = self.session.when_taken_down(|catalog, _| catalog.admit_replacements(name, times));
+        let admitted = self.session.when_taken_down(name, |catalog, _| catalog.admit_replacements(name, times));
         if admitted.is_err() {
             self.session.give_up_latch();
         }
@@ -98,7 +99,7 @@ impl Batch<'_> {
         let Session { shared, effects, .. } = &mut *self.session;
         let deleted = shared.catalog.delete(name, &mut |old, new| effects.record_tables(old, new), &self.guard);
         effects.leave();
-        effects.await_names();
+        effects.await_name(name, None);
         let table = deleted.ok_or(Refusal::TableNotFound)?;
         self.session.take_down(table);
         Ok(())
@@ -161,6 +162,7 @@ impl Session {
     /// Makes a table. While too many are being taken down, it is refused as `Busy`, and the session watches the reaper.
     fn when_taken_down<R>(
         &mut self,
+        name: &[u8],
         mut make: impl FnMut(&Catalog, RecordTables<'_>) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
         let Self { shared, effects, .. } = self;
@@ -169,7 +171,7 @@ impl Session {
             self.reaper_steps = shared.reaper.steps();
             let made = make(&shared.catalog, &mut |old, new| effects.record_tables(old, new));
             effects.leave();
-            effects.await_names();
+            effects.await_name(name, None);
             // Registered at once, before a later attempt overwrites the count that this one waits for.
             let is_busy = matches!(made, Err(Refusal::Busy));
             if !is_busy || !shared.reaper.watch(self.reaper_steps, self.writer.sleeper()) {

@@ -11,7 +11,8 @@
 //!
 //! An announced version is on disk: the publisher announces a change of such a table after the sync. A quiet entry is on
 //! disk too. Such a table always has an audience, so its quiet entries were read from the disk, or were copied to the disk
-//! before ALTER_TABLE was answered.
+//! by ALTER_TABLE. What was announced or copied before ALTER_TABLE is on disk with the record of the table, and until then
+//! no version counts as announced.
 //!
 //! # Deadlines
 //!
@@ -23,7 +24,8 @@
 //! A request for many keys waits for what each key shows. A page waits for each slot that it has looked at. A slot that is
 //! gone was announced before. A page without any slot shows the life of the table, whose record it waits for.
 //!
-//! Names are judged together: TABLE NOT FOUND waits for the last table that has come or gone.
+//! Names are judged together: TABLE NOT FOUND waits for the last table that has come or gone. When the log has failed, each
+//! name is judged alone: only a name whose table has gone in an epoch that is not on disk is `UNAVAILABLE`.
 //!
 //! This file holds no answer back: see `net/zeromq/reply_gates.rs`.
 
@@ -117,20 +119,34 @@ impl EffectWriter {
             self.await_expiry(table);
             return;
         }
-        let last = table.durability.last_epoch();
-        if last <= self.epochs.disk.synced() || shown.is_some_and(|entry| is_on_disk(table, key, entry, guard)) {
-            return;
+        let (last, synced) = (table.durability.last_epoch(), self.epochs.disk.synced());
+        let is_clean = || shown.is_some_and(|entry| is_on_disk(table, key, entry, guard));
+        if last > synced && (table.durability.epoch() > synced || !is_clean()) {
+            self.await_epoch(last);
         }
-        self.await_epoch(last);
     }
 
-    /// The answer shows the names of tables, or that a name has none.
+    /// The answer shows the names of tables.
     pub(in crate::tables) fn await_names(&mut self) {
-        // A failed log says nothing more of names, and tables in memory come and go on.
-        if self.has_failed() {
+        // Behind a failed log the names in memory are shown: tables in memory come and go on.
+        if !self.has_failed() {
+            self.await_epoch(self.epochs.disk.names());
+        }
+    }
+
+    /// The answer shows that this name has this table, or none.
+    pub(in crate::tables) fn await_name(&mut self, name: &[u8], found: Option<&Table>) {
+        if !self.has_failed() {
+            self.await_names();
             return;
         }
-        self.await_epoch(self.epochs.disk.names());
+        // A later opening finds another state of this name, if that is not on disk. It says nothing of other names.
+        let is_memory = |table: &Table| !table.is_always();
+        self.await_epoch(match found {
+            Some(table) if is_memory(table) => 0,
+            Some(table) => table.durability.epoch(),
+            None => self.epochs.disk.gone(name),
+        });
     }
 
     /// Whether the log has failed: no later epoch will be on disk.

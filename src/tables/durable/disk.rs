@@ -1,7 +1,7 @@
 //! Which epochs are on disk, and who waits for one.
 //!
 //! ```text
-//! log:     sync ─► the epoch is on disk ─► take the list ─► wake each
+//! log:     sync or failure ─► store the new state ─► take the list ─► wake each
 //! waiting: look, and enter the list, under its lock ─► sleep ─► look again
 //! ```
 //! If the look comes before the log takes the list, the log finds the thread there. If it comes behind that, the look shows
@@ -14,9 +14,8 @@ use std::sync::atomic::AtomicBool;
 
 use crossbeam::utils::CachePadded;
 
-use crate::lock::Mutex;
 use crate::tables::sleeper::Sleeper;
-use crate::tables::sync::{AtomicU64, Ordering};
+use crate::tables::sync::{AtomicU64, Mutex, Ordering};
 
 /// What the log has on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +26,21 @@ pub struct DiskState {
     pub has_failed: bool,
 }
 
+/// A table has gone in this epoch.
+struct GoneTable {
+    epoch: u64,
+    name: Box<[u8]>,
+}
+
 /// Which epochs are on disk, and who waits for one.
-pub(super) struct DiskEpochs {
+pub(in crate::tables) struct DiskEpochs {
     /// The last one on disk. Written by the log.
     synced: CachePadded<AtomicU64>,
-    /// The last one in which a table came or went that is always on disk. Raised under the catalog's lock.
+    /// The last one in which a table came or went that is always on disk, or became so. Raised under the catalog's lock.
     names: AtomicU64,
+    /// Tables that were always on disk, and have gone in epochs that are not. Pushed under the catalog's lock, and taken by
+    /// the log behind each sync.
+    gone: Mutex<Vec<GoneTable>>,
     /// Whether a table that is always on disk has changed. Written by writers, read by the publisher for each change.
     has_always: AtomicBool,
     /// Threads with answers or changes that wait. The log wakes them behind each sync.
@@ -41,26 +49,32 @@ pub(super) struct DiskEpochs {
 
 impl DiskEpochs {
     /// All epochs up to this one are on disk.
-    pub(super) fn new(synced: u64) -> Self {
+    pub(in crate::tables) fn new(synced: u64) -> Self {
         let (synced, names) = (CachePadded::new(AtomicU64::new(synced)), AtomicU64::new(0));
-        Self { synced, names, has_always: AtomicBool::new(false), sleepers: Mutex::default() }
+        let has_always = AtomicBool::new(false);
+        Self { synced, names, gone: Mutex::default(), has_always, sleepers: Mutex::default() }
     }
 
     /// The last epoch on disk.
-    pub(super) fn synced(&self) -> u64 {
+    pub(in crate::tables) fn synced(&self) -> u64 {
         // Acquire: pairs with the Release in `note_synced`.
         self.synced.load(Ordering::Acquire)
     }
 
     /// Log: this epoch is on disk.
-    pub(super) fn note_synced(&self, epoch: u64) {
+    pub(in crate::tables) fn note_synced(&self, epoch: u64) {
         // Release: pairs with the Acquire in `synced`.
-        self.synced.store(epoch, Ordering::Release);
-        self.wake();
+        self.change(|| self.synced.store(epoch, Ordering::Release));
+        self.gone.lock().retain(|gone| gone.epoch > epoch);
     }
 
     /// What is on disk. If that is less than this epoch and may become more, `sleeper` is woken behind the next sync.
-    pub(super) fn watch(&self, epoch: u64, look: impl Fn() -> DiskState, sleeper: &Arc<Sleeper>) -> DiskState {
+    pub(in crate::tables) fn watch(
+        &self,
+        epoch: u64,
+        look: impl Fn() -> DiskState,
+        sleeper: &Arc<Sleeper>,
+    ) -> DiskState {
         // Under the lock, which the log takes behind each sync and behind a failure: it then finds this sleeper.
         let mut sleepers = self.sleepers.lock();
         let disk = look();
@@ -71,8 +85,9 @@ impl DiskEpochs {
         disk
     }
 
-    /// Wakes those who wait, behind a sync or a failure.
-    pub(super) fn wake(&self) {
+    /// Log: calls `store` behind a sync or a failure, and then wakes all sleepers of the list.
+    pub(in crate::tables) fn change(&self, store: impl FnOnce()) {
+        store();
         let woken = std::mem::take(&mut *self.sleepers.lock());
         woken.iter().for_each(|sleeper| sleeper.wake());
     }
@@ -102,5 +117,16 @@ impl DiskEpochs {
     pub(super) fn raise_names(&self, epoch: u64) {
         // Relaxed: a reader sees the new name only behind the catalog's Release, which comes later.
         self.names.fetch_max(epoch, Ordering::Relaxed);
+    }
+
+    /// In this epoch the table of a name goes. Called as [`DiskEpochs::raise_names`].
+    pub(super) fn note_gone(&self, epoch: u64, name: &[u8]) {
+        self.gone.lock().push(GoneTable { epoch, name: name.into() });
+    }
+
+    /// The last epoch, not on disk, in which a table of this name has gone. 0: none has.
+    pub(super) fn gone(&self, name: &[u8]) -> u64 {
+        let gone = self.gone.lock();
+        gone.iter().filter(|gone| *gone.name == *name).map(|gone| gone.epoch).max().unwrap_or(0)
     }
 }

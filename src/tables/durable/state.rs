@@ -134,9 +134,8 @@ impl Epochs {
     /// Log: it has come to this stage.
     pub(in crate::tables) fn set_stage(&self, stage: LogStage) {
         // Release: pairs with the Acquire in `stage`.
-        self.stage.store(stage as u8, Ordering::Release);
+        self.disk.change(|| self.stage.store(stage as u8, Ordering::Release));
         self.wake_all();
-        self.disk.wake();
     }
 
     /// Has the log opened for the first durable table.

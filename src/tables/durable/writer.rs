@@ -14,7 +14,7 @@ use crate::store::EncodedRecords;
 use crate::tables::Durability;
 use crate::tables::Refusal;
 use crate::tables::sleeper::Sleeper;
-use crate::tables::table::Table;
+use crate::tables::table::{Table, canonical};
 
 /// A session's end.
 pub(in crate::tables) struct EffectWriter {
@@ -128,25 +128,30 @@ impl EffectWriter {
             return;
         }
         self.enter_large();
-        let epochs = Arc::clone(&self.epochs);
-        for table in old.into_iter().chain(new).filter(|table| table.is_always()) {
-            self.raise_epoch_of(table);
-            epochs.disk.raise_names(table.durability.last_epoch());
-        }
         for table in old.into_iter().filter(|table| table.is_durable()) {
+            if table.is_always() {
+                self.raise_names(table);
+                self.epochs.disk.note_gone(table.durability.last_epoch(), canonical(table.announced_name()));
+            }
             self.record_end(table);
         }
         for table in new.into_iter().filter(|table| table.is_durable()) {
             self.record_table(table, table.durability.kind());
-            epochs.enter_table(table);
+            self.epochs.enter_table(table);
         }
+    }
+
+    /// Answers that show this table or its name wait for this epoch. Called as [`EffectWriter::record_tables`].
+    fn raise_names(&self, table: &Table) {
+        self.raise_epoch_of(table);
+        self.epochs.disk.raise_names(table.durability.last_epoch());
     }
 
     /// Records that a table is there, with this durability. Called as [`EffectWriter::record_tables`].
     pub(super) fn record_table(&mut self, table: &Table, durability: Durability) {
         let state = &table.durability;
         if durability == Durability::Always {
-            self.raise_epoch_of(table);
+            self.raise_names(table);
         }
         let head = TableHead { incarnation: state.incarnation(), number: self.epochs.marks.next_number() };
         self.record(|records| put_table(records, head, durability, table.announced_name()));

@@ -49,17 +49,17 @@ impl EffectLog for NoDisk {
 }
 
 /// Tables named after their durability, and a log that writes an epoch when the test says so.
-struct Durable {
-    rig: TablesRig,
-    log: EpochLog,
-    fails: Arc<AtomicBool>,
+pub(super) struct Durable {
+    pub(super) rig: TablesRig,
+    pub(super) log: EpochLog,
+    pub(super) fails: Arc<AtomicBool>,
 }
 
 const TABLES: [(&[u8], Durability); 3] =
     [(b"none", Durability::None), (b"soon", Durability::Soon), (b"always", Durability::Always)];
 
 impl Durable {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(TablesRig::new())
     }
 
@@ -77,17 +77,17 @@ impl Durable {
     }
 
     /// The open epoch comes to the disk.
-    fn sync(&mut self) {
+    pub(super) fn sync(&mut self) {
         self.log.write(ClockReading::from_millis(0)).unwrap();
     }
 
     /// Changes are announced.
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         self.rig.publish();
     }
 
     /// Whether the answer to these operations waits.
-    fn waits<R>(&self, operations: impl FnOnce(&mut Batch<'_>) -> R) -> bool {
+    pub(super) fn waits<R>(&self, operations: impl FnOnce(&mut Batch<'_>) -> R) -> bool {
         let mut session = self.rig.0.session.borrow_mut();
         let mut batch = session.batch(self.rig.now());
         operations(&mut batch);
@@ -95,7 +95,7 @@ impl Durable {
     }
 
     /// Whether a read of this key waits.
-    fn get_waits(&self, table: &[u8], key: &[u8]) -> bool {
+    pub(super) fn get_waits(&self, table: &[u8], key: &[u8]) -> bool {
         self.waits(|batch| batch.get(table, key).map(drop))
     }
 }
