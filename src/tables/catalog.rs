@@ -166,6 +166,8 @@ impl Catalog {
             eviction: self.eviction.of_new(None, durability != Durability::None),
             durability,
         }));
+        // The log may have records of elements that are gone, with versions up to the floor.
+        table.versions.note_left(self.floor.get());
         table.add(&totals);
         admission.histories.insert(name.into(), history);
         self.registry.enter(Arc::clone(&table), guard);

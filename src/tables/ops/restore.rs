@@ -25,7 +25,8 @@ use crate::tables::{Deadline, Refusal, Restored};
 /// that of a restored element.
 ///
 /// As long as all elements of the table are restored, its own floor covers only those that have left it. A restored version
-/// up to that floor may be another key's, so the element is stored, and has the next version.
+/// up to that floor may be another key's, so the element is stored, and has the next version. The same holds of a version
+/// that this server may have given since the table was made: the next change of the element would follow it.
 ///
 /// # Errors
 /// For a restored element: `VersionMismatch` if the dead slot has a version that is not lower, `VersionRefused` up to the
@@ -39,8 +40,15 @@ pub(super) fn first_version(table: &Table, write: &Write<'_>, floor: u64, dead: 
     match table.versions.restore_floor() {
         None if version <= floor => Err(Refusal::VersionRefused),
         Some(own) if version <= own => Ok(next),
-        _ => Ok(version),
+        Some(_) => Ok(restored_or(table, version, next)),
+        None => Ok(version),
     }
+}
+
+/// The restored version of a key that has none from this table's time. Instead the next version of this server, if the key
+/// may have had the versions behind the restored one, which the deletion of the element and its next change would get.
+fn restored_or(table: &Table, version: u64, next: u64) -> u64 {
+    if version < next && !table.versions.jumps(version + 1) { next } else { version }
 }
 
 impl<'h> Ops<'h> {
@@ -83,11 +91,13 @@ impl<'h> Ops<'h> {
 
     #[cold]
     fn version_after(&mut self, table: &Table, write: &Write<'_>, version: u64) -> Result<u64, NotStored> {
-        if let Some(restored) = write.version {
-            let is_higher = restored > version;
-            return if is_higher { Ok(restored) } else { Err(Refusal::VersionMismatch { current: version }.into()) };
+        match write.version {
+            Some(restored) if restored <= version => Err(Refusal::VersionMismatch { current: version }.into()),
+            // The key has had no version above its own.
+            Some(restored) if !table.versions.jumps(version) => Ok(restored),
+            Some(restored) => Ok(restored_or(table, restored, self.version_above(table, write.key, version)?)),
+            None => Ok(self.version_above(table, write.key, version)?),
         }
-        Ok(self.version_above(table, write.key, version)?)
     }
 
     fn version_above(&mut self, table: &Table, key: &[u8], version: u64) -> Result<u64, Refusal> {

@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "a test that fails should say where")]
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use crate::tables::durable::records::live_bytes;
 use crate::tables::durable::state::LogStage;
 use crate::tables::slot::SlotState;
 use crate::tables::table::Table;
-use crate::tables::{Durability, EpochLog, LoadSettings, LoadedLog, LogClock, ManyProgress};
+use crate::tables::{ChangeSink, Durability, EpochLog, LoadSettings, LoadedLog, LogClock, ManyProgress, Restored};
 
 /// An element, with its deadline by the log's clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) value: Vec<u8>,
     pub(super) version: u64,
@@ -31,6 +32,13 @@ impl Element {
     }
 }
 
+impl fmt::Debug for Element {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { value, version, deadline } = self;
+        write!(out, "{} bytes {:?}, version {version}, deadline {deadline:?}", value.len(), value.first())
+    }
+}
+
 /// All elements, by table and key.
 pub(super) type Contents = BTreeMap<(Vec<u8>, Vec<u8>), Element>;
 
@@ -39,7 +47,10 @@ pub(super) struct Life {
     pub(super) background: BackgroundThreads,
     pub(super) session: Session,
     pub(super) log: EpochLog,
+    /// The time of the log's clock at the start, in milliseconds.
     pub(super) start: u64,
+    /// The clocks at the start.
+    pub(super) begun: ClockReading,
 }
 
 /// The folder of a log with small segments.
@@ -57,32 +68,38 @@ pub(super) fn folder_within(path: &Path, max_disk: Option<u64>) -> EffectFolder 
 impl Life {
     /// Begins at this time of the wall clock, in milliseconds.
     pub(super) fn begin(folder: &EffectFolder, start: u64) -> Self {
-        Self::try_to_begin(folder, start).unwrap()
+        Self::try_to_begin(folder, ClockReading::from_millis(start)).unwrap()
     }
 
-    pub(super) fn try_to_begin(folder: &EffectFolder, start: u64) -> Result<Self, Error> {
-        Self::begin_with(folder, start, |_| {})
+    pub(super) fn try_to_begin(folder: &EffectFolder, reading: ClockReading) -> Result<Self, Error> {
+        Self::begin_with(folder, reading, |_| {})
     }
 
     /// The same, with tables that were prepared before anything is loaded.
-    fn begin_with(folder: &EffectFolder, start: u64, prepare: impl FnOnce(&Tables)) -> Result<Self, Error> {
-        let clock = LogClock::find(folder, ClockReading::from_millis(start))?;
+    fn begin_with(folder: &EffectFolder, reading: ClockReading, prepare: impl FnOnce(&Tables)) -> Result<Self, Error> {
+        let clock = LogClock::find(folder, reading)?;
+        let start = clock.time();
         let (tables, mut background) = Tables::new(TablesConfig {
-            clock_start: clock.time(),
-            version_base: crate::tables::version_base(start * 1_000_000),
+            clock_start: start,
+            version_base: crate::tables::version_base(reading.wall * 1_000_000),
             ..settings()
         });
         prepare(&tables);
-        let reading = ClockReading::from_millis(start);
         let settings = LoadSettings { readers: 2, reading, progress: Box::new(|_, _| {}) };
         let LoadedLog { log, .. } = tables.load(&mut background.expiry, folder, clock, settings)?;
         tables.0.epochs.set_stage(LogStage::On);
         let session = tables.session();
-        Ok(Self { background, session, log, start })
+        Ok(Self { background, session, log, start, begun: reading })
+    }
+
+    /// The clocks so many milliseconds after the start.
+    pub(super) fn reading(&self, now: u64) -> ClockReading {
+        let ClockReading { wall, up, boot } = self.begun;
+        ClockReading { wall: wall + now, up: up + 1_000_000 * now, boot }
     }
 
     pub(super) fn write(&mut self, now: u64) {
-        self.log.write(ClockReading::from_millis(self.start + now)).unwrap();
+        self.log.write(self.reading(now)).unwrap();
     }
 
     /// Another session.
@@ -94,6 +111,10 @@ impl Life {
         self.background.changes.drain(usize::MAX, &mut |_, _, _| {});
     }
 
+    pub(super) fn publish_to(&mut self, sink: &mut dyn ChangeSink) {
+        self.background.changes.drain_to(usize::MAX, sink);
+    }
+
     /// What clients see at this time of the tables that an opening knows.
     pub(super) fn contents(&mut self, now: u64) -> Contents {
         self.contents_of(now, KEYS)
@@ -101,8 +122,8 @@ impl Life {
 
     /// The same of so many keys.
     pub(super) fn contents_of(&mut self, now: u64, keys: u64) -> Contents {
-        let tables = self.durable_tables();
-        tables.iter().flat_map(|table| self.elements_of(table, now, keys)).collect()
+        let tables = self.durabilities();
+        tables.keys().flat_map(|table| self.elements_of(table.as_bytes(), now, keys)).collect()
     }
 
     /// The elements of these keys in a table.
@@ -119,15 +140,16 @@ impl Life {
         contents
     }
 
-    /// The tables that an opening knows. The bytes of the records that count are as many as their elements have.
-    fn durable_tables(&self) -> Vec<Box<[u8]>> {
+    /// The durability of each table that an opening knows. The bytes of the records that count are as many as the elements
+    /// of the table have.
+    pub(super) fn durabilities(&self) -> BTreeMap<String, Durability> {
         let (guard, catalog) = (epoch::pin(), &self.session.shared().catalog);
         let tables = catalog.tables(&guard).into_iter();
         let durable = tables.filter(|table| table.is_durable() && !table.durability.is_coming());
         durable
             .map(|table| {
                 assert_eq!(table.logged(), logged(table), "{}", table.announced_name().escape_ascii());
-                table.announced_name().into()
+                (table.announced_name().escape_ascii().to_string(), table.durability.kind())
             })
             .collect()
     }
@@ -138,10 +160,7 @@ pub(super) fn assert_same(found: &Contents, expected: &Contents, seed: u64) {
     let shown = |contents: &Contents, other: &Contents| -> Vec<String> {
         let differing = contents.iter().filter(|(key, element)| other.get(*key) != Some(*element));
         differing
-            .map(|((table, key), Element { value, version, deadline })| {
-                let [table, key] = [table, key].map(|name| name.escape_ascii());
-                format!("{table} {key}: {} bytes, version {version}, deadline {deadline:?}", value.len())
-            })
+            .map(|((table, key), element)| format!("{} {}: {element:?}", table.escape_ascii(), key.escape_ascii()))
             .collect()
     };
     assert_eq!(shown(found, expected), shown(expected, found), "seed {seed}");
@@ -213,6 +232,37 @@ pub(super) fn change(life: &mut Life, rng: &mut SeededRng, now: u64, table: &[u8
         }
     };
     let _refused = done;
+}
+
+/// The log had records of these keys with higher versions. So the next start took the restored elements for older ones.
+#[test]
+fn what_is_restored_behind_a_start_is_there_at_the_next_one() {
+    let path = tempfile::tempdir().unwrap();
+    let folder = folder_of(path.path());
+    let mut life = Life::begin(&folder, 1_000_000);
+    let mut batch = life.session.batch(Now::from_millis(0));
+    batch.create_table_with(b"soon", b"soon", None, Some(Durability::Soon)).unwrap();
+    let deadlines = [Deadline::NONE, Deadline::after(batch.now(), Ttl::from_millis(10))];
+    let versions = [0, 1].map(|key| {
+        batch.update(b"soon", &key_of(key), b"old", deadlines[key as usize]).unwrap();
+        batch.element(b"soon", &key_of(key)).unwrap().version
+    });
+    batch.delete(b"soon", &key_of(0)).unwrap();
+    drop(batch);
+    life.write(20);
+    drop(life);
+    let mut life = Life::begin(&folder, 1_000_100);
+    let mut batch = life.session.batch(Now::from_millis(0));
+    for (key, version) in (0..).zip(versions) {
+        let restored = batch.restore(b"soon", &key_of(key), b"restored", version, Deadline::NONE);
+        assert_eq!(restored, Ok(Restored::Anew), "the key had this version");
+    }
+    drop(batch);
+    life.write(1);
+    let contents = life.contents(1);
+    assert_eq!(contents.len(), 2);
+    drop(life);
+    assert_same(&Life::begin(&folder, 1_000_200).contents(0), &contents, 0);
 }
 
 /// Runs lives that end without warning. Each begins with what the last epoch of the one before had. Returns how many elements
@@ -317,10 +367,14 @@ fn a_log_with_more_tables_than_numbers_is_refused() {
     life.write(0);
     drop(life);
     for numbers in 0..3 {
-        let begun = Life::begin_with(&folder, 1_000_000, |tables| tables.0.catalog.registry().leave_only(numbers));
+        let begun = Life::begin_with(&folder, ClockReading::from_millis(1_000_000), |tables| {
+            tables.0.catalog.registry().leave_only(numbers)
+        });
         assert!(matches!(begun, Err(Error::TooManyTables(_))), "{numbers} numbers");
     }
-    let begun = Life::begin_with(&folder, 1_000_000, |tables| tables.0.catalog.registry().leave_only(3));
+    let begun = Life::begin_with(&folder, ClockReading::from_millis(1_000_000), |tables| {
+        tables.0.catalog.registry().leave_only(3)
+    });
     let mut life = begun.unwrap();
     assert_eq!(life.session.batch(Now::from_millis(0)).get(b"two", b"key").unwrap(), b"two");
 }

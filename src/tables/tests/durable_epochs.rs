@@ -95,7 +95,7 @@ fn an_opening_finds_a_transaction_whole_or_absent() {
         let folder = folder_of(path.path());
         let mut life = begin(&folder);
         let (before, mut other) = (life.contents(5), life.another());
-        let Life { mut background, mut session, log, start } = life;
+        let Life { mut background, mut session, log, start, begun } = life;
         let (mut log, mut closing) = (Some(log), None);
         session.batch(NOW).latch(&[b"soon", b"always"]).unwrap();
         let mut batch = session.batch(NOW);
@@ -114,7 +114,7 @@ fn an_opening_finds_a_transaction_whole_or_absent() {
         session.end_latch();
         let log = log.unwrap_or_else(|| closing.unwrap().join().unwrap());
         background.changes.drain(usize::MAX, &mut |_, _, _| {});
-        let mut life = Life { background, session, log, start };
+        let mut life = Life { background, session, log, start, begun };
         let mut whole = life.contents(5);
         whole.retain(|(table, _), _| table != b"free");
         let expected = if closed_before < STEPS.len() { whole } else { before };
@@ -255,7 +255,7 @@ fn a_thread_that_panics_in_a_transaction_leaves_its_epoch() {
 fn close_before_cas(life: Life, then: impl FnOnce(&mut Session) + 'static) -> Life {
     let closing = Rc::new(RefCell::new(None));
     let mut other = life.another();
-    let Life { background, mut session, log, start } = life;
+    let Life { background, mut session, log, start, begun } = life;
     let place = Rc::clone(&closing);
     hooks::at(Failpoint::BeforeCas, move || {
         *place.borrow_mut() = Some(close(log, &other));
@@ -263,7 +263,7 @@ fn close_before_cas(life: Life, then: impl FnOnce(&mut Session) + 'static) -> Li
     });
     session.batch(NOW).update(b"soon", &key_of(0), b"2", Deadline::NONE).unwrap();
     let log = closing.take().unwrap().join().unwrap();
-    Life { background, session, log, start }
+    Life { background, session, log, start, begun }
 }
 
 #[test]

@@ -135,6 +135,51 @@ fn the_first_own_version_is_above_those_of_an_older_table_that_is_being_taken_do
     assert_eq!(rig.get("a").as_deref(), Some("own"));
 }
 
+/// The version that followed the restored one had been given in the older table.
+#[test]
+fn a_version_that_was_given_in_an_older_table_is_not_given_again() {
+    for (is_settled, has_older) in [(false, false), (true, false), (false, true), (true, true)] {
+        let rig = TablesRig::new();
+        rig.set("a", "1", None).unwrap();
+        let first = rig.version("a");
+        rig.set("a", "2", None).unwrap();
+        let last = rig.version("a");
+        rig.publish();
+        rig.drop_table("t").unwrap();
+        rig.create("t").unwrap();
+        if is_settled {
+            rig.settle();
+        }
+        if has_older {
+            assert_eq!(rig.restore("a", "0", 7), Ok(Restored::AsItWas));
+            rig.publish();
+        }
+        assert_eq!(rig.restore("a", "1", first), Ok(Restored::Anew), "the next one would follow it");
+        rig.publish();
+        rig.set("a", "3", None).unwrap();
+        assert!(rig.version("a") > last + 1);
+    }
+}
+
+/// The key came back with the version behind that deletion, which it had had in an older table.
+#[test]
+fn the_deletion_of_a_restored_element_has_a_version_from_before_the_table() {
+    for (version, restored) in [(BASE - 2, Restored::AsItWas), (BASE - 1, Restored::Anew)] {
+        let rig = TablesRig::new();
+        rig.set("a", "1", None).unwrap();
+        let older = rig.version("a");
+        rig.publish();
+        rig.drop_table("t").unwrap();
+        rig.create("t").unwrap();
+        assert_eq!(rig.restore("a", "1", version), Ok(restored));
+        rig.publish();
+        rig.delete("a").unwrap();
+        rig.publish();
+        rig.set("a", "2", None).unwrap();
+        assert!(rig.version("a") > older, "{version}");
+    }
+}
+
 /// Whatever the low bits of the two versions are, the changes behind a jump are announced behind it.
 #[test]
 fn a_jump_of_any_width_is_announced_in_its_turn() {
