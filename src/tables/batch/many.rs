@@ -180,7 +180,7 @@ impl Batch<'_> {
         // What was admitted for the rest counts when it is stored.
         begun.reserved = None;
         let outcome = self.update_some(&table, deadline, pairs.skip(begun.done), &mut begun.done);
-        self.await_table(&table);
+        self.await_table(&table, &outcome, begun.done > 0);
         if matches!(outcome, Err(Refusal::Unfinished | Refusal::Busy)) {
             begun.reserve_rest(&self.session.shared);
             progress.0 = Some(Box::new(begun));
@@ -198,9 +198,9 @@ impl Batch<'_> {
         goes_on.map(|()| begun)
     }
 
-    /// The answer is about elements of this table.
-    fn await_table(&mut self, table: &Table) {
-        if table.is_always() {
+    /// The answer is about elements of this table. What is refused for the disk before it has changed one shows none.
+    fn await_table(&mut self, table: &Table, outcome: &Result<(), Refusal>, has_changed: bool) {
+        if table.is_always() && (has_changed || *outcome != Err(Refusal::DiskFailed)) {
             self.effects().await_table(table);
         }
     }
@@ -268,7 +268,7 @@ impl Batch<'_> {
             }
         };
         let outcome = self.delete_some(&table, keys.skip(begun.deleted.len()), &mut begun.deleted);
-        self.await_table(&table);
+        self.await_table(&table, &outcome, begun.deleted.contains(&true));
         if outcome == Err(Refusal::Busy) {
             progress.0 = Some(Box::new(begun));
             return Err(Refusal::Busy);

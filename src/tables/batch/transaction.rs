@@ -150,6 +150,10 @@ impl Batch<'_> {
         if begun.is_err() {
             self.session.end_latch();
         }
+        if begun == Err(Refusal::DiskFailed) {
+            // The refusal shows nothing of what was looked at.
+            self.take_awaited();
+        }
         begun
     }
 
