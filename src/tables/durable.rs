@@ -23,5 +23,6 @@ pub(super) mod records;
 pub(super) mod reports;
 pub(super) mod room;
 pub(super) mod state;
+pub(super) mod tables;
 pub(super) mod writer;
 pub(super) mod writer_records;

@@ -23,13 +23,13 @@
 //!
 //! This file changes no element.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossbeam::epoch::{self, Guard};
 
 use super::records::{ElementHead, TableHead, encode_element, live_bytes, put_table};
 use super::state::Epochs;
+use super::tables::DurableTables;
 use super::writer::EffectWriter;
 use crate::store::{EffectJudge, EffectState, Space};
 use crate::tables::memory_budget::unsigned;
@@ -43,7 +43,7 @@ pub(in crate::tables) const CLOCK: u64 = 0;
 /// Judges the records of one batch.
 pub(super) struct LogJudge<'l> {
     epochs: &'l Epochs,
-    tables: Arc<BTreeMap<u64, Arc<Table>>>,
+    tables: Arc<DurableTables>,
     /// Records the elements anew whose records are lost.
     writer: &'l mut EffectWriter,
     /// The number of the last record of the clock.
@@ -82,7 +82,7 @@ impl<'l> LogJudge<'l> {
         if space == Space::Tables {
             return TableHead::decode(key).is_some_and(|TableHead { incarnation, number }| match incarnation {
                 CLOCK => number == self.clock_number,
-                _ => self.tables.get(&incarnation).is_some_and(|table| table.durability.record() == number),
+                _ => self.tables.get(incarnation).is_some_and(|table| table.durability.record() == number),
             });
         }
         let Some((head, key)) = ElementHead::decode(key) else { return false };
@@ -98,14 +98,14 @@ impl<'l> LogJudge<'l> {
 
 /// The entry of a key, unless its deadline is known on disk as passed.
 fn entry<'g>(
-    tables: &BTreeMap<u64, Arc<Table>>,
+    tables: &DurableTables,
     epochs: &Epochs,
     synced_clock: u64,
     head: ElementHead,
     key: &[u8],
     guard: &'g Guard,
 ) -> Option<EntryRef<'g>> {
-    let table = tables.get(&head.incarnation)?;
+    let table = tables.get(head.incarnation)?;
     counting_entry(table, epochs, synced_clock, table.find(table.hash(key), key, guard)?, guard)
 }
 
@@ -132,7 +132,7 @@ impl LogJudge<'_> {
     /// The last record of a table is lost: it is recorded anew with the same number.
     fn lost_table(&mut self, key: &[u8]) {
         let Some(head) = TableHead::decode(key) else { return };
-        let Some(table) = self.tables.get(&head.incarnation).cloned() else { return };
+        let Some(table) = self.tables.get(head.incarnation).cloned() else { return };
         if table.durability.record() == head.number {
             self.record_table(&table, head.incarnation);
         }
@@ -215,7 +215,7 @@ impl EffectJudge for LogJudge<'_> {
     fn all_lost(&mut self) -> bool {
         let mut place = self.rescue.take().unwrap_or_default();
         let (tables, mut bytes) = (Arc::clone(&self.tables), 0);
-        while let Some((&incarnation, table)) = tables.range(place.incarnation..).next() {
+        while let Some((incarnation, table)) = tables.first_from(place.incarnation) {
             if incarnation > place.incarnation {
                 place = RescuePlace { incarnation, position: 0 };
             }

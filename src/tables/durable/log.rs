@@ -285,7 +285,7 @@ impl EpochLog {
         let Some(feed) = &self.shared.feed else { return (0, Vec::new()) };
         let (log, tables) = (feed.log(), self.epochs.tables());
         // An opening knows no table that is coming.
-        let lives = tables.iter().filter(|(_, table)| !table.durability.is_coming()).map(|(&incarnation, table)| {
+        let lives = tables.iter().filter(|(_, table)| !table.durability.is_coming()).map(|(incarnation, table)| {
             let of_feed = table.generation();
             let LifeState { next, digest, .. } = log.state(of_feed);
             EndedLife { incarnation, of_feed, next: next.sequence, digest }
@@ -348,9 +348,12 @@ impl EpochLog {
         self.log.raise(VERSION_MARK, self.epochs.marks.version());
         self.log.raise(INCARNATION_MARK, self.epochs.marks.incarnation());
         let live = self.live_bytes();
-        let Self { epochs, writer, rescue, clock_number, synced_clock, .. } = self;
-        let mut judge = LogJudge::new(epochs, writer, rescue, *clock_number, *synced_clock);
-        self.log.append(taken, live, &mut judge)?;
+        {
+            // Not during the sync: the judge keeps memory from being freed.
+            let Self { epochs, writer, rescue, clock_number, synced_clock, .. } = self;
+            let mut judge = LogJudge::new(epochs, writer, rescue, *clock_number, *synced_clock);
+            self.log.append(taken, live, &mut judge)?;
+        }
         self.log.sync()?;
         self.synced_clock = clock;
         self.is_stirred = true;

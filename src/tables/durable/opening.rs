@@ -26,6 +26,7 @@ use crossbeam::epoch::{self, Guard};
 use super::judge::CLOCK;
 use super::loaded::{LoadedEntry, LoadedTotals};
 use super::records::{END, ElementHead, TableHead, decode_table, encode_element, put_table};
+use super::tables::DurableTables;
 use crate::lock::Mutex;
 use crate::store::{EffectOwner, EffectReader, EncodedRecords, Error, FoundBody, FoundEffect, Space};
 use crate::tables::Durability;
@@ -33,7 +34,7 @@ use crate::tables::TablesShared;
 use crate::tables::index::{Index, Inserted};
 use crate::tables::memory_budget::{settle, slot_bytes};
 use crate::tables::slot::{EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState};
-use crate::tables::table::{ElementTotals, Table, hash_of};
+use crate::tables::table::{ElementTotals, hash_of};
 
 /// Parts of what is remembered, each with a lock.
 const SHARDS: usize = 256;
@@ -137,10 +138,10 @@ impl Opening {
     }
 
     /// Sentences on the elements whose newest record is lost: no older state has taken their place.
-    pub(in crate::tables) fn lost_elements(&self, tables: &BTreeMap<u64, Arc<Table>>) -> Vec<String> {
+    pub(in crate::tables) fn lost_elements(&self, tables: &DurableTables) -> Vec<String> {
         let (lost, guard) = (std::mem::take(&mut *self.lost.lock()), epoch::pin());
         let sentence = |LostRecord { life, key, version }: LostRecord| {
-            let table = tables.get(&life)?;
+            let table = tables.get(life)?;
             let slot = table.find(table.hash(&key), &key, &guard);
             let is_there = slot.is_some_and(|slot| live(slot, &guard).is_some());
             let is_removed = self.remembered(life, &key).is_some_and(|remembered| remembered.removed > version);

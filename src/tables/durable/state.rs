@@ -2,7 +2,6 @@
 //!
 //! This file records nothing: the writers do (`writer.rs`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -13,6 +12,7 @@ use super::epochs::OpenEpoch;
 use super::marks::EffectMarks;
 use super::reports::LogReports;
 use super::room::DiskRoom;
+use super::tables::DurableTables;
 use super::writer_records::WriterRecords;
 use crate::feed::DiskMoment;
 use crate::lock::Mutex;
@@ -68,7 +68,7 @@ impl Writers {
 #[derive(Default)]
 struct NamedTables {
     /// By their incarnations. Changed under the catalog's lock.
-    all: Mutex<Arc<BTreeMap<u64, Arc<Table>>>>,
+    all: Mutex<Arc<DurableTables>>,
     /// Whether one of them has begun to come. Set by sessions, and taken by the reaper.
     has_coming: AtomicBool,
 }
@@ -191,26 +191,25 @@ impl Epochs {
         self.wanted.load(Ordering::Relaxed) >= self.open.number()
     }
 
-    /// The durable tables that have a name, by their incarnations.
-    pub(in crate::tables) fn tables(&self) -> Arc<BTreeMap<u64, Arc<Table>>> {
+    /// The durable tables that have a name.
+    pub(in crate::tables) fn tables(&self) -> Arc<DurableTables> {
         Arc::clone(&self.tables.all.lock())
     }
 
     /// Changes the durable tables that have a name. Called under the catalog's lock.
-    fn change_tables(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Table>>)) {
+    fn change_tables(&self, change: impl FnOnce(&mut DurableTables)) {
         change(Arc::make_mut(&mut *self.tables.all.lock()));
     }
 
     /// The records of this table count. Called under the catalog's lock.
     pub(in crate::tables) fn enter_table(&self, table: &Arc<Table>) {
-        let incarnation = table.durability.incarnation();
-        self.marks.note_incarnation(incarnation);
-        self.change_tables(|tables| drop(tables.insert(incarnation, Arc::clone(table))));
+        self.marks.note_incarnation(table.durability.incarnation());
+        self.change_tables(|tables| tables.insert(table));
     }
 
     /// The records of this table count no more. Called under the catalog's lock.
     pub(super) fn leave_table(&self, table: &Table) {
-        self.change_tables(|tables| drop(tables.remove(&table.durability.incarnation())));
+        self.change_tables(|tables| tables.remove(table.durability.incarnation()));
     }
 
     /// A table that is among them has begun to come.

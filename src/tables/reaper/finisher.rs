@@ -66,7 +66,7 @@ impl Finisher {
 
     /// Finds the tables that have begun to come.
     fn gather(&mut self, shared: &TablesShared, now: Now) {
-        for (&incarnation, table) in shared.epochs.tables().iter().filter(|(_, table)| table.durability.is_coming()) {
+        for (incarnation, table) in shared.epochs.tables().iter().filter(|(_, table)| table.durability.is_coming()) {
             if !self.coming.iter().any(|known| known.incarnation == incarnation) {
                 let (name, walked) = (canonical(table.announced_name()).into(), table.durability.walked());
                 self.coming.push(ComingTable { incarnation, name, walked, moved: now, is_left: false });
@@ -78,7 +78,7 @@ impl Finisher {
     fn look(&mut self, shared: &TablesShared, now: Now) {
         let tables = shared.epochs.tables();
         self.coming.retain_mut(|known| {
-            let table = tables.get(&known.incarnation).filter(|table| table.durability.is_coming());
+            let table = tables.get(known.incarnation).filter(|table| table.durability.is_coming());
             let Some(table) = table else { return false };
             let walked = table.durability.walked();
             if walked != known.walked {
