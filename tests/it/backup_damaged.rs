@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::AddMode;
 
-use crate::harness::{Guarded, SPINDLE, Server, real_peer, spindle};
+use crate::harness::{SPINDLE, Server, real_peer, spindle};
 
 const SEGMENTS: [&str; 2] = ["--segment-size", "64K"];
 /// Tasks, of which each segment holds some twenty.
@@ -92,24 +92,6 @@ fn a_copy_names_what_is_damaged_and_has_all_else() {
     server.stop();
 }
 
-/// Has reads of a file by this process fail until the result is dropped: the first ones, or all.
-fn fail_reads(strace: &Path, server: &Server, file: &Path, when: &str) -> Guarded {
-    let pid = server.pid().as_raw_nonzero().to_string();
-    let inject = format!("inject=pread64:error=EIO:when={when}");
-    let mut command = Command::new(strace);
-    command.args(["-f", "-o", "/dev/null", "-P"]).arg(file).args(["-e", &inject, "-p", &pid]);
-    let child = Guarded(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let is_traced = || {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-        let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        tasks.map(|task| status(task.unwrap())).all(|text| !text.contains("TracerPid:\t0"))
-    };
-    while !is_traced() {
-        std::thread::yield_now();
-    }
-    child
-}
-
 /// A single failed read ended the backup, and its files were removed.
 #[test]
 fn a_copy_goes_on_behind_bytes_that_the_device_does_not_return() {
@@ -118,14 +100,16 @@ fn a_copy_goes_on_behind_bytes_that_the_device_does_not_return() {
     let data = folder.path().join("data");
     let server = with_segments(&data);
     let (name, _) = segments(&data).swap_remove(1);
+    let file = data.join(&name);
+    let fail_reads = |when| server.fail_calls(&strace, "pread64:error=EIO", when, Some(&file));
     // An error that passes costs nothing.
-    let failing = fail_reads(&strace, &server, &data.join(&name), "1");
+    let failing = fail_reads("1");
     let to = other.path().join("passing");
     let whole = backup(&data, &to);
     assert!(whole.status.success(), "{}", String::from_utf8_lossy(&whole.stderr));
     drop(failing);
     assert!(spindle(&["check", to.to_str().unwrap()]).status.success());
-    let failing = fail_reads(&strace, &server, &data.join(&name), "1+");
+    let failing = fail_reads("1+");
     let to = other.path().join("lasting");
     let (report, said) = lacking(&backup(&data, &to));
     drop(failing);

@@ -1,8 +1,6 @@
 //! Decides whether a history of one element is possible as one operation after the other.
 //!
-//! The search is that of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with the memory of Lowe
-//! ("Testing for Linearizability", 2017): take an operation that may come first, apply it to a model of the element, go
-//! on with the rest, and never search twice from the same set of operations taken in the same state of the model.
+//! `search` looks for an order. This file has the model of an element, to which it applies the operations.
 //!
 //! It looks at one element at a time, which is sound since linearizability is local. CREATE_TABLE and DELETE_TABLE
 //! belong to the history of every element of their table. The checker does not check that all elements see them at one
@@ -14,10 +12,14 @@
 //!             found at c: deadline > c        gone by c: deadline <= c        remaining r at c: deadline = c + r
 //! ```
 
+mod search;
+
 use std::collections::HashSet;
-use std::hash::Hash;
 
 use spindle::clock::Ttl;
+
+use search::Search;
+pub(crate) use search::{Sequential, is_linearizable_from};
 
 /// Nanoseconds in a millisecond, to which deadlines are rounded up and readings of the clock down.
 const MILLI: u64 = 1_000_000;
@@ -67,6 +69,8 @@ pub(crate) enum Answer {
     KeyNotFound,
     /// The current version.
     VersionMismatch(u64),
+    /// None: the server was killed before. The operation may have happened, before its span ends.
+    Lost,
 }
 
 /// The times of an operation. `invoked` and `returned` are stamps that only order operations. The other three are
@@ -171,11 +175,21 @@ impl Model {
         Self { table, element: None, floor: self.used() }
     }
 
+    /// As a server sees it that starts again.
+    fn restarted(self) -> Self {
+        let later = |window: Window| Window { latest: window.latest + RESTART, ..window };
+        let element = self.element.map(|element| Element { deadline: element.deadline.map(later), ..element });
+        Self { element, ..self }
+    }
+
     /// Whether a version that is new to the element can be this one.
     fn can_give(&self, version: u64) -> bool {
         version > self.used()
     }
 }
+
+/// A server that starts again may see deadlines later by so much: its clocks count whole milliseconds from its start on.
+const RESTART: u64 = 2 * MILLI;
 
 /// The possible models after the operation: none if the answer cannot have come from this model.
 ///
@@ -193,16 +207,50 @@ fn successors(model: &Model, operation: &Operation) -> Vec<Model> {
         let answers = done.iter().copied().chain([operation.answer]);
         return answers.flat_map(|answer| successors(model, &alone(answer))).collect();
     }
-    let span = &operation.span;
-    let deadline = model.element.and_then(|element| element.deadline);
+    if operation.answer == Answer::Lost {
+        let happened = ages(model, &operation.span).into_iter().filter_map(|model| happen(&model, operation));
+        return [*model].into_iter().chain(happened).collect();
+    }
     let about_the_table = matches!(operation.request, Request::CreateTable | Request::DeleteTable);
-    if about_the_table || deadline.is_none() {
-        return apply(model, operation).into_iter().collect();
+    let models = if about_the_table { vec![*model] } else { ages(model, &operation.span) };
+    models.into_iter().filter_map(|model| apply(&model, operation)).collect()
+}
+
+/// The models that an operation may find: an element with a deadline is there, or has expired.
+fn ages(model: &Model, span: &Span) -> Vec<Model> {
+    if model.element.is_none_or(|element| element.deadline.is_none()) {
+        return vec![*model];
     }
     let alive = model.narrowed(Window { earliest: span.clock_min + 1, latest: u64::MAX });
     let expired = model.narrowed(Window { earliest: 0, latest: span.latest });
-    let both = [alive, expired.map(Model::gone)];
-    both.into_iter().flatten().filter_map(|model| apply(&model, operation)).collect()
+    [alive, expired.map(Model::gone)].into_iter().flatten().collect()
+}
+
+/// The model after an operation that has happened, whatever it has answered. `None`: it changes nothing.
+fn happen(model: &Model, operation: &Operation) -> Option<Model> {
+    let span = &operation.span;
+    let kept = model.element.and_then(|element| element.deadline);
+    let written = |model: Model, value, ttl| model.written(value, None, new_deadline(kept, ttl, span));
+    match (operation.request, model.element) {
+        (Request::CreateTable, _) => (!model.table).then(|| model.with_table(true)),
+        (Request::DeleteTable, _) => model.table.then(|| model.with_table(false)),
+        _ if !model.table => None,
+        (Request::Update(value, ttl) | Request::Pair(value, ttl), _)
+        | (Request::CompareAndSwap(0, value, ttl), None) => Some(written(*model, value, ttl)),
+        (Request::CompareAndSwap(expected, value, ttl), Some(_)) => {
+            model.learning(expected).map(|model| written(model, value, ttl))
+        }
+        (Request::Delete | Request::DeletePart, Some(_)) => Some(model.gone()),
+        (Request::CompareAndDelete(expected), Some(_)) => model.learning(expected).map(Model::gone),
+        (Request::Touch(ttl) | Request::GetAndTouch(ttl), Some(element)) => {
+            Some(written(*model, element.value, Some(ttl)))
+        }
+        (Request::Increment(ttl), None) => Some(written(*model, COUNTER | 1, ttl)),
+        (Request::Increment(_), Some(element)) if element.value & COUNTER != 0 => {
+            Some(written(*model, element.value + 1, None))
+        }
+        _ => None,
+    }
 }
 
 /// The model after the operation if it answers so. The caller has handled deadlines.
@@ -311,17 +359,6 @@ fn window_of_remaining(span: &Span, millis: u64) -> Window {
     Window { earliest: (span.clock_min + remaining).saturating_sub(MILLI), latest: span.latest + remaining + MILLI }
 }
 
-/// What a history is of.
-pub(crate) trait Sequential: Clone + Eq + Hash {
-    type Operation: Clone;
-
-    /// When an operation was invoked, and when it had returned.
-    fn times(operation: &Self::Operation) -> (u64, u64);
-
-    /// The possible models after the operation: none if the answer cannot have come from this model.
-    fn successors(&self, operation: &Self::Operation) -> Vec<Self>;
-}
-
 impl Sequential for Model {
     type Operation = Operation;
 
@@ -340,107 +377,48 @@ pub(crate) fn is_linearizable(history: &[Operation]) -> bool {
     is_linearizable_from(&Model::START, history)
 }
 
-/// As [`is_linearizable`], of any model.
-pub(crate) fn is_linearizable_from<M: Sequential>(start: &M, history: &[M::Operation]) -> bool {
-    Search::new(history).succeeds(start)
+/// The part of a history that is known at this time: later answers are not.
+fn known_at(history: &[Operation], time: u64) -> Vec<Operation> {
+    let begun = history.iter().filter(|operation| operation.span.invoked <= time).copied();
+    let known = |operation: Operation| match operation.span.returned <= time {
+        true => operation,
+        false => Operation { answer: Answer::Lost, ..operation },
+    };
+    begun.map(known).collect()
 }
 
-struct Search<M: Sequential> {
-    /// In the order of their invocations.
-    operations: Vec<M::Operation>,
-    /// The taken operations, with the model that they led to: no such pair is searched twice.
-    visited: HashSet<(Taken, M)>,
+/// An element over the lives of a server that is killed and starts again.
+#[derive(Debug)]
+pub(crate) struct Lives {
+    /// All that the element may be at the end of the last life.
+    models: HashSet<Model>,
 }
 
-/// Some operations, taken in some order, and those that may come next.
-struct Node<M> {
-    /// The last one taken. It has no meaning in the first node.
-    took: usize,
-    /// Operations that may come next, each with the model that it leads to, the best at the end.
-    choices: Vec<(usize, M)>,
-}
-
-impl<M: Sequential> Search<M> {
-    fn new(history: &[M::Operation]) -> Self {
-        let mut operations = history.to_vec();
-        operations.sort_by_key(|operation| M::times(operation).0);
-        Self { operations, visited: HashSet::new() }
+impl Lives {
+    /// Before the first life there is no table.
+    pub(crate) fn new() -> Self {
+        Self { models: HashSet::from([Model::START]) }
     }
 
-    /// Goes depth first. The path holds one node more than operations taken.
-    fn succeeds(mut self, start: &M) -> bool {
-        let mut taken = Taken::nothing_of(self.operations.len());
-        let mut path = vec![Node { took: 0, choices: self.choices(&taken, start) }];
-        while let Some(node) = path.last_mut() {
-            let depth = self.operations.len();
-            if let Some((index, model)) = node.choices.pop() {
-                taken.add(index);
-                if path.len() == depth {
-                    return true;
-                }
-                if self.visited.insert((taken.clone(), model.clone())) {
-                    let choices = self.choices(&taken, &model);
-                    path.push(Node { took: index, choices });
-                } else {
-                    taken.take_back(index);
-                }
-            } else {
-                taken.take_back(node.took);
-                path.pop();
-            }
+    /// A further life, with all operations that were invoked in it.
+    ///
+    /// # Errors
+    /// They cannot have happened: the first of them that cannot.
+    pub(crate) fn live(&mut self, history: &[Operation]) -> Result<(), Vec<Operation>> {
+        let ends = self.ends(history);
+        if ends.is_empty() {
+            let until = |last: &Operation| known_at(history, last.span.returned);
+            let mut last: Vec<_> = history.iter().collect();
+            last.sort_by_key(|operation| operation.span.returned);
+            let first = last.partition_point(|last| !self.ends(&until(last)).is_empty());
+            return Err(until(last[first]));
         }
-        self.operations.is_empty()
+        self.models = ends;
+        Ok(())
     }
 
-    /// An operation may come next if it was invoked before any other remaining one returned. Those that returned first
-    /// are the likeliest.
-    fn choices(&self, taken: &Taken, model: &M) -> Vec<(usize, M)> {
-        let mut horizon = u64::MAX;
-        let mut candidates = Vec::new();
-        for (index, operation) in self.operations.iter().enumerate().skip(taken.prefix()) {
-            if taken.has(index) {
-                continue;
-            }
-            let (invoked, returned) = M::times(operation);
-            if invoked > horizon {
-                break;
-            }
-            horizon = horizon.min(returned);
-            candidates.push((index, operation));
-        }
-        candidates.sort_by_key(|(_, operation)| std::cmp::Reverse(M::times(operation).1));
-        candidates
-            .into_iter()
-            .flat_map(|(index, operation)| model.successors(operation).into_iter().map(move |next| (index, next)))
-            .collect()
-    }
-}
-
-/// A set of operations, by their indices.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Taken(Box<[u64]>);
-
-impl Taken {
-    fn nothing_of(operations: usize) -> Self {
-        Self(vec![0; operations.div_ceil(64)].into_boxed_slice())
-    }
-
-    fn has(&self, index: usize) -> bool {
-        self.0[index / 64] >> (index % 64) & 1 == 1
-    }
-
-    fn add(&mut self, index: usize) {
-        self.0[index / 64] |= 1 << (index % 64);
-    }
-
-    fn take_back(&mut self, index: usize) {
-        if let Some(word) = self.0.get_mut(index / 64) {
-            *word &= !(1 << (index % 64));
-        }
-    }
-
-    /// How many operations from the first on are all in the set, at least.
-    fn prefix(&self) -> usize {
-        64 * self.0.iter().take_while(|&&word| word == u64::MAX).count()
+    fn ends(&self, history: &[Operation]) -> HashSet<Model> {
+        let mut search = Search::new(history);
+        self.models.iter().flat_map(|model| search.ends(&model.restarted())).collect()
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use spindle::clients::rust::tables::{Client, Error, FetchedEntry, Mirror};
@@ -23,6 +23,7 @@ const TABLE: &[u8] = b"soon";
 const OTHER: &[u8] = b"other";
 const MEMORY: &[u8] = b"memory";
 const PATIENCE: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(20);
 /// Longer than any test.
 fn long() -> Ttl {
     Ttl::from_millis(100_000_000).unwrap()
@@ -43,7 +44,7 @@ fn client_of(endpoint: &str) -> Result<Client, Error> {
 }
 
 /// Waits until what was written by now is on disk.
-fn settle(server: &Server) {
+pub(crate) fn settle(server: &Server) {
     let epochs = || server.stats()["durable"]["epochs"].as_u64().unwrap();
     let before = epochs();
     while epochs() < before + 2 {}
@@ -101,8 +102,8 @@ fn value_of(client: &mut Client, table: &[u8], key: &[u8]) -> Option<u64> {
 }
 
 /// Checks that the tables are in a state that clients could have seen at one moment: each write is there that was answered
-/// before the newest one that is there began.
-fn check_one_moment(client: &mut Client, written: &mut Written, round: usize) {
+/// before the newest one that is there began. Tables that are `always` on disk have all that was answered.
+fn check_one_moment(client: &mut Client, written: &mut Written, is_always: bool, round: usize) {
     let mut found = Vec::new();
     for ((table, key), writes) in &*written {
         let value = value_of(client, table, key);
@@ -113,8 +114,9 @@ fn check_one_moment(client: &mut Client, written: &mut Written, round: usize) {
     }
     let newest = written.values().zip(&found).filter_map(|(writes, place)| place.map(|place| writes[place]));
     let newest = newest.filter(|write| write.value.is_some()).map(|write| write.begun).max().unwrap_or(0);
+    let moment = if is_always { u64::MAX } else { newest };
     for (((_, key), writes), place) in written.iter().zip(&found) {
-        let needed = writes.iter().rposition(|write| write.answered.is_some_and(|answered| answered < newest));
+        let needed = writes.iter().rposition(|write| write.answered.is_some_and(|answered| answered < moment));
         // Deletions look alike, so a later one may be what is found.
         assert!(*place >= needed, "round {round}: {key:?} has write {place:?} of {writes:?}, and needs {needed:?}");
     }
@@ -123,31 +125,75 @@ fn check_one_moment(client: &mut Client, written: &mut Written, round: usize) {
     }
 }
 
-fn kill_rounds(frontend: &str) {
+/// Waits until a mirror is exact at what the server has published, and checks that it has what is written.
+fn check_mirror(mirror: &mut Mirror, client: &mut Client, written: &Written) {
+    while mirror.at() != Some(client.feed_state(TABLE).unwrap().next) || !mirror.is_exact() {
+        mirror.next(GLANCE).unwrap();
+    }
+    let mut count = 0;
+    for (_, key) in written.keys().filter(|(table, _)| *table == TABLE) {
+        let value = client.get(TABLE, key).ok();
+        assert_eq!(mirror.get(key).map(|element| element.value), value.as_deref(), "{key:?}");
+        count += u64::from(value.is_some());
+    }
+    assert_eq!(mirror.len(), count, "the mirror has nothing else");
+}
+
+/// A server with endpoints that outlast it.
+fn serve(folder: &Path, flags: &[&str]) -> Server {
+    let socket = |name: &str| format!("ipc://{}", folder.join(name).display());
+    let (kv, feed, data) = (socket("kv"), socket("feed"), folder.join("data"));
+    let data = ["--data", data.to_str().unwrap(), "--segment-size", SMALL_SEGMENT];
+    Server::start_exactly(&[&data[..], &["--kv", &kv, "--publish", "off", "--feed", &feed], flags].concat())
+}
+
+fn kill_rounds(frontend: &str, durability: TableOptions) {
     let folder = tempfile::tempdir().unwrap();
     let mut rng = SeededRng(11);
     let flags = ["--frontend", frontend, "--durable-interval", "20ms", "--workers", "2"];
-    let (clock, written) = (AtomicU64::new(1), Mutex::new(Written::new()));
+    let (clock, written, mirror) = (AtomicU64::new(1), Mutex::new(Written::new()), Mutex::new(None));
     for round in 0..rounds() {
-        let server = start(folder.path(), &flags);
+        let server = serve(folder.path(), &flags);
         let mut client = client(&server);
         for table in [TABLE, OTHER] {
-            match client.create_table_with(table, TableOptions::Soon) {
+            match client.create_table_with(table, durability) {
                 Ok(()) => assert!(written.lock().unwrap().is_empty() || round == 1, "round {round}: a table is lost"),
                 Err(error) => assert!(matches!(error, Error::Refused(Reason::TableExists)), "{error}"),
             }
         }
         client.create_table_with(MEMORY, TableOptions::InMemory).unwrap();
-        check_one_moment(&mut client, &mut written.lock().unwrap(), round);
-        let endpoint = server.kv().to_owned();
-        kill_under_load(server, &mut rng, |number, rng| write(&endpoint, number, rng, &clock, &written));
+        let mut known = written.lock().unwrap();
+        check_one_moment(&mut client, &mut known, durability == TableOptions::Always, round);
+        let connect = || Mirror::connect(server.kv(), server.feed(), TABLE).unwrap();
+        check_mirror(mirror.lock().unwrap().get_or_insert_with(connect), &mut client, &known);
+        drop(known);
+        let (endpoint, is_gone) = (server.kv().to_owned(), AtomicBool::new(false));
+        kill_under_load(server, &mut rng, |number, rng| {
+            if number == 0 {
+                let mut mirror = mirror.lock().unwrap();
+                // Relaxed: what the mirror has is compared when all threads are joined.
+                while !is_gone.load(Ordering::Relaxed) {
+                    mirror.as_mut().expect("it is connected").next(GLANCE).unwrap();
+                }
+                return;
+            }
+            write(&endpoint, number, rng, &clock, &written);
+            is_gone.store(true, Ordering::Relaxed);
+        });
     }
-    assert!(written.lock().unwrap().len() > CLIENTS, "the clients wrote");
+    let (written, changes) = (written.into_inner().unwrap(), clock.into_inner() / 2);
+    println!("{} rounds with {frontend}, {durability:?}: {changes} changes", rounds());
+    assert!(written.len() > CLIENTS, "the clients wrote");
 }
 
 #[test]
-fn a_killed_server_comes_back_with_a_state_of_one_moment() {
-    FRONTENDS.into_iter().for_each(kill_rounds);
+fn a_killed_server_comes_back_with_a_state_of_one_moment_and_its_mirror() {
+    FRONTENDS.into_iter().for_each(|frontend| kill_rounds(frontend, TableOptions::Soon));
+}
+
+#[test]
+fn a_killed_server_comes_back_with_all_that_it_has_answered_and_its_mirror() {
+    FRONTENDS.into_iter().for_each(|frontend| kill_rounds(frontend, TableOptions::Always));
 }
 
 // ----------------------------------------------------------------------------------------------------------- clean ends
@@ -159,15 +205,9 @@ fn element(client: &mut Client, key: &[u8]) -> FetchedEntry {
 #[test]
 fn a_server_that_was_stopped_continues_with_all_elements_and_the_feed() {
     let folder = tempfile::tempdir().unwrap();
-    let socket = |name: &str| format!("ipc://{}", folder.path().join(name).display());
-    let (kv, feed) = (socket("kv"), socket("feed"));
-    let data = folder.path().join("data");
-    let serve = || {
-        let data = ["--data", data.to_str().unwrap(), "--segment-size", SMALL_SEGMENT];
-        Server::start_exactly(&[&data[..], &["--kv", &kv, "--publish", "off", "--feed", &feed]].concat())
-    };
+    let serve = || serve(folder.path(), &[]);
     let server = serve();
-    let mut client = client_of(&kv).unwrap();
+    let mut client = client(&server);
     client.create_table_with(TABLE, TableOptions::Soon).unwrap();
     client.create_table_with(MEMORY, TableOptions::InMemory).unwrap();
     for number in 0..500_u64 {
@@ -176,14 +216,14 @@ fn a_server_that_was_stopped_continues_with_all_elements_and_the_feed() {
     }
     client.touch(TABLE, &7_u64.to_be_bytes(), Ttl::from_millis(1_000_000).unwrap()).unwrap();
     client.delete(TABLE, &8_u64.to_be_bytes()).unwrap();
-    let mut mirror = Mirror::connect(&kv, &feed, TABLE).unwrap();
+    let mut mirror = Mirror::connect(server.kv(), server.feed(), TABLE).unwrap();
     assert!(mirror.wait_exact(PATIENCE).unwrap());
     let (before, at) = (element(&mut client, &7_u64.to_be_bytes()), mirror.at().unwrap());
     let scans = mirror.metrics().scans;
     server.stop();
 
     let server = serve();
-    let mut client = client_of(&kv).unwrap();
+    let mut client = self::client(&server);
     assert!(matches!(client.get(MEMORY, b"key"), Err(Error::Refused(Reason::TableNotFound))));
     let after = element(&mut client, &7_u64.to_be_bytes());
     assert_eq!((after.value, after.version), (before.value, before.version));
@@ -201,7 +241,7 @@ fn a_server_that_was_stopped_continues_with_all_elements_and_the_feed() {
 
     // A killed server's feed is another one.
     let server = serve();
-    let state = client_of(&kv).unwrap().feed_state(TABLE).unwrap();
+    let state = self::client(&server).feed_state(TABLE).unwrap();
     assert_ne!(state.next.epoch, at.epoch);
     assert!(mirror.wait_exact(PATIENCE).unwrap());
     while mirror.at().is_none_or(|now| now.epoch != state.next.epoch) || !mirror.is_exact() {
@@ -425,7 +465,7 @@ fn a_backup_under_load_holds_tables_of_one_moment_and_suffices_to_start() {
             let value = value_of(&mut client, table, key);
             assert!(writes[known.unwrap_or(0)..].iter().any(|write| write.value == value) || known.is_none());
         }
-        check_one_moment(&mut client, &mut written, 0);
+        check_one_moment(&mut client, &mut written, false, 0);
         assert_eq!(client.get(TABLE, b"with a deadline").unwrap(), b"value");
         // The backup is an ordinary folder from here on.
         drop(server);

@@ -4,6 +4,7 @@
 //! prints so, and gone when it has been waited for.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,7 @@ impl Server {
 
     /// As [`Server::start`], with its log in a file.
     pub(crate) fn start_logging(log: &Path, flags: &[&str]) -> Self {
-        let log = std::fs::File::create(log).expect("the log can be made");
+        let log = fs::File::create(log).expect("the log can be made");
         Self::run(Command::new(SPINDLE).stderr(log), &["--kv", ANY_PORT, "--publish", "off"], flags)
     }
 
@@ -223,6 +224,27 @@ impl Server {
     /// Sends a signal to this server alone.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("the server is there");
+    }
+
+    /// Has calls of the system fail until the result is dropped: "pread64:error=EIO", those of these numbers, of this file or
+    /// of all. Such a call does nothing.
+    pub(crate) fn fail_calls(&self, strace: &Path, fault: &str, when: &str, file: Option<&Path>) -> Guarded {
+        let pid = self.pid().as_raw_nonzero().to_string();
+        let mut command = Command::new(strace);
+        command.args(["-f", "-o", "/dev/null", "-p", &pid, "-e", &format!("inject={fault}:when={when}")]);
+        if let Some(file) = file {
+            command.arg("-P").arg(file);
+        }
+        let child = Guarded(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let is_traced = || {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            tasks.map(|task| status(task.unwrap())).all(|text| !text.contains("TracerPid:\t0"))
+        };
+        while !is_traced() {
+            std::thread::yield_now();
+        }
+        child
     }
 
     /// Waits for the end, at most this long. Returns whether it came.

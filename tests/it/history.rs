@@ -41,9 +41,10 @@ impl Ask {
     }
 
     /// The recorded operations. GET_MANY, UPDATE_MANY and DELETE_MANY are atomic for each element, so each element has
-    /// an operation of its own. A refusal is one answer for all.
-    fn records(&self, span: Span, answers: &[Answer]) -> Vec<Record> {
-        let refusal = answers.first().copied().filter(|answer| *answer == Answer::TableNotFound);
+    /// an operation of its own. A refusal is one answer for all, and so is none.
+    pub(crate) fn records(&self, span: Span, answers: &[Answer]) -> Vec<Record> {
+        let of_all = [Answer::TableNotFound, Answer::Lost];
+        let refusal = answers.first().copied().filter(|answer| of_all.contains(answer));
         let last = self.many.unwrap_or(1) - 1;
         let record = |(place, ask): (usize, Self)| {
             let request = match ask.request {
@@ -62,6 +63,11 @@ impl Ask {
 pub(crate) trait Peer {
     /// Performs these in order, and returns the time of each and the answer about each of its elements.
     fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)>;
+
+    /// The request that this client makes instead.
+    fn adapt(&self, ask: Ask) -> Ask {
+        ask
+    }
 }
 
 /// The plan of one round.
@@ -81,6 +87,9 @@ pub(crate) struct Plan {
     pub(crate) ttls: &'static [Option<Ttl>],
 }
 
+/// Peers of a round, at most.
+const PEERS_MAX: u64 = 16;
+
 /// One in this many requests is a GET_MANY, an UPDATE_MANY or a DELETE_MANY.
 const MANY_EVERY: usize = 6;
 
@@ -91,7 +100,7 @@ pub(crate) type Record = (Ask, Operation);
 pub(crate) struct AnswerCounts(BTreeMap<&'static str, usize>);
 
 impl AnswerCounts {
-    fn count(&mut self, answer: Answer) {
+    pub(crate) fn count(&mut self, answer: Answer) {
         let kind = match answer {
             Answer::Ok => "ok",
             Answer::Value(_) => "value",
@@ -104,8 +113,14 @@ impl AnswerCounts {
             Answer::KeyNotFound => "key not found",
             Answer::VersionMismatch(0) => "mismatch with an absent element",
             Answer::VersionMismatch(_) => "mismatch with a present element",
+            Answer::Lost => "lost",
         };
         *self.0.entry(kind).or_default() += 1;
+    }
+
+    /// Answers of this kind.
+    pub(crate) fn of(&self, kind: &str) -> usize {
+        self.0.get(kind).copied().unwrap_or(0)
     }
 
     /// Whether every kind of answer has come.
@@ -124,6 +139,11 @@ pub(crate) fn check_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P
     if let Some(violation) = find_violation(plan, &records) {
         panic!("seed {seed}, {violation}");
     }
+}
+
+/// One peer works the plan, until an answer of it is lost.
+pub(crate) fn record_peer(plan: &Plan, seed: u64, number: usize, peer: &mut impl Peer) -> Vec<Record> {
+    Client::new(plan, seed, number).work(peer)
 }
 
 /// All peers work the plan at once.
@@ -155,7 +175,7 @@ pub(crate) fn find_violation(plan: &Plan, records: &[Record]) -> Option<String> 
 }
 
 /// The history of each element, by its table and key, in the order of the invocations.
-fn histories(plan: &Plan, records: &[Record]) -> BTreeMap<(usize, usize), Vec<Operation>> {
+pub(crate) fn histories(plan: &Plan, records: &[Record]) -> BTreeMap<(usize, usize), Vec<Operation>> {
     let mut histories: BTreeMap<_, Vec<Operation>> = BTreeMap::new();
     for (ask, operation) in records {
         let keys = if ask.is_about_the_table() { 0..plan.keys } else { ask.key..ask.key + 1 };
@@ -173,7 +193,7 @@ fn histories(plan: &Plan, records: &[Record]) -> BTreeMap<(usize, usize), Vec<Op
 struct Client<'p> {
     plan: &'p Plan,
     rng: SeededRng,
-    /// The next value. No two writes of a round have the same.
+    /// The next value. No two writes have the same.
     next_value: Value,
     /// The last version of an element that this client saw.
     versions: HashMap<(usize, usize), u64>,
@@ -184,15 +204,16 @@ impl<'p> Client<'p> {
         Self {
             plan,
             rng: SeededRng(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
-            next_value: number as u64 * 1_000_000,
+            next_value: (seed * PEERS_MAX + number as u64) * 1_000_000,
             versions: HashMap::new(),
         }
     }
 
     fn work(mut self, peer: &mut impl Peer) -> Vec<Record> {
         // The first client creates the table, and the others get the answer that it exists.
-        let mut asks: Vec<Ask> = (0..self.plan.tables).map(|table| self.about(table, Request::CreateTable)).collect();
-        let mut records = Vec::new();
+        let creations = (0..self.plan.tables).map(|table| self.about(table, Request::CreateTable));
+        let mut asks: Vec<Ask> = creations.map(|ask| peer.adapt(ask)).collect();
+        let mut records: Vec<Record> = Vec::new();
         let start = Instant::now();
         while records.len() < self.plan.requests || start.elapsed() < self.plan.lasting {
             for (ask, (span, answers)) in asks.iter().zip(peer.perform(&asks)) {
@@ -200,8 +221,11 @@ impl<'p> Client<'p> {
                 of_this.iter().for_each(|(ask, operation)| self.learn(ask, operation.answer));
                 records.extend(of_this);
             }
+            if records.last().is_some_and(|(_, operation)| operation.answer == Answer::Lost) {
+                break;
+            }
             let count = 1 + self.rng.index(self.plan.batch_max);
-            asks = (0..count).map(|_| self.next_ask()).collect();
+            asks = (0..count).map(|_| peer.adapt(self.next_ask())).collect();
         }
         records
     }

@@ -66,11 +66,11 @@ impl World {
     }
 }
 
-fn table_name(round: u64, table: usize) -> Vec<u8> {
+pub(crate) fn table_name(round: u64, table: usize) -> Vec<u8> {
     format!("round {round} table {table}").into_bytes()
 }
 
-fn key_name(key: usize) -> Vec<u8> {
+pub(crate) fn key_name(key: usize) -> Vec<u8> {
     format!("key {key}").into_bytes()
 }
 
@@ -175,7 +175,7 @@ fn answer_about_many(
 }
 
 /// The values that an UPDATE_MANY stores.
-fn values_of(ask: &Ask) -> Vec<Vec<u8>> {
+pub(crate) fn values_of(ask: &Ask) -> Vec<Vec<u8>> {
     let value = |one: Ask| match one.request {
         Request::Update(value, _) => bytes_of(value),
         other => panic!("{other:?} stores nothing"),
@@ -184,7 +184,7 @@ fn values_of(ask: &Ask) -> Vec<Vec<u8>> {
 }
 
 /// The outcome of GET_MANY for an element.
-fn found(value: Option<&[u8]>) -> Answer {
+pub(crate) fn found(value: Option<&[u8]>) -> Answer {
     value.map_or(Answer::KeyNotFound, |bytes| Answer::Value(value_of(bytes)))
 }
 
@@ -345,10 +345,10 @@ fn racing_sessions_that_wait_in_the_middle_of_many_are_linearizable() {
 }
 
 /// A client with a connection of its own.
-struct OverSockets<'w> {
-    clock: &'w Clock,
-    client: Client,
-    round: u64,
+pub(crate) struct OverSockets<'w> {
+    pub(crate) clock: &'w Clock,
+    pub(crate) client: Client,
+    pub(crate) round: u64,
 }
 
 impl Peer for OverSockets<'_> {
@@ -359,12 +359,16 @@ impl Peer for OverSockets<'_> {
 
 impl OverSockets<'_> {
     fn perform_one(&mut self, ask: &Ask) -> (Span, Vec<Answer>) {
-        let invoked = self.clock.now().nanos();
-        let answer = answer_over_sockets(&mut self.client, self.round, ask);
-        let returned = self.clock.now().nanos();
-        let span = Span { invoked, returned, clock_min: invoked, clock_max: returned, latest: returned };
-        (span, answer)
+        timed(self.clock, || answer_over_sockets(&mut self.client, self.round, ask))
     }
+}
+
+/// The answer with the times of its request.
+pub(crate) fn timed(clock: &Clock, answer: impl FnOnce() -> Vec<Answer>) -> (Span, Vec<Answer>) {
+    let invoked = clock.now().nanos();
+    let answer = answer();
+    let returned = clock.now().nanos();
+    (Span { invoked, returned, clock_min: invoked, clock_max: returned, latest: returned }, answer)
 }
 
 fn answer_over_sockets(client: &mut Client, round: u64, ask: &Ask) -> Vec<Answer> {
@@ -375,6 +379,7 @@ fn answer_over_sockets(client: &mut Client, round: u64, ask: &Ask) -> Vec<Answer
     match outcome {
         Ok(answers) => answers,
         Err(Error::Refused(reason)) => vec![answer_of_reason(reason)],
+        Err(Error::Disconnected(_)) => vec![Answer::Lost],
         Err(error) => panic!("{error}"),
     }
 }

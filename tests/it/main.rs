@@ -48,6 +48,12 @@ mod dump;
 mod dump_versions;
 /// Durable tables after kills, clean ends, full disks, and with more than the memory limit.
 mod durable;
+/// A disk that fails under durable tables: who is refused, what goes on, and what is there after the next start.
+mod durable_failing;
+/// The history over all lives of a server that is killed is linearizable, where tables are always on disk.
+mod durable_linearizability;
+/// Many durable tables: created, killed, opened, ended and deleted.
+mod durable_many;
 /// Transactions on durable tables are whole or absent after a kill, and wait for nobody.
 mod durable_transactions;
 /// A server that ends answers the requests that it took, and publishes the changes that it committed.
