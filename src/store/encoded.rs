@@ -9,7 +9,8 @@
 //! This module writes no file.
 
 use super::format::{Kind, Space, checksum};
-use super::table::{BODY_HEAD, BodyHead, RECORD_HEAD};
+use super::table::{BODY_HEAD, BodyHead, RECORD_HEAD, RecordHead};
+use crate::byte_reader::ByteReader;
 
 /// Encoded records, in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,14 @@ impl EncodedRecords {
     /// The heads of all records.
     pub(super) fn heads(&self) -> &[u8] {
         &self.heads
+    }
+
+    /// The keys of all records, with their spaces.
+    pub fn keys(&self) -> impl Iterator<Item = (Space, &[u8])> {
+        let mut heads = ByteReader::new(&self.heads);
+        std::iter::from_fn(move || {
+            RecordHead::decode(&mut heads).ok().map(|RecordHead { space, key, .. }| (space, key))
+        })
     }
 
     /// The bodies of all records.
@@ -116,6 +125,8 @@ mod tests {
         let mixed = RecordBatch { records, encoded: parts.split_off(1), cleaned: None };
         assert_eq!(lengths(&alone), lengths(&mixed));
         let (table, bodies) = lengths(&alone);
+        let keys = mixed.encoded.iter().flat_map(EncodedRecords::keys);
+        assert!(keys.eq(alone.records.iter().skip(100).map(|record| (record.space, &*record.key))));
         let (store, nonce, marks) = ([1; 16], [2; 16], [0; 4]);
         let head =
             BatchHead { store, nonce, segment: 1, offset: 512, number: 1, table, bodies, synced: 0, oldest: 1, marks };

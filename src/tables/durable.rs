@@ -17,6 +17,7 @@ pub(super) mod judge;
 pub(super) mod limits;
 pub(super) mod loaded;
 pub(super) mod log;
+pub(super) mod lost;
 pub(super) mod marks;
 pub(super) mod opening;
 pub(super) mod records;

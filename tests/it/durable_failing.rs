@@ -122,11 +122,12 @@ impl Clients {
         assert_eq!(refusal(self.native.get(ALWAYS, lost.as_bytes())), Some(Reason::Unavailable));
         assert_eq!(self.say(ALWAYS, &format!("GET {lost}")), UNAVAILABLE);
         for number in 0..acknowledged {
-            // Of the last ones the publisher perhaps did not know that they are on disk.
-            match self.native.get(ALWAYS, number.to_string().as_bytes()) {
-                Ok(value) => assert_eq!(value, b"value", "{number}"),
-                Err(error) => assert_eq!(refusal(Err::<(), _>(error)), Some(Reason::Unavailable), "{number}"),
-            }
+            // The publisher may learn late that they are on disk.
+            let found = awaited("the element", || match self.native.get(ALWAYS, number.to_string().as_bytes()) {
+                Err(Error::Refused(Reason::Unavailable)) => None,
+                found => Some(found.unwrap()),
+            });
+            assert_eq!(found, b"value", "{number}");
         }
         let created = self.native.create_table_with(b"another", TableOptions::Always);
         assert_eq!(refusal(created), Some(Reason::DiskFailed));
@@ -158,6 +159,7 @@ fn check_restarted(data: &Path, frontend: &str, acknowledged: usize) {
         assert_eq!(refusal(native.get(table, b"new")), Some(Reason::KeyNotFound), "a refused write is not made");
         native.update(table, b"new", b"value", None).unwrap();
     }
+    drop(native);
     server.stop();
 }
 
@@ -178,6 +180,7 @@ fn fail(strace: &Path, fault: &str, frontend: &str, is_resp: bool) {
     drop(failing);
     // A disk that comes back is of no use to the log that has ended.
     assert_eq!(clients.say(ALWAYS, "SET new value"), FAILED);
+    drop(clients);
     server.stop();
     check_restarted(folder.path(), frontend, acknowledged);
 }
@@ -226,5 +229,6 @@ fn a_while_without_space_refuses_what_is_stored_and_passes() {
     for number in 0..acknowledged {
         assert_eq!(native.get(ALWAYS, &number.to_be_bytes()).unwrap(), [7; 1_000]);
     }
+    drop(native);
     server.stop();
 }

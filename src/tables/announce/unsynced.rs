@@ -8,9 +8,10 @@
 //! Nobody else waits for these changes, but for one case: their values are kept for the feed, and beyond some bytes the
 //! publisher takes no further change.
 //!
-//! If the log fails, these changes are given up: nobody is notified of them, and their credits go back. So their elements are
-//! never taken for elements on disk. Slots that they have emptied stay until the restart. Nothing is added to such tables any
-//! more, so they are no more than were there at the failure, and the memory of the tables does not grow.
+//! If the log fails, those of these changes that are not on disk are given up: nobody is notified of them, and their credits go
+//! back. So their elements are never taken for elements on disk. The others have their turn. Slots that are emptied by changes
+//! that are given up stay until the restart. Nothing is added to such tables any more, so they are no more than were there at
+//! the failure, and the memory of the tables does not grow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,8 +19,10 @@ use std::sync::Arc;
 use crossbeam::epoch::Guard;
 
 use super::{Changes, DrainedRing, HeldChange};
+use crate::tables::TablesShared;
 use crate::tables::change::ChangeSink;
 use crate::tables::feed::KeptState;
+use crate::tables::registry::Registry;
 use crate::tables::sleeper::Sleeper;
 
 /// Bytes of values that are kept for the feed, beyond which no change is taken.
@@ -87,7 +90,13 @@ impl Changes {
         self.pending.begin_again(self.unsynced.release(disk.synced));
         self.run_waiting(sink);
         if disk.has_failed {
-            self.give_up_unsynced();
+            let guard = crossbeam::epoch::pin();
+            let (lost, on_disk): (Vec<_>, Vec<_>) =
+                self.unsynced.release(u64::MAX).partition(|held| is_lost(held, &self.registry, &self.retire.0, &guard));
+            drop(guard);
+            self.pending.begin_again(on_disk.into_iter());
+            self.run_waiting(sink);
+            self.give_up(lost);
             self.run_waiting(sink);
         }
     }
@@ -114,8 +123,7 @@ impl Changes {
     }
 
     /// These changes will never be on disk.
-    fn give_up_unsynced(&mut self) {
-        let mut given_up: Vec<_> = self.unsynced.release(u64::MAX).collect();
+    fn give_up(&mut self, mut given_up: Vec<HeldChange>) {
         // Changes that wait for one of them.
         let tables = given_up.iter().map(|held| held.change.table()).collect();
         given_up.extend(self.pending.extract(&tables));
@@ -134,4 +142,11 @@ impl Changes {
         drop(guard);
         self.hand_on();
     }
+}
+
+/// Whether a change was not on disk when the log failed.
+fn is_lost(held: &HeldChange, registry: &Registry, shared: &TablesShared, guard: &Guard) -> bool {
+    let change = &held.change;
+    let lost = shared.epochs.lost().zip(registry.get(change.table(), guard));
+    lost.is_none_or(|(lost, table)| lost.has(table, change.slot.slot().key(), change.version, change.committed().cause))
 }

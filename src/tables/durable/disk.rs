@@ -9,11 +9,12 @@
 //!
 //! This file writes nothing to the disk.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
 
+use super::lost::LostRecords;
 use crate::tables::sleeper::Sleeper;
 use crate::tables::sync::{AtomicU64, Mutex, Ordering};
 
@@ -43,6 +44,8 @@ pub(in crate::tables) struct DiskEpochs {
     gone: Mutex<Vec<GoneTable>>,
     /// Whether a table that is always on disk has changed. Written by writers, read by the publisher for each change.
     has_always: AtomicBool,
+    /// What was not on disk when the log failed. Written by the log.
+    lost: OnceLock<LostRecords>,
     /// Threads with answers or changes that wait. The log wakes them behind each sync.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
 }
@@ -52,7 +55,7 @@ impl DiskEpochs {
     pub(in crate::tables) fn new(synced: u64) -> Self {
         let (synced, names) = (CachePadded::new(AtomicU64::new(synced)), AtomicU64::new(0));
         let has_always = AtomicBool::new(false);
-        Self { synced, names, gone: Mutex::default(), has_always, sleepers: Mutex::default() }
+        Self { synced, names, gone: Mutex::default(), has_always, lost: OnceLock::new(), sleepers: Mutex::default() }
     }
 
     /// The last epoch on disk.
@@ -66,6 +69,17 @@ impl DiskEpochs {
         // Release: pairs with the Acquire in `synced`.
         self.change(|| self.synced.store(epoch, Ordering::Release));
         self.gone.lock().retain(|gone| gone.epoch > epoch);
+    }
+
+    /// Log: it fails, and these records are not on disk.
+    pub(super) fn note_lost(&self, lost: LostRecords) {
+        // A log fails once.
+        let _is_first = self.lost.set(lost);
+    }
+
+    /// What was not on disk when the log failed.
+    pub(super) fn lost(&self) -> Option<&LostRecords> {
+        self.lost.get()
     }
 
     /// What is on disk. If that is less than this epoch and may become more, `sleeper` is woken behind the next sync.

@@ -302,19 +302,30 @@ impl EpochLog {
     }
 
     fn write_with(&mut self, now: &mut dyn FnMut() -> ClockReading) -> Result<(), Error> {
-        self.write_epoch(now).inspect_err(|_| self.epochs.set_stage(LogStage::Failed))
+        let mut taken = Vec::new();
+        self.write_epoch(&mut taken, now).inspect_err(|_| self.epochs.fail(&taken))?;
+        taken.truncate(SPARES_MAX - self.spares.len().min(SPARES_MAX));
+        for mut spare in taken {
+            spare.clear(SPARE_BYTES);
+            self.spares.push(spare);
+        }
+        Ok(())
     }
 
-    fn write_epoch(&mut self, now: &mut dyn FnMut() -> ClockReading) -> Result<(), Error> {
-        let mut taken = Vec::new();
+    /// Closes the open epoch, takes its records, and has them on disk.
+    fn write_epoch(
+        &mut self,
+        taken: &mut Vec<EncodedRecords>,
+        now: &mut dyn FnMut() -> ClockReading,
+    ) -> Result<(), Error> {
         let is_wanted = self.epochs.is_wanted();
         // Before the close: all that is committed by then is in this epoch or on disk.
         let moment = now().wall;
-        let epoch = self.epochs.take(&mut taken, || self.spares.pop().unwrap_or_default());
+        let epoch = self.epochs.take(taken, || self.spares.pop().unwrap_or_default());
         let (closed, begin) = (self.epochs.asked(), Instant::now());
         if !taken.is_empty() || is_wanted || self.log.may_shrink() {
             // Behind the close: who waits for the epoch has seen an earlier time.
-            self.append(&mut taken, now())?;
+            self.append(taken, now())?;
         } else if std::mem::take(&mut self.is_stirred) {
             self.log.rest()?;
         } else if self.epochs.room.is_full() {
@@ -329,11 +340,6 @@ impl EpochLog {
         self.epochs.reports.note_moment(moment);
         self.epochs.disk.note_synced(epoch);
         self.company.note_synced(closed, self.epochs.asked(), begin.elapsed());
-        taken.truncate(SPARES_MAX - self.spares.len().min(SPARES_MAX));
-        for mut spare in taken {
-            spare.clear(SPARE_BYTES);
-            self.spares.push(spare);
-        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crossbeam::utils::CachePadded;
 
 use super::disk::DiskEpochs;
 use super::epochs::OpenEpoch;
+use super::lost::LostRecords;
 use super::marks::EffectMarks;
 use super::reports::LogReports;
 use super::room::DiskRoom;
@@ -33,14 +34,23 @@ pub enum LogStage {
     On = 2,
     /// A write or a sync has failed: it takes nothing more.
     Failed = 3,
+    /// The same, and what is lost is being found: no writer enters.
+    Failing = 6,
     /// It could not be opened. The next durable table has that tried again.
     Unopened = 4,
     /// What it holds is being loaded.
     Loading = 5,
 }
 
-const STAGES: [LogStage; 6] =
-    [LogStage::Off, LogStage::Wanted, LogStage::On, LogStage::Failed, LogStage::Unopened, LogStage::Loading];
+const STAGES: [LogStage; 7] = [
+    LogStage::Off,
+    LogStage::Wanted,
+    LogStage::On,
+    LogStage::Failed,
+    LogStage::Unopened,
+    LogStage::Loading,
+    LogStage::Failing,
+];
 
 /// In `end`: sessions may come.
 const RUNNING: u8 = 0;
@@ -147,6 +157,23 @@ impl Epochs {
                 self.log.wake();
             }
         }
+    }
+
+    /// Log: it has failed with these records of the last epoch. Those of the open epoch are lost too.
+    pub(super) fn fail(&self, taken: &[EncodedRecords]) {
+        self.set_stage(LogStage::Failing);
+        let mut open = Vec::new();
+        self.take(&mut open, EncodedRecords::default);
+        let mut lost = LostRecords::default();
+        taken.iter().chain(&open).for_each(|records| lost.add(records));
+        self.disk.note_lost(lost);
+        // Behind the lost records: who finds that the log has failed finds them too.
+        self.set_stage(LogStage::Failed);
+    }
+
+    /// What was not on disk when the log failed. `None`: it has not failed.
+    pub(in crate::tables) fn lost(&self) -> Option<&LostRecords> {
+        self.disk.lost()
     }
 
     /// Wakes the sessions that wait for the log.

@@ -65,10 +65,12 @@ impl EffectWriter {
         if self.entered.is_some() {
             return Ok(());
         }
-        if self.epochs.stage() == LogStage::Failed {
+        let epoch = self.epochs.open.enter(&self.records.place);
+        // Behind the entering: a log that fails waits for this writer, or this writer finds that.
+        if matches!(self.epochs.stage(), LogStage::Failing | LogStage::Failed) {
+            self.records.place.leave();
             return Err(NotEntered::Failed);
         }
-        let epoch = self.epochs.open.enter(&self.records.place);
         let kept = self.records.buffer(epoch).bytes();
         if kept > EFFECTS_BYTES_EARLY {
             self.epochs.want(epoch);
@@ -221,7 +223,7 @@ impl EffectWriter {
         let has_waited = std::mem::take(&mut self.awaits_log);
         match self.epochs.stage() {
             LogStage::On => Ok(true),
-            LogStage::Failed => Err(Refusal::DiskFailed),
+            LogStage::Failing | LogStage::Failed => Err(Refusal::DiskFailed),
             LogStage::Unopened if has_waited => Err(Refusal::DiskFailed),
             LogStage::Off | LogStage::Wanted | LogStage::Unopened | LogStage::Loading => {
                 self.epochs.want_log();

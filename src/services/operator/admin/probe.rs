@@ -103,7 +103,9 @@ impl ProbedStores {
 fn of_tables(log: &EffectMetrics) -> Readiness {
     match log.stage {
         LogStage::Loading => Err(format!("the durable tables are being loaded: {} % are read", log.loaded_percent)),
-        LogStage::Failed => Err("durable tables take no writes: the disk of their log has failed".to_owned()),
+        LogStage::Failing | LogStage::Failed => {
+            Err("durable tables take no writes: the disk of their log has failed".to_owned())
+        }
         LogStage::On if log.is_full => Err("nothing can be added to durable tables: their log has no room".to_owned()),
         LogStage::On | LogStage::Off | LogStage::Wanted | LogStage::Unopened => Ok(()),
     }

@@ -26,9 +26,9 @@ impl DurableLine {
             LogStage::Loading => "loading",
             LogStage::On if is_full => "full",
             LogStage::On => "open",
-            LogStage::Failed => "failed",
+            LogStage::Failing | LogStage::Failed => "failed",
         };
-        let has_failed = stage == LogStage::Failed;
+        let has_failed = matches!(stage, LogStage::Failing | LogStage::Failed);
         Some(Self { state, has_failed, loaded_percent, epochs, waits, store: StoreLine::of(log) })
     }
 }
