@@ -184,7 +184,7 @@ impl EffectJudge for LogJudge<'_> {
         let of_elements = keys.filter(|(space, _)| *space != Space::Tables);
         let mut keys = of_elements.filter_map(|(_, key)| ElementHead::decode(key)).peekable();
         while let Some((ElementHead { incarnation, .. }, _)) = keys.peek() {
-            let Some(table) = self.tables.get(incarnation).cloned() else {
+            let Some(table) = self.tables.get(*incarnation).cloned() else {
                 keys.next();
                 continue;
             };
