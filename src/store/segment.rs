@@ -1,7 +1,8 @@
 //! The files of the log: their names, how one is laid out, and reading from them.
 //!
-//! A segment is laid out as `N.new`: zeros, synced. When its turn comes it gets its head, is synced and renamed, and
-//! the folder is synced. Later syncs then change no metadata.
+//! A segment is laid out as `N.new`: zeros, synced. A cleaned segment is renamed to `N.new` and used again, with its old
+//! bytes. When its turn comes it gets its head, is synced and renamed, and the folder is synced. Later syncs then change no
+//! metadata.
 //! Readers hold a segment by its [`Arc`]. The log removes its file when no reader is left.
 //!
 //! This module does not interpret batches.

@@ -21,6 +21,7 @@ pub(super) mod lost;
 pub(super) mod marks;
 pub(super) mod opening;
 pub(super) mod records;
+mod remembered;
 pub(super) mod reports;
 pub(super) mod room;
 pub(super) mod state;

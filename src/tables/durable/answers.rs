@@ -183,7 +183,7 @@ impl Batch<'_> {
         if effects.awaited == 0 {
             return None;
         }
-        effects.epochs.note_asked();
+        effects.epochs.disk.note_asked();
         Some(std::mem::take(&mut effects.awaited))
     }
 

@@ -46,6 +46,8 @@ pub(in crate::tables) struct DiskEpochs {
     has_always: AtomicBool,
     /// What was not on disk when the log failed. Written by the log.
     lost: OnceLock<LostRecords>,
+    /// Answers that have begun to wait, ever. Raised by the writers.
+    asked: CachePadded<AtomicU64>,
     /// Threads with answers or changes that wait. The log wakes them behind each sync.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
 }
@@ -53,9 +55,15 @@ pub(in crate::tables) struct DiskEpochs {
 impl DiskEpochs {
     /// All epochs up to this one are on disk.
     pub(in crate::tables) fn new(synced: u64) -> Self {
-        let (synced, names) = (CachePadded::new(AtomicU64::new(synced)), AtomicU64::new(0));
-        let has_always = AtomicBool::new(false);
-        Self { synced, names, gone: Mutex::default(), has_always, lost: OnceLock::new(), sleepers: Mutex::default() }
+        Self {
+            synced: CachePadded::new(AtomicU64::new(synced)),
+            names: AtomicU64::new(0),
+            gone: Mutex::default(),
+            has_always: AtomicBool::new(false),
+            lost: OnceLock::new(),
+            asked: CachePadded::new(AtomicU64::new(0)),
+            sleepers: Mutex::default(),
+        }
     }
 
     /// The last epoch on disk.
@@ -69,6 +77,17 @@ impl DiskEpochs {
         // Release: pairs with the Acquire in `synced`.
         self.change(|| self.synced.store(epoch, Ordering::Release));
         self.gone.lock().retain(|gone| gone.epoch > epoch);
+    }
+
+    /// An answer begins to wait.
+    pub(super) fn note_asked(&self) {
+        // Relaxed, here and in `asked`: a count by which the log guesses.
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Log: the answers that have begun to wait, ever.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Log: it fails, and these records are not on disk.

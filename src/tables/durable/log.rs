@@ -246,7 +246,7 @@ impl EpochLog {
     /// without sleeping: a wake-up would take as long.
     fn wait(&self, interval: Duration) {
         let (epochs, company, begin, mut is_over) = (&self.epochs, &self.company, Instant::now(), false);
-        let is_due = || (company.is_complete(epochs.asked()) && epochs.is_wanted()) || epochs.is_closed();
+        let is_due = || (company.is_complete(epochs.disk.asked()) && epochs.is_wanted()) || epochs.is_closed();
         while company.has_patience(begin.elapsed()) && !is_due() {
             thread::yield_now();
         }
@@ -322,7 +322,7 @@ impl EpochLog {
         // Before the close: all that is committed by then is in this epoch or on disk.
         let moment = now().wall;
         let epoch = self.epochs.take(taken, || self.spares.pop().unwrap_or_default());
-        let (closed, begin) = (self.epochs.asked(), Instant::now());
+        let (closed, begin) = (self.epochs.disk.asked(), Instant::now());
         if !taken.is_empty() || is_wanted || self.log.may_shrink() {
             // Behind the close: who waits for the epoch has seen an earlier time.
             self.append(taken, now())?;
@@ -339,7 +339,7 @@ impl EpochLog {
         self.epochs.report(epoch, self.log.adds_room().unwrap_or(0), self.log.metrics());
         self.epochs.reports.note_moment(moment);
         self.epochs.disk.note_synced(epoch);
-        self.company.note_synced(closed, self.epochs.asked(), begin.elapsed());
+        self.company.note_synced(closed, self.epochs.disk.asked(), begin.elapsed());
         Ok(())
     }
 

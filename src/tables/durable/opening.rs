@@ -6,7 +6,7 @@
 //! touch    remembered ─► a slot with an older version gets the deadline
 //! ```
 //! A removal or a touch may be read before the value of its key. So the highest of each key is remembered until all records
-//! are read: sixteen bytes of a secret hash, and three numbers.
+//! are read (`remembered.rs`).
 //!
 //! # Races
 //!
@@ -16,9 +16,9 @@
 //!
 //! This file reads no file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
@@ -26,6 +26,7 @@ use crossbeam::epoch::{self, Guard};
 use super::judge::CLOCK;
 use super::loaded::{LoadedEntry, LoadedTotals};
 use super::records::{END, ElementHead, TableHead, decode_table, encode_element, put_table};
+use super::remembered::RememberedKeys;
 use super::tables::DurableTables;
 use crate::lock::Mutex;
 use crate::store::{EffectOwner, EffectReader, EncodedRecords, Error, FoundBody, FoundEffect, Space};
@@ -36,8 +37,6 @@ use crate::tables::memory_budget::{settle, slot_bytes};
 use crate::tables::slot::{EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SeenWord, SlotHandle, SlotRef, SlotState};
 use crate::tables::table::{ElementTotals, hash_of};
 
-/// Parts of what is remembered, each with a lock.
-const SHARDS: usize = 256;
 /// Records that a reader takes under one guard.
 const RECORDS_A_GUARD: u32 = 256;
 
@@ -55,10 +54,7 @@ pub(in crate::tables) struct Opening {
     found: Mutex<BTreeMap<u64, FoundTable>>,
     /// The number and the body of the last clean end.
     end: Mutex<Option<(u64, Box<[u8]>)>>,
-    remembered: [RememberedShard; SHARDS],
-    /// Whether some key is remembered. Set before its record is entered.
-    has_remembered: AtomicBool,
-    secrets: [RandomState; 2],
+    remembered: RememberedKeys,
     /// Slots that have a deadline.
     pub(in crate::tables) armed: Mutex<Vec<SlotHandle>>,
     /// Called with the segments that are read, and with all.
@@ -89,18 +85,6 @@ struct LostRecord {
     version: u64,
 }
 
-/// What is remembered of the keys with these hashes.
-type RememberedShard = Mutex<HashMap<[u64; 2], Remembered, RandomState>>;
-
-/// What is remembered of a key.
-#[derive(Clone, Copy, Debug, Default)]
-struct Remembered {
-    removed: u64,
-    touched: u64,
-    /// That of the touch, as an entry has it.
-    deadline: u64,
-}
-
 impl Opening {
     pub(in crate::tables) fn new(shared: &Arc<TablesShared>, progress: LoadProgress) -> Self {
         let clock_start = shared.epochs.clock_start();
@@ -111,9 +95,7 @@ impl Opening {
             loaded: Mutex::default(),
             found: Mutex::default(),
             end: Mutex::default(),
-            remembered: std::array::from_fn(|_| Mutex::default()),
-            has_remembered: AtomicBool::new(false),
-            secrets: [RandomState::new(), RandomState::new()],
+            remembered: RememberedKeys::new(),
             armed: Mutex::default(),
             progress,
             lost: Mutex::default(),
@@ -144,7 +126,7 @@ impl Opening {
             let table = tables.get(life)?;
             let slot = table.find(table.hash(&key), &key, &guard);
             let is_there = slot.is_some_and(|slot| live(slot, &guard).is_some());
-            let is_removed = self.remembered(life, &key).is_some_and(|remembered| remembered.removed > version);
+            let is_removed = self.remembered.get(life, &key).is_some_and(|remembered| remembered.removed > version);
             let (key, name) = (key.escape_ascii(), table.announced_name().escape_ascii());
             (!is_there && !is_removed).then(|| format!("the element {key} of the table {name} is lost"))
         };
@@ -181,32 +163,6 @@ impl Opening {
     fn hash(&self, key: &[u8]) -> u64 {
         hash_of(&self.hasher, key)
     }
-
-    fn hashes(&self, incarnation: u64, key: &[u8]) -> [u64; 2] {
-        self.secrets.each_ref().map(|secret| secret.hash_one((incarnation, key)))
-    }
-
-    /// The part that remembers a key with these hashes.
-    #[expect(clippy::indexing_slicing, reason = "a remainder of the number of shards is below it")]
-    fn shard(&self, [hash, _]: [u64; 2]) -> &RememberedShard {
-        &self.remembered[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
-    }
-
-    fn remember(&self, incarnation: u64, key: &[u8], change: impl FnOnce(&mut Remembered)) {
-        let hashes = self.hashes(incarnation, key);
-        // Relaxed: both sides of the race fence between their store and their look.
-        self.has_remembered.store(true, Ordering::Relaxed);
-        change(self.shard(hashes).lock().entry(hashes).or_default());
-    }
-
-    fn remembered(&self, incarnation: u64, key: &[u8]) -> Option<Remembered> {
-        // Relaxed: as in `remember`.
-        if !self.has_remembered.load(Ordering::Relaxed) {
-            return None;
-        }
-        let hashes = self.hashes(incarnation, key);
-        self.shard(hashes).lock().get(&hashes).copied()
-    }
 }
 
 /// One thread's part.
@@ -239,7 +195,7 @@ impl EffectReader for OpeningReader<'_> {
         match (effect.space, effect.body) {
             (Space::Touches, _) => {
                 let deadline = self.opening.deadline(head.deadline);
-                self.opening.remember(head.incarnation, key, |remembered| {
+                self.opening.remembered.change(head.incarnation, key, |remembered| {
                     if head.version > remembered.touched {
                         (remembered.touched, remembered.deadline) = (head.version, deadline);
                     }
@@ -255,7 +211,7 @@ impl EffectReader for OpeningReader<'_> {
                     let lost = LostRecord { life: head.incarnation, key: key.into(), version: head.version };
                     self.opening.lost.lock().push(lost);
                 }
-                self.opening.remember(head.incarnation, key, |remembered| {
+                self.opening.remembered.change(head.incarnation, key, |remembered| {
                     remembered.removed = head.version.max(remembered.removed);
                 });
             }
@@ -302,7 +258,7 @@ impl OpeningReader<'_> {
         // The slot would have the number of another table. If the life turns out to have a name, the opening fails.
         let Some(number) = table.number else { return false };
         let (hash, deadline) = (self.opening.hash(key), self.opening.deadline(head.deadline));
-        let remembered = self.opening.remembered(head.incarnation, key);
+        let remembered = self.opening.remembered.get(head.incarnation, key);
         if remembered.is_some_and(|remembered| remembered.removed > head.version) {
             return false;
         }
@@ -349,7 +305,7 @@ impl OpeningReader<'_> {
 
     /// Applies to a key what is remembered of it.
     fn apply(&mut self, incarnation: u64, key: &[u8]) {
-        let Some(remembered) = self.opening.remembered(incarnation, key) else { return };
+        let Some(remembered) = self.opening.remembered.get(incarnation, key) else { return };
         let Some((_, table)) = self.table.clone() else { return };
         let hash = self.opening.hash(key);
         loop {

@@ -94,8 +94,6 @@ pub(in crate::tables) struct Epochs {
     pub(super) disk: DiskEpochs,
     /// The highest epoch that somebody waits for. Raised by the writers.
     wanted: CachePadded<AtomicU64>,
-    /// Answers that have begun to wait, ever. Raised by the writers.
-    asked: CachePadded<AtomicU64>,
     tables: NamedTables,
     pub(in crate::tables) marks: EffectMarks,
     /// The time of the log's clock at the start of this server, in milliseconds.
@@ -117,7 +115,6 @@ impl Epochs {
             open: OpenEpoch::behind(epoch),
             disk: DiskEpochs::new(epoch),
             wanted: CachePadded::new(AtomicU64::new(epoch)),
-            asked: CachePadded::new(AtomicU64::new(0)),
             tables: NamedTables::default(),
             marks: EffectMarks::default(),
             clock_start,
@@ -199,17 +196,6 @@ impl Epochs {
         if self.wanted.load(Ordering::Relaxed) < epoch && self.wanted.fetch_max(epoch, Ordering::Relaxed) < epoch {
             self.log.wake();
         }
-    }
-
-    /// An answer begins to wait.
-    pub(super) fn note_asked(&self) {
-        // Relaxed, here and in `asked`: a count that the log guesses by.
-        self.asked.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Log: the answers that have begun to wait, ever.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
     }
 
     /// Log: whether somebody waits for the open epoch.
