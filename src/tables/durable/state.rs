@@ -158,7 +158,8 @@ impl Epochs {
 
     /// Log: it has failed with these records of the last epoch. Those of the open epoch are lost too.
     pub(super) fn fail(&self, taken: &[EncodedRecords]) {
-        self.set_stage(LogStage::Failing);
+        // Release: as in `set_stage`. Nobody is woken, since nothing is decided before the next stage.
+        self.stage.store(LogStage::Failing as u8, Ordering::Release);
         let mut open = Vec::new();
         self.take(&mut open, EncodedRecords::default);
         let mut lost = LostRecords::default();
