@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::company::Company;
 use super::judge::{CLOCK, LogJudge, RescuePlace};
@@ -30,6 +30,8 @@ pub(in crate::tables) const INCARNATION_MARK: usize = 1;
 /// The time of the log's clock, in milliseconds.
 pub(in crate::tables) const CLOCK_MARK: usize = 2;
 
+/// How often the log looks for company at most: the clock may stand still.
+const LOOKS_MAX: u32 = 1_000;
 /// How often a thread without a log looks whether one is wanted. Sessions wake it.
 const LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a buffer that are kept for a later epoch.
@@ -193,8 +195,7 @@ pub struct EpochLog {
     log: Box<dyn EffectLog>,
     clock: LastingClock,
     spares: Vec<EncodedRecords>,
-    batches: u64,
-    live: u64,
+    live: LiveBytes,
     /// The number of the last record of the clock.
     clock_number: u64,
     /// The time of the clock in the last head on disk.
@@ -204,6 +205,15 @@ pub struct EpochLog {
     /// `None`: no list of keys is lost.
     rescue: Option<RescuePlace>,
     company: Company,
+}
+
+/// The bytes of all records that count.
+#[derive(Default)]
+struct LiveBytes {
+    /// The last sum.
+    sum: u64,
+    /// Batches that were written.
+    batches: u64,
 }
 
 impl EpochLog {
@@ -218,8 +228,7 @@ impl EpochLog {
             log,
             clock,
             spares: Vec::new(),
-            batches: 0,
-            live: 0,
+            live: LiveBytes::default(),
             clock_number: 0,
             synced_clock: 0,
             is_stirred: false,
@@ -238,16 +247,19 @@ impl EpochLog {
             if is_closed {
                 return self.end(now()).inspect_err(|_| self.epochs.set_stage(LogStage::Failed));
             }
-            self.wait(interval);
+            self.wait(interval, &mut now);
         }
     }
 
     /// Waits until somebody waits for the open epoch, or the interval is over. Where company is expected, the log looks for it
     /// without sleeping: a wake-up would take as long.
-    fn wait(&self, interval: Duration) {
-        let (epochs, company, begin, mut is_over) = (&self.epochs, &self.company, Instant::now(), false);
+    fn wait(&self, interval: Duration, now: &mut dyn FnMut() -> ClockReading) {
+        let (epochs, company, begin, mut is_over) = (&self.epochs, &self.company, now(), false);
         let is_due = || (company.is_complete(epochs.disk.asked()) && epochs.is_wanted()) || epochs.is_closed();
-        while company.has_patience(begin.elapsed()) && !is_due() {
+        for _ in 0..LOOKS_MAX {
+            if !company.has_patience(between(begin, now())) || is_due() {
+                break;
+            }
             thread::yield_now();
         }
         epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted() || epochs.is_closed());
@@ -322,7 +334,7 @@ impl EpochLog {
         // Before the close: all that is committed by then is in this epoch or on disk.
         let moment = now().wall;
         let epoch = self.epochs.take(taken, || self.spares.pop().unwrap_or_default());
-        let (closed, begin) = (self.epochs.disk.asked(), Instant::now());
+        let (closed, begin) = (self.epochs.disk.asked(), now());
         if !taken.is_empty() || is_wanted || self.log.may_shrink() {
             // Behind the close: who waits for the epoch has seen an earlier time.
             self.append(taken, now())?;
@@ -339,7 +351,7 @@ impl EpochLog {
         self.epochs.report(epoch, self.log.adds_room().unwrap_or(0), self.log.metrics());
         self.epochs.reports.note_moment(moment);
         self.epochs.disk.note_synced(epoch);
-        self.company.note_synced(closed, self.epochs.disk.asked(), begin.elapsed());
+        self.company.note_synced(closed, self.epochs.disk.asked(), between(begin, now()));
         Ok(())
     }
 
@@ -369,11 +381,16 @@ impl EpochLog {
     /// Bytes of all records that count, a while ago if there are many tables.
     fn live_bytes(&mut self) -> u64 {
         let tables = self.epochs.tables();
-        if tables.len() <= SUMMED_TABLES || self.batches.is_multiple_of(SUMMED_BATCHES) {
+        if tables.len() <= SUMMED_TABLES || self.live.batches.is_multiple_of(SUMMED_BATCHES) {
             let sum = tables.values().map(|table| table.logged().max(0)).sum::<i64>();
-            self.live = u64::try_from(sum).unwrap_or(0);
+            self.live.sum = u64::try_from(sum).unwrap_or(0);
         }
-        self.batches += 1;
-        self.live
+        self.live.batches += 1;
+        self.live.sum
     }
+}
+
+/// The time between two readings of the clock.
+fn between(begin: ClockReading, end: ClockReading) -> Duration {
+    Duration::from_nanos(end.up.saturating_sub(begin.up))
 }
