@@ -28,6 +28,10 @@ pub use ttl::Ttl;
 const MILLIS_PER_SECOND: u64 = 1_000;
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MILLI: u64 = 1_000_000;
+/// Readings with less between them are of one moment.
+const AT_ONCE_NANOS: u64 = 20_000;
+/// How often the clocks are read for one moment at most.
+const READINGS_MAX: u32 = 100;
 
 /// A clock that starts at zero. Cheap to copy. All copies agree.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +83,27 @@ impl Clock {
             return Now::from_millis(millis);
         }
         Now { nanos: u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    /// This clock and those that run on when the process ends, at one moment. A thread that loses its core between the two
+    /// readings reads again.
+    #[must_use]
+    pub fn now_and_reading(&self) -> (Now, ClockReading) {
+        let attempt = || {
+            let (before, reading, after) = (self.now(), self.reading(), self.now());
+            (after.nanos() - before.nanos(), before, reading)
+        };
+        let mut best = attempt();
+        for _ in 1..READINGS_MAX {
+            if best.0 < AT_ONCE_NANOS {
+                break;
+            }
+            let next = attempt();
+            if next.0 < best.0 {
+                best = next;
+            }
+        }
+        (best.1, best.2)
     }
 
     /// Reads the clocks that run on when the process ends.

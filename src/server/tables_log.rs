@@ -42,7 +42,7 @@ impl TablesLog {
         let segment_bytes = storage.store.segment_bytes.min(TABLES_SEGMENT_BYTES_MAX);
         let store = StoreConfig { segment_bytes, ..storage.store };
         let folder = if path.is_dir() { Some(EffectFolder::lock(&path, store, share.clone())?) } else { None };
-        let (reading, now) = (clock.reading(), clock.now());
+        let (now, reading) = clock.now_and_reading();
         let clock = match &folder {
             Some(folder) => LogClock::find(folder, reading)?,
             None => LogClock::begin(reading),
