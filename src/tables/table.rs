@@ -149,6 +149,8 @@ pub(super) struct NewTable<'n> {
     /// The first life of the line. `None`: this one.
     pub(super) line: Option<u64>,
     pub(super) base: u64,
+    /// Whether an older table of the name is being taken down.
+    pub(super) has_older: bool,
     pub(super) announced_name: &'n [u8],
     pub(super) history: Arc<NameHistory>,
     pub(super) hasher: RandomState,
@@ -177,7 +179,7 @@ impl Table {
                 generation: new_table.generation,
                 line: new_table.line.unwrap_or(new_table.generation),
             },
-            versions: TableVersions::new(new_table.base),
+            versions: TableVersions::new(new_table.base, new_table.has_older),
             announced_name: new_table.announced_name.into(),
             history: new_table.history,
             hasher: new_table.hasher,

@@ -99,6 +99,8 @@ impl VersionFloor {
 pub(super) struct TableVersions {
     /// Versions up to this one may have been given out before the table was made. Only restored elements have such.
     pub(super) base: u64,
+    /// Whether an older table of the name was being taken down when the table was made. Its keys may have higher versions.
+    has_older: bool,
     /// The highest version of a slot that has left the index, as long as all elements are restored. Written by the reaper.
     floor: AtomicU64,
     /// Whether an element has come that was not restored. Set once, by any session.
@@ -106,13 +108,18 @@ pub(super) struct TableVersions {
 }
 
 impl TableVersions {
-    pub(super) fn new(base: u64) -> Self {
-        Self { base, floor: AtomicU64::new(0), has_own: AtomicBool::new(false) }
+    pub(super) fn new(base: u64, has_older: bool) -> Self {
+        Self { base, has_older, floor: AtomicU64::new(0), has_own: AtomicBool::new(false) }
     }
 
     /// Whether the next version of an element with this one does not follow it (`ops/restore.rs`).
     pub(super) fn jumps(&self, version: u64) -> bool {
         version < self.base
+    }
+
+    /// Whether a key may have had this version in an older table of the name.
+    pub(super) fn may_be_older(&self, version: u64) -> bool {
+        self.has_older && !self.jumps(version)
     }
 
     /// An element has come that was not restored.

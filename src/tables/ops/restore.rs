@@ -26,7 +26,7 @@ use crate::tables::{Deadline, Refusal, Restored};
 ///
 /// As long as all elements of the table are restored, its own floor covers only those that have left it. A restored version
 /// up to that floor may be another key's, so the element is stored, and has the next version. The same holds of a version
-/// that this server may have given since the table was made: the next change of the element would follow it.
+/// that the key may have had in an older table of the name, which is being taken down: the next change would follow it.
 ///
 /// # Errors
 /// For a restored element: `VersionMismatch` if the dead slot has a version that is not lower, `VersionRefused` up to the
@@ -48,7 +48,7 @@ pub(super) fn first_version(table: &Table, write: &Write<'_>, floor: u64, dead: 
 /// The restored version of a key that has none from this table's time. Instead the next version of this server, if the key
 /// may have had the versions behind the restored one, which the deletion of the element and its next change would get.
 fn restored_or(table: &Table, version: u64, next: u64) -> u64 {
-    if version < next && !table.versions.jumps(version + 1) { next } else { version }
+    if version < next && table.versions.may_be_older(version + 1) { next } else { version }
 }
 
 impl<'h> Ops<'h> {

@@ -135,6 +135,23 @@ fn the_first_own_version_is_above_those_of_an_older_table_that_is_being_taken_do
     assert_eq!(rig.get("a").as_deref(), Some("own"));
 }
 
+/// It had another version there if a key had gone from any table meanwhile.
+#[test]
+fn a_new_table_takes_the_versions_of_another_one_that_stays() {
+    let rig = TablesRig::new();
+    rig.create("copy").unwrap();
+    rig.set("a", "1", None).unwrap();
+    (0..3).for_each(|_| rig.set("gone", "1", None).unwrap());
+    rig.publish();
+    rig.delete("gone").unwrap();
+    rig.settle();
+    let version = rig.version("a");
+    let mut session = rig.0.session.borrow_mut();
+    assert!(session.shared().catalog.floor.get() > version);
+    let restored = session.batch(rig.now()).restore(b"copy", b"a", b"1", version, Deadline::KEEP);
+    assert_eq!(restored, Ok(Restored::AsItWas));
+}
+
 /// The version that followed the restored one had been given in the older table.
 #[test]
 fn a_version_that_was_given_in_an_older_table_is_not_given_again() {
