@@ -97,7 +97,7 @@ impl LockstepFrontend {
             reply_bytes_max: value_max,
             page_bytes_max: 0,
             value_max,
-            start_wall_millis: clock.start_wall_millis(),
+            clock_start: self.answering.session.clock_start(),
             may_read: None,
         };
         let serve = |front: &mut Self, _limit| {

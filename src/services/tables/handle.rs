@@ -30,8 +30,9 @@ pub struct HandlerContext<'c> {
     pub page_bytes_max: usize,
     /// Bytes of a value.
     pub value_max: usize,
-    /// The wall clock at the start of the clock, in milliseconds since 1970, for the deadlines in the rows of a mirror.
-    pub start_wall_millis: u64,
+    /// The time of the clock of feed and log at the start of `now`, in milliseconds since 1970, for the deadlines in the rows of
+    /// a mirror: the feed gives the same elements the same deadlines.
+    pub clock_start: u64,
     /// Whether the user may read the table of this name, for a list of tables. None: it may read all.
     pub may_read: Option<&'c TableFilter<'c>>,
 }

@@ -217,7 +217,7 @@ mod tests {
             reply_bytes_max: REPLY_BYTES_MAX,
             page_bytes_max: SCAN_BYTES_MAX,
             value_max: 1_024,
-            start_wall_millis: 0,
+            clock_start: 0,
             may_read: None,
         };
         let responder = Responder { clock, metrics: &metrics, context: &context };

@@ -193,7 +193,7 @@ impl WorkerState {
             reply_bytes_max: self.report.reply_bytes_max,
             page_bytes_max: self.page_bytes_max,
             value_max: self.limits.value,
-            start_wall_millis: self.clock.start_wall_millis(),
+            clock_start: self.session.clock_start(),
             may_read: None,
         }
     }

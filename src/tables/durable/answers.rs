@@ -215,4 +215,10 @@ impl Session {
     pub fn watch_disk(&self, epoch: u64) -> DiskState {
         self.shared().epochs.watch_disk(epoch, self.sleeper())
     }
+
+    /// As [`Tables::clock_start`](crate::tables::Tables::clock_start).
+    #[must_use]
+    pub fn clock_start(&self) -> u64 {
+        self.shared().epochs.clock_start()
+    }
 }

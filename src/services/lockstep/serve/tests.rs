@@ -72,7 +72,7 @@ impl Rig {
             reply_bytes_max: VALUE_MAX,
             page_bytes_max: 0,
             value_max: VALUE_MAX,
-            start_wall_millis: 0,
+            clock_start: 0,
             may_read: None,
         };
         self.front.serve(&context);

@@ -74,7 +74,7 @@ fn mirror_row<'b>(element: ScannedElement<'b>, context: &HandlerContext<'_>) -> 
         key: element.key,
         value: element.value,
         version: element.version,
-        deadline_millis: element.deadline.map(|deadline| context.start_wall_millis + deadline),
+        deadline_millis: element.deadline.map(|deadline| context.clock_start + deadline),
         mark,
     }
 }

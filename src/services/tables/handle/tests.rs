@@ -34,7 +34,7 @@ fn context<'c>(stats: &'c dyn Fn() -> String, now: &'c dyn Fn() -> Now) -> Handl
         reply_bytes_max: REPLY_BYTES_MAX,
         page_bytes_max: SCAN_BYTES_MAX,
         value_max: 1_024,
-        start_wall_millis: 0,
+        clock_start: 0,
         may_read: None,
     }
 }
@@ -187,7 +187,7 @@ fn a_page_has_the_fields_that_were_asked_for() {
     let mut session = session(64);
     let stats = String::new;
     let later = || Now::from_millis(1_500);
-    let context = HandlerContext { start_wall_millis: 7_000, ..context(&stats, &later) };
+    let context = HandlerContext { clock_start: 7_000, ..context(&stats, &later) };
     let mut batch = session.batch(NOW);
     let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(Ttl::from_secs(2)) };
     for request in [Request::CreateTable { table: T, options: None }, update] {
