@@ -66,6 +66,7 @@ pub use log::cleaning::position::UnreadableRange;
 pub use log::share::{DiskMember, SharedDisk};
 pub use log::{Log, LogConfig};
 pub use metrics::{LogCounters, LogMetrics, LogSpace, OpeningShape};
+pub(crate) use opening::TIME_MARK;
 pub use opening::absent::{folders_with_logs, refuse_without_log};
 pub use opening::check::{CheckCounts, CheckReport, check, check_effects};
 pub use opening::cut::CutOff;

@@ -62,7 +62,7 @@ use winners::Winners;
 /// above them without a jump.
 pub(in crate::store) const MARK_JUMPS: Marks = [1 << 44; MARKS];
 /// The mark of a log of effects that is a time, which no server gives out: it does not jump.
-const TIME_MARK: usize = 2;
+pub(crate) const TIME_MARK: usize = 2;
 
 /// How to open a log.
 #[derive(Clone, Copy, Debug)]

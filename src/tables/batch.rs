@@ -391,14 +391,8 @@ impl Batch<'_> {
         table: &[u8],
         verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
-        self.on_published(table, |ops, table| {
-            let outcome = verb(ops, table);
-            // What is refused for the disk has changed nothing, and shows nothing.
-            if table.is_always() && !matches!(outcome, Err(Refusal::DiskFailed)) {
-                ops.effects.await_table(table);
-            }
-            outcome
-        })
+        // What is refused for the disk has changed nothing, and shows nothing.
+        self.on_awaited(table, verb, |outcome| !matches!(outcome, Err(Refusal::DiskFailed)))
     }
 
     /// As [`Batch::on`], for an answer that waits for each element that it shows.
@@ -407,9 +401,20 @@ impl Batch<'_> {
         table: &[u8],
         verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
+        self.on_awaited(table, verb, Result::is_err)
+    }
+
+    /// As [`Batch::on`], for an answer that waits for the table if `waits` says so of its outcome.
+    #[inline]
+    fn on_awaited<'b, R>(
+        &'b mut self,
+        table: &[u8],
+        verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
+        waits: impl FnOnce(&Result<R, Refusal>) -> bool,
+    ) -> Result<R, Refusal> {
         self.on_published(table, |ops, table| {
             let outcome = verb(ops, table);
-            if outcome.is_err() && table.is_always() {
+            if table.is_always() && waits(&outcome) {
                 ops.effects.await_table(table);
             }
             outcome

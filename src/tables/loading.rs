@@ -13,7 +13,7 @@ use super::durable::judge::CLOCK;
 use super::durable::loaded::LoadedTotals;
 use super::durable::log::{CLOCK_MARK, EpochLog, INCARNATION_MARK, OpenLog, VERSION_MARK};
 use super::durable::opening::{FoundTable, LoadProgress, LoadedTable, Opening};
-use super::durable::records::{EndedLife, TableHead, decode_end, live_bytes};
+use super::durable::records::{EndedLife, TableHead, decode_end, logged_bytes};
 use super::durable::writer::EffectWriter;
 use super::memory_budget::{entry_cost, settle};
 use super::slot::{SlotHandle, SlotRef, SlotState};
@@ -272,7 +272,7 @@ fn forget_expired(table: &Table, slot: SlotRef<'_>, passed: u64, guard: &Guard) 
     let mut totals = ElementTotals::default();
     totals.bytes = -entry_cost(entry) - settle(slot);
     totals.count(Some(entry.deadline()), None);
-    totals.logged = -live_bytes(slot.key().len(), entry.value().len(), entry.is_touched());
+    totals.logged = -logged_bytes(slot.key(), entry);
     table.add(&totals);
     table.leave(slot, guard);
     Some(entry.version())

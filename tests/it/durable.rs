@@ -127,7 +127,7 @@ fn check_one_moment(client: &mut Client, written: &mut Written, is_always: bool,
     }
 }
 
-/// Waits until a mirror is exact at what the server has published, and checks that it has what is written.
+/// Waits until a mirror is exact at the end of the feed, and checks that the mirror has the written elements.
 fn check_mirror(mirror: &mut Mirror, client: &mut Client, written: &Written) {
     while mirror.at() != Some(client.feed_state(TABLE).unwrap().next) || !mirror.is_exact() {
         mirror.next(GLANCE).unwrap();

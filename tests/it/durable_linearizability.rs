@@ -53,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Writes,
-    /// It changes nothing. So it would see most of what is not on disk, if it did not have to wait for it.
+    /// Changes nothing. So without a wait the client would read most of the states that are not on disk.
     Reads,
     /// The same, by requests that are refused for what is there.
     IsRefused,
@@ -297,7 +297,7 @@ fn race(server: Server, clock: &Clock, life: u64, rng: &mut SeededRng) -> Vec<Re
     records
 }
 
-/// What one client does alone, one request after the other.
+/// The requests of one client, each behind the answer to the one before.
 fn ask_alone(server: &Server, clock: &Clock, requests: impl Iterator<Item = Ask>) -> Vec<Record> {
     let client = Client::connect_within(server.kv(), PATIENCE).unwrap();
     let mut peer = OverSockets { clock, client, round: 0 };

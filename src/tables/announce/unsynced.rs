@@ -8,10 +8,10 @@
 //! Nobody else waits for these changes, but for one case: their values are kept for the feed, and beyond some bytes the
 //! publisher takes no further change.
 //!
-//! If the log fails, those of these changes that are not on disk are given up: nobody is notified of them, and their credits go
-//! back. So their elements are never taken for elements on disk. The others have their turn. Slots that are emptied by changes
-//! that are given up stay until the restart. Nothing is added to such tables any more, so they are no more than were there at
-//! the failure, and the memory of the tables does not grow.
+//! If the log fails, the publisher gives up the changes that are not on disk: nobody is notified, and their credits go back. So
+//! their elements are never taken for elements on disk. The other changes have their turn. Slots that a given-up change has
+//! emptied stay until the restart. Nothing is added to such tables any more, so the slots are no more than at the failure, and
+//! the memory of the tables does not grow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

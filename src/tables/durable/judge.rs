@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::records::{ElementHead, TableHead, encode_element, live_bytes, put_table};
+use super::records::{ElementHead, TableHead, logged_bytes, put_table};
 use super::state::Epochs;
 use super::tables::DurableTables;
 use super::writer::EffectWriter;
@@ -157,16 +157,13 @@ impl LogJudge<'_> {
         let (walk, mut slots) = (table.index().walk(&guard), Vec::new());
         let next = walk.read(position, &guard, |key| table.hash(key), &mut slots);
         let element = |slot| counting_entry(table, self.epochs, self.synced_clock, slot, &guard);
-        let bytes = |(slot, entry): (SlotRef<'_>, EntryRef<'_>)| {
-            unsigned(live_bytes(slot.key().len(), entry.value().len(), entry.is_touched()))
-        };
+        let bytes = |(slot, entry): (SlotRef<'_>, EntryRef<'_>)| unsigned(logged_bytes(slot.key(), entry));
         let bytes = slots.iter().filter_map(|(_, slot)| Some(bytes((*slot, element(*slot)?)))).sum();
         if bytes > 0 {
             self.writer.enter(bytes, true).ok()?;
             // Read again inside the epoch, so that each change is of this epoch or of one before it.
             for (slot, entry) in slots.iter().filter_map(|(_, slot)| Some((*slot, element(*slot)?))) {
-                let deadline = self.epochs.deadline_of_log(entry.deadline());
-                self.writer.record(|records| encode_element(records, incarnation, slot.key(), entry, deadline));
+                self.writer.record_element(incarnation, slot.key(), entry);
             }
             self.writer.leave();
         }
@@ -205,8 +202,7 @@ impl EffectJudge for LogJudge<'_> {
         self.writer.enter_large();
         let guard = epoch::pin();
         if let Some(entry) = entry(&self.tables, self.epochs, self.synced_clock, head, key, &guard) {
-            let deadline = self.epochs.deadline_of_log(entry.deadline());
-            self.writer.record(|records| encode_element(records, head.incarnation, key, entry, deadline));
+            self.writer.record_element(head.incarnation, key, entry);
         }
         self.writer.leave();
     }

@@ -1,6 +1,6 @@
 //! What is counted of loaded elements.
 
-use super::records::live_bytes;
+use super::records::{live_bytes, logged_bytes};
 use crate::allocator::size_class;
 use crate::feed::Digest;
 use crate::tables::memory_budget::{entry_cost, signed};
@@ -44,7 +44,7 @@ impl LoadedEntry {
     }
 
     pub(super) fn of_published(entry: EntryRef<'_>, key: &[u8]) -> Self {
-        let logged = live_bytes(key.len(), entry.value().len(), entry.is_touched());
+        let logged = logged_bytes(key, entry);
         Self { version: entry.version(), deadline: entry.deadline(), cost: entry_cost(entry), logged }
     }
 }

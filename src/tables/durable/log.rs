@@ -20,7 +20,7 @@ use super::writer::EffectWriter;
 use crate::clock::ClockReading;
 use crate::clock::lasting::LastingClock;
 use crate::feed::LifeState;
-use crate::store::{AddsRefused, EffectJudge, EffectStore, EncodedRecords, Error, LogMetrics, StoreBackup};
+use crate::store::{AddsRefused, EffectJudge, EffectStore, EncodedRecords, Error, LogMetrics, StoreBackup, TIME_MARK};
 use crate::tables::TablesShared;
 
 /// The mark in each head that is above all versions.
@@ -28,7 +28,7 @@ pub(in crate::tables) const VERSION_MARK: usize = 0;
 /// That of the incarnations.
 pub(in crate::tables) const INCARNATION_MARK: usize = 1;
 /// The time of the log's clock, in milliseconds.
-pub(in crate::tables) const CLOCK_MARK: usize = 2;
+pub(in crate::tables) const CLOCK_MARK: usize = TIME_MARK;
 
 /// How often the log looks for company at most: the clock may stand still.
 const LOOKS_MAX: u32 = 1_000;

@@ -1,8 +1,8 @@
 //! The records that were not on disk when the log failed.
 //!
 //! ```text
-//! log: a write or a sync fails ─► no writer enters any more ─► the open epoch is left ─► its records, and those of the failed
-//!      epoch, are lost ─► the log has failed, for all to see
+//! log: a write or a sync fails ─► no writer enters any more ─► the open epoch is left ─► the records of both epochs are lost
+//!      ─► the log has failed, for all to see
 //! ```
 //! A change waits for the last epoch that its table had when the publisher took it, which may be later than its own. So
 //! the publisher asks here which of the changes are lost. The others are announced, and their elements are read.

@@ -67,6 +67,11 @@ pub(in crate::tables) const fn element_bytes(key: usize, value: usize) -> usize 
     EncodedRecords::bytes_of(ELEMENT_HEAD + key, value)
 }
 
+/// The bytes of all records of an element, as [`live_bytes`].
+pub(in crate::tables) fn logged_bytes(key: &[u8], entry: EntryRef<'_>) -> i64 {
+    live_bytes(key.len(), entry.value().len(), entry.is_touched())
+}
+
 /// The bytes of the records that count of an element.
 pub(in crate::tables) fn live_bytes(key: usize, value: usize, is_touched: bool) -> i64 {
     let touch = if is_touched { element_bytes(key, 0) } else { 0 };

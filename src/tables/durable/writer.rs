@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::limits::{EFFECTS_BYTES_EARLY, EFFECTS_BYTES_LARGE, EFFECTS_BYTES_MAX};
-use super::records::{ElementHead, TableHead, put_table, remove, remove_table};
+use super::records::{ElementHead, TableHead, encode_element, put_table, remove, remove_table};
 use super::room::{Claimed, NotEntered};
 use super::state::{Epochs, LogStage};
 use super::writer_records::WriterRecords;
@@ -14,6 +14,7 @@ use crate::store::EncodedRecords;
 use crate::tables::Durability;
 use crate::tables::Refusal;
 use crate::tables::sleeper::Sleeper;
+use crate::tables::slot::EntryRef;
 use crate::tables::table::{Table, canonical};
 
 /// A session's end.
@@ -189,6 +190,12 @@ impl EffectWriter {
         if let Some(epoch) = self.entered {
             encode(&mut self.records.buffer(epoch));
         }
+    }
+
+    /// Records an element as it is, inside an epoch that has its change, or is behind it.
+    pub(in crate::tables) fn record_element(&mut self, incarnation: u64, key: &[u8], entry: EntryRef<'_>) {
+        let deadline = self.epochs.deadline_of_log(entry.deadline());
+        self.record(|records| encode_element(records, incarnation, key, entry, deadline));
     }
 
     /// Records that an element with this version has expired: its value may stand behind the touch that has its deadline.

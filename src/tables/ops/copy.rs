@@ -16,7 +16,7 @@ use super::effects::refusal;
 use crate::limits::SCAN_BUCKETS_MIN;
 use crate::tables::Refusal;
 
-use crate::tables::durable::records::{encode_element, live_bytes};
+use crate::tables::durable::records::logged_bytes;
 use crate::tables::memory_budget::unsigned;
 use crate::tables::slot::{EntryRef, SlotRef, SlotState};
 use crate::tables::table::Table;
@@ -75,10 +75,9 @@ impl<'h> Ops<'h> {
     fn copy_element(&mut self, table: &Table, slot: SlotRef<'h>) {
         let Some(entry) = self.element(table, slot) else { return };
         let (key, incarnation) = (slot.key(), table.durability.incarnation());
-        let deadline = self.shared.epochs.deadline_of_log(entry.deadline());
-        table.count_logged(key, live_bytes(key.len(), entry.value().len(), entry.is_touched()));
+        table.count_logged(key, logged_bytes(key, entry));
         self.effects.note_version(entry.version());
-        self.effects.record(|records| encode_element(records, incarnation, key, entry, deadline));
+        self.effects.record_element(incarnation, key, entry);
     }
 
     /// The element of this slot, also one whose deadline has passed: that of the copy has passed too.
@@ -91,5 +90,5 @@ impl<'h> Ops<'h> {
 }
 
 fn bytes_of(slot: SlotRef<'_>, entry: EntryRef<'_>) -> usize {
-    unsigned(live_bytes(slot.key().len(), entry.value().len(), entry.is_touched()))
+    unsigned(logged_bytes(slot.key(), entry))
 }

@@ -8,7 +8,7 @@
 use super::{LOG, Ops, Wanted, Write};
 use crate::feed::Cause;
 use crate::tables::Refusal;
-use crate::tables::durable::records::{ElementHead, element_bytes, live_bytes, put, remove, touch};
+use crate::tables::durable::records::{ElementHead, element_bytes, live_bytes, logged_bytes, put, remove, touch};
 use crate::tables::durable::room::NotEntered;
 use crate::tables::durable::writer::EffectWriter;
 use crate::tables::lookup::{Found, look};
@@ -109,7 +109,7 @@ impl Ops<'_> {
         if let Some(StoredEffect { version, deadline, keeps_value }) = stored {
             let Write { key, value, cause, .. } = *write;
             let head = self.head(table, version, deadline, cause);
-            let before = old.map_or(0, |old| live_bytes(key.len(), old.value().len(), old.is_touched()));
+            let before = old.map_or(0, |old| logged_bytes(key, old));
             table.count_logged(key, live_bytes(key.len(), value.len(), keeps_value) - before);
             self.effects.note_version(version);
             self.effects.record(|records| match keeps_value {
@@ -146,7 +146,7 @@ impl Ops<'_> {
             return;
         }
         if removed.is_some() {
-            table.count_logged(key, -live_bytes(key.len(), old.value().len(), old.is_touched()));
+            table.count_logged(key, -logged_bytes(key, old));
         }
         removed.iter().for_each(|version| self.effects.note_version(*version));
         if let Some(version) =

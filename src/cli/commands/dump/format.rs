@@ -11,7 +11,8 @@
 //! The seed of a checksum is the number of its block: the head is 0, and the end is counted too. So blocks that are
 //! lost, doubled or swapped are found. A file that ends before its end is one whose writer was stopped.
 //!
-//! A reader of before ignores what is on disk of the table. Format 1 has keys with one byte for their length. It is read, and no longer written.
+//! An older reader ignores the durability of the table. Format 1 has keys with one byte for their length. It is read, and no
+//! longer written.
 
 use std::io::{self, Read, Write};
 
