@@ -168,6 +168,10 @@ impl EffectLog for NoLog {
         false
     }
 
+    fn waits_for_files(&self) -> bool {
+        false
+    }
+
     fn metrics(&self) -> LogMetrics {
         LogMetrics::default()
     }

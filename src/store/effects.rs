@@ -282,6 +282,12 @@ impl EffectStore {
         self.log.may_shrink() && !self.log.waits_for_reads()
     }
 
+    /// Whether another [`EffectStore::rest`] is due later, see [`Log::waits_for_files`].
+    #[must_use]
+    pub fn waits_for_files(&self) -> bool {
+        self.log.waits_for_files()
+    }
+
     /// The bytes that may be stored in the next epoch.
     ///
     /// # Errors

@@ -440,7 +440,7 @@ impl Store for KeyedStore {
             store.is_stirred = false;
             // While adds are refused, only a sync asks for the space again.
             let waits =
-                store.log.waits_for_readers() || store.log.waits_for_reads() || store.log.adds_refused().is_some();
+                store.log.waits_for_files() || store.log.waits_for_reads() || store.log.adds_refused().is_some();
             Ok(if waits { IdleWork::Later } else { IdleWork::Done })
         })
     }

@@ -246,6 +246,7 @@ impl Log {
                     }
                 }
             }
+            log.chores.rest();
             log.tidy_up();
             Ok(())
         })

@@ -66,8 +66,7 @@ pub(in crate::store) struct Chores {
     folder: Arc<dyn Folder>,
     segment_bytes: u64,
     spares: VecDeque<SpareFile>,
-    /// The number of segments that are to be laid out.
-    target: usize,
+    target: SpareTarget,
     /// A file of another size, for the batch that waits for it.
     odd: Option<SpareFile>,
     /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
@@ -81,6 +80,15 @@ pub(in crate::store) struct Chores {
     next: u64,
     lack: SpaceLack,
     worker: ChoreWorker,
+}
+
+/// The spares that are to be there.
+#[derive(Clone, Copy, Debug)]
+struct SpareTarget {
+    /// The number of segments that are to be laid out.
+    count: usize,
+    /// The files with their blocks that may be there beside these: none while the log rests.
+    more: usize,
 }
 
 /// A file that was to be laid out.
@@ -154,7 +162,7 @@ impl Chores {
             folder,
             segment_bytes,
             spares: VecDeque::new(),
-            target: SPARES,
+            target: SpareTarget { count: SPARES, more: 1 },
             odd: None,
             prepared: None,
             coming: 0,
@@ -288,16 +296,23 @@ impl Chores {
         self.failed.take().unwrap_or_else(|| io::Error::other("no segment was laid out"))
     }
 
-    /// From now on so many segments are to be laid out. Gives back the space of those that are too many.
+    /// The log is written, and needs so many segments laid out. Gives back those that are too many.
     pub(in crate::store) fn aim(&mut self, spares: usize) {
-        self.target = spares;
+        self.target = SpareTarget { count: spares, more: 1 };
         self.give_back();
         self.refill();
     }
 
+    /// The log rests, and needs no more than are to be laid out.
+    pub(in crate::store) fn rest(&mut self) {
+        self.target.more = 0;
+        self.gather(false);
+        self.give_back();
+    }
+
     /// Gives back the space of spares that are too many.
     fn give_back(&mut self) {
-        while self.spares.len() > self.target + 1 {
+        while self.spares.len() > self.target.count + self.target.more {
             let Some(spare) = self.spares.pop_back() else { break };
             // Opening removes what stays.
             let _stays = self.folder.remove(&spare.name);
@@ -334,19 +349,24 @@ impl Chores {
 
     /// The number of segments that lack, beside those on their way.
     pub(in crate::store) fn missing(&self) -> usize {
-        self.target.saturating_sub(self.spares.len() + self.coming)
+        self.target.count.saturating_sub(self.spares.len() + self.coming)
     }
 
     /// Whether a file that has its blocks is needed as a spare. A new file on its way does not count: it may find no space,
     /// and others may take blocks that are given back.
     pub(in crate::store) fn lacks_blocks(&self) -> bool {
-        self.with_blocks() < self.target
+        self.with_blocks() < self.target.count
     }
 
-    /// Whether a file that has its blocks becomes a spare. One more than is needed does: so no file is laid out when the log
-    /// takes the next one.
+    /// Whether a file that has its blocks becomes a spare. While the log is written, one more than is needed does: so no
+    /// file is laid out when the log takes the next one.
     pub(in crate::store) fn takes_blocks(&self) -> bool {
-        self.with_blocks() <= self.target
+        self.with_blocks() < self.target.count + self.target.more
+    }
+
+    /// Whether a file is on its way.
+    pub(in crate::store) fn are_coming(&self) -> bool {
+        self.coming > 0
     }
 
     /// Whether no more files with their blocks are left than have to be.

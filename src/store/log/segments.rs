@@ -116,10 +116,11 @@ impl Log {
         cleaned.is_some_and(|cleaned| cleaned.at != self.cleaner.at || !cleaned.finished.is_empty())
     }
 
-    /// Whether a retired segment waits for its readers. [`Log::rest`] removes it when they are gone.
+    /// Whether a retired segment waits for its readers, or a file is being laid out. [`Log::rest`] removes the segment
+    /// when they are gone, and the file if it is one too many.
     #[must_use]
-    pub fn waits_for_readers(&self) -> bool {
-        !self.retired.is_empty()
+    pub fn waits_for_files(&self) -> bool {
+        !self.retired.is_empty() || self.chores.are_coming()
     }
 
     /// Removes the segments that no synced batch needs and nobody reads. Where spares are lacking, they become some.

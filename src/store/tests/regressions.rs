@@ -257,11 +257,11 @@ fn a_segment_goes_when_its_last_reader_is_gone_although_the_log_is_idle() {
     }
     owner.shrink().unwrap();
     owner.log.rest().unwrap();
-    assert!(owner.log.waits_for_readers() && folder.file_names().contains(&name_of(1)));
+    assert!(owner.log.waits_for_files() && folder.file_names().contains(&name_of(1)));
     assert_eq!(*held.read().unwrap(), [9; 1000]);
     drop(held);
     owner.log.rest().unwrap();
-    assert!(!owner.log.waits_for_readers());
+    assert!(!owner.log.waits_for_files());
     let has = |ending: &str| folder.file_names().iter().filter(|name| name.ends_with(ending)).count();
     assert!(!folder.file_names().contains(&name_of(1)) && has(".sum") < has(".log"), "{:?}", folder.file_names());
 }

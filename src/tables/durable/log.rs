@@ -80,6 +80,9 @@ pub trait EffectLog: Send {
     /// Whether an epoch without records is worth its batch, for the space that it gives back.
     fn may_shrink(&self) -> bool;
 
+    /// Whether it has to rest once more, for files that it waits for.
+    fn waits_for_files(&self) -> bool;
+
     /// The metrics of the log.
     fn metrics(&self) -> LogMetrics;
 }
@@ -111,6 +114,10 @@ impl EffectLog for EffectStore {
 
     fn may_shrink(&self) -> bool {
         Self::may_shrink(self)
+    }
+
+    fn waits_for_files(&self) -> bool {
+        Self::waits_for_files(self)
     }
 
     fn metrics(&self) -> LogMetrics {
@@ -338,8 +345,9 @@ impl EpochLog {
         if !taken.is_empty() || is_wanted || self.log.may_shrink() {
             // Behind the close: who waits for the epoch has seen an earlier time.
             self.append(taken, now())?;
-        } else if std::mem::take(&mut self.is_stirred) {
+        } else if self.is_stirred {
             self.log.rest()?;
+            self.is_stirred = self.log.waits_for_files();
         } else if self.epochs.room.is_full() {
             // Looks whether there is room again.
             self.log.sync()?;

@@ -42,6 +42,10 @@ impl EffectLog for NoDisk {
         false
     }
 
+    fn waits_for_files(&self) -> bool {
+        false
+    }
+
     fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {
         Err(Error::NotWritable("disk".into()))
     }

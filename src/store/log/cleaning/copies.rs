@@ -33,6 +33,9 @@ use crate::store::table::records_within;
 
 /// The bytes of copies in a batch of an idle log.
 const IDLE_COPY_BYTES: u64 = 1 << 20;
+/// The files of an idle log of which little is live, in segments: that which is written, two laid out, and room for
+/// summaries.
+const FILES_DRAINED: u64 = 4;
 /// The ratio of the bytes of copies to the bytes of a batch that is always allowed: with fewer, used bytes could grow
 /// beyond three times the live ones.
 const OWN_SHARE_MIN: u64 = 2;
@@ -183,7 +186,12 @@ impl Log {
         let segments = self.segments.len() as u64;
         let is_split = segments > SEGMENTS_LEFT + 2 * used / self.config.segment_bytes.max(1);
         let is_pressed = self.pressure().excess > 0 && is_idle_work(used, live, self.config.segment_bytes);
-        segments > 1 && (is_split || is_pressed || is_idle_work(used, live, self.slack()))
+        segments > 1 && (is_split || is_pressed || self.is_drained(live) || is_idle_work(used, live, self.slack()))
+    }
+
+    /// Whether so little is live that nearly all files could go, and there are more than an empty log needs.
+    fn is_drained(&self, live: u64) -> bool {
+        live < self.config.segment_bytes / 4 && self.disk_bytes() > FILES_DRAINED * self.config.segment_bytes
     }
 
     /// The bytes of copies that leave room in a segment. A larger batch would need a larger segment, and this segment

@@ -72,6 +72,10 @@ impl EffectLog for InterruptedLog {
         self.log.may_shrink()
     }
 
+    fn waits_for_files(&self) -> bool {
+        self.log.waits_for_files()
+    }
+
     fn metrics(&self) -> LogMetrics {
         self.log.metrics()
     }
