@@ -62,6 +62,13 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
         ChunkedMap { chunks: chunks.collect(), last: self.last.map(&mut value) }
     }
 
+    /// The first entry whose key is this one or above it.
+    pub(crate) fn first_from(&self, from: &K) -> Option<(&K, &V)> {
+        let here = self.chunk_of(from).and_then(|chunk| chunk.first_from(from));
+        let next = || self.chunks.range((Bound::Excluded(from), Bound::Unbounded)).next()?.1.iter().next();
+        here.or_else(next).or_else(|| self.last.iter().next().filter(|(key, _)| *key >= from))
+    }
+
     pub(crate) fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
@@ -194,6 +201,9 @@ mod tests {
     fn check((map, model): &Both) {
         assert!(map.iter().eq(model), "{map:?}");
         assert_eq!(map.first_key_value(), model.first_key_value());
+        for from in model.keys().flat_map(|key| [key.saturating_sub(1), *key, key + 1]).chain([0, u32::MAX]) {
+            assert_eq!(map.first_from(&from), model.range(from..).next(), "{from}");
+        }
         assert!(map.chunks.values().all(|chunk| !chunk.is_empty()));
         assert!(!map.last.is_empty() || map.chunks.is_empty());
         assert!(map.chunks.iter().all(|(low, chunk)| chunk.first().is_some_and(|first| low <= first)));

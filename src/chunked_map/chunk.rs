@@ -73,6 +73,12 @@ impl<K, V> MapChunk<K, V> {
 }
 
 impl<K: Copy + Ord, V> MapChunk<K, V> {
+    /// The first entry whose key is this one or above it.
+    pub(super) fn first_from(&self, from: &K) -> Option<(&K, &V)> {
+        let (Ok(index) | Err(index)) = self.search(from);
+        self.keys.get(index).zip(self.values.get(index))
+    }
+
     pub(super) fn one(key: K, value: V) -> Self {
         let mut chunk = Self::default();
         chunk.insert(0, key, value);
