@@ -274,8 +274,7 @@ pub const SLOW_DISK_PAUSE_FACTOR: u64 = 50;
 /// The longest such pause. After it, the committer finds out whether the disk is fast again.
 pub const SLOW_DISK_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Requests of one batch. All requests that gather during a sync go with the next batch, and the first answer does not
-/// wait for a burst.
+/// Requests of one batch. Those that gather during a sync go with the next one. The first answer waits for no burst.
 pub const TASKS_PER_BATCH: usize = 1 << 12;
 const _: () = assert!(TASKS_PER_BATCH / 2 >= SUBMIT_MAX);
 /// Bytes of a batch after which it takes no more requests and expires no more leases: a few milliseconds of writing. One
@@ -283,6 +282,8 @@ const _: () = assert!(TASKS_PER_BATCH / 2 >= SUBMIT_MAX);
 pub const TASKS_BATCH_BYTES: u64 = 4 << 20;
 /// Leases that one batch expires. Requests have their turn between two such batches.
 pub const EXPIRE_BUDGET: usize = 1 << 13;
+/// Leases of one batch to requests for many tasks, or that have waited. The next one goes on.
+pub const LEASES_PER_BATCH: usize = 1 << 13;
 /// Leases that a frontend gives back at once after their connections closed: half of the requests of a batch.
 pub const UNDO_MAX: usize = TASKS_PER_BATCH / 4;
 
@@ -300,9 +301,8 @@ const _: () = assert!(TASK_BYTES_MIN < TASKS_OWN_BYTES && TASKS_OWN_BYTES < TASK
 /// Tokens that are reserved at once: one more sync for half a million leases. The server never uses the rest of a
 /// reservation after it ends. There are enough for 17 million million starts.
 pub const TOKENS_RESERVED: u64 = 1 << 20;
-// The tokens that are left when more are reserved suffice for one batch: for its leases, each of which takes a task
-// that was ready, came back, or was added by a request, and for the numbers of the tasks that it adds.
-const _: () = assert!(TOKENS_RESERVED / 2 > (3 * TASKS_PER_BATCH + EXPIRE_BUDGET) as u64);
+// Those left when more are reserved suffice for one batch: for its leases, and the numbers of the tasks that it adds.
+const _: () = assert!(TOKENS_RESERVED / 2 > (3 * TASKS_PER_BATCH + EXPIRE_BUDGET + LEASES_PER_BATCH) as u64);
 
 /// Pause of a task whose value could not be read, in milliseconds: time for others, and for a device to come back.
 pub const UNREAD_PAUSE: u64 = 1_000;

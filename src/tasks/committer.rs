@@ -23,7 +23,9 @@ use super::engine::Engine;
 use super::inbox::{Tasks, TasksShared};
 use super::metrics::TaskMetrics;
 use super::order::LeaseOrder;
-use super::record::{CLOCK_KEY, Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key, task_of_key};
+use super::record::{
+    CLOCK_KEY, Damaged, FORMAT, FORMAT_KEY, OLDEST_FORMAT, TOKENS_KEY, number_of, queue_of_key, task_of_key,
+};
 use super::slow_disk::SlowDiskBackoff;
 use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
@@ -98,7 +100,8 @@ fn restore(
     let find = |key: &[u8]| meta.iter().find(|(other, _)| other == key).map(|(_, value)| &**value);
     let damaged = |damaged: Damaged| store.damaged(&damaged.to_string());
     let tokens = find(TOKENS_KEY).map_or(Ok(1), |end| number_of(end, "end of the tokens")).map_err(damaged)?;
-    if find(FORMAT_KEY).is_some_and(|format| format != FORMAT.to_be_bytes()) {
+    let is_known = |format: &[u8]| (OLDEST_FORMAT..=FORMAT).any(|known| format == known.to_be_bytes());
+    if find(FORMAT_KEY).is_some_and(|format| !is_known(format)) {
         return Err(store.damaged("it was written in another format"));
     }
     // A store without records of queues has no tasks either: `restore_task` would fail.
@@ -130,6 +133,7 @@ fn restore(
         }
     };
     engine.restore_ids(store.marks()[IDS_MARK], store.marks()[NUMBERS_MARK]);
+    engine.has_restored();
     Ok((clock, engine, lost))
 }
 
@@ -314,7 +318,7 @@ mod tests {
                 .unwrap();
             (early, core.sleeps_until)
         };
-        let push = || Request::Push { value: (&b"v"[..]).into() };
+        let push = || Request::Push { value: (&b"v"[..]).into(), terms: None };
         let lease = |timeout| Request::Lease { timeout, wait: false };
         assert_eq!(commit(&mut core, vec![push(), push(), push(), lease(50)]), (false, 0), "it is awake");
         core.sleeps_until = 40;

@@ -13,8 +13,8 @@
 mod expiry;
 mod loss;
 mod room;
+pub(super) mod waiting;
 
-use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,12 +23,13 @@ use room::BatchRoom;
 
 use super::metrics::TaskMetrics;
 use super::order::{LeaseOrder, QueueEnd};
-use super::queue::{LeaseTimer, LeasedTask, TaskCounts, TaskQueue};
-use super::queues::{QueueEntry, Queues, WaitingLease, number_of};
+use super::queue::{LeaseTimer, TaskQueue};
+use super::queues::{QueueEntry, Queues, number_of};
 use super::record::{
     Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_of_key, task_key, task_of_key,
 };
 use super::submission::Submission;
+use super::waits::{Waits, WantedLeases};
 use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
 use crate::limits::WAITERS_MAX;
 use crate::store::{Space, Store, WriteBatch};
@@ -44,6 +45,7 @@ const RESERVED: &str = "tokens are reserved before requests are applied";
 pub(super) struct Engine {
     pub(super) queues: Queues,
     timers: LeaseTimers,
+    waits: Waits,
     /// Tokens that may be granted: their reservation is stored.
     tokens: Range<u64>,
     /// Indices of the queues that may have changed since the last [`Engine::drain`].
@@ -89,6 +91,7 @@ impl Engine {
         Self {
             queues: Queues::new(metrics),
             timers: LeaseTimers::new(now),
+            waits: Waits::default(),
             tokens: tokens..tokens,
             marked: Vec::new(),
             drained: Vec::new(),
@@ -114,6 +117,7 @@ impl Engine {
         let (queue, number) = task_of_key(key)?;
         let mut record = TaskRecord::decode(record)?;
         let entry = self.queues.get_mut(queue as usize).ok_or(Damaged { what: "list of the queues" })?;
+        entry.queue.set_time(self.timers.now, 0);
         if fits && number > entry.queue.counters().first {
             entry.queue.fit(number, &mut record);
         }
@@ -165,77 +169,94 @@ impl Engine {
     // ---------------------------------------------------------------------------------------------------------- steps
 
     /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
-    /// If a queue of a family does not exist, a request that adds a task creates it, and any other request is answered
-    /// as for an empty queue. `store` is as it was before the batch.
+    /// A request that adds a task, waits or configures creates its queue of a family. Any other request about a queue that
+    /// does not exist is answered as for an empty one. `store` is as it was before the batch.
     pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission, store: &mut dyn Store) {
-        if let Some(refused) = self.take_room(&queue, &request, store) {
-            return self.answers.push((ticket, refused));
+        let outcome = self.carry_out(&queue, ticket, request, store);
+        self.answers.extend(outcome.map(|outcome| (ticket, outcome)));
+        self.grant_all(store);
+    }
+
+    /// Carries out a request. `None`: it waits.
+    fn carry_out(
+        &mut self,
+        queue: &QueueName,
+        ticket: Ticket,
+        request: Request,
+        store: &mut dyn Store,
+    ) -> Option<Outcome> {
+        match request {
+            Request::Many { requests } => {
+                let of_one = |(queue, request): (QueueName, Request)| {
+                    let request = if request.may_wait() { Request::Refuse } else { request };
+                    self.carry_out(&queue, ticket, request, store).unwrap_or(Outcome::Refused)
+                };
+                return Some(Outcome::Many(requests.into_iter().map(of_one).collect()));
+            }
+            Request::LeaseMany { queues, count, timeout, wait } => {
+                let wanted = WantedLeases { timeout, count: Some(count) };
+                return self.lease_many(ticket, &queues, wanted, wait, store);
+            }
+            Request::Withdraw { tickets } => {
+                let of_sink = |number| self.waits.of(Ticket { number, ..ticket });
+                let waiting = tickets.into_iter().filter_map(of_sink).collect();
+                self.refuse_waiting(waiting);
+                return Some(Outcome::Done);
+            }
+            _ => {}
+        }
+        if let Some(refused) = self.take_room(queue, &request, store) {
+            return Some(refused);
         }
         let queue_index = match queue {
-            QueueName(NameKind::Opened(queue_index)) => Some(queue_index),
-            QueueName(NameKind::OfFamily { family, name }) if request.adds() => {
-                self.queues.find_or_create(family, &name)
+            QueueName(NameKind::Opened(queue_index)) => Some(*queue_index),
+            QueueName(NameKind::OfFamily { family, name }) if request.creates() => {
+                self.queues.find_or_create(*family, name)
             }
-            QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(&name),
+            QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
         };
         match queue_index {
             Some(queue_index) => self.apply_to(queue_index, ticket, request),
-            None => self.answers.push((ticket, of_no_queue(&request))),
+            None => Some(of_no_queue(&request)),
         }
     }
 
-    /// Applies a request to a queue that exists.
-    fn apply_to(&mut self, queue_index: usize, ticket: Ticket, request: Request) {
+    /// Applies a request to a queue that exists. `None`: it waits.
+    fn apply_to(&mut self, queue_index: usize, ticket: Ticket, request: Request) -> Option<Outcome> {
         self.mark(queue_index);
-        let outcome = match request {
-            Request::Add { key, value, end } => added(self.entry_mut(queue_index).queue.add(&key, value, end)),
+        self.waits.to_grant.push(queue_index);
+        Some(match request {
+            Request::Add { key, value, end, terms } => {
+                added(self.entry_mut(queue_index).queue.add(&key, value, end, &terms.unwrap_or_default()))
+            }
             Request::Append { value, dropped } => added(self.entry_mut(queue_index).queue.append(value, dropped)),
-            Request::Push { value } => {
-                let number = self.token();
-                let added = self.entry_mut(queue_index).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail);
+            Request::Push { value, terms } => {
+                let (number, terms) = (self.token(), terms.unwrap_or_default());
+                let added = self.entry_mut(queue_index).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail, &terms);
                 debug_assert!(added.is_some(), "a token is given once");
                 Outcome::Added(number)
             }
             Request::Update { key, value } => done(self.entry_mut(queue_index).queue.update(&key, value)),
-            Request::Lease { timeout, wait } => match self.lease(queue_index, timeout) {
-                Some(leased) => leased,
-                None if wait && !self.closing && self.entry(queue_index).waiters.len() < WAITERS_MAX => {
-                    self.entry_mut(queue_index).waiters.push_back(WaitingLease { ticket, timeout });
-                    return;
-                }
-                None => Outcome::Refused,
-            },
-            Request::Settle { token, key, value, how } => {
-                let (queue, wheel) = self.queue_and_wheel(queue_index);
-                done(queue.settle(&key, token, value, how, wheel))
+            Request::Lease { timeout, wait } => {
+                let wait = wait && self.entry(queue_index).waiters.len() < WAITERS_MAX;
+                return self.lease_or_wait(queue_index, ticket, timeout, wait, false);
             }
             Request::Extend { token, key, timeout } => self.extend(queue_index, &key, token, timeout),
             Request::LeaseNext { token, key, timeout, wait } => {
                 self.set_unread(queue_index, &key, token);
-                match self.lease(queue_index, timeout) {
-                    Some(leased) => leased,
-                    None if wait && !self.closing => {
-                        self.entry_mut(queue_index).waiters.push_front(WaitingLease { ticket, timeout });
-                        return;
-                    }
-                    None => Outcome::Refused,
-                }
+                return self.lease_or_wait(queue_index, ticket, timeout, wait, true);
             }
-            Request::Undo { token, key } => {
-                let (queue, wheel) = self.queue_and_wheel(queue_index);
-                done(queue.undo(&key, token, wheel))
-            }
-            Request::Nothing => Outcome::Done,
-            Request::Refuse => Outcome::Refused,
-            Request::Withdraw { tickets } => {
-                self.withdraw(queue_index, ticket.sink, tickets.into_iter().collect());
+            Request::Configure { change } => {
+                self.entry_mut(queue_index).queue.configure(&change);
                 Outcome::Done
             }
-            Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),
-            Request::CountAll => {
-                let TaskCounts { ready, leased, dropped, unread, .. } = self.entry(queue_index).queue.counts();
-                Outcome::Counted(ready + leased + dropped + unread)
+            Request::Nothing => Outcome::Done,
+            // The latter three are of no queue.
+            Request::Refuse | Request::LeaseMany { .. } | Request::Many { .. } | Request::Withdraw { .. } => {
+                Outcome::Refused
             }
+            Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),
+            Request::CountAll => Outcome::Counted(self.entry(queue_index).queue.counts().all()),
             Request::Look { key } => self.look(queue_index, &key, |_| true),
             Request::LookDropped { key } => self.look(queue_index, &key, |dropped| dropped),
             Request::Has { key } => self.look(queue_index, &key, |_| false),
@@ -243,27 +264,29 @@ impl Engine {
                 self.sync_asked = true;
                 Outcome::Done
             }
-            Request::Remove { key } => {
-                let (queue, wheel) = self.queue_and_wheel(queue_index);
-                done(queue.remove(&key, wheel))
-            }
-            Request::Finish { key } => {
-                let (queue, wheel) = self.queue_and_wheel(queue_index);
-                done(queue.finish(&key, wheel))
-            }
-        };
-        self.answers.push((ticket, outcome));
-        self.grant(queue_index);
+            request => done(self.change(queue_index, request)),
+        })
+    }
+
+    /// Changes a task that has a key. False: there is no such task, or no such lease.
+    fn change(&mut self, queue_index: usize, request: Request) -> bool {
+        let (queue, wheel) = self.queue_and_wheel(queue_index);
+        match request {
+            Request::Settle { token, key, value, how } => queue.settle(&key, token, value, how, wheel),
+            Request::Undo { token, key } => queue.undo(&key, token, wheel),
+            Request::GiveBack { token, key, delay } => queue.give_back(&key, token, delay, wheel),
+            Request::Bury { token, key } => queue.bury(&key, token, wheel),
+            Request::Kick { key } => queue.kick(&key, wheel),
+            Request::Remove { key } => queue.remove(&key, wheel),
+            Request::Finish { key } => queue.finish(&key, wheel),
+            _ => false,
+        }
     }
 
     /// Answers all waiting requests [`Outcome::Refused`]. From now on no request waits.
     pub(super) fn dismiss(&mut self) {
         self.closing = true;
-        for queue_index in self.queues.indices() {
-            self.mark(queue_index);
-            let waiters = std::mem::take(&mut self.entry_mut(queue_index).waiters);
-            self.answers.extend(waiters.into_iter().map(|waiter| (waiter.ticket, Outcome::Refused)));
-        }
+        self.refuse_waiting(self.waits.all());
     }
 
     /// Returns the changes since the last call, and the answers to send once they are stored.
@@ -274,16 +297,17 @@ impl Engine {
         let mut marked = std::mem::take(&mut self.marked);
         self.drained.extend_from_slice(&marked);
         for queue_index in marked.drain(..) {
+            self.set_alarm(queue_index);
             let before = step.batch.len();
             let entry = self.entry_mut(queue_index);
             entry.drain(number_of(queue_index), &mut step.batch);
             if step.batch.len() > before {
-                step.sync = step.sync.min(entry.policy.within());
+                step.sync = step.sync.min(entry.policy().within());
             }
             let last = entry.queue.counters().last;
             if entry.is_permanent() {
                 step.ids = step.ids.max(last);
-            } else if entry.is_over() {
+            } else if !entry.is_stored() {
                 self.queues.raise_floor(last);
             }
         }
@@ -350,37 +374,6 @@ impl Engine {
         self.tokens.next().expect(RESERVED)
     }
 
-    /// Leases the next task, if one is ready.
-    fn lease(&mut self, queue_index: usize, timeout: u64) -> Option<Outcome> {
-        let entry = self.queues.get_mut(queue_index).expect(TAKEN);
-        if entry.queue.counts().ready == 0 {
-            return None;
-        }
-        let token = self.tokens.next().expect(RESERVED);
-        let deadline = self.timers.now.saturating_add(timeout);
-        let LeasedTask { number, key } = entry.queue.lease(token, deadline, &mut self.timers.wheel)?;
-        let key = key.into();
-        Some(Outcome::Leased { token, key, payload: self.payload(queue_index, number) })
-    }
-
-    /// Ends the waiting of some requests of a sink.
-    fn withdraw(&mut self, queue_index: usize, sink: usize, numbers: HashSet<u64>) {
-        let waiters = std::mem::take(&mut self.entry_mut(queue_index).waiters);
-        let is_gone = |waiter: &WaitingLease| waiter.ticket.sink == sink && numbers.contains(&waiter.ticket.number);
-        let (gone, left) = waiters.into_iter().partition::<VecDeque<_>, _>(is_gone);
-        self.entry_mut(queue_index).waiters = left;
-        self.answers.extend(gone.into_iter().map(|waiter| (waiter.ticket, Outcome::Refused)));
-    }
-
-    /// Leases ready tasks to waiting requests.
-    fn grant(&mut self, queue_index: usize) {
-        while let Some(&WaitingLease { ticket, timeout }) = self.entry(queue_index).waiters.front() {
-            let Some(leased) = self.lease(queue_index, timeout) else { return };
-            self.entry_mut(queue_index).waiters.pop_front();
-            self.answers.push((ticket, leased));
-        }
-    }
-
     /// Extends a lease. A timeout of 0 ends it at once.
     fn extend(&mut self, queue_index: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
         let deadline = self.timers.now.saturating_add(timeout);
@@ -421,6 +414,10 @@ fn of_no_queue(request: &Request) -> Outcome {
         }
         Request::Look { .. } | Request::LookDropped { .. } | Request::Has { .. } => Outcome::Refused,
         Request::LeaseNext { .. } | Request::Refuse | Request::Remove { .. } | Request::Finish { .. } => {
+            Outcome::Refused
+        }
+        Request::LeaseMany { .. } | Request::Many { .. } => Outcome::Refused,
+        Request::GiveBack { .. } | Request::Bury { .. } | Request::Kick { .. } | Request::Configure { .. } => {
             Outcome::Refused
         }
     }

@@ -25,10 +25,11 @@ use std::time::Duration;
 use crossbeam::channel::Sender;
 
 use super::metrics::TaskMetrics;
+use super::request::{BROUGHT, found};
 use super::room::{RoomWait, RoomWaiters};
 use super::state::CommitterState;
 use super::submission::{InboxMessage, Submission};
-use super::{BROUGHT, Delivery, Payload, found};
+use super::{Delivery, Payload};
 use crate::clock::ClockReading;
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX};
 use crate::lock::Mutex;

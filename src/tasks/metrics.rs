@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::queue::TaskCounts;
+use super::queue::{COUNTS, TaskCounts};
 use crate::clock::ClockReading;
 use crate::lock::Mutex;
 use crate::stats::{Counter, Gauge, SharedCounter};
@@ -15,11 +15,7 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct QueueMetrics {
     name: Box<[u8]>,
-    ready: Gauge,
-    leased: Gauge,
-    dropped: Gauge,
-    unread: Gauge,
-    ran_out: Gauge,
+    counts: [Gauge; COUNTS],
     waiting: Gauge,
     oldest: Gauge,
 }
@@ -28,16 +24,11 @@ impl QueueMetrics {
     pub(super) fn new(name: &[u8]) -> Self {
         let oldest = Gauge::default();
         oldest.set(NONE);
-        let [ready, leased, dropped, unread, ran_out, waiting] = std::array::from_fn(|_| Gauge::default());
-        Self { name: name.into(), ready, leased, dropped, unread, ran_out, waiting, oldest }
+        Self { name: name.into(), counts: Default::default(), waiting: Gauge::default(), oldest }
     }
 
     pub(super) fn set(&self, counts: TaskCounts, waiting: usize, oldest: Option<u64>) {
-        self.ready.set(counts.ready);
-        self.leased.set(counts.leased);
-        self.dropped.set(counts.dropped);
-        self.unread.set(counts.unread);
-        self.ran_out.set(counts.ran_out);
+        self.counts.iter().zip(counts.all_counts()).for_each(|(gauge, count)| gauge.set(count));
         self.waiting.set(waiting as u64);
         self.oldest.set(oldest.unwrap_or(NONE));
     }
@@ -51,9 +42,7 @@ impl QueueMetrics {
     /// The number of tasks in each state.
     #[must_use]
     pub fn counts(&self) -> TaskCounts {
-        let [ready, leased, dropped, unread, ran_out] =
-            [&self.ready, &self.leased, &self.dropped, &self.unread, &self.ran_out].map(Gauge::get);
-        TaskCounts { ready, leased, dropped, unread, ran_out }
+        TaskCounts::of(self.counts.each_ref().map(Gauge::get))
     }
 
     /// The number of requests that wait for a task.
@@ -74,25 +63,18 @@ impl QueueMetrics {
 pub struct FamilyMetrics {
     name: Box<[u8]>,
     pub(super) queues: Gauge,
-    ready: Gauge,
-    leased: Gauge,
-    unread: Gauge,
-    ran_out: Gauge,
+    counts: [Gauge; COUNTS],
 }
 
 impl FamilyMetrics {
     fn new(name: &[u8]) -> Self {
-        let [queues, ready, leased, unread, ran_out] = std::array::from_fn(|_| Gauge::default());
-        Self { name: name.into(), queues, ready, leased, unread, ran_out }
+        Self { name: name.into(), queues: Gauge::default(), counts: Default::default() }
     }
 
     /// Replaces the counts of one queue in the sums.
     pub(super) fn recount(&self, before: TaskCounts, now: TaskCounts) {
-        let change = |gauge: &Gauge, before: u64, now: u64| gauge.set(gauge.get() + now - before);
-        change(&self.ready, before.ready, now.ready);
-        change(&self.leased, before.leased, now.leased);
-        change(&self.unread, before.unread, now.unread);
-        change(&self.ran_out, before.ran_out, now.ran_out);
+        let changes = before.all_counts().into_iter().zip(now.all_counts());
+        self.counts.iter().zip(changes).for_each(|(gauge, (before, now))| gauge.set(gauge.get() + now - before));
     }
 
     /// The prefix of the names of its queues.
@@ -107,11 +89,10 @@ impl FamilyMetrics {
         self.queues.get()
     }
 
-    /// The number of tasks in each state. `dropped` is 0. Expired leases include those of removed queues.
+    /// The number of tasks in each state. What has happened since the start includes what has in removed queues.
     #[must_use]
     pub fn counts(&self) -> TaskCounts {
-        let [ready, leased, unread, ran_out] = [&self.ready, &self.leased, &self.unread, &self.ran_out].map(Gauge::get);
-        TaskCounts { ready, leased, dropped: 0, unread, ran_out }
+        TaskCounts::of(self.counts.each_ref().map(Gauge::get))
     }
 }
 

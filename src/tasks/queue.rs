@@ -3,47 +3,56 @@
 //! ```text
 //!            add                  lease                       settle Drop
 //!     ─ ─ ─ ─ ─ ─ ─► Ready ─────────────────► Leased ──────────────────────► Dropped ◄─ ─ ─ append
-//!                      ▲                        │ │                             │
-//!                      ├── settle, another way ─┘ │      settle Done; remove, from any state: gone
-//!                      ├── the lease expires ─────┤
-//!                      ├── the lease is undone ───┤
-//!                      └─◄── a pause ◄── Unread ◄─┘ the value could not be read
+//!      │             ▲ ▲ ▲                     │ │ │                            │
+//!      │ delay       │ │ ├ settle, another way ┘ │ │      settle Done; remove, from any state: gone
+//!      │             │ │ ├ the lease is undone ──┤ │
+//!      │             │ │ └──◄ a pause ◄ Unread ◄─┘ │ the value could not be read
+//!      └──► Delayed ─┘ │                           │
+//!             ▲        └───────────────────────────┤ the lease expires, or is given back: it has failed
+//!             └────────────── a backoff, a delay ──┤
+//!                          kick ◄─── Dead ◄────────┘ too often, or buried
 //! ```
-//! An undone lease puts the task back in its old position. `order.rs` defines its position after the other two ways.
+//! An undone lease puts the task back in its old position. `order.rs` defines its position after the other ways. A task
+//! with a lifetime goes when it is over: at once if it is ready or delayed, and otherwise when it comes back.
 //! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
 
 mod changes;
+mod counts;
+mod failure;
+mod groups;
 mod keys;
 mod loss;
 mod ready;
+mod restoring;
 mod table;
 mod task;
+mod timed;
 
 use changes::{QueueChanges, RECORD_BYTES};
+pub(super) use counts::{COUNTS, TaskCounts};
 use keys::{KeyHash, KeyTable};
 use ready::ReadyTasks;
 use table::TaskTable;
 use task::{Lease, Task, TaskState};
+pub(super) use timed::LeaseTimer;
+use timed::TasksAside;
 
 use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
-use super::record::{LeaseRecord, QueueCounters, StateRecord, TaskRecord};
+use super::record::{QueueCounters, TaskRecord};
+use super::settings::QueueSettings;
+use super::terms::{AddTerms, QueueChange, TaskTerms};
+use crate::limits::EXPIRE_BUDGET;
 use crate::store::Value;
 use crate::wheel::Wheel;
 
 /// The index of a task in the memory of its queue, valid as long as the task exists.
 pub(super) type TaskIndex = u32;
 
-/// The payload of a lease's timer: the task whose lease ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LeaseTimer {
-    pub(super) queue: u32,
-    pub(super) task_index: TaskIndex,
-}
-
 /// A task that has just been leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeasedTask<'q> {
     pub(super) number: u64,
+    pub(super) lent: u32,
     pub(super) key: &'q [u8],
 }
 
@@ -58,21 +67,6 @@ pub(super) enum Effect<'q> {
     Gone(u64),
 }
 
-/// The number of tasks in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TaskCounts {
-    /// Tasks that a client can lease.
-    pub ready: u64,
-    /// Tasks that a client holds.
-    pub leased: u64,
-    /// Tasks that are out of the queue for good.
-    pub dropped: u64,
-    /// Tasks that are out of the order for a pause, since their values could not be read.
-    pub unread: u64,
-    /// Leases that have expired since the server started.
-    pub ran_out: u64,
-}
-
 /// One queue.
 #[derive(Debug)]
 pub(super) struct TaskQueue {
@@ -82,6 +76,8 @@ pub(super) struct TaskQueue {
     tasks: TaskTable,
     keys: KeyTable,
     ready: ReadyTasks,
+    aside: TasksAside,
+    settings: QueueSettings,
     /// Milliseconds of the leases' clock. Written by [`TaskQueue::set_time`].
     now: u64,
     /// Leases with a deadline up to this one are held by nobody, although some have not expired yet. 0: all have.
@@ -92,13 +88,15 @@ pub(super) struct TaskQueue {
 
 impl TaskQueue {
     /// A queue without tasks.
-    pub(super) fn new(number: u32, order: LeaseOrder, counters: QueueCounters) -> Self {
+    pub(super) fn new(number: u32, order: LeaseOrder, counters: QueueCounters, settings: QueueSettings) -> Self {
         Self {
             number,
             counters,
             tasks: TaskTable::default(),
             keys: KeyTable::default(),
-            ready: ReadyTasks::new(order),
+            ready: ReadyTasks::new(order, settings.terms.group_limit),
+            aside: TasksAside::default(),
+            settings,
             now: 0,
             due: 0,
             counts: TaskCounts::default(),
@@ -118,44 +116,6 @@ impl TaskQueue {
         self.counts
     }
 
-    /// Makes room for the keys of this many tasks.
-    pub(super) fn reserve(&mut self, tasks: usize) {
-        self.keys.reserve(tasks);
-    }
-
-    /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
-    pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let hash = self.keys.hash(record.key);
-        if self.find_hashed(hash, record.key).is_some() || !self.counters.allow(number, record.position) {
-            return false;
-        }
-        let task_index = self.put(
-            hash,
-            Task {
-                number,
-                key: record.key.into(),
-                position: record.position,
-                boost: record.boost,
-                since: record.since,
-                state: TaskState::Dropped,
-                touched: false,
-                is_lost: false,
-                unread: 0,
-            },
-        );
-        match record.state {
-            StateRecord::Ready => self.make_ready(task_index, record.position),
-            StateRecord::Leased(LeaseRecord { token, deadline }) => {
-                self.start_lease(task_index, token, deadline, wheel);
-                true
-            }
-            StateRecord::Dropped => {
-                self.counts.dropped += 1;
-                true
-            }
-        }
-    }
-
     /// Sets the time, and up to which deadline leases are due, in milliseconds of the leases' clock.
     pub(super) fn set_time(&mut self, now: u64, due: u64) {
         (self.now, self.due) = (now, due);
@@ -164,20 +124,21 @@ impl TaskQueue {
     // ---------------------------------------------------------------------------------------------------------- verbs
 
     /// Adds a task and returns its number. `None`: the key exists, and nothing changes.
-    pub(super) fn add(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<u64> {
-        let task_index = self.create(key, value, end)?;
+    pub(super) fn add(&mut self, key: &[u8], value: Value, end: QueueEnd, terms: &AddTerms) -> Option<u64> {
+        let task_index = self.create(key, value, end, terms)?;
         let &Task { number, position, .. } = self.task(task_index);
-        self.make_ready_now(task_index, position);
+        self.come_in(task_index, position, terms.delay);
         Some(number)
     }
 
     /// Adds a task at the tail with its number as its key, ready or dropped. `None`: the key exists.
     pub(super) fn append(&mut self, value: Value, dropped: bool) -> Option<u64> {
-        let task_index = self.create((self.counters.last + 1).to_string().as_bytes(), value, QueueEnd::Tail)?;
+        let (key, terms) = ((self.counters.last + 1).to_string(), AddTerms::default());
+        let task_index = self.create(key.as_bytes(), value, QueueEnd::Tail, &terms)?;
         let &Task { number, position, .. } = self.task(task_index);
         match dropped {
             true => self.counts.dropped += 1,
-            false => self.make_ready_now(task_index, position),
+            false => self.come_in(task_index, position, 0),
         }
         Some(number)
     }
@@ -189,14 +150,55 @@ impl TaskQueue {
         true
     }
 
-    /// Leases the first ready task, if there is one.
-    pub(super) fn lease(&mut self, token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> Option<LeasedTask<'_>> {
-        let (&position, &task_index) = self.ready.first()?;
-        self.step_out(position);
+    pub(super) fn settings(&self) -> &QueueSettings {
+        &self.settings
+    }
+
+    /// Whether anything is set that holds at present.
+    pub(super) fn is_set(&self) -> bool {
+        self.settings.is_set(self.now)
+    }
+
+    /// Changes the settings.
+    pub(super) fn configure(&mut self, change: &QueueChange) {
+        self.settings.change(change, self.now);
+        self.ready.set_limit(self.settings.terms.group_limit);
+    }
+
+    /// The task that is leased next, if the queue lends at present. One whose lifetime is over goes instead.
+    pub(super) fn next(&mut self) -> Option<TaskIndex> {
+        if self.settings.gate.opens_at() > self.now {
+            self.counts.throttled += u64::from(self.counts.ready > 0);
+            return None;
+        }
+        for _ in 0..EXPIRE_BUDGET {
+            let (_, task_index) = self.ready.next()?;
+            if !self.is_over(task_index) {
+                return Some(task_index);
+            }
+            self.step_out(task_index);
+            self.forget_expired(task_index);
+        }
+        // The alarm goes on with them, and grants what is behind them.
+        None
+    }
+
+    /// Leases a task that is ready.
+    pub(super) fn lease(
+        &mut self,
+        task_index: TaskIndex,
+        token: u64,
+        deadline: u64,
+        wheel: &mut Wheel<LeaseTimer>,
+    ) -> LeasedTask<'_> {
+        self.step_out(task_index);
+        self.settings.gate.lend(self.now);
         self.start_lease(task_index, token, deadline, wheel);
+        self.ready.end_turn(self.task(task_index).group());
         self.touch(task_index);
-        let task = self.task(task_index);
-        Some(LeasedTask { number: task.number, key: &task.key })
+        let task = self.task_mut(task_index);
+        task.lent = task.lent.saturating_add(1);
+        LeasedTask { number: task.number, lent: task.lent, key: &task.key }
     }
 
     /// Ends a lease as its holder requests, and stores the new value if there is one. False: this lease is not held,
@@ -213,22 +215,24 @@ impl TaskQueue {
             return self.is_held(key, token) && self.remove(key, wheel);
         }
         let Some(task_index) = self.release(key, token, wheel) else { return false };
-        self.task_mut(task_index).unread = 0;
+        let task = self.task_mut(task_index);
+        (task.unread, task.lent) = (0, if how == Settlement::Drop { task.lent } else { 0 });
         if let Some(value) = value {
             self.set_value(task_index, value);
         }
+        self.touch(task_index);
         if how == Settlement::Drop {
             self.counts.dropped += 1;
             self.task_mut(task_index).state = TaskState::Dropped;
         } else {
-            let front = self.ready.first().map_or(0, |(position, _)| position.priority);
+            let task = self.task(task_index);
+            let (boost, position) = (task.boost, task.position);
+            let front = self.ready.first_in(task.class, task.group()).map_or(0, |position| position.priority);
             let serial = self.counters.next_serial();
-            let &Task { boost, position, .. } = self.task(task_index);
             let (boost, position) = self.ready.order.settled(how, boost, position, serial, front);
             self.task_mut(task_index).boost = boost;
-            self.make_ready_now(task_index, position);
+            self.come_in(task_index, position, 0);
         }
-        self.touch(task_index);
         true
     }
 
@@ -244,9 +248,9 @@ impl TaskQueue {
     /// Ends a lease that its holder never received. The task keeps its position. False: this lease is not held.
     pub(super) fn undo(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
-        let position = self.task(task_index).position;
-        self.make_ready(task_index, position);
+        self.untry(task_index);
         self.touch(task_index);
+        self.come_back(task_index);
         true
     }
 
@@ -254,9 +258,7 @@ impl TaskQueue {
     pub(super) fn remove(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.find(key) else { return false };
         self.leave(task_index, wheel);
-        self.keys.remove(self.keys.hash(key), task_index);
-        let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
-        self.changes.note_gone(task.number);
+        self.forget(task_index);
         true
     }
 
@@ -266,6 +268,11 @@ impl TaskQueue {
         let is_held = |(deadline, _)| self.is_running(deadline);
         let may_go = |task_index| self.lease_of(task_index).is_some_and(is_held) || self.task(task_index).is_lost;
         self.find(key).is_some_and(may_go) && self.remove(key, wheel)
+    }
+
+    /// The number of a task in the store.
+    pub(super) fn number_of(&self, task_index: TaskIndex) -> u64 {
+        self.task(task_index).number
     }
 
     /// Whether the queue has no task in any state.
@@ -291,12 +298,12 @@ impl TaskQueue {
 
     /// Hands over all changes to store, each task and value once, in its present state.
     pub(super) fn drain(&mut self, each: impl FnMut(Effect<'_>)) {
-        self.changes.drain(&mut self.tasks, each);
+        self.changes.drain(&mut self.tasks, &self.ready.groups, each);
     }
 
     /// The time at which the longest-ready task entered the queue, in milliseconds of the leases' clock.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.ready.oldest().map(|task_index| self.task(task_index).since)
+        self.ready.oldest().map(|task_index| self.task(task_index).since).min()
     }
 
     /// The deadline and the token of a leased task. Leases that end in the same pass expire in this order.
@@ -304,14 +311,8 @@ impl TaskQueue {
         match self.task(task_index).state {
             TaskState::Leased(lease) => Some((lease.deadline, lease.token)),
             TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => None,
+            TaskState::Delayed(_) | TaskState::Dead => None,
         }
-    }
-
-    /// Ends a lease as if it had expired. False: this lease is not held.
-    pub(super) fn cut_short(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
-        self.come_back(task_index);
-        true
     }
 
     /// The lease of this task has expired, or the pause in which it was not read. Its timer is no longer in the wheel.
@@ -319,16 +320,9 @@ impl TaskQueue {
         if self.is_unread(task_index) {
             return self.end_pause(task_index);
         }
-        self.counts.leased -= 1;
-        self.come_back(task_index);
-    }
-
-    fn come_back(&mut self, task_index: TaskIndex) {
+        self.end_lease(task_index);
         self.counts.ran_out += 1;
-        let serial = self.counters.next_serial();
-        let position = self.ready.order.expired(self.task(task_index).position, serial);
-        self.make_ready_now(task_index, position);
-        self.touch(task_index);
+        self.fail(task_index, None);
     }
 
     // --------------------------------------------------------------------------------------------------------- pieces
@@ -350,7 +344,7 @@ impl TaskQueue {
     }
 
     /// Creates a task, Dropped: in no structure. The caller counts it, or makes it ready. `None`: its key exists.
-    fn create(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<TaskIndex> {
+    fn create(&mut self, key: &[u8], value: Value, end: QueueEnd, terms: &AddTerms) -> Option<TaskIndex> {
         let hash = self.keys.hash(key);
         if self.find_hashed(hash, key).is_some() {
             return None;
@@ -358,8 +352,10 @@ impl TaskQueue {
         let (number, serial) = (self.counters.next_number(), self.counters.next_serial());
         let position = self.ready.order.added(end, serial);
         let (since, state, key) = (self.now, TaskState::Dropped, key.into());
-        let (touched, is_lost, unread) = (false, false, 0);
-        let task = Task { number, key, position, boost: 0, since, state, touched, is_lost, unread };
+        let (touched, is_lost, unread, lent) = (false, false, 0, 0);
+        let group = (!terms.group.is_empty()).then(|| self.ready.join(&terms.group));
+        let (class, terms) = (terms.class, TaskTerms::of(terms, self.now, group));
+        let task = Task { number, key, position, boost: 0, since, state, touched, is_lost, unread, lent, class, terms };
         let task_index = self.put(hash, task);
         self.changes.store_value(number, value);
         self.touch(task_index);
@@ -385,11 +381,30 @@ impl TaskQueue {
         }
     }
 
-    /// Makes a task ready at `position`, and records the time of its entry.
-    fn make_ready_now(&mut self, task_index: TaskIndex, position: Position) {
-        self.task_mut(task_index).since = self.now;
-        let stands = self.make_ready(task_index, position);
-        debug_assert!(stands, "a serial is given once");
+    /// A task that is in no structure enters the queue at `position`: it is ready after this delay. If its lifetime is
+    /// over, it goes.
+    fn come_in(&mut self, task_index: TaskIndex, position: Position, delay: u64) {
+        let now = self.now;
+        let task = self.task_mut(task_index);
+        (task.since, task.position) = (now, position);
+        if self.is_over(task_index) {
+            self.forget_expired(task_index);
+        } else if delay > 0 {
+            self.start_delay(task_index, now.saturating_add(delay));
+        } else {
+            let stands = self.make_ready(task_index, position);
+            debug_assert!(stands, "a serial is given once");
+        }
+    }
+
+    /// A task that is in no structure is ready at its old position, as one that was never leased. If its lifetime is over,
+    /// it goes.
+    fn come_back(&mut self, task_index: TaskIndex) {
+        if self.is_over(task_index) {
+            return self.forget_expired(task_index);
+        }
+        let stands = self.make_ready(task_index, self.task(task_index).position);
+        debug_assert!(stands, "its position is kept for it");
     }
 
     /// Makes a task ready at `position`, or drops it if its value is lost. False: another task has this position.
@@ -402,21 +417,47 @@ impl TaskQueue {
             return true;
         }
         task.state = TaskState::Ready;
+        let (place, number, expires) = (task.place(), task.number, task.expires());
         self.counts.ready += 1;
-        self.ready.insert(position, task_index)
+        if let Some(expires) = expires {
+            self.aside.expiring.insert(expires, number, task_index);
+        }
+        self.ready.insert(place, task_index)
     }
 
-    /// The task at `position` is no longer ready.
-    fn step_out(&mut self, position: Position) {
-        self.ready.remove(position);
+    /// A task is no longer ready.
+    fn step_out(&mut self, task_index: TaskIndex) {
+        let task = self.task(task_index);
+        let (place, number, expires) = (task.place(), task.number, task.expires());
+        self.ready.remove(place);
         self.counts.ready -= 1;
+        if let Some(expires) = expires {
+            self.aside.expiring.remove(expires, number);
+        }
+    }
+
+    /// Removes a task that is in no structure but the keys.
+    fn forget(&mut self, task_index: TaskIndex) {
+        let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
+        self.keys.remove(self.keys.hash(&task.key), task_index);
+        self.changes.note_gone(task.number);
+        if let Some(number) = task.group() {
+            self.ready.groups.leave(number);
+        }
     }
 
     /// Leases a task. The caller has already taken it out of the counts of its old state.
     fn start_lease(&mut self, task_index: TaskIndex, token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) {
         let timer = wheel.arm(deadline, LeaseTimer { queue: self.number, task_index });
         self.counts.leased += 1;
+        self.ready.lend(self.task(task_index).group());
         self.task_mut(task_index).state = TaskState::Leased(Lease { token, deadline, timer });
+    }
+
+    /// A task is lent no more.
+    fn end_lease(&mut self, task_index: TaskIndex) {
+        self.counts.leased -= 1;
+        self.ready.end_lease(self.task(task_index).group());
     }
 
     /// Whether a lease with this deadline is held: a lease that is due is held no more, although it has not expired yet.
@@ -430,23 +471,23 @@ impl TaskQueue {
         match self.task(task_index).state {
             TaskState::Leased(lease) if lease.token == token && self.is_running(lease.deadline) => {
                 let _due = wheel.cancel(lease.timer);
-                self.counts.leased -= 1;
+                self.end_lease(task_index);
                 Some(task_index)
             }
             TaskState::Leased(_) | TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => None,
+            TaskState::Delayed(_) | TaskState::Dead => None,
         }
     }
 
     /// Takes a task out of the counts and structures of its state.
     fn leave(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
         match self.task(task_index).state {
-            TaskState::Ready => {
-                let position = self.task(task_index).position;
-                self.step_out(position);
-            }
+            TaskState::Ready => self.step_out(task_index),
+            TaskState::Delayed(until) => self.end_delay(task_index, until),
+            TaskState::Dead => self.rise(task_index),
             TaskState::Leased(lease) => {
                 let _due = wheel.cancel(lease.timer);
-                self.counts.leased -= 1;
+                self.end_lease(task_index);
             }
             TaskState::Unread(timer) => {
                 let _due = wheel.cancel(timer);

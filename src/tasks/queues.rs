@@ -11,28 +11,30 @@
 //!
 //! This module does not change tasks and grants no leases; see `queue.rs` and `engine.rs`.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ahash::RandomState;
 
+use super::Policy;
 use super::metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 use super::order::LeaseOrder;
 use super::queue::{Effect, TaskCounts, TaskQueue};
 use super::record::{QueueCounters, QueueRecord, queue_key, task_key};
-use super::{Policy, Ticket};
+use super::settings::QueueSettings;
+use super::waits::{QueueWaits, WaitNumber};
 use crate::limits::{QUEUES_LISTED, QUEUES_MAX};
 use crate::store::{Space, WriteBatch};
+use crate::wheel::TimerId;
 
 /// Places for queues that are kept when there are none.
 const KEPT: usize = 1 << 10;
 
-/// A request that waits for a task.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WaitingLease {
-    pub(super) ticket: Ticket,
-    /// The length of its lease, in milliseconds.
-    pub(super) timeout: u64,
+/// What is stored of a queue beside its tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StoredQueue {
+    counters: QueueCounters,
+    settings: QueueSettings,
 }
 
 /// A queue with its name, policy, waiting requests and metrics.
@@ -40,11 +42,13 @@ pub(super) struct WaitingLease {
 pub(super) struct QueueEntry {
     pub(super) queue: TaskQueue,
     pub(super) name: Arc<[u8]>,
-    pub(super) policy: Policy,
-    /// First come, first served. Empty while a task is ready.
-    pub(super) waiters: VecDeque<WaitingLease>,
-    /// Its counters as they are stored. `None` if the queue is not stored.
-    stored: Option<QueueCounters>,
+    policy: Policy,
+    /// First come, first served. Empty while a task may be leased.
+    pub(super) waiters: QueueWaits,
+    /// When something happens in it by itself, with the timer for that.
+    pub(super) alarm: Option<(u64, TimerId)>,
+    /// What is stored of it. `None` if the queue is not stored.
+    stored: Option<StoredQueue>,
     /// Whether it is among the queues that may have changed.
     pub(super) marked: bool,
     /// The index of its family, if it belongs to one.
@@ -131,8 +135,9 @@ impl Queues {
         }
         self.free.extend(self.entries.len()..queue_index);
         self.entries.resize_with(queue_index, || None);
-        let &QueueRecord { order, counters, name } = record;
-        self.put(queue_index, TaskQueue::new(number, order, counters), name, Some(counters));
+        let &QueueRecord { order, counters, settings, name } = record;
+        let queue = TaskQueue::new(number, order, counters, settings);
+        self.put(queue_index, queue, name, Some(StoredQueue { counters, settings }));
         true
     }
 
@@ -189,19 +194,21 @@ impl Queues {
             None if self.entries.len() < QUEUES_MAX => self.entries.len(),
             None => return None,
         };
-        let queue = TaskQueue::new(number_of(queue_index), order, QueueCounters::above(first));
+        let (counters, settings) = (QueueCounters::above(first), QueueSettings::default());
+        let queue = TaskQueue::new(number_of(queue_index), order, counters, settings);
         self.put(queue_index, queue, name, None);
         Some(queue_index)
     }
 
-    fn put(&mut self, queue_index: usize, queue: TaskQueue, name: &[u8], stored: Option<QueueCounters>) {
+    fn put(&mut self, queue_index: usize, queue: TaskQueue, name: &[u8], stored: Option<StoredQueue>) {
         let name: Arc<[u8]> = name.into();
         self.names.insert(Arc::clone(&name), queue_index);
         let entry = Box::new(QueueEntry {
             queue,
             name,
             policy: Policy::Always,
-            waiters: VecDeque::new(),
+            waiters: QueueWaits::new(),
+            alarm: None,
             stored,
             marked: false,
             family: None,
@@ -282,9 +289,24 @@ pub(super) fn number_of(queue_index: usize) -> u32 {
 }
 
 impl QueueEntry {
-    /// Whether the queue is to be removed: it is of a family, its last task is gone, and no request waits.
+    /// Whether the queue is to be removed: it is of a family, its last task is gone, nothing is set, and no request waits.
     pub(super) fn is_over(&self) -> bool {
-        self.family.is_some() && self.queue.is_empty() && self.waiters.is_empty()
+        !self.is_stored() && self.waiters.is_empty()
+    }
+
+    /// Whether the store keeps it. A queue that has nothing but requests that wait is in memory alone.
+    pub(super) fn is_stored(&self) -> bool {
+        self.is_permanent() || !self.queue.is_empty() || self.queue.is_set()
+    }
+
+    /// The request that has waited for longest.
+    pub(super) fn first_waiting(&self) -> Option<WaitNumber> {
+        self.waiters.first_key_value().map(|(_, number)| *number)
+    }
+
+    /// When its changes have to be on disk.
+    pub(super) fn policy(&self) -> Policy {
+        self.queue.settings().sync.unwrap_or(self.policy)
     }
 
     /// Whether it stays also without a task: it is of no family.
@@ -295,11 +317,12 @@ impl QueueEntry {
     /// Moves all changes to store into the batch.
     pub(super) fn drain(&mut self, number: u32, batch: &mut WriteBatch) {
         self.marked = false;
-        let state = Some(self.queue.counters()).filter(|_| !self.is_over());
+        let (counters, settings) = (self.queue.counters(), *self.queue.settings());
+        let state = Some(StoredQueue { counters, settings }).filter(|_| self.is_stored());
         if self.stored != state {
             match state {
-                Some(counters) => {
-                    let record = QueueRecord { order: self.queue.order(), counters, name: &self.name };
+                Some(StoredQueue { counters, settings }) => {
+                    let record = QueueRecord { order: self.queue.order(), counters, settings, name: &self.name };
                     batch.put(Space::Meta, &queue_key(number), &record.encode());
                 }
                 None => batch.delete(Space::Meta, &queue_key(number)),

@@ -5,25 +5,44 @@
 //! Meta    "format"                version:u32
 //! Meta    "tokens"                end:u64            tokens below it may have been granted
 //! Meta    "clock"                 time:u64 wall:u64 up:u64 boot:u128     see `clock/lasting.rs`
-//! Meta    "queue" queue:u32       order:u8 serial:u64 first:u64 last:u64 name:…
-//! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64] key:…
+//! Meta    "queue" queue:u32       order:u8 serial:u64 first:u64 last:u64 [settings] name:…
+//! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64]
+//!                                 [until:u64] [parts:u8 class:u32 lent:u32 expires:u64 tries:u32 first:u32 most:u32
+//!                                 length:u8 group:…] key:…
 //! Values  queue:u32 number:u64    the value
 //! ```
-//! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped. `order` is 0 priority, 1 fifo. `since`
-//! (when the task last entered the queue) and deadlines are milliseconds of the leases' clock. The records hold effects
-//! and not requests: the state is read without replaying requests. Numbers of queues may have gaps, because a queue of
-//! a family is removed with its last task. A later queue may have its number, but no number of its tasks: they are
-//! above `first`, and up to `last`. Tokens are also the keys of tasks that were pushed.
+//! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped, 3 delayed (then `until` follows), 4 dead. With
+//! [`MORE`] added, `parts` follows, and of the fields behind it those whose bits it has. Without a bit: the usual class,
+//! never leased, and no terms of its own; `tries` of 0 is no bound. `order` is 0 priority, 1 fifo, and with [`MORE`] added
+//! `settings` follow: `parts:u8`, and of `tries:u32`, `first:u32 most:u32`, `count:u32 per:u32 burst:u32 full_at:u128`,
+//! `paused_until:u64`, `sync:u64` and `group_limit:u32` those whose bits it has, from 1 on. A `sync` of 0 is always, of `u64::MAX` never, and
+//! any other one is a time. `since` (when the task
+//! last entered its state), `until`, `expires` and deadlines are milliseconds of the leases' clock. The `entered` of a dead
+//! task is the serial at which it died. The records hold effects and not requests: the state is read without replaying
+//! requests. Numbers of queues may have gaps, because a queue of a family is removed with its last task. A later queue may
+//! have its number, but no number of its tasks: they are above `first`, and up to `last`. Tokens are also the keys of
+//! tasks that were pushed.
+//!
+//! Format 2 had neither `until` nor `parts`.
 //!
 //! This module does not read or write the store; see `committer.rs` and `queues.rs`.
+
+mod of_settings;
+
+use std::num::NonZeroU32;
 
 use thiserror::Error;
 
 use super::order::{LeaseOrder, Position, SERIAL_START};
+use super::settings::QueueSettings;
+use super::terms::{Backoff, TaskTerms, USUAL_CLASS};
 use crate::byte_reader::ByteReader;
+use of_settings::{decode_settings, encode_settings};
 
 /// The version of the formats on this page.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
+/// The oldest format whose records are read as they are.
+pub(super) const OLDEST_FORMAT: u32 = 2;
 /// The key of the format's version.
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 /// The key of the end of the reserved tokens.
@@ -36,6 +55,21 @@ const QUEUE_KEY: &[u8] = b"queue";
 const READY: u8 = 0;
 const LEASED: u8 = 1;
 const DROPPED: u8 = 2;
+const DELAYED: u8 = 3;
+const DEAD: u8 = 4;
+/// Added to a state: more fields follow.
+const MORE: u8 = 0x80;
+
+/// The bits of the fields that follow.
+mod part {
+    pub(super) const CLASS: u8 = 1;
+    pub(super) const LENT: u8 = 1 << 1;
+    pub(super) const EXPIRES: u8 = 1 << 2;
+    pub(super) const TRIES: u8 = 1 << 3;
+    pub(super) const BACKOFF: u8 = 1 << 4;
+    pub(super) const GROUP: u8 = 1 << 5;
+    pub(super) const ALL: u8 = (1 << 6) - 1;
+}
 
 /// A record that this version cannot have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -58,6 +92,9 @@ pub(super) enum StateRecord {
     Ready,
     Leased(LeaseRecord),
     Dropped,
+    /// Until this time.
+    Delayed(u64),
+    Dead,
 }
 
 /// A task as stored, without its number and its value.
@@ -67,6 +104,13 @@ pub(super) struct TaskRecord<'b> {
     pub(super) boost: u8,
     pub(super) since: u64,
     pub(super) state: StateRecord,
+    pub(super) class: u32,
+    /// The leases since it was added, kicked or repaid.
+    pub(super) lent: u32,
+    /// Without the number of its group.
+    pub(super) terms: TaskTerms,
+    /// The name of its group. Empty: it has none.
+    pub(super) group: &'b [u8],
     pub(super) key: &'b [u8],
 }
 
@@ -115,27 +159,78 @@ impl QueueCounters {
 pub(super) struct QueueRecord<'b> {
     pub(super) order: LeaseOrder,
     pub(super) counters: QueueCounters,
+    pub(super) settings: QueueSettings,
     pub(super) name: &'b [u8],
 }
 
 impl<'b> TaskRecord<'b> {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(42 + self.key.len());
-        let lease = match self.state {
-            StateRecord::Ready => (READY, None),
-            StateRecord::Leased(lease) => (LEASED, Some(lease)),
-            StateRecord::Dropped => (DROPPED, None),
+        let mut bytes = Vec::with_capacity(64 + self.key.len());
+        let state = match self.state {
+            StateRecord::Ready => READY,
+            StateRecord::Leased(_) => LEASED,
+            StateRecord::Dropped => DROPPED,
+            StateRecord::Delayed(_) => DELAYED,
+            StateRecord::Dead => DEAD,
         };
-        bytes.extend([lease.0, self.boost]);
-        bytes.extend(self.position.priority.to_be_bytes());
-        bytes.extend(self.position.entered.to_be_bytes());
-        bytes.extend(self.since.to_be_bytes());
-        if let Some(LeaseRecord { token, deadline }) = lease.1 {
-            bytes.extend(token.to_be_bytes());
-            bytes.extend(deadline.to_be_bytes());
+        let parts = self.parts();
+        bytes.extend([if parts == 0 { state } else { state | MORE }, self.boost]);
+        for number in [self.position.priority, self.position.entered, self.since] {
+            bytes.extend(number.to_be_bytes());
         }
+        match self.state {
+            StateRecord::Leased(LeaseRecord { token, deadline }) => {
+                bytes.extend(token.to_be_bytes());
+                bytes.extend(deadline.to_be_bytes());
+            }
+            StateRecord::Delayed(until) => bytes.extend(until.to_be_bytes()),
+            StateRecord::Ready | StateRecord::Dropped | StateRecord::Dead => {}
+        }
+        self.encode_parts(parts, &mut bytes);
         bytes.extend(self.key);
         bytes
+    }
+
+    /// The bits of the fields that are not as usual.
+    fn parts(&self) -> u8 {
+        let TaskTerms { expires, tries, backoff, .. } = self.terms;
+        let bits = [
+            (self.class != USUAL_CLASS, part::CLASS),
+            (self.lent > 0, part::LENT),
+            (expires.is_some(), part::EXPIRES),
+            (tries.is_some(), part::TRIES),
+            (backoff.is_some(), part::BACKOFF),
+            (!self.group.is_empty(), part::GROUP),
+        ];
+        bits.into_iter().filter(|(is_there, _)| *is_there).fold(0, |parts, (_, bit)| parts | bit)
+    }
+
+    fn encode_parts(&self, parts: u8, bytes: &mut Vec<u8>) {
+        if parts == 0 {
+            return;
+        }
+        bytes.push(parts);
+        if parts & part::CLASS != 0 {
+            bytes.extend(self.class.to_be_bytes());
+        }
+        if parts & part::LENT != 0 {
+            bytes.extend(self.lent.to_be_bytes());
+        }
+        let TaskTerms { expires, tries, backoff, .. } = self.terms;
+        if let Some(expires) = expires {
+            bytes.extend(expires.to_be_bytes());
+        }
+        if let Some(tries) = tries {
+            bytes.extend(tries.map_or(0, NonZeroU32::get).to_be_bytes());
+        }
+        if let Some(Backoff { first, most }) = backoff {
+            bytes.extend(first.to_be_bytes());
+            bytes.extend(most.to_be_bytes());
+        }
+        if parts & part::GROUP != 0 {
+            bytes.push(u8::try_from(self.group.len()).expect("the name of a group has at most 255 bytes"));
+            bytes.extend(self.group);
+        }
     }
 
     pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
@@ -143,16 +238,57 @@ impl<'b> TaskRecord<'b> {
     }
 
     fn take(fields: &mut ByteReader<'b>) -> Option<Self> {
-        let [state, boost] = fields.array()?;
+        let [kind, boost] = fields.array()?;
         let position = Position { priority: fields.u64_be()?, entered: fields.u64_be()? };
         let since = fields.u64_be()?;
-        let state = match state {
+        let state = match kind & !MORE {
             READY => StateRecord::Ready,
             LEASED => StateRecord::Leased(LeaseRecord { token: fields.u64_be()?, deadline: fields.u64_be()? }),
             DROPPED => StateRecord::Dropped,
+            DELAYED => StateRecord::Delayed(fields.u64_be()?),
+            DEAD => StateRecord::Dead,
             _ => return None,
         };
-        (boost < 64).then_some(Self { position, boost, since, state, key: fields.rest() })
+        let usual = Self {
+            position,
+            boost,
+            since,
+            state,
+            class: USUAL_CLASS,
+            lent: 0,
+            terms: TaskTerms::default(),
+            group: &[],
+            key: &[],
+        };
+        let record = if kind & MORE == 0 { usual } else { usual.with_parts(fields)? };
+        (boost < 64).then_some(Self { key: fields.rest(), ..record })
+    }
+
+    fn with_parts(mut self, fields: &mut ByteReader<'b>) -> Option<Self> {
+        let [parts] = fields.array()?;
+        if parts == 0 || parts & !part::ALL != 0 {
+            return None;
+        }
+        if parts & part::CLASS != 0 {
+            self.class = fields.u32_be()?;
+        }
+        if parts & part::LENT != 0 {
+            self.lent = fields.u32_be()?;
+        }
+        if parts & part::EXPIRES != 0 {
+            self.terms.expires = Some(fields.u64_be()?);
+        }
+        if parts & part::TRIES != 0 {
+            self.terms.tries = Some(NonZeroU32::new(fields.u32_be()?));
+        }
+        if parts & part::BACKOFF != 0 {
+            self.terms.backoff = Some(Backoff { first: fields.u32_be()?, most: fields.u32_be()? });
+        }
+        if parts & part::GROUP != 0 {
+            let [length] = fields.array()?;
+            self.group = fields.take(usize::from(length)).filter(|name| !name.is_empty())?;
+        }
+        Some(self)
     }
 }
 
@@ -162,9 +298,15 @@ impl<'b> QueueRecord<'b> {
             LeaseOrder::Priority => 0,
             LeaseOrder::Fifo => 1,
         };
-        let mut bytes = vec![order];
+        let mut settings = Vec::new();
+        let parts = encode_settings(&self.settings, &mut settings);
+        let mut bytes = vec![if parts == 0 { order } else { order | MORE }];
         let QueueCounters { serial, first, last } = self.counters;
         bytes.extend([serial, first, last].map(u64::to_be_bytes).concat());
+        if parts > 0 {
+            bytes.push(parts);
+            bytes.extend(settings);
+        }
         bytes.extend(self.name);
         bytes
     }
@@ -174,13 +316,15 @@ impl<'b> QueueRecord<'b> {
     }
 
     fn take(fields: &mut ByteReader<'b>) -> Option<Self> {
-        let order = match fields.array()? {
-            [0] => LeaseOrder::Priority,
-            [1] => LeaseOrder::Fifo,
+        let [kind] = fields.array()?;
+        let order = match kind & !MORE {
+            0 => LeaseOrder::Priority,
+            1 => LeaseOrder::Fifo,
             _ => return None,
         };
         let counters = QueueCounters { serial: fields.u64_be()?, first: fields.u64_be()?, last: fields.u64_be()? };
-        Some(Self { order, counters, name: fields.rest() })
+        let settings = if kind & MORE == 0 { QueueSettings::default() } else { decode_settings(fields)? };
+        Some(Self { order, counters, settings, name: fields.rest() })
     }
 }
 
@@ -218,35 +362,88 @@ pub(super) fn number_of(bytes: &[u8], what: &'static str) -> Result<u64, Damaged
 mod tests {
     #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+    use super::super::Policy;
+    use super::super::settings::QueueGate;
+    use super::super::terms::{QueueTerms, Rate};
     use super::*;
 
     const POSITION: Position = Position { priority: 2, entered: 3 };
     const COUNTERS: QueueCounters = QueueCounters { serial: 6, first: 5, last: 7 };
 
+    fn usual(state: StateRecord, boost: u8, key: &[u8]) -> TaskRecord<'_> {
+        let (class, lent, terms) = (USUAL_CLASS, 0, TaskTerms::default());
+        TaskRecord { position: POSITION, boost, since: 9, state, class, lent, terms, group: &[], key }
+    }
+
+    fn all_settings() -> QueueSettings {
+        let (backoff, rate) = (Some(Backoff { first: 6, most: 7 }), Rate::of(8, 9, 10));
+        let terms = QueueTerms { tries: Some(NonZeroU32::new(5)), backoff, group_limit: NonZeroU32::new(14) };
+        let gate = QueueGate { paused_until: 12, rate, full_at: 11 };
+        QueueSettings { terms, gate, sync: Some(Policy::Within(13)) }
+    }
+
+    fn of_own() -> TaskRecord<'static> {
+        let tries = Some(NonZeroU32::new(5));
+        let terms =
+            TaskTerms { expires: Some(8), tries, backoff: Some(Backoff { first: 6, most: 7 }), ..TaskTerms::default() };
+        TaskRecord { class: 3, lent: 4, terms, group: b"acme", ..usual(StateRecord::Delayed(11), 1, b"key") }
+    }
+
     #[test]
     fn a_task_is_stored_byte_by_byte_as_described() {
-        let state = StateRecord::Leased(LeaseRecord { token: 4, deadline: 5 });
-        let record = TaskRecord { position: POSITION, boost: 1, since: 9, state, key: b"key" };
+        let record = usual(StateRecord::Leased(LeaseRecord { token: 4, deadline: 5 }), 1, b"key");
         let bytes = record.encode();
         let numbers = [2_u64, 3, 9, 4, 5].map(u64::to_be_bytes).concat();
         assert_eq!(bytes, [&[1, 1], &numbers[..], b"key"].concat());
         assert_eq!(TaskRecord::decode(&bytes), Ok(record));
+        let bytes = of_own().encode();
+        let numbers = [2_u64, 3, 9, 11].map(u64::to_be_bytes).concat();
+        let parts = [0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7];
+        assert_eq!(bytes, [&[0x83, 1], &numbers[..], &[0x3f], &parts, &[4], b"acme", b"key"].concat());
+        assert_eq!(TaskRecord::decode(&bytes), Ok(of_own()));
     }
 
     #[test]
-    fn every_state_comes_back() {
-        for state in [StateRecord::Ready, StateRecord::Dropped] {
-            let record = TaskRecord { position: POSITION, boost: 63, since: 9, state, key: b"" };
-            assert_eq!(TaskRecord::decode(&record.encode()), Ok(record));
+    fn every_state_and_every_part_comes_back() {
+        let lease = LeaseRecord { token: 4, deadline: 5 };
+        let states = [StateRecord::Ready, StateRecord::Leased(lease), StateRecord::Dropped, StateRecord::Delayed(7)];
+        for state in states.into_iter().chain([StateRecord::Dead]) {
+            for parts in 0..=part::ALL {
+                let has = |bit| parts & bit != 0;
+                let terms = TaskTerms {
+                    expires: has(part::EXPIRES).then_some(1),
+                    tries: has(part::TRIES).then_some(None),
+                    backoff: has(part::BACKOFF).then_some(Backoff { first: 1, most: 2 }),
+                    group: None,
+                };
+                let group = if has(part::GROUP) { &b"g"[..] } else { &[] };
+                let class = if has(part::CLASS) { 0 } else { USUAL_CLASS };
+                let record =
+                    TaskRecord { class, lent: u32::from(has(part::LENT)), terms, group, ..usual(state, 63, b"") };
+                assert_eq!(TaskRecord::decode(&record.encode()), Ok(record));
+            }
         }
     }
 
     #[test]
     fn a_queue_is_stored_byte_by_byte_as_described() {
-        let record = QueueRecord { order: LeaseOrder::Fifo, counters: COUNTERS, name: b"jobs" };
+        let settings = QueueSettings::default();
+        let record = QueueRecord { order: LeaseOrder::Fifo, counters: COUNTERS, settings, name: b"jobs" };
         let bytes = record.encode();
-        assert_eq!(bytes, [&[1], &[6_u64, 5, 7].map(u64::to_be_bytes).concat()[..], b"jobs"].concat());
+        let counters = [6_u64, 5, 7].map(u64::to_be_bytes).concat();
+        assert_eq!(bytes, [&[1], &counters[..], b"jobs"].concat());
         assert_eq!(QueueRecord::decode(&bytes), Ok(record));
+        let record = QueueRecord { settings: all_settings(), ..record };
+        let bytes = record.encode();
+        let numbers = [5_u32, 6, 7, 8, 9, 10].map(u32::to_be_bytes).concat();
+        let longer = [&11_u128.to_be_bytes()[..], &[12_u64, 13].map(u64::to_be_bytes).concat()].concat();
+        assert_eq!(bytes, [&[0x81], &counters[..], &[0x3f], &numbers, &longer, &[0, 0, 0, 14], b"jobs"].concat());
+        assert_eq!(QueueRecord::decode(&bytes), Ok(record));
+        for sync in [Policy::Always, Policy::Never] {
+            let settings = QueueSettings { sync: Some(sync), ..settings };
+            let record = QueueRecord { settings, ..record };
+            assert_eq!(QueueRecord::decode(&record.encode()), Ok(record));
+        }
         assert_eq!(queue_of_key(&queue_key(9)), Some(9));
         assert_eq!(queue_of_key(TOKENS_KEY), None);
         assert_eq!(task_of_key(&task_key(1, 2)), Ok((1, 2)));
@@ -254,21 +451,27 @@ mod tests {
 
     #[test]
     fn what_cannot_have_been_written_is_damaged() {
-        let state = StateRecord::Leased(LeaseRecord { token: 4, deadline: 5 });
-        let bytes = TaskRecord { position: POSITION, boost: 1, since: 9, state, key: b"" }.encode();
-        for length in 0..bytes.len() {
-            assert!(TaskRecord::decode(&bytes[..length]).is_err(), "{length}");
+        let lease = StateRecord::Leased(LeaseRecord { token: 4, deadline: 5 });
+        for bytes in [usual(lease, 1, b"").encode(), TaskRecord { key: b"", ..of_own() }.encode()] {
+            for length in 0..bytes.len() {
+                assert!(TaskRecord::decode(&bytes[..length]).is_err(), "{length}");
+            }
         }
-        for (offset, byte) in [(0, 3), (1, 64)] {
+        let bytes = of_own().encode();
+        for (offset, byte) in [(0, 5), (0, 0x85), (1, 64), (34, 0), (34, 0x40)] {
             let mut bytes = bytes.clone();
             bytes[offset] = byte;
             assert!(TaskRecord::decode(&bytes).is_err(), "{offset}");
         }
-        let bytes = QueueRecord { order: LeaseOrder::Priority, counters: COUNTERS, name: b"" }.encode();
-        for length in 0..bytes.len() {
-            assert!(QueueRecord::decode(&bytes[..length]).is_err(), "{length}");
+        for settings in [QueueSettings::default(), all_settings()] {
+            let record = QueueRecord { order: LeaseOrder::Priority, counters: COUNTERS, settings, name: b"" };
+            let bytes = record.encode();
+            for length in 0..bytes.len() {
+                assert!(QueueRecord::decode(&bytes[..length]).is_err(), "{length}");
+            }
+            assert!(QueueRecord::decode(&[&[2], &bytes[1..]].concat()).is_err());
+            assert!(QueueRecord::decode(&[&[0x80], &bytes[1..25], &[0x40]].concat()).is_err());
         }
-        assert!(QueueRecord::decode(&[&[2], &bytes[1..]].concat()).is_err());
         assert!(task_of_key(&[0; 11]).is_err() && task_of_key(&[0; 13]).is_err());
         assert!(number_of(&[0; 7], "number").is_err());
     }

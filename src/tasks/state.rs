@@ -154,7 +154,7 @@ impl CommitterState {
             tracing::warn!("tasks, jobs and events are not added at present: {why}");
         }
         // If more leases are due, the next batch follows at once: `wake` returns a time that has passed.
-        let _more = self.engine.expire(now);
+        let _more = self.engine.expire(now, &*self.store);
         Ok(())
     }
 

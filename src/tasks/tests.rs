@@ -18,6 +18,7 @@ mod numbered;
 mod server;
 mod store;
 mod try_commit;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +71,7 @@ impl ReplySink for RecordingSink {
                 _ if outcome.payload().is_some_and(is_lost) => {
                     ReadAnswer::Lost { token: outcome.lease().map(|(token, _)| token) }
                 }
-                Outcome::Leased { token, key, payload } => {
+                Outcome::Leased { token, key, payload, .. } => {
                     let value = delivery.read(payload).unwrap().to_vec();
                     ReadAnswer::Leased { token: *token, key: key.to_vec(), value }
                 }
@@ -140,7 +141,7 @@ fn token_of(answer: &ReadAnswer) -> Option<u64> {
 // --------------------------------------------------------------------------------------------------------------- cases
 
 fn add(key: &str) -> Request {
-    Request::Add { key: key.as_bytes().into(), value: Value::from(key.as_bytes()), end: QueueEnd::Tail }
+    Request::Add { key: key.as_bytes().into(), value: Value::from(key.as_bytes()), end: QueueEnd::Tail, terms: None }
 }
 
 fn poll(timeout: u64) -> Request {
@@ -282,7 +283,7 @@ fn a_frontend_that_found_no_room_is_notified_after_the_next_batch() {
     let (mut wait, mut number) = (RoomWait::default(), 0);
     let value = Value::from(&vec![0; 1 << 20][..]);
     while tasks.has_room(0, &mut wait) {
-        let request = Request::Push { value: value.clone() };
+        let request = Request::Push { value: value.clone(), terms: None };
         tasks.submit(vec![Submission { queue: real.queue.clone(), ticket: Ticket { sink: 0, number }, request }]);
         number += 1;
     }

@@ -33,7 +33,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
     ("dryoc", &["src/zmtp/", "src/security/password.rs"]),
     ("flurry", &["src/tables/index/"]),
     ("hdrhistogram", &["src/stats.rs", "src/load/record.rs", "src/load/log.rs"]),
-    ("hashbrown", &["src/tasks/queue/keys.rs"]),
+    ("hashbrown", &["src/tasks/queue/groups.rs", "src/tasks/queue/keys.rs"]),
     ("httpdate", &["src/clock.rs"]),
     ("base64", &["src/net/http/users.rs"]),
     ("hyper", &["src/net/http/", "src/services/operator/admin/live.rs"]),
@@ -97,6 +97,8 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
         &[
             "src/feed/log/lives.rs",
             "src/tasks/queue/table.rs",
+            "src/tasks/queue/groups.rs",
+            "src/tasks/waits.rs",
             "src/services/tasks/responder.rs",
             "src/net/zeromq/connections/slots.rs",
             "src/net/zeromq/publish/subscribers.rs",

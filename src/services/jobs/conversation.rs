@@ -293,7 +293,7 @@ impl<'h> JobConversation<'h> {
             let submitted = self.shared.responder.submit(queue.clone(), request, bytes);
             let Some(answer) = submitted.await else { return false };
             self.pace.hold(0);
-            let Outcome::Leased { token, key, payload } = &answer.outcome else {
+            let Outcome::Leased { token, key, payload, .. } = &answer.outcome else {
                 return self.send(&self.written(&reply(Verb::Get, &answer.outcome, &[]))).await;
             };
             let sent = self.send_job(&answer, payload, lease).await;

@@ -15,7 +15,7 @@ pub fn task_request(
     lease: u64,
 ) -> Result<(QueueName, tasks::Request), Reply<'static>> {
     let (queue, request) = match *request {
-        Request::Add { queue, data } => (queue, tasks::Request::Push { value: Value::from(data) }),
+        Request::Add { queue, data } => (queue, tasks::Request::Push { value: Value::from(data), terms: None }),
         Request::Get { queue } => (queue, tasks::Request::Lease { timeout: lease, wait: false }),
         Request::Ack { queue, id } => (queue, tasks::Request::Finish { key: key(id).ok_or(Reply::Done(false))? }),
         Request::In { queue, id } => (queue, tasks::Request::Has { key: key(id).ok_or(Reply::In(false))? }),
@@ -67,7 +67,10 @@ mod tests {
         let family = family();
         let key = || Box::from(7_u64.to_be_bytes());
         let rows = [
-            (Request::Add { queue: QUEUE, data: b"d" }, tasks::Request::Push { value: Value::from(&b"d"[..]) }),
+            (
+                Request::Add { queue: QUEUE, data: b"d" },
+                tasks::Request::Push { value: Value::from(&b"d"[..]), terms: None },
+            ),
             (Request::Get { queue: QUEUE }, tasks::Request::Lease { timeout: 9, wait: false }),
             (Request::Ack { queue: QUEUE, id: ID }, tasks::Request::Finish { key: key() }),
             (Request::In { queue: QUEUE, id: ID }, tasks::Request::Has { key: key() }),
@@ -89,7 +92,7 @@ mod tests {
     #[test]
     fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = Payload::Fresh(Value::from(&b"d"[..]));
-        let leased = Outcome::Leased { token: 8, key: Box::from(7_u64.to_be_bytes()), payload };
+        let leased = Outcome::Leased { token: 8, key: Box::from(7_u64.to_be_bytes()), lent: 1, payload };
         assert_eq!(reply(Verb::Get, &leased, b"d"), Reply::Job { id: JobId(7), data: b"d" });
         assert_eq!(reply(Verb::Add, &Outcome::Added(7), b""), Reply::Added(JobId(7)));
         assert_eq!(reply(Verb::Get, &Outcome::Refused, b""), Reply::Nothing);

@@ -92,7 +92,7 @@ fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
     let responder = JobResponder::new(tasks, 0, RoomSignal::default(), Clock::start());
     let mut context = Context::from_waker(Waker::noop());
     let queue = || family.queue(b"q");
-    let mut add = pin!(responder.submit(queue(), Request::Push { value: Value::from(&b"d"[..]) }, 10));
+    let mut add = pin!(responder.submit(queue(), Request::Push { value: Value::from(&b"d"[..]), terms: None }, 10));
     let mut get = pin!(responder.submit(queue(), Request::Lease { timeout: 9, wait: false }, 10));
     assert!(add.as_mut().poll(&mut context).is_pending() && get.as_mut().poll(&mut context).is_pending());
     responder.take_back(queue(), 7, Box::from(*b"key"));
@@ -110,7 +110,7 @@ fn large_jobs_are_submitted_in_portions_and_small_ones_come_in_between() {
     let responder = JobResponder::new(tasks, 0, RoomSignal::default(), Clock::start());
     let mut context = Context::from_waker(Waker::noop());
     let submit = |bytes| {
-        let push = Request::Push { value: Value::from(&b"d"[..]) };
+        let push = Request::Push { value: Value::from(&b"d"[..]), terms: None };
         Box::pin(responder.submit(family.queue(b"q"), push, bytes))
     };
     let mut stored = || {
@@ -185,7 +185,7 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let shared = Rc::clone(&context);
         spawn_local(async move { shared.responder.submit_bursts().await.map(|_| ()) });
-        let push = Request::Push { value: Value::from(&data[..]) };
+        let push = Request::Push { value: Value::from(&data[..]), terms: None };
         context.responder.submit(family.queue(b"q"), push, 0).await.unwrap();
         let mut late = serve(&context, b"GET q\n").await;
         while queue().leased == 0 {

@@ -60,7 +60,7 @@ pub fn task_request(request: &Request<'_>) -> tasks::Request {
         Request::Ping | Request::Stats => tasks::Request::Nothing,
         Request::Count => tasks::Request::Count,
         Request::Add { key, value, mode } => {
-            tasks::Request::Add { key: key.into(), value: Value::from(value), end: end(mode) }
+            tasks::Request::Add { key: key.into(), value: Value::from(value), end: end(mode), terms: None }
         }
         Request::Update { key, value } => tasks::Request::Update { key: key.into(), value: Value::from(value) },
         Request::Lend { timeout_ms, mode } => {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = || Payload::Fresh(Value::from(&b"v"[..]));
-        let leased = Outcome::Leased { token: 7, key: Box::from(*b"k"), payload: payload() };
+        let leased = Outcome::Leased { token: 7, key: Box::from(*b"k"), lent: 1, payload: payload() };
         let no_room = || Outcome::NoRoom { bytes: 9 };
         let refused = |field| Reply::Error(Fault::Truncated { field, required: 9, given: 0 });
         let rows = [

@@ -1,16 +1,21 @@
-//! Leases whose deadline has passed: each batch expires a bounded portion of them.
+//! Leases whose deadline has passed, and delays and lifetimes that are over: each batch ends a bounded portion of them.
 //!
 //! ```text
 //! wheel ─► take_due: so many, and of so many bytes ─► sorted by deadline ─► ready ─► granted to those that wait
+//!   ├── the alarm of a queue ─► pass: delays and lifetimes, in the order of their times
 //!   └── more are due: the next batch, after the requests that have come meanwhile
 //! ```
+//! A queue has one alarm: for the first of its times. It is set when the changes of a batch are handed over.
 //! A lease that is due and has not expired is held by nobody, and its task is granted to nobody.
 //!
 //! This module reads no clock and stores nothing.
 
-use super::Engine;
-use crate::limits::{EXPIRE_BUDGET, TASKS_BATCH_BYTES};
+use super::{Engine, TAKEN};
+use crate::limits::{EXPIRE_BUDGET, LEASES_PER_BATCH, TASKS_BATCH_BYTES};
+use crate::store::Store;
 use crate::tasks::queue::LeaseTimer;
+use crate::tasks::queues::number_of;
+use crate::tasks::waits::WaitNumber;
 use crate::wheel::{Progress, Wheel};
 
 /// Leases that are taken from the wheel before their bytes are looked at.
@@ -59,12 +64,14 @@ impl Engine {
     /// most [`EXPIRE_BUDGET`] leases, and about as many as [`TASKS_BATCH_BYTES`] have records. [`Progress::More`]: more leases
     /// are due, for the next call. Until then nobody holds them, and nobody is granted their tasks. Among them may be a
     /// lease of zero length that is granted in this call.
-    pub(in super::super) fn expire(&mut self, now: u64) -> Progress {
+    pub(in super::super) fn expire(&mut self, now: u64, store: &dyn Store) -> Progress {
         self.timers.now = self.timers.now.max(now);
+        self.waits.leases_left = LEASES_PER_BATCH;
         let mut left = EXPIRE_BUDGET;
         while left > 0 && self.timers.is_due() && self.batch_bytes() < TASKS_BATCH_BYTES {
-            left -= self.expire_some(left).clamp(1, left);
+            left -= self.expire_some(left, store).clamp(1, left);
         }
+        self.grant_all(store);
         self.timers.note_left()
     }
 
@@ -75,7 +82,8 @@ impl Engine {
             let taken = due.len();
             let LeaseTimers { wheel, now, .. } = &mut self.timers;
             let _again = wheel.advance(*now, EXPIRE_STEP.min(budget - taken), |_, _, lease| due.push(lease));
-            let records = due.iter().skip(taken).map(|lease| {
+            let leases = due.iter().skip(taken).filter(|timer| timer.is_of_task());
+            let records = leases.map(|lease| {
                 let queue = &self.entry(lease.queue as usize).queue;
                 queue.record_bytes(lease.task_index)
             });
@@ -88,20 +96,63 @@ impl Engine {
         due
     }
 
-    /// Expires at most `budget` leases and returns their number.
-    fn expire_some(&mut self, budget: usize) -> usize {
+    /// Expires at most `budget` leases, and ends as many delays and lifetimes. Returns their number.
+    fn expire_some(&mut self, budget: usize, store: &dyn Store) -> usize {
         let mut due = self.take_due(budget);
-        let count = due.len();
-        self.end_pauses(&mut due);
+        let mut count = due.len();
+        let over = due.extract_if(.., |timer| timer.waiting().is_some());
+        let over: Vec<WaitNumber> = over.filter_map(LeaseTimer::waiting).collect();
+        let alarms: Vec<LeaseTimer> = due.extract_if(.., |timer| timer.is_alarm()).collect();
+        self.end_pauses(&mut due, store);
+        for LeaseTimer { queue, .. } in alarms {
+            count += self.sound_alarm(queue as usize, budget.saturating_sub(count), store);
+        }
         due.sort_by_cached_key(|lease| self.entry(lease.queue as usize).queue.lease_of(lease.task_index));
         for LeaseTimer { queue, task_index } in due.drain(..) {
             let queue_index = queue as usize;
             self.mark(queue_index);
             self.entry_mut(queue_index).queue.expire(task_index);
-            self.grant(queue_index);
+            self.waits.to_grant.push(queue_index);
+            self.grant_all(store);
         }
         self.timers.due = due;
+        // Behind the tasks that are due at the same time.
+        self.refuse_waiting(over);
         count
+    }
+
+    /// The alarm of a queue has gone off: ends delays and lifetimes, at most `budget`. Returns how many.
+    fn sound_alarm(&mut self, queue_index: usize, budget: usize, store: &dyn Store) -> usize {
+        self.mark(queue_index);
+        self.entry_mut(queue_index).alarm = None;
+        let (queue, wheel) = self.queue_and_wheel(queue_index);
+        let count = queue.pass(budget, wheel);
+        self.set_alarm(queue_index);
+        self.waits.to_grant.push(queue_index);
+        self.grant_all(store);
+        count
+    }
+
+    /// Has the wheel go off when something happens in a queue by itself.
+    pub(super) fn set_alarm(&mut self, queue_index: usize) {
+        let entry = self.queues.get_mut(queue_index).expect(TAKEN);
+        let next = entry.queue.next_event();
+        if entry.alarm.map(|(time, _)| time) == next {
+            return;
+        }
+        let wheel = &mut self.timers.wheel;
+        if let Some((_, timer)) = entry.alarm.take() {
+            let _due = wheel.cancel(timer);
+        }
+        entry.alarm = next.map(|time| (time, wheel.arm(time, LeaseTimer::alarm(number_of(queue_index)))));
+    }
+
+    /// All queues are restored: sets their alarms, and begins the rounds of their groups.
+    pub(in super::super) fn has_restored(&mut self) {
+        for queue_index in self.queues.indices() {
+            self.entry_mut(queue_index).queue.begin_round();
+            self.set_alarm(queue_index);
+        }
     }
 
     /// The bytes of the changes since the last [`Engine::drain`], approximately.
@@ -111,6 +162,6 @@ impl Engine {
 
     /// When the next lease may expire, in milliseconds of the leases' clock.
     pub(in super::super) fn next_wake(&self) -> Option<u64> {
-        self.timers.wheel.next_wake()
+        if self.has_to_grant() { Some(self.timers.now) } else { self.timers.wheel.next_wake() }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Engine;
-use crate::store::{LostRecord, Space};
+use crate::store::{LostRecord, Space, Store};
 use crate::tasks::queue::{LeaseTimer, TaskIndex};
 use crate::tasks::record::task_of_key;
 
@@ -44,15 +44,19 @@ impl Engine {
     }
 
     /// Takes the pauses of tasks that could not be read out of what is due, and ends them.
-    pub(super) fn end_pauses(&mut self, due: &mut Vec<LeaseTimer>) {
+    pub(super) fn end_pauses(&mut self, due: &mut Vec<LeaseTimer>, store: &dyn Store) {
         let is_unread = |timer: &mut LeaseTimer| self.entry(timer.queue as usize).queue.is_unread(timer.task_index);
-        let unread: Vec<LeaseTimer> = due.extract_if(.., is_unread).collect();
-        // All of them are ready before any is leased: no order among them is needed.
+        let mut unread: Vec<LeaseTimer> = due.extract_if(.., is_unread).collect();
+        unread.sort_by_cached_key(|timer| {
+            (timer.queue, self.entry(timer.queue as usize).queue.number_of(timer.task_index))
+        });
+        // All of them are ready before any is leased.
         for LeaseTimer { queue, task_index } in &unread {
             self.mark(*queue as usize);
             self.entry_mut(*queue as usize).queue.expire(*task_index);
         }
-        unread.iter().for_each(|timer| self.grant(timer.queue as usize));
+        self.waits.to_grant.extend(unread.iter().map(|timer| timer.queue as usize));
+        self.grant_all(store);
     }
 
     fn lose_one(

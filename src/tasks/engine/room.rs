@@ -109,7 +109,7 @@ impl Request {
     fn written_bytes(&self) -> Option<u64> {
         let bytes = match self {
             Self::Add { key, value, .. } => key.len() + value.len(),
-            Self::Push { value } | Self::Append { value, .. } | Self::Update { value, .. } => value.len(),
+            Self::Push { value, .. } | Self::Append { value, .. } | Self::Update { value, .. } => value.len(),
             Self::Settle { value: Some(value), .. } => value.len(),
             _ => return None,
         };

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
+use super::groups::Groups;
 use super::table::TaskTable;
 use super::{Effect, TaskIndex};
 use crate::store::Value;
@@ -62,7 +63,7 @@ impl QueueChanges {
     }
 
     /// Hands over all changes, each task and value once, in its present state.
-    pub(super) fn drain(&mut self, tasks: &mut TaskTable, mut each: impl FnMut(Effect<'_>)) {
+    pub(super) fn drain(&mut self, tasks: &mut TaskTable, groups: &Groups, mut each: impl FnMut(Effect<'_>)) {
         self.bytes = 0;
         for number in self.gone.drain(..) {
             each(Effect::Gone(number));
@@ -71,7 +72,7 @@ impl QueueChanges {
             // The index of a removed task may be empty, or reused for a task that was already handed over.
             if let Some(task) = tasks.get_mut(task_index).filter(|task| task.touched) {
                 task.touched = false;
-                each(Effect::Task(task.number, task.record()));
+                each(Effect::Task(task.number, task.record(groups)));
             }
         }
         for (number, value) in self.fresh.drain() {

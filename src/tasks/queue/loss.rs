@@ -11,9 +11,7 @@
 
 use std::collections::HashMap;
 
-use super::super::order::Position;
-use super::super::record::TaskRecord;
-use super::task::{Task, TaskState};
+use super::task::TaskState;
 use super::{LeaseTimer, TaskIndex, TaskQueue};
 use crate::limits::{UNREAD_PAUSE, UNREAD_PAUSE_MAX};
 use crate::store::Value;
@@ -39,10 +37,9 @@ impl TaskQueue {
         }
         let task = self.task_mut(task_index);
         task.is_lost = true;
-        let position = task.position;
         if matches!(task.state, TaskState::Ready) {
-            task.state = TaskState::Dropped;
-            self.step_out(position);
+            self.step_out(task_index);
+            self.task_mut(task_index).state = TaskState::Dropped;
             self.counts.dropped += 1;
             self.touch(task_index);
         }
@@ -53,19 +50,19 @@ impl TaskQueue {
     /// the task is dropped. False: this lease is not held.
     pub(in super::super) fn set_unread(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
+        self.touch(task_index);
+        self.untry(task_index);
         let (now, number) = (self.now, self.number);
         let task = self.task_mut(task_index);
-        let position = task.position;
         if task.is_lost {
-            self.make_ready(task_index, position);
-        } else {
-            let pause = (UNREAD_PAUSE << task.unread.min(PAUSE_DOUBLED_MAX)).min(UNREAD_PAUSE_MAX);
-            task.unread = task.unread.saturating_add(1);
-            let timer = wheel.arm(now.saturating_add(pause), LeaseTimer { queue: number, task_index });
-            task.state = TaskState::Unread(timer);
-            self.counts.unread += 1;
+            self.come_back(task_index);
+            return true;
         }
-        self.touch(task_index);
+        let pause = (UNREAD_PAUSE << task.unread.min(PAUSE_DOUBLED_MAX)).min(UNREAD_PAUSE_MAX);
+        task.unread = task.unread.saturating_add(1);
+        let timer = wheel.arm(now.saturating_add(pause), LeaseTimer { queue: number, task_index });
+        task.state = TaskState::Unread(timer);
+        self.counts.unread += 1;
         true
     }
 
@@ -76,12 +73,11 @@ impl TaskQueue {
 
     /// The pause of a task is over: it is ready, or dropped if its value was lost meanwhile.
     pub(super) fn end_pause(&mut self, task_index: TaskIndex) {
-        let &Task { position, is_lost, .. } = self.task(task_index);
         self.counts.unread -= 1;
-        self.make_ready(task_index, position);
-        if is_lost {
+        if self.task(task_index).is_lost {
             self.touch(task_index);
         }
+        self.come_back(task_index);
     }
 
     /// The record of a task is lost in the store: the next batch stores it again. Returns its key.
@@ -103,21 +99,5 @@ impl TaskQueue {
     pub(in super::super) fn is_held(&self, key: &[u8], token: u64) -> bool {
         let lease = self.find(key).and_then(|task_index| self.lease_of(task_index));
         lease.is_some_and(|(deadline, held)| held == token && self.is_running(deadline))
-    }
-
-    /// Makes the numbers continue above this one: those up to it may have been given.
-    pub(in super::super) fn raise_last(&mut self, last: u64) {
-        self.counters.raise_last(last);
-    }
-
-    /// After a repair: makes the counts of the queue fit to a task that was found, and gives the task a place of its
-    /// own if another one has it.
-    pub(in super::super) fn fit(&mut self, number: u64, record: &mut TaskRecord<'_>) {
-        let Position { priority, entered } = record.position;
-        self.counters.raise_last(number);
-        self.counters.serial = self.counters.serial.max(entered).max(priority);
-        if self.ready.is_taken(record.position) {
-            record.position.entered = self.counters.next_serial();
-        }
     }
 }

@@ -113,8 +113,9 @@ mod tests {
     fn task(number: u64) -> Task {
         let position = Position { priority: 0, entered: number };
         let state = TaskState::Dropped;
-        let (touched, is_lost, unread) = (false, false, 0);
-        Task { number, key: Box::default(), position, boost: 0, since: 0, state, touched, is_lost, unread }
+        let (touched, is_lost, unread, lent, class, terms) = (false, false, 0, 0, 0, None);
+        let key = Box::default();
+        Task { number, key, position, boost: 0, since: 0, state, touched, is_lost, unread, lent, class, terms }
     }
 
     #[test]

@@ -4,6 +4,9 @@
 
 use super::super::order::Position;
 use super::super::record::{LeaseRecord, StateRecord, TaskRecord};
+use super::super::terms::{GroupNumber, TaskTerms};
+use super::groups::Groups;
+use super::ready::ReadyPlace;
 use crate::wheel::TimerId;
 
 /// A lease that is held.
@@ -23,6 +26,10 @@ pub(super) enum TaskState {
     /// Its value could not be read. It becomes ready again when the timer is due, and is stored as ready.
     Unread(TimerId),
     Dropped,
+    /// It becomes ready at this time, in milliseconds of the leases' clock.
+    Delayed(u64),
+    /// It has failed too often, or was buried. Nobody is granted it.
+    Dead,
 }
 
 /// A task.
@@ -42,10 +49,30 @@ pub(super) struct Task {
     pub(super) is_lost: bool,
     /// How often in a row its value could not be read.
     pub(super) unread: u8,
+    /// The leases since it was added, kicked or repaid.
+    pub(super) lent: u32,
+    /// Its priority class.
+    pub(super) class: u32,
+    /// `None`: it has none of its own.
+    pub(super) terms: Option<Box<TaskTerms>>,
 }
 
 impl Task {
-    pub(super) fn record(&self) -> TaskRecord<'_> {
+    /// When it goes if nobody holds it.
+    pub(super) fn expires(&self) -> Option<u64> {
+        self.terms.as_ref().and_then(|terms| terms.expires)
+    }
+
+    pub(super) fn group(&self) -> Option<GroupNumber> {
+        self.terms.as_ref().and_then(|terms| terms.group)
+    }
+
+    /// Its place among the tasks that are ready.
+    pub(super) fn place(&self) -> ReadyPlace {
+        ReadyPlace { class: self.class, group: self.group(), position: self.position }
+    }
+
+    pub(super) fn record<'t>(&'t self, groups: &'t Groups) -> TaskRecord<'t> {
         TaskRecord {
             position: self.position,
             boost: self.boost,
@@ -56,7 +83,13 @@ impl Task {
                     StateRecord::Leased(LeaseRecord { token, deadline })
                 }
                 TaskState::Dropped => StateRecord::Dropped,
+                TaskState::Delayed(until) => StateRecord::Delayed(until),
+                TaskState::Dead => StateRecord::Dead,
             },
+            class: self.class,
+            lent: self.lent,
+            terms: TaskTerms { group: None, ..self.terms.as_deref().copied().unwrap_or_default() },
+            group: self.group().map_or(&[], |number| groups.name(number)),
             key: &self.key,
         }
     }

@@ -23,7 +23,7 @@ fn lease_many(real: &mut RealQueues, keys: impl Iterator<Item = Box<[u8]>>) {
     let keys: Vec<Box<[u8]>> = keys.collect();
     let value = Value::from(&b"v"[..]);
     for keys in keys.chunks(SUBMIT_MAX) {
-        let add = |key: &[u8]| Request::Add { key: key.into(), value: value.clone(), end: QueueEnd::Tail };
+        let add = |key: &[u8]| Request::Add { key: key.into(), value: value.clone(), end: QueueEnd::Tail, terms: None };
         let adds = keys.iter().map(|key| add(key)).chain(vec![poll(1_000); keys.len()]);
         real.commit(adds.collect(), 0).unwrap();
     }
@@ -115,7 +115,7 @@ fn a_batch_ends_with_the_message_that_fills_it() {
     let (queue, value) = (real.queue.clone(), Value::from(&vec![7; 1 << 20][..]));
     let before = real.store.counts().0;
     for number in 0..16 {
-        let request = Request::Push { value: value.clone() };
+        let request = Request::Push { value: value.clone(), terms: None };
         real.tasks.submit(vec![Submission { queue: queue.clone(), ticket: Ticket { sink: 0, number }, request }]);
     }
     while counts(&real).ready < 16 {
@@ -156,7 +156,7 @@ fn lease_many_first(real: &mut RealQueues) {
         let value = Value::from(&b"v"[..]);
         let add = |number: usize| {
             let key = Box::from(number.to_be_bytes());
-            Request::Add { key, value: value.clone(), end: QueueEnd::Head }
+            Request::Add { key, value: value.clone(), end: QueueEnd::Head, terms: None }
         };
         let requests = (from..from + SUBMIT_MAX).map(add).chain(vec![poll(10); SUBMIT_MAX]);
         real.commit(requests.collect(), 0).unwrap();

@@ -106,7 +106,9 @@ fn answer(plain: &mut ModelFamily, name: u8, input: &FamilyRequest, now: u64, id
     let id = |ago: &usize| ids.len().checked_sub(ago + 1).map_or(u64::MAX, |at| ids[at]);
     let key = |id: u64| Box::from(id.to_be_bytes());
     let (request, outcome) = match input {
-        FamilyRequest::Push(value) => (Request::Push { value: Value::from(&[*value][..]) }, Outcome::Added(0)),
+        FamilyRequest::Push(value) => {
+            (Request::Push { value: Value::from(&[*value][..]), terms: None }, Outcome::Added(0))
+        }
         FamilyRequest::Lease(timeout) => {
             let request = Request::Lease { timeout: *timeout, wait: false };
             if let Some(job) = jobs.iter_mut().find(|job| job.deadline.is_none()) {
@@ -227,7 +229,7 @@ proptest! {
 fn a_few_of_many_queues_are_listed_and_an_index_is_used_again() {
     let mut real = RealFamily::open(FakeDisk::new(), 0);
     let name = |real: &RealFamily, number: u32| real.family.queue(&number.to_be_bytes());
-    let push = || Request::Push { value: Value::from(&b"v"[..]) };
+    let push = || Request::Push { value: Value::from(&b"v"[..]), terms: None };
     let requests = (0..1_000).map(|number| (name(&real, number), push())).collect();
     real.commit(requests, 0);
     let listed = |real: &RealFamily| real.tasks.metrics().queues().len();
@@ -250,7 +252,7 @@ fn a_few_of_many_queues_are_listed_and_an_index_is_used_again() {
 fn the_numbers_of_a_removed_queues_tasks_are_not_given_again() {
     let store = FakeDisk::new();
     let mut real = RealFamily::open(store.clone(), 0);
-    let push = || Request::Push { value: Value::from(&b"v"[..]) };
+    let push = || Request::Push { value: Value::from(&b"v"[..]), terms: None };
     let numbers = |real: &RealFamily| {
         let mut numbers = Vec::new();
         real.store.clone().take(Space::Tasks, &mut |key, _| numbers.push(task_of_key(key).unwrap()));
@@ -280,7 +282,7 @@ fn the_numbers_of_a_removed_queues_tasks_are_not_given_again() {
 fn a_family_of_another_order_is_refused() {
     let store = FakeDisk::new();
     let mut real = RealFamily::open(store.clone(), 0);
-    real.commit(vec![(real.family.queue(b"a"), Request::Push { value: Value::from(&b"v"[..]) })], 0);
+    real.commit(vec![(real.family.queue(b"a"), Request::Push { value: Value::from(&b"v"[..]), terms: None })], 0);
     let (_tasks, mut committer) = open(Box::new(store), at(0)).unwrap();
     assert!(committer.family(PREFIX, LeaseOrder::Priority, Policy::Always).is_err());
     assert!(committer.queue(b"jobs/a", LeaseOrder::Priority, Policy::Always).is_err());

@@ -1,21 +1,39 @@
 //! The committer compared with a model of `tasks/PROTOCOL.md`. The operations include waiting, crashes and reopening.
 
-use std::collections::HashMap;
+mod bucket;
+mod failing;
+mod operations;
+mod turns;
 
-use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
-use proptest::{collection::vec, sample::select};
+use std::collections::{BTreeMap, HashMap};
+
+use bucket::ModelBucket;
+use operations::{ModelOperation, operation, with_lease};
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, proptest};
 
 use super::{ReadAnswer, RealQueues, token_of};
-use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
-use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};
+use crate::tasks::{AddTerms, LeaseOrder, Outcome, Policy, QueueEnd, QueueTerms, Request, Settlement};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ModelState {
     Ready,
-    Leased { token: u64, deadline: u64 },
-    Unread { until: u64 },
+    Leased {
+        token: u64,
+        deadline: u64,
+    },
+    Unread {
+        until: u64,
+    },
     Dropped,
+    Delayed {
+        until: u64,
+    },
+    /// Its deaths are ordered by this number.
+    Dead {
+        serial: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -27,21 +45,74 @@ struct ModelTask {
     state: ModelState,
     /// How often in a row its value could not be read.
     unread: u32,
+    lent: u32,
+    /// With the time at which its lifetime is over.
+    terms: AddTerms,
+    over: u64,
+    number: u64,
 }
 
 /// The queue as `tasks/PROTOCOL.md` describes it, without regard to speed.
 struct ModelQueue {
     order: LeaseOrder,
     serial: u64,
+    added: u64,
     tasks: HashMap<Vec<u8>, ModelTask>,
     waiters: Vec<(u64, u64)>,
     now: u64,
+    terms: QueueTerms,
+    paused_until: u64,
+    bucket: Option<ModelBucket>,
+    /// The turns of the groups that may be lent a task, by name. Tasks without a group are the group without a name.
+    turns: BTreeMap<Vec<u8>, u64>,
+    next_turn: u64,
 }
 
 impl ModelQueue {
-    fn next(&self) -> Option<Vec<u8>> {
+    fn next(&mut self) -> Option<Vec<u8>> {
+        if self.paused_until > self.now {
+            return None;
+        }
+        if let Some(bucket) = &mut self.bucket {
+            bucket.refill(self.now);
+            if bucket.level < bucket.interval() {
+                return None;
+            }
+        }
         let ready = self.tasks.iter().filter(|(_, task)| task.state == ModelState::Ready);
-        ready.min_by_key(|(_, task)| (task.priority, task.entered)).map(|(key, _)| key.clone())
+        let open = ready.filter(|(_, task)| !self.has_groups() || self.turns.contains_key(&*task.terms.group));
+        // The class of a group is that of its first task.
+        let class = |task: &ModelTask| {
+            let beside = self.tasks.values().filter(|other| other.state == ModelState::Ready);
+            beside.filter(|other| other.terms.group == task.terms.group).map(|other| other.terms.class).min()
+        };
+        let turn = |task: &ModelTask| self.turns.get(&*task.terms.group).copied();
+        let order = |task: &ModelTask| (class(task), turn(task), task.terms.class, task.priority, task.entered);
+        open.min_by_key(|(_, task)| order(task)).map(|(key, _)| key.clone())
+    }
+
+    /// Ends lifetimes that are over.
+    fn end_lifetimes(&mut self) {
+        let now = self.now;
+        let is_waiting = |task: &ModelTask| matches!(task.state, ModelState::Ready | ModelState::Delayed { .. });
+        self.tasks.retain(|_, task| task.over > now || !is_waiting(task));
+        self.take_turns(None);
+    }
+
+    /// Ends lifetimes and delays whose time has come.
+    fn pass(&mut self) {
+        self.end_lifetimes();
+        let now = self.now;
+        let due = |task: &ModelTask| match task.state {
+            ModelState::Delayed { until } if until <= now => Some((until, task.number)),
+            _ => None,
+        };
+        let mut ended: Vec<_> = self.tasks.iter().filter_map(|(key, task)| Some((due(task)?, key.clone()))).collect();
+        ended.sort();
+        for (_, key) in ended {
+            self.tasks.get_mut(&key).unwrap().state = ModelState::Ready;
+            self.take_turns(None);
+        }
     }
 
     fn holder(&mut self, key: &[u8], held: u64) -> Option<&mut ModelTask> {
@@ -55,7 +126,13 @@ impl ModelQueue {
         let deadline = self.now.saturating_add(timeout);
         let task = self.tasks.get_mut(&key)?;
         task.state = ModelState::Leased { token, deadline };
-        Some(ReadAnswer::Leased { token, key, value: task.value.clone() })
+        task.lent += 1;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.level -= bucket.interval();
+        }
+        let (group, value) = (task.terms.group.clone(), task.value.clone());
+        self.take_turns(Some(&group));
+        Some(ReadAnswer::Leased { token, key, value })
     }
 
     fn come_back(&mut self, key: &[u8]) {
@@ -71,16 +148,29 @@ impl ModelQueue {
     /// Removes a task if it is leased. Returns whether it was.
     fn finish(&mut self, key: &[u8]) -> bool {
         let leased = |task: &ModelTask| matches!(task.state, ModelState::Leased { .. });
-        self.tasks.get(key).is_some_and(leased) && self.tasks.remove(key).is_some()
+        self.tasks.get(key).is_some_and(leased) && self.remove(key)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> bool {
+        let is_there = self.tasks.remove(key).is_some();
+        self.take_turns(None);
+        is_there
     }
 
     fn run_out(&mut self, now: u64, expected: &mut Vec<(u64, ReadAnswer)>, tokens: &mut impl FnMut() -> u64) {
         self.now = now;
-        for task in self.tasks.values_mut() {
-            if matches!(task.state, ModelState::Unread { until } if until <= now) {
-                task.state = ModelState::Ready;
-            }
+        let is_due = |task: &ModelTask| matches!(task.state, ModelState::Unread { until } if until <= now);
+        let ended = self.tasks.iter().filter(|(_, task)| is_due(task));
+        let mut ended: Vec<_> = ended.map(|(key, task)| (task.number, key.clone())).collect();
+        ended.sort();
+        for (_, key) in &ended {
+            self.tasks.get_mut(key).unwrap().state = ModelState::Ready;
+            self.end_lifetimes();
         }
+        if !ended.is_empty() {
+            self.grant(expected, tokens);
+        }
+        self.pass();
         self.grant(expected, tokens);
         loop {
             let due = self.tasks.iter().filter_map(|(key, task)| match task.state {
@@ -94,7 +184,7 @@ impl ModelQueue {
             }
             due.sort();
             for (_, _, key) in due {
-                self.come_back(&key);
+                self.fail(&key, None);
                 self.grant(expected, tokens);
             }
         }
@@ -109,19 +199,22 @@ impl ModelQueue {
     }
 
     fn settle(&mut self, key: &[u8], token: u64, value: Vec<u8>, how: Settlement) -> bool {
-        let front = self.next().and_then(|next| self.tasks.get(&next)).map_or(0, |task| task.priority);
+        let Some(terms) = self.holder(key, token).map(|task| task.terms.clone()) else { return false };
+        let is_beside = |task: &&ModelTask| (task.terms.class, &task.terms.group) == (terms.class, &terms.group);
+        let ready = self.tasks.values().filter(|task| task.state == ModelState::Ready).filter(is_beside);
+        let front = ready.map(|task| task.priority).min().unwrap_or(0);
         let (order, serial) = (self.order, self.serial);
         let Some(task) = self.holder(key, token) else { return false };
         if how == Settlement::Done {
-            self.tasks.remove(key);
-            return true;
+            return self.remove(key);
         }
         (task.value, task.unread) = (value, 0);
         if how == Settlement::Drop {
             task.state = ModelState::Dropped;
+            self.take_turns(None);
             return true;
         }
-        task.state = ModelState::Ready;
+        (task.state, task.lent) = (ModelState::Ready, 0);
         if order == LeaseOrder::Priority {
             let region = serial + 1 - front;
             match how {
@@ -134,6 +227,7 @@ impl ModelQueue {
             task.entered = serial;
         }
         self.serial += 1;
+        self.end_lifetimes();
         true
     }
 
@@ -143,7 +237,7 @@ impl ModelQueue {
         (task.state, task.unread) =
             (ModelState::Leased { token, deadline }, if timeout == 0 { task.unread } else { 0 });
         if timeout == 0 {
-            self.come_back(key);
+            self.fail(key, None);
         }
         true
     }
@@ -153,6 +247,8 @@ impl ModelQueue {
         if let Some(task) = self.holder(key, token) {
             task.state = ModelState::Unread { until: now + (1_000 << task.unread).min(60_000) };
             task.unread += 1;
+            self.untry(key);
+            self.take_turns(None);
         }
     }
 
@@ -165,26 +261,41 @@ impl ModelQueue {
         answer
     }
 
+    fn add(&mut self, key: &[u8], value: &[u8], end: QueueEnd, terms: AddTerms) {
+        (self.serial, self.added) = (self.serial + 1, self.added + 1);
+        let has_others = self.tasks.values().any(|task| task.state == ModelState::Ready);
+        if !terms.group.is_empty() && !self.has_groups() && has_others {
+            // Before, there were no turns.
+            self.next_turn += 1;
+            self.turns.insert(Vec::new(), self.next_turn);
+        }
+        let priority = if self.order == LeaseOrder::Priority && end == QueueEnd::Head { 0 } else { self.serial };
+        let task = ModelTask {
+            value: value.to_vec(),
+            priority,
+            entered: self.serial,
+            boost: 0,
+            state: ModelState::Ready,
+            unread: 0,
+            lent: 0,
+            over: terms.lifetime.map_or(u64::MAX, |lifetime| self.now + lifetime),
+            number: self.added,
+            terms,
+        };
+        let delay = task.terms.delay;
+        self.tasks.insert(key.to_vec(), task);
+        self.come_in(key, delay);
+    }
+
     /// The immediate answer. `None` if the request waits.
     fn apply(&mut self, ticket: u64, request: &Request, tokens: &mut impl FnMut() -> u64) -> Option<ReadAnswer> {
         let plain = |changed: bool, yes: Outcome| Some(ReadAnswer::Plain(if changed { yes } else { Outcome::Refused }));
         match request {
-            Request::Add { key, value, end } => {
+            Request::Add { key, value, end, terms } => {
                 if self.tasks.contains_key(&**key) {
                     return Some(ReadAnswer::Plain(Outcome::Refused));
                 }
-                self.serial += 1;
-                let priority =
-                    if self.order == LeaseOrder::Priority && *end == QueueEnd::Head { 0 } else { self.serial };
-                let task = ModelTask {
-                    value: value.to_vec(),
-                    priority,
-                    entered: self.serial,
-                    boost: 0,
-                    state: ModelState::Ready,
-                    unread: 0,
-                };
-                self.tasks.insert(key.to_vec(), task);
+                self.add(key, value, *end, terms.as_deref().cloned().unwrap_or_default());
                 Some(ReadAnswer::Plain(Outcome::Added(0)))
             }
             Request::Update { key, value } => {
@@ -211,13 +322,40 @@ impl ModelQueue {
             }
             Request::Extend { token, key, timeout } => plain(self.extend(key, *token, *timeout), Outcome::Done),
             Request::Undo { token, key } => {
-                let undone = self.holder(key, *token).map(|task| task.state = ModelState::Ready);
-                plain(undone.is_some(), Outcome::Done)
+                let undone = self.holder(key, *token).map(|task| task.state = ModelState::Ready).is_some();
+                if undone {
+                    self.untry(key);
+                    self.end_lifetimes();
+                }
+                plain(undone, Outcome::Done)
             }
-            Request::Withdraw { .. } | Request::Push { .. } => unreachable!("the model gets no such request"),
-            Request::Append { .. } | Request::CountAll | Request::LookDropped { .. } => {
-                unreachable!("the model gets no such request")
+            Request::GiveBack { token, key, delay } => {
+                let is_held = self.holder(key, *token).map(|task| task.unread = 0).is_some();
+                if is_held {
+                    self.fail(key, *delay);
+                }
+                plain(is_held, Outcome::Done)
             }
+            Request::Bury { token, key } => {
+                let is_held = self.holder(key, *token).is_some();
+                if is_held {
+                    self.die(key);
+                }
+                plain(is_held, Outcome::Done)
+            }
+            Request::Kick { key } => plain(self.kick(key), Outcome::Done),
+            Request::Configure { change } => {
+                self.configure(change);
+                Some(ReadAnswer::Plain(Outcome::Done))
+            }
+            request => self.look(request),
+        }
+    }
+
+    /// The answer to a request about no lease.
+    fn look(&mut self, request: &Request) -> Option<ReadAnswer> {
+        let plain = |changed: bool, yes: Outcome| Some(ReadAnswer::Plain(if changed { yes } else { Outcome::Refused }));
+        match request {
             Request::Nothing => Some(ReadAnswer::Plain(Outcome::Done)),
             Request::Refuse => Some(ReadAnswer::Plain(Outcome::Refused)),
             Request::Count => {
@@ -231,100 +369,8 @@ impl ModelQueue {
             Request::Sync => Some(ReadAnswer::Plain(Outcome::Done)),
             Request::Has { key } => plain(self.tasks.contains_key(&**key), Outcome::Found(None)),
             Request::Finish { key } => plain(self.finish(key), Outcome::Done),
-            Request::Remove { key } => plain(self.tasks.remove(&**key).is_some(), Outcome::Done),
-        }
-    }
-}
-
-// ---------------------------------------------------------------------------------------------------------- operations
-
-/// A request that names a lease by how long ago it was granted.
-#[derive(Clone, Debug)]
-enum ModelRequest {
-    Just(Request),
-    Settle(usize, Settlement, u8),
-    Extend(usize, u64),
-    Undo(usize),
-    LeaseNext(usize, u64, bool),
-}
-
-#[derive(Clone, Debug)]
-enum ModelOperation {
-    Commit(Vec<ModelRequest>),
-    Wait(u64),
-    Crash,
-}
-
-fn key() -> impl Strategy<Value = Box<[u8]>> {
-    (0_u8..6).prop_map(|key| Box::from([b'k', key]))
-}
-
-fn value() -> impl Strategy<Value = Value> {
-    any::<u8>().prop_map(|byte| Value::from(&[byte][..]))
-}
-
-fn input() -> impl Strategy<Value = ModelRequest> {
-    let timeout = || select(vec![0_u64, 1, 5, 20, 20, 100, u64::MAX]);
-    let how = select(vec![
-        Settlement::Penalty,
-        Settlement::Reward,
-        Settlement::Reward,
-        Settlement::Front,
-        Settlement::Drop,
-        Settlement::Done,
-    ]);
-    let end = select(vec![QueueEnd::Head, QueueEnd::Tail, QueueEnd::Tail]);
-    prop_oneof![
-        4 => (key(), value(), end).prop_map(|(key, value, end)| ModelRequest::Just(Request::Add { key, value, end })),
-        1 => (key(), value()).prop_map(|(key, value)| ModelRequest::Just(Request::Update { key, value })),
-        4 => (timeout(), any::<bool>())
-            .prop_map(|(timeout, wait)| ModelRequest::Just(Request::Lease { timeout, wait })),
-        3 => (0_usize..4, how, any::<u8>()).prop_map(|(lease, how, value)| ModelRequest::Settle(lease, how, value)),
-        2 => (0_usize..4, timeout()).prop_map(|(lease, timeout)| ModelRequest::Extend(lease, timeout)),
-        1 => (0_usize..4).prop_map(ModelRequest::Undo),
-        1 => (0_usize..4, timeout(), any::<bool>())
-            .prop_map(|(lease, timeout, wait)| ModelRequest::LeaseNext(lease, timeout, wait)),
-        1 => Just(ModelRequest::Just(Request::Count)),
-        1 => key().prop_map(|key| ModelRequest::Just(Request::Look { key })),
-        1 => key().prop_map(|key| ModelRequest::Just(Request::Has { key })),
-        1 => key().prop_map(|key| ModelRequest::Just(Request::Finish { key })),
-        1 => Just(ModelRequest::Just(Request::Sync)),
-        1 => key().prop_map(|key| ModelRequest::Just(Request::Remove { key })),
-    ]
-}
-
-fn operation() -> impl Strategy<Value = ModelOperation> {
-    prop_oneof![
-        8 => vec(input(), 1..6).prop_map(ModelOperation::Commit),
-        3 => (0_u64..40).prop_map(ModelOperation::Wait),
-        1 => (0_u64..5_000).prop_map(ModelOperation::Wait),
-        1 => Just(ModelOperation::Crash),
-    ]
-}
-
-/// The request with its lease filled in. `leases` are the granted tokens and keys.
-fn with_lease(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
-    let lease = |ago: usize| {
-        let at = leases.len().checked_sub(ago + 1);
-        at.map_or((7_777_777, Vec::new()), |at| leases[at].clone())
-    };
-    match input {
-        ModelRequest::Just(request) => request.clone(),
-        ModelRequest::Settle(ago, how, value) => {
-            let (token, key) = lease(*ago);
-            Request::Settle { token, key: key.into(), value: Some(Value::from(&[*value][..])), how: *how }
-        }
-        ModelRequest::Extend(ago, timeout) => {
-            let (token, key) = lease(*ago);
-            Request::Extend { token, key: key.into(), timeout: *timeout }
-        }
-        ModelRequest::Undo(ago) => {
-            let (token, key) = lease(*ago);
-            Request::Undo { token, key: key.into() }
-        }
-        ModelRequest::LeaseNext(ago, timeout, wait) => {
-            let (token, key) = lease(*ago);
-            Request::LeaseNext { token, key: key.into(), timeout: *timeout, wait: *wait }
+            Request::Remove { key } => plain(self.remove(key), Outcome::Done),
+            other => unreachable!("the model gets no {other:?}"),
         }
     }
 }
@@ -341,7 +387,19 @@ fn without_number(answer: ReadAnswer) -> ReadAnswer {
 fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
     let mut now = 1_000_000;
     let mut real = RealQueues::open(FakeDisk::new(), order, Policy::Always, now);
-    let mut plain = ModelQueue { order, serial: 1, tasks: HashMap::new(), waiters: Vec::new(), now };
+    let mut plain = ModelQueue {
+        order,
+        serial: 1,
+        added: 0,
+        tasks: HashMap::new(),
+        waiters: Vec::new(),
+        now,
+        terms: QueueTerms::default(),
+        paused_until: 0,
+        turns: BTreeMap::new(),
+        next_turn: 0,
+        bucket: None,
+    };
     let mut leases: Vec<(u64, Vec<u8>)> = Vec::new();
     for operation in operations {
         let inputs = match operation {
@@ -360,6 +418,7 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
                         task.state = ModelState::Ready;
                     }
                 }
+                plain.begin_round();
                 &[]
             }
         };

@@ -118,7 +118,8 @@ proptest! {
 #[test]
 fn a_number_that_somebody_has_used_as_a_key_is_kept() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
-    let two = Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::QueueEnd::Tail };
+    let two =
+        Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::QueueEnd::Tail, terms: None };
     real.commit(vec![two], 0).unwrap();
     assert_eq!(real.commit_one(append((1, true)), 0), ReadAnswer::Plain(Outcome::Refused));
 }

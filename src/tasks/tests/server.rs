@@ -21,7 +21,7 @@ fn pushes(real: &RealQueues, bytes: u64) -> Vec<Submission> {
     const PART: usize = 16 << 20;
     let count = usize::try_from(bytes).unwrap() / PART;
     let own = size_of::<Request>();
-    let push = |value: &Value| submission(real, Request::Push { value: value.clone() });
+    let push = |value: &Value| submission(real, Request::Push { value: value.clone(), terms: None });
     let value = Value::from(&vec![0; PART][..]);
     let mut requests = vec![push(&value); count - 1];
     requests.push(push(&Value::from(&vec![0; PART - count * own][..])));
@@ -133,14 +133,14 @@ fn a_queue_reports_its_tasks_its_waiting_requests_and_its_oldest_task() {
         real.commit(vec![add("a"), poll(10)], 100).unwrap();
         real.commit(vec![add("b"), poll(20)], 105).unwrap();
         real.commit(vec![add("c"), add("d")], 107).unwrap();
-        let counts = TaskCounts { ready: 2, leased: 2, dropped: 0, unread: 0, ran_out: 0 };
+        let counts = TaskCounts { ready: 2, leased: 2, ran_out: 0, failed: 0, ..TaskCounts::default() };
         assert_eq!((queue.counts(), queue.oldest(), queue.waiting()), (counts, Some(107), 0));
         real.commit(vec![], 130).unwrap();
-        let counts = TaskCounts { ready: 4, leased: 0, dropped: 0, unread: 0, ran_out: 2 };
+        let counts = TaskCounts { ready: 4, leased: 0, ran_out: 2, failed: 2, ..TaskCounts::default() };
         assert_eq!(queue.counts(), counts);
         let wait = Request::Lease { timeout: 1_000, wait: true };
         real.commit(vec![wait; 7], 131).unwrap();
-        let counts = TaskCounts { ready: 0, leased: 4, dropped: 0, unread: 0, ran_out: 2 };
+        let counts = TaskCounts { ready: 0, leased: 4, ran_out: 2, failed: 2, ..TaskCounts::default() };
         assert_eq!((queue.counts(), queue.oldest(), queue.waiting()), (counts, None, 3));
     }
 }

@@ -24,7 +24,11 @@ fn without_room_adds_are_refused_and_removals_are_applied() {
     store.refuse_adds(Some(AddsRefused::NoSegment));
     let (commits, _) = store.counts();
     let value = || Value::from(&b"value"[..]);
-    let adds = vec![add("c"), Request::Push { value: value() }, Request::Append { value: value(), dropped: true }];
+    let adds = vec![
+        add("c"),
+        Request::Push { value: value(), terms: None },
+        Request::Append { value: value(), dropped: true },
+    ];
     let answers: Vec<_> = real.commit(adds, 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
     let refused = |bytes| ReadAnswer::Plain(Outcome::NoRoom { bytes });
     assert_eq!(answers, [refused(2), refused(5), refused(5)]);
@@ -84,7 +88,7 @@ fn without_room_a_larger_value_is_refused_and_a_value_that_is_no_larger_is_not()
 fn without_room_a_value_that_is_no_larger_needs_a_place_for_its_batch() {
     let store = FakeDisk::new();
     let mut real = start(&store);
-    let old = |name| Request::Add { key: key(name), value: of_bytes(5_000), end: QueueEnd::Tail };
+    let old = |name| Request::Add { key: key(name), value: of_bytes(5_000), end: QueueEnd::Tail, terms: None };
     real.commit(vec![old("a"), old("b"), old("c")], 0).unwrap();
     let (token, name) = leased(real.commit_one(poll(1_000), 0));
     store.refuse_adds(Some(AddsRefused::NoSegment));
@@ -110,7 +114,7 @@ fn a_hundred_thousand_lost_records_of_one_queue_are_set_aside_together() {
     const TASKS: u64 = 200_000;
     let store = FakeDisk::new();
     let mut real = start(&store);
-    let adds: Vec<Request> = (0..TASKS).map(|_| Request::Push { value: of_bytes(1) }).collect();
+    let adds: Vec<Request> = (0..TASKS).map(|_| Request::Push { value: of_bytes(1), terms: None }).collect();
     for some in adds.chunks(10_000) {
         real.commit(some.to_vec(), 0).unwrap();
     }
@@ -127,7 +131,7 @@ fn an_add_that_needs_more_room_than_a_batch_has_is_refused_and_a_smaller_one_is_
     let store = FakeDisk::new();
     let mut real = start(&store);
     store.bound_adds(10);
-    let push = |bytes: usize| Request::Push { value: Value::from(vec![7; bytes]) };
+    let push = |bytes: usize| Request::Push { value: Value::from(vec![7; bytes]), terms: None };
     let mut are_added = |requests: Vec<Request>| -> Vec<bool> {
         let answers = real.commit(requests, 0).unwrap();
         answers.iter().map(|(_, answer)| matches!(answer, ReadAnswer::Plain(Outcome::Added(_)))).collect()

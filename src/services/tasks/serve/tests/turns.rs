@@ -130,7 +130,7 @@ fn requests_that_wait_are_taken_at_the_end() {
 fn leases_of_a_closed_connection_go_back_in_portions() {
     const COUNT: usize = 3 * UNDO_MAX;
     let mut rig = start(&FakeDisk::new());
-    (0..COUNT).for_each(|_| submit(&rig, tasks::Request::Push { value: SMALL.into() }));
+    (0..COUNT).for_each(|_| submit(&rig, tasks::Request::Push { value: SMALL.into(), terms: None }));
     while rig.counts().0 < COUNT as u64 {
         rig.committer.batch(Clock::start().reading()).unwrap();
     }

@@ -1,0 +1,211 @@
+//! Requests for tasks: leased at once, or kept until a task is there.
+//!
+//! ```text
+//! Lease, LeaseMany ─► something is ready ─► leased
+//!                 └─► waits in all its queues ─► a task is ready, a token comes, a pause ends ─► grant
+//!                                            └─► its time is over, it is withdrawn ─► refused
+//! ```
+//! A task that becomes ready is granted in the same step. So no request waits while a task may be leased to it.
+//!
+//! This module knows no protocol.
+
+use super::{Engine, TAKEN};
+use crate::limits::WAITERS_MAX;
+use crate::store::Store;
+use crate::tasks::queue::LeaseTimer;
+use crate::tasks::queues::number_of;
+use crate::tasks::record::task_key;
+use crate::tasks::waits::{Wait, WaitNumber, WantedLeases};
+use crate::tasks::{GrantedLease, NameKind, Outcome, Payload, QueueName, Ticket};
+
+/// Bytes of the values behind the first one that a request for many tasks is leased.
+pub(in crate::tasks) const LEASED_BYTES_MAX: u64 = 1 << 20;
+
+impl Engine {
+    /// Leases what is ready in these queues, in their order, or waits for it. `None`: it waits. `wait` is the longest time
+    /// that it does, in milliseconds. 0: not at all.
+    pub(super) fn lease_many(
+        &mut self,
+        ticket: Ticket,
+        names: &[QueueName],
+        wanted: WantedLeases,
+        wait: u64,
+        store: &dyn Store,
+    ) -> Option<Outcome> {
+        let waits = wait > 0 && !names.is_empty() && !self.closing;
+        let mut queues = Vec::with_capacity(names.len());
+        for name in names {
+            let queue_index = match name {
+                QueueName(NameKind::Opened(queue_index)) => Some(*queue_index),
+                QueueName(NameKind::OfFamily { family, name }) if waits => self.queues.find_or_create(*family, name),
+                QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
+            };
+            // The places in the answer are those of the request, so a queue that is missing keeps its place.
+            queues.push(queue_index.unwrap_or(usize::MAX));
+        }
+        queues.iter().filter(|queue_index| **queue_index != usize::MAX).for_each(|queue_index| self.mark(*queue_index));
+        let granted = self.grant_from(&queues, wanted, store);
+        if !granted.is_empty() {
+            return Some(Outcome::LeasedMany(granted));
+        }
+        let has_place =
+            |queue_index: &usize| *queue_index != usize::MAX && self.entry(*queue_index).waiters.len() < WAITERS_MAX;
+        if !waits || !queues.iter().all(has_place) {
+            return Some(Outcome::Refused);
+        }
+        let until = self.timers.now.saturating_add(wait);
+        self.keep_waiting(ticket, wanted, queues, false, Some(until));
+        None
+    }
+
+    /// Keeps a request until a task is there, or its time is over.
+    pub(super) fn keep_waiting(
+        &mut self,
+        ticket: Ticket,
+        wanted: WantedLeases,
+        queues: Vec<usize>,
+        is_first: bool,
+        until: Option<u64>,
+    ) {
+        let place = self.waits.place(is_first);
+        let number = self.waits.add(Wait { ticket, wanted, queues: queues.clone(), place, timer: None });
+        if let Some(until) = until {
+            let timer = self.timers.wheel.arm(until, LeaseTimer::end_of_wait(number));
+            self.waits.set_timer(number, timer);
+        }
+        for queue_index in queues {
+            self.entry_mut(queue_index).waiters.insert(place, number);
+        }
+    }
+
+    /// A request waits no more: takes it out of all its queues.
+    pub(super) fn stop_waiting(&mut self, number: WaitNumber) -> Option<Wait> {
+        let wait = self.waits.remove(number)?;
+        if let Some(timer) = wait.timer {
+            let _due = self.timers.wheel.cancel(timer);
+        }
+        for queue_index in &wait.queues {
+            // A queue of a family may go with the last one that waits.
+            self.mark(*queue_index);
+            self.entry_mut(*queue_index).waiters.remove(&wait.place);
+        }
+        Some(wait)
+    }
+
+    /// Ends the waiting of these requests, first come first.
+    pub(super) fn refuse_waiting(&mut self, mut numbers: Vec<WaitNumber>) {
+        numbers.sort_unstable_by_key(|number| self.waits.get(*number).map(|wait| wait.place));
+        for number in numbers {
+            let refused = self.stop_waiting(number).map(|wait| (wait.ticket, Outcome::Refused));
+            self.answers.extend(refused);
+        }
+    }
+
+    /// Leases the next task, or waits for it. `None`: it waits.
+    pub(super) fn lease_or_wait(
+        &mut self,
+        queue_index: usize,
+        ticket: Ticket,
+        timeout: u64,
+        wait: bool,
+        is_first: bool,
+    ) -> Option<Outcome> {
+        // Those that wait for the next batch come first.
+        let is_behind = wait && self.waits.leases_left == 0 && self.entry(queue_index).first_waiting().is_some();
+        if !is_behind && let Some(leased) = self.lease(queue_index, timeout) {
+            return Some(leased);
+        }
+        if !wait || self.closing {
+            return Some(Outcome::Refused);
+        }
+        self.keep_waiting(ticket, WantedLeases { timeout, count: None }, vec![queue_index], is_first, None);
+        None
+    }
+
+    /// Leases what has become ready to requests that wait.
+    pub(super) fn grant_all(&mut self, store: &dyn Store) {
+        while self.waits.leases_left > 0
+            && let Some(queue_index) = self.waits.to_grant.pop()
+        {
+            self.grant(queue_index, store);
+        }
+    }
+
+    /// Whether requests that wait have to be looked at in the next batch.
+    pub(super) fn has_to_grant(&self) -> bool {
+        !self.waits.to_grant.is_empty()
+    }
+
+    /// Leases ready tasks to requests that wait in this queue.
+    fn grant(&mut self, queue_index: usize, store: &dyn Store) {
+        while let Some(number) = self.queues.get(queue_index).and_then(|entry| entry.first_waiting()) {
+            let Some(wait) = self.waits.get(number) else { return };
+            let (ticket, wanted) = (wait.ticket, wait.wanted);
+            if self.waits.leases_left == 0 {
+                self.waits.to_grant.push(queue_index);
+                return;
+            }
+            let outcome = match wanted.count {
+                None => {
+                    self.waits.leases_left -= 1;
+                    self.lease(queue_index, wanted.timeout)
+                }
+                Some(_) => {
+                    let queues = wait.queues.clone();
+                    let granted = self.grant_from(&queues, wanted, store);
+                    (!granted.is_empty()).then_some(Outcome::LeasedMany(granted))
+                }
+            };
+            let Some(outcome) = outcome else { return };
+            self.stop_waiting(number);
+            self.answers.push((ticket, outcome));
+        }
+    }
+
+    /// Leases from these queues, in their order, up to the wanted number, and about [`LEASED_BYTES_MAX`] of values behind
+    /// the first.
+    fn grant_from(&mut self, queues: &[usize], wanted: WantedLeases, store: &dyn Store) -> Vec<GrantedLease> {
+        let (mut granted, mut bytes) = (Vec::new(), 0);
+        // The first one is always leased: an answer that there is none has to be true.
+        let most = (wanted.count.unwrap_or(1) as usize).min(self.waits.leases_left.max(1));
+        for (queue, &queue_index) in queues.iter().enumerate() {
+            while queue_index != usize::MAX && granted.len() < most {
+                let Some(next) = self.next_bytes(queue_index, store) else { break };
+                if !granted.is_empty() && bytes + next > LEASED_BYTES_MAX {
+                    return granted;
+                }
+                let Some(Outcome::Leased { token, key, lent, payload }) = self.lease(queue_index, wanted.timeout)
+                else {
+                    break;
+                };
+                bytes += if granted.is_empty() { 0 } else { next };
+                granted.push(GrantedLease { queue, token, key, lent, payload });
+                self.waits.leases_left = self.waits.leases_left.saturating_sub(1);
+            }
+        }
+        granted
+    }
+
+    /// The bytes of the value that is leased next.
+    fn next_bytes(&mut self, queue_index: usize, store: &dyn Store) -> Option<u64> {
+        let entry = self.queues.get_mut(queue_index).expect(TAKEN);
+        let task_index = entry.queue.next()?;
+        let number = entry.queue.number_of(task_index);
+        Some(match entry.queue.fresh(number) {
+            Some(value) => value.len() as u64,
+            None => store.value_bytes(&task_key(number_of(queue_index), number)),
+        })
+    }
+
+    /// Leases the next task, if the queue has one that may be leased.
+    pub(super) fn lease(&mut self, queue_index: usize, timeout: u64) -> Option<Outcome> {
+        let entry = self.queues.get_mut(queue_index).expect(TAKEN);
+        let task_index = entry.queue.next()?;
+        let token = self.tokens.next().expect(super::RESERVED);
+        let deadline = self.timers.now.saturating_add(timeout);
+        let leased = entry.queue.lease(task_index, token, deadline, &mut self.timers.wheel);
+        let (number, lent, key) = (leased.number, leased.lent, leased.key.into());
+        let payload: Payload = self.payload(queue_index, number);
+        Some(Outcome::Leased { token, key, lent, payload })
+    }
+}

@@ -1,0 +1,51 @@
+//! What a queue counts.
+
+/// The number of tasks in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Tasks that a client can lease.
+    pub ready: u64,
+    /// Tasks that a client holds.
+    pub leased: u64,
+    /// Tasks that are out of the queue for good.
+    pub dropped: u64,
+    /// Tasks that are out of the order for a pause, since their values could not be read.
+    pub unread: u64,
+    /// Tasks that become ready when their time has come.
+    pub delayed: u64,
+    /// Tasks that have failed too often, or were buried.
+    pub dead: u64,
+    /// Leases that have expired since the server started.
+    pub ran_out: u64,
+    /// Leases that have failed since the server started: those that have expired, and others.
+    pub failed: u64,
+    /// Tasks that have gone since the server started because their lifetime was over.
+    pub expired: u64,
+    /// Requests for a task since the server started that found one, but the queue was paused, or its rate was reached.
+    pub throttled: u64,
+}
+
+/// The number of counts.
+pub(in crate::tasks) const COUNTS: usize = 10;
+
+impl TaskCounts {
+    /// All counts, in a fixed order.
+    pub(in crate::tasks) fn all_counts(self) -> [u64; COUNTS] {
+        let Self { ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled } = self;
+        [ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled]
+    }
+
+    /// The counts in that order.
+    pub(in crate::tasks) fn of(
+        [ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled]: [u64; COUNTS],
+    ) -> Self {
+        Self { ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled }
+    }
+
+    /// The number of tasks in all states.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        let Self { ready, leased, dropped, unread, delayed, dead, .. } = self;
+        ready + leased + dropped + unread + delayed + dead
+    }
+}

@@ -1,0 +1,197 @@
+//! Tasks that fail, wait and die: delays, tries, lifetimes, and the way back.
+//!
+//! ```text
+//! fail ─► lent as often as it may be? ─► dead ─► kick: at the tail, or at the place of a job
+//!     └─► a delay, its own or the backoff ─► delayed ─► pass: ready when the time has come
+//!                                              └─► kick: ready at once
+//! ```
+//! The place of a task is settled when it comes back, not when its delay ends.
+//!
+//! This module reads no clock.
+
+use super::ready::ReadyPlace;
+use super::task::{Task, TaskState};
+use super::{LeaseTimer, TaskIndex, TaskQueue};
+use crate::tasks::order::{LeaseOrder, Position, QueueEnd};
+use crate::wheel::Wheel;
+
+impl TaskQueue {
+    /// Gives a lease back, which has failed. The task is ready after this delay, or after its backoff. False: this lease is
+    /// not held.
+    pub(in crate::tasks) fn give_back(
+        &mut self,
+        key: &[u8],
+        token: u64,
+        delay: Option<u64>,
+        wheel: &mut Wheel<LeaseTimer>,
+    ) -> bool {
+        let Some(task_index) = self.release(key, token, wheel) else { return false };
+        self.task_mut(task_index).unread = 0;
+        self.fail(task_index, delay);
+        true
+    }
+
+    /// Ends a lease as if it had expired. False: this lease is not held.
+    pub(in crate::tasks) fn cut_short(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
+        let Some(task_index) = self.release(key, token, wheel) else { return false };
+        self.counts.ran_out += 1;
+        self.fail(task_index, None);
+        true
+    }
+
+    /// Ends a lease, whose task is dead from now on. False: this lease is not held.
+    pub(in crate::tasks) fn bury(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
+        let Some(task_index) = self.release(key, token, wheel) else { return false };
+        self.die(task_index);
+        true
+    }
+
+    /// Makes a dead or delayed task ready. False: there is no such task in these states.
+    pub(in crate::tasks) fn kick(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
+        let is_kicked =
+            |task_index: &TaskIndex| matches!(self.task(*task_index).state, TaskState::Dead | TaskState::Delayed(_));
+        let Some(task_index) = self.find(key).filter(is_kicked) else { return false };
+        self.leave(task_index, wheel);
+        let (serial, order) = (self.counters.next_serial(), self.order());
+        let task = self.task_mut(task_index);
+        task.lent = 0;
+        let mut position = match order {
+            LeaseOrder::Priority => order.added(QueueEnd::Tail, serial),
+            LeaseOrder::Fifo => Position { entered: task.position.priority, ..task.position },
+        };
+        let place = ReadyPlace { position, ..task.place() };
+        if self.ready.is_taken(place) {
+            // After a repair another task may have the place that this one had before it died.
+            position.entered = serial;
+        }
+        self.touch(task_index);
+        self.come_in(task_index, position, 0);
+        true
+    }
+
+    /// The next time at which something happens by itself, leases aside.
+    pub(in crate::tasks) fn next_event(&self) -> Option<u64> {
+        let gate = &self.settings.gate;
+        // A pause that is over is forgotten, and with it a queue without tasks.
+        let resumes = Some(gate.paused_until).filter(|until| *until > self.now && *until < u64::MAX);
+        let lends = Some(gate.opens_at()).filter(|at| self.counts.ready > 0 && *at > self.now && *at < u64::MAX);
+        [self.aside.delayed.next(), self.aside.expiring.next(), resumes, lends].into_iter().flatten().min()
+    }
+
+    /// Ends lifetimes and delays whose time has come, at most `budget`. Returns how many.
+    pub(in crate::tasks) fn pass(&mut self, budget: usize, wheel: &mut Wheel<LeaseTimer>) -> usize {
+        let mut count = 0;
+        while count < budget {
+            if let Some(task_index) = self.aside.expiring.due(self.now) {
+                self.leave(task_index, wheel);
+                self.forget_expired(task_index);
+            } else if let Some(task_index) = self.aside.delayed.due(self.now) {
+                self.be_ready(task_index, wheel);
+            } else {
+                break;
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// The delay of a task is over. Its record says so already.
+    fn be_ready(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
+        let &Task { position, is_lost, state, .. } = self.task(task_index);
+        self.leave(task_index, wheel);
+        if let TaskState::Delayed(until) = state {
+            self.task_mut(task_index).since = until;
+        }
+        let stands = self.make_ready(task_index, position);
+        debug_assert!(stands, "a serial is given once");
+        if is_lost {
+            self.touch(task_index);
+        }
+    }
+
+    /// A lease has ended that was no try: what it has counted for comes back.
+    pub(super) fn untry(&mut self, task_index: TaskIndex) {
+        let task = self.task_mut(task_index);
+        task.lent = task.lent.saturating_sub(1);
+        self.settings.gate.undo();
+    }
+
+    /// A lease has failed. Its task is in no structure.
+    pub(super) fn fail(&mut self, task_index: TaskIndex, delay: Option<u64>) {
+        self.counts.failed += 1;
+        let task = self.task(task_index);
+        let (own, lent) = (task.terms.as_deref().copied().unwrap_or_default(), task.lent);
+        let of_queue = self.settings.terms;
+        if own.tries.or(of_queue.tries).flatten().is_some_and(|tries| lent >= tries.get()) {
+            return self.die(task_index);
+        }
+        let backoff = || own.backoff.or(of_queue.backoff).map_or(0, |backoff| backoff.after(lent, task.number));
+        let delay = delay.unwrap_or_else(backoff);
+        let position = self.ready.order.expired(task.position, self.counters.next_serial());
+        self.touch(task_index);
+        self.come_in(task_index, position, delay);
+    }
+
+    /// A task that is in no structure is dead from now on. If its lifetime is over, it goes.
+    fn die(&mut self, task_index: TaskIndex) {
+        self.touch(task_index);
+        if self.is_over(task_index) {
+            return self.forget_expired(task_index);
+        }
+        let (now, serial) = (self.now, self.counters.next_serial());
+        let task = self.task_mut(task_index);
+        (task.since, task.position.entered) = (now, serial);
+        let is_alone = self.make_dead(task_index);
+        debug_assert!(is_alone, "a serial is given once");
+    }
+
+    /// Keeps a task among the dead. False: another one has died at the same serial.
+    pub(super) fn make_dead(&mut self, task_index: TaskIndex) -> bool {
+        let task = self.task_mut(task_index);
+        task.state = TaskState::Dead;
+        let serial = task.position.entered;
+        self.counts.dead += 1;
+        self.aside.dead.insert(serial, task_index).is_none()
+    }
+
+    /// A task is no longer among the dead.
+    pub(super) fn rise(&mut self, task_index: TaskIndex) {
+        self.counts.dead -= 1;
+        let serial = self.task(task_index).position.entered;
+        self.aside.dead.remove(&serial);
+    }
+
+    /// A task is not ready before this time.
+    pub(super) fn start_delay(&mut self, task_index: TaskIndex, until: u64) {
+        let task = self.task_mut(task_index);
+        task.state = TaskState::Delayed(until);
+        let (number, expires) = (task.number, task.expires());
+        self.counts.delayed += 1;
+        self.aside.delayed.insert(until, number, task_index);
+        if let Some(expires) = expires {
+            self.aside.expiring.insert(expires, number, task_index);
+        }
+    }
+
+    /// A task is no longer delayed.
+    pub(super) fn end_delay(&mut self, task_index: TaskIndex, until: u64) {
+        let task = self.task(task_index);
+        let (number, expires) = (task.number, task.expires());
+        self.counts.delayed -= 1;
+        self.aside.delayed.remove(until, number);
+        if let Some(expires) = expires {
+            self.aside.expiring.remove(expires, number);
+        }
+    }
+
+    /// Whether the lifetime of a task is over.
+    pub(super) fn is_over(&self, task_index: TaskIndex) -> bool {
+        self.task(task_index).expires().is_some_and(|expires| expires <= self.now)
+    }
+
+    /// Removes a task whose lifetime is over, and which is in no structure but the keys.
+    pub(super) fn forget_expired(&mut self, task_index: TaskIndex) {
+        self.counts.expired += 1;
+        self.forget(task_index);
+    }
+}

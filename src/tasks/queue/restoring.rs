@@ -1,0 +1,98 @@
+//! Tasks as they are read from the store, at an opening and after a repair.
+//!
+//! This module reads no store.
+
+use super::ready::ReadyPlace;
+use super::task::{Task, TaskState};
+use super::{LeaseTimer, TaskQueue};
+use crate::tasks::order::Position;
+use crate::tasks::record::{LeaseRecord, StateRecord, TaskRecord};
+use crate::tasks::terms::TaskTerms;
+use crate::wheel::Wheel;
+
+impl TaskQueue {
+    /// Makes room for the keys of this many tasks.
+    pub(in crate::tasks) fn reserve(&mut self, tasks: usize) {
+        self.keys.reserve(tasks);
+    }
+
+    /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
+    pub(in crate::tasks) fn restore(
+        &mut self,
+        number: u64,
+        record: &TaskRecord<'_>,
+        wheel: &mut Wheel<LeaseTimer>,
+    ) -> bool {
+        let hash = self.keys.hash(record.key);
+        if self.find_hashed(hash, record.key).is_some() || !self.counters.allow(number, record.position) {
+            return false;
+        }
+        let group = (!record.group.is_empty()).then(|| self.ready.join(record.group));
+        let terms = TaskTerms { group, ..record.terms };
+        let has_own = terms != TaskTerms::default();
+        let task_index = self.put(
+            hash,
+            Task {
+                number,
+                key: record.key.into(),
+                position: record.position,
+                boost: record.boost,
+                since: record.since,
+                state: TaskState::Dropped,
+                touched: false,
+                is_lost: false,
+                unread: 0,
+                lent: record.lent,
+                class: record.class,
+                terms: has_own.then(|| Box::new(terms)),
+            },
+        );
+        match record.state {
+            StateRecord::Ready => self.make_ready(task_index, record.position),
+            StateRecord::Delayed(until) if until <= self.now => {
+                self.task_mut(task_index).since = until;
+                self.make_ready(task_index, record.position)
+            }
+            StateRecord::Delayed(until) => {
+                self.start_delay(task_index, until);
+                true
+            }
+            StateRecord::Dead => self.make_dead(task_index),
+            StateRecord::Leased(LeaseRecord { token, deadline }) => {
+                self.start_lease(task_index, token, deadline, wheel);
+                true
+            }
+            StateRecord::Dropped => {
+                self.counts.dropped += 1;
+                true
+            }
+        }
+    }
+
+    /// Makes the numbers continue above this one: those up to it may have been given.
+    pub(in crate::tasks) fn raise_last(&mut self, last: u64) {
+        self.counters.raise_last(last);
+    }
+
+    /// Whether another task has the place of this one.
+    fn is_taken(&mut self, record: &TaskRecord<'_>) -> bool {
+        let group = self.ready.groups.find(record.group);
+        self.ready.is_taken(ReadyPlace { class: record.class, group, position: record.position })
+    }
+
+    /// All tasks are restored: the round of the groups begins.
+    pub(in crate::tasks) fn begin_round(&mut self) {
+        self.ready.begin_round();
+    }
+
+    /// After a repair: makes the counts of the queue fit to a task that was found, and gives the task a place of its
+    /// own if another one has it.
+    pub(in crate::tasks) fn fit(&mut self, number: u64, record: &mut TaskRecord<'_>) {
+        let Position { priority, entered } = record.position;
+        self.counters.raise_last(number);
+        self.counters.serial = self.counters.serial.max(entered).max(priority);
+        if self.is_taken(record) {
+            record.position.entered = self.counters.next_serial();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Timers, and the tasks of a queue that are in no order of leases: delayed and dead ones. Some have a lifetime.
+//!
+//! ```text
+//! delayed   until, number ─► task      the first of both is the queue's alarm in the wheel:
+//! expiring  expires, number ─► task    one timer, however many wait
+//! ```
+//! A delay that ends stores nothing: what is ready follows from the clock, at an opening too. A wheel has no order, and
+//! delayed tasks are shown and kicked in the order of their times.
+//!
+//! This module changes no task.
+
+use super::TaskIndex;
+use crate::chunked_map::ChunkedMap;
+use crate::limits::QUEUES_MAX;
+use crate::tasks::waits::WaitNumber;
+
+/// The payload of a lease's timer: the task whose lease ends. Or the alarm of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tasks) struct LeaseTimer {
+    pub(in crate::tasks) queue: u32,
+    pub(in crate::tasks) task_index: TaskIndex,
+}
+
+impl LeaseTimer {
+    /// The alarm of a queue.
+    pub(in crate::tasks) fn alarm(queue: u32) -> Self {
+        Self { queue, task_index: NO_TASK }
+    }
+
+    pub(in crate::tasks) fn is_alarm(self) -> bool {
+        self.task_index == NO_TASK
+    }
+
+    /// Whether it is the timer of a task.
+    pub(in crate::tasks) fn is_of_task(&self) -> bool {
+        !self.is_alarm() && self.queue != NO_QUEUE
+    }
+
+    /// The end of a request's waiting.
+    pub(in crate::tasks) fn end_of_wait(number: WaitNumber) -> Self {
+        Self { queue: NO_QUEUE, task_index: number }
+    }
+
+    /// The request whose waiting ends.
+    pub(in crate::tasks) fn waiting(self) -> Option<WaitNumber> {
+        (self.queue == NO_QUEUE).then_some(self.task_index)
+    }
+}
+
+/// No queue has this index.
+const NO_QUEUE: u32 = u32::MAX;
+const _: () = assert!(QUEUES_MAX < NO_QUEUE as usize);
+
+/// No task has this index: the chunks of a queue would take 400 GB.
+const NO_TASK: TaskIndex = TaskIndex::MAX;
+
+/// The tasks beside the ready ones that have an order.
+#[derive(Debug, Default)]
+pub(super) struct TasksAside {
+    /// By the end of their delays.
+    pub(super) delayed: TimedTasks,
+    /// Ready and delayed tasks with a lifetime, by its end.
+    pub(super) expiring: TimedTasks,
+    /// By the serial at which they died.
+    pub(super) dead: ChunkedMap<u64, TaskIndex>,
+}
+
+/// Times in milliseconds of the leases' clock, each with the number of its task.
+#[derive(Debug, Default)]
+pub(super) struct TimedTasks(ChunkedMap<(u64, u64), TaskIndex>);
+
+impl TimedTasks {
+    pub(super) fn insert(&mut self, time: u64, number: u64, task_index: TaskIndex) {
+        self.0.insert((time, number), task_index);
+    }
+
+    pub(super) fn remove(&mut self, time: u64, number: u64) {
+        self.0.remove(&(time, number));
+    }
+
+    /// The first time.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.0.first_key_value().map(|((time, _), _)| *time)
+    }
+
+    /// The first task, if its time has come.
+    pub(super) fn due(&self, now: u64) -> Option<TaskIndex> {
+        self.0.first_key_value().filter(|((time, _), _)| *time <= now).map(|(_, task_index)| *task_index)
+    }
+}

@@ -1,0 +1,399 @@
+//! What a frontend may ask of the queues, and the answers.
+//!
+//! This module carries nothing out; see `engine.rs`.
+
+use super::{AddTerms, NameKind, QueueChange, QueueEnd, QueueName, Settlement};
+use crate::store::{self, StoreSnapshot, TaskKey, Value};
+
+/// A request about one queue, and its possible outcomes. Times are in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Adds a task: [`Outcome::Added`], or [`Outcome::Refused`] if the key exists or there are too many queues.
+    Add {
+        /// Its key.
+        key: Box<[u8]>,
+        /// Its value.
+        value: Value,
+        /// The end at which it is added.
+        end: QueueEnd,
+        /// `None`: the usual ones.
+        terms: Option<Box<AddTerms>>,
+    },
+    /// Adds a task at the tail. Its key is a number that no other task ever has, as 8 bytes big-endian:
+    /// [`Outcome::Added`], or [`Outcome::Refused`] if there are too many queues.
+    Push {
+        /// Its value.
+        value: Value,
+        /// `None`: the usual ones.
+        terms: Option<Box<AddTerms>>,
+    },
+    /// Adds a task at the tail whose key is its number in the queue, in decimal: [`Outcome::Added`], or
+    /// [`Outcome::Refused`] if a task with this key exists or there are too many queues.
+    Append {
+        /// Its value.
+        value: Value,
+        /// Whether the task is dropped at once, as if a client had leased it and settled it with this value.
+        dropped: bool,
+    },
+    /// Replaces the value of a task in any state: [`Outcome::Done`], [`Outcome::Refused`] if there is none, or
+    /// [`Outcome::NoRoom`] for a larger value.
+    Update {
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// The value.
+        value: Value,
+    },
+    /// Leases the next task: [`Outcome::Leased`]. If no task is ready, and `wait` is not set or too many requests wait
+    /// already: [`Outcome::Refused`].
+    Lease {
+        /// The length of the lease, counted from when it is granted.
+        timeout: u64,
+        /// Whether to wait for a task.
+        wait: bool,
+    },
+    /// Leases tasks of these queues, in their order: [`Outcome::LeasedMany`] with at least one, or [`Outcome::Refused`] if
+    /// there is none, or there was none for so long.
+    LeaseMany {
+        /// The queues, each once.
+        queues: Vec<QueueName>,
+        /// The most tasks, at least 1.
+        count: u32,
+        /// The length of each lease, counted from when it is granted.
+        timeout: u64,
+        /// The longest time to wait for one. 0: not at all.
+        wait: u64,
+    },
+    /// Several requests about any queues, which do not wait, in one batch: [`Outcome::Many`].
+    Many {
+        /// The requests.
+        requests: Vec<(QueueName, Request)>,
+    },
+    /// Ends a lease: [`Outcome::Done`], [`Outcome::Refused`] if it is not held, or [`Outcome::NoRoom`] for a larger
+    /// value: then it is still held.
+    Settle {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// A new value, if the holder sends one.
+        value: Option<Value>,
+        /// The new position of the task, or its end.
+        how: Settlement,
+    },
+    /// Gives a lease a new deadline: [`Outcome::Done`], or [`Outcome::Refused`] if it is not held.
+    Extend {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// The time from now to the new deadline. 0 ends the lease as if it had expired.
+        timeout: u64,
+    },
+    /// Ends a lease whose value could not be read, and leases the next task to the same request, before all requests that
+    /// wait: [`Outcome::Leased`], or as [`Request::Lease`]. The task is out of the order for a pause, which grows with
+    /// each try, and then in its old position. If its value is lost, it is dropped.
+    LeaseNext {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// The length of the next lease.
+        timeout: u64,
+        /// Whether to wait for a task.
+        wait: bool,
+    },
+    /// Ends a lease whose holder never received it. The task keeps its position: [`Outcome::Done`], or
+    /// [`Outcome::Refused`] if the lease is not held.
+    Undo {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Ends a lease whose task has failed: it is ready after its backoff, or dead after its last try. [`Outcome::Done`],
+    /// or [`Outcome::Refused`] if the lease is not held.
+    GiveBack {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// The time until it is ready, in place of the backoff.
+        delay: Option<u64>,
+    },
+    /// Ends a lease, whose task is dead from then on: [`Outcome::Done`], or [`Outcome::Refused`] if the lease is not held.
+    Bury {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Makes a dead or delayed task ready, as one that was never leased: [`Outcome::Done`], or [`Outcome::Refused`] if there
+    /// is none.
+    Kick {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Changes settings of the queue: [`Outcome::Done`], or [`Outcome::Refused`] if there are too many queues.
+    Configure {
+        /// What is changed.
+        change: Box<QueueChange>,
+    },
+    /// Changes nothing and is answered in its turn: [`Outcome::Done`].
+    Nothing,
+    /// Changes nothing and is answered in its turn: [`Outcome::Refused`]. The frontend itself refuses a request so.
+    Refuse,
+    /// Ends the waiting of these requests of the same sink: [`Outcome::Done`]. Each of them that waits is answered
+    /// [`Outcome::Refused`].
+    Withdraw {
+        /// The numbers of their tickets.
+        tickets: Vec<u64>,
+    },
+    /// Counts the ready tasks: [`Outcome::Counted`].
+    Count,
+    /// Counts the tasks in all states: [`Outcome::Counted`].
+    CountAll,
+    /// Reads the value of a task in any state: [`Outcome::Found`], or [`Outcome::Refused`] if there is none.
+    Look {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Reads the value of a dropped task: [`Outcome::Found`], without the value if the task is in another state, or
+    /// [`Outcome::Refused`] if there is none.
+    LookDropped {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Asks whether a task with this key exists, in any state: [`Outcome::Found`] without its value, or
+    /// [`Outcome::Refused`].
+    Has {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Has all earlier changes on disk: [`Outcome::Done`].
+    Sync,
+    /// Removes a task in any state: [`Outcome::Done`], or [`Outcome::Refused`] if there is none.
+    Remove {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Removes a task if it is leased, by any holder: [`Outcome::Done`], [`Outcome::Refused`].
+    Finish {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+}
+
+impl QueueName {
+    /// The memory that the name takes in a request, approximately.
+    fn bytes(&self) -> usize {
+        let name = if let NameKind::OfFamily { name, .. } = &self.0 { name.len() } else { 0 };
+        size_of::<Self>() + name
+    }
+}
+
+impl Request {
+    /// Whether the request may wait for a task.
+    pub(super) fn may_wait(&self) -> bool {
+        let waits = match self {
+            Self::Lease { wait, .. } | Self::LeaseNext { wait, .. } => *wait,
+            Self::LeaseMany { wait, .. } => *wait > 0,
+            _ => false,
+        };
+        waits || matches!(self, Self::Many { .. })
+    }
+
+    /// Whether the request makes its queue of a family if there is none.
+    pub(super) fn creates(&self) -> bool {
+        self.adds() || matches!(self, Self::Lease { wait: true, .. } | Self::Configure { .. })
+    }
+
+    /// Whether the request adds a task.
+    pub(super) fn adds(&self) -> bool {
+        matches!(self, Self::Add { .. } | Self::Push { .. } | Self::Append { .. })
+    }
+
+    /// The memory that the request takes while it waits, approximately.
+    pub(super) fn bytes(&self) -> u64 {
+        let (key, value) = match self {
+            Self::Add { key, value, .. } | Self::Update { key, value } => (key.len(), value.len()),
+            Self::Settle { key, value, .. } => (key.len(), value.as_ref().map_or(0, |value| value.len())),
+            Self::Push { value, .. } | Self::Append { value, .. } => (0, value.len()),
+            Self::Extend { key, .. }
+            | Self::Undo { key, .. }
+            | Self::LeaseNext { key, .. }
+            | Self::Look { key }
+            | Self::LookDropped { key }
+            | Self::GiveBack { key, .. }
+            | Self::Bury { key, .. }
+            | Self::Kick { key }
+            | Self::Has { key }
+            | Self::Remove { key }
+            | Self::Finish { key } => (key.len(), 0),
+            Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
+            Self::LeaseMany { queues, .. } => (queues.iter().map(QueueName::bytes).sum(), 0),
+            Self::Many { requests } => {
+                let of_one = |(queue, request): &(QueueName, Self)| {
+                    queue.bytes() + usize::try_from(request.bytes()).unwrap_or(usize::MAX)
+                };
+                (requests.iter().map(of_one).sum(), 0)
+            }
+            Self::Configure { change } => (size_of_val(&**change), 0),
+            Self::Lease { .. } | Self::Nothing | Self::Refuse | Self::Count | Self::CountAll | Self::Sync => (0, 0),
+        };
+        (size_of::<Self>() + key + value) as u64
+    }
+}
+
+/// The answer to a [`Request`]. The request determines its meaning: a frontend makes its reply from both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The request is carried out, and has no result.
+    Done,
+    /// The task is in the queue, under this number: the number in the key of [`Request::Push`], and otherwise its
+    /// number in the queue. The latter is higher by 1 than the number of the task that was added before.
+    Added(u64),
+    /// The next task.
+    Leased {
+        /// The token of this lease, larger than all tokens before it.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// The leases since it was added, kicked or repaid, this one included.
+        lent: u32,
+        /// Its value.
+        payload: Payload,
+    },
+    /// The next tasks, at least one.
+    LeasedMany(Vec<GrantedLease>),
+    /// The answers to the requests of [`Request::Many`], in their order.
+    Many(Vec<Outcome>),
+    /// The number of tasks that were counted.
+    Counted(u64),
+    /// There is such a task. Its value, if the request reads it.
+    Found(Option<Payload>),
+    /// Nothing has changed: there is no such task or lease, no task is ready, the key exists, or there are too many
+    /// queues.
+    Refused,
+    /// Nothing has changed: the store takes nothing that makes it larger. Removals are applied.
+    NoRoom {
+        /// The bytes of key and value that were to be added, or of the larger value.
+        bytes: u64,
+    },
+}
+
+/// One of several leases in an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedLease {
+    /// Which of the queues of the request it is of, from 0.
+    pub queue: usize,
+    /// The token of this lease, larger than all tokens before it.
+    pub token: u64,
+    /// The key of the task.
+    pub key: Box<[u8]>,
+    /// The leases since it was added, kicked or repaid, this one included.
+    pub lent: u32,
+    /// Its value.
+    pub payload: Payload,
+}
+
+impl Outcome {
+    /// Whether the request was refused.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused)
+    }
+
+    /// The number of the task that was added, if one was.
+    #[must_use]
+    pub fn added(&self) -> Option<u64> {
+        if let Self::Added(number) = self { Some(*number) } else { None }
+    }
+
+    /// The token and the key of the lease that was granted, if one was.
+    #[must_use]
+    pub fn lease(&self) -> Option<(u64, &[u8])> {
+        if let Self::Leased { token, key, .. } = self { Some((*token, key)) } else { None }
+    }
+
+    /// The number of tasks that were counted. 0 if none were.
+    #[must_use]
+    pub fn counted(&self) -> u64 {
+        if let Self::Counted(count) = self { *count } else { 0 }
+    }
+
+    /// The value in this answer, if it has one.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::Leased { payload, .. } => Some(payload),
+            Self::Found(payload) => payload.as_ref(),
+            Self::LeasedMany(_) | Self::Many(_) => None,
+            Self::Done | Self::Added(_) | Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
+        }
+    }
+}
+
+/// A value, or its location in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// The value is part of the batch.
+    Fresh(Value),
+    /// The value was in the store before the batch, under this key.
+    Stored(TaskKey),
+}
+
+impl Payload {
+    /// The length of the value. `before` is the snapshot from the same delivery.
+    #[must_use]
+    pub fn bytes(&self, before: Option<&dyn StoreSnapshot>) -> usize {
+        match self {
+            Self::Fresh(value) => value.len(),
+            Self::Stored(key) => before.map_or(0, |before| before.bytes(key)),
+        }
+    }
+
+    /// Returns the value if it is in memory. `before` is the snapshot from the same delivery. `None`: see
+    /// [`Tasks::read`](super::Tasks::read).
+    ///
+    /// # Errors
+    /// As [`Payload::read`].
+    ///
+    /// # Panics
+    /// If the payload refers to the store and `before` is `None`.
+    #[must_use]
+    pub fn read_now(&self, before: Option<&dyn StoreSnapshot>) -> Option<Result<Value, store::Error>> {
+        match self {
+            Self::Fresh(value) => Some(Ok(value.clone())),
+            Self::Stored(key) => {
+                let before = before.expect(BROUGHT);
+                before.get_now(key).map(|read| found(read, before))
+            }
+        }
+    }
+
+    /// Returns the value. `before` is the snapshot from the same delivery. May read the disk.
+    ///
+    /// # Errors
+    /// [`store::Error`] if the value cannot be read or is missing. If [`store::Error::loses_one_value`], the next batch
+    /// sets the task aside, and the store continues. If [`store::Error::may_pass`], the value may be read later.
+    ///
+    /// # Panics
+    /// If the payload refers to the store and `before` is `None`.
+    pub fn read(&self, before: Option<&dyn StoreSnapshot>) -> Result<Value, store::Error> {
+        match self {
+            Self::Fresh(value) => Ok(value.clone()),
+            Self::Stored(key) => {
+                let before = before.expect(BROUGHT);
+                found(before.get(key), before)
+            }
+        }
+    }
+}
+
+/// Why a payload that is in the store comes with it.
+pub(super) const BROUGHT: &str = "stored values bring the store";
+
+/// The value that was read, which is there.
+pub(super) fn found(read: store::ReadResult, before: &dyn StoreSnapshot) -> Result<Value, store::Error> {
+    read?.ok_or_else(|| before.damaged("the value of a task is missing"))
+}
