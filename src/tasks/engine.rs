@@ -10,9 +10,11 @@
 //! This module uses no threads and no clock; see `committer.rs`. It writes to no store: `room.rs` refuses what the store
 //! has no room for, `loss.rs` notes what the store has lost, and `expiry.rs` expires leases.
 
+pub(super) mod browsing;
 mod expiry;
 mod loss;
 mod room;
+pub(super) mod sweeps;
 pub(super) mod waiting;
 
 use std::ops::Range;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 
 use expiry::LeaseTimers;
 use room::BatchRoom;
+use sweeps::Sweeps;
 
 use super::metrics::TaskMetrics;
 use super::order::{LeaseOrder, QueueEnd};
@@ -46,6 +49,7 @@ pub(super) struct Engine {
     pub(super) queues: Queues,
     timers: LeaseTimers,
     waits: Waits,
+    sweeps: Sweeps,
     /// Tokens that may be granted: their reservation is stored.
     tokens: Range<u64>,
     /// Indices of the queues that may have changed since the last [`Engine::drain`].
@@ -92,6 +96,7 @@ impl Engine {
             queues: Queues::new(metrics),
             timers: LeaseTimers::new(now),
             waits: Waits::default(),
+            sweeps: Sweeps::default(),
             tokens: tokens..tokens,
             marked: Vec::new(),
             drained: Vec::new(),
@@ -246,6 +251,13 @@ impl Engine {
                 self.set_unread(queue_index, &key, token);
                 return self.lease_or_wait(queue_index, ticket, timeout, wait, true);
             }
+            Request::Browse { state, group, from, most } => {
+                self.browse(queue_index, state, group.as_deref(), from, most)
+            }
+            Request::Sweep(sweep) => {
+                self.begin_sweep(queue_index, ticket, sweep);
+                return None;
+            }
             Request::Configure { change } => {
                 self.entry_mut(queue_index).queue.configure(&change);
                 Outcome::Done
@@ -287,6 +299,7 @@ impl Engine {
     pub(super) fn dismiss(&mut self) {
         self.closing = true;
         self.refuse_waiting(self.waits.all());
+        self.end_sweeps();
     }
 
     /// Returns the changes since the last call, and the answers to send once they are stored.
@@ -405,7 +418,8 @@ impl Engine {
 fn of_no_queue(request: &Request) -> Outcome {
     match request {
         Request::Nothing | Request::Withdraw { .. } | Request::Sync => Outcome::Done,
-        Request::Count | Request::CountAll => Outcome::Counted(0),
+        Request::Count | Request::CountAll | Request::Sweep(_) => Outcome::Counted(0),
+        Request::Browse { .. } => Outcome::Browsed { tasks: Vec::new(), next: None },
         Request::Add { .. } | Request::Push { .. } | Request::Append { .. } | Request::Update { .. } => {
             Outcome::Refused
         }

@@ -45,6 +45,7 @@ mod settings;
 mod slow_disk;
 mod state;
 mod submission;
+mod sweep;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -59,9 +60,10 @@ pub use order::{LeaseOrder, QueueEnd, Settlement};
 pub use record::Damaged;
 #[cfg(test)]
 pub(crate) use record::task_key;
-pub use request::{GrantedLease, Outcome, Payload, Request};
+pub use request::{BrowsePlace, BrowsedState, BrowsedTask, GrantedLease, Outcome, Payload, Request};
 pub use room::RoomWait;
 pub use submission::Submission;
+pub use sweep::{Sweep, SweptStates};
 pub use terms::{AddTerms, Backoff, QueueChange, QueueTerms, Rate, USUAL_CLASS};
 
 use crate::store::{self, StoreSnapshot, Value};

@@ -57,6 +57,11 @@ pub struct Position {
     pub entered: u64,
 }
 
+impl Position {
+    /// Before all others.
+    pub const FIRST: Self = Self { priority: 0, entered: 0 };
+}
+
 impl LeaseOrder {
     /// The position of a task that is added. `serial` is already increased for it.
     #[must_use]

@@ -16,6 +16,7 @@
 //! with a lifetime goes when it is over: at once if it is ready or delayed, and otherwise when it comes back.
 //! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
 
+mod browsing;
 mod changes;
 mod counts;
 mod failure;
@@ -24,14 +25,17 @@ mod keys;
 mod loss;
 mod ready;
 mod restoring;
+mod sweeping;
 mod table;
 mod task;
 mod timed;
 
+pub(super) use browsing::ShownTask;
 use changes::{QueueChanges, RECORD_BYTES};
 pub(super) use counts::{COUNTS, TaskCounts};
 use keys::{KeyHash, KeyTable};
 use ready::ReadyTasks;
+pub(super) use sweeping::SweepPlace;
 use table::TaskTable;
 use task::{Lease, Task, TaskState};
 pub(super) use timed::LeaseTimer;
@@ -223,7 +227,9 @@ impl TaskQueue {
         self.touch(task_index);
         if how == Settlement::Drop {
             self.counts.dropped += 1;
-            self.task_mut(task_index).state = TaskState::Dropped;
+            let now = self.now;
+            let task = self.task_mut(task_index);
+            (task.since, task.state) = (now, TaskState::Dropped);
         } else {
             let task = self.task(task_index);
             let (boost, position) = (task.boost, task.position);
@@ -379,32 +385,6 @@ impl TaskQueue {
         if !std::mem::replace(&mut self.task_mut(task_index).touched, true) {
             self.changes.note_task(task_index, self.record_bytes(task_index));
         }
-    }
-
-    /// A task that is in no structure enters the queue at `position`: it is ready after this delay. If its lifetime is
-    /// over, it goes.
-    fn come_in(&mut self, task_index: TaskIndex, position: Position, delay: u64) {
-        let now = self.now;
-        let task = self.task_mut(task_index);
-        (task.since, task.position) = (now, position);
-        if self.is_over(task_index) {
-            self.forget_expired(task_index);
-        } else if delay > 0 {
-            self.start_delay(task_index, now.saturating_add(delay));
-        } else {
-            let stands = self.make_ready(task_index, position);
-            debug_assert!(stands, "a serial is given once");
-        }
-    }
-
-    /// A task that is in no structure is ready at its old position, as one that was never leased. If its lifetime is over,
-    /// it goes.
-    fn come_back(&mut self, task_index: TaskIndex) {
-        if self.is_over(task_index) {
-            return self.forget_expired(task_index);
-        }
-        let stands = self.make_ready(task_index, self.task(task_index).position);
-        debug_assert!(stands, "its position is kept for it");
     }
 
     /// Makes a task ready at `position`, or drops it if its value is lost. False: another task has this position.

@@ -45,6 +45,8 @@ pub(super) struct QueueEntry {
     policy: Policy,
     /// First come, first served. Empty while a task may be leased.
     pub(super) waiters: QueueWaits,
+    /// Kicks and purges that go on in it.
+    pub(super) sweeps: u32,
     /// When something happens in it by itself, with the timer for that.
     pub(super) alarm: Option<(u64, TimerId)>,
     /// What is stored of it. `None` if the queue is not stored.
@@ -208,6 +210,7 @@ impl Queues {
             name,
             policy: Policy::Always,
             waiters: QueueWaits::new(),
+            sweeps: 0,
             alarm: None,
             stored,
             marked: false,
@@ -291,7 +294,7 @@ pub(super) fn number_of(queue_index: usize) -> u32 {
 impl QueueEntry {
     /// Whether the queue is to be removed: it is of a family, its last task is gone, nothing is set, and no request waits.
     pub(super) fn is_over(&self) -> bool {
-        !self.is_stored() && self.waiters.is_empty()
+        !self.is_stored() && self.waiters.is_empty() && self.sweeps == 0
     }
 
     /// Whether the store keeps it. A queue that has nothing but requests that wait is in memory alone.

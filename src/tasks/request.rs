@@ -2,6 +2,7 @@
 //!
 //! This module carries nothing out; see `engine.rs`.
 
+use super::sweep::Sweep;
 use super::{AddTerms, NameKind, QueueChange, QueueEnd, QueueName, Settlement};
 use crate::store::{self, StoreSnapshot, TaskKey, Value};
 
@@ -133,6 +134,20 @@ pub enum Request {
         /// The key of the task.
         key: Box<[u8]>,
     },
+    /// Kicks or purges many tasks that are there: [`Outcome::Counted`] at the end, or when the server ends.
+    Sweep(Sweep),
+    /// Looks at tasks without taking them, a page at a time: [`Outcome::Browsed`]. What stays in its state throughout is
+    /// shown once.
+    Browse {
+        /// In this state.
+        state: BrowsedState,
+        /// Of this group. `None`: of all.
+        group: Option<Box<[u8]>>,
+        /// Where the page before ended. `None`: from the first one on.
+        from: Option<BrowsePlace>,
+        /// The most tasks.
+        most: u32,
+    },
     /// Changes settings of the queue: [`Outcome::Done`], or [`Outcome::Refused`] if there are too many queues.
     Configure {
         /// What is changed.
@@ -183,6 +198,44 @@ pub enum Request {
     },
 }
 
+/// A state in which tasks are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrowsedState {
+    /// In the order of their leases: tasks without a group, then those of each group.
+    Ready,
+    /// In the order of their times.
+    Delayed,
+    /// In no order.
+    Lent,
+    /// In the order in which they died.
+    Dead,
+    /// In no order.
+    Dropped,
+}
+
+/// Where a page begins. Valid for the state and the queue that it came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrowsePlace(pub [u64; 4]);
+
+/// A task on a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrowsedTask {
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// Its priority class.
+    pub class: u32,
+    /// The leases since it was added, kicked or repaid.
+    pub lent: u32,
+    /// The name of its group. Empty: it has none.
+    pub group: Box<[u8]>,
+    /// When it entered its state, by the leases' clock in milliseconds.
+    pub since: u64,
+    /// When it leaves its state by itself: the end of its delay or lease.
+    pub until: Option<u64>,
+    /// Its value.
+    pub payload: Payload,
+}
+
 impl QueueName {
     /// The memory that the name takes in a request, approximately.
     fn bytes(&self) -> usize {
@@ -199,7 +252,7 @@ impl Request {
             Self::LeaseMany { wait, .. } => *wait > 0,
             _ => false,
         };
-        waits || matches!(self, Self::Many { .. })
+        waits || matches!(self, Self::Many { .. } | Self::Sweep(_))
     }
 
     /// Whether the request makes its queue of a family if there is none.
@@ -238,6 +291,8 @@ impl Request {
                 (requests.iter().map(of_one).sum(), 0)
             }
             Self::Configure { change } => (size_of_val(&**change), 0),
+            Self::Sweep(_) => (0, 0),
+            Self::Browse { group, .. } => (group.as_ref().map_or(0, |group| group.len()), 0),
             Self::Lease { .. } | Self::Nothing | Self::Refuse | Self::Count | Self::CountAll | Self::Sync => (0, 0),
         };
         (size_of::<Self>() + key + value) as u64
@@ -265,6 +320,13 @@ pub enum Outcome {
     },
     /// The next tasks, at least one.
     LeasedMany(Vec<GrantedLease>),
+    /// A page. It may have fewer tasks than asked for, also none, and not be the last one.
+    Browsed {
+        /// The tasks.
+        tasks: Vec<BrowsedTask>,
+        /// Where the next page begins. `None`: this was the last one.
+        next: Option<BrowsePlace>,
+    },
     /// The answers to the requests of [`Request::Many`], in their order.
     Many(Vec<Outcome>),
     /// The number of tasks that were counted.
@@ -327,7 +389,7 @@ impl Outcome {
         match self {
             Self::Leased { payload, .. } => Some(payload),
             Self::Found(payload) => payload.as_ref(),
-            Self::LeasedMany(_) | Self::Many(_) => None,
+            Self::LeasedMany(_) | Self::Many(_) | Self::Browsed { .. } => None,
             Self::Done | Self::Added(_) | Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
         }
     }

@@ -10,13 +10,16 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 mod batches;
+mod browsing;
 mod clock;
+mod delays;
 mod engine;
 mod families;
 mod model;
 mod numbered;
 mod server;
 mod store;
+mod sweeps;
 mod try_commit;
 mod waiting;
 

@@ -71,6 +71,7 @@ impl Engine {
         while left > 0 && self.timers.is_due() && self.batch_bytes() < TASKS_BATCH_BYTES {
             left -= self.expire_some(left, store).clamp(1, left);
         }
+        self.sweep_some();
         self.grant_all(store);
         self.timers.note_left()
     }
@@ -162,6 +163,10 @@ impl Engine {
 
     /// When the next lease may expire, in milliseconds of the leases' clock.
     pub(in super::super) fn next_wake(&self) -> Option<u64> {
-        if self.has_to_grant() { Some(self.timers.now) } else { self.timers.wheel.next_wake() }
+        if self.has_to_grant() || !self.sweeps.is_empty() {
+            Some(self.timers.now)
+        } else {
+            self.timers.wheel.next_wake()
+        }
     }
 }

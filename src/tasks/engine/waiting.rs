@@ -44,7 +44,8 @@ impl Engine {
             queues.push(queue_index.unwrap_or(usize::MAX));
         }
         queues.iter().filter(|queue_index| **queue_index != usize::MAX).for_each(|queue_index| self.mark(*queue_index));
-        let granted = self.grant_from(&queues, wanted, store);
+        let is_behind = waits && queues.iter().any(|queue_index| self.is_behind(*queue_index));
+        let granted = if is_behind { Vec::new() } else { self.grant_from(&queues, wanted, store) };
         if !granted.is_empty() {
             return Some(Outcome::LeasedMany(granted));
         }
@@ -110,8 +111,7 @@ impl Engine {
         wait: bool,
         is_first: bool,
     ) -> Option<Outcome> {
-        // Those that wait for the next batch come first.
-        let is_behind = wait && self.waits.leases_left == 0 && self.entry(queue_index).first_waiting().is_some();
+        let is_behind = wait && self.is_behind(queue_index);
         if !is_behind && let Some(leased) = self.lease(queue_index, timeout) {
             return Some(leased);
         }
@@ -120,6 +120,12 @@ impl Engine {
         }
         self.keep_waiting(ticket, WantedLeases { timeout, count: None }, vec![queue_index], is_first, None);
         None
+    }
+
+    /// Whether requests wait in a queue for the leases of the next batch. They come before one that comes now.
+    fn is_behind(&self, queue_index: usize) -> bool {
+        let first = self.queues.get(queue_index).and_then(|entry| entry.first_waiting());
+        self.waits.leases_left == 0 && first.is_some()
     }
 
     /// Leases what has become ready to requests that wait.

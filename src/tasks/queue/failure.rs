@@ -51,6 +51,12 @@ impl TaskQueue {
         let is_kicked =
             |task_index: &TaskIndex| matches!(self.task(*task_index).state, TaskState::Dead | TaskState::Delayed(_));
         let Some(task_index) = self.find(key).filter(is_kicked) else { return false };
+        self.rouse(task_index, wheel);
+        true
+    }
+
+    /// Makes a dead or delayed task ready, as one that was never leased.
+    pub(super) fn rouse(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
         self.leave(task_index, wheel);
         let (serial, order) = (self.counters.next_serial(), self.order());
         let task = self.task_mut(task_index);
@@ -66,7 +72,6 @@ impl TaskQueue {
         }
         self.touch(task_index);
         self.come_in(task_index, position, 0);
-        true
     }
 
     /// The next time at which something happens by itself, leases aside.
@@ -130,6 +135,32 @@ impl TaskQueue {
         let position = self.ready.order.expired(task.position, self.counters.next_serial());
         self.touch(task_index);
         self.come_in(task_index, position, delay);
+    }
+
+    /// A task that is in no structure enters the queue at `position`: it is ready after this delay. If its lifetime is
+    /// over, it goes.
+    pub(super) fn come_in(&mut self, task_index: TaskIndex, position: Position, delay: u64) {
+        let now = self.now;
+        let task = self.task_mut(task_index);
+        (task.since, task.position) = (now, position);
+        if self.is_over(task_index) {
+            self.forget_expired(task_index);
+        } else if delay > 0 {
+            self.start_delay(task_index, now.saturating_add(delay));
+        } else {
+            let stands = self.make_ready(task_index, position);
+            debug_assert!(stands, "a serial is given once");
+        }
+    }
+
+    /// A task that is in no structure is ready at its old position, as one that was never leased. If its lifetime is over,
+    /// it goes.
+    pub(super) fn come_back(&mut self, task_index: TaskIndex) {
+        if self.is_over(task_index) {
+            return self.forget_expired(task_index);
+        }
+        let stands = self.make_ready(task_index, self.task(task_index).position);
+        debug_assert!(stands, "its position is kept for it");
     }
 
     /// A task that is in no structure is dead from now on. If its lifetime is over, it goes.

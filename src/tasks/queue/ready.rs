@@ -88,7 +88,7 @@ impl ReadyTasks {
 
     /// The first task of a group whose class is this one or a less urgent one.
     fn first_of_group(&self, number: GroupNumber, class: u32) -> Option<(ReadyPlace, TaskIndex)> {
-        let from = (number, class, Position { priority: 0, entered: 0 });
+        let from = (number, class, Position::FIRST);
         let (&(found, class, position), &task_index) = self.of_groups.first_from(&from)?;
         (found == number).then_some((ReadyPlace { class, group: Some(number), position }, task_index))
     }
@@ -101,6 +101,31 @@ impl ReadyTasks {
         }
         let tasks = if class == USUAL_CLASS { &self.usual } else { self.others.get(&class)? };
         tasks.first_key_value().map(|(position, _)| *position)
+    }
+
+    /// The first task from this place on: those without a group by class and position, then those of each group.
+    pub(super) fn from(&self, from: ReadyPlace) -> Option<(ReadyPlace, TaskIndex)> {
+        let ReadyPlace { class, group, position } = from;
+        let without = group.is_none().then(|| self.next_without_group(class, position)).flatten();
+        without.or_else(|| {
+            let from = if let Some(number) = group { (number, class, position) } else { (0, 0, Position::FIRST) };
+            let (&(number, class, position), &task_index) = self.of_groups.first_from(&from)?;
+            Some((ReadyPlace { class, group: Some(number), position }, task_index))
+        })
+    }
+
+    fn next_without_group(&self, class: u32, position: Position) -> Option<(ReadyPlace, TaskIndex)> {
+        let in_class = |class: u32, position: &Position| {
+            let tasks = if class == USUAL_CLASS { &self.usual } else { self.others.get(&class)? };
+            let (&position, &task_index) = tasks.first_from(position)?;
+            Some((ReadyPlace { class, group: None, position }, task_index))
+        };
+        let next_class = || {
+            let others = self.others.range(class.checked_add(1)?..).next().map(|(class, _)| *class);
+            let usual = (class < USUAL_CLASS && self.usual.first_key_value().is_some()).then_some(USUAL_CLASS);
+            others.into_iter().chain(usual).min()
+        };
+        in_class(class, &position).or_else(|| in_class(next_class()?, &Position::FIRST))
     }
 
     /// Tasks of which one has been ready for longest.
@@ -220,7 +245,7 @@ fn first_of(class: u32, tasks: &ByPosition) -> Option<(ReadyPlace, TaskIndex)> {
 
 /// The class of the first ready task of a group.
 fn first_class(of_groups: &ChunkedMap<(GroupNumber, u32, Position), TaskIndex>, number: GroupNumber) -> Option<u32> {
-    let from = (number, 0, Position { priority: 0, entered: 0 });
+    let from = (number, 0, Position::FIRST);
     let (&(found, class, _), _) = of_groups.first_from(&from)?;
     (found == number).then_some(class)
 }

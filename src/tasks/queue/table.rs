@@ -43,6 +43,18 @@ impl TaskTable {
         self.chunks.get_mut(chunk)?.get_mut(place)
     }
 
+    /// The index of the first task from this one on.
+    pub(super) fn next_from(&self, index: TaskIndex) -> Option<TaskIndex> {
+        let (chunk, place) = split(index);
+        let number = |chunk: usize, place: usize| TaskIndex::try_from(chunk * CHUNK_TASKS + place).ok();
+        let in_chunk = |at: usize, from: usize| {
+            let tasks = self.chunks.get(at).filter(|tasks| !tasks.is_empty())?;
+            (from..CHUNK_TASKS).find(|place| tasks.contains(*place)).and_then(|place| number(at, place))
+        };
+        let later = || (chunk + 1..self.chunks.len()).find_map(|at| in_chunk(at, 0));
+        in_chunk(chunk, place).or_else(later)
+    }
+
     /// Keeps a task. Returns its index.
     pub(super) fn insert(&mut self, task: Task) -> TaskIndex {
         let chunk = self.roomy.first().copied().unwrap_or(self.chunks.len());

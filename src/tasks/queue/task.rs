@@ -94,3 +94,6 @@ impl Task {
         }
     }
 }
+
+// Millions of them are in memory.
+const _: () = assert!(size_of::<Task>() <= 104);

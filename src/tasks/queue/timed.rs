@@ -83,6 +83,11 @@ impl TimedTasks {
         self.0.first_key_value().map(|((time, _), _)| *time)
     }
 
+    /// The first time and number from this one on, and its task.
+    pub(super) fn from(&self, time: u64, number: u64) -> Option<((u64, u64), TaskIndex)> {
+        self.0.first_from(&(time, number)).map(|(at, task_index)| (*at, *task_index))
+    }
+
     /// The first task, if its time has come.
     pub(super) fn due(&self, now: u64) -> Option<TaskIndex> {
         self.0.first_key_value().filter(|((time, _), _)| *time <= now).map(|(_, task_index)| *task_index)

@@ -1,0 +1,144 @@
+//! Pages of tasks: each that stays in its state is shown once, in the order of the state.
+
+use std::collections::HashSet;
+
+use super::{ReadAnswer, RealQueues, add, leased, poll};
+use crate::seeded_rng::SeededRng;
+use crate::store::Value;
+use crate::store::tests::fake_disk::FakeDisk;
+use crate::tasks::engine::browsing::BROWSED_MAX;
+use crate::tasks::{AddTerms, BrowsePlace, BrowsedState, BrowsedTask, LeaseOrder, Outcome, Policy, QueueEnd, Request};
+
+fn open() -> RealQueues {
+    RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0)
+}
+
+fn add_with(key: &str, terms: AddTerms) -> Request {
+    let terms = Some(Box::new(terms));
+    Request::Add { key: key.as_bytes().into(), value: Value::from(&b"v"[..]), end: QueueEnd::Tail, terms }
+}
+
+fn page(
+    real: &mut RealQueues,
+    state: BrowsedState,
+    group: Option<&[u8]>,
+    from: Option<BrowsePlace>,
+    most: u32,
+) -> (Vec<BrowsedTask>, Option<BrowsePlace>) {
+    let group = group.map(Box::from);
+    let answer = real.commit_one(Request::Browse { state, group, from, most }, 0);
+    let ReadAnswer::Plain(Outcome::Browsed { tasks, next }) = answer else { panic!("{answer:?}") };
+    assert!(tasks.len() <= most as usize);
+    (tasks, next)
+}
+
+fn name(task: &BrowsedTask) -> String {
+    String::from_utf8_lossy(&task.key).into_owned()
+}
+
+/// The keys of all pages. `between` changes the queue before each next page.
+fn keys(
+    real: &mut RealQueues,
+    state: BrowsedState,
+    group: Option<&[u8]>,
+    most: u32,
+    mut between: impl FnMut(&mut RealQueues),
+) -> Vec<String> {
+    let (mut keys, mut from) = (Vec::new(), None);
+    loop {
+        let (tasks, next) = page(real, state, group, from, most);
+        keys.extend(tasks.iter().map(name));
+        if next.is_none() {
+            return keys;
+        }
+        from = next;
+        between(real);
+    }
+}
+
+#[test]
+fn ready_tasks_are_in_the_order_of_classes_and_places_and_then_by_group() {
+    let mut real = open();
+    let of = |class, group: &[u8]| AddTerms { class, group: group.into(), ..AddTerms::default() };
+    let usual = AddTerms::default().class;
+    let adds = [
+        ("late", of(usual + 1, b"")),
+        ("1", of(usual, b"")),
+        ("x2", of(usual, b"x")),
+        ("urgent", of(3, b"")),
+        ("x1", of(1, b"x")),
+        ("2", of(usual, b"")),
+        ("y", of(usual, b"y")),
+    ];
+    real.commit(adds.into_iter().map(|(key, terms)| add_with(key, terms)).collect(), 0).unwrap();
+    let expected = ["urgent", "1", "2", "late", "x1", "x2", "y"];
+    for most in [1, 2, 3, 100] {
+        assert_eq!(keys(&mut real, BrowsedState::Ready, None, most, |_| {}), expected, "{most}");
+    }
+    assert_eq!(keys(&mut real, BrowsedState::Ready, Some(b"x"), 100, |_| {}), ["x1", "x2"]);
+    assert_eq!(keys(&mut real, BrowsedState::Ready, Some(b""), 2, |_| {}), ["urgent", "1", "2", "late"]);
+}
+
+#[test]
+fn each_state_shows_its_own_tasks_with_what_is_known_of_them() {
+    let mut real = open();
+    real.commit(vec![add("held"), add("dead"), add("ready")], 0).unwrap();
+    for (key, delay) in [("later", 70), ("soon", 50)] {
+        real.commit(vec![add_with(key, AddTerms { delay, ..AddTerms::default() })], 0).unwrap();
+    }
+    leased(real.commit_one(poll(1_000), 0));
+    let (token, key) = leased(real.commit_one(poll(1_000), 0));
+    real.commit(vec![Request::Bury { token, key: key.into() }], 0).unwrap();
+    let mut show = |state| {
+        let (tasks, _) = page(&mut real, state, None, None, 9);
+        tasks.iter().map(|task| (name(task), task.lent, task.until)).collect::<Vec<_>>()
+    };
+    assert_eq!(show(BrowsedState::Ready), [("ready".to_owned(), 0, None)]);
+    assert_eq!(show(BrowsedState::Delayed), [("soon".to_owned(), 0, Some(50)), ("later".to_owned(), 0, Some(70))]);
+    assert_eq!(show(BrowsedState::Lent), [("held".to_owned(), 1, Some(1_000))]);
+    assert_eq!(show(BrowsedState::Dead), [("dead".to_owned(), 1, None)]);
+    assert_eq!(show(BrowsedState::Dropped), []);
+}
+
+/// Between two pages tasks come, go, and change their state.
+#[test]
+fn what_stays_in_its_state_is_shown_once_whatever_happens_between_pages() {
+    for seed in 0..20 {
+        let (mut real, mut rng) = (open(), SeededRng(seed));
+        let stays: Vec<String> = (0..200).map(|number| format!("stays-{number}")).collect();
+        let terms = |rng: &mut SeededRng| AddTerms {
+            class: u32::try_from(rng.below(3)).unwrap() + AddTerms::default().class - 1,
+            group: [&b""[..], b"x", b"y"][usize::try_from(rng.below(3)).unwrap()].into(),
+            delay: if seed % 2 == 0 { 0 } else { 1 + rng.below(1_000) },
+            ..AddTerms::default()
+        };
+        for (number, key) in stays.iter().enumerate() {
+            let other = add_with(&format!("goes-{number}"), terms(&mut rng));
+            real.commit(vec![add_with(key, terms(&mut rng)), other], 0).unwrap();
+        }
+        let state = if seed % 2 == 0 { BrowsedState::Ready } else { BrowsedState::Delayed };
+        let mut came = 0;
+        let shown = keys(&mut real, state, None, 7, |real| {
+            let key = format!("goes-{}", rng.below(200)).into_bytes().into();
+            came += 1;
+            let comes = add_with(&format!("came-{came}"), terms(&mut rng));
+            real.commit(vec![Request::Remove { key }, comes], 0).unwrap();
+        });
+        let all: HashSet<&String> = shown.iter().collect();
+        assert_eq!(all.len(), shown.len(), "seed {seed}: a task is shown twice");
+        assert!(stays.iter().all(|key| all.contains(key)), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_page_looks_at_a_bounded_number_of_tasks() {
+    let mut real = open();
+    let names: Vec<String> = (0..3 * BROWSED_MAX).map(|number| number.to_string()).collect();
+    for chunk in names.chunks(1_000) {
+        real.commit(chunk.iter().map(|name| add(name)).collect(), 0).unwrap();
+    }
+    while real.commit_one(Request::Count, 0) != ReadAnswer::Plain(Outcome::Counted(names.len() as u64)) {}
+    let (tasks, next) = page(&mut real, BrowsedState::Ready, Some(b"none"), None, 9);
+    assert!(tasks.is_empty() && next.is_some(), "it is short, and not the last");
+    assert_eq!(keys(&mut real, BrowsedState::Ready, None, u32::MAX, |_| {}), names);
+}

@@ -1,0 +1,139 @@
+//! Kicks and purges of many tasks: what they take, and that others have their turn meanwhile.
+
+use super::{ReadAnswer, RealQueues, add, leased, poll};
+use crate::store::Value;
+use crate::store::tests::fake_disk::FakeDisk;
+use crate::tasks::engine::sweeps::SWEEP_STEP;
+use crate::tasks::{AddTerms, LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Sweep, SweptStates};
+
+fn open(order: LeaseOrder) -> RealQueues {
+    RealQueues::open(FakeDisk::new(), order, Policy::Always, 0)
+}
+
+fn delayed(key: &str, delay: u64) -> Request {
+    let terms = Some(Box::new(AddTerms { delay, ..AddTerms::default() }));
+    Request::Add { key: key.as_bytes().into(), value: Value::from(&b""[..]), end: QueueEnd::Tail, terms }
+}
+
+/// Leases the next task and buries it.
+fn bury(real: &mut RealQueues, now: u64) {
+    let (token, key) = leased(real.commit_one(poll(1_000), now));
+    real.commit(vec![Request::Bury { token, key: key.into() }], now).unwrap();
+}
+
+fn counted(answer: ReadAnswer) -> u64 {
+    let ReadAnswer::Plain(outcome @ Outcome::Counted(_)) = answer else { panic!("{answer:?}") };
+    outcome.counted()
+}
+
+/// Runs batches until the sweep is answered.
+fn swept(real: &mut RealQueues, sweep: Sweep, now: u64) -> u64 {
+    let mut answers = real.commit(vec![Request::Sweep(sweep)], now).unwrap();
+    while answers.is_empty() {
+        answers = real.commit(vec![], now).unwrap();
+    }
+    counted(answers.remove(0).1)
+}
+
+fn keys_left(real: &mut RealQueues, now: u64) -> Vec<String> {
+    let mut keys = Vec::new();
+    while let ReadAnswer::Leased { key, .. } = real.commit_one(poll(1_000_000), now) {
+        keys.push(String::from_utf8_lossy(&key).into_owned());
+    }
+    keys
+}
+
+#[test]
+fn the_dead_are_kicked_in_the_order_of_their_deaths_and_jobs_to_their_places() {
+    for (order, expected) in [(LeaseOrder::Priority, ["d", "b", "c"]), (LeaseOrder::Fifo, ["b", "c", "d"])] {
+        let mut real = open(order);
+        real.commit(["a", "b", "c", "d"].map(add).to_vec(), 0).unwrap();
+        let (held, key) = leased(real.commit_one(poll(1_000), 0));
+        bury(&mut real, 0);
+        bury(&mut real, 0);
+        // The first one dies last.
+        real.commit(vec![Request::Bury { token: held, key: key.into() }], 0).unwrap();
+        assert_eq!(swept(&mut real, Sweep::KickDead { most: 2 }, 0), 2);
+        assert_eq!(keys_left(&mut real, 0), expected);
+        assert_eq!(swept(&mut real, Sweep::KickDead { most: 5 }, 0), 1);
+        assert_eq!(swept(&mut real, Sweep::KickDead { most: 5 }, 0), 0);
+    }
+}
+
+#[test]
+fn delayed_tasks_are_kicked_in_the_order_of_their_times() {
+    let mut real = open(LeaseOrder::Priority);
+    real.commit(vec![delayed("a", 30), delayed("b", 20), delayed("c", 40), delayed("d", 10)], 0).unwrap();
+    assert_eq!(swept(&mut real, Sweep::KickDelayed { most: 2 }, 0), 2);
+    assert_eq!(keys_left(&mut real, 0), ["d", "b"]);
+    assert_eq!(swept(&mut real, Sweep::KickDelayed { most: u64::MAX }, 0), 2);
+    assert_eq!(keys_left(&mut real, 0), ["a", "c"]);
+}
+
+#[test]
+fn a_purge_takes_the_named_states_of_this_age_and_nothing_that_is_lent() {
+    let mut real = open(LeaseOrder::Priority);
+    let drop = |real: &mut RealQueues, now| {
+        let (token, key) = leased(real.commit_one(poll(1_000), now));
+        real.commit(vec![Request::Settle { token, key: key.into(), value: None, how: Settlement::Drop }], now).unwrap();
+    };
+    real.commit(["lent", "dead", "old", "young", "ready"].map(add).to_vec(), 0).unwrap();
+    real.commit(vec![delayed("delayed", 1_000)], 0).unwrap();
+    leased(real.commit_one(poll(1_000_000), 0));
+    bury(&mut real, 0);
+    drop(&mut real, 10);
+    drop(&mut real, 50);
+    let purge = |states, age| Sweep::Purge { states, age };
+    let dropped = SweptStates { dropped: true, ..SweptStates::default() };
+    let others = SweptStates { ready: true, delayed: true, dead: true, dropped: false };
+    assert_eq!(swept(&mut real, purge(dropped, 60), 100), 1, "the old one: its age is that in this state");
+    assert_eq!(counted(real.commit_one(Request::CountAll, 100)), 5);
+    assert_eq!(swept(&mut real, purge(others, 0), 100), 3);
+    assert_eq!(counted(real.commit_one(Request::CountAll, 100)), 2, "one is lent and one was dropped lately");
+    assert_eq!(swept(&mut real, purge(SweptStates::default(), 0), 100), 0);
+}
+
+/// What a purge of a million did in one step, nobody else could do meanwhile.
+#[test]
+fn others_have_their_turn_and_what_comes_meanwhile_stays() {
+    let mut real = open(LeaseOrder::Fifo);
+    let names: Vec<String> = (0..3 * SWEEP_STEP).map(|number| format!("old-{number}")).collect();
+    for chunk in names.chunks(1_000) {
+        real.commit(chunk.iter().map(|name| add(name)).collect(), 0).unwrap();
+    }
+    while counted(real.commit_one(Request::CountAll, 0)) < names.len() as u64 {}
+    let states = SweptStates { ready: true, ..SweptStates::default() };
+    let sweep = real.submitted;
+    assert_eq!(real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 10).unwrap(), []);
+    let (mut sizes, mut answer) = (Vec::new(), None);
+    for step in 0_u8..5 {
+        let request = Request::Add {
+            key: Box::from([b'n', step]),
+            value: Value::from(&b""[..]),
+            end: QueueEnd::Tail,
+            terms: None,
+        };
+        let answers = real.commit(vec![request, Request::CountAll], 11).unwrap();
+        let of_sweep = answers.iter().find(|(number, _)| *number == sweep);
+        answer = answer.or(of_sweep.map(|(_, answer)| counted(answer.clone())));
+        let last = answers.into_iter().max_by_key(|(number, _)| *number);
+        sizes.push(last.map(|(_, answer)| counted(answer)));
+    }
+    let step = SWEEP_STEP as u64;
+    assert_eq!(sizes[..3], [Some(2 * step + 1), Some(step + 2), Some(3)], "one step in each batch");
+    assert_eq!(sizes[4], Some(5), "what came meanwhile stays");
+    assert_eq!(answer, Some(3 * step));
+}
+
+#[test]
+fn a_sweep_is_answered_when_the_server_ends() {
+    let mut real = open(LeaseOrder::Fifo);
+    real.commit((0..SWEEP_STEP + 10).map(|number| add(&number.to_string())).collect(), 0).unwrap();
+    while counted(real.commit_one(Request::CountAll, 0)) < (SWEEP_STEP + 10) as u64 {}
+    let states = SweptStates { ready: true, ..SweptStates::default() };
+    real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 0).unwrap();
+    real.tasks.dismiss();
+    let answers = real.commit(vec![], 0).unwrap();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!(counted(answers[0].1.clone()), SWEEP_STEP as u64, "as far as it came");
+}
