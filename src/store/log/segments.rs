@@ -113,7 +113,8 @@ impl Log {
 
     /// Whether the cleaner gets further than it is, or a segment can be retired.
     pub(in crate::store) fn advances(&self, cleaned: Option<&Cleaned>) -> bool {
-        cleaned.is_some_and(|cleaned| cleaned.at != self.cleaner.at || !cleaned.finished.is_empty())
+        let retires = self.segments.front().is_some_and(|at| at.is_cleaned);
+        cleaned.is_some_and(|cleaned| retires || cleaned.at != self.cleaner.at || !cleaned.finished.is_empty())
     }
 
     /// Whether a retired segment waits for its readers, or a file is being laid out. [`Log::rest`] removes the segment
