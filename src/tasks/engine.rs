@@ -199,7 +199,7 @@ impl Engine {
                 return Some(Outcome::Many(requests.into_iter().map(of_one).collect()));
             }
             Request::LeaseMany { queues, count, timeout, wait } => {
-                let wanted = WantedLeases { timeout, count: Some(count) };
+                let wanted = WantedLeases { timeout, most: count, in_list: true };
                 return self.lease_many(ticket, &queues, wanted, wait, store);
             }
             Request::Withdraw { tickets } => {

@@ -397,23 +397,17 @@ impl TaskQueue {
             return true;
         }
         task.state = TaskState::Ready;
-        let (place, number, expires) = (task.place(), task.number, task.expires());
+        let place = task.place();
         self.counts.ready += 1;
-        if let Some(expires) = expires {
-            self.aside.expiring.insert(expires, number, task_index);
-        }
+        self.watch_lifetime(task_index);
         self.ready.insert(place, task_index)
     }
 
     /// A task is no longer ready.
     fn step_out(&mut self, task_index: TaskIndex) {
-        let task = self.task(task_index);
-        let (place, number, expires) = (task.place(), task.number, task.expires());
-        self.ready.remove(place);
+        self.ready.remove(self.task(task_index).place());
         self.counts.ready -= 1;
-        if let Some(expires) = expires {
-            self.aside.expiring.remove(expires, number);
-        }
+        self.unwatch_lifetime(task_index);
     }
 
     /// Removes a task that is in no structure but the keys.

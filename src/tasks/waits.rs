@@ -10,6 +10,7 @@
 //! This module leases nothing; see `engine/waiting.rs`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use ahash::RandomState;
 use slab::Slab;
@@ -32,8 +33,10 @@ pub(super) type QueueWaits = BTreeMap<u64, WaitNumber>;
 pub(super) struct WantedLeases {
     /// The length of each lease, in milliseconds.
     pub(super) timeout: u64,
-    /// The most tasks. `None`: one, which is the answer itself.
-    pub(super) count: Option<u32>,
+    /// The most tasks.
+    pub(super) most: u32,
+    /// Whether they are answered as a list, however few they are.
+    pub(super) in_list: bool,
 }
 
 /// A request that waits.
@@ -42,7 +45,7 @@ pub(super) struct Wait {
     pub(super) ticket: Ticket,
     pub(super) wanted: WantedLeases,
     /// The queues in which it waits, in the order of the request.
-    pub(super) queues: Vec<usize>,
+    pub(super) queues: Arc<[usize]>,
     pub(super) place: u64,
     /// The timer that ends its waiting.
     pub(super) timer: Option<TimerId>,

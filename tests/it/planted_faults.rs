@@ -32,7 +32,10 @@ fn every_planted_fault_replaces_code_that_its_file_has_once() {
             let is_same = (start, end) == (next, next_end);
             assert!(is_same || end <= next, "{file}: faults at {start} and {next} overlap");
             // `perf/faults` puts the others of a place around the first one.
-            assert!(!is_same || !switched.contains(entry), "{file}: of faults at one place, ON is for the first: {next}");
+            assert!(
+                !is_same || !switched.contains(entry),
+                "{file}: of faults at one place, ON is for the first: {next}"
+            );
         }
     }
 }

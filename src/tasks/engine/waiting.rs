@@ -9,6 +9,8 @@
 //!
 //! This module knows no protocol.
 
+use std::sync::Arc;
+
 use super::{Engine, TAKEN};
 use crate::limits::WAITERS_MAX;
 use crate::store::Store;
@@ -55,7 +57,7 @@ impl Engine {
             return Some(Outcome::Refused);
         }
         let until = self.timers.now.saturating_add(wait);
-        self.keep_waiting(ticket, wanted, queues, false, Some(until));
+        self.keep_waiting(ticket, wanted, queues.into(), false, Some(until));
         None
     }
 
@@ -64,17 +66,17 @@ impl Engine {
         &mut self,
         ticket: Ticket,
         wanted: WantedLeases,
-        queues: Vec<usize>,
+        queues: Arc<[usize]>,
         is_first: bool,
         until: Option<u64>,
     ) {
         let place = self.waits.place(is_first);
-        let number = self.waits.add(Wait { ticket, wanted, queues: queues.clone(), place, timer: None });
+        let number = self.waits.add(Wait { ticket, wanted, queues: Arc::clone(&queues), place, timer: None });
         if let Some(until) = until {
             let timer = self.timers.wheel.arm(until, LeaseTimer::end_of_wait(number));
             self.waits.set_timer(number, timer);
         }
-        for queue_index in queues {
+        for &queue_index in &*queues {
             self.entry_mut(queue_index).waiters.insert(place, number);
         }
     }
@@ -85,7 +87,7 @@ impl Engine {
         if let Some(timer) = wait.timer {
             let _due = self.timers.wheel.cancel(timer);
         }
-        for queue_index in &wait.queues {
+        for queue_index in &*wait.queues {
             // A queue of a family may go with the last one that waits.
             self.mark(*queue_index);
             self.entry_mut(*queue_index).waiters.remove(&wait.place);
@@ -118,7 +120,8 @@ impl Engine {
         if !wait || self.closing {
             return Some(Outcome::Refused);
         }
-        self.keep_waiting(ticket, WantedLeases { timeout, count: None }, vec![queue_index], is_first, None);
+        let wanted = WantedLeases { timeout, most: 1, in_list: false };
+        self.keep_waiting(ticket, wanted, [queue_index].into(), is_first, None);
         None
     }
 
@@ -151,16 +154,13 @@ impl Engine {
                 self.waits.to_grant.push(queue_index);
                 return;
             }
-            let outcome = match wanted.count {
-                None => {
-                    self.waits.leases_left -= 1;
-                    self.lease(queue_index, wanted.timeout)
-                }
-                Some(_) => {
-                    let queues = wait.queues.clone();
-                    let granted = self.grant_from(&queues, wanted, store);
-                    (!granted.is_empty()).then_some(Outcome::LeasedMany(granted))
-                }
+            let outcome = if wanted.in_list {
+                let queues = Arc::clone(&wait.queues);
+                let granted = self.grant_from(&queues, wanted, store);
+                (!granted.is_empty()).then_some(Outcome::LeasedMany(granted))
+            } else {
+                self.waits.leases_left -= 1;
+                self.lease(queue_index, wanted.timeout)
             };
             let Some(outcome) = outcome else { return };
             self.stop_waiting(number);
@@ -173,7 +173,7 @@ impl Engine {
     fn grant_from(&mut self, queues: &[usize], wanted: WantedLeases, store: &dyn Store) -> Vec<GrantedLease> {
         let (mut granted, mut bytes) = (Vec::new(), 0);
         // The first one is always leased: an answer that there is none has to be true.
-        let most = (wanted.count.unwrap_or(1) as usize).min(self.waits.leases_left.max(1));
+        let most = (wanted.most as usize).min(self.waits.leases_left.max(1));
         for (queue, &queue_index) in queues.iter().enumerate() {
             while queue_index != usize::MAX && granted.len() < most {
                 let Some(next) = self.next_bytes(queue_index, store) else { break };

@@ -10,7 +10,7 @@
 //! This module reads no clock.
 
 use super::ready::ReadyPlace;
-use super::task::{Task, TaskState};
+use super::task::TaskState;
 use super::{LeaseTimer, TaskIndex, TaskQueue};
 use crate::tasks::order::{LeaseOrder, Position, QueueEnd};
 use crate::wheel::Wheel;
@@ -102,16 +102,12 @@ impl TaskQueue {
 
     /// The delay of a task is over. Its record says so already.
     fn be_ready(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
-        let &Task { position, is_lost, state, .. } = self.task(task_index);
+        let state = self.task(task_index).state;
         self.leave(task_index, wheel);
         if let TaskState::Delayed(until) = state {
             self.task_mut(task_index).since = until;
         }
-        let stands = self.make_ready(task_index, position);
-        debug_assert!(stands, "a serial is given once");
-        if is_lost {
-            self.touch(task_index);
-        }
+        self.come_back(task_index);
     }
 
     /// A lease has ended that was no try: what it has counted for comes back.
@@ -153,11 +149,14 @@ impl TaskQueue {
         }
     }
 
-    /// A task that is in no structure is ready at its old position, as one that was never leased. If its lifetime is over,
-    /// it goes.
+    /// A task that is in no structure is ready at its position, as one that was never leased. If its lifetime is over, it
+    /// goes, and if its value was lost meanwhile, it is dropped.
     pub(super) fn come_back(&mut self, task_index: TaskIndex) {
         if self.is_over(task_index) {
             return self.forget_expired(task_index);
+        }
+        if self.task(task_index).is_lost {
+            self.touch(task_index);
         }
         let stands = self.make_ready(task_index, self.task(task_index).position);
         debug_assert!(stands, "its position is kept for it");
@@ -196,21 +195,32 @@ impl TaskQueue {
     pub(super) fn start_delay(&mut self, task_index: TaskIndex, until: u64) {
         let task = self.task_mut(task_index);
         task.state = TaskState::Delayed(until);
-        let (number, expires) = (task.number, task.expires());
+        let number = task.number;
         self.counts.delayed += 1;
         self.aside.delayed.insert(until, number, task_index);
-        if let Some(expires) = expires {
-            self.aside.expiring.insert(expires, number, task_index);
-        }
+        self.watch_lifetime(task_index);
     }
 
     /// A task is no longer delayed.
     pub(super) fn end_delay(&mut self, task_index: TaskIndex, until: u64) {
-        let task = self.task(task_index);
-        let (number, expires) = (task.number, task.expires());
+        let number = self.task(task_index).number;
         self.counts.delayed -= 1;
         self.aside.delayed.remove(until, number);
-        if let Some(expires) = expires {
+        self.unwatch_lifetime(task_index);
+    }
+
+    /// A task that is ready or delayed goes when its lifetime is over.
+    pub(super) fn watch_lifetime(&mut self, task_index: TaskIndex) {
+        let task = self.task(task_index);
+        if let (number, Some(expires)) = (task.number, task.expires()) {
+            self.aside.expiring.insert(expires, number, task_index);
+        }
+    }
+
+    /// A task is neither ready nor delayed any more.
+    pub(super) fn unwatch_lifetime(&mut self, task_index: TaskIndex) {
+        let task = self.task(task_index);
+        if let (number, Some(expires)) = (task.number, task.expires()) {
             self.aside.expiring.remove(expires, number);
         }
     }

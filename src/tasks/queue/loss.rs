@@ -71,12 +71,9 @@ impl TaskQueue {
         matches!(self.task(task_index).state, TaskState::Unread(_))
     }
 
-    /// The pause of a task is over: it is ready, or dropped if its value was lost meanwhile.
+    /// The pause of a task is over.
     pub(super) fn end_pause(&mut self, task_index: TaskIndex) {
         self.counts.unread -= 1;
-        if self.task(task_index).is_lost {
-            self.touch(task_index);
-        }
         self.come_back(task_index);
     }
 

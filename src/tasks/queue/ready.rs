@@ -27,6 +27,7 @@ pub(super) struct ReadyPlace {
 }
 
 type ByPosition = ChunkedMap<Position, TaskIndex>;
+type ByGroup = ChunkedMap<(GroupNumber, u32, Position), TaskIndex>;
 
 /// The ready tasks.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(super) struct ReadyTasks {
     usual: ByPosition,
     /// The other classes that have tasks.
     others: BTreeMap<u32, ByPosition>,
-    of_groups: ChunkedMap<(GroupNumber, u32, Position), TaskIndex>,
+    of_groups: ByGroup,
     /// By entry: all tasks in priority order, and in a fifo queue those of the other classes and of groups. The others of
     /// that queue have this order by their position.
     by_entry: ChunkedMap<u64, TaskIndex>,
@@ -63,9 +64,9 @@ impl ReadyTasks {
             return self.first_without_group();
         }
         let Self { groups, of_groups, .. } = self;
-        match groups.next(self.limit, |number| first_class(of_groups, number))? {
+        match groups.next(self.limit, |number| class_of(first_of_group(of_groups, number, 0)))? {
             None => self.first_without_group(),
-            Some(number) => self.first_of_group(number, 0),
+            Some(number) => first_of_group(of_groups, number, 0),
         }
     }
 
@@ -86,21 +87,18 @@ impl ReadyTasks {
         usual().or_else(|| first_of(most_urgent, tasks))
     }
 
-    /// The first task of a group whose class is this one or a less urgent one.
-    fn first_of_group(&self, number: GroupNumber, class: u32) -> Option<(ReadyPlace, TaskIndex)> {
-        let from = (number, class, Position::FIRST);
-        let (&(found, class, position), &task_index) = self.of_groups.first_from(&from)?;
-        (found == number).then_some((ReadyPlace { class, group: Some(number), position }, task_index))
+    /// The tasks of a class without a group.
+    fn tasks_of(&self, class: u32) -> Option<&ByPosition> {
+        if class == USUAL_CLASS { Some(&self.usual) } else { self.others.get(&class) }
     }
 
     /// The position of the first task of a class and a group.
     pub(super) fn first_in(&self, class: u32, group: Option<GroupNumber>) -> Option<Position> {
         if let Some(number) = group {
-            let (place, _) = self.first_of_group(number, class)?;
+            let (place, _) = first_of_group(&self.of_groups, number, class)?;
             return (place.class == class).then_some(place.position);
         }
-        let tasks = if class == USUAL_CLASS { &self.usual } else { self.others.get(&class)? };
-        tasks.first_key_value().map(|(position, _)| *position)
+        self.tasks_of(class)?.first_key_value().map(|(position, _)| *position)
     }
 
     /// The first task from this place on: those without a group by class and position, then those of each group.
@@ -116,8 +114,7 @@ impl ReadyTasks {
 
     fn next_without_group(&self, class: u32, position: Position) -> Option<(ReadyPlace, TaskIndex)> {
         let in_class = |class: u32, position: &Position| {
-            let tasks = if class == USUAL_CLASS { &self.usual } else { self.others.get(&class)? };
-            let (&position, &task_index) = tasks.first_from(position)?;
+            let (&position, &task_index) = self.tasks_of(class)?.first_from(position)?;
             Some((ReadyPlace { class, group: None, position }, task_index))
         };
         let next_class = || {
@@ -139,8 +136,7 @@ impl ReadyTasks {
     pub(super) fn is_taken(&self, ReadyPlace { class, group, position }: ReadyPlace) -> bool {
         let has_place = match group {
             Some(number) => self.of_groups.contains_key(&(number, class, position)),
-            None if class == USUAL_CLASS => self.usual.contains_key(&position),
-            None => self.others.get(&class).is_some_and(|tasks| tasks.contains_key(&position)),
+            None => self.tasks_of(class).is_some_and(|tasks| tasks.contains_key(&position)),
         };
         has_place || self.by_entry.contains_key(&position.entered)
     }
@@ -223,8 +219,8 @@ impl ReadyTasks {
             return;
         }
         let class = match group {
-            None => self.first_without_group().map(|(place, _)| place.class),
-            Some(number) => first_class(&self.of_groups, number),
+            None => class_of(self.first_without_group()),
+            Some(number) => class_of(first_of_group(&self.of_groups, number, 0)),
         };
         self.groups.settle(group, class, self.limit, has_had);
     }
@@ -243,9 +239,12 @@ fn first_of(class: u32, tasks: &ByPosition) -> Option<(ReadyPlace, TaskIndex)> {
     tasks.first_key_value().map(|(&position, &task_index)| (place(position), task_index))
 }
 
-/// The class of the first ready task of a group.
-fn first_class(of_groups: &ChunkedMap<(GroupNumber, u32, Position), TaskIndex>, number: GroupNumber) -> Option<u32> {
-    let from = (number, 0, Position::FIRST);
-    let (&(found, class, _), _) = of_groups.first_from(&from)?;
-    (found == number).then_some(class)
+/// The first task of a group whose class is this one or a less urgent one.
+fn first_of_group(of_groups: &ByGroup, number: GroupNumber, class: u32) -> Option<(ReadyPlace, TaskIndex)> {
+    let (&(found, class, position), &task_index) = of_groups.first_from(&(number, class, Position::FIRST))?;
+    (found == number).then_some((ReadyPlace { class, group: Some(number), position }, task_index))
+}
+
+fn class_of(first: Option<(ReadyPlace, TaskIndex)>) -> Option<u32> {
+    first.map(|(place, _)| place.class)
 }
