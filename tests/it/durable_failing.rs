@@ -112,6 +112,9 @@ impl Clients {
             assert_eq!(refusal(native.delete_many(table, &[b"none", b"known"])), Some(Reason::DiskFailed));
             assert_eq!(refusal(native.update_many(table, None, &[[b"a", b"1"]])), Some(Reason::DiskFailed));
             assert_eq!(self.say(table, "GET known"), "$5\r\nvalue");
+            assert_eq!(refusal(self.native.get(table, b"never")), Some(Reason::KeyNotFound));
+            assert_eq!(self.say(table, "GET never"), "$-1");
+            assert_eq!(self.say(table, "EXISTS never known"), ":1");
             let transaction = ["MULTI", "SET new value", "INCR count", "EXEC"].map(str::to_owned);
             let aborted = last_of(&mut self.resp, &transaction);
             assert!(aborted.starts_with("-EXECABORT") && aborted.trim_end().ends_with(&FAILED[1..]), "{aborted}");

@@ -22,7 +22,8 @@
 //! waits for the same epoch.
 //!
 //! A request for many keys waits for what each key shows. A page waits for each slot that it has looked at. A slot that is
-//! gone was announced before. A page without any slot shows the life of the table, whose record it waits for.
+//! gone was announced before, so a key without a slot waits for nothing. A page without any slot shows the life of the
+//! table, whose record it waits for.
 //!
 //! Names are judged together: TABLE NOT FOUND waits for the last table that has come or gone. When the log has failed, each
 //! name is judged alone: only a name whose table has gone in an epoch that is not on disk is `UNAVAILABLE`.
@@ -120,7 +121,7 @@ impl EffectWriter {
             return;
         }
         let (last, synced) = (table.durability.last_epoch(), self.epochs.disk.synced());
-        let is_clean = || shown.is_some_and(|entry| is_on_disk(table, key, entry, guard));
+        let is_clean = || is_on_disk(table, key, shown, guard);
         if last > synced && (table.durability.epoch() > synced || !is_clean()) {
             self.await_epoch(last);
         }
@@ -169,10 +170,20 @@ fn is_overdue(table: &Table, key: &[u8], guard: &Guard) -> bool {
     slot.is_some_and(|slot| matches!(slot.load(guard).state(), SlotState::Live(_) | SlotState::Expired(_)))
 }
 
-/// Whether this entry is known to be on disk, which the caller has seen in the slot of the key.
-fn is_on_disk(table: &Table, key: &[u8], entry: EntryRef<'_>, guard: &Guard) -> bool {
-    let announced = || table.find(table.hash(key), key, guard).map(|slot| slot.announced());
-    entry.is_quiet() || announced().is_some_and(|announced| announced.is(entry.version()))
+/// Whether what the caller has seen is known to be on disk: this entry in the slot of the key, or no entry.
+fn is_on_disk(table: &Table, key: &[u8], shown: Option<EntryRef<'_>>, guard: &Guard) -> bool {
+    if shown.is_some_and(|entry| entry.is_quiet()) {
+        return true;
+    }
+    let slot = table.find(table.hash(key), key, guard);
+    // Before the word: a removal that is announced by now was the last change of the slot, or a later one is seen.
+    let announced = slot.map(|slot| slot.announced());
+    match (shown, slot.map(|slot| slot.load(guard).state())) {
+        (Some(entry), _) => announced.is_some_and(|announced| announced.is(entry.version())),
+        (None, None) => true,
+        (None, Some(SlotState::Absent(version))) => announced.is_some_and(|announced| announced.is(version)),
+        (None, Some(_)) => false,
+    }
 }
 
 impl Batch<'_> {
