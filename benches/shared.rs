@@ -4,6 +4,7 @@
 //! cargo bench --bench shared     nanoseconds of an operation, one and two threads, batches of 1 and 32
 //! … -- get 1 1000000             this many GETs of one thread in batches of 1, for a counter of instructions:
 //! valgrind --tool=callgrind --toggle-collect='*measured*' TARGET/release/deps/shared-… get 1 1000000
+//! … -- get 1 1000000 always      the same of a table that is always on disk
 //! … -- tables 65536              bytes of this many tables: empty, and with one element each
 //! ```
 //! Where two cores are free, the difference between the columns is the cost that two threads cause each other.
@@ -19,7 +20,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use spindle::allocator::Switch;
-use spindle::tables::{Deadline, Refusal, Session};
+use spindle::tables::{Deadline, Durability, Refusal, Session};
 
 use fixture::{Fixture, KEY_BYTES, keys, resident_bytes};
 
@@ -45,8 +46,9 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["tables", count] => table_bytes(count.parse().unwrap()),
-        [verb, batch, count] => {
-            let fixture = Fixture::filled(ELEMENTS);
+        [verb, batch, count] | [verb, batch, count, "always"] => {
+            let durability = if words.contains(&"always") { Durability::Always } else { Durability::None };
+            let fixture = Fixture::with(ELEMENTS, durability);
             let keys = keys(ELEMENTS, 1);
             let verb = if verb == "get" { Verb::Get } else { Verb::Set };
             measured(&fixture, &mut fixture.session(), verb, &keys[..count.parse().unwrap()], batch.parse().unwrap());

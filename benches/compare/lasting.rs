@@ -5,6 +5,7 @@ mod opening;
 
 pub(crate) use opening::measure as openings;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use spindle::clients::rust::tables::Client;
 use spindle::services::tables::wire::TableOptions;
@@ -20,6 +21,8 @@ const VALUE_BYTES: usize = 64;
 const ALWAYS: [(usize, usize); 4] = [(1, 1), (8, 1), (64, 1), (8, 64)];
 const SOON: [(usize, usize); 4] = [(8, 1), (8, 16), (8, 64), (50, 16)];
 const FLAGS: [&str; 6] = ["--publish", "off", "--frontend", "native", "--workers", "1"];
+/// SETs a second of which the latency is measured beside the cleaner.
+const TAIL_RATE: u32 = 50_000;
 /// Bytes of the updates of the few hot elements, by those of the hot elements.
 const OVERWRITES: u32 = 20;
 
@@ -163,12 +166,14 @@ fn written(report: &mut Report) {
     };
     fill("cold", cold);
     fill("hot", hot);
+    let calm = tail(&side, &mut client);
     let before = store_of(&mut client);
     (0..OVERWRITES * cold / hot / 10).for_each(|_| fill("hot", hot));
     let after = store_of(&mut client);
     let grown = |name: &str| after[name].as_f64().unwrap() - before[name].as_f64().unwrap();
     let (bytes, copied) = (grown("batch_bytes"), grown("copied_bytes"));
-    report.raw(&json!({ "what": "written", "before": before, "after": after }));
+    let cleaning = tail(&side, &mut client);
+    report.raw(&json!({ "what": "written", "before": before, "after": after, "calm": calm, "cleaning": cleaning }));
     report.write(&format!(
         "{cold} cold elements and {hot} hot ones, which are overwritten until {:.1} times the cold bytes are written: {:.2} bytes written for \
          each byte of updates; {:.0} MB live, {:.0} MB on disk.",
@@ -177,4 +182,26 @@ fn written(report: &mut Report) {
         after["live_bytes"].as_f64().unwrap() / 1e6,
         after["disk_bytes"].as_f64().unwrap() / 1e6,
     ));
+    let cells = [&calm, &cleaning].map(|Tail { micros, copied }| format!("{micros:.0} µs, {copied:.1} MB copied"));
+    report.write(&format!("p99.9 of {TAIL_RATE} SETs a second of the hot elements: {}, then {}.", cells[0], cells[1]));
+}
+
+/// The latency of SETs at a rate.
+#[derive(Serialize)]
+struct Tail {
+    /// The median of the 99.9th percentiles of the phases.
+    micros: f64,
+    /// Megabytes that were copied meanwhile.
+    copied: f64,
+}
+
+fn tail(side: &Side, client: &mut Client) -> Tail {
+    let flags = format!(
+        "--table hot --mix set=1 --rate {TAIL_RATE} --keys 80000 --value-size {VALUE_BYTES} --warm-up 0.2 --seconds 3"
+    );
+    let copied = |client: &mut Client| store_of(client)["copied_bytes"].as_f64().unwrap();
+    let before = copied(client);
+    let once = |_| side.load(&words(&flags))["phases"][0]["verbs"]["all"]["p99.9_nanos"].as_f64().unwrap() / 1e3;
+    let micros: Vec<f64> = (0..5).map(once).collect();
+    Tail { micros: median(&micros), copied: (copied(client) - before) / 1e6 }
 }
