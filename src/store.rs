@@ -74,7 +74,7 @@ pub use opening::earlier::refuse_earlier;
 pub use opening::effects::{EffectOwner, EffectReader, FoundBody, FoundEffect};
 pub use opening::winners::{Winner, Winners};
 pub use opening::{OpenOptions, Opened, open, open_effects};
-pub use readers::{ReadRequest, ReadResult, Readers};
+pub use readers::{ReadRequest, Readers};
 pub use record::{Body, Cleaned, Record, RecordBatch, Value};
 pub use segment::{Place, StoredValue};
 

@@ -41,7 +41,7 @@ use std::task::Waker;
 pub use address::PeerAddress;
 pub use login::Login;
 pub use password::HashedPassword;
-pub use permissions::{Access, Coverage, Permissions, Prefixes, Resource};
+pub use permissions::{Access, Coverage, DEFAULT_QUEUE, Permissions, Prefixes, Resource};
 pub use refusals::{Denied, RefusalPace};
 pub use users::{User, UserList};
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! Access     Read < Write < Admin                      the higher includes the lower
-//! Resource   Table(name) │ Tasks │ JobQueue(name) │ Events │ Server
+//! Resource   Table(name) │ TaskQueue(name) │ JobQueue(name) │ Events │ Server
 //! ```
-//! The verbs of each protocol say beside their types which access to which resource they need. A table or a job queue
-//! is granted by the beginning of its name; the empty prefix grants all. `admin = true` grants everything.
+//! The verbs of each protocol say beside their types which access to which resource they need. A table or a queue is
+//! granted by the beginning of its name; the empty prefix grants all. `admin = true` grants everything.
 //!
 //! This module knows no verb, no file and no connection.
 
@@ -41,13 +41,16 @@ impl Access {
     }
 }
 
+/// The queue of `--tasks` that requests without a name speak of.
+pub const DEFAULT_QUEUE: &[u8] = b"default";
+
 /// A part of the server that users may or may not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource<'n> {
     /// The table of this name, without a NUL at its end.
     Table(&'n [u8]),
-    /// The queue of `--tasks`.
-    Tasks,
+    /// The queue of `--tasks` with this name.
+    TaskQueue(&'n [u8]),
     /// The queue of `--jobs` with this name.
     JobQueue(&'n [u8]),
     /// The events and their queue.
@@ -107,8 +110,10 @@ pub struct Permissions {
     pub admin: bool,
     /// Tables.
     pub tables: Prefixes,
-    /// The queue of `--tasks`.
+    /// The queue [`DEFAULT_QUEUE`] of `--tasks`.
     pub tasks: Option<Access>,
+    /// The queues of `--tasks` by name.
+    pub task_queues: Prefixes,
     /// The queues of `--jobs`.
     pub jobs: Prefixes,
     /// The events and their queue.
@@ -135,7 +140,9 @@ impl Permissions {
             || match resource {
                 Resource::Table(name) => self.tables.allow(access, name),
                 Resource::JobQueue(name) => self.jobs.allow(access, name),
-                Resource::Tasks => at_least(self.tasks),
+                Resource::TaskQueue(name) => {
+                    name == DEFAULT_QUEUE && at_least(self.tasks) || self.task_queues.allow(access, name)
+                }
                 Resource::Events => at_least(self.events),
                 Resource::Server => false,
             }
@@ -192,9 +199,14 @@ mod tests {
         for granted in Access::ALL {
             let permissions = Permissions { tasks: Some(granted), events: Some(granted), ..Permissions::default() };
             for asked in Access::ALL {
-                assert_eq!(permissions.allow(asked, Resource::Tasks), asked <= granted, "{granted:?} {asked:?}");
+                assert_eq!(
+                    permissions.allow(asked, Resource::TaskQueue(DEFAULT_QUEUE)),
+                    asked <= granted,
+                    "{granted:?} {asked:?}"
+                );
                 assert_eq!(permissions.allow(asked, Resource::Events), asked <= granted);
                 assert!(!permissions.allow(asked, Resource::Server));
+                assert!(!permissions.allow(asked, Resource::TaskQueue(b"defaults")));
                 assert!(
                     !permissions.allow(asked, Resource::Table(b""))
                         && !permissions.allow(asked, Resource::JobQueue(b""))
@@ -209,6 +221,7 @@ mod tests {
         permissions.tables.grant(Access::Read, b"eu");
         permissions.tables.grant(Access::Admin, b"eu-own");
         permissions.jobs.grant(Access::Write, b"");
+        permissions.task_queues.grant(Access::Write, b"de");
         let rows: [(Access, &[u8], bool); 7] = [
             (Access::Read, b"eu", true),
             (Access::Read, b"eu-orders", true),
@@ -223,13 +236,20 @@ mod tests {
         }
         assert!(permissions.allow(Access::Write, Resource::JobQueue(b"any")));
         assert!(!permissions.allow(Access::Admin, Resource::JobQueue(b"any")));
+        assert!(permissions.allow(Access::Write, Resource::TaskQueue(DEFAULT_QUEUE)));
+        assert!(!permissions.allow(Access::Read, Resource::TaskQueue(b"mail")));
     }
 
     #[test]
     fn an_admin_may_do_everything_and_a_user_without_permissions_nothing() {
         let (admin, none) = (Permissions { admin: true, ..Permissions::default() }, Permissions::default());
-        let resources =
-            [Resource::Table(b"t"), Resource::Tasks, Resource::JobQueue(b"q"), Resource::Events, Resource::Server];
+        let resources = [
+            Resource::Table(b"t"),
+            Resource::TaskQueue(b"q"),
+            Resource::JobQueue(b"q"),
+            Resource::Events,
+            Resource::Server,
+        ];
         for resource in resources {
             for access in Access::ALL {
                 assert!(admin.allow(access, resource) && !none.allow(access, resource), "{access:?} {resource:?}");

@@ -104,7 +104,10 @@ fn a_right_password_is_admitted_and_a_wrong_one_or_an_unknown_name_is_not() {
     let served = Served::new(&(section("ada", "heron", "tasks = 'read'") + &format!("[key]\ncurve = '{KEY}'\n")));
     let ada = served.login("ada", "heron").unwrap();
     assert_eq!(ada.name(), "ada");
-    assert!(ada.may(Access::Read, Resource::Tasks) && !ada.may(Access::Write, Resource::Tasks));
+    assert!(
+        ada.may(Access::Read, Resource::TaskQueue(DEFAULT_QUEUE))
+            && !ada.may(Access::Write, Resource::TaskQueue(DEFAULT_QUEUE))
+    );
     assert!(served.users.is_current(&ada));
     for (name, password) in [("ada", "herom"), ("bob", "heron"), ("key", ""), ("key", "nobody has this password")] {
         assert_eq!(served.login(name, password).map(|user| user.name().to_owned()), Err(Denied::Password), "{name}");

@@ -8,7 +8,9 @@
 //! read = ["eu-"]                           tables by the beginnings of their names
 //! write = ["eu-orders"]                    as read, and changes of elements
 //! own = ["eu-mine"]                        as write, and to create and delete the tables
-//! tasks = "write"                          read, write or admin
+//! tasks = "write"                          the task queue `default`: read, write or admin
+//! tasks-read = ["mail"]                    task queues, by the beginnings of their names
+//! tasks-write = [""]
 //! jobs-read = [""]                         queues of jobs, by the beginnings of their names
 //! jobs-write = ["mail"]
 //! events = "read"
@@ -31,8 +33,20 @@ use super::permissions::{Access, Permissions, Prefixes};
 use crate::zmtp::PublicKey;
 
 /// The keys of a user.
-const KEYS: [&str; 10] =
-    ["password", "curve", "admin", "read", "write", "own", "tasks", "jobs-read", "jobs-write", "events"];
+const KEYS: [&str; 12] = [
+    "password",
+    "curve",
+    "admin",
+    "read",
+    "write",
+    "own",
+    "tasks",
+    "tasks-read",
+    "tasks-write",
+    "jobs-read",
+    "jobs-write",
+    "events",
+];
 /// The bit of a file's mode that lets others than its owner and its group read it.
 const READ_BY_OTHERS: u32 = 0o004;
 /// Letters in which a typed name may differ from the name that is suggested for it.
@@ -223,6 +237,8 @@ fn set(user: &mut User, key: &str, value: &DeValue<'_>) -> Result<(), String> {
         "read" => grant(&mut permissions.tables, Access::Read, key, value)?,
         "write" => grant(&mut permissions.tables, Access::Write, key, value)?,
         "own" => grant(&mut permissions.tables, Access::Admin, key, value)?,
+        "tasks-read" => grant(&mut permissions.task_queues, Access::Read, key, value)?,
+        "tasks-write" => grant(&mut permissions.task_queues, Access::Write, key, value)?,
         "jobs-read" => grant(&mut permissions.jobs, Access::Read, key, value)?,
         "jobs-write" => grant(&mut permissions.jobs, Access::Write, key, value)?,
         "tasks" => permissions.tasks = Some(access(key, value)?),
@@ -304,6 +320,8 @@ pub fn section(user: &User) -> String {
         ("read", &permissions.tables, Access::Read),
         ("write", &permissions.tables, Access::Write),
         ("own", &permissions.tables, Access::Admin),
+        ("tasks-read", &permissions.task_queues, Access::Read),
+        ("tasks-write", &permissions.task_queues, Access::Write),
         ("jobs-read", &permissions.jobs, Access::Read),
         ("jobs-write", &permissions.jobs, Access::Write),
     ];

@@ -14,11 +14,11 @@ use crate::clock::Clock;
 use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
 use crate::services::jobs::serve::{self as jobs, JobsFrontend, JobsListener};
-use crate::services::tables::report::TASKS_QUEUE;
+use crate::services::tasks::calls::NamedQueues;
 use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
 use crate::stats::service::ServiceMetrics;
 use crate::store::{DiskMember, KeyedStore};
-use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
+use crate::tasks::{self, Committer, DEFAULT_TASKS, LeaseOrder, NAMED_TASKS, Policy, QueueName, TaskMetrics, Tasks};
 
 /// The prefix of the queues that `--jobs` serves.
 const JOBS: &[u8] = b"jobs/";
@@ -114,13 +114,16 @@ impl TasksListeners {
             None => None,
             Some(listener) => {
                 let queue = committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
-                let service = listener.serve(&mut committer, tasks.clone(), queue.clone(), Box::new(|| {}));
+                let queues = NamedQueues::new(queue.clone(), None);
+                let service = listener.serve(&mut committer, tasks.clone(), queues, Box::new(|| {}));
                 Some((queue, BoundService::new("events-queue", "events-queue", service, SpiderqFrontend::run)))
             }
         };
         if let Some(listener) = self.spiderq {
-            let queue = committer.queue(TASKS_QUEUE, LeaseOrder::Priority, self.sync)?;
-            let service = listener.serve(&mut committer, tasks.clone(), queue, terminated);
+            let queue = committer.queue(DEFAULT_TASKS, LeaseOrder::Priority, self.sync)?;
+            let family = committer.family(NAMED_TASKS, LeaseOrder::Priority, self.sync)?;
+            let queues = NamedQueues::new(queue, Some(family));
+            let service = listener.serve(&mut committer, tasks.clone(), queues, terminated);
             services.push(BoundService::new("tasks", "tasks", service, SpiderqFrontend::run));
         }
         services.extend(jobs);

@@ -110,6 +110,22 @@ pub trait StoreSnapshot: Send + Sync {
         Some(self.get(key))
     }
 
+    /// The first bytes of the value, at most so many. They are not compared with what was written.
+    ///
+    /// # Errors
+    /// [`Error`] if they cannot be read.
+    fn begin(&self, key: &TaskKey, most: usize) -> Result<Option<Value>, Error> {
+        Ok(self.get(key)?.map(|value| Value::from(value.get(..most).unwrap_or(&value))))
+    }
+
+    /// The record of a task at that moment. `None`: it had none, or was not asked for.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be read.
+    fn record(&self, _key: &TaskKey) -> Result<Option<Value>, Error> {
+        Ok(None)
+    }
+
     /// The length of the value of a task, without reading it.
     fn bytes(&self, _key: &TaskKey) -> usize {
         0
@@ -257,7 +273,7 @@ pub trait Store: Send {
     fn watch(&self) -> Arc<dyn StoreWatch>;
 
     /// Returns a snapshot of the values with these keys. Other threads can read it while the store changes.
-    fn moment(&self, keys: &[TaskKey]) -> Arc<dyn StoreSnapshot>;
+    fn moment(&self, values: &[TaskKey], records: &[TaskKey]) -> Arc<dyn StoreSnapshot>;
 
     /// Syncs all changes, and returns a backup of them. The store takes further changes meanwhile.
     ///

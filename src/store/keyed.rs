@@ -479,10 +479,11 @@ impl Store for KeyedStore {
         Arc::new(KeyedWatch { folder, failed: Arc::clone(&self.failed), newest: Arc::clone(&self.newest) })
     }
 
-    fn moment(&self, keys: &[TaskKey]) -> Arc<dyn StoreSnapshot> {
-        let value = |key: &TaskKey| Some((*key, self.log.value(place_in(&self.places, Space::Values, key)?)?));
-        let values = keys.iter().filter_map(value).collect();
-        Arc::new(KeyedSnapshot { folder: self.folder.clone(), values, reports: Arc::clone(&self.reports) })
+    fn moment(&self, values: &[TaskKey], records: &[TaskKey]) -> Arc<dyn StoreSnapshot> {
+        let at = |space, key: &TaskKey| Some((*key, self.log.value(place_in(&self.places, space, key)?)?));
+        let values = values.iter().filter_map(|key| at(Space::Values, key)).collect();
+        let records = records.iter().filter_map(|key| at(Space::Tasks, key)).collect();
+        Arc::new(KeyedSnapshot { folder: self.folder.clone(), values, records, reports: Arc::clone(&self.reports) })
     }
 
     fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {

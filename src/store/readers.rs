@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! frontend ─► StoreSnapshot::get_now: the bytes are in memory ─► its reply
-//!                  └─ they are not: Readers::read ═► of the oldest requests, a reader takes the next on its way ─► done
+//!                  └─ they are not: Readers::read ═► of the oldest requests, a reader takes the next on its way ─► read
 //! ```
 //! Each frontend bounds the bytes that it asks for, client by client. So what waits is bounded, and no client's requests
 //! wait behind all of another's. A reader takes one request at a time, so a slow place holds up no other request.
@@ -17,9 +17,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
-use super::errors::Error;
-use super::interface::{ReadOrder, StoreSnapshot, TaskKey};
-use super::record::Value;
+use super::interface::ReadOrder;
 use crate::lock::Mutex;
 use crate::threads::spawn;
 
@@ -28,22 +26,17 @@ const READERS: usize = 4;
 /// The oldest requests, among which a reader takes the next one behind its last place.
 const SORTED: usize = 16;
 
-/// What a reader has for the one who asked.
-pub type ReadResult = Result<Option<Value>, Error>;
-
-/// A value to be read.
+/// Something to be read.
 pub struct ReadRequest {
-    /// The values, as they were at one moment.
-    pub snapshot: Arc<dyn StoreSnapshot>,
-    /// The key of the task.
-    pub key: TaskKey,
-    /// Called by the reader, which waits for it: it must return quickly.
-    pub done: Box<dyn FnOnce(ReadResult) + Send>,
+    /// Where it stands on the disk.
+    pub order: ReadOrder,
+    /// Reads it, and hands it over, which takes no time.
+    pub read: Box<dyn FnOnce() + Send>,
 }
 
 impl fmt::Debug for ReadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadRequest").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("ReadRequest").field("order", &self.order).finish_non_exhaustive()
     }
 }
 
@@ -59,7 +52,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Has a value read. `done` gets it.
+    /// Has something read.
     pub fn read(&self, request: ReadRequest) {
         let mut sender = self.sender.lock();
         let sender = sender.get_or_insert_with(|| {
@@ -94,19 +87,15 @@ fn read_all(tokens: &Receiver<()>, waiting: &Waiting) {
 /// Takes one of the oldest requests: the next one behind this place, or the first of all.
 fn take(waiting: &Waiting, last: ReadOrder) -> Option<ReadRequest> {
     let mut waiting = waiting.lock();
-    let places = waiting.iter().take(SORTED).map(|request| request.snapshot.order(&request.key)).enumerate();
+    let places = waiting.iter().take(SORTED).map(|request| request.order).enumerate();
     let (index, _) = places.min_by_key(|(_, place)| (*place < last, *place))?;
     waiting.remove(index)
 }
 
-/// Reads a value. Returns its place.
-fn serve(ReadRequest { snapshot, key, done }: ReadRequest) -> ReadOrder {
-    let place = snapshot.order(&key);
-    let read = snapshot.get(&key);
-    // The bytes of the snapshot may go before the answer does.
-    drop(snapshot);
-    done(read);
-    place
+/// Reads. Returns where it was.
+fn serve(ReadRequest { order, read }: ReadRequest) -> ReadOrder {
+    read();
+    order
 }
 
 #[cfg(test)]
@@ -117,44 +106,13 @@ mod tests {
 
     use super::*;
 
-    /// A value that is read when the test says so.
-    struct Slow(Receiver<()>);
-
-    impl StoreSnapshot for Slow {
-        fn get(&self, _: &TaskKey) -> ReadResult {
-            self.0.recv().unwrap();
-            Ok(None)
-        }
-
-        fn damaged(&self, _: &str) -> Error {
-            unreachable!("nothing is missing")
-        }
-    }
-
     fn at(offset: u32) -> ReadOrder {
         ReadOrder { segment: 1, offset }
     }
 
-    /// A value at a place.
-    struct At(u32);
-
-    impl StoreSnapshot for At {
-        fn get(&self, _: &TaskKey) -> ReadResult {
-            Ok(None)
-        }
-
-        fn order(&self, _: &TaskKey) -> ReadOrder {
-            at(self.0)
-        }
-
-        fn damaged(&self, _: &str) -> Error {
-            unreachable!("nothing is missing")
-        }
-    }
-
     #[test]
     fn a_reader_goes_through_the_oldest_requests_by_their_places() {
-        let request = |at| ReadRequest { snapshot: Arc::new(At(at)), key: [0; 12], done: Box::new(|_| ()) };
+        let request = |offset| ReadRequest { order: at(offset), read: Box::new(|| ()) };
         let waiting: Waiting = Arc::new(Mutex::new([50, 10, 70, 30].map(request).into()));
         let (mut last, mut order) = (at(40), Vec::new());
         while let Some(request) = take(&waiting, last) {
@@ -171,16 +129,18 @@ mod tests {
     fn a_place_that_is_slow_holds_up_no_other_one() {
         let readers = Readers::default();
         let (done, finished) = unbounded();
-        let read = |number: u8, snapshot: &Arc<dyn StoreSnapshot>| {
-            let done = done.clone();
-            let done = Box::new(move |_: ReadResult| done.send(number).unwrap());
-            readers.read(ReadRequest { snapshot: Arc::clone(snapshot), key: [number; 12], done });
+        // Each is read when the test says so.
+        let read = |number: u8, pass: &Receiver<()>| {
+            let (done, pass) = (done.clone(), pass.clone());
+            let read = move || {
+                pass.recv().unwrap();
+                done.send(number).unwrap();
+            };
+            readers.read(ReadRequest { order: at(u32::from(number)), read: Box::new(read) });
         };
-        let (release, held) = unbounded();
-        let slow: Arc<dyn StoreSnapshot> = Arc::new(Slow(held));
-        let (pass, passes) = unbounded();
+        let (release, slow) = unbounded();
+        let (pass, fast) = unbounded();
         (0..100).for_each(|_| pass.send(()).unwrap());
-        let fast: Arc<dyn StoreSnapshot> = Arc::new(Slow(passes));
         read(100, &slow);
         (0..50).for_each(|number| read(number, &fast));
         let read_first: BTreeSet<u8> = finished.iter().take(50).collect();

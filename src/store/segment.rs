@@ -288,6 +288,18 @@ impl StoredValue {
         }
     }
 
+    /// Reads the first bytes of the body, at most so many, and does not check them.
+    ///
+    /// # Errors
+    /// As [`StoredValue::read`].
+    pub(super) fn begin(&self, most: usize) -> Result<Value, Error> {
+        if self.place.is_set_aside() || self.place.length as usize <= most {
+            return self.read();
+        }
+        let bytes = self.segment.read_if_there(u64::from(self.place.offset), most)?;
+        Ok(Value::from(bytes.unwrap_or_default()))
+    }
+
     /// Reads the body if it is small and in memory. `None`: it may take time.
     pub(super) fn read_now(&self) -> Option<Result<Value, Error>> {
         let Place { offset, length, .. } = self.place;

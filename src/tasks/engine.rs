@@ -33,7 +33,7 @@ use super::record::{
 };
 use super::submission::Submission;
 use super::waits::{Waits, WantedLeases};
-use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
+use super::{BrowsedPage, Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
 use crate::limits::WAITERS_MAX;
 use crate::store::{Space, Store, WriteBatch};
 use crate::wheel::Wheel;
@@ -187,9 +187,10 @@ impl Engine {
         &mut self,
         queue: &QueueName,
         ticket: Ticket,
-        request: Request,
+        mut request: Request,
         store: &mut dyn Store,
     ) -> Option<Outcome> {
+        self.bound_reason(&mut request);
         match request {
             Request::Many { requests } => {
                 let of_one = |(queue, request): (QueueName, Request)| {
@@ -202,6 +203,7 @@ impl Engine {
                 let wanted = WantedLeases { timeout, most: count, in_list: true };
                 return self.lease_many(ticket, &queues, wanted, wait, store);
             }
+            Request::ListQueues { prefixes, from, most } => return Some(self.list_queues(&prefixes, from, most)),
             Request::Withdraw { tickets } => {
                 let of_sink = |number| self.waits.of(Ticket { number, ..ticket });
                 let waiting = tickets.into_iter().filter_map(of_sink).collect();
@@ -221,13 +223,13 @@ impl Engine {
             QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
         };
         match queue_index {
-            Some(queue_index) => self.apply_to(queue_index, ticket, request),
+            Some(queue_index) => self.apply_to(queue_index, ticket, request, store),
             None => Some(of_no_queue(&request)),
         }
     }
 
     /// Applies a request to a queue that exists. `None`: it waits.
-    fn apply_to(&mut self, queue_index: usize, ticket: Ticket, request: Request) -> Option<Outcome> {
+    fn apply_to(&mut self, queue_index: usize, ticket: Ticket, request: Request, store: &dyn Store) -> Option<Outcome> {
         self.mark(queue_index);
         self.waits.to_grant.push(queue_index);
         Some(match request {
@@ -251,9 +253,7 @@ impl Engine {
                 self.set_unread(queue_index, &key, token);
                 return self.lease_or_wait(queue_index, ticket, timeout, wait, true);
             }
-            Request::Browse { state, group, from, most } => {
-                self.browse(queue_index, state, group.as_deref(), from, most)
-            }
+            Request::Browse(browse) => self.browse(queue_index, &browse, store),
             Request::Sweep(sweep) => {
                 self.begin_sweep(queue_index, ticket, sweep);
                 return None;
@@ -263,10 +263,12 @@ impl Engine {
                 Outcome::Done
             }
             Request::Nothing => Outcome::Done,
-            // The latter three are of no queue.
-            Request::Refuse | Request::LeaseMany { .. } | Request::Many { .. } | Request::Withdraw { .. } => {
-                Outcome::Refused
-            }
+            // The others are of no queue.
+            Request::Refuse
+            | Request::LeaseMany { .. }
+            | Request::Many { .. }
+            | Request::ListQueues { .. }
+            | Request::Withdraw { .. } => Outcome::Refused,
             Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),
             Request::CountAll => Outcome::Counted(self.entry(queue_index).queue.counts().all()),
             Request::Look { key } => self.look(queue_index, &key, |_| true),
@@ -286,8 +288,9 @@ impl Engine {
         match request {
             Request::Settle { token, key, value, how } => queue.settle(&key, token, value, how, wheel),
             Request::Undo { token, key } => queue.undo(&key, token, wheel),
-            Request::GiveBack { token, key, delay } => queue.give_back(&key, token, delay, wheel),
-            Request::Bury { token, key } => queue.bury(&key, token, wheel),
+            Request::SetUnread { token, key } => queue.set_unread(&key, token, wheel),
+            Request::GiveBack { token, key, delay, reason } => queue.give_back(&key, token, delay, &reason, wheel),
+            Request::Bury { token, key, reason } => queue.bury(&key, token, &reason, wheel),
             Request::Kick { key } => queue.kick(&key, wheel),
             Request::Remove { key } => queue.remove(&key, wheel),
             Request::Finish { key } => queue.finish(&key, wheel),
@@ -419,21 +422,8 @@ fn of_no_queue(request: &Request) -> Outcome {
     match request {
         Request::Nothing | Request::Withdraw { .. } | Request::Sync => Outcome::Done,
         Request::Count | Request::CountAll | Request::Sweep(_) => Outcome::Counted(0),
-        Request::Browse { .. } => Outcome::Browsed { tasks: Vec::new(), next: None },
-        Request::Add { .. } | Request::Push { .. } | Request::Append { .. } | Request::Update { .. } => {
-            Outcome::Refused
-        }
-        Request::Lease { .. } | Request::Settle { .. } | Request::Extend { .. } | Request::Undo { .. } => {
-            Outcome::Refused
-        }
-        Request::Look { .. } | Request::LookDropped { .. } | Request::Has { .. } => Outcome::Refused,
-        Request::LeaseNext { .. } | Request::Refuse | Request::Remove { .. } | Request::Finish { .. } => {
-            Outcome::Refused
-        }
-        Request::LeaseMany { .. } | Request::Many { .. } => Outcome::Refused,
-        Request::GiveBack { .. } | Request::Bury { .. } | Request::Kick { .. } | Request::Configure { .. } => {
-            Outcome::Refused
-        }
+        Request::Browse(_) => Outcome::Browsed(BrowsedPage { tasks: Vec::new(), next: None, first_bytes: 0 }),
+        _ => Outcome::Refused,
     }
 }
 

@@ -25,11 +25,11 @@ use std::time::Duration;
 use crossbeam::channel::Sender;
 
 use super::metrics::TaskMetrics;
-use super::request::{BROUGHT, found};
+use super::payload::{BROUGHT, found};
 use super::room::{RoomWait, RoomWaiters};
 use super::state::CommitterState;
 use super::submission::{InboxMessage, Submission};
-use super::{Delivery, Payload};
+use super::{Delivery, Outcome, Payload, ReadOutcome};
 use crate::clock::ClockReading;
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX};
 use crate::lock::Mutex;
@@ -237,10 +237,35 @@ impl Tasks {
             Payload::Fresh(value) => return done(Ok(value.clone())),
             Payload::Stored(key) => *key,
         };
-        let snapshot = Arc::clone(before.expect(BROUGHT));
-        let before = Arc::clone(&snapshot);
-        let done = Box::new(move |read| done(found(read, &*before)));
-        self.shared.readers.read(ReadRequest { snapshot, key, done });
+        let before = Arc::clone(before.expect(BROUGHT));
+        let order = before.order(&key);
+        let read = move || {
+            let read = found(before.get(&key), &*before);
+            // The bytes of the snapshot may go before the answer does.
+            drop(before);
+            done(read);
+        };
+        self.shared.readers.read(ReadRequest { order, read: Box::new(read) });
+    }
+
+    /// Has the values of an answer read, as they were in this snapshot. As [`Tasks::read`].
+    ///
+    /// # Panics
+    /// If the answer refers to the store and `before` is `None`.
+    pub fn read_all(
+        &self,
+        outcome: Outcome,
+        before: Option<&Arc<dyn StoreSnapshot>>,
+        done: impl FnOnce(Result<ReadOutcome, Error>) + Send + 'static,
+    ) {
+        let before = before.cloned();
+        let order = outcome.order(before.as_deref());
+        let read = move || {
+            let read = outcome.read(before.as_deref());
+            drop(before);
+            done(read);
+        };
+        self.shared.readers.read(ReadRequest { order, read: Box::new(read) });
     }
 
     /// Answers all waiting leases, and all later ones that would wait, [`super::Outcome::Refused`]. Called when the

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::queue::{COUNTS, TaskCounts};
+use super::counts::{COUNTS, TaskCounts};
 use crate::clock::ClockReading;
 use crate::lock::Mutex;
 use crate::stats::{Counter, Gauge, SharedCounter};

@@ -32,16 +32,20 @@
 #![doc = include_str!("GUARANTEES.md")]
 
 mod committer;
+mod counts;
 mod engine;
 mod inbox;
 mod metrics;
 mod order;
+mod payload;
 mod queue;
 mod queues;
+mod reading;
 mod record;
 mod request;
 mod room;
 mod settings;
+mod shown;
 mod slow_disk;
 mod state;
 mod submission;
@@ -54,19 +58,28 @@ mod waits;
 use std::sync::Arc;
 
 pub use committer::{Committer, open, open_with};
+pub use counts::TaskCounts;
 pub use inbox::{CommitAttempt, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 pub use order::{LeaseOrder, QueueEnd, Settlement};
+pub use payload::Payload;
+pub use reading::ReadOutcome;
 pub use record::Damaged;
 #[cfg(test)]
 pub(crate) use record::task_key;
-pub use request::{BrowsePlace, BrowsedState, BrowsedTask, GrantedLease, Outcome, Payload, Request};
+pub use request::{GrantedLease, Outcome, Request};
 pub use room::RoomWait;
+pub use shown::{Browse, BrowsePlace, BrowsedPage, BrowsedState, BrowsedTask, ListedQueue, ShownReason};
 pub use submission::Submission;
 pub use sweep::{Sweep, SweptStates};
-pub use terms::{AddTerms, Backoff, QueueChange, QueueTerms, Rate, USUAL_CLASS};
+pub use terms::{AddTerms, Backoff, QueueChange, QueueTerms, REASON_BYTES_MAX, Rate, USUAL_CLASS};
 
 use crate::store::{self, StoreSnapshot, Value};
+
+/// The name of the queue of tasks that requests without a name speak of.
+pub const DEFAULT_TASKS: &[u8] = b"spiderq";
+/// The beginning of the names of the other queues of tasks.
+pub const NAMED_TASKS: &[u8] = b"tasks/";
 
 /// When the changes of a queue are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,6 @@
 
 mod browsing;
 mod changes;
-mod counts;
 mod failure;
 mod groups;
 mod keys;
@@ -32,19 +31,19 @@ mod timed;
 
 pub(super) use browsing::ShownTask;
 use changes::{QueueChanges, RECORD_BYTES};
-pub(super) use counts::{COUNTS, TaskCounts};
 use keys::{KeyHash, KeyTable};
 use ready::ReadyTasks;
 pub(super) use sweeping::SweepPlace;
 use table::TaskTable;
-use task::{Lease, Task, TaskState};
+use task::{Lease, Task, TaskMarks, TaskState};
 pub(super) use timed::LeaseTimer;
 use timed::TasksAside;
 
+use super::counts::TaskCounts;
 use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
 use super::record::{QueueCounters, TaskRecord};
 use super::settings::QueueSettings;
-use super::terms::{AddTerms, QueueChange, TaskTerms};
+use super::terms::{AddTerms, QueueChange, TaskTerms, reason};
 use crate::limits::EXPIRE_BUDGET;
 use crate::store::Value;
 use crate::wheel::Wheel;
@@ -272,7 +271,7 @@ impl TaskQueue {
     /// is due.
     pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
         let is_held = |(deadline, _)| self.is_running(deadline);
-        let may_go = |task_index| self.lease_of(task_index).is_some_and(is_held) || self.task(task_index).is_lost;
+        let may_go = |task_index| self.lease_of(task_index).is_some_and(is_held) || self.task(task_index).marks.is_lost;
         self.find(key).is_some_and(may_go) && self.remove(key, wheel)
     }
 
@@ -286,10 +285,11 @@ impl TaskQueue {
         self.tasks.is_empty()
     }
 
-    /// The number of the task with this key, and whether it is dropped.
+    /// The number of the task with this key, and whether nobody is granted it any more: it is dropped, or its value is
+    /// lost.
     pub(super) fn standing(&self, key: &[u8]) -> Option<(u64, bool)> {
         let task = self.task(self.find(key)?);
-        Some((task.number, matches!(task.state, TaskState::Dropped)))
+        Some((task.number, matches!(task.state, TaskState::Dropped) || task.marks.is_lost))
     }
 
     /// The value of a task, if the next batch stores it.
@@ -328,7 +328,7 @@ impl TaskQueue {
         }
         self.end_lease(task_index);
         self.counts.ran_out += 1;
-        self.fail(task_index, None);
+        self.fail(task_index, None, reason::RAN_OUT);
     }
 
     // --------------------------------------------------------------------------------------------------------- pieces
@@ -358,10 +358,10 @@ impl TaskQueue {
         let (number, serial) = (self.counters.next_number(), self.counters.next_serial());
         let position = self.ready.order.added(end, serial);
         let (since, state, key) = (self.now, TaskState::Dropped, key.into());
-        let (touched, is_lost, unread, lent) = (false, false, 0, 0);
+        let (marks, unread, lent) = (TaskMarks::default(), 0, 0);
         let group = (!terms.group.is_empty()).then(|| self.ready.join(&terms.group));
         let (class, terms) = (terms.class, TaskTerms::of(terms, self.now, group));
-        let task = Task { number, key, position, boost: 0, since, state, touched, is_lost, unread, lent, class, terms };
+        let task = Task { number, key, position, boost: 0, since, state, marks, unread, lent, class, terms };
         let task_index = self.put(hash, task);
         self.changes.store_value(number, value);
         self.touch(task_index);
@@ -382,20 +382,15 @@ impl TaskQueue {
 
     /// Has the next batch store the record of a task.
     fn touch(&mut self, task_index: TaskIndex) {
-        if !std::mem::replace(&mut self.task_mut(task_index).touched, true) {
+        if !std::mem::replace(&mut self.task_mut(task_index).marks.touched, true) {
             self.changes.note_task(task_index, self.record_bytes(task_index));
         }
     }
 
-    /// Makes a task ready at `position`, or drops it if its value is lost. False: another task has this position.
+    /// Makes a task ready at `position`. False: another task has this position.
     fn make_ready(&mut self, task_index: TaskIndex, position: Position) -> bool {
         let task = self.task_mut(task_index);
         task.position = position;
-        if task.is_lost {
-            task.state = TaskState::Dropped;
-            self.counts.dropped += 1;
-            return true;
-        }
         task.state = TaskState::Ready;
         let place = task.place();
         self.counts.ready += 1;
@@ -425,7 +420,8 @@ impl TaskQueue {
         let timer = wheel.arm(deadline, LeaseTimer { queue: self.number, task_index });
         self.counts.leased += 1;
         self.ready.lend(self.task(task_index).group());
-        self.task_mut(task_index).state = TaskState::Leased(Lease { token, deadline, timer });
+        let task = self.task_mut(task_index);
+        (task.state, task.marks.has_reason) = (TaskState::Leased(Lease { token, deadline, timer }), false);
     }
 
     /// A task is lent no more.

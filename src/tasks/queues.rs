@@ -17,9 +17,10 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use super::Policy;
+use super::counts::TaskCounts;
 use super::metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 use super::order::LeaseOrder;
-use super::queue::{Effect, TaskCounts, TaskQueue};
+use super::queue::{Effect, TaskQueue};
 use super::record::{QueueCounters, QueueRecord, queue_key, task_key};
 use super::settings::QueueSettings;
 use super::waits::{QueueWaits, WaitNumber};
@@ -112,6 +113,11 @@ impl Queues {
     /// The indices in use.
     pub(super) fn indices(&self) -> Vec<usize> {
         self.names.values().copied().collect()
+    }
+
+    /// The first index that no queue has, nor any above it.
+    pub(super) fn end(&self) -> usize {
+        self.entries.len()
     }
 
     pub(super) fn get(&self, queue_index: usize) -> Option<&QueueEntry> {

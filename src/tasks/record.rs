@@ -8,21 +8,20 @@
 //! Meta    "queue" queue:u32       order:u8 serial:u64 first:u64 last:u64 [settings] name:…
 //! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64]
 //!                                 [until:u64] [parts:u8 class:u32 lent:u32 expires:u64 tries:u32 first:u32 most:u32
-//!                                 length:u8 group:…] key:…
+//!                                 length:u8 group:… length:u16 reason:…] key:…
 //! Values  queue:u32 number:u64    the value
 //! ```
-//! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped, 3 delayed (then `until` follows), 4 dead. With
-//! [`MORE`] added, `parts` follows, and of the fields behind it those whose bits it has. Without a bit: the usual class,
-//! never leased, and no terms of its own; `tries` of 0 is no bound. `order` is 0 priority, 1 fifo, and with [`MORE`] added
-//! `settings` follow: `parts:u8`, and of `tries:u32`, `first:u32 most:u32`, `count:u32 per:u32 burst:u32 full_at:u128`,
-//! `paused_until:u64`, `sync:u64` and `group_limit:u32` those whose bits it has, from 1 on. A `sync` of 0 is always, of `u64::MAX` never, and
-//! any other one is a time. `since` (when the task
-//! last entered its state), `until`, `expires` and deadlines are milliseconds of the leases' clock. The `entered` of a dead
-//! task is the serial at which it died. The records hold effects and not requests: the state is read without replaying
-//! requests. Numbers of queues may have gaps, because a queue of a family is removed with its last task. A later queue may
-//! have its number, but no number of its tasks: they are above `first`, and up to `last`. Tokens are also the keys of
-//! tasks that were pushed.
-//!
+//! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped, 3 delayed (then `until` follows), 4 dead.
+//! With [`MORE`] added, `parts` follows, and of the fields behind it those whose bits it has. Without a bit: the usual
+//! class, never leased, no terms of its own, and no failure that has brought it into its state; `tries` of 0 is no
+//! bound. `order` is 0 priority, 1 fifo, and with [`MORE`] added `settings` follow: `parts:u8`, and of `tries:u32`,
+//! `first:u32 most:u32`, `count:u32 per:u32 burst:u32 full_at:u128`, `paused_until:u64`, `sync:u64` and
+//! `group_limit:u32` those whose bits it has, from 1 on. A `sync` of 0 is always, of `u64::MAX` never, and any other
+//! one is a time. `since` (when the task last entered its state), `until`, `expires` and deadlines are milliseconds of
+//! the leases' clock. The `entered` of a dead task is the serial at which it died. The records hold effects and not
+//! requests: the state is read without replaying requests. Numbers of queues may have gaps, because a queue of a family
+//! is removed with its last task. A later queue may have its number, but no number of its tasks: they are above
+//! `first`, and up to `last`. Tokens are also the keys of tasks that were pushed.
 //! Format 2 had neither `until` nor `parts`.
 //!
 //! This module does not read or write the store; see `committer.rs` and `queues.rs`.
@@ -35,7 +34,7 @@ use thiserror::Error;
 
 use super::order::{LeaseOrder, Position, SERIAL_START};
 use super::settings::QueueSettings;
-use super::terms::{Backoff, TaskTerms, USUAL_CLASS};
+use super::terms::{Backoff, REASON_BYTES_MAX, TaskTerms, USUAL_CLASS};
 use crate::byte_reader::ByteReader;
 use of_settings::{decode_settings, encode_settings};
 
@@ -49,7 +48,7 @@ pub(super) const FORMAT_KEY: &[u8] = b"format";
 pub(super) const TOKENS_KEY: &[u8] = b"tokens";
 /// The key of the latest mark of the leases' clock.
 pub(super) const CLOCK_KEY: &[u8] = b"clock";
-/// The beginning of the keys of queues.
+/// The keys of queues begin so.
 const QUEUE_KEY: &[u8] = b"queue";
 
 const READY: u8 = 0;
@@ -68,7 +67,8 @@ mod part {
     pub(super) const TRIES: u8 = 1 << 3;
     pub(super) const BACKOFF: u8 = 1 << 4;
     pub(super) const GROUP: u8 = 1 << 5;
-    pub(super) const ALL: u8 = (1 << 6) - 1;
+    pub(super) const REASON: u8 = 1 << 6;
+    pub(super) const ALL: u8 = (1 << 7) - 1;
 }
 
 /// A record that this version cannot have written.
@@ -111,6 +111,8 @@ pub(super) struct TaskRecord<'b> {
     pub(super) terms: TaskTerms,
     /// The name of its group. Empty: it has none.
     pub(super) group: &'b [u8],
+    /// Why it has failed, if that has brought it into its state. Empty: it has not, or nobody has said why.
+    pub(super) reason: &'b [u8],
     pub(super) key: &'b [u8],
 }
 
@@ -201,6 +203,7 @@ impl<'b> TaskRecord<'b> {
             (tries.is_some(), part::TRIES),
             (backoff.is_some(), part::BACKOFF),
             (!self.group.is_empty(), part::GROUP),
+            (!self.reason.is_empty(), part::REASON),
         ];
         bits.into_iter().filter(|(is_there, _)| *is_there).fold(0, |parts, (_, bit)| parts | bit)
     }
@@ -231,6 +234,10 @@ impl<'b> TaskRecord<'b> {
             bytes.push(u8::try_from(self.group.len()).expect("the name of a group has at most 255 bytes"));
             bytes.extend(self.group);
         }
+        if parts & part::REASON != 0 {
+            bytes.extend(u16::try_from(self.reason.len()).expect("a reason has at most 256 bytes").to_be_bytes());
+            bytes.extend(self.reason);
+        }
     }
 
     pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
@@ -258,6 +265,7 @@ impl<'b> TaskRecord<'b> {
             lent: 0,
             terms: TaskTerms::default(),
             group: &[],
+            reason: &[],
             key: &[],
         };
         let record = if kind & MORE == 0 { usual } else { usual.with_parts(fields)? };
@@ -287,6 +295,10 @@ impl<'b> TaskRecord<'b> {
         if parts & part::GROUP != 0 {
             let [length] = fields.array()?;
             self.group = fields.take(usize::from(length)).filter(|name| !name.is_empty())?;
+        }
+        if parts & part::REASON != 0 {
+            let length = usize::from(fields.u16_be()?);
+            self.reason = fields.take(length).filter(|_| (1..=REASON_BYTES_MAX).contains(&length))?;
         }
         Some(self)
     }
@@ -372,7 +384,7 @@ mod tests {
 
     fn usual(state: StateRecord, boost: u8, key: &[u8]) -> TaskRecord<'_> {
         let (class, lent, terms) = (USUAL_CLASS, 0, TaskTerms::default());
-        TaskRecord { position: POSITION, boost, since: 9, state, class, lent, terms, group: &[], key }
+        TaskRecord { position: POSITION, boost, since: 9, state, class, lent, terms, group: &[], reason: &[], key }
     }
 
     fn all_settings() -> QueueSettings {
@@ -386,7 +398,14 @@ mod tests {
         let tries = Some(NonZeroU32::new(5));
         let terms =
             TaskTerms { expires: Some(8), tries, backoff: Some(Backoff { first: 6, most: 7 }), ..TaskTerms::default() };
-        TaskRecord { class: 3, lent: 4, terms, group: b"acme", ..usual(StateRecord::Delayed(11), 1, b"key") }
+        TaskRecord {
+            class: 3,
+            lent: 4,
+            terms,
+            group: b"acme",
+            reason: b"why",
+            ..usual(StateRecord::Delayed(11), 1, b"key")
+        }
     }
 
     #[test]
@@ -399,7 +418,7 @@ mod tests {
         let bytes = of_own().encode();
         let numbers = [2_u64, 3, 9, 11].map(u64::to_be_bytes).concat();
         let parts = [0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7];
-        assert_eq!(bytes, [&[0x83, 1], &numbers[..], &[0x3f], &parts, &[4], b"acme", b"key"].concat());
+        assert_eq!(bytes, [&[0x83, 1], &numbers[..], &[0x7f], &parts, &[4], b"acme", &[0, 3], b"why", b"key"].concat());
         assert_eq!(TaskRecord::decode(&bytes), Ok(of_own()));
     }
 
@@ -418,8 +437,9 @@ mod tests {
                 };
                 let group = if has(part::GROUP) { &b"g"[..] } else { &[] };
                 let class = if has(part::CLASS) { 0 } else { USUAL_CLASS };
-                let record =
-                    TaskRecord { class, lent: u32::from(has(part::LENT)), terms, group, ..usual(state, 63, b"") };
+                let (lent, reason) =
+                    (u32::from(has(part::LENT)), if has(part::REASON) { &[b'r'; 256][..] } else { &[] });
+                let record = TaskRecord { class, lent, terms, group, reason, ..usual(state, 63, b"") };
                 assert_eq!(TaskRecord::decode(&record.encode()), Ok(record));
             }
         }
@@ -458,11 +478,13 @@ mod tests {
             }
         }
         let bytes = of_own().encode();
-        for (offset, byte) in [(0, 5), (0, 0x85), (1, 64), (34, 0), (34, 0x40)] {
+        for (offset, byte) in [(0, 5), (0, 0x85), (1, 64), (34, 0), (34, 0x80), (68, 2)] {
             let mut bytes = bytes.clone();
             bytes[offset] = byte;
             assert!(TaskRecord::decode(&bytes).is_err(), "{offset}");
         }
+        let longer = TaskRecord { reason: &[b'r'; REASON_BYTES_MAX + 1], ..of_own() };
+        assert!(TaskRecord::decode(&longer.encode()).is_err());
         for settings in [QueueSettings::default(), all_settings()] {
             let record = QueueRecord { order: LeaseOrder::Priority, counters: COUNTERS, settings, name: b"" };
             let bytes = record.encode();

@@ -2,9 +2,11 @@
 //!
 //! This module carries nothing out; see `engine.rs`.
 
+use super::payload::Payload;
+use super::shown::{Browse, BrowsedPage, ListedQueue};
 use super::sweep::Sweep;
 use super::{AddTerms, NameKind, QueueChange, QueueEnd, QueueName, Settlement};
-use crate::store::{self, StoreSnapshot, TaskKey, Value};
+use crate::store::Value;
 
 /// A request about one queue, and its possible outcomes. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +94,7 @@ pub enum Request {
     },
     /// Ends a lease whose value could not be read, and leases the next task to the same request, before all requests that
     /// wait: [`Outcome::Leased`], or as [`Request::Lease`]. The task is out of the order for a pause, which grows with
-    /// each try, and then in its old position. If its value is lost, it is dropped.
+    /// each try, and then in its old position. If its value is lost, it is dead.
     LeaseNext {
         /// The token of the lease.
         token: u64,
@@ -102,6 +104,14 @@ pub enum Request {
         timeout: u64,
         /// Whether to wait for a task.
         wait: bool,
+    },
+    /// Ends a lease whose value could not be read, as [`Request::LeaseNext`] does: [`Outcome::Done`], or
+    /// [`Outcome::Refused`] if it is not held.
+    SetUnread {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
     },
     /// Ends a lease whose holder never received it. The task keeps its position: [`Outcome::Done`], or
     /// [`Outcome::Refused`] if the lease is not held.
@@ -120,6 +130,8 @@ pub enum Request {
         key: Box<[u8]>,
         /// The time until it is ready, in place of the backoff.
         delay: Option<u64>,
+        /// Why it has failed: the first 256 bytes are kept, if the disk has room for them.
+        reason: Box<[u8]>,
     },
     /// Ends a lease, whose task is dead from then on: [`Outcome::Done`], or [`Outcome::Refused`] if the lease is not held.
     Bury {
@@ -127,6 +139,8 @@ pub enum Request {
         token: u64,
         /// The key of the task.
         key: Box<[u8]>,
+        /// As in [`Request::GiveBack`].
+        reason: Box<[u8]>,
     },
     /// Makes a dead or delayed task ready, as one that was never leased: [`Outcome::Done`], or [`Outcome::Refused`] if there
     /// is none.
@@ -138,14 +152,14 @@ pub enum Request {
     Sweep(Sweep),
     /// Looks at tasks without taking them, a page at a time: [`Outcome::Browsed`]. What stays in its state throughout is
     /// shown once.
-    Browse {
-        /// In this state.
-        state: BrowsedState,
-        /// Of this group. `None`: of all.
-        group: Option<Box<[u8]>>,
-        /// Where the page before ended. `None`: from the first one on.
-        from: Option<BrowsePlace>,
-        /// The most tasks.
+    Browse(Browse),
+    /// Lists queues, a page at a time: [`Outcome::Queues`]. The queue of the request does not matter.
+    ListQueues {
+        /// Their names begin with one of these.
+        prefixes: Vec<Box<[u8]>>,
+        /// Where the page before ended. 0: from the first one on.
+        from: u32,
+        /// The most queues.
         most: u32,
     },
     /// Changes settings of the queue: [`Outcome::Done`], or [`Outcome::Refused`] if there are too many queues.
@@ -198,44 +212,6 @@ pub enum Request {
     },
 }
 
-/// A state in which tasks are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BrowsedState {
-    /// In the order of their leases: tasks without a group, then those of each group.
-    Ready,
-    /// In the order of their times.
-    Delayed,
-    /// In no order.
-    Lent,
-    /// In the order in which they died.
-    Dead,
-    /// In no order.
-    Dropped,
-}
-
-/// Where a page begins. Valid for the state and the queue that it came from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BrowsePlace(pub [u64; 4]);
-
-/// A task on a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrowsedTask {
-    /// Its key.
-    pub key: Box<[u8]>,
-    /// Its priority class.
-    pub class: u32,
-    /// The leases since it was added, kicked or repaid.
-    pub lent: u32,
-    /// The name of its group. Empty: it has none.
-    pub group: Box<[u8]>,
-    /// When it entered its state, by the leases' clock in milliseconds.
-    pub since: u64,
-    /// When it leaves its state by itself: the end of its delay or lease.
-    pub until: Option<u64>,
-    /// Its value.
-    pub payload: Payload,
-}
-
 impl QueueName {
     /// The memory that the name takes in a request, approximately.
     fn bytes(&self) -> usize {
@@ -273,15 +249,15 @@ impl Request {
             Self::Push { value, .. } | Self::Append { value, .. } => (0, value.len()),
             Self::Extend { key, .. }
             | Self::Undo { key, .. }
+            | Self::SetUnread { key, .. }
             | Self::LeaseNext { key, .. }
             | Self::Look { key }
             | Self::LookDropped { key }
-            | Self::GiveBack { key, .. }
-            | Self::Bury { key, .. }
             | Self::Kick { key }
             | Self::Has { key }
             | Self::Remove { key }
             | Self::Finish { key } => (key.len(), 0),
+            Self::GiveBack { key, reason, .. } | Self::Bury { key, reason, .. } => (key.len() + reason.len(), 0),
             Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
             Self::LeaseMany { queues, .. } => (queues.iter().map(QueueName::bytes).sum(), 0),
             Self::Many { requests } => {
@@ -290,9 +266,10 @@ impl Request {
                 };
                 (requests.iter().map(of_one).sum(), 0)
             }
+            Self::ListQueues { prefixes, .. } => (prefixes.iter().map(|prefix| prefix.len()).sum(), 0),
             Self::Configure { change } => (size_of_val(&**change), 0),
             Self::Sweep(_) => (0, 0),
-            Self::Browse { group, .. } => (group.as_ref().map_or(0, |group| group.len()), 0),
+            Self::Browse(browse) => (browse.group.as_ref().map_or(0, |group| group.len()), 0),
             Self::Lease { .. } | Self::Nothing | Self::Refuse | Self::Count | Self::CountAll | Self::Sync => (0, 0),
         };
         (size_of::<Self>() + key + value) as u64
@@ -320,12 +297,14 @@ pub enum Outcome {
     },
     /// The next tasks, at least one.
     LeasedMany(Vec<GrantedLease>),
-    /// A page. It may have fewer tasks than asked for, also none, and not be the last one.
-    Browsed {
-        /// The tasks.
-        tasks: Vec<BrowsedTask>,
+    /// A page.
+    Browsed(BrowsedPage),
+    /// A page of queues, in no order. It may have fewer than asked for, also none, and not be the last one.
+    Queues {
+        /// The queues.
+        queues: Vec<ListedQueue>,
         /// Where the next page begins. `None`: this was the last one.
-        next: Option<BrowsePlace>,
+        next: Option<u32>,
     },
     /// The answers to the requests of [`Request::Many`], in their order.
     Many(Vec<Outcome>),
@@ -389,73 +368,8 @@ impl Outcome {
         match self {
             Self::Leased { payload, .. } => Some(payload),
             Self::Found(payload) => payload.as_ref(),
-            Self::LeasedMany(_) | Self::Many(_) | Self::Browsed { .. } => None,
+            Self::LeasedMany(_) | Self::Many(_) | Self::Browsed(_) | Self::Queues { .. } => None,
             Self::Done | Self::Added(_) | Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
         }
     }
-}
-
-/// A value, or its location in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// The value is part of the batch.
-    Fresh(Value),
-    /// The value was in the store before the batch, under this key.
-    Stored(TaskKey),
-}
-
-impl Payload {
-    /// The length of the value. `before` is the snapshot from the same delivery.
-    #[must_use]
-    pub fn bytes(&self, before: Option<&dyn StoreSnapshot>) -> usize {
-        match self {
-            Self::Fresh(value) => value.len(),
-            Self::Stored(key) => before.map_or(0, |before| before.bytes(key)),
-        }
-    }
-
-    /// Returns the value if it is in memory. `before` is the snapshot from the same delivery. `None`: see
-    /// [`Tasks::read`](super::Tasks::read).
-    ///
-    /// # Errors
-    /// As [`Payload::read`].
-    ///
-    /// # Panics
-    /// If the payload refers to the store and `before` is `None`.
-    #[must_use]
-    pub fn read_now(&self, before: Option<&dyn StoreSnapshot>) -> Option<Result<Value, store::Error>> {
-        match self {
-            Self::Fresh(value) => Some(Ok(value.clone())),
-            Self::Stored(key) => {
-                let before = before.expect(BROUGHT);
-                before.get_now(key).map(|read| found(read, before))
-            }
-        }
-    }
-
-    /// Returns the value. `before` is the snapshot from the same delivery. May read the disk.
-    ///
-    /// # Errors
-    /// [`store::Error`] if the value cannot be read or is missing. If [`store::Error::loses_one_value`], the next batch
-    /// sets the task aside, and the store continues. If [`store::Error::may_pass`], the value may be read later.
-    ///
-    /// # Panics
-    /// If the payload refers to the store and `before` is `None`.
-    pub fn read(&self, before: Option<&dyn StoreSnapshot>) -> Result<Value, store::Error> {
-        match self {
-            Self::Fresh(value) => Ok(value.clone()),
-            Self::Stored(key) => {
-                let before = before.expect(BROUGHT);
-                found(before.get(key), before)
-            }
-        }
-    }
-}
-
-/// Why a payload that is in the store comes with it.
-pub(super) const BROUGHT: &str = "stored values bring the store";
-
-/// The value that was read, which is there.
-pub(super) fn found(read: store::ReadResult, before: &dyn StoreSnapshot) -> Result<Value, store::Error> {
-    read?.ok_or_else(|| before.damaged("the value of a task is missing"))
 }

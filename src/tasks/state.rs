@@ -10,17 +10,18 @@ use std::sync::Arc;
 
 use super::engine::{Engine, StepResult, SyncWithin};
 use super::metrics::TaskMetrics;
+use super::reading::NeededRecords;
 use super::record::CLOCK_KEY;
 use super::slow_disk::SlowDiskBackoff;
 use super::submission::{InboxMessage, Submission};
-use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
+use super::{Delivery, Outcome, ReplySink, Ticket};
 use crate::clock::lasting::LastingClock;
 use crate::clock::{ClockReading, Now};
 use crate::limits::{TASKS_BATCH_BYTES, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::log::WarningPace;
 use crate::store::{
     AddsRefused, Error, IDS_MARK, IdleWork, NUMBERS_MARK, Space, Store, StoreBackup, StoreSnapshot, TOKENS_MARK,
-    TaskKey, WriteBatch,
+    WriteBatch,
 };
 
 /// How long no batch was stored before the store does its idle work, in milliseconds: longer than the pause of a client
@@ -215,8 +216,9 @@ impl CommitterState {
     /// the wall clock is stored and synced also without a change: it must be known after a crash. So is a probe.
     pub(super) fn commit(&mut self, now: u64, own: Option<usize>) -> Result<Option<Delivery>, Error> {
         let StepResult { mut batch, sync, answers, ids, floor } = self.engine.drain();
-        let stored: Vec<TaskKey> = answers.iter().filter_map(|(_, outcome)| stored_in(outcome)).collect();
-        let before = (!stored.is_empty()).then(|| self.store.moment(&stored));
+        let mut needed = NeededRecords::default();
+        answers.iter().for_each(|(_, outcome)| needed.add(outcome));
+        let before = (!needed.is_empty()).then(|| self.store.moment(&needed.values, &needed.records));
         self.store.raise(IDS_MARK, ids);
         self.store.raise(NUMBERS_MARK, floor);
         let is_stepped = self.clock.is_stepped();
@@ -298,13 +300,5 @@ impl CommitterState {
     /// Adds the latest mark of the clock to a batch.
     fn mark_clock(&mut self, batch: &mut WriteBatch) {
         batch.put(Space::Meta, CLOCK_KEY, &self.clock.take_mark().encode());
-    }
-}
-
-/// The key of the value of this answer, if the value is in the store.
-fn stored_in(outcome: &Outcome) -> Option<TaskKey> {
-    match outcome.payload() {
-        Some(Payload::Stored(key)) => Some(*key),
-        Some(Payload::Fresh(_)) | None => None,
     }
 }

@@ -12,6 +12,17 @@ use super::Policy;
 /// The number of a group in its queue, valid as long as the group has a task.
 pub(super) type GroupNumber = u32;
 
+/// The most bytes of a reason: why a task has failed.
+pub const REASON_BYTES_MAX: usize = 256;
+
+/// Why a task has failed, where nobody has said it.
+pub(super) mod reason {
+    /// Its lease has expired.
+    pub(in crate::tasks) const RAN_OUT: &[u8] = b"lease ran out";
+    /// The bytes of its value are lost.
+    pub(in crate::tasks) const DAMAGED: &[u8] = b"value damaged";
+}
+
 /// The class of a task that names none.
 pub const USUAL_CLASS: u32 = 1 << 16;
 

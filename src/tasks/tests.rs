@@ -79,6 +79,9 @@ impl ReplySink for RecordingSink {
                     ReadAnswer::Leased { token: *token, key: key.to_vec(), value }
                 }
                 Outcome::Found(Some(payload)) => ReadAnswer::Found(delivery.read(payload).unwrap().to_vec()),
+                Outcome::Browsed(_) => {
+                    ReadAnswer::Plain(outcome.clone().read(delivery.before.as_deref()).unwrap().outcome)
+                }
                 other => ReadAnswer::Plain(other.clone()),
             };
             recorded.push((*number, answer));

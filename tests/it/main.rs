@@ -221,6 +221,7 @@ mod taking_down;
 /// Logins whose bytes were changed on their way let no other in.
 mod tampered;
 /// Durable tasks: the protocol, leases, the command line, and the tasks that are there after the end.
+mod task_queues;
 mod tasks;
 /// Clients of the tasks that do not behave: they do not read, vanish, or come back under the same name.
 mod tasks_clients;

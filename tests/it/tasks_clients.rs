@@ -11,6 +11,7 @@ use spindle::limits::JOB_ROOM_BYTES;
 use spindle::net::service::{Service, ServiceParts};
 use spindle::services::jobs::serve as jobs;
 use spindle::services::jobs::wire::{AckWording, JobId};
+use spindle::services::tasks::calls::NamedQueues;
 use spindle::services::tasks::handle::Access;
 use spindle::services::tasks::serve as spiderq;
 use spindle::services::tasks::wire::{AddMode, LendMode, Reply, Request};
@@ -280,7 +281,7 @@ fn frontends_that_find_the_committer_full_are_woken_when_it_is_not() {
     let listener = spiderq::SpiderqListener::bind(&settings, parts.clone()).unwrap();
     let jobs_listener = jobs::JobsListener::bind(&jobs_settings, parts).unwrap();
     let Service { front, stopper, endpoint, .. } =
-        listener.serve(&mut committer, tasks.clone(), queue.clone(), Box::new(|| {}));
+        listener.serve(&mut committer, tasks.clone(), NamedQueues::new(queue.clone(), None), Box::new(|| {}));
     let Service { front: jobs_front, stopper: jobs_stopper, endpoint: address, .. } =
         jobs_listener.serve(JOB_ROOM_BYTES, &mut committer, tasks.clone(), family);
     let sink = committer.sink(Box::new(Silent));

@@ -367,7 +367,7 @@ fn values(folder: &Path) -> Result<BTreeMap<TaskKey, Vec<u8>>, store::Error> {
     let mut keys = Vec::new();
     let mut store = KeyedStore::open(folder, config)?;
     store.take(Space::Tasks, &mut |key, _| keys.push(key.try_into().unwrap()));
-    let values = store.moment(&keys);
+    let values = store.moment(&keys, &[]);
     let value = |key: TaskKey| Ok((key, values.get(&key)?.map_or(Vec::new(), |value| value.to_vec())));
     keys.into_iter().map(value).collect()
 }

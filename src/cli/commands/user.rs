@@ -63,6 +63,12 @@ struct Grants {
     /// Use the queue of tasks
     #[arg(long, value_name = "none|read|write|admin")]
     tasks: Option<Level>,
+    /// Look into queues of tasks whose names begin so
+    #[arg(long, value_name = "PREFIX", num_args = 0..)]
+    tasks_read: Option<Vec<String>>,
+    /// Add, lend and repay tasks in queues whose names begin so
+    #[arg(long, value_name = "PREFIX", num_args = 0..)]
+    tasks_write: Option<Vec<String>>,
     /// Look into queues of jobs whose names begin so
     #[arg(long, value_name = "PREFIX", num_args = 0..)]
     jobs_read: Option<Vec<String>>,
@@ -280,11 +286,13 @@ impl Grants {
             prefixes
         };
         let tables = [(Access::Read, &self.read), (Access::Write, &self.write), (Access::Admin, &self.own)];
+        let task_queues = [(Access::Read, &self.tasks_read), (Access::Write, &self.tasks_write)];
         let jobs = [(Access::Read, &self.jobs_read), (Access::Write, &self.jobs_write)];
         Permissions {
             admin: self.admin.unwrap_or(before.admin),
             tables: granted(&before.tables, &tables),
             tasks: self.tasks.map_or(before.tasks, Level::access),
+            task_queues: granted(&before.task_queues, &task_queues),
             jobs: granted(&before.jobs, &jobs),
             events: self.events.map_or(before.events, Level::access),
         }
@@ -292,8 +300,9 @@ impl Grants {
 
     /// Whether a list has no prefix, which takes a permission away.
     fn has_empty_list(&self) -> bool {
+        let of_tasks = [&self.tasks_read, &self.tasks_write];
         let lists = [&self.read, &self.write, &self.own, &self.jobs_read, &self.jobs_write];
-        lists.iter().any(|list| list.as_ref().is_some_and(Vec::is_empty))
+        lists.into_iter().chain(of_tasks).any(|list| list.as_ref().is_some_and(Vec::is_empty))
     }
 }
 
@@ -324,6 +333,8 @@ fn described(user: &User) -> Value {
         "write": list(&permissions.tables, Access::Write),
         "own": list(&permissions.tables, Access::Admin),
         "tasks": permissions.tasks.map(Access::word),
+        "tasks_read": list(&permissions.task_queues, Access::Read),
+        "tasks_write": list(&permissions.task_queues, Access::Write),
         "jobs_read": list(&permissions.jobs, Access::Read),
         "jobs_write": list(&permissions.jobs, Access::Write),
         "events": permissions.events.map(Access::word),

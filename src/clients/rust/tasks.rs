@@ -11,7 +11,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::clients::rust::socket::{Pipeline, ReplyError};
-use crate::services::tasks::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
+use crate::services::tasks::wire::{
+    AddMode, AnyReply, AnyRequest, Counters, Fault, LendMode, Malformed, QueueRequest, RepayStatus, Reply, Request,
+};
 
 pub use crate::clients::rust::socket::{ClientTimeouts, Disconnected};
 
@@ -154,6 +156,36 @@ impl TasksClient {
         let reply = self.pipeline.receive(timeout, |(), frames| {
             let frame = frames.last().map_or(&[][..], |frame| frame);
             Reply::decode(frame)
+        });
+        Ok(reply?)
+    }
+
+    /// Makes any request, also about queues by name, and waits for its reply within [`TasksClient::set_timeout`], and the
+    /// time for which the request itself waits. An error of the protocol is a reply. Servers before those queues answer
+    /// that they do not know the tag.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Malformed`]
+    ///
+    /// # Panics
+    /// If another request is in flight.
+    pub fn ask(&mut self, request: &AnyRequest<'_>) -> Result<AnyReply<'_>, Error> {
+        assert_eq!(self.in_flight(), 0, "another request is in flight");
+        let waits = match request {
+            AnyRequest::OfQueues(QueueRequest::LendMany { wait_ms, .. }) => {
+                Duration::from_millis(*wait_ms).min(BLOCKED)
+            }
+            AnyRequest::InQueue(_, Request::Lend { mode: LendMode::Block, .. }) => BLOCKED,
+            _ => Duration::ZERO,
+        };
+        let Self { pipeline, bytes } = self;
+        bytes.clear();
+        request.encode(bytes);
+        pipeline.send((), |sink| sink(bytes, false))?;
+        let timeout = pipeline.timeout().saturating_add(waits);
+        let reply = pipeline.receive(timeout, |(), frames| {
+            let frame = frames.last().map_or(&[][..], |frame| frame);
+            AnyReply::decode(frame)
         });
         Ok(reply?)
     }

@@ -35,8 +35,8 @@
 //!              "store": {"segments", …}},                    their log, as that of the tasks
 //!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",     null if there are none; waits: of frontends, for room
 //!            "store": {"segments", "live_bytes", "dead_bytes", …},            of the log under them
-//!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],     queues that come and go, all together
-//!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]},
+//!            "families": [{"name", "queues", "ready", "leased", "dead"}],        queues that come and go, all together
+//!            "queues": [{"name", "ready", "leased", "dropped", "dead", "waiting", "oldest_ready_seconds"}]},
 //!  "services": [{"protocol", "connections", "connections_ever", "received_bytes", "sent_bytes",      tasks, resp, …
 //!                "verbs": [{"verb", "requests", "refused", "latency_micros", "end_to_end_micros"}]}],
 //!  "slow": {"threshold_micros", "seen"}}                      requests that took longer than --slow
@@ -80,7 +80,7 @@ pub(crate) use micros::Micros;
 pub(crate) use name::{hexadecimal, printable};
 use services::SlowLine;
 pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics};
-pub(crate) use tasks_section::{TASKS_QUEUE, TasksSection};
+pub(crate) use tasks_section::TasksSection;
 pub(crate) use verb_times::VerbTimes;
 
 use super::wire::{Command, Reason};

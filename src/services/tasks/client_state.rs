@@ -18,30 +18,25 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::handle::{reply, unreadable};
+use super::calls::reply;
+use super::handle::unreadable;
+use super::leases::{RepliedLease, leases_in};
 use super::metrics::verb_number;
 use super::read_pace::ReadPace;
 use super::window::Share;
-use super::wire::{Counters, Fault, Reply, Verb};
+use super::wire::{AnyReply, Counters, Fault, Verb};
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
 use crate::net::zeromq::{ConnectionState, ReplyBuffer, TimedReply};
 use crate::security::Identity;
-use crate::store::{self, StoreSnapshot, Value};
-use crate::tasks::{Outcome, Payload};
+use crate::store::{self, StoreSnapshot};
+use crate::tasks::{Outcome, QueueName, ReadOutcome};
 
 /// The bytes of values that a client has read ahead while it waits for the disk. A larger value is read alone.
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
 /// The most replies among which values are read ahead.
 const READ_AHEAD_MAX: usize = 64;
-
-/// The lease that a reply grants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RepliedLease {
-    pub(super) token: u64,
-    pub(super) key: Box<[u8]>,
-}
 
 /// A reply that is not written yet.
 pub(super) struct PendingReply {
@@ -52,7 +47,9 @@ pub(super) struct PendingReply {
     /// The lease that a Lend asks for.
     pub(super) terms: LeaseTerms,
     pub(super) outcome: Outcome,
-    /// The store before the batch, if the value lies there.
+    /// The queues of the request, to which its leases belong.
+    pub(super) names: Arc<[QueueName]>,
+    /// The store before the batch, if values lie there.
     pub(super) before: Option<Arc<dyn StoreSnapshot>>,
     pub(super) value: ReplyValue,
     pub(super) times: RequestTimes,
@@ -67,16 +64,16 @@ pub(super) struct LeaseTerms {
     pub(super) wait: bool,
 }
 
-/// The value of a reply that is in the store.
+/// The values of a reply that are in the store.
 #[derive(Debug, Default)]
 pub(super) enum ReplyValue {
-    /// Nobody has looked for it. Replies without a value stay so.
+    /// Nobody has looked for them. Replies without a value stay so.
     #[default]
     Unread,
     /// A reader has been asked for these bytes, or the committer for another task.
     Awaited(usize),
-    /// It is here.
-    Read(Value),
+    /// They are here.
+    Read,
     /// It cannot be read at present.
     Failed,
     /// The request has another place, and this one is skipped.
@@ -85,8 +82,10 @@ pub(super) enum ReplyValue {
 
 /// What a client waits for.
 pub(super) enum ReplyWish {
-    /// A value, for the reply with this number.
-    Read { number: u64, payload: Payload, before: Option<Arc<dyn StoreSnapshot>> },
+    /// The values of this answer, for the reply with this number.
+    Read { number: u64, outcome: Outcome, before: Option<Arc<dyn StoreSnapshot>> },
+    /// The end of a lease whose value cannot be read. The reply goes without it.
+    SetUnread(RepliedLease),
     /// Another task in place of this one, whose value cannot be read. The reply keeps its place.
     Another { number: u64, lease: RepliedLease, terms: LeaseTerms },
     /// The same for a Lend that may wait. Its reply has no place before the answer comes.
@@ -108,76 +107,58 @@ pub(super) struct RequestTimes {
 impl PendingReply {
     /// Approximate memory of the reply, in bytes.
     fn bytes(&self) -> u64 {
-        let fresh = match self.outcome.payload() {
-            Some(Payload::Fresh(value)) => value.len(),
-            Some(Payload::Stored(_)) | None => 0,
-        };
-        let stored = match &self.value {
-            ReplyValue::Awaited(bytes) => *bytes,
-            ReplyValue::Read(value) => value.len(),
-            ReplyValue::Unread | ReplyValue::Failed | ReplyValue::Gone => 0,
-        };
-        let key = self.outcome.lease().map_or(0, |(_, key)| key.len());
-        (size_of::<Self>() + self.envelope.len() + fresh + stored + key) as u64
+        let awaited = if let ReplyValue::Awaited(bytes) = self.value { bytes } else { 0 };
+        (size_of::<Self>() + self.envelope.len() + awaited + self.outcome.memory()) as u64
     }
 
-    /// The lease that the reply grants, if any.
-    pub(super) fn into_lease(self) -> Option<RepliedLease> {
-        lease_in(self.outcome)
+    /// The leases that the reply grants.
+    pub(super) fn into_leases(self) -> impl Iterator<Item = RepliedLease> {
+        leases_in(self.outcome, self.names)
     }
 
-    /// Whether the value is still to be had from the disk.
+    /// Whether a value is still to be had from the disk.
     fn is_stored(&self) -> bool {
-        matches!(self.value, ReplyValue::Unread) && matches!(self.outcome.payload(), Some(Payload::Stored(_)))
+        matches!(self.value, ReplyValue::Unread) && self.outcome.is_stored()
     }
 
-    /// Takes the value if it is in memory. Otherwise says what to wish for, and awaits it.
-    fn look(&mut self, number: u64) -> Result<Option<ReplyWish>, store::Error> {
+    /// Takes the values that are in memory. If some are not, says what to wish for, and awaits them.
+    fn look(&mut self, number: u64) -> Option<ReplyWish> {
         if !self.is_stored() {
-            return Ok(None);
+            return None;
         }
-        let Some(payload) = self.outcome.payload() else { return Ok(None) };
-        match payload.read_now(self.before.as_deref()) {
-            Some(read) => self.has_read(number, read),
-            None => Ok(self.ask(number)),
+        self.outcome.fill(self.before.as_deref());
+        if self.outcome.is_stored() {
+            return Some(self.ask(number));
         }
+        self.value = ReplyValue::Read;
+        None
     }
 
-    /// Asks a reader for the value.
-    fn ask(&mut self, number: u64) -> Option<ReplyWish> {
-        let (payload, before) = (self.outcome.payload()?.clone(), self.before.clone());
+    /// Asks a reader for the values.
+    fn ask(&mut self, number: u64) -> ReplyWish {
         self.value = ReplyValue::Awaited(self.stored_bytes());
-        Some(ReplyWish::Read { number, payload, before })
+        ReplyWish::Read { number, outcome: self.outcome.clone(), before: self.before.clone() }
     }
 
-    /// The length of the value, if it is in the store.
+    /// The length of the values that are in the store.
     fn stored_bytes(&self) -> usize {
-        match (self.outcome.payload(), &self.before) {
-            (Some(Payload::Stored(key)), Some(before)) => before.bytes(key),
-            _ => 0,
-        }
+        self.outcome.stored_bytes(self.before.as_deref())
     }
 
-    /// The value was read, or could not be.
-    fn has_read(&mut self, number: u64, read: Result<Value, store::Error>) -> Result<Option<ReplyWish>, store::Error> {
-        let error = match read {
-            Ok(value) => {
-                self.value = ReplyValue::Read(value);
-                return Ok(None);
-            }
-            Err(error) if error.loses_one_value() || error.may_pass() => error,
-            Err(error) => return Err(error),
-        };
-        if let Some(lease) = lease_in(self.outcome.clone()) {
-            return Ok(Some(self.ask_for_another(number, lease)));
+    /// The values were read, or could not be.
+    fn has_read(&mut self, number: u64, ReadOutcome { outcome, unread, has_failed }: ReadOutcome) -> Vec<ReplyWish> {
+        let is_many = self.verb == Ok(Verb::LendMany);
+        let unread = leases_in(Outcome::LeasedMany(unread), Arc::clone(&self.names));
+        if is_many {
+            (self.outcome, self.value) = (outcome, ReplyValue::Read);
+            return unread.map(ReplyWish::SetUnread).collect();
         }
-        if error.may_pass() {
-            self.value = ReplyValue::Failed;
-        } else {
-            // It is as if there were no such task.
-            (self.outcome, self.value) = (Outcome::Refused, ReplyValue::Unread);
+        let mut unread = unread;
+        if let Some(lease) = unread.next() {
+            return vec![self.ask_for_another(number, lease)];
         }
-        Ok(None)
+        (self.outcome, self.value) = (outcome, if has_failed { ReplyValue::Failed } else { ReplyValue::Read });
+        Vec::new()
     }
 
     /// Asks for another task. A Lend that may wait for it gives its place away: the replies behind it do not wait too.
@@ -190,6 +171,7 @@ impl PendingReply {
         let left = Self {
             envelope: std::mem::take(&mut self.envelope),
             outcome: std::mem::replace(&mut self.outcome, Outcome::Refused),
+            names: Arc::clone(&self.names),
             before: self.before.take(),
             value: std::mem::replace(&mut self.value, ReplyValue::Gone),
             ..*self
@@ -197,16 +179,12 @@ impl PendingReply {
         ReplyWish::AnotherLater(left)
     }
 
-    /// Encodes the reply, and returns the lease that it grants. `stats` reads the counters for a Stats.
-    fn write(self, outbox: &mut ReplyBuffer, stats: impl FnOnce() -> Counters) -> Option<RepliedLease> {
-        let value = match (&self.value, self.outcome.payload()) {
-            (ReplyValue::Read(value), _) | (_, Some(Payload::Fresh(value))) => &**value,
-            _ => &[],
-        };
+    /// Encodes the reply. `stats` reads the counters for a Stats.
+    fn write(&self, outbox: &mut ReplyBuffer, stats: impl FnOnce() -> Counters) {
         let reply = match (self.verb, &self.value) {
-            (Err(fault), _) => Reply::Error(fault),
-            (Ok(_), ReplyValue::Failed) => Reply::Error(unreadable(self.stored_bytes())),
-            (Ok(verb), _) => reply(verb, &self.outcome, value, stats),
+            (Err(fault), _) => AnyReply::error(fault),
+            (Ok(_), ReplyValue::Failed) => AnyReply::error(unreadable(self.stored_bytes())),
+            (Ok(verb), _) => reply(verb, &self.outcome, stats),
         };
         let (begin, number) = (outbox.end(), verb_number(self.verb.ok(), self.times.waits));
         outbox.push_encoded(&self.envelope);
@@ -223,14 +201,7 @@ impl PendingReply {
             // The time in which a client waits for a task is not the server's.
             table: (!waits).then(Box::default),
         });
-        self.into_lease()
     }
-}
-
-/// The lease in an outcome, if it grants one.
-pub(super) fn lease_in(outcome: Outcome) -> Option<RepliedLease> {
-    let Outcome::Leased { token, key, .. } = outcome else { return None };
-    Some(RepliedLease { token, key })
 }
 
 /// The state of one client.
@@ -337,59 +308,52 @@ impl ClientState {
         self.replies.push_back(pending);
     }
 
-    /// The value of a reply was read, or could not be.
-    pub(super) fn has_read(&mut self, number: u64, read: Result<Value, store::Error>) -> Result<(), store::Error> {
-        self.change(number, |reply| reply.has_read(number, read))
-    }
-
-    /// The committer has answered again, for a reply whose first task could not be read.
-    pub(super) fn has_another(
+    /// The values of a reply were read, or could not be.
+    pub(super) fn has_read(
         &mut self,
         number: u64,
-        outcome: Outcome,
-        before: Option<Arc<dyn StoreSnapshot>>,
+        read: Result<ReadOutcome, store::Error>,
     ) -> Result<(), store::Error> {
-        self.change(number, |reply| {
-            (reply.outcome, reply.before, reply.value) = (outcome, before, ReplyValue::Unread);
-            Ok(None)
-        })
-    }
-
-    /// Changes a pending reply, and notes what it wishes for.
-    fn change(
-        &mut self,
-        number: u64,
-        change: impl FnOnce(&mut PendingReply) -> Result<Option<ReplyWish>, store::Error>,
-    ) -> Result<(), store::Error> {
-        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        let Some(reply) = index.and_then(|index| self.replies.get_mut(index)) else { return Ok(()) };
-        let before = reply.bytes();
-        let wish = change(reply)?;
-        self.replies_bytes = self.replies_bytes - before + reply.bytes();
-        self.wishes.extend(wish);
+        let read = read?;
+        self.change(number, |reply| reply.has_read(number, read));
         Ok(())
     }
 
+    /// The committer has answered again, for a reply whose first task could not be read.
+    pub(super) fn has_another(&mut self, number: u64, outcome: Outcome, before: Option<Arc<dyn StoreSnapshot>>) {
+        self.change(number, |reply| {
+            (reply.outcome, reply.before, reply.value) = (outcome, before, ReplyValue::Unread);
+            None
+        });
+    }
+
+    /// Changes a pending reply, and notes what it wishes for.
+    fn change<W: IntoIterator<Item = ReplyWish>>(&mut self, number: u64, change: impl FnOnce(&mut PendingReply) -> W) {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        let Some(reply) = index.and_then(|index| self.replies.get_mut(index)) else { return };
+        let before = reply.bytes();
+        let wishes = change(reply);
+        self.replies_bytes = self.replies_bytes - before + reply.bytes();
+        self.wishes.extend(wishes);
+    }
+
     /// Writes pending replies as long as the send buffer has room and their values are there.
-    pub(super) fn write(
-        &mut self,
-        outbox: &mut ReplyBuffer,
-        mut stats: impl FnMut() -> Counters,
-    ) -> Result<(), store::Error> {
+    pub(super) fn write(&mut self, outbox: &mut ReplyBuffer, mut stats: impl FnMut() -> Counters) {
         while self.leases.pop_front_if(|(end, _)| *end <= outbox.sent()).is_some() {}
         while outbox.len() <= OUTBOX_BYTES_MAX && !self.replies.is_empty() {
             let first = self.first;
-            self.change(first, |reply| reply.look(first))?;
+            self.change(first, |reply| reply.look(first));
             match self.replies.front().map(|reply| &reply.value) {
                 None | Some(ReplyValue::Awaited(_)) => return self.read_ahead(),
                 Some(ReplyValue::Gone) => drop(self.pop()),
                 Some(_) => {
-                    let lease = self.pop().and_then(|reply| reply.write(outbox, &mut stats));
-                    self.leases.extend(lease.map(|lease| (outbox.end(), lease)));
+                    let Some(reply) = self.pop() else { return };
+                    reply.write(outbox, &mut stats);
+                    let end = outbox.end();
+                    self.leases.extend(reply.into_leases().map(|lease| (end, lease)));
                 }
             }
         }
-        Ok(())
     }
 
     fn pop(&mut self) -> Option<PendingReply> {
@@ -400,13 +364,13 @@ impl ClientState {
     }
 
     /// Asks for the values of the replies behind the first one, up to a bound.
-    fn read_ahead(&mut self) -> Result<(), store::Error> {
+    fn read_ahead(&mut self) {
         let mut bytes = 0;
         for index in 0..self.replies.len().min(READ_AHEAD_MAX) {
             let Some(reply) = self.replies.get_mut(index) else { break };
             bytes += match reply.value {
                 ReplyValue::Awaited(bytes) => bytes,
-                ReplyValue::Read(ref value) => value.len(),
+                ReplyValue::Read => reply.outcome.memory(),
                 ReplyValue::Unread | ReplyValue::Failed | ReplyValue::Gone => reply.stored_bytes(),
             };
             if bytes > READ_AHEAD_BYTES {
@@ -414,10 +378,9 @@ impl ClientState {
             }
             if reply.is_stored() {
                 let number = self.first + index as u64;
-                self.change(number, |reply| Ok(reply.ask(number)))?;
+                self.change(number, |reply| Some(reply.ask(number)));
             }
         }
-        Ok(())
     }
 
     /// What the frontend is to do for the replies.
@@ -452,7 +415,7 @@ impl ClientState {
     pub(super) fn leave(self, sent: u64, abandoned: &mut Abandoned) {
         abandoned.waits.extend(self.waits);
         abandoned.leases.extend(self.leases.into_iter().filter(|(end, _)| *end > sent).map(|(_, lease)| lease));
-        abandoned.leases.extend(self.replies.into_iter().filter_map(PendingReply::into_lease));
+        abandoned.leases.extend(self.replies.into_iter().flat_map(PendingReply::into_leases));
     }
 }
 
@@ -478,22 +441,23 @@ mod tests {
             verb: Ok(Verb::Ping),
             terms: LeaseTerms::default(),
             outcome: Outcome::Done,
+            names: [].into(),
             before: None,
             value: ReplyValue::default(),
             times,
         };
         client.add(reply());
-        client.write(&mut outbox, stats).unwrap();
+        client.write(&mut outbox, stats);
         assert_eq!(client.patience(&outbox, at(stalls)), ReplyDeadline::Some, "the time begins with the first look");
         assert_eq!(client.patience(&outbox, at(2 * stalls - 1)), ReplyDeadline::Some);
         assert_eq!(client.patience(&outbox, at(2 * stalls)), ReplyDeadline::Over);
         // Its connection was reset, or it has read all.
         let mut outbox = ReplyBuffer::default();
-        client.write(&mut outbox, stats).unwrap();
+        client.write(&mut outbox, stats);
         assert_eq!(client.patience(&outbox, at(3 * stalls)), ReplyDeadline::NoNeed);
         outbox.push(&vec![0; OUTBOX_BYTES_MAX + 1], false);
         client.add(reply());
-        client.write(&mut outbox, stats).unwrap();
+        client.write(&mut outbox, stats);
         assert_eq!(client.patience(&outbox, at(4 * stalls)), ReplyDeadline::Some, "the next one has its own time");
     }
 }

@@ -21,11 +21,11 @@ pub enum Access {
 }
 
 impl Access {
-    /// The queue, as users are granted it.
+    /// The queue of this name, as users are granted it.
     #[must_use]
-    pub const fn resource(self) -> Resource<'static> {
+    pub const fn resource(self, queue: &[u8]) -> Resource<'_> {
         match self {
-            Self::Full => Resource::Tasks,
+            Self::Full => Resource::TaskQueue(queue),
             Self::WorkOff { .. } => Resource::Events,
         }
     }
@@ -33,7 +33,11 @@ impl Access {
     /// Whether clients may make requests of this tag. [`Access::task_request`] checks the fields.
     #[must_use]
     pub fn allows(self, tag: u8) -> bool {
-        matches!(self, Self::Full) || !matches!(tag, tag::ADD | tag::REMOVE | tag::TERMINATE)
+        let is_refused = match tag {
+            tag::LEND_MANY | tag::SETTLE_MANY | tag::EXTEND_MANY => false,
+            tag => tag >= tag::IN_QUEUE || matches!(tag, tag::ADD | tag::REMOVE | tag::TERMINATE),
+        };
+        matches!(self, Self::Full) || !is_refused
     }
 
     /// The request to the queue. A request that is not allowed becomes [`tasks::Request::Refuse`]: it only takes a
@@ -81,7 +85,7 @@ pub fn task_request(request: &Request<'_>) -> tasks::Request {
     }
 }
 
-/// The reply to a request of this kind, from its outcome. `value` is the value of its task, or empty.
+/// The reply to a request of this kind about one queue, from its outcome. `value` is the value of its task, or empty.
 #[must_use]
 pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl FnOnce() -> Counters) -> Reply<'o> {
     let either = |done, refused| if outcome.is_refused() { refused } else { done };
@@ -101,6 +105,8 @@ pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl 
         Verb::Lookup => either(Reply::ValueFound(value), Reply::ValueNotFound),
         Verb::Flush => Reply::Flushed,
         Verb::Remove => either(Reply::Removed, Reply::NotRemoved),
+        // The others are about queues by name.
+        _ => Reply::Pong,
     }
 }
 
@@ -119,14 +125,14 @@ fn no_room(verb: Verb, bytes: u64) -> Fault {
     Fault::Truncated { field, required: u32::try_from(bytes).unwrap_or(u32::MAX), given: 0 }
 }
 
-fn end(mode: AddMode) -> QueueEnd {
+pub(super) fn end(mode: AddMode) -> QueueEnd {
     match mode {
         AddMode::Head => QueueEnd::Head,
         AddMode::Tail => QueueEnd::Tail,
     }
 }
 
-fn settlement(status: RepayStatus) -> Settlement {
+pub(super) fn settlement(status: RepayStatus) -> Settlement {
     match status {
         RepayStatus::Penalty => Settlement::Penalty,
         RepayStatus::Reward => Settlement::Reward,

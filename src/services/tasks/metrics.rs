@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use super::handle::Access;
-use super::wire::Verb;
+use super::wire::{Verb, tag};
 use crate::clock::Clock;
 use crate::net::zeromq::{ConnectionProtocol, ConnectionState, Connections, Traffic};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 
-/// The verbs: in the order of their tags, and then those that have none.
-const VERBS: [&str; 14] = [
+/// The verbs: in the order of their tags, then those that have none, and those from [`tag::ADD_MANY`] on.
+const VERBS: [&str; 23] = [
     "COUNT",
     "ADD",
     "UPDATE",
@@ -28,6 +28,15 @@ const VERBS: [&str; 14] = [
     "REMOVE",
     "LEND_WAITING",
     "none",
+    "ADD_MANY",
+    "LEND_MANY",
+    "SETTLE_MANY",
+    "EXTEND_MANY",
+    "BROWSE",
+    "KICK",
+    "PURGE",
+    "CONFIGURE",
+    "QUEUES",
 ];
 /// The number of Lends that may wait.
 const LEND_WAITING: usize = 12;
@@ -39,7 +48,10 @@ pub(super) fn verb_number(verb: Option<Verb>, waits: bool) -> usize {
     match verb {
         None => NONE,
         Some(_) if waits => LEND_WAITING,
-        Some(verb) => usize::from(verb.tag()).saturating_sub(1),
+        Some(verb) => match verb.tag().checked_sub(tag::ADD_MANY) {
+            Some(place) => NONE + 1 + usize::from(place),
+            None => usize::from(verb.tag()).saturating_sub(1),
+        },
     }
 }
 
@@ -84,6 +96,7 @@ mod tests {
         assert_eq!(name(Verb::Count), Some("COUNT"));
         assert_eq!(name(Verb::Lend), Some("LEND"));
         assert_eq!(name(Verb::Remove), Some("REMOVE"));
+        assert_eq!((name(Verb::AddMany), name(Verb::Queues)), (Some("ADD_MANY"), Some("QUEUES")));
         assert_eq!(VERBS.get(verb_number(Some(Verb::Lend), true)), Some(&"LEND_WAITING"));
         assert_eq!(VERBS.get(verb_number(None, false)), Some(&"none"));
     }

@@ -21,9 +21,11 @@
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
+pub mod calls;
 mod client_state;
 mod config;
 pub mod handle;
+mod leases;
 mod metrics;
 mod pending_replies;
 pub mod permission;

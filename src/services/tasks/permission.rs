@@ -12,11 +12,12 @@ impl Verb {
     pub const fn access(self) -> Option<Access> {
         match self {
             Self::Ping => None,
-            Self::Count | Self::Lookup | Self::Stats => Some(Access::Read),
+            Self::Count | Self::Lookup | Self::Stats | Self::Browse | Self::Queues => Some(Access::Read),
             Self::Add | Self::Update | Self::Lend | Self::Repay | Self::Heartbeat | Self::Flush | Self::Remove => {
                 Some(Access::Write)
             }
-            Self::Terminate => Some(Access::Admin),
+            Self::AddMany | Self::LendMany | Self::SettleMany | Self::ExtendMany | Self::Kick => Some(Access::Write),
+            Self::Terminate | Self::Purge | Self::Configure => Some(Access::Admin),
         }
     }
 }
@@ -31,9 +32,9 @@ pub fn may(user: &Identity, verb: Verb, queue: Resource<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::security::Permissions;
+    use crate::security::{DEFAULT_QUEUE, Permissions};
 
-    const VERBS: [Verb; 12] = [
+    const VERBS: [Verb; 21] = [
         Verb::Ping,
         Verb::Count,
         Verb::Add,
@@ -46,6 +47,15 @@ mod tests {
         Verb::Lookup,
         Verb::Flush,
         Verb::Remove,
+        Verb::AddMany,
+        Verb::LendMany,
+        Verb::SettleMany,
+        Verb::ExtendMany,
+        Verb::Browse,
+        Verb::Kick,
+        Verb::Purge,
+        Verb::Configure,
+        Verb::Queues,
     ];
 
     #[test]
@@ -53,8 +63,8 @@ mod tests {
         for verb in VERBS {
             let expected = match verb {
                 Verb::Ping => None,
-                Verb::Count | Verb::Lookup | Verb::Stats => Some(Access::Read),
-                Verb::Terminate => Some(Access::Admin),
+                Verb::Count | Verb::Lookup | Verb::Stats | Verb::Browse | Verb::Queues => Some(Access::Read),
+                Verb::Terminate | Verb::Purge | Verb::Configure => Some(Access::Admin),
                 _ => Some(Access::Write),
             };
             assert_eq!(verb.access(), expected, "{verb:?}");
@@ -68,16 +78,17 @@ mod tests {
                 let suffices = verb.access().is_none_or(|needed| granted >= needed) && verb != Verb::Terminate;
                 let tasks = || Permissions { tasks: Some(granted), ..Permissions::default() };
                 let events = || Permissions { events: Some(granted), ..Permissions::default() };
-                for (permissions, queue, other) in
-                    [(tasks(), Resource::Tasks, Resource::Events), (events(), Resource::Events, Resource::Tasks)]
-                {
+                for (permissions, queue, other) in [
+                    (tasks(), Resource::TaskQueue(DEFAULT_QUEUE), Resource::Events),
+                    (events(), Resource::Events, Resource::TaskQueue(DEFAULT_QUEUE)),
+                ] {
                     let user = Identity::invented(permissions);
                     assert_eq!(may(&user, verb, queue), suffices, "{verb:?} {granted:?}");
                     assert_eq!(may(&user, verb, other), verb.access().is_none(), "{verb:?} {granted:?}");
                 }
             }
             let admin = Identity::invented(Permissions { admin: true, ..Permissions::default() });
-            assert!(may(&admin, verb, Resource::Tasks) && may(&admin, verb, Resource::Events));
+            assert!(may(&admin, verb, Resource::TaskQueue(DEFAULT_QUEUE)) && may(&admin, verb, Resource::Events));
         }
     }
 }

@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use super::client_state::{Abandoned, ClientState, LeaseTerms, PendingReply, RepliedLease, RequestTimes};
+use super::calls::{NamedQueues, TaskCall};
+use super::client_state::{Abandoned, ClientState, LeaseTerms, PendingReply, RequestTimes};
 use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
+use super::leases::{RepliedLease, leases_in};
 use super::permission::may;
 use super::waiting_places::WaitingPlaces;
 use super::window::{Share, SubmitWindow};
-use super::wire::{Counters, Fault, Field, Request, Verb, tag};
+use super::wire::{AnyRequest, Counters, Fault, Field, Verb, tag};
 use crate::clock::{Clock, Now};
 use crate::limits::{
     ENVELOPE_BYTES_MAX, INBOX_BYTES_MAX, REQUEST_OVERHEAD_BYTES, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
@@ -24,7 +26,7 @@ use crate::limits::{
 };
 use crate::net::budget::Budget;
 use crate::net::zeromq::ConnectionId;
-use crate::security::Identity;
+use crate::security::{DEFAULT_QUEUE, Identity};
 use crate::store;
 use crate::tasks::{self, CommitAttempt, Delivery, QueueName, RoomWait, Submission, Tasks, Ticket};
 use crate::zmtp::{Message, encode_frame};
@@ -47,6 +49,8 @@ pub(super) enum PendingRequest {
         share: Share,
         /// The lease that a Lend asks for.
         terms: LeaseTerms,
+        /// The queues to which its leases belong.
+        names: Arc<[QueueName]>,
         /// Whether it was answered before, with a task that could not be read.
         again: bool,
         /// When it had arrived.
@@ -55,7 +59,7 @@ pub(super) enum PendingRequest {
         request_bytes: usize,
     },
     /// Another task, for a reply whose first one could not be read.
-    Another { peer: ConnectionId, number: u64 },
+    Another { peer: ConnectionId, number: u64, queue: QueueName },
     /// A lease or a blocked Lend that is taken back. No client gets this answer.
     Undo,
 }
@@ -76,18 +80,24 @@ impl ReplyPolicy {
 
     /// Decodes a request. A request that the configuration refuses, or that the user may not make, decodes as an unknown
     /// tag: the protocol has no other way to say so.
-    fn decode<'f>(&self, frame: &'f [u8], user: Option<&Identity>) -> Result<Request<'f>, Fault> {
+    fn decode<'f>(&self, frame: &'f [u8], user: Option<&Identity>) -> Result<AnyRequest<'f>, Fault> {
         let unknown = |offending| Fault::Offending { field: Field::UnknownTag, offending };
         let refused = |tag: u8| !self.access.allows(tag) || tag == tag::TERMINATE && !self.terminate;
         if let Some(&offending) = frame.first().filter(|tag| refused(**tag)) {
             return Err(unknown(offending));
         }
-        let request = Request::decode(frame)?;
+        let request = AnyRequest::decode(frame)?;
+        let verb = request.verb();
+        // A queue to work off is alone.
+        let is_known = |queue: &[u8]| matches!(self.access, Access::Full) || queue == DEFAULT_QUEUE;
+        if !request.all_queues(DEFAULT_QUEUE, is_known) {
+            return Err(unknown(verb.tag()));
+        }
         if let Some(user) = user
-            && !may(user, request.verb(), self.access.resource())
+            && !request.all_queues(DEFAULT_QUEUE, |queue| may(user, verb, self.access.resource(queue)))
         {
             user.note_denied();
-            return Err(unknown(request.verb().tag()));
+            return Err(unknown(frame.first().copied().unwrap_or_default()));
         }
         Ok(request)
     }
@@ -155,7 +165,7 @@ impl RequestBurst {
 /// All requests that are not answered yet, and the burst of requests to submit next.
 pub(super) struct TaskResponder {
     tasks: Tasks,
-    queue: QueueName,
+    queues: NamedQueues,
     sink: usize,
     /// By ticket number.
     pending: Slab<PendingRequest>,
@@ -175,10 +185,10 @@ pub(super) struct TaskResponder {
 }
 
 impl TaskResponder {
-    pub(super) fn new(tasks: Tasks, queue: QueueName, sink: usize, policy: ReplyPolicy) -> Self {
+    pub(super) fn new(tasks: Tasks, queues: NamedQueues, sink: usize, policy: ReplyPolicy) -> Self {
         Self {
             tasks,
-            queue,
+            queues,
             sink,
             pending: Slab::new(),
             envelopes: Budget::new(INBOX_BYTES_MAX),
@@ -254,8 +264,10 @@ impl TaskResponder {
             self.window.give_back(share);
             return Taken::Yes;
         }
-        let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
-        let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
+        let TaskCall { queue, mut request, names } = match &decoded {
+            Ok(request) => self.queues.call(self.policy.access, request),
+            Err(_) => self.queues.refusal(),
+        };
         self.envelopes.change(0, taken_by(&envelope));
         let waits = self.may_wait(client, &mut request);
         if waits {
@@ -270,9 +282,9 @@ impl TaskResponder {
         let (envelope, request_bytes) = (envelope.into(), frame.len());
         let again = false;
         let pending =
-            PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
+            PendingRequest::Answer { peer, envelope, verb, waits, share, terms, names, again, arrived, request_bytes };
         client.has_asked(share);
-        self.ask(client, pending, request, waits);
+        self.ask(client, pending, queue, request, waits);
         if self.burst.is_full() {
             self.submit();
         }
@@ -284,29 +296,44 @@ impl TaskResponder {
         &mut self,
         peer: ConnectionId,
         number: u64,
-        RepliedLease { token, key }: RepliedLease,
+        RepliedLease { queue, token, key }: RepliedLease,
         LeaseTerms { timeout, wait }: LeaseTerms,
     ) {
-        self.put(PendingRequest::Another { peer, number }, tasks::Request::LeaseNext { token, key, timeout, wait });
+        let request = tasks::Request::LeaseNext { token, key, timeout, wait };
+        self.put(PendingRequest::Another { peer, number, queue: queue.clone() }, queue, request);
+    }
+
+    /// Ends a lease whose value could not be read.
+    pub(super) fn set_unread(&mut self, RepliedLease { queue, token, key }: RepliedLease) {
+        self.undos += 1;
+        self.put(PendingRequest::Undo, queue, tasks::Request::SetUnread { token, key });
     }
 
     /// The same for a Lend that may wait for the other task.
     pub(super) fn ask_again(&mut self, peer: ConnectionId, client: &mut ClientState, reply: PendingReply) {
-        let PendingReply { envelope, verb, terms, outcome, times, .. } = reply;
-        let Some((token, key)) = outcome.lease().map(|(token, key)| (token, key.into())) else { return };
+        let PendingReply { envelope, verb, terms, outcome, names, times, .. } = reply;
+        let lease = leases_in(outcome, Arc::clone(&names)).next();
+        let Some(RepliedLease { queue, token, key }) = lease else { return };
         let RequestTimes { arrived, request_bytes, waits, .. } = times;
         self.envelopes.change(0, taken_by(&envelope));
         let (share, again) = (Share::Nothing, true);
         let pending =
-            PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes };
+            PendingRequest::Answer { peer, envelope, verb, waits, share, terms, names, again, arrived, request_bytes };
         let LeaseTerms { timeout, wait } = terms;
         client.has_asked(share);
-        self.ask(client, pending, tasks::Request::LeaseNext { token, key, timeout, wait }, waits);
+        self.ask(client, pending, queue, tasks::Request::LeaseNext { token, key, timeout, wait }, waits);
     }
 
     /// Puts a request of a client into the burst. A Lend that may block takes a place.
-    fn ask(&mut self, client: &mut ClientState, pending: PendingRequest, request: tasks::Request, waits: bool) {
-        let ticket = self.put(pending, request);
+    fn ask(
+        &mut self,
+        client: &mut ClientState,
+        pending: PendingRequest,
+        queue: QueueName,
+        request: tasks::Request,
+        waits: bool,
+    ) {
+        let ticket = self.put(pending, queue, request);
         if waits {
             client.waits_for(ticket);
             self.places.take();
@@ -317,9 +344,18 @@ impl TaskResponder {
     /// has its share of the places, and while the pending envelopes hold half of `INBOX_BYTES_MAX`: otherwise the
     /// waiting Lends of one client could leave no room for the others.
     fn may_wait(&self, client: &ClientState, request: &mut tasks::Request) -> bool {
-        let tasks::Request::Lease { wait, .. } = request else { return false };
-        *wait &= self.places.is_open_to(client.waiting()) && self.envelopes.held() < INBOX_BYTES_MAX / 2;
-        *wait
+        let has_place = || self.places.is_open_to(client.waiting()) && self.envelopes.held() < INBOX_BYTES_MAX / 2;
+        match request {
+            tasks::Request::Lease { wait, .. } => {
+                *wait &= has_place();
+                *wait
+            }
+            tasks::Request::LeaseMany { wait, .. } => {
+                *wait *= u64::from(has_place());
+                *wait > 0
+            }
+            _ => false,
+        }
     }
 
     /// Submits the burst to the committer.
@@ -351,10 +387,10 @@ impl TaskResponder {
         })
     }
 
-    fn put(&mut self, pending: PendingRequest, request: tasks::Request) -> u64 {
+    fn put(&mut self, pending: PendingRequest, queue: QueueName, request: tasks::Request) -> u64 {
         let number = self.pending.insert(pending) as u64;
         let ticket = Ticket { sink: self.sink, number };
-        self.burst.requests.push(Submission { queue: self.queue.clone(), ticket, request });
+        self.burst.requests.push(Submission { queue, ticket, request });
         number
     }
 
@@ -380,14 +416,15 @@ impl TaskResponder {
     pub(super) fn settle(&mut self, abandoned: Abandoned) {
         if !abandoned.waits.is_empty() {
             self.undos += 1;
-            self.put(PendingRequest::Undo, tasks::Request::Withdraw { tickets: abandoned.waits });
+            let withdraw = tasks::Request::Withdraw { tickets: abandoned.waits };
+            self.put(PendingRequest::Undo, self.queues.default_queue(), withdraw);
         }
         self.abandoned.extend(abandoned.leases);
         while self.undos < UNDO_MAX
-            && let Some(RepliedLease { token, key }) = self.abandoned.pop_front()
+            && let Some(RepliedLease { queue, token, key }) = self.abandoned.pop_front()
         {
             self.undos += 1;
-            self.put(PendingRequest::Undo, tasks::Request::Undo { token, key });
+            self.put(PendingRequest::Undo, queue, tasks::Request::Undo { token, key });
             if self.burst.is_full() {
                 self.submit();
             }
@@ -437,7 +474,8 @@ mod tests {
     fn a_lend_waits_only_while_the_envelopes_hold_less_than_half_of_their_room() {
         let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
         let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
-        let mut responder = TaskResponder::new(tasks, queue, 0, ReplyPolicy::new(&config(false)));
+        let mut responder =
+            TaskResponder::new(tasks, NamedQueues::new(queue, None), 0, ReplyPolicy::new(&config(false)));
         let waits = |bytes, wait| {
             responder.envelopes.change(responder.envelopes.held(), bytes);
             let mut request = tasks::Request::Lease { timeout: 1, wait };

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use crossbeam::channel::Receiver;
 
+use super::calls::NamedQueues;
 use super::client_state::{Abandoned, ClientState, ReplyDeadline};
 pub use super::config::{SpiderqConfig, Version};
 use super::metrics;
@@ -36,8 +37,8 @@ use crate::net::sockets::{ServeError, Stopper, WakingSender};
 use crate::net::zeromq::{ConnectionId, Connections, ReplyBuffer, Serving, ServingParts, TurnOutcome};
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
-use crate::store::{self, Value};
-use crate::tasks::{Committer, Delivery, QueueName, Tasks};
+use crate::store;
+use crate::tasks::{Committer, Delivery, ReadOutcome, Tasks};
 use crate::zmtp::{MessageBounds, MessageView};
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
@@ -71,13 +72,13 @@ impl SpiderqListener {
         Ok(Self { bound, held_bytes_max: parts.held_bytes_max, settings, metrics, slow: parts.slow })
     }
 
-    /// Registers a sink with the committer for the answers about `queue`. Calls `terminated` when a client ends the
+    /// Registers a sink with the committer for the answers about these queues. Calls `terminated` when a client ends the
     /// server.
     pub fn serve(
         self,
         committer: &mut Committer,
         tasks: Tasks,
-        queue: QueueName,
+        queues: NamedQueues,
         terminated: Box<dyn Fn() + Send>,
     ) -> Service<SpiderqFrontend> {
         let Self { bound, held_bytes_max, settings, metrics, slow } = self;
@@ -88,7 +89,7 @@ impl SpiderqListener {
         let sink = committer.sink(Box::new(sender));
         let front = SpiderqFrontend {
             connections,
-            responder: TaskResponder::new(tasks, queue, sink, ReplyPolicy::new(&settings)),
+            responder: TaskResponder::new(tasks, queues, sink, ReplyPolicy::new(&settings)),
             stopper: stopper.clone(),
             deliveries,
             reads: WakingSender::new(&wake_signal),
@@ -105,11 +106,11 @@ impl SpiderqListener {
     }
 }
 
-/// A value that was read for a pending reply.
+/// An answer whose values were read, for a pending reply.
 struct ReadReply {
     peer: ConnectionId,
     number: u64,
-    read: Result<Value, store::Error>,
+    read: Result<ReadOutcome, store::Error>,
 }
 
 /// The frontend, to be run in the thread `tasks` or `events-queue`.

@@ -32,13 +32,20 @@
 //! assert_eq!(Reply::decode(&[0x02]), Ok(Reply::Added));
 //! ```
 
+mod any_request;
 mod fault;
 mod fields;
+mod options;
+mod queue_reply;
+mod queues;
 mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
 
+pub use any_request::AnyRequest;
 pub use fault::{Fault, Field};
+pub use queue_reply::{AnyReply, ItemResult, LentTask, QueueFigures, QueueReply, SeenQueue, SeenSettings, SeenTask};
+pub use queues::{Kicked, LIST_MAX, LeaseEnd, NamedLease, QueueRequest};
 pub use reply::{Counters, Malformed, Reply};
 pub use request::{AddMode, LendMode, RepayStatus, Request, Verb, tag};

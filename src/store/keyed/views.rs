@@ -53,10 +53,11 @@ impl StoreWatch for KeyedWatch {
     }
 }
 
-/// The places of some values at one moment.
+/// The places of some values and records at one moment.
 pub(in crate::store) struct KeyedSnapshot {
     pub(in crate::store) folder: PathBuf,
     pub(in crate::store) values: HashMap<TaskKey, StoredValue, RandomState>,
+    pub(in crate::store) records: HashMap<TaskKey, StoredValue, RandomState>,
     pub(in crate::store) reports: Reports,
 }
 
@@ -82,6 +83,14 @@ impl StoreSnapshot for KeyedSnapshot {
         let read = value.read_now()?;
         self.note(key, value, &read);
         Some(read.map(Some))
+    }
+
+    fn begin(&self, key: &TaskKey, most: usize) -> Result<Option<Value>, Error> {
+        self.values.get(key).map(|value| value.begin(most)).transpose()
+    }
+
+    fn record(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
+        self.records.get(key).map(StoredValue::read).transpose()
     }
 
     fn bytes(&self, key: &TaskKey) -> usize {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use crate::store::format::Space;
 use crate::store::record::{Body, RecordBatch, record_bytes, removal_bytes};
 
-/// The bytes by which the state of a task may grow: by the token and the deadline of its lease.
-const STATE_GROWTH: u64 = 16;
+/// The bytes by which the state of a task may grow: by the number of its leases and the token and deadline of one, or by
+/// the end of a delay and a reason of the server's own.
+const STATE_GROWTH: u64 = 32;
 
 /// The live records.
 #[derive(Debug, Default)]

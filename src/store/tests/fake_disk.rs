@@ -300,7 +300,7 @@ impl Store for FakeDisk {
         Arc::new(FakeWatch(self.clone()))
     }
 
-    fn moment(&self, _keys: &[TaskKey]) -> Arc<dyn StoreSnapshot> {
+    fn moment(&self, _: &[TaskKey], _: &[TaskKey]) -> Arc<dyn StoreSnapshot> {
         Arc::new(FakeSnapshot(Arc::clone(&self.lock().now), self.clone()))
     }
 
@@ -363,6 +363,10 @@ impl StoreSnapshot for FakeSnapshot {
             return Err(Error::SetAside(PathBuf::from("double")));
         }
         Ok(self.0.get(&(Space::Values, key.to_vec())).cloned())
+    }
+
+    fn record(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
+        Ok(self.0.get(&(Space::Tasks, key.to_vec())).cloned())
     }
 
     fn get_now(&self, key: &TaskKey) -> Option<Result<Option<Value>, Error>> {

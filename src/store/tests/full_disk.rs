@@ -169,7 +169,7 @@ fn beside_a_backup() {
     let saved = folder.beside(3);
     let to: Arc<dyn Folder> = Arc::new(saved.clone());
     let backup = store.log.backup().unwrap();
-    let held: Vec<_> = (0..tasks).step_by(17).map(|number| store.moment(&[key(number)])).collect();
+    let held: Vec<_> = (0..tasks).step_by(17).map(|number| store.moment(&[key(number)], &[])).collect();
     for round in 0..3_000 {
         state(&mut store, (round * 7) % tasks, 56);
     }

@@ -40,7 +40,7 @@ fn content(folder: &Path) -> BTreeMap<TaskKey, (Vec<u8>, Option<Vec<u8>>)> {
     store.take(Space::Tasks, &mut |key, record| tasks.push((TaskKey::try_from(key).unwrap(), record.to_vec())));
     assert!(tasks.is_sorted());
     let keys: Vec<TaskKey> = tasks.iter().map(|(key, _)| *key).collect();
-    let values = store.moment(&keys);
+    let values = store.moment(&keys, &[]);
     let value = |key: &TaskKey| values.get(key).unwrap().map(|value| value.to_vec());
     tasks.into_iter().map(|(key, record)| (key, (record, value(&key)))).collect()
 }
@@ -148,14 +148,14 @@ fn a_moment_shows_values_that_were_replaced_and_removed_since() {
         store.commit(batch, true).unwrap();
     };
     put(&mut store, 0);
-    let before = store.moment(&[key(1), key(3)]);
+    let before = store.moment(&[key(1), key(3)], &[]);
     (1..100).for_each(|byte| put(&mut store, byte));
     drained(&mut store);
     assert_eq!(*before.get(&key(1)).unwrap().unwrap(), [0; 5_000]);
     assert_eq!(before.get(&key(2)).unwrap(), None, "it was not asked for");
     assert_eq!(before.get(&key(3)).unwrap(), None, "it is not there");
     drop(before);
-    assert_eq!(*store.moment(&[key(1)]).get(&key(1)).unwrap().unwrap(), [99; 5_000]);
+    assert_eq!(*store.moment(&[key(1)], &[]).get(&key(1)).unwrap().unwrap(), [99; 5_000]);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_value_that_the_device_has_changed_is_reported_once_and_again_after_a_restar
         }
     }
     assert_eq!(store.lost().unwrap(), []);
-    let moment = store.moment(&[key(1), key(2)]);
+    let moment = store.moment(&[key(1), key(2)], &[]);
     assert!(matches!(moment.get(&key(1)), Err(Error::Rotten { .. })));
     assert_eq!(*moment.get(&key(2)).unwrap().unwrap(), [0xa2; 700]);
     let lost = |store: &mut KeyedStore| {
@@ -191,7 +191,7 @@ fn a_value_that_the_device_has_changed_is_reported_once_and_again_after_a_restar
     drop((store, moment));
     let mut store = open(folder.path());
     assert_eq!(lost(&mut store), [(Space::Values, key(1))]);
-    assert!(matches!(store.moment(&[key(1)]).get(&key(1)), Err(Error::SetAside { .. })));
+    assert!(matches!(store.moment(&[key(1)], &[]).get(&key(1)), Err(Error::SetAside { .. })));
     let mut batch = WriteBatch::new();
     batch.put(Space::Values, &key(1), b"new");
     store.commit(batch, true).unwrap();
@@ -317,7 +317,7 @@ fn a_store_that_cannot_read_its_oldest_segment_continues_and_loses_nothing() {
         let mut store = open_simulated(&folder);
         assert_eq!(store.lost().unwrap(), [], "{at}");
         let keys: Vec<TaskKey> = (0..20).map(key).collect();
-        let values = store.moment(&keys);
+        let values = store.moment(&keys, &[]);
         for (number, key) in keys.iter().enumerate() {
             let value = values.get(key).unwrap().unwrap();
             assert!(value.len() == 270 && value.iter().all(|byte| usize::from(*byte) == number), "{at}: {number}");

@@ -108,7 +108,7 @@ impl EffectWriter {
     }
 
     /// The answer shows this element, or that the key has none.
-    #[cold]
+    #[inline]
     pub(in crate::tables) fn await_element(
         &mut self,
         table: &Table,
@@ -116,6 +116,14 @@ impl EffectWriter {
         shown: Option<EntryRef<'_>>,
         guard: &Guard,
     ) {
+        // Most elements are read of tables that nobody writes at the moment.
+        if shown.is_none() || table.durability.last_epoch() > self.epochs.disk.synced() {
+            self.await_unsynced(table, key, shown, guard);
+        }
+    }
+
+    #[cold]
+    fn await_unsynced(&mut self, table: &Table, key: &[u8], shown: Option<EntryRef<'_>>, guard: &Guard) {
         if shown.is_none() && is_overdue(table, key, guard) {
             self.await_expiry(table);
             return;

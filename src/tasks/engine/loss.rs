@@ -1,7 +1,7 @@
 //! Records that the store has lost, and tasks whose values cannot be read at present.
 //!
 //! ```text
-//! records ─► one pass over the tasks of each queue that has some ─► their indices ─► dropped, or stored again
+//! records ─► one pass over the tasks of each queue that has some ─► their indices ─► dead, or stored again
 //! ```
 //! A device that fails may lose a part of a long queue, so a search of the queue for each record would take minutes.
 //!
@@ -16,7 +16,7 @@ use crate::tasks::queue::{LeaseTimer, TaskIndex};
 use crate::tasks::record::task_of_key;
 
 impl Engine {
-    /// These records are lost in the store. A task without its value is dropped, and a lost record is stored again.
+    /// These records are lost in the store. A task without its value is dead, and a lost record is stored again.
     /// Returns a report of each for the operator.
     pub(in super::super) fn lose(&mut self, lost: &[LostRecord]) -> Vec<String> {
         let named = |lost: &LostRecord| task_of_key(&lost.key).ok().map(|(queue, number)| (queue as usize, number));
@@ -68,13 +68,15 @@ impl Engine {
     ) -> Option<String> {
         let name = Arc::clone(&self.queues.get(queue_index)?.name);
         self.mark(queue_index);
-        let queue = &mut self.entry_mut(queue_index).queue;
+        let (queue, wheel) = self.queue_and_wheel(queue_index);
         let what = match (space, task_index) {
             (_, None) => None,
             (Space::Values, Some(index)) => {
-                queue.lose_value(index).map(|key| ("the value of the task", key.escape_ascii()))
+                queue.lose_value(index, wheel).map(|key| ("the value of the task", key.escape_ascii().to_string()))
             }
-            (_, Some(index)) => Some(("a record in the store of the task", queue.store_again(index).escape_ascii())),
+            (_, Some(index)) => {
+                Some(("a record in the store of the task", queue.store_again(index).escape_ascii().to_string()))
+            }
         };
         let name = name.escape_ascii();
         Some(match what {

@@ -4,6 +4,7 @@
 //! Add, Push, Append                        need room for key and value
 //! Update and Settle with a larger value    need room for the value
 //! the same with another value              need a place for the batch: the store prepares it
+//! GiveBack and Bury with a reason          need none: the reason is left out
 //! all others                               need none: removals are applied
 //! ```
 //! A value that is not larger than the one before takes no more room in the end: the cleaner gives the old one back.
@@ -15,6 +16,7 @@ use super::Engine;
 use crate::store::Store;
 use crate::tasks::queues::number_of;
 use crate::tasks::record::task_key;
+use crate::tasks::terms::REASON_BYTES_MAX;
 use crate::tasks::{NameKind, Outcome, QueueName, Request};
 
 /// The most bytes that a request writes beside its value and its key: its records, and one of its queue.
@@ -55,6 +57,17 @@ impl Engine {
     /// of those that are added.
     pub(in crate::tasks) fn bound_adds(&mut self, bytes: u64) {
         self.room = BatchRoom { adds: bytes, written: 0 };
+    }
+
+    /// Cuts a reason to its bound, and leaves it out if there is no room for it: whatever takes a task away continues.
+    pub(super) fn bound_reason(&mut self, request: &mut Request) {
+        let (Request::GiveBack { reason, .. } | Request::Bury { reason, .. }) = request else { return };
+        if reason.len() > REASON_BYTES_MAX {
+            *reason = reason.iter().take(REASON_BYTES_MAX).copied().collect();
+        }
+        if !reason.is_empty() && !self.room.take_add(reason.len() as u64) {
+            *reason = Box::default();
+        }
     }
 
     /// Takes the room that a request needs. `Some`: there is none, and this is the answer.

@@ -12,7 +12,7 @@ use super::ready::ReadyPlace;
 use super::task::{Task, TaskState};
 use super::{TaskIndex, TaskQueue};
 use crate::tasks::order::Position;
-use crate::tasks::request::{BrowsePlace, BrowsedState};
+use crate::tasks::shown::{BrowsePlace, BrowsedState, ShownReason};
 
 impl TaskQueue {
     /// The next task of a state from this place on, and the place behind it. Tasks in other states may be among them.
@@ -38,6 +38,11 @@ impl TaskQueue {
         }
     }
 
+    /// The number of groups that have tasks.
+    pub(in crate::tasks) fn groups(&self) -> u64 {
+        self.ready.groups.count()
+    }
+
     /// What a page shows of a task, but for its value. `None`: it is in another state, or of another group.
     pub(in crate::tasks) fn shown(
         &self,
@@ -54,20 +59,26 @@ impl TaskQueue {
             _ => return None,
         };
         let &Task { number, class, lent, since, .. } = task;
+        let reason = match self.changes.reason(number) {
+            _ if !task.marks.has_reason => ShownReason::None,
+            Some(reason) => ShownReason::Fresh(reason.into()),
+            None => ShownReason::Stored,
+        };
         let name = task.group().map_or(&[][..], |number| self.ready.groups.name(number));
         let is_wanted = group.is_none_or(|group| group == name);
-        is_wanted.then_some(ShownTask { number, class, lent, since, until, key: &task.key, group: name })
+        is_wanted.then_some(ShownTask { number, class, lent, since, until, reason, key: &task.key, group: name })
     }
 }
 
 /// What a page shows of a task.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::tasks) struct ShownTask<'q> {
     pub(in crate::tasks) number: u64,
     pub(in crate::tasks) class: u32,
     pub(in crate::tasks) lent: u32,
     pub(in crate::tasks) since: u64,
     pub(in crate::tasks) until: Option<u64>,
+    pub(in crate::tasks) reason: ShownReason,
     pub(in crate::tasks) key: &'q [u8],
     pub(in crate::tasks) group: &'q [u8],
 }

@@ -28,6 +28,8 @@ pub(super) struct QueueChanges {
     gone: Vec<u64>,
     /// Values, by the number of their task.
     fresh: HashMap<u64, Value, RandomState>,
+    /// Why tasks have failed, by their numbers: a part of their records.
+    reasons: HashMap<u64, Box<[u8]>, RandomState>,
     /// The bytes of all these changes, approximately.
     bytes: u64,
 }
@@ -55,6 +57,17 @@ impl QueueChanges {
         self.fresh.insert(number, value);
     }
 
+    /// Why a task has failed, if the next batch stores it.
+    pub(super) fn reason(&self, number: u64) -> Option<&[u8]> {
+        self.reasons.get(&number).map(|reason| &**reason)
+    }
+
+    /// Has the next batch store why a task has failed, with its record.
+    pub(super) fn note_reason(&mut self, number: u64, reason: &[u8]) {
+        self.bytes += reason.len() as u64;
+        self.reasons.insert(number, reason.into());
+    }
+
     /// Has the next batch remove a task and its value from the store.
     pub(super) fn note_gone(&mut self, number: u64) {
         self.fresh.remove(&number);
@@ -70,11 +83,15 @@ impl QueueChanges {
         }
         for task_index in self.touched.drain(..) {
             // The index of a removed task may be empty, or reused for a task that was already handed over.
-            if let Some(task) = tasks.get_mut(task_index).filter(|task| task.touched) {
-                task.touched = false;
-                each(Effect::Task(task.number, task.record(groups)));
+            if let Some(task) = tasks.get_mut(task_index).filter(|task| task.marks.touched) {
+                task.marks.touched = false;
+                // A record that is stored again for another cause loses what is not in memory.
+                let reason = self.reasons.get(&task.number).filter(|_| task.marks.has_reason);
+                task.marks.has_reason = reason.is_some();
+                each(Effect::Task(task.number, task.record(groups, reason.map_or(&[], |reason| reason))));
             }
         }
+        self.reasons.clear();
         for (number, value) in self.fresh.drain() {
             each(Effect::Value(number, value));
         }

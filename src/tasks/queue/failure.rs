@@ -13,6 +13,7 @@ use super::ready::ReadyPlace;
 use super::task::TaskState;
 use super::{LeaseTimer, TaskIndex, TaskQueue};
 use crate::tasks::order::{LeaseOrder, Position, QueueEnd};
+use crate::tasks::terms::reason;
 use crate::wheel::Wheel;
 
 impl TaskQueue {
@@ -23,11 +24,12 @@ impl TaskQueue {
         key: &[u8],
         token: u64,
         delay: Option<u64>,
+        reason: &[u8],
         wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.task_mut(task_index).unread = 0;
-        self.fail(task_index, delay);
+        self.fail(task_index, delay, reason);
         true
     }
 
@@ -35,32 +37,39 @@ impl TaskQueue {
     pub(in crate::tasks) fn cut_short(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.counts.ran_out += 1;
-        self.fail(task_index, None);
+        self.fail(task_index, None, reason::RAN_OUT);
         true
     }
 
     /// Ends a lease, whose task is dead from now on. False: this lease is not held.
-    pub(in crate::tasks) fn bury(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
+    pub(in crate::tasks) fn bury(
+        &mut self,
+        key: &[u8],
+        token: u64,
+        reason: &[u8],
+        wheel: &mut Wheel<LeaseTimer>,
+    ) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
-        self.die(task_index);
+        self.die(task_index, reason);
         true
     }
 
-    /// Makes a dead or delayed task ready. False: there is no such task in these states.
+    /// Makes a dead or delayed task ready. False: there is no such task in these states, or its value is lost.
     pub(in crate::tasks) fn kick(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
         let is_kicked =
             |task_index: &TaskIndex| matches!(self.task(*task_index).state, TaskState::Dead | TaskState::Delayed(_));
-        let Some(task_index) = self.find(key).filter(is_kicked) else { return false };
-        self.rouse(task_index, wheel);
-        true
+        self.find(key).filter(is_kicked).is_some_and(|task_index| self.rouse(task_index, wheel))
     }
 
-    /// Makes a dead or delayed task ready, as one that was never leased.
-    pub(super) fn rouse(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
+    /// Makes a dead or delayed task ready, as one that was never leased. False: its value is lost.
+    pub(super) fn rouse(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) -> bool {
+        if self.task(task_index).marks.is_lost {
+            return false;
+        }
         self.leave(task_index, wheel);
         let (serial, order) = (self.counters.next_serial(), self.order());
         let task = self.task_mut(task_index);
-        task.lent = 0;
+        (task.lent, task.marks.has_reason) = (0, false);
         let mut position = match order {
             LeaseOrder::Priority => order.added(QueueEnd::Tail, serial),
             LeaseOrder::Fifo => Position { entered: task.position.priority, ..task.position },
@@ -72,6 +81,7 @@ impl TaskQueue {
         }
         self.touch(task_index);
         self.come_in(task_index, position, 0);
+        true
     }
 
     /// The next time at which something happens by itself, leases aside.
@@ -117,20 +127,34 @@ impl TaskQueue {
         self.settings.gate.undo();
     }
 
-    /// A lease has failed. Its task is in no structure.
-    pub(super) fn fail(&mut self, task_index: TaskIndex, delay: Option<u64>) {
+    /// A lease has failed, for this reason. Its task is in no structure.
+    pub(super) fn fail(&mut self, task_index: TaskIndex, delay: Option<u64>, reason: &[u8]) {
         self.counts.failed += 1;
         let task = self.task(task_index);
+        if task.marks.is_lost {
+            return self.die(task_index, reason::DAMAGED);
+        }
         let (own, lent) = (task.terms.as_deref().copied().unwrap_or_default(), task.lent);
         let of_queue = self.settings.terms;
         if own.tries.or(of_queue.tries).flatten().is_some_and(|tries| lent >= tries.get()) {
-            return self.die(task_index);
+            return self.die(task_index, reason);
         }
         let backoff = || own.backoff.or(of_queue.backoff).map_or(0, |backoff| backoff.after(lent, task.number));
         let delay = delay.unwrap_or_else(backoff);
         let position = self.ready.order.expired(task.position, self.counters.next_serial());
         self.touch(task_index);
+        self.note_failure(task_index, reason);
         self.come_in(task_index, position, delay);
+    }
+
+    /// Keeps why a task has failed.
+    pub(super) fn note_failure(&mut self, task_index: TaskIndex, reason: &[u8]) {
+        let task = self.task_mut(task_index);
+        task.marks.has_reason = !reason.is_empty();
+        let number = task.number;
+        if !reason.is_empty() {
+            self.changes.note_reason(number, reason);
+        }
     }
 
     /// A task that is in no structure enters the queue at `position`: it is ready after this delay. If its lifetime is
@@ -150,21 +174,22 @@ impl TaskQueue {
     }
 
     /// A task that is in no structure is ready at its position, as one that was never leased. If its lifetime is over, it
-    /// goes, and if its value was lost meanwhile, it is dropped.
+    /// goes, and if its value was lost meanwhile, it is dead.
     pub(super) fn come_back(&mut self, task_index: TaskIndex) {
         if self.is_over(task_index) {
             return self.forget_expired(task_index);
         }
-        if self.task(task_index).is_lost {
-            self.touch(task_index);
+        if self.task(task_index).marks.is_lost {
+            return self.die(task_index, reason::DAMAGED);
         }
         let stands = self.make_ready(task_index, self.task(task_index).position);
         debug_assert!(stands, "its position is kept for it");
     }
 
-    /// A task that is in no structure is dead from now on. If its lifetime is over, it goes.
-    fn die(&mut self, task_index: TaskIndex) {
+    /// A task that is in no structure is dead from now on, for this reason. If its lifetime is over, it goes.
+    pub(super) fn die(&mut self, task_index: TaskIndex, reason: &[u8]) {
         self.touch(task_index);
+        self.note_failure(task_index, reason);
         if self.is_over(task_index) {
             return self.forget_expired(task_index);
         }

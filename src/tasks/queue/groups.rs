@@ -62,6 +62,11 @@ impl Groups {
         self.groups.is_empty()
     }
 
+    /// The number of groups that have tasks.
+    pub(super) fn count(&self) -> u64 {
+        self.groups.len() as u64
+    }
+
     /// A task of this group has come.
     pub(super) fn join(&mut self, name: &[u8]) -> GroupNumber {
         let number = self.find(name).unwrap_or_else(|| {

@@ -2,10 +2,10 @@
 //! repair.
 //!
 //! ```text
-//! Ready ─► the value is lost ─► Dropped          Leased ─► the value is lost ─► not leased any more ─► Dropped
+//! Ready, Delayed ─► the value is lost ─► Dead    Leased ─► the value is lost ─► not leased any more ─► Dead
 //! Leased ─► the value cannot be read ─► Unread for a pause: 1 s, 2 s, 4 s … 60 s ─► Ready, in its old position
 //! ```
-//! A new value (Update, or the holder's) ends the loss. A task that is dropped for it stays dropped, as all others.
+//! A new value (Update, or the holder's) ends the loss. A task that is dead for it can be kicked then.
 //!
 //! This module reads no store.
 
@@ -15,6 +15,7 @@ use super::task::TaskState;
 use super::{LeaseTimer, TaskIndex, TaskQueue};
 use crate::limits::{UNREAD_PAUSE, UNREAD_PAUSE_MAX};
 use crate::store::Value;
+use crate::tasks::terms::reason;
 use crate::wheel::Wheel;
 
 /// How often a pause doubles at most. It has reached its bound by then.
@@ -25,36 +26,46 @@ impl TaskQueue {
     /// Gives a task a new value.
     pub(super) fn set_value(&mut self, task_index: TaskIndex, value: Value) {
         let task = self.task_mut(task_index);
-        task.is_lost = false;
+        task.marks.is_lost = false;
         let number = task.number;
         self.changes.store_value(number, value);
     }
 
-    /// The value of a task is lost: drops it, now or when its lease ends. Returns its key. `None`: it has a new value.
-    pub(in super::super) fn lose_value(&mut self, task_index: TaskIndex) -> Option<&[u8]> {
+    /// The value of a task is lost: it is dead, now or when its lease ends. Returns its key. `None`: it has a new value.
+    pub(in super::super) fn lose_value(
+        &mut self,
+        task_index: TaskIndex,
+        wheel: &mut Wheel<LeaseTimer>,
+    ) -> Option<Box<[u8]>> {
         if self.changes.value(self.task(task_index).number).is_some() {
             return None;
         }
         let task = self.task_mut(task_index);
-        task.is_lost = true;
-        if matches!(task.state, TaskState::Ready) {
-            self.step_out(task_index);
-            self.task_mut(task_index).state = TaskState::Dropped;
-            self.counts.dropped += 1;
-            self.touch(task_index);
+        task.marks.is_lost = true;
+        let key = task.key.clone();
+        match task.state {
+            TaskState::Ready | TaskState::Delayed(_) => {
+                self.leave(task_index, wheel);
+                self.die(task_index, reason::DAMAGED);
+            }
+            TaskState::Dead => {
+                self.note_failure(task_index, reason::DAMAGED);
+                self.touch(task_index);
+            }
+            TaskState::Leased(_) | TaskState::Unread(_) | TaskState::Dropped => {}
         }
-        Some(&self.task(task_index).key)
+        Some(key)
     }
 
     /// Ends a lease whose value could not be read, and keeps the task out of the order for a pause. If the value is lost,
-    /// the task is dropped. False: this lease is not held.
+    /// the task is dead. False: this lease is not held.
     pub(in super::super) fn set_unread(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.touch(task_index);
         self.untry(task_index);
         let (now, number) = (self.now, self.number);
         let task = self.task_mut(task_index);
-        if task.is_lost {
+        if task.marks.is_lost {
             self.come_back(task_index);
             return true;
         }

@@ -3,7 +3,7 @@
 //! This module reads no store.
 
 use super::ready::ReadyPlace;
-use super::task::{Task, TaskState};
+use super::task::{Task, TaskMarks, TaskState};
 use super::{LeaseTimer, TaskQueue};
 use crate::tasks::order::Position;
 use crate::tasks::record::{LeaseRecord, StateRecord, TaskRecord};
@@ -39,8 +39,7 @@ impl TaskQueue {
                 boost: record.boost,
                 since: record.since,
                 state: TaskState::Dropped,
-                touched: false,
-                is_lost: false,
+                marks: TaskMarks { has_reason: !record.reason.is_empty(), ..TaskMarks::default() },
                 unread: 0,
                 lent: record.lent,
                 class: record.class,

@@ -18,6 +18,8 @@ pub(in crate::tasks) struct SweepPlace {
     began: u64,
     /// Tasks that died at a later serial stay dead.
     serial: u64,
+    /// The next serial among the dead.
+    dead: u64,
     /// The next time and number among the delayed tasks.
     delayed: (u64, u64),
     /// The next place in the memory of the tasks.
@@ -35,7 +37,7 @@ pub(in crate::tasks) struct SweepStep {
 impl TaskQueue {
     /// A sweep begins.
     pub(in crate::tasks) fn sweep_begins(&self) -> SweepPlace {
-        SweepPlace { began: self.now, serial: self.counters.serial, delayed: (0, 0), next: 0 }
+        SweepPlace { began: self.now, serial: self.counters.serial, dead: 0, delayed: (0, 0), next: 0 }
     }
 
     /// A step of a sweep: takes at most `left` tasks, and looks at no more than `budget`.
@@ -64,8 +66,7 @@ impl TaskQueue {
                     step.taken += 1;
                 }
                 NextSwept::Take(task_index) => {
-                    self.rouse(task_index, wheel);
-                    step.taken += 1;
+                    step.taken += u64::from(self.rouse(task_index, wheel));
                 }
                 NextSwept::Leave => {}
                 NextSwept::End => {
@@ -77,9 +78,11 @@ impl TaskQueue {
         step
     }
 
-    fn next_dead(&self, place: &SweepPlace) -> NextSwept {
-        let first = self.aside.dead.first_key_value().filter(|(serial, _)| **serial <= place.serial);
-        first.map_or(NextSwept::End, |(_, &task_index)| NextSwept::Take(task_index))
+    fn next_dead(&self, place: &mut SweepPlace) -> NextSwept {
+        let first = self.aside.dead.first_from(&place.dead).filter(|(serial, _)| **serial <= place.serial);
+        let Some((serial, &task_index)) = first else { return NextSwept::End };
+        place.dead = serial + 1;
+        NextSwept::Take(task_index)
     }
 
     fn next_delayed(&self, place: &mut SweepPlace) -> NextSwept {

@@ -119,15 +119,15 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
     use super::super::super::order::Position;
-    use super::super::task::TaskState;
+    use super::super::task::{TaskMarks, TaskState};
     use super::*;
 
     fn task(number: u64) -> Task {
         let position = Position { priority: 0, entered: number };
         let state = TaskState::Dropped;
-        let (touched, is_lost, unread, lent, class, terms) = (false, false, 0, 0, 0, None);
+        let (marks, unread, lent, class, terms) = (TaskMarks::default(), 0, 0, 0, None);
         let key = Box::default();
-        Task { number, key, position, boost: 0, since: 0, state, touched, is_lost, unread, lent, class, terms }
+        Task { number, key, position, boost: 0, since: 0, state, marks, unread, lent, class, terms }
     }
 
     #[test]

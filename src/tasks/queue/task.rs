@@ -32,6 +32,17 @@ pub(super) enum TaskState {
     Dead,
 }
 
+/// What is true of a task.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TaskMarks {
+    /// It is in `touched` of its queue.
+    pub(super) touched: bool,
+    /// Its value is lost. It is dead as soon as nobody holds it.
+    pub(super) is_lost: bool,
+    /// It has failed, and its record says why.
+    pub(super) has_reason: bool,
+}
+
 /// A task.
 #[derive(Debug)]
 pub(super) struct Task {
@@ -43,10 +54,7 @@ pub(super) struct Task {
     /// When the task last entered the queue, in milliseconds of the leases' clock.
     pub(super) since: u64,
     pub(super) state: TaskState,
-    /// Whether the task is in `touched` of its queue.
-    pub(super) touched: bool,
-    /// Whether its value is lost. It is dropped as soon as it is ready.
-    pub(super) is_lost: bool,
+    pub(super) marks: TaskMarks,
     /// How often in a row its value could not be read.
     pub(super) unread: u8,
     /// The leases since it was added, kicked or repaid.
@@ -72,7 +80,7 @@ impl Task {
         ReadyPlace { class: self.class, group: self.group(), position: self.position }
     }
 
-    pub(super) fn record<'t>(&'t self, groups: &'t Groups) -> TaskRecord<'t> {
+    pub(super) fn record<'t>(&'t self, groups: &'t Groups, reason: &'t [u8]) -> TaskRecord<'t> {
         TaskRecord {
             position: self.position,
             boost: self.boost,
@@ -90,6 +98,7 @@ impl Task {
             lent: self.lent,
             terms: TaskTerms { group: None, ..self.terms.as_deref().copied().unwrap_or_default() },
             group: self.group().map_or(&[], |number| groups.name(number)),
+            reason,
             key: &self.key,
         }
     }

@@ -4,7 +4,7 @@ use super::{ReadAnswer, RealQueues, add, at, leased, poll};
 use crate::limits::{EXPIRE_BUDGET, SUBMIT_MAX, TASK_KEY_BYTES_MAX, TASKS_BATCH_BYTES};
 use crate::store::Value;
 use crate::store::tests::fake_disk::{BatchSize, FakeDisk};
-use crate::tasks::queue::TaskCounts;
+use crate::tasks::TaskCounts;
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Submission, Ticket};
 
 /// Records of a batch beside those of tasks: of the queue, the tokens, the format, and the clock.

@@ -7,7 +7,10 @@ use crate::seeded_rng::SeededRng;
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::engine::browsing::BROWSED_MAX;
-use crate::tasks::{AddTerms, BrowsePlace, BrowsedState, BrowsedTask, LeaseOrder, Outcome, Policy, QueueEnd, Request};
+use crate::tasks::{
+    AddTerms, Browse, BrowsePlace, BrowsedPage, BrowsedState, BrowsedTask, LeaseOrder, Outcome, Policy, QueueEnd,
+    Request,
+};
 
 fn open() -> RealQueues {
     RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0)
@@ -26,8 +29,8 @@ fn page(
     most: u32,
 ) -> (Vec<BrowsedTask>, Option<BrowsePlace>) {
     let group = group.map(Box::from);
-    let answer = real.commit_one(Request::Browse { state, group, from, most }, 0);
-    let ReadAnswer::Plain(Outcome::Browsed { tasks, next }) = answer else { panic!("{answer:?}") };
+    let answer = real.commit_one(Request::Browse(Browse { state, group, from, most, first_bytes: 8 }), 0);
+    let ReadAnswer::Plain(Outcome::Browsed(BrowsedPage { tasks, next, .. })) = answer else { panic!("{answer:?}") };
     assert!(tasks.len() <= most as usize);
     (tasks, next)
 }
@@ -88,10 +91,10 @@ fn each_state_shows_its_own_tasks_with_what_is_known_of_them() {
     }
     leased(real.commit_one(poll(1_000), 0));
     let (token, key) = leased(real.commit_one(poll(1_000), 0));
-    real.commit(vec![Request::Bury { token, key: key.into() }], 0).unwrap();
+    real.commit(vec![Request::Bury { token, key: key.into(), reason: Box::default() }], 0).unwrap();
     let mut show = |state| {
         let (tasks, _) = page(&mut real, state, None, None, 9);
-        tasks.iter().map(|task| (name(task), task.lent, task.until)).collect::<Vec<_>>()
+        tasks.iter().map(|task| (name(task), task.lent, task.left)).collect::<Vec<_>>()
     };
     assert_eq!(show(BrowsedState::Ready), [("ready".to_owned(), 0, None)]);
     assert_eq!(show(BrowsedState::Delayed), [("soon".to_owned(), 0, Some(50)), ("later".to_owned(), 0, Some(70))]);

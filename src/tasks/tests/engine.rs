@@ -78,7 +78,18 @@ fn queues_are_synced_as_the_strictest_changed_one_asks() {
 
 fn record(position: Position, key: &[u8]) -> TaskRecord<'_> {
     let (class, lent, terms) = (USUAL_CLASS, 0, TaskTerms::default());
-    TaskRecord { position, boost: 0, since: 0, state: StateRecord::Ready, class, lent, terms, group: &[], key }
+    TaskRecord {
+        position,
+        boost: 0,
+        since: 0,
+        state: StateRecord::Ready,
+        class,
+        lent,
+        terms,
+        group: &[],
+        reason: &[],
+        key,
+    }
 }
 
 #[test]
@@ -215,8 +226,8 @@ fn a_task_that_cannot_be_read_is_removed_updated_and_lost_as_any_other() {
     queue.drain(|_| ());
     let mut numbers = std::collections::HashMap::from([(3, None)]);
     queue.find_numbers(&mut numbers);
-    assert_eq!(queue.lose_value(numbers[&3].unwrap()), Some(&b"c"[..]));
+    assert_eq!(queue.lose_value(numbers[&3].unwrap(), &mut wheel).as_deref(), Some(&b"c"[..]));
     let _done = wheel.advance(1_000, 10, |_, _, timer| queue.expire(timer.task_index));
     let counts = queue.counts();
-    assert_eq!((counts.unread, counts.ready, counts.dropped, wheel.is_empty()), (0, 1, 1, true));
+    assert_eq!((counts.unread, counts.ready, counts.dead, wheel.is_empty()), (0, 1, 1, true));
 }

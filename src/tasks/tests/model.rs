@@ -5,7 +5,7 @@ mod failing;
 mod operations;
 mod turns;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bucket::ModelBucket;
 use operations::{ModelOperation, operation, with_lease};
@@ -14,7 +14,11 @@ use proptest::prelude::{ProptestConfig, proptest};
 
 use super::{ReadAnswer, RealQueues, token_of};
 use crate::store::tests::fake_disk::FakeDisk;
-use crate::tasks::{AddTerms, LeaseOrder, Outcome, Policy, QueueEnd, QueueTerms, Request, Settlement};
+use crate::tasks::terms::reason;
+use crate::tasks::{
+    AddTerms, Browse, BrowsedState, LeaseOrder, Outcome, Payload, Policy, QueueEnd, QueueTerms, Request, Settlement,
+    ShownReason,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ModelState {
@@ -50,6 +54,7 @@ struct ModelTask {
     terms: AddTerms,
     over: u64,
     number: u64,
+    reason: Vec<u8>,
 }
 
 /// The queue as `tasks/PROTOCOL.md` describes it, without regard to speed.
@@ -127,6 +132,7 @@ impl ModelQueue {
         let task = self.tasks.get_mut(&key)?;
         task.state = ModelState::Leased { token, deadline };
         task.lent += 1;
+        task.reason.clear();
         if let Some(bucket) = &mut self.bucket {
             bucket.level -= bucket.interval();
         }
@@ -184,7 +190,7 @@ impl ModelQueue {
             }
             due.sort();
             for (_, _, key) in due {
-                self.fail(&key, None);
+                self.fail(&key, None, reason::RAN_OUT);
                 self.grant(expected, tokens);
             }
         }
@@ -237,7 +243,7 @@ impl ModelQueue {
         (task.state, task.unread) =
             (ModelState::Leased { token, deadline }, if timeout == 0 { task.unread } else { 0 });
         if timeout == 0 {
-            self.fail(key, None);
+            self.fail(key, None, reason::RAN_OUT);
         }
         true
     }
@@ -280,6 +286,7 @@ impl ModelQueue {
             lent: 0,
             over: terms.lifetime.map_or(u64::MAX, |lifetime| self.now + lifetime),
             number: self.added,
+            reason: Vec::new(),
             terms,
         };
         let delay = task.terms.delay;
@@ -329,17 +336,17 @@ impl ModelQueue {
                 }
                 plain(undone, Outcome::Done)
             }
-            Request::GiveBack { token, key, delay } => {
+            Request::GiveBack { token, key, delay, reason } => {
                 let is_held = self.holder(key, *token).map(|task| task.unread = 0).is_some();
                 if is_held {
-                    self.fail(key, *delay);
+                    self.fail(key, *delay, reason);
                 }
                 plain(is_held, Outcome::Done)
             }
-            Request::Bury { token, key } => {
+            Request::Bury { token, key, reason } => {
                 let is_held = self.holder(key, *token).is_some();
                 if is_held {
-                    self.die(key);
+                    self.die(key, reason);
                 }
                 plain(is_held, Outcome::Done)
             }
@@ -444,6 +451,34 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
             ReadAnswer::Leased { token, key, .. } => Some((token, key)),
             _ => None,
         }));
+        if matches!(operation, ModelOperation::Crash | ModelOperation::Wait(_)) {
+            compare_pages(&mut real, &plain);
+        }
+    }
+}
+
+/// Compares what pages show.
+fn compare_pages(real: &mut RealQueues, plain: &ModelQueue) {
+    let states = [BrowsedState::Ready, BrowsedState::Delayed, BrowsedState::Lent, BrowsedState::Dead];
+    for state in states {
+        let browse = Request::Browse(Browse { state, group: None, from: None, most: 100, first_bytes: 1 });
+        let answer = real.commit_one(browse, plain.now);
+        let ReadAnswer::Plain(Outcome::Browsed(page)) = answer else { panic!("{answer:?}") };
+        let shown = page.tasks.into_iter().map(|task| {
+            let reason = if let ShownReason::Fresh(reason) = task.reason { reason } else { Box::default() };
+            let Payload::Fresh(value) = task.payload else { panic!("{:?}", task.payload) };
+            (task.key.into_vec(), task.lent, reason.into_vec(), value.to_vec())
+        });
+        let is_shown = |task: &ModelTask| match task.state {
+            ModelState::Ready => state == BrowsedState::Ready,
+            ModelState::Delayed { .. } => state == BrowsedState::Delayed,
+            ModelState::Leased { .. } => state == BrowsedState::Lent,
+            ModelState::Dead { .. } => state == BrowsedState::Dead,
+            ModelState::Dropped | ModelState::Unread { .. } => false,
+        };
+        let expected = plain.tasks.iter().filter(|(_, task)| is_shown(task));
+        let expected = expected.map(|(key, task)| (key.clone(), task.lent, task.reason.clone(), task.value.clone()));
+        assert_eq!(shown.collect::<BTreeSet<_>>(), expected.collect::<BTreeSet<_>>(), "{state:?}");
     }
 }
 

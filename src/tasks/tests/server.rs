@@ -4,7 +4,7 @@ use super::{ReadAnswer, RealQueues, RecordingSink, add, at, leased, poll};
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX, QUEUES_LISTED};
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value, WriteBatch};
-use crate::tasks::queue::TaskCounts;
+use crate::tasks::TaskCounts;
 use crate::tasks::record::TOKENS_KEY;
 use crate::tasks::{LeaseOrder, Outcome, Policy, Request, RoomWait, Settlement, Submission, Ticket, open};
 

@@ -6,7 +6,9 @@ use super::{ReadAnswer, RealQueues, add, at, leased, poll};
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{AddsRefused, BackupTurn, Value};
 use crate::tasks::record::task_key;
-use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};
+use crate::tasks::{
+    Browse, BrowsedState, LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, ShownReason, Sweep,
+};
 
 fn start(store: &FakeDisk) -> RealQueues {
     RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0)
@@ -126,6 +128,31 @@ fn a_hundred_thousand_lost_records_of_one_queue_are_set_aside_together() {
     assert!(matches!(rest, ReadAnswer::Leased { .. }), "{rest:?}");
 }
 
+/// A reason makes the record of its task longer.
+#[test]
+fn without_room_a_task_is_given_back_and_buried_without_its_reason() {
+    let store = FakeDisk::new();
+    let mut real = start(&store);
+    real.commit(["a", "b", "c", "d"].map(add).to_vec(), 0).unwrap();
+    let lend = |real: &mut RealQueues| leased(real.commit_one(poll(1_000), 0));
+    let [first, second, third] = [(); 3].map(|()| lend(&mut real));
+    let reason = || Box::from(*b"broken");
+    let bury = |(token, key): (u64, Vec<u8>)| Request::Bury { token, key: key.into(), reason: reason() };
+    store.bound_adds(6);
+    real.commit(vec![bury(first), bury(second)], 0).unwrap();
+    store.refuse_adds(Some(AddsRefused::NoSegment));
+    let (token, key) = third;
+    let give_back = Request::GiveBack { token, key: key.into(), delay: Some(50), reason: reason() };
+    assert_eq!(real.commit_one(give_back, 0), ReadAnswer::Plain(Outcome::Done));
+    let mut shown = |state| {
+        let browse = Request::Browse(Browse { state, group: None, from: None, most: 9, first_bytes: 0 });
+        let ReadAnswer::Plain(Outcome::Browsed(page)) = real.commit_one(browse, 0) else { panic!("a page") };
+        page.tasks.into_iter().map(|task| task.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(BrowsedState::Dead), [ShownReason::Fresh(reason()), ShownReason::None]);
+    assert_eq!(shown(BrowsedState::Delayed), [ShownReason::None]);
+}
+
 #[test]
 fn an_add_that_needs_more_room_than_a_batch_has_is_refused_and_a_smaller_one_is_not() {
     let store = FakeDisk::new();
@@ -141,7 +168,7 @@ fn an_add_that_needs_more_room_than_a_batch_has_is_refused_and_a_smaller_one_is_
 }
 
 #[test]
-fn a_task_whose_value_is_lost_is_dropped_until_it_gets_another_value() {
+fn a_task_whose_value_is_lost_is_dead_until_it_gets_another_value_and_is_kicked() {
     let store = FakeDisk::new();
     let mut real = start(&store);
     real.commit(vec![add("a"), add("b")], 0).unwrap();
@@ -153,11 +180,26 @@ fn a_task_whose_value_is_lost_is_dropped_until_it_gets_another_value() {
     assert_eq!(real.commit_one(look(), 0), ReadAnswer::Lost { token: None });
     assert_eq!(leased(real.commit_one(poll(1_000), 0)).1, b"b");
     assert_eq!(real.commit_one(poll(1_000), 0), ReadAnswer::Plain(Outcome::Refused));
+    let browse =
+        Request::Browse(Browse { state: BrowsedState::Dead, group: None, from: None, most: 9, first_bytes: 9 });
+    let ReadAnswer::Plain(Outcome::Browsed(page)) = real.commit_one(browse, 0) else { panic!("a page") };
+    let shown = page.tasks.iter().map(|task| (&*task.key, task.reason.clone()));
+    assert_eq!(shown.collect::<Vec<_>>(), [(&b"a"[..], ShownReason::Fresh(Box::from(*b"value damaged")))]);
+    let kick = || Request::Kick { key: key("a") };
+    assert_eq!(real.commit_one(kick(), 0), ReadAnswer::Plain(Outcome::Refused), "it has no value");
+    let sweep = Request::Sweep(Sweep::KickDead { most: 9 });
+    real.commit(vec![sweep, add("c")], 0).unwrap();
+    assert_eq!(real.commit(Vec::new(), 0).unwrap(), [(9, ReadAnswer::Plain(Outcome::Counted(0)))]);
     let update = Request::Update { key: key("a"), value: Value::from(&b"new"[..]) };
     assert_eq!(real.commit_one(update, 0), ReadAnswer::Plain(Outcome::Done));
     store.crash(0);
     let mut real = start(&store);
-    assert_eq!(real.commit_one(look(), 0), ReadAnswer::Found(b"new".to_vec()));
+    assert_eq!(real.commit_one(look(), 0), ReadAnswer::Plain(Outcome::Found(None)));
+    assert_eq!(real.commit_one(kick(), 0), ReadAnswer::Plain(Outcome::Done));
+    let (token, first) = leased(real.commit_one(poll(1_000), 0));
+    assert_eq!((first, token > 0), (b"c".to_vec(), true));
+    let ReadAnswer::Leased { key, value, .. } = real.commit_one(poll(1_000), 0) else { panic!("it is ready") };
+    assert_eq!((key, value), (b"a".to_vec(), b"new".to_vec()));
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn delayed(key: &str, delay: u64) -> Request {
 /// Leases the next task and buries it.
 fn bury(real: &mut RealQueues, now: u64) {
     let (token, key) = leased(real.commit_one(poll(1_000), now));
-    real.commit(vec![Request::Bury { token, key: key.into() }], now).unwrap();
+    real.commit(vec![Request::Bury { token, key: key.into(), reason: Box::default() }], now).unwrap();
 }
 
 fn counted(answer: ReadAnswer) -> u64 {
@@ -52,7 +52,7 @@ fn the_dead_are_kicked_in_the_order_of_their_deaths_and_jobs_to_their_places() {
         bury(&mut real, 0);
         bury(&mut real, 0);
         // The first one dies last.
-        real.commit(vec![Request::Bury { token: held, key: key.into() }], 0).unwrap();
+        real.commit(vec![Request::Bury { token: held, key: key.into(), reason: Box::default() }], 0).unwrap();
         assert_eq!(swept(&mut real, Sweep::KickDead { most: 2 }, 0), 2);
         assert_eq!(keys_left(&mut real, 0), expected);
         assert_eq!(swept(&mut real, Sweep::KickDead { most: 5 }, 0), 1);

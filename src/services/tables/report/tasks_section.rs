@@ -6,7 +6,7 @@ use super::metric::{counter, gauge, line};
 use super::name::printable;
 use super::store_line::StoreLine;
 use crate::clock::ClockReading;
-use crate::tasks::{FamilyMetrics, QueueMetrics, TaskMetrics};
+use crate::tasks::{DEFAULT_TASKS, FamilyMetrics, QueueMetrics, TaskCounts, TaskMetrics};
 
 line! {
     pub(crate) struct TasksSection {
@@ -22,6 +22,44 @@ line! {
 }
 
 line! {
+    struct FamilyEndsLine {
+        ran_out: u64 =
+            counter("spindle_queue_family_expired_leases", "Leases of a family that have run out.").by(&["family"]),
+        failed: u64 = counter("spindle_queue_family_failed_leases", "Leases of a family that have failed.").by(&["family"]),
+        expired: u64 =
+            counter("spindle_queue_family_expired_tasks", "Tasks of a family whose lifetime was over.").by(&["family"]),
+        throttled: u64 =
+            counter("spindle_queue_family_throttled_requests", "Requests that a pause or the rate of a family has held up.")
+                .by(&["family"]),
+    }
+}
+
+impl FamilyEndsLine {
+    fn of(TaskCounts { ran_out, failed, expired, throttled, .. }: TaskCounts) -> Self {
+        Self { ran_out, failed, expired, throttled }
+    }
+}
+
+line! {
+    struct QueueEndsLine {
+        ran_out: u64 =
+            counter("spindle_queue_expired_leases", "Leases of a queue that have run out.").by(&["queue"]),
+        failed: u64 = counter("spindle_queue_failed_leases", "Leases of a queue that have failed.").by(&["queue"]),
+        expired: u64 =
+            counter("spindle_queue_expired_tasks", "Tasks of a queue whose lifetime was over.").by(&["queue"]),
+        throttled: u64 =
+            counter("spindle_queue_throttled_requests", "Requests that a pause or the rate of a queue has held up.")
+                .by(&["queue"]),
+    }
+}
+
+impl QueueEndsLine {
+    fn of(TaskCounts { ran_out, failed, expired, throttled, .. }: TaskCounts) -> Self {
+        Self { ran_out, failed, expired, throttled }
+    }
+}
+
+line! {
     pub(crate) struct TaskFamilyLine {
         pub(crate) name: String,
         pub(crate) queues: u64 = gauge("spindle_queue_family_queues", "Queues of a family.").by(&["family"]),
@@ -29,8 +67,11 @@ line! {
         leased: u64 = gauge("spindle_queue_family_leased", "Leased tasks of a family.").by(&["family"]),
         unread: u64 =
             gauge("spindle_queue_family_unread", "Tasks of a family whose values cannot be read.").by(&["family"]),
-        ran_out: u64 =
-            counter("spindle_queue_family_expired_leases", "Leases of a family that have run out.").by(&["family"]),
+        delayed: u64 = gauge("spindle_queue_family_delayed", "Tasks of a family that are ready later.").by(&["family"]),
+        dead: u64 =
+            gauge("spindle_queue_family_dead", "Tasks of a family that have failed too often, or were buried.").by(&["family"]),
+        #[serde(flatten)]
+        ends: FamilyEndsLine => read,
     }
 }
 
@@ -43,7 +84,9 @@ impl TaskFamilyLine {
             ready: counts.ready,
             leased: counts.leased,
             unread: counts.unread,
-            ran_out: counts.ran_out,
+            delayed: counts.delayed,
+            dead: counts.dead,
+            ends: FamilyEndsLine::of(counts),
         }
     }
 }
@@ -56,8 +99,11 @@ line! {
         dropped: u64 = gauge("spindle_queue_dropped", "Dropped tasks of a queue.").by(&["queue"]),
         unread: u64 =
             gauge("spindle_queue_unread", "Tasks that wait until their values can be read.").by(&["queue"]),
-        ran_out: u64 =
-            counter("spindle_queue_expired_leases", "Leases of a queue that have run out.").by(&["queue"]),
+        delayed: u64 = gauge("spindle_queue_delayed", "Tasks of a queue that are ready later.").by(&["queue"]),
+        dead: u64 =
+            gauge("spindle_queue_dead", "Tasks of a queue that have failed too often, or were buried.").by(&["queue"]),
+        #[serde(flatten)]
+        ends: QueueEndsLine => read,
         waiting: u64 =
             gauge("spindle_queue_waiting_requests", "Requests that wait for a task.").by(&["queue"]),
         oldest_ready_seconds: Option<f64> =
@@ -65,14 +111,12 @@ line! {
     }
 }
 
-/// The name in the store of the queue that `--tasks` serves.
-pub(crate) const TASKS_QUEUE: &[u8] = b"spiderq";
-/// Its name for people.
+/// The name for people of the queue without a name.
 const SHOWN_NAME: &str = "tasks";
 
 /// The name of a queue. That of jobs begins with `jobs/`, so none has the name of the tasks.
 fn queue_name(stored: &[u8]) -> String {
-    if stored == TASKS_QUEUE { SHOWN_NAME.to_owned() } else { printable(stored) }
+    if stored == DEFAULT_TASKS { SHOWN_NAME.to_owned() } else { printable(stored) }
 }
 
 impl TasksSection {
@@ -86,7 +130,9 @@ impl TasksSection {
                 leased: counts.leased,
                 dropped: counts.dropped,
                 unread: counts.unread,
-                ran_out: counts.ran_out,
+                delayed: counts.delayed,
+                dead: counts.dead,
+                ends: QueueEndsLine::of(counts),
                 waiting: queue.waiting(),
                 oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),
             }

@@ -9,7 +9,10 @@
 use super::{ReadReply, SpiderqFrontend};
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::net::zeromq::ConnectionId;
-use crate::services::tasks::client_state::{ClientState, PendingReply, ReplyValue, ReplyWish, RequestTimes, lease_in};
+use crate::security::{Access, Identity, Resource};
+use crate::services::tasks::calls::shown_name;
+use crate::services::tasks::client_state::{ClientState, PendingReply, ReplyValue, ReplyWish, RequestTimes};
+use crate::services::tasks::leases::leases_in;
 use crate::services::tasks::metrics::{self, verb_number};
 use crate::services::tasks::responder::PendingRequest;
 use crate::services::tasks::wire::{Fault, Verb};
@@ -33,26 +36,41 @@ impl SpiderqFrontend {
 
     pub(super) fn receive_delivery(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
         let answered = self.clock.now();
-        for (ticket, outcome) in answers {
+        for (ticket, mut outcome) in answers {
             match self.responder.answered(ticket) {
-                PendingRequest::Answer { peer, envelope, verb, waits, share, terms, again, arrived, request_bytes } => {
+                PendingRequest::Answer {
+                    peer,
+                    envelope,
+                    verb,
+                    waits,
+                    share,
+                    terms,
+                    names,
+                    again,
+                    arrived,
+                    request_bytes,
+                } => {
                     if !again {
                         self.count(verb, waits, &outcome);
                     }
                     if let Some((client, _)) = self.connections.connection(peer) {
                         client.gives_back(share);
+                        keep_readable(&mut outcome, client.user());
                     }
                     let times = RequestTimes { arrived, answered, request_bytes, waits };
                     let (before, value) = (before.clone(), ReplyValue::default());
-                    let reply = PendingReply { envelope, verb, terms, outcome, before, value, times };
+                    let reply = PendingReply { envelope, verb, terms, outcome, names, before, value, times };
                     self.write(peer, waits.then_some(ticket), reply)?;
                 }
-                PendingRequest::Another { peer, number } => {
+                PendingRequest::Another { peer, number, queue } => {
                     if self.connections.connection(peer).is_none() {
-                        lease_in(outcome).into_iter().for_each(|lease| self.responder.take_back(lease));
+                        leases_in(outcome, [queue].into()).for_each(|lease| self.responder.take_back(lease));
                         continue;
                     }
-                    self.change(peer, |client| client.has_another(number, outcome, before.clone()))?;
+                    self.change(peer, |client| {
+                        client.has_another(number, outcome, before.clone());
+                        Ok(())
+                    })?;
                 }
                 PendingRequest::Undo => {}
             }
@@ -86,15 +104,16 @@ impl SpiderqFrontend {
         let Some((client, outbox)) = self.connections.connection(peer) else { return Ok(()) };
         let before = client.replies_bytes();
         change(client)?;
-        client.write(outbox, || self.responder.policy.stats())?;
+        client.write(outbox, || self.responder.policy.stats());
         self.replies.change(peer, before, client.replies_bytes());
         for wish in client.take_wishes() {
             match wish {
-                ReplyWish::Read { number, payload, before } => {
+                ReplyWish::Read { number, outcome, before } => {
                     let reads = self.reads.0.clone();
                     let done = move |read| reads.send(ReadReply { peer, number, read });
-                    self.responder.tasks().read(&payload, before.as_ref(), done);
+                    self.responder.tasks().read_all(outcome, before.as_ref(), done);
                 }
+                ReplyWish::SetUnread(lease) => self.responder.set_unread(lease),
                 ReplyWish::Another { number, lease, terms } => {
                     self.responder.ask_for_another(peer, number, lease, terms);
                 }
@@ -130,7 +149,7 @@ impl SpiderqFrontend {
             terminated();
         }
         let Some((client, _)) = self.connections.connection(peer) else {
-            reply.into_lease().into_iter().for_each(|lease| self.responder.take_back(lease));
+            reply.into_leases().for_each(|lease| self.responder.take_back(lease));
             return Ok(());
         };
         waited.into_iter().for_each(|ticket| client.end_wait(ticket));
@@ -160,5 +179,12 @@ impl SpiderqFrontend {
                 "a client that does not read has {bytes} bytes of answers waiting: its connection is closed"
             );
         }
+    }
+}
+
+/// Leaves out of a list the queues that the user may not read.
+fn keep_readable(outcome: &mut Outcome, user: Option<&Identity>) {
+    if let (Outcome::Queues { queues, .. }, Some(user)) = (outcome, user) {
+        queues.retain(|queue| user.may(Access::Read, Resource::TaskQueue(shown_name(&queue.name))));
     }
 }

@@ -14,11 +14,12 @@ use rustix::net::sockopt::set_socket_linger;
 use super::*;
 use crate::limits::{CLIENT_STALLS_MAX, HELD_BYTES_MAX};
 use crate::net::zeromq::tests::{introduction, message};
+use crate::services::tasks::calls::NamedQueues;
 use crate::services::tasks::handle::Access;
 use crate::services::tasks::wire::{AddMode, LendMode, Request};
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::task_key;
-use crate::tasks::{self, LeaseOrder, Policy, ReplySink, Submission, Ticket};
+use crate::tasks::{self, LeaseOrder, Policy, QueueName, ReplySink, Submission, Ticket};
 use crate::zmtp::SocketType;
 
 /// Passes that a test waits for a condition. Each waits for work, for at most [`PATIENCE`].
@@ -56,7 +57,7 @@ impl Rig {
         let parts = ServiceParts { held_bytes_max: HELD_BYTES_MAX, ..ServiceParts::default() };
         let listener = SpiderqListener::bind(&settings, parts).unwrap();
         let Service { mut front, endpoint, .. } =
-            listener.serve(&mut committer, tasks.clone(), queue.clone(), Box::new(|| {}));
+            listener.serve(&mut committer, tasks.clone(), NamedQueues::new(queue.clone(), None), Box::new(|| {}));
         let address = endpoint.strip_prefix("tcp://").unwrap().to_owned();
         // Commits take no time: with a disk that seems slow, the frontend would leave all to the committer.
         let millis: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(1_000)));

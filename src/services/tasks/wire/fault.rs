@@ -64,11 +64,37 @@ pub enum Field {
     RemoveKeyLength = 57,
     /// Remove: the key.
     RemoveKey = 58,
+    /// The name of a queue.
+    QueueName = 60,
+    /// The number of entries of a list.
+    List = 61,
+    /// An option: an unknown tag, or a value that it cannot have.
+    BadOption = 62,
+    /// An option: its tag or value.
+    Option = 63,
+    /// A field of fixed length of a request about many tasks.
+    Number = 64,
+    /// A byte that chooses has no meaning.
+    BadChoice = 65,
+    /// The name of a group.
+    Group = 66,
+    /// The reason of a failure.
+    Reason = 67,
+    /// Length of a key in a request about many tasks.
+    KeyLength = 68,
+    /// A key in it.
+    Key = 69,
+    /// Length of a value in it.
+    ValueLength = 70,
+    /// A value in it.
+    Value = 71,
+    /// The server has no room for another queue.
+    Queues = 72,
 }
 
 impl Field {
     /// All fields.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 42] = [
         Self::Tag,
         Self::UnknownTag,
         Self::AddKeyLength,
@@ -98,6 +124,19 @@ impl Field {
         Self::BadAddMode,
         Self::RemoveKeyLength,
         Self::RemoveKey,
+        Self::QueueName,
+        Self::List,
+        Self::BadOption,
+        Self::Option,
+        Self::Number,
+        Self::BadChoice,
+        Self::Group,
+        Self::Reason,
+        Self::KeyLength,
+        Self::Key,
+        Self::ValueLength,
+        Self::Value,
+        Self::Queues,
     ];
 
     /// The number of the field in error replies.
@@ -115,7 +154,8 @@ impl Field {
     /// Whether errors about this field carry the offending byte in place of lengths.
     #[must_use]
     pub const fn is_offence(self) -> bool {
-        matches!(self, Self::UnknownTag | Self::BadRepayStatus | Self::BadLendMode | Self::BadAddMode)
+        let is_old = matches!(self, Self::UnknownTag | Self::BadRepayStatus | Self::BadLendMode | Self::BadAddMode);
+        is_old || matches!(self, Self::BadOption | Self::BadChoice)
     }
 }
 

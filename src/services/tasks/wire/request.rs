@@ -29,9 +29,30 @@ pub mod tag {
     pub const PING: u8 = 0x0B;
     /// Remove.
     pub const REMOVE: u8 = 0x0C;
+    /// Before the name of a queue and a request from Count to Remove.
+    pub const IN_QUEUE: u8 = 0x20;
+    /// Adds a task to each of some queues.
+    pub const ADD_MANY: u8 = 0x21;
+    /// Leases many tasks.
+    pub const LEND_MANY: u8 = 0x22;
+    /// Ends many leases.
+    pub const SETTLE_MANY: u8 = 0x23;
+    /// Gives many leases new deadlines.
+    pub const EXTEND_MANY: u8 = 0x24;
+    /// Shows tasks.
+    pub const BROWSE: u8 = 0x25;
+    /// Makes tasks ready.
+    pub const KICK: u8 = 0x26;
+    /// Removes tasks.
+    pub const PURGE: u8 = 0x27;
+    /// Changes the settings of a queue.
+    pub const CONFIGURE: u8 = 0x28;
+    /// Lists queues.
+    pub const QUEUES: u8 = 0x29;
 }
 
 use tag::{ADD, COUNT, FLUSH, HEARTBEAT, LEND, LOOKUP, PING, REMOVE, REPAY, STATS, TERMINATE, UPDATE};
+use tag::{ADD_MANY, BROWSE, CONFIGURE, EXTEND_MANY, KICK, LEND_MANY, PURGE, QUEUES, SETTLE_MANY};
 
 /// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +82,24 @@ pub enum Verb {
     Flush = FLUSH,
     /// Removes a task.
     Remove = REMOVE,
+    /// Adds a task to each of some queues.
+    AddMany = ADD_MANY,
+    /// Leases many tasks.
+    LendMany = LEND_MANY,
+    /// Ends many leases.
+    SettleMany = SETTLE_MANY,
+    /// Gives many leases new deadlines.
+    ExtendMany = EXTEND_MANY,
+    /// Shows tasks.
+    Browse = BROWSE,
+    /// Makes tasks ready.
+    Kick = KICK,
+    /// Removes tasks.
+    Purge = PURGE,
+    /// Changes the settings of a queue.
+    Configure = CONFIGURE,
+    /// Lists queues.
+    Queues = QUEUES,
 }
 
 impl Verb {
@@ -73,7 +112,8 @@ impl Verb {
     /// Whether such a request is for its reply alone. A task that is lent to a client that is gone goes back.
     #[must_use]
     pub const fn only_reads(self) -> bool {
-        matches!(self, Self::Ping | Self::Count | Self::Lend | Self::Stats | Self::Lookup)
+        let is_new = matches!(self, Self::LendMany | Self::Browse | Self::Queues);
+        is_new || matches!(self, Self::Ping | Self::Count | Self::Lend | Self::Stats | Self::Lookup)
     }
 }
 
@@ -184,7 +224,10 @@ impl<'b> Request<'b> {
     /// # Errors
     /// The first [`Fault`], from left to right.
     pub fn decode(bytes: &'b [u8]) -> Result<Self, Fault> {
-        let fields = &mut Fields::new(bytes);
+        Self::read(&mut Fields::new(bytes))
+    }
+
+    pub(super) fn read(fields: &mut Fields<'b>) -> Result<Self, Fault> {
         Ok(match fields.byte(Field::Tag)? {
             PING => Self::Ping,
             COUNT => Self::Count,
@@ -284,11 +327,18 @@ impl<'b> Request<'b> {
 }
 
 impl AddMode {
-    fn decode(byte: u8) -> Result<Self, Fault> {
+    pub(super) fn decode(byte: u8) -> Result<Self, Fault> {
         match byte {
             1 => Ok(Self::Head),
             2 => Ok(Self::Tail),
             offending => Err(Fault::Offending { field: Field::BadAddMode, offending }),
+        }
+    }
+
+    pub(super) fn encode(self) -> u8 {
+        match self {
+            Self::Head => 1,
+            Self::Tail => 2,
         }
     }
 }
@@ -311,7 +361,7 @@ impl LendMode {
 }
 
 impl RepayStatus {
-    fn decode(byte: u8) -> Result<Self, Fault> {
+    pub(super) fn decode(byte: u8) -> Result<Self, Fault> {
         match byte {
             1 => Ok(Self::Penalty),
             2 => Ok(Self::Reward),
@@ -322,7 +372,7 @@ impl RepayStatus {
         }
     }
 
-    fn encode(self) -> u8 {
+    pub(super) fn encode(self) -> u8 {
         match self {
             Self::Penalty => 1,
             Self::Reward => 2,

@@ -3,7 +3,10 @@
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::*;
+use std::num::NonZeroU32;
+
 use crate::limits::{TASK_KEY_BYTES_MAX, TASK_VALUE_BYTES_MAX};
+use crate::tasks::{AddTerms, Backoff, BrowsePlace, BrowsedState, Policy, QueueChange, QueueTerms, Rate, SweptStates};
 
 const TIMEOUT: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 7];
 const LEND_KEY: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 9];
@@ -196,4 +199,218 @@ fn whatever_comes_is_read_or_refused() {
             assert_eq!(out, bytes);
         }
     });
+}
+
+// -------------------------------------------------------------------------------------------------------- queues by name
+
+fn terms() -> AddTerms {
+    AddTerms {
+        class: 3,
+        delay: 4,
+        lifetime: Some(5),
+        tries: Some(None),
+        backoff: Some(Backoff { first: 6, most: 7 }),
+        group: Box::from(*b"acme"),
+    }
+}
+
+fn long(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn int(number: u32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+/// The bytes of [`terms`].
+fn options() -> Vec<u8> {
+    [
+        vec![6, 1],
+        int(3),
+        vec![2],
+        long(4),
+        vec![3],
+        int(0),
+        vec![4],
+        [int(6), int(7)].concat(),
+        vec![6],
+        long(5),
+        b"\x05\x04acme".to_vec(),
+    ]
+    .concat()
+}
+
+/// Settings, and their bytes.
+fn settings() -> (QueueChange, Vec<u8>) {
+    let change = QueueChange {
+        tries: Some(Some(NonZeroU32::new(2))),
+        backoff: Some(None),
+        group_limit: Some(NonZeroU32::new(8)),
+        rate: Some(Rate::of(1, 1_000, 5)),
+        pause: Some(7),
+        sync: Some(Some(Policy::Never)),
+    };
+    let settings = [
+        vec![6, 1],
+        int(2),
+        vec![0x82, 3],
+        int(8),
+        vec![4],
+        [int(1), int(1_000), int(5)].concat(),
+        vec![5],
+        long(7),
+        vec![6],
+        long(u64::MAX),
+    ];
+    (change, settings.concat())
+}
+
+const LEASE: NamedLease<'_> = NamedLease { queue: b"mail", lend_key: 9, key: b"k" };
+
+fn lease_bytes() -> Vec<u8> {
+    [&b"\x04mail"[..], &LEND_KEY, &KEY].concat()
+}
+
+/// The end of many leases, and its bytes.
+fn ends() -> (QueueRequest<'static>, Vec<u8>) {
+    let ends = vec![
+        (LEASE, LeaseEnd::Repay(RepayStatus::Drop, b"vw")),
+        (LEASE, LeaseEnd::Repay(RepayStatus::Done, b"")),
+        (LEASE, LeaseEnd::GiveBack { delay_ms: None, reason: b"why" }),
+        (LEASE, LeaseEnd::Bury { reason: b"" }),
+        (LEASE, LeaseEnd::NotBegun),
+    ];
+    let end_bytes: [&[u8]; 5] =
+        [&[4, 0, 0, 0, 2, b'v', b'w'], &[7], b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\0\x03why", &[9, 0, 0], &[10]];
+    let settled = end_bytes.iter().flat_map(|end| [&lease_bytes()[..], end].concat());
+    (QueueRequest::SettleMany(ends), [vec![0x23, 0, 5], settled.collect()].concat())
+}
+
+/// Requests about queues by name, and their bytes.
+fn queue_requests() -> Vec<(AnyRequest<'static>, Vec<u8>)> {
+    let of = AnyRequest::OfQueues;
+    let ((ends, end_bytes), (change, settings)) = (ends(), settings());
+    let add = QueueRequest::AddMany {
+        queues: vec![b"mail", b"post"],
+        key: b"k",
+        value: b"vw",
+        mode: AddMode::Tail,
+        terms: terms(),
+    };
+    let lend = QueueRequest::LendMany { queues: vec![b"mail"], count: 64, timeout_ms: 7, wait_ms: 9 };
+    let browse = QueueRequest::Browse {
+        queue: b"mail",
+        state: BrowsedState::Dead,
+        group: Some(b"acme"),
+        from: BrowsePlace([1, 2, 3, 4]),
+        most: 10,
+        first_bytes: 16,
+    };
+    let states = SweptStates { ready: true, dropped: true, ..SweptStates::default() };
+    vec![
+        (AnyRequest::InQueue(b"mail", Request::Lookup { key: b"k" }), [&b"\x20\x04mail\x09"[..], &KEY].concat()),
+        (of(add), [&b"\x21\0\x02\x04mail\x04post"[..], &KEY, &VALUE, &[2], &options()].concat()),
+        (of(lend), [&b"\x22\0\x01\x04mail"[..], &int(64), &long(7), &long(9)].concat()),
+        (of(ends), end_bytes),
+        (of(QueueRequest::ExtendMany(vec![(LEASE, 7)])), [&[0x24, 0, 1][..], &lease_bytes(), &long(7)].concat()),
+        (
+            of(browse),
+            [&b"\x25\x04mail\x04\x01\x04acme"[..], &[1, 2, 3, 4].map(u64::to_be_bytes).concat(), &int(10), &int(16)]
+                .concat(),
+        ),
+        (of(QueueRequest::Kick { queue: b"mail", what: Kicked::One(b"k") }), [&b"\x26\x04mail\0"[..], &KEY].concat()),
+        (
+            of(QueueRequest::Kick { queue: b"mail", what: Kicked::Delayed(5) }),
+            [&b"\x26\x04mail\x02"[..], &long(5)].concat(),
+        ),
+        (of(QueueRequest::Purge { queue: b"mail", states, age_ms: 3 }), [&b"\x27\x04mail\x09"[..], &long(3)].concat()),
+        (of(QueueRequest::Configure { queue: b"mail", change }), [&b"\x28\x04mail"[..], &settings].concat()),
+        (of(QueueRequest::Queues { from: 1, most: 2 }), [&[0x29][..], &int(1), &int(2)].concat()),
+    ]
+}
+
+#[test]
+fn requests_about_queues_have_the_bytes_of_the_protocol() {
+    for (request, expected) in queue_requests() {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        assert_eq!(bytes, expected, "{request:?}");
+        assert_eq!(AnyRequest::decode(&bytes), Ok(request.clone()));
+        assert_eq!(bytes[0] == tag::IN_QUEUE, matches!(request, AnyRequest::InQueue(..)));
+        for length in 1..bytes.len() {
+            let fault = AnyRequest::decode(&bytes[..length]).expect_err("it is cut short");
+            assert!(matches!(fault, Fault::Truncated { .. }), "{request:?} {length}: {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_meaning_in_a_request_about_queues_is_named() {
+    let offending = |field, offending| Err(Fault::Offending { field, offending });
+    let truncated = |field, required, given| Err(Fault::Truncated { field, required, given });
+    let rows: [(&[u8], Result<AnyRequest<'_>, Fault>); 12] = [
+        (b"\x20\0\x01", truncated(Field::QueueName, 1, 0)),
+        (b"\x20\x01q\x08", offending(Field::UnknownTag, 0x08)),
+        (b"\x20\x01q\x20", offending(Field::UnknownTag, 0x20)),
+        (b"\x2a", offending(Field::UnknownTag, 0x2a)),
+        (b"\x22\0\0", truncated(Field::List, 0, 1_024)),
+        (b"\x22\x04\x01", truncated(Field::List, 1_025, 1_024)),
+        (b"\x21\0\x01\x01q\0\0\0\x01k\0\0\0\0\x02\x01\x07", offending(Field::BadOption, 7)),
+        (b"\x21\0\x01\x01q\0\0\0\x01k\0\0\0\0\x03\0", offending(Field::BadAddMode, 3)),
+        (b"\x28\x01q\x01\x07", offending(Field::BadOption, 7)),
+        (b"\x28\x01q\x01\x04\0\0\0\0\0\0\0\x01\0\0\0\x01", offending(Field::BadOption, 4)),
+        (b"\x27\x01q\0", offending(Field::BadChoice, 0)),
+        (b"\x25\x01q\x06", offending(Field::BadChoice, 6)),
+    ];
+    for (bytes, expected) in rows {
+        assert_eq!(AnyRequest::decode(bytes), expected, "{bytes:02x?}");
+    }
+}
+
+#[test]
+fn replies_about_queues_come_back_and_are_refused_when_they_are_cut_short() {
+    let task = SeenTask {
+        key: b"k",
+        class: 3,
+        tries: 4,
+        group: b"acme",
+        age_ms: 5,
+        left_ms: Some(6),
+        reason: &[b'r'; 256],
+        bytes: 7,
+        first: b"vw",
+    };
+    let settings = SeenSettings {
+        terms: QueueTerms { tries: Some(None), backoff: None, group_limit: NonZeroU32::new(2) },
+        rate: Rate::of(1, 2, 3),
+        sync: Some(Policy::Within(9)),
+    };
+    let queue =
+        SeenQueue { name: b"mail", figures: QueueFigures([7; 12]), oldest_ms: None, paused_ms: Some(8), settings };
+    let lent = LentTask { queue: 1, lend_key: 9, tries: 2, key: b"k", value: b"vw" };
+    let items = vec![ItemResult::Done, ItemResult::Refused, ItemResult::NoRoom];
+    let replies = [
+        QueueReply::Items(Verb::AddMany, items.clone()),
+        QueueReply::Items(Verb::SettleMany, items.clone()),
+        QueueReply::Items(Verb::ExtendMany, items),
+        QueueReply::Lent(vec![lent; 3]),
+        QueueReply::Browsed(vec![task, SeenTask { left_ms: None, ..task }], Some(BrowsePlace([1, 2, 3, 4]))),
+        QueueReply::Browsed(vec![], None),
+        QueueReply::Counted(Verb::Kick, 5),
+        QueueReply::Counted(Verb::Purge, 6),
+        QueueReply::Configured,
+        QueueReply::Queues(vec![queue, SeenQueue { paused_ms: None, oldest_ms: Some(1), ..queue }], Some(4)),
+    ];
+    for reply in replies.map(AnyReply::OfQueues) {
+        let mut bytes = Vec::new();
+        reply.encode(&mut bytes);
+        assert_eq!(bytes.len(), reply.encoded_len(), "{reply:?}");
+        assert_eq!(AnyReply::decode(&bytes), Ok(reply.clone()));
+        for length in 1..bytes.len() {
+            assert!(AnyReply::decode(&bytes[..length]).is_err(), "{reply:?} {length}");
+        }
+        assert!(AnyReply::decode(&[&bytes[..], &[0]].concat()).is_err(), "{reply:?}");
+    }
+    assert_eq!(AnyReply::decode(&[0x2a]), Err(Malformed::Tag));
+    assert_eq!(AnyReply::decode(&[0x10]), Ok(AnyReply::Plain(Reply::QueueEmpty)));
 }

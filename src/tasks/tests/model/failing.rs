@@ -1,20 +1,26 @@
 //! Tasks of the model that fail, wait and die.
 
 use super::{ModelQueue, ModelState, ModelTask};
-use crate::tasks::LeaseOrder;
+use crate::tasks::{LeaseOrder, REASON_BYTES_MAX};
+
+/// What is kept of a reason.
+fn reason_of(reason: &[u8]) -> Vec<u8> {
+    reason.iter().take(REASON_BYTES_MAX).copied().collect()
+}
 
 impl ModelQueue {
     /// A lease of this task has failed.
-    pub(super) fn fail(&mut self, key: &[u8], delay: Option<u64>) {
+    pub(super) fn fail(&mut self, key: &[u8], delay: Option<u64>, reason: &[u8]) {
         let task = &self.tasks[key];
         let is_last = task.terms.tries.or(self.terms.tries).flatten().is_some_and(|tries| task.lent >= tries.get());
         if is_last {
-            return self.die(key);
+            return self.die(key, reason);
         }
         let backoff =
             || task.terms.backoff.or(self.terms.backoff).map_or(0, |backoff| backoff.after(task.lent, task.number));
         let delay = delay.unwrap_or_else(backoff);
         self.come_back(key);
+        self.tasks.get_mut(key).unwrap().reason = reason_of(reason);
         self.come_in(key, delay);
     }
 
@@ -26,11 +32,12 @@ impl ModelQueue {
         self.end_lifetimes();
     }
 
-    pub(super) fn die(&mut self, key: &[u8]) {
+    pub(super) fn die(&mut self, key: &[u8], reason: &[u8]) {
         self.serial += 1;
         let (now, serial) = (self.now, self.serial);
         let task = self.tasks.get_mut(key).unwrap();
         task.state = ModelState::Dead { serial };
+        task.reason = reason_of(reason);
         if task.over <= now {
             self.tasks.remove(key);
         }
@@ -43,7 +50,7 @@ impl ModelQueue {
             |task: &&mut ModelTask| matches!(task.state, ModelState::Delayed { .. } | ModelState::Dead { .. });
         let Some(task) = self.tasks.get_mut(key).filter(is_kicked) else { return false };
         self.serial += 1;
-        task.lent = 0;
+        (task.lent, task.reason) = (0, Vec::new());
         if order == LeaseOrder::Priority {
             (task.priority, task.entered) = (self.serial, self.serial);
         }

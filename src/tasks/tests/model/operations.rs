@@ -6,7 +6,9 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::{collection::vec, option, sample::select};
 
 use crate::store::Value;
-use crate::tasks::{AddTerms, Backoff, QueueChange, QueueEnd, Rate, Request, Settlement, USUAL_CLASS};
+use crate::tasks::{
+    AddTerms, Backoff, QueueChange, QueueEnd, REASON_BYTES_MAX, Rate, Request, Settlement, USUAL_CLASS,
+};
 
 /// A request that names a lease by how long ago it was granted.
 #[derive(Clone, Debug)]
@@ -15,8 +17,8 @@ pub(super) enum ModelRequest {
     Settle(usize, Settlement, u8),
     Extend(usize, u64),
     Undo(usize),
-    GiveBack(usize, Option<u64>),
-    Bury(usize),
+    GiveBack(usize, Option<u64>, Box<[u8]>),
+    Bury(usize, Box<[u8]>),
     LeaseNext(usize, u64, bool),
 }
 
@@ -29,6 +31,11 @@ pub(super) enum ModelOperation {
 
 fn key() -> impl Strategy<Value = Box<[u8]>> {
     (0_u8..6).prop_map(|key| Box::from([b'k', key]))
+}
+
+/// The last one is too long.
+fn reason() -> impl Strategy<Value = Box<[u8]>> {
+    select(vec![Box::default(), Box::from(*b"broken"), Box::from([b'x'; REASON_BYTES_MAX + 1])])
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -86,9 +93,9 @@ fn input() -> impl Strategy<Value = ModelRequest> {
         3 => (0_usize..4, how, any::<u8>()).prop_map(|(lease, how, value)| ModelRequest::Settle(lease, how, value)),
         2 => (0_usize..4, timeout()).prop_map(|(lease, timeout)| ModelRequest::Extend(lease, timeout)),
         1 => (0_usize..4).prop_map(ModelRequest::Undo),
-        2 => (0_usize..4, option::of(select(vec![0_u64, 1, 20, 200])))
-            .prop_map(|(lease, delay)| ModelRequest::GiveBack(lease, delay)),
-        1 => (0_usize..4).prop_map(ModelRequest::Bury),
+        2 => (0_usize..4, option::of(select(vec![0_u64, 1, 20, 200])), reason())
+            .prop_map(|(lease, delay, reason)| ModelRequest::GiveBack(lease, delay, reason)),
+        1 => (0_usize..4, reason()).prop_map(|(lease, reason)| ModelRequest::Bury(lease, reason)),
         1 => key().prop_map(|key| ModelRequest::Just(Request::Kick { key })),
         1 => change().prop_map(|change| {
             ModelRequest::Just(Request::Configure { change: Box::new(change) })
@@ -133,13 +140,13 @@ pub(super) fn with_lease(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Req
             let (token, key) = lease(*ago);
             Request::Undo { token, key: key.into() }
         }
-        ModelRequest::GiveBack(ago, delay) => {
+        ModelRequest::GiveBack(ago, delay, reason) => {
             let (token, key) = lease(*ago);
-            Request::GiveBack { token, key: key.into(), delay: *delay }
+            Request::GiveBack { token, key: key.into(), delay: *delay, reason: reason.clone() }
         }
-        ModelRequest::Bury(ago) => {
+        ModelRequest::Bury(ago, reason) => {
             let (token, key) = lease(*ago);
-            Request::Bury { token, key: key.into() }
+            Request::Bury { token, key: key.into(), reason: reason.clone() }
         }
         ModelRequest::LeaseNext(ago, timeout, wait) => {
             let (token, key) = lease(*ago);

@@ -26,17 +26,17 @@ pub struct TaskCounts {
 }
 
 /// The number of counts.
-pub(in crate::tasks) const COUNTS: usize = 10;
+pub(super) const COUNTS: usize = 10;
 
 impl TaskCounts {
     /// All counts, in a fixed order.
-    pub(in crate::tasks) fn all_counts(self) -> [u64; COUNTS] {
+    pub(super) fn all_counts(self) -> [u64; COUNTS] {
         let Self { ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled } = self;
         [ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled]
     }
 
     /// The counts in that order.
-    pub(in crate::tasks) fn of(
+    pub(super) fn of(
         [ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled]: [u64; COUNTS],
     ) -> Self {
         Self { ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled }
