@@ -17,6 +17,7 @@ mod engine;
 mod families;
 mod model;
 mod numbered;
+mod reading;
 mod server;
 mod store;
 mod sweeps;

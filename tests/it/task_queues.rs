@@ -175,6 +175,9 @@ fn a_task_that_fails_too_often_is_dead_with_its_reason_also_after_a_kill() {
     let extend = QueueRequest::ExtendMany(vec![(lease, LONG), (NamedLease { lend_key: 7, ..lease }, LONG)]);
     let AnyReply::OfQueues(QueueReply::Items(_, items)) = ask(&mut client, extend) else { panic!("one for each") };
     assert_eq!(items, [ItemResult::Done, ItemResult::Refused]);
+    assert_eq!(settle(&mut client, vec![(lease, LeaseEnd::NotBegun)]), [ItemResult::Done]);
+    let [(_, lend_key, 1, key, _)] = &lend(&mut client, &[b"mail"], 1, 0)[..] else { panic!("that was no try") };
+    let lease = NamedLease { queue: b"mail", lend_key: *lend_key, key };
     assert_eq!(settle(&mut client, vec![(lease, LeaseEnd::Bury { reason: b"bad" })]), [ItemResult::Done]);
     assert_eq!(browse(&mut client, b"mail", BrowsedState::Dead, 1)[0].2, b"bad");
     let states = SweptStates { dead: true, ..SweptStates::default() };

@@ -10,9 +10,11 @@
 //! Lend        lease the next task                    Flush      sync everything to disk
 //! Repay       give a task back, or drop it           Remove     remove a task
 //! ```
+//! Those about queues by name follow: AddMany, LendMany, SettleMany, ExtendMany, Browse, Kick, Purge, Configure, Queues.
+//!
 //! A request passes through these files: [`serve`] receives it over a connection of [`zeromq`], [`wire`] decodes its
-//! last frame, and [`handle`] turns it into a request to the queue. The committer of [`crate::tasks`] answers it.
-//! [`handle`] and [`wire`] make a reply of the outcome, and [`serve`] sends the reply. `clients/rust/tasks.rs` is the
+//! last frame, and [`calls`] turns it into a request to its queue, by [`handle`]. The committer of [`crate::tasks`]
+//! answers it. [`calls`] and [`wire`] make a reply of the outcome, and [`serve`] sends the reply. `clients/rust/tasks.rs` is the
 //! other end, for users, the command line and tests.
 //!
 //! This module does not contain the guarantees of the queue, see `tasks`, or the store.
