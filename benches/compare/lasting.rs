@@ -54,7 +54,6 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     compare(plan, report, "always", &ALWAYS, &sides("always", "always", "always"));
     compare(plan, report, "soon, everysec", &SOON, &sides("soon", "soon", "everysec"));
     neighbours(plan, report);
-    written(report);
 }
 
 fn compare(plan: &Plan, report: &mut Report, what: &str, loads: &[(usize, usize)], sides: &[Side]) {
@@ -151,7 +150,7 @@ fn store_of(client: &mut Client) -> Value {
 }
 
 /// The bytes that are written for each byte of updates, with much cold data and little hot.
-fn written(report: &mut Report) {
+pub(crate) fn cleaning(_plan: &Plan, report: &mut Report) {
     let (cold, hot) = (8_000_000_u32, 80_000_u32);
     let side = Side::spindle(&[&FLAGS[..], &["--max-memory", "8G"]].concat());
     let mut client = Client::connect(&side.endpoint).unwrap();

@@ -63,7 +63,7 @@ const DEPTHS: [usize; 3] = [1, 16, 64];
 type Section = fn(&Plan, &mut Report);
 
 /// All comparisons.
-const SECTIONS: [(&str, Section); 18] = [
+const SECTIONS: [(&str, Section); 19] = [
     ("echo", shape::measure),
     ("queue", queue::measure),
     ("best", best::measure),
@@ -79,6 +79,7 @@ const SECTIONS: [(&str, Section); 18] = [
     ("evict", evict::hit_ratios),
     ("evict-sets", evict::sets),
     ("durable", lasting::measure),
+    ("cleaning", lasting::cleaning),
     ("opening", lasting::openings),
     ("notify", notify::measure),
     ("feed", feed::measure),

@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) value: usize,
     /// Bytes of the jobs that are added and taken; 0 for none.
     pub(crate) drain: u64,
+    /// Tasks of the measurements of queues by name; 0 for none.
+    pub(crate) queues: u64,
 }
 
 impl Plan {
@@ -34,6 +36,7 @@ impl Plan {
             many: 2_000_000,
             value: 200,
             drain: 0,
+            queues: 0,
         };
         let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
         while let Some(name) = arguments.next() {
@@ -45,6 +48,7 @@ impl Plan {
                 "--many" => plan.many = value.parse().ok()?,
                 "--value" => plan.value = value.parse().ok()?,
                 "--drain" => plan.drain = value.parse().ok()?,
+                "--queues" => plan.queues = value.parse().ok()?,
                 "--only" => plan.only = Some(value.split(',').map(str::to_owned).collect()),
                 _ => return None,
             }

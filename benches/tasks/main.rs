@@ -4,6 +4,7 @@
 //! cargo bench --bench tasks
 //! cargo bench --bench tasks -- --clients 1,8,64 --rounds 5 --seconds 1 --only spindle --many 2000000 --value 200
 //! cargo bench --bench tasks -- --only none --many 0 --drain 10000000000
+//! cargo bench --bench tasks -- --only none --many 0 --queues 2000000
 //! ```
 //! beanstalkd with `-f0`, Redis with `appendfsync always`, Spindle with `--sync always`; all on the same disk, in
 //! folders of their own. The clients are threads of this process that wait for each answer on a plain socket, the same
@@ -28,6 +29,7 @@
 mod durable;
 #[path = "../compare/meet.rs"]
 mod meet;
+mod queues;
 mod space;
 
 use std::io::{Read, Write};
@@ -54,7 +56,7 @@ fn main() {
     let Some(plan) = Plan::from(&std::env::args().skip(1).collect::<Vec<_>>()) else {
         eprintln!(
             "usage: [--clients 1,8,64] [--rounds 5] [--seconds 1] [--only spindle,before,beanstalkd,redis] \
-             [--many 2000000] [--value 200] [--drain BYTES]"
+             [--many 2000000] [--value 200] [--drain BYTES] [--queues TASKS]"
         );
         std::process::exit(2);
     };
@@ -80,6 +82,9 @@ fn main() {
     drop(sides);
     if plan.many > 0 {
         many(plan.many, plan.value);
+    }
+    if plan.queues > 0 {
+        queues::measure(plan.queues);
     }
     if plan.drain > 0 {
         space::written(10.0);
@@ -181,13 +186,21 @@ impl Side {
 
     /// `folder` is kept as long as the side is.
     fn spindle_in(folder: tempfile::TempDir, data: &Path) -> Self {
-        Self::build_in("spindle", SPINDLE, folder, data)
+        Self::with_flags(&[], folder, data)
+    }
+
+    fn with_flags(flags: &[&str], folder: tempfile::TempDir, data: &Path) -> Self {
+        Self::build_with("spindle", SPINDLE, flags, folder, data)
     }
 
     fn build_in(name: &'static str, program: &str, folder: tempfile::TempDir, data: &Path) -> Self {
+        Self::build_with(name, program, &[], folder, data)
+    }
+
+    fn build_with(name: &'static str, program: &str, flags: &[&str], folder: tempfile::TempDir, data: &Path) -> Self {
         let mut command = Command::new(program);
-        command.args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"]);
-        let (child, address) = start(command.arg(data), "tasks tcp://");
+        command.args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*"]);
+        let (child, address) = start(command.args(flags).arg("--data").arg(data), "tasks tcp://");
         Self::of(name, Protocol::Spiderq, address, child, folder)
     }
 

@@ -6,6 +6,7 @@
 //! The first start on a folder makes its store, and each start reserves tokens there. So the store is opened when
 //! every endpoint is bound, and a start that finds one of them in use leaves nothing behind.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::services::{BoundService, control};
@@ -36,6 +37,10 @@ pub struct TasksConfig {
     pub events: Option<SpiderqConfig>,
     /// When changes of tasks are on disk. Changes of jobs and events are on disk before they are answered.
     pub sync: Policy,
+    /// Tasks and jobs are dead after so many leases if the last one fails, where nothing else is said.
+    pub tries: Option<NonZeroU32>,
+    /// The most tasks, jobs and events together.
+    pub tasks_max: Option<u64>,
 }
 
 /// The opened parts, ready to run.
@@ -63,6 +68,8 @@ pub(super) struct TasksListeners {
     events: Option<SpiderqListener>,
     spiderq: Option<SpiderqListener>,
     sync: Policy,
+    tries: Option<NonZeroU32>,
+    tasks_max: Option<u64>,
     /// They count nothing before the store is open.
     pub(super) metrics: Arc<TaskMetrics>,
 }
@@ -70,13 +77,13 @@ pub(super) struct TasksListeners {
 impl TasksListeners {
     /// Binds the frontends. `parts` makes those of the service with a flag.
     pub(super) fn bind(config: TasksConfig, parts: impl Fn(&str) -> ServiceParts) -> Result<Self, Error> {
-        let TasksConfig { spiderq, jobs, events, sync } = config;
+        let TasksConfig { spiderq, jobs, events, sync, tries, tasks_max } = config;
         let queue = |settings: Option<SpiderqConfig>, flag| {
             settings.map(|settings| SpiderqListener::bind(&settings, parts(flag))).transpose()
         };
         let jobs = jobs.map(|settings| JobsListener::bind(&settings, parts("--jobs"))).transpose()?;
         let (events, spiderq) = (queue(events, "--events-queue")?, queue(spiderq, "--tasks")?);
-        Ok(Self { jobs, events, spiderq, sync, metrics: Arc::default() })
+        Ok(Self { jobs, events, spiderq, sync, tries, tasks_max, metrics: Arc::default() })
     }
 
     /// The metrics of the frontends.
@@ -99,6 +106,7 @@ impl TasksListeners {
             tracing::warn!("{}: {note}", storage.data.display());
         }
         let (tasks, mut committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
+        committer.bound_tasks(self.tasks_max.unwrap_or(u64::MAX));
         let source = tasks.clone();
         let control = control("control", &storage.data, Box::new(move || source.backup()));
         let mut services: Vec<_> = control.into_iter().collect();
@@ -106,6 +114,7 @@ impl TasksListeners {
             None => None,
             Some(listener) => {
                 let family = committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
+                committer.bound_tries(&family.queue(b""), self.tries);
                 let service = listener.serve(job_room, &mut committer, tasks.clone(), family);
                 Some(BoundService::new("jobs", "jobs-io", service, JobsFrontend::run))
             }
@@ -122,6 +131,9 @@ impl TasksListeners {
         if let Some(listener) = self.spiderq {
             let queue = committer.queue(DEFAULT_TASKS, LeaseOrder::Priority, self.sync)?;
             let family = committer.family(NAMED_TASKS, LeaseOrder::Priority, self.sync)?;
+            for queue in [&queue, &family.queue(b"")] {
+                committer.bound_tries(queue, self.tries);
+            }
             let queues = NamedQueues::new(queue, Some(family));
             let service = listener.serve(&mut committer, tasks.clone(), queues, terminated);
             services.push(BoundService::new("tasks", "tasks", service, SpiderqFrontend::run));

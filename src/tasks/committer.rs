@@ -14,6 +14,7 @@
 //!
 //! This module does not interpret requests (see `engine.rs`) and does not send answers to clients (see `services`).
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -198,6 +199,17 @@ impl Committer {
         let mut core = self.core.lock();
         let family = core.engine.family(prefix, order, policy);
         family.ok_or_else(|| core.store.damaged(&format!("a queue {}… has another order", prefix.escape_ascii())))
+    }
+
+    /// Tasks of a queue that [`Committer::queue`] has opened, or of all queues of a family, are dead after so many leases,
+    /// where neither they nor their queue say otherwise.
+    pub fn bound_tries(&mut self, queue: &QueueName, tries: Option<NonZeroU32>) {
+        self.core.lock().engine.bound_tries(queue, tries);
+    }
+
+    /// Beyond so many tasks of all queues, in any state, none is added.
+    pub fn bound_tasks(&mut self, most: u64) {
+        self.core.lock().engine.bound_tasks(most);
     }
 
     /// Registers a sink and returns its number for [`super::Ticket::sink`].

@@ -1,6 +1,6 @@
 //! What a queue counts.
 
-/// The number of tasks in each state.
+/// The number of tasks in each state, and what has happened to tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
     /// Tasks that a client can lease.
@@ -15,31 +15,46 @@ pub struct TaskCounts {
     pub delayed: u64,
     /// Tasks that have failed too often, or were buried.
     pub dead: u64,
-    /// Leases that have expired since the server started.
+    /// Since the server started.
+    pub ever: TaskTotals,
+}
+
+/// What has happened to the tasks of a queue since the server started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskTotals {
+    /// Tasks that were added.
+    pub added: u64,
+    /// Leases that were granted.
+    pub lent: u64,
+    /// Tasks that were done.
+    pub done: u64,
+    /// Leases that have expired.
     pub ran_out: u64,
-    /// Leases that have failed since the server started: those that have expired, and others.
+    /// Leases that have failed: those that have expired, and others.
     pub failed: u64,
-    /// Tasks that have gone since the server started because their lifetime was over.
+    /// Tasks that have gone because their lifetime was over.
     pub expired: u64,
-    /// Requests for a task since the server started that found one, but the queue was paused, or its rate was reached.
+    /// Requests for a task that found one, but the queue was paused, or its rate was reached.
     pub throttled: u64,
 }
 
 /// The number of counts.
-pub(super) const COUNTS: usize = 10;
+pub(super) const COUNTS: usize = 13;
 
 impl TaskCounts {
     /// All counts, in a fixed order.
     pub(super) fn all_counts(self) -> [u64; COUNTS] {
-        let Self { ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled } = self;
-        [ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled]
+        let Self { ready, leased, dropped, unread, delayed, dead, ever } = self;
+        let TaskTotals { added, lent, done, ran_out, failed, expired, throttled } = ever;
+        [ready, leased, dropped, unread, delayed, dead, added, lent, done, ran_out, failed, expired, throttled]
     }
 
     /// The counts in that order.
-    pub(super) fn of(
-        [ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled]: [u64; COUNTS],
-    ) -> Self {
-        Self { ready, leased, dropped, unread, delayed, dead, ran_out, failed, expired, throttled }
+    pub(super) fn of(counts: [u64; COUNTS]) -> Self {
+        let [ready, leased, dropped, unread, delayed, dead, added, lent, done, ran_out, failed, expired, throttled] =
+            counts;
+        let ever = TaskTotals { added, lent, done, ran_out, failed, expired, throttled };
+        Self { ready, leased, dropped, unread, delayed, dead, ever }
     }
 
     /// The number of tasks in all states.

@@ -17,6 +17,7 @@ mod room;
 pub(super) mod sweeps;
 pub(super) mod waiting;
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -61,6 +62,10 @@ pub(super) struct Engine {
     /// The server stops: no request waits any more.
     closing: bool,
     room: BatchRoom,
+    /// The most tasks of all queues together, in any state.
+    tasks_max: u64,
+    /// The tasks that requests have added since the last [`Engine::drain`], less those that they have removed.
+    added: i64,
     /// New queues that are of no family begin above this number. 0, unless a repair or a backup has lost numbers.
     ids_floor: u64,
     answers: Vec<(Ticket, Outcome)>,
@@ -103,6 +108,8 @@ impl Engine {
             sync_asked: false,
             closing: false,
             room: BatchRoom::default(),
+            tasks_max: u64::MAX,
+            added: 0,
             ids_floor: 0,
             answers: Vec::new(),
         }
@@ -166,6 +173,20 @@ impl Engine {
         }
     }
 
+    /// Tasks of a queue that is opened, or of the queues of a family, are dead after so many leases, where neither they nor
+    /// their queue say otherwise.
+    pub(super) fn bound_tries(&mut self, queue: &QueueName, tries: Option<NonZeroU32>) {
+        match queue {
+            QueueName(NameKind::Opened(queue_index)) => self.entry_mut(*queue_index).queue.bound_tries(tries),
+            QueueName(NameKind::OfFamily { family, .. }) => self.queues.bound_tries(*family, tries),
+        }
+    }
+
+    /// Beyond so many tasks, in any state, none is added.
+    pub(super) fn bound_tasks(&mut self, most: u64) {
+        self.tasks_max = most;
+    }
+
     /// Has the next [`Engine::drain`] store all records of queues that have changed.
     pub(super) fn mark_all(&mut self) {
         self.queues.indices().into_iter().for_each(|queue_index| self.mark(queue_index));
@@ -222,10 +243,11 @@ impl Engine {
             }
             QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
         };
-        match queue_index {
-            Some(queue_index) => self.apply_to(queue_index, ticket, request, store),
-            None => Some(of_no_queue(&request)),
-        }
+        let Some(queue_index) = queue_index else { return Some(of_no_queue(&request)) };
+        let before = self.entry(queue_index).queue.len();
+        let outcome = self.apply_to(queue_index, ticket, request, store);
+        self.added += self.entry(queue_index).queue.len() as i64 - before as i64;
+        outcome
     }
 
     /// Applies a request to a queue that exists. `None`: it waits.
@@ -317,6 +339,8 @@ impl Engine {
             let before = step.batch.len();
             let entry = self.entry_mut(queue_index);
             entry.drain(number_of(queue_index), &mut step.batch);
+            self.queues.recount(queue_index);
+            let entry = self.entry(queue_index);
             if step.batch.len() > before {
                 step.sync = step.sync.min(entry.policy().within());
             }
@@ -328,6 +352,7 @@ impl Engine {
             }
         }
         step.floor = self.queues.floor();
+        self.added = 0;
         self.marked = marked;
         step
     }

@@ -58,7 +58,7 @@ mod waits;
 use std::sync::Arc;
 
 pub use committer::{Committer, open, open_with};
-pub use counts::TaskCounts;
+pub use counts::{TaskCounts, TaskTotals};
 pub use inbox::{CommitAttempt, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 pub use order::{LeaseOrder, QueueEnd, Settlement};

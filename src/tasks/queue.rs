@@ -39,6 +39,8 @@ use task::{Lease, Task, TaskMarks, TaskState};
 pub(super) use timed::LeaseTimer;
 use timed::TasksAside;
 
+use std::num::NonZeroU32;
+
 use super::counts::TaskCounts;
 use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
 use super::record::{QueueCounters, TaskRecord};
@@ -81,6 +83,8 @@ pub(super) struct TaskQueue {
     ready: ReadyTasks,
     aside: TasksAside,
     settings: QueueSettings,
+    /// The number of leases after which a task is dead, where neither it nor the queue says so.
+    usual_tries: Option<NonZeroU32>,
     /// Milliseconds of the leases' clock. Written by [`TaskQueue::set_time`].
     now: u64,
     /// Leases with a deadline up to this one are held by nobody, although some have not expired yet. 0: all have.
@@ -100,6 +104,7 @@ impl TaskQueue {
             ready: ReadyTasks::new(order, settings.terms.group_limit),
             aside: TasksAside::default(),
             settings,
+            usual_tries: None,
             now: 0,
             due: 0,
             counts: TaskCounts::default(),
@@ -162,6 +167,11 @@ impl TaskQueue {
         self.settings.is_set(self.now)
     }
 
+    /// Sets the number of leases after which a task is dead, where neither it nor the queue says so.
+    pub(super) fn bound_tries(&mut self, tries: Option<NonZeroU32>) {
+        self.usual_tries = tries;
+    }
+
     /// Changes the settings.
     pub(super) fn configure(&mut self, change: &QueueChange) {
         self.settings.change(change, self.now);
@@ -171,7 +181,7 @@ impl TaskQueue {
     /// The task that is leased next, if the queue lends at present. One whose lifetime is over goes instead.
     pub(super) fn next(&mut self) -> Option<TaskIndex> {
         if self.settings.gate.opens_at() > self.now {
-            self.counts.throttled += u64::from(self.counts.ready > 0);
+            self.counts.ever.throttled += u64::from(self.counts.ready > 0);
             return None;
         }
         for _ in 0..EXPIRE_BUDGET {
@@ -197,6 +207,7 @@ impl TaskQueue {
         self.step_out(task_index);
         self.settings.gate.lend(self.now);
         self.start_lease(task_index, token, deadline, wheel);
+        self.counts.ever.lent += 1;
         self.ready.end_turn(self.task(task_index).group());
         self.touch(task_index);
         let task = self.task_mut(task_index);
@@ -215,7 +226,7 @@ impl TaskQueue {
         wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
         if how == Settlement::Done {
-            return self.is_held(key, token) && self.remove(key, wheel);
+            return self.is_held(key, token) && self.has_done(key, wheel);
         }
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         let task = self.task_mut(task_index);
@@ -272,12 +283,22 @@ impl TaskQueue {
     pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
         let is_held = |(deadline, _)| self.is_running(deadline);
         let may_go = |task_index| self.lease_of(task_index).is_some_and(is_held) || self.task(task_index).marks.is_lost;
-        self.find(key).is_some_and(may_go) && self.remove(key, wheel)
+        self.find(key).is_some_and(may_go) && self.has_done(key, wheel)
+    }
+
+    fn has_done(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
+        self.counts.ever.done += 1;
+        self.remove(key, wheel)
     }
 
     /// The number of a task in the store.
     pub(super) fn number_of(&self, task_index: TaskIndex) -> u64 {
         self.task(task_index).number
+    }
+
+    /// The number of tasks in all states.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
     }
 
     /// Whether the queue has no task in any state.
@@ -327,7 +348,7 @@ impl TaskQueue {
             return self.end_pause(task_index);
         }
         self.end_lease(task_index);
-        self.counts.ran_out += 1;
+        self.counts.ever.ran_out += 1;
         self.fail(task_index, None, reason::RAN_OUT);
     }
 
@@ -361,6 +382,7 @@ impl TaskQueue {
         let (marks, unread, lent) = (TaskMarks::default(), 0, 0);
         let group = (!terms.group.is_empty()).then(|| self.ready.join(&terms.group));
         let (class, terms) = (terms.class, TaskTerms::of(terms, self.now, group));
+        self.counts.ever.added += 1;
         let task = Task { number, key, position, boost: 0, since, state, marks, unread, lent, class, terms };
         let task_index = self.put(hash, task);
         self.changes.store_value(number, value);

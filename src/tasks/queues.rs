@@ -12,6 +12,7 @@
 //! This module does not change tasks and grants no leases; see `queue.rs` and `engine.rs`.
 
 use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -58,6 +59,8 @@ pub(super) struct QueueEntry {
     family: Option<usize>,
     /// The counts of this queue that are included in the metrics of its family.
     counted: TaskCounts,
+    /// The tasks of this queue that are included in [`Queues::tasks`].
+    tasks: u64,
     /// `None` if the queue is not listed.
     metrics: Option<Arc<QueueMetrics>>,
 }
@@ -69,6 +72,8 @@ struct FamilyEntry {
     prefix: Box<[u8]>,
     order: LeaseOrder,
     policy: Policy,
+    /// See [`TaskQueue::bound_tries`].
+    tries: Option<NonZeroU32>,
     /// The number of its queues that are listed in the metrics.
     listed: usize,
     metrics: Arc<FamilyMetrics>,
@@ -85,13 +90,15 @@ pub(super) struct Queues {
     metrics: Arc<TaskMetrics>,
     /// The numbers of tasks in later queues of a family are above this one. At least 1: 0 is for queues of no family.
     floor: u64,
+    /// The tasks of all queues, as of the last [`Queues::recount`] of each.
+    tasks: u64,
 }
 
 impl Queues {
     /// Without a queue.
     pub(super) fn new(metrics: Arc<TaskMetrics>) -> Self {
         let (entries, free, families) = (Vec::new(), BTreeSet::new(), Vec::new());
-        Self { entries, free, names: HashMap::default(), families, metrics, floor: 1 }
+        Self { entries, free, names: HashMap::default(), families, metrics, floor: 1, tasks: 0 }
     }
 
     /// The highest number of a task in any queue of no family.
@@ -108,6 +115,18 @@ impl Queues {
     /// Numbers up to this one may have been given to tasks of queues that were removed.
     pub(super) fn raise_floor(&mut self, last: u64) {
         self.floor = self.floor.max(last);
+    }
+
+    /// The tasks of all queues, in all states, as of the last [`Queues::recount`] of each.
+    pub(super) fn tasks(&self) -> u64 {
+        self.tasks
+    }
+
+    /// Counts the tasks of a queue again.
+    pub(super) fn recount(&mut self, queue_index: usize) {
+        let Some(entry) = self.entries.get_mut(queue_index).and_then(|entry| entry.as_deref_mut()) else { return };
+        let now = entry.queue.len() as u64;
+        self.tasks = self.tasks + now - std::mem::replace(&mut entry.tasks, now);
     }
 
     /// The indices in use.
@@ -172,7 +191,7 @@ impl Queues {
     pub(super) fn family(&mut self, prefix: &[u8], order: LeaseOrder, policy: Policy) -> Option<usize> {
         let metrics = self.metrics.family(prefix);
         let family = self.families.len();
-        self.families.push(FamilyEntry { prefix: prefix.into(), order, policy, listed: 0, metrics });
+        self.families.push(FamilyEntry { prefix: prefix.into(), order, policy, tries: None, listed: 0, metrics });
         for queue_index in 0..self.entries.len() {
             let Some(entry) = self.get(queue_index).filter(|entry| entry.name.starts_with(prefix)) else { continue };
             if entry.queue.order() != order {
@@ -182,6 +201,15 @@ impl Queues {
             self.report(queue_index);
         }
         Some(family)
+    }
+
+    /// Tasks of the queues of a family are dead after so many leases, where nothing else is said.
+    pub(super) fn bound_tries(&mut self, family: usize, tries: Option<NonZeroU32>) {
+        let Some(family_entry) = self.families.get_mut(family) else { return };
+        family_entry.tries = tries;
+        for entry in self.entries.iter_mut().flatten().filter(|entry| entry.family == Some(family)) {
+            entry.queue.bound_tries(tries);
+        }
     }
 
     /// Returns the index of a queue of a family, and creates the queue if there is none. `None`: there are too many.
@@ -222,6 +250,7 @@ impl Queues {
             marked: false,
             family: None,
             counted: TaskCounts::default(),
+            tasks: 0,
             metrics: None,
         });
         match self.entries.get_mut(queue_index) {
@@ -235,6 +264,7 @@ impl Queues {
         let (Some(entry), Some(family_entry)) = (entry, self.families.get_mut(family)) else { return };
         debug_assert!(entry.name.starts_with(&family_entry.prefix), "a family knows its queues by their names");
         (entry.family, entry.policy) = (Some(family), family_entry.policy);
+        entry.queue.bound_tries(family_entry.tries);
         family_entry.metrics.queues.set(family_entry.metrics.queues.get() + 1);
         if family_entry.listed < QUEUES_LISTED {
             family_entry.listed += 1;

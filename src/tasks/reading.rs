@@ -49,21 +49,24 @@ impl NeededRecords {
 }
 
 impl Outcome {
-    fn payloads(&self) -> Box<dyn Iterator<Item = &Payload> + '_> {
-        match self {
-            Self::Leased { payload, .. } | Self::Found(Some(payload)) => Box::new(std::iter::once(payload)),
-            Self::LeasedMany(leases) => Box::new(leases.iter().map(|lease| &lease.payload)),
-            Self::Browsed(page) => Box::new(page.tasks.iter().map(|task| &task.payload)),
-            _ => Box::new(std::iter::empty()),
-        }
+    fn payloads(&self) -> impl Iterator<Item = &Payload> {
+        let (leases, tasks) = match self {
+            Self::LeasedMany(leases) => (&leases[..], &[][..]),
+            Self::Browsed(page) => (&[][..], &page.tasks[..]),
+            _ => (&[][..], &[][..]),
+        };
+        let many = leases.iter().map(|lease| &lease.payload).chain(tasks.iter().map(|task| &task.payload));
+        self.payload().into_iter().chain(many)
     }
 
-    fn payloads_mut(&mut self) -> Box<dyn Iterator<Item = &mut Payload> + '_> {
-        match self {
-            Self::Leased { payload, .. } | Self::Found(Some(payload)) => Box::new(std::iter::once(payload)),
-            Self::LeasedMany(leases) => Box::new(leases.iter_mut().map(|lease| &mut lease.payload)),
-            _ => Box::new(std::iter::empty()),
-        }
+    /// The values of leases and of a task that was found.
+    fn payloads_mut(&mut self) -> impl Iterator<Item = &mut Payload> {
+        let (one, many) = match self {
+            Self::Leased { payload, .. } | Self::Found(Some(payload)) => (Some(payload), &mut [][..]),
+            Self::LeasedMany(leases) => (None, &mut leases[..]),
+            _ => (None, &mut [][..]),
+        };
+        one.into_iter().chain(many.iter_mut().map(|lease| &mut lease.payload))
     }
 
     /// Whether something of the answer is still in the store.

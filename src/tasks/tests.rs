@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 mod batches;
+mod bounds;
 mod browsing;
 mod clock;
 mod delays;

@@ -222,6 +222,7 @@ mod taking_down;
 mod tampered;
 /// Durable tasks: the protocol, leases, the command line, and the tasks that are there after the end.
 mod task_queues;
+mod task_queues_crash;
 mod tasks;
 /// Clients of the tasks that do not behave: they do not read, vanish, or come back under the same name.
 mod tasks_clients;

@@ -307,17 +307,12 @@ fn a_lend_of_a_lost_value_leaves_no_lease_whether_its_reply_waited_or_not() {
     let empty: Vec<usize> = (0..replies.len()).filter(|number| !replies[*number]).collect();
     assert_eq!(empty, [0, 29], "the values that are lost");
     let mut flushes = 0;
-    while other.count().unwrap() > 0 || queue("dropped") < 2 {
+    while other.count().unwrap() > 0 || queue("dead") < 2 {
         other.flush().unwrap();
         flushes += 1;
-        assert!(
-            flushes < 10_000,
-            "{} leased, {} dropped: a lease of a lost value stays",
-            queue("leased"),
-            queue("dropped")
-        );
+        assert!(flushes < 10_000, "{} leased, {} dead: a lease of a lost value stays", queue("leased"), queue("dead"));
     }
-    assert_eq!((queue("leased"), queue("dropped")), (u64::from(TASKS) - 2, 2));
+    assert_eq!((queue("leased"), queue("dead")), (u64::from(TASKS) - 2, 2));
     server.stop();
 }
 

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use spindle::clients::rust::tasks::TasksClient;
 use spindle::services::tasks::wire::{
-    AddMode, AnyReply, AnyRequest, Fault, Field, ItemResult, Kicked, LeaseEnd, LendMode, NamedLease, QueueReply,
-    QueueRequest, RepayStatus, Reply, Request, SeenSettings,
+    AddMode, AnyReply, AnyRequest, Fault, Field, ItemResult, Kicked, LIST_MAX, LeaseEnd, LendMode, NamedLease,
+    QueueReply, QueueRequest, RepayStatus, Reply, Request, SeenSettings,
 };
 use spindle::tasks::{AddTerms, BrowsePlace, BrowsedState, QueueChange, QueueTerms, SweptStates};
 
@@ -263,6 +263,33 @@ fn what_a_client_has_left_goes_back_to_its_queue() {
     assert_eq!(back[0].2, 1, "an undone lease is no try");
     assert!(add(&mut client, &[b"other"], b"k", b"", AddTerms::default()) == [ItemResult::Done]);
     assert_eq!(lend(&mut client, &[b"other"], 1, 60_000).len(), 1, "nobody waits for it any more");
+    server.stop();
+}
+
+/// A request that waits in 1,024 queues takes as much memory as 1,024 that wait in one.
+#[test]
+fn who_waits_in_many_queues_takes_a_place_in_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let names: Vec<String> = (0..LIST_MAX).map(|number| format!("queue-{number}")).collect();
+    let queues: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    let socket = zmq::Context::new().socket(zmq::DEALER).unwrap();
+    socket.set_linger(0).unwrap();
+    socket.connect(server.tasks()).unwrap();
+    let mut bytes = Vec::new();
+    AnyRequest::OfQueues(QueueRequest::LendMany { queues, count: 1, timeout_ms: LONG, wait_ms: LONG })
+        .encode(&mut bytes);
+    (0..100).for_each(|_| socket.send(&bytes, 0).unwrap());
+    socket.send(&b"\x0b"[..], 0).unwrap();
+    // A connection has at most as many places as it leaves: 49 times 1,024 of 100,000.
+    let replies: Vec<Vec<u8>> = (0..52).map(|_| socket.recv_bytes(0).unwrap()).collect();
+    assert_eq!((replies.iter().filter(|reply| **reply == [0x10]).count(), &replies[51][..]), (51, &[0x11][..]));
+    let mut other = connect(&server);
+    assert_eq!(lend(&mut other, &[b"queue-0"], 1, 50), [], "another one waits, until its time is over");
+    add(&mut other, &[b"queue-7"], b"k", b"v", AddTerms::default());
+    assert_eq!(&socket.recv_bytes(0).unwrap()[..7], [0x22, 0, 0, 0, 1, 0, 7], "the first that waits has it");
+    drop(socket);
+    awaited("the task", || Some(browse(&mut other, b"queue-7", BrowsedState::Lent, 1)).filter(|lent| !lent.is_empty()));
     server.stop();
 }
 

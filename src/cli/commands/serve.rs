@@ -193,7 +193,8 @@ impl ServeFlags {
         let kept_here = self.events.are_kept_here();
         let events = kept_here.then(|| settings(self.events.events_queue, Access::WorkOff { accepts: is_value }));
         let is_on = spiderq.is_some() || jobs.is_some() || events.is_some();
-        is_on.then_some(TasksConfig { spiderq, jobs, events, sync: self.store.sync() })
+        let (sync, tries, tasks_max) = (self.store.sync(), self.store.tries(), self.store.tasks_max());
+        is_on.then_some(TasksConfig { spiderq, jobs, events, sync, tries, tasks_max })
     }
 }
 
@@ -364,6 +365,8 @@ mod tests {
             ["--max-memory", "0"],
             ["--max-memory", "101%"],
             ["--max-tables", "0"],
+            ["--max-tasks", "0"],
+            ["--tries", "-1"],
             ["--evict", "lfu"],
             ["--client-bytes-max", "0"],
             ["--expected-keys", "-1"],

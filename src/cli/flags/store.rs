@@ -1,5 +1,6 @@
 //! The flags of `spindle serve` for the stores of tasks, jobs and events, and of durable tables.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::amount::bytes_within;
@@ -27,6 +28,14 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "always|never|MILLISECONDS", default_value = "always", value_parser = policy)]
     sync: Policy,
 
+    /// Leases after which a task or job is dead if the last one fails, unless it or its queue says otherwise; 0 for no end
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    tries: u32,
+
+    /// Most tasks, jobs and events together, in any state; beyond them none is added [default: no bound]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_tasks: Option<u64>,
+
     /// Size of the files in --data, in bytes (K, M, G), 64K to 1G
     #[arg(long, value_name = "BYTES", default_value_t = SEGMENT_BYTES_DEFAULT, value_parser = bytes_within(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))]
     segment_size: u64,
@@ -48,6 +57,14 @@ pub(crate) struct StoreFlags {
 impl StoreFlags {
     pub(crate) fn sync(&self) -> Policy {
         self.sync
+    }
+
+    pub(crate) fn tries(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.tries)
+    }
+
+    pub(crate) fn tasks_max(&self) -> Option<u64> {
+        self.max_tasks
     }
 
     /// # Errors

@@ -171,6 +171,7 @@ impl TasksClient {
     /// If another request is in flight.
     pub fn ask(&mut self, request: &AnyRequest<'_>) -> Result<AnyReply<'_>, Error> {
         assert_eq!(self.in_flight(), 0, "another request is in flight");
+        self.send_any(request)?;
         let waits = match request {
             AnyRequest::OfQueues(QueueRequest::LendMany { wait_ms, .. }) => {
                 Duration::from_millis(*wait_ms).min(BLOCKED)
@@ -178,12 +179,33 @@ impl TasksClient {
             AnyRequest::InQueue(_, Request::Lend { mode: LendMode::Block, .. }) => BLOCKED,
             _ => Duration::ZERO,
         };
+        self.receive_any_within(self.pipeline.timeout().saturating_add(waits))
+    }
+
+    /// As [`TasksClient::send`], for any request.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`]. Afterwards no request is in flight.
+    pub fn send_any(&mut self, request: &AnyRequest<'_>) -> Result<(), Error> {
         let Self { pipeline, bytes } = self;
         bytes.clear();
         request.encode(bytes);
-        pipeline.send((), |sink| sink(bytes, false))?;
-        let timeout = pipeline.timeout().saturating_add(waits);
-        let reply = pipeline.receive(timeout, |(), frames| {
+        Ok(pipeline.send((), |sink| sink(bytes, false))?)
+    }
+
+    /// As [`TasksClient::receive`], for any reply.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Malformed`]. Afterwards no request is in flight.
+    ///
+    /// # Panics
+    /// If no request is in flight.
+    pub fn receive_any(&mut self) -> Result<AnyReply<'_>, Error> {
+        self.receive_any_within(self.pipeline.timeout())
+    }
+
+    fn receive_any_within(&mut self, timeout: Duration) -> Result<AnyReply<'_>, Error> {
+        let reply = self.pipeline.receive(timeout, |(), frames| {
             let frame = frames.last().map_or(&[][..], |frame| frame);
             AnyReply::decode(frame)
         });

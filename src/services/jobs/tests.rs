@@ -193,7 +193,7 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         }
         MILLIS.fetch_add(LEASE, Ordering::Relaxed);
         let mut next = serve(&context, b"GET q\n").await;
-        while queue().ran_out == 0 {
+        while queue().ever.ran_out == 0 {
             tokio::task::yield_now().await;
         }
         context.rooms.of(RoomKind::Going).add_permits(data.len());

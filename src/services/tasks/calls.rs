@@ -222,7 +222,7 @@ pub(super) fn shown_name(stored: &[u8]) -> &[u8] {
 }
 
 fn listed(queue: &ListedQueue) -> SeenQueue<'_> {
-    let counts = queue.counts;
+    let (counts, ever) = (queue.counts, queue.counts.ever);
     let figures = [
         counts.ready,
         counts.delayed,
@@ -232,10 +232,13 @@ fn listed(queue: &ListedQueue) -> SeenQueue<'_> {
         counts.unread,
         queue.groups,
         queue.waiting,
-        counts.ran_out,
-        counts.failed,
-        counts.expired,
-        counts.throttled,
+        ever.added,
+        ever.lent,
+        ever.done,
+        ever.ran_out,
+        ever.failed,
+        ever.expired,
+        ever.throttled,
     ];
     SeenQueue {
         name: shown_name(&queue.name),
@@ -243,5 +246,38 @@ fn listed(queue: &ListedQueue) -> SeenQueue<'_> {
         oldest_ms: queue.oldest,
         paused_ms: queue.paused,
         settings: SeenSettings { terms: queue.terms, rate: queue.rate, sync: queue.sync },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::RepayStatus;
+    use super::*;
+    use crate::tasks::Settlement;
+
+    #[test]
+    fn of_a_queue_to_work_off_leases_are_given_back_and_dropped_with_an_accepted_value() {
+        let access = Access::WorkOff { accepts: |value| value == b"good" };
+        let lease = NamedLease { queue: b"default", lend_key: 7, key: b"k" };
+        let key = || Box::from(*b"k");
+        let settle = |value, how| tasks::Request::Settle { token: 7, key: key(), value, how };
+        let (delay, reason) = (Some(5), Box::from(*b"why"));
+        let rows = [
+            (LeaseEnd::Repay(RepayStatus::Drop, b"good"), settle(Some(Value::from(&b"good"[..])), Settlement::Drop)),
+            (LeaseEnd::Repay(RepayStatus::Drop, b"bad"), tasks::Request::Refuse),
+            (LeaseEnd::Repay(RepayStatus::Done, b""), tasks::Request::Refuse),
+            (LeaseEnd::Repay(RepayStatus::Front, b"bad"), settle(None, Settlement::Front)),
+            (LeaseEnd::Bury { reason: b"why" }, tasks::Request::Refuse),
+            (
+                LeaseEnd::GiveBack { delay_ms: delay, reason: b"why" },
+                tasks::Request::GiveBack { token: 7, key: key(), delay, reason },
+            ),
+            (LeaseEnd::NotBegun, tasks::Request::Undo { token: 7, key: key() }),
+        ];
+        for (how, expected) in rows {
+            assert_eq!(settled(access, &lease, &how), expected, "{how:?}");
+        }
+        let bury = settled(Access::Full, &lease, &LeaseEnd::Bury { reason: b"why" });
+        assert_eq!(bury, tasks::Request::Bury { token: 7, key: key(), reason: Box::from(*b"why") });
     }
 }

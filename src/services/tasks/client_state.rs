@@ -211,8 +211,10 @@ pub(super) struct ClientState {
     unanswered: usize,
     /// Bytes of those that take the client's own share.
     own_bytes: usize,
-    /// Tickets of Lends that may block, oldest first.
-    waits: VecDeque<u64>,
+    /// Tickets of requests that may wait for a task, oldest first, each with its places.
+    waits: VecDeque<(u64, usize)>,
+    /// All of these places.
+    places: usize,
     /// Replies that are not written yet, oldest first. Each keeps its number.
     replies: VecDeque<PendingReply>,
     /// The number of the first of them.
@@ -283,21 +285,23 @@ impl ClientState {
         self.own_bytes -= share.own_bytes();
     }
 
-    /// Notes a Lend that may block.
-    pub(super) fn waits_for(&mut self, ticket: u64) {
-        self.waits.push_back(ticket);
+    /// Notes a request that may wait for a task, in so many queues.
+    pub(super) fn waits_for(&mut self, ticket: u64, places: usize) {
+        self.waits.push_back((ticket, places));
+        self.places += places;
     }
 
-    /// The number of its Lends that may block and are not answered.
+    /// The places of its requests that may wait and are not answered.
     pub(super) fn waiting(&self) -> usize {
-        self.waits.len()
+        self.places
     }
 
     /// Forgets an answered Lend.
     pub(super) fn end_wait(&mut self, ticket: u64) {
         // Lends that block are answered in their order, so the ticket is the first one or close to it.
-        if let Some(index) = self.waits.iter().position(|other| *other == ticket) {
-            self.waits.remove(index);
+        let index = self.waits.iter().position(|(other, _)| *other == ticket);
+        if let Some((_, places)) = index.and_then(|index| self.waits.remove(index)) {
+            self.places -= places;
         }
     }
 
@@ -413,7 +417,7 @@ impl ClientState {
     /// Moves the blocked Lends and the leases of a client that has left to `abandoned`. The system has taken `sent`
     /// bytes of its replies, so the client keeps the leases in these.
     pub(super) fn leave(self, sent: u64, abandoned: &mut Abandoned) {
-        abandoned.waits.extend(self.waits);
+        abandoned.waits.extend(self.waits.into_iter().map(|(ticket, _)| ticket));
         abandoned.leases.extend(self.leases.into_iter().filter(|(end, _)| *end > sent).map(|(_, lease)| lease));
         abandoned.leases.extend(self.replies.into_iter().flat_map(PendingReply::into_leases));
     }

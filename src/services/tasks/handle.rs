@@ -202,5 +202,9 @@ mod tests {
         for (request, expected) in rows {
             assert_eq!(access.task_request(&request), expected, "{request:?}");
         }
+        let many = [tag::LEND_MANY, tag::SETTLE_MANY, tag::EXTEND_MANY];
+        for tag in tag::IN_QUEUE..=tag::QUEUES {
+            assert_eq!((access.allows(tag), Access::Full.allows(tag)), (many.contains(&tag), true), "{tag:#x}");
+        }
     }
 }

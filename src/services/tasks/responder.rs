@@ -269,7 +269,7 @@ impl TaskResponder {
             Err(_) => self.queues.refusal(),
         };
         self.envelopes.change(0, taken_by(&envelope));
-        let waits = self.may_wait(client, &mut request);
+        let waits = self.may_wait(client, &mut request, names.len());
         if waits {
             self.window.give_back(std::mem::replace(&mut share, Share::Nothing));
         }
@@ -333,18 +333,20 @@ impl TaskResponder {
         request: tasks::Request,
         waits: bool,
     ) {
+        let places = if let PendingRequest::Answer { names, .. } = &pending { names.len() } else { 0 };
         let ticket = self.put(pending, queue, request);
         if waits {
-            client.waits_for(ticket);
-            self.places.take();
+            client.waits_for(ticket, places);
+            self.places.take(places);
         }
     }
 
     /// Whether the request is a Lend that may block. A blocking Lend becomes one that does not wait when its connection
     /// has its share of the places, and while the pending envelopes hold half of `INBOX_BYTES_MAX`: otherwise the
     /// waiting Lends of one client could leave no room for the others.
-    fn may_wait(&self, client: &ClientState, request: &mut tasks::Request) -> bool {
-        let has_place = || self.places.is_open_to(client.waiting()) && self.envelopes.held() < INBOX_BYTES_MAX / 2;
+    fn may_wait(&self, client: &ClientState, request: &mut tasks::Request, places: usize) -> bool {
+        let is_open = || self.places.is_open_to(client.waiting(), places);
+        let has_place = || is_open() && self.envelopes.held() < INBOX_BYTES_MAX / 2;
         match request {
             tasks::Request::Lease { wait, .. } => {
                 *wait &= has_place();
@@ -398,11 +400,11 @@ impl TaskResponder {
     pub(super) fn answered(&mut self, ticket: u64) -> PendingRequest {
         let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is an index of the slab"));
         match &pending {
-            PendingRequest::Answer { envelope, waits, share, .. } => {
+            PendingRequest::Answer { envelope, waits, share, names, .. } => {
                 self.envelopes.change(taken_by(envelope), 0);
                 self.window.give_back(*share);
                 if *waits {
-                    self.places.give_back();
+                    self.places.give_back(names.len());
                 }
             }
             PendingRequest::Undo => self.undos -= 1,
@@ -479,7 +481,7 @@ mod tests {
         let waits = |bytes, wait| {
             responder.envelopes.change(responder.envelopes.held(), bytes);
             let mut request = tasks::Request::Lease { timeout: 1, wait };
-            let waits = responder.may_wait(&ClientState::default(), &mut request);
+            let waits = responder.may_wait(&ClientState::default(), &mut request, 1);
             assert!(
                 matches!(request, tasks::Request::Lease { wait, .. } if wait == waits),
                 "the request says the same"

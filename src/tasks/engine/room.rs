@@ -1,7 +1,7 @@
 //! Room in the store: requests that make it larger are refused when it has none.
 //!
 //! ```text
-//! Add, Push, Append                        need room for key and value
+//! Add, Push, Append                        need room for key and value, and for a task more
 //! Update and Settle with a larger value    need room for the value
 //! the same with another value              need a place for the batch: the store prepares it
 //! GiveBack and Bury with a reason          need none: the reason is left out
@@ -76,6 +76,9 @@ impl Engine {
             self.room.written += RECORDS_BYTES;
             return None;
         };
+        if request.adds() && self.queues.tasks().saturating_add_signed(self.added) >= self.tasks_max {
+            return Some(Outcome::NoRoom { bytes });
+        }
         let written = self.room.written + bytes + RECORDS_BYTES + request.key_bytes();
         if self.room.take_add(bytes) {
             self.room.written = written;

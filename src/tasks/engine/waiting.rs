@@ -20,7 +20,7 @@ use crate::tasks::record::task_key;
 use crate::tasks::waits::{Wait, WaitNumber, WantedLeases};
 use crate::tasks::{GrantedLease, NameKind, Outcome, Payload, QueueName, Ticket};
 
-/// Bytes of the values behind the first one that a request for many tasks is leased.
+/// Bytes of the tasks behind the first one that a request for many is leased: of their values, keys and some.
 pub(in crate::tasks) const LEASED_BYTES_MAX: u64 = 1 << 20;
 
 impl Engine {
@@ -192,15 +192,16 @@ impl Engine {
         granted
     }
 
-    /// The bytes of the value that is leased next.
+    /// The bytes of the task that is leased next.
     fn next_bytes(&mut self, queue_index: usize, store: &dyn Store) -> Option<u64> {
         let entry = self.queues.get_mut(queue_index).expect(TAKEN);
         let task_index = entry.queue.next()?;
         let number = entry.queue.number_of(task_index);
-        Some(match entry.queue.fresh(number) {
+        let value = match entry.queue.fresh(number) {
             Some(value) => value.len() as u64,
             None => store.value_bytes(&task_key(number_of(queue_index), number)),
-        })
+        };
+        Some(value + entry.queue.record_bytes(task_index))
     }
 
     /// Leases the next task, if the queue has one that may be leased.

@@ -36,7 +36,7 @@ impl TaskQueue {
     /// Ends a lease as if it had expired. False: this lease is not held.
     pub(in crate::tasks) fn cut_short(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
-        self.counts.ran_out += 1;
+        self.counts.ever.ran_out += 1;
         self.fail(task_index, None, reason::RAN_OUT);
         true
     }
@@ -129,14 +129,15 @@ impl TaskQueue {
 
     /// A lease has failed, for this reason. Its task is in no structure.
     pub(super) fn fail(&mut self, task_index: TaskIndex, delay: Option<u64>, reason: &[u8]) {
-        self.counts.failed += 1;
+        self.counts.ever.failed += 1;
         let task = self.task(task_index);
         if task.marks.is_lost {
             return self.die(task_index, reason::DAMAGED);
         }
         let (own, lent) = (task.terms.as_deref().copied().unwrap_or_default(), task.lent);
         let of_queue = self.settings.terms;
-        if own.tries.or(of_queue.tries).flatten().is_some_and(|tries| lent >= tries.get()) {
+        let tries = own.tries.or(of_queue.tries).unwrap_or(self.usual_tries);
+        if tries.is_some_and(|tries| lent >= tries.get()) {
             return self.die(task_index, reason);
         }
         let backoff = || own.backoff.or(of_queue.backoff).map_or(0, |backoff| backoff.after(lent, task.number));
@@ -257,7 +258,7 @@ impl TaskQueue {
 
     /// Removes a task whose lifetime is over, and which is in no structure but the keys.
     pub(super) fn forget_expired(&mut self, task_index: TaskIndex) {
-        self.counts.expired += 1;
+        self.counts.ever.expired += 1;
         self.forget(task_index);
     }
 }

@@ -33,6 +33,11 @@ impl TaskTable {
         self.len == 0
     }
 
+    /// The number of tasks.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(super) fn get(&self, index: TaskIndex) -> Option<&Task> {
         let (chunk, place) = split(index);
         self.chunks.get(chunk)?.get(place)

@@ -4,9 +4,9 @@ use super::{ReadAnswer, RealQueues, RecordingSink, add, at, leased, poll};
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX, QUEUES_LISTED};
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value, WriteBatch};
-use crate::tasks::TaskCounts;
 use crate::tasks::record::TOKENS_KEY;
 use crate::tasks::{LeaseOrder, Outcome, Policy, Request, RoomWait, Settlement, Submission, Ticket, open};
+use crate::tasks::{TaskCounts, TaskTotals};
 
 fn start(store: &FakeDisk) -> RealQueues {
     RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0)
@@ -129,19 +129,24 @@ fn a_queue_reports_its_tasks_its_waiting_requests_and_its_oldest_task() {
     for order in [LeaseOrder::Priority, LeaseOrder::Fifo] {
         let mut real = RealQueues::open(FakeDisk::new(), order, Policy::Always, 0);
         let queue = real.tasks.metrics().queues().pop().unwrap();
+        let counts = |ready, leased, lent, failed| {
+            let (added, ran_out) = (ready + leased, failed);
+            let ever = TaskTotals { added, lent, ran_out, failed, ..TaskTotals::default() };
+            TaskCounts { ready, leased, ever, ..TaskCounts::default() }
+        };
         assert_eq!((queue.name(), queue.oldest()), (super::QUEUE, None));
         real.commit(vec![add("a"), poll(10)], 100).unwrap();
         real.commit(vec![add("b"), poll(20)], 105).unwrap();
         real.commit(vec![add("c"), add("d")], 107).unwrap();
-        let counts = TaskCounts { ready: 2, leased: 2, ran_out: 0, failed: 0, ..TaskCounts::default() };
-        assert_eq!((queue.counts(), queue.oldest(), queue.waiting()), (counts, Some(107), 0));
+        let counted = counts(2, 2, 2, 0);
+        assert_eq!((queue.counts(), queue.oldest(), queue.waiting()), (counted, Some(107), 0));
         real.commit(vec![], 130).unwrap();
-        let counts = TaskCounts { ready: 4, leased: 0, ran_out: 2, failed: 2, ..TaskCounts::default() };
-        assert_eq!(queue.counts(), counts);
+        let counted = counts(4, 0, 2, 2);
+        assert_eq!(queue.counts(), counted);
         let wait = Request::Lease { timeout: 1_000, wait: true };
         real.commit(vec![wait; 7], 131).unwrap();
-        let counts = TaskCounts { ready: 0, leased: 4, ran_out: 2, failed: 2, ..TaskCounts::default() };
-        assert_eq!((queue.counts(), queue.oldest(), queue.waiting()), (counts, None, 3));
+        let counted = counts(0, 4, 6, 2);
+        assert_eq!((queue.counts(), queue.oldest(), queue.waiting()), (counted, None, 3));
     }
 }
 

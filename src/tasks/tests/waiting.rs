@@ -220,7 +220,7 @@ fn many_requests_are_one_batch_and_have_one_answer() {
     let outcomes = [Outcome::Done, Outcome::Done, Outcome::Done, Outcome::Refused, Outcome::Refused];
     assert_eq!(rig.commit(vec![many(requests)], 0)[0].1, Outcome::Many(outcomes.to_vec()));
     let counts = rig.tasks.metrics().families()[0].counts();
-    assert_eq!((counts.delayed, counts.dead, counts.all(), counts.failed), (1, 1, 2, 1));
+    assert_eq!((counts.delayed, counts.dead, counts.all(), counts.ever.failed), (1, 1, 2, 1));
 }
 
 #[test]

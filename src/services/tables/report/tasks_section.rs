@@ -6,7 +6,7 @@ use super::metric::{counter, gauge, line};
 use super::name::printable;
 use super::store_line::StoreLine;
 use crate::clock::ClockReading;
-use crate::tasks::{DEFAULT_TASKS, FamilyMetrics, QueueMetrics, TaskCounts, TaskMetrics};
+use crate::tasks::{DEFAULT_TASKS, FamilyMetrics, QueueMetrics, TaskMetrics, TaskTotals};
 
 line! {
     pub(crate) struct TasksSection {
@@ -23,6 +23,9 @@ line! {
 
 line! {
     struct FamilyEndsLine {
+        added: u64 = counter("spindle_queue_family_added_tasks", "Tasks that were added to a family.").by(&["family"]),
+        lent: u64 = counter("spindle_queue_family_leases", "Leases of a family that were granted.").by(&["family"]),
+        done: u64 = counter("spindle_queue_family_done_tasks", "Tasks of a family that were done.").by(&["family"]),
         ran_out: u64 =
             counter("spindle_queue_family_expired_leases", "Leases of a family that have run out.").by(&["family"]),
         failed: u64 = counter("spindle_queue_family_failed_leases", "Leases of a family that have failed.").by(&["family"]),
@@ -35,13 +38,16 @@ line! {
 }
 
 impl FamilyEndsLine {
-    fn of(TaskCounts { ran_out, failed, expired, throttled, .. }: TaskCounts) -> Self {
-        Self { ran_out, failed, expired, throttled }
+    fn of(TaskTotals { added, lent, done, ran_out, failed, expired, throttled }: TaskTotals) -> Self {
+        Self { added, lent, done, ran_out, failed, expired, throttled }
     }
 }
 
 line! {
     struct QueueEndsLine {
+        added: u64 = counter("spindle_queue_added_tasks", "Tasks that were added to a queue.").by(&["queue"]),
+        lent: u64 = counter("spindle_queue_leases", "Leases of a queue that were granted.").by(&["queue"]),
+        done: u64 = counter("spindle_queue_done_tasks", "Tasks of a queue that were done.").by(&["queue"]),
         ran_out: u64 =
             counter("spindle_queue_expired_leases", "Leases of a queue that have run out.").by(&["queue"]),
         failed: u64 = counter("spindle_queue_failed_leases", "Leases of a queue that have failed.").by(&["queue"]),
@@ -54,8 +60,8 @@ line! {
 }
 
 impl QueueEndsLine {
-    fn of(TaskCounts { ran_out, failed, expired, throttled, .. }: TaskCounts) -> Self {
-        Self { ran_out, failed, expired, throttled }
+    fn of(TaskTotals { added, lent, done, ran_out, failed, expired, throttled }: TaskTotals) -> Self {
+        Self { added, lent, done, ran_out, failed, expired, throttled }
     }
 }
 
@@ -86,7 +92,7 @@ impl TaskFamilyLine {
             unread: counts.unread,
             delayed: counts.delayed,
             dead: counts.dead,
-            ends: FamilyEndsLine::of(counts),
+            ends: FamilyEndsLine::of(counts.ever),
         }
     }
 }
@@ -132,7 +138,7 @@ impl TasksSection {
                 unread: counts.unread,
                 delayed: counts.delayed,
                 dead: counts.dead,
-                ends: QueueEndsLine::of(counts),
+                ends: QueueEndsLine::of(counts.ever),
                 waiting: queue.waiting(),
                 oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),
             }

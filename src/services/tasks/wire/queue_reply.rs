@@ -67,15 +67,18 @@ pub struct QueueFigures(pub [u64; Self::NAMES.len()]);
 
 impl QueueFigures {
     /// Their names.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 15] = [
         "ready",
         "delayed",
-        "lent",
+        "leased",
         "dead",
         "dropped",
         "unread",
         "groups",
         "waiting",
+        "added",
+        "lent",
+        "done",
         "ran_out",
         "failed",
         "expired",

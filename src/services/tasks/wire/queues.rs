@@ -9,10 +9,14 @@ use super::fault::{Fault, Field};
 use super::fields::{Fields, encode_bytes, encode_name, encode_tagged};
 use super::options::{NO_TIME, encode_change, encode_terms};
 use super::request::{AddMode, RepayStatus};
+use crate::limits::{TASK_KEY_BYTES_MAX, TASK_VALUE_BYTES_MAX};
 use crate::tasks::{AddTerms, BrowsePlace, BrowsedState, QueueChange, REASON_BYTES_MAX, SweptStates};
 
 /// The most entries of a list in a request.
 pub const LIST_MAX: usize = 1_024;
+
+/// The most bytes of keys and values that a request adds to all of its queues: a batch has them all.
+const FAN_OUT_BYTES_MAX: usize = 2 * (TASK_KEY_BYTES_MAX + TASK_VALUE_BYTES_MAX);
 
 /// The bytes of choices.
 mod choice {
@@ -231,13 +235,17 @@ impl<'b> QueueRequest<'b> {
             ADD_MANY, BROWSE, CONFIGURE, EXTEND_MANY, KICK, LEND_MANY, PURGE, QUEUES, SETTLE_MANY,
         };
         Ok(match tag {
-            ADD_MANY => Self::AddMany {
-                queues: fields.list(Fields::name)?,
-                key: fields.task_key()?,
-                value: fields.value(Field::ValueLength, Field::Value)?,
-                mode: fields.byte(Field::Number).and_then(AddMode::decode)?,
-                terms: fields.terms()?,
-            },
+            ADD_MANY => {
+                let (queues, key) = (fields.list(Fields::name)?, fields.task_key()?);
+                let value = fields.value(Field::ValueLength, Field::Value)?;
+                let (all, most) = (queues.len() * (key.len() + value.len()), FAN_OUT_BYTES_MAX);
+                if all > most {
+                    let [required, given] = [all, most].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+                    return Err(Fault::Truncated { field: Field::Value, required, given });
+                }
+                let mode = fields.byte(Field::Number).and_then(AddMode::decode)?;
+                Self::AddMany { queues, key, value, mode, terms: fields.terms()? }
+            }
             LEND_MANY => Self::LendMany {
                 queues: fields.list(Fields::name)?,
                 count: fields.int(Field::Number)?.max(1),

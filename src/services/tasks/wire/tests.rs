@@ -367,6 +367,24 @@ fn what_has_no_meaning_in_a_request_about_queues_is_named() {
     }
 }
 
+/// A request that adds a value of 16 MiB to 1,024 queues would write 16 GiB at once.
+#[test]
+fn what_a_request_adds_to_all_of_its_queues_is_bounded() {
+    let value = vec![7; TASK_VALUE_BYTES_MAX];
+    let add = |queues: usize, value: &[u8]| {
+        let mut bytes = Vec::new();
+        let terms = AddTerms::default();
+        let request =
+            QueueRequest::AddMany { queues: vec![b"q"; queues], key: b"k", value, mode: AddMode::Tail, terms };
+        AnyRequest::OfQueues(request).encode(&mut bytes);
+        AnyRequest::decode(&bytes).err()
+    };
+    assert_eq!((add(2, &value), add(LIST_MAX, &value[..32_000])), (None, None));
+    let [required, given] = [3 * (value.len() + 1), 2 * (TASK_KEY_BYTES_MAX + TASK_VALUE_BYTES_MAX)];
+    let [required, given] = [required, given].map(|bytes| u32::try_from(bytes).unwrap_or_default());
+    assert_eq!(add(3, &value), Some(Fault::Truncated { field: Field::Value, required, given }));
+}
+
 #[test]
 fn replies_about_queues_come_back_and_are_refused_when_they_are_cut_short() {
     let task = SeenTask {
@@ -386,7 +404,7 @@ fn replies_about_queues_come_back_and_are_refused_when_they_are_cut_short() {
         sync: Some(Policy::Within(9)),
     };
     let queue =
-        SeenQueue { name: b"mail", figures: QueueFigures([7; 12]), oldest_ms: None, paused_ms: Some(8), settings };
+        SeenQueue { name: b"mail", figures: QueueFigures([7; 15]), oldest_ms: None, paused_ms: Some(8), settings };
     let lent = LentTask { queue: 1, lend_key: 9, tries: 2, key: b"k", value: b"vw" };
     let items = vec![ItemResult::Done, ItemResult::Refused, ItemResult::NoRoom];
     let replies = [
@@ -413,4 +431,32 @@ fn replies_about_queues_come_back_and_are_refused_when_they_are_cut_short() {
     }
     assert_eq!(AnyReply::decode(&[0x2a]), Err(Malformed::Tag));
     assert_eq!(AnyReply::decode(&[0x10]), Ok(AnyReply::Plain(Reply::QueueEmpty)));
+}
+
+/// Any bytes, and real requests and replies with a few bytes changed.
+#[test]
+fn no_bytes_about_queues_confuse_the_decoders_and_what_they_take_is_encoded_the_same() {
+    let mut samples: Vec<Vec<u8>> = queue_requests().into_iter().map(|(_, bytes)| bytes).collect();
+    samples.push(vec![0x22, 0, 0, 0, 1]);
+    bolero::check!().with_iterations(50_000).with_type::<(u8, u16, u8, Vec<u8>)>().for_each(
+        |(which, at, byte, garbage): &(u8, u16, u8, Vec<u8>)| {
+            let mut bytes = samples[usize::from(*which) % samples.len()].clone();
+            let at = usize::from(*at) % bytes.len();
+            match which % 3 {
+                0 => bytes[at] = *byte,
+                1 => drop(bytes.splice(at.., garbage.iter().copied())),
+                _ => bytes.clone_from(garbage),
+            }
+            if let Ok(request) = AnyRequest::decode(&bytes) {
+                let mut again = Vec::new();
+                request.encode(&mut again);
+                assert_eq!(AnyRequest::decode(&again), Ok(request));
+            }
+            if let Ok(reply) = AnyReply::decode(&bytes) {
+                let mut again = Vec::new();
+                reply.encode(&mut again);
+                assert_eq!(AnyReply::decode(&again), Ok(reply));
+            }
+        },
+    );
 }
