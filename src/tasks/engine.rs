@@ -62,10 +62,6 @@ pub(super) struct Engine {
     /// The server stops: no request waits any more.
     closing: bool,
     room: BatchRoom,
-    /// The most tasks of all queues together, in any state.
-    tasks_max: u64,
-    /// The tasks that requests have added since the last [`Engine::drain`], less those that they have removed.
-    added: i64,
     /// New queues that are of no family begin above this number. 0, unless a repair or a backup has lost numbers.
     ids_floor: u64,
     answers: Vec<(Ticket, Outcome)>,
@@ -108,8 +104,6 @@ impl Engine {
             sync_asked: false,
             closing: false,
             room: BatchRoom::default(),
-            tasks_max: u64::MAX,
-            added: 0,
             ids_floor: 0,
             answers: Vec::new(),
         }
@@ -184,7 +178,7 @@ impl Engine {
 
     /// Beyond so many tasks, in any state, none is added.
     pub(super) fn bound_tasks(&mut self, most: u64) {
-        self.tasks_max = most;
+        self.room.bound_tasks(most);
     }
 
     /// Has the next [`Engine::drain`] store all records of queues that have changed.
@@ -246,7 +240,7 @@ impl Engine {
         let Some(queue_index) = queue_index else { return Some(of_no_queue(&request)) };
         let before = self.entry(queue_index).queue.len();
         let outcome = self.apply_to(queue_index, ticket, request, store);
-        self.added += self.entry(queue_index).queue.len() as i64 - before as i64;
+        self.room.note_tasks(before, self.entry(queue_index).queue.len());
         outcome
     }
 
@@ -352,7 +346,7 @@ impl Engine {
             }
         }
         step.floor = self.queues.floor();
-        self.added = 0;
+        self.room.has_counted();
         self.marked = marked;
         step
     }

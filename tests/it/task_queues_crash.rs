@@ -89,6 +89,7 @@ fn what_was_answered_about_queues_is_so_after_kill_9() {
 fn work(endpoint: &str, number: usize, book: &mut Book, mut rng: SeededRng) {
     let Ok(mut client) = TasksClient::connect(endpoint) else { return };
     loop {
+        book.steps += 1;
         let done = match rng.index(10) {
             0..3 => add(&mut client, number, book),
             3..6 => lend(&mut client, number, book),
@@ -99,7 +100,6 @@ fn work(endpoint: &str, number: usize, book: &mut Book, mut rng: SeededRng) {
             return;
         }
         book.doubt = None;
-        book.steps += 1;
     }
 }
 

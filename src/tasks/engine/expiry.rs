@@ -151,6 +151,7 @@ impl Engine {
     /// All queues are restored: sets their alarms, and begins the rounds of their groups.
     pub(in super::super) fn has_restored(&mut self) {
         for queue_index in self.queues.indices() {
+            self.queues.recount(queue_index);
             self.entry_mut(queue_index).queue.begin_round();
             self.set_alarm(queue_index);
         }

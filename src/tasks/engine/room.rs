@@ -35,15 +35,38 @@ pub(super) struct BatchRoom {
     adds: u64,
     /// An upper bound of the bytes that the requests write.
     written: u64,
+    /// The most tasks of all queues together, in any state.
+    tasks_max: u64,
+    /// The tasks that the requests have added, less those that they have removed.
+    added: i64,
 }
 
 impl Default for BatchRoom {
     fn default() -> Self {
-        Self { adds: u64::MAX, written: 0 }
+        Self { adds: u64::MAX, written: 0, tasks_max: u64::MAX, added: 0 }
     }
 }
 
 impl BatchRoom {
+    pub(super) fn bound_tasks(&mut self, most: u64) {
+        self.tasks_max = most;
+    }
+
+    /// A request has changed the number of tasks in a queue.
+    pub(super) fn note_tasks(&mut self, before: usize, after: usize) {
+        self.added += after as i64 - before as i64;
+    }
+
+    /// All tasks are counted again.
+    pub(super) fn has_counted(&mut self) {
+        self.added = 0;
+    }
+
+    /// Whether no task may come to these, which were counted last.
+    fn is_full(&self, counted: u64) -> bool {
+        counted.saturating_add_signed(self.added) >= self.tasks_max
+    }
+
     /// Takes the room of an add. False: there is too little. An add without bytes needs room too.
     fn take_add(&mut self, bytes: u64) -> bool {
         let left = self.adds.checked_sub(bytes).filter(|_| self.adds > 0);
@@ -56,7 +79,7 @@ impl Engine {
     /// The new and larger values of the requests until the next call may have this many bytes together, with the keys
     /// of those that are added.
     pub(in crate::tasks) fn bound_adds(&mut self, bytes: u64) {
-        self.room = BatchRoom { adds: bytes, written: 0 };
+        (self.room.adds, self.room.written) = (bytes, 0);
     }
 
     /// Cuts a reason to its bound, and leaves it out if there is no room for it: whatever takes a task away continues.
@@ -76,7 +99,7 @@ impl Engine {
             self.room.written += RECORDS_BYTES;
             return None;
         };
-        if request.adds() && self.queues.tasks().saturating_add_signed(self.added) >= self.tasks_max {
+        if request.adds() && self.room.is_full(self.queues.tasks()) {
             return Some(Outcome::NoRoom { bytes });
         }
         let written = self.room.written + bytes + RECORDS_BYTES + request.key_bytes();
