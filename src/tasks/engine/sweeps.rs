@@ -16,8 +16,9 @@ use crate::tasks::queue::SweepPlace;
 use crate::tasks::sweep::Sweep;
 use crate::tasks::{Outcome, Ticket};
 
-/// Tasks at which one step looks. A batch has one step.
-pub(in crate::tasks) const SWEEP_STEP: usize = 1 << 11;
+/// Tasks at which one step looks. A batch has one step, for which the requests of others wait: with 2,048 their p99 grew
+/// sixfold.
+pub(in crate::tasks) const SWEEP_STEP: usize = 1 << 7;
 
 /// A sweep that goes on.
 #[derive(Debug)]
