@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::order::Position;
 use super::record::{StateRecord, TaskRecord};
 use super::{
-    Committer, Delivery, LeaseOrder, Outcome, Payload, Policy, QueueEnd, QueueName, ReplySink, Request, RoomWait,
-    Settlement, Submission, Tasks, Ticket, open,
+    AddTerms, Committer, Delivery, LeaseOrder, Outcome, Payload, Policy, QueueEnd, QueueName, ReplySink, Request,
+    RoomWait, Settlement, Submission, Tasks, Ticket, open,
 };
 use crate::clock::ClockReading;
 use crate::limits::INBOX_BYTES_MAX;
@@ -336,4 +336,29 @@ fn numbers_of_tasks_have_no_gaps_also_after_a_crash() {
     store.crash(0);
     let mut real = RealQueues::open(store, LeaseOrder::Fifo, Policy::Always, 0);
     assert_eq!(real.commit_one(add("b"), 0), ReadAnswer::Plain(Outcome::Added(2)));
+}
+
+/// How far a reward goes is measured by the ready tasks of its own class and group, and by nothing if there is none.
+#[test]
+fn a_reward_is_measured_by_the_class_and_group_of_its_task() {
+    let mut store = FakeDisk::new();
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0);
+    let add_to = |key: &str, class, group: &[u8]| {
+        let terms = Some(Box::new(AddTerms { class, group: group.into(), ..AddTerms::default() }));
+        Request::Add { key: key.as_bytes().into(), value: Value::from(&b""[..]), end: QueueEnd::Tail, terms }
+    };
+    let mut adds: Vec<Request> = (0..40).map(|number| add_to(&number.to_string(), 9, b"g")).collect();
+    adds.push(add_to("alone", 5, b"g"));
+    real.commit(adds, 0).unwrap();
+    let (token, key) = leased(real.commit_one(poll(1_000), 0));
+    assert_eq!(key, b"alone");
+    let reward = Request::Settle { token, key: key.into(), value: None, how: Settlement::Reward };
+    assert_eq!(real.commit_one(reward, 0), ReadAnswer::Plain(Outcome::Done));
+    let mut priority = None;
+    store.take(Space::Tasks, &mut |_, record| {
+        let task = TaskRecord::decode(record).unwrap();
+        priority = priority.or((task.key == b"alone").then_some(task.position.priority));
+    });
+    // The serial was 42, and nothing is in front: 43 − (43 − 21).
+    assert_eq!(priority, Some(21));
 }

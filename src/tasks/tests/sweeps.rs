@@ -125,6 +125,33 @@ fn others_have_their_turn_and_what_comes_meanwhile_stays() {
     assert_eq!(answer, Some(3 * step));
 }
 
+/// What died after a kick had begun was kicked too, and one that failed at once had no end.
+#[test]
+fn a_kick_leaves_who_dies_after_it_has_begun() {
+    let mut real = open(LeaseOrder::Fifo);
+    let names: Vec<String> = (0..SWEEP_STEP + 20).map(|number| number.to_string()).collect();
+    for chunk in names.chunks(100) {
+        real.commit(chunk.iter().map(|name| add(name)).collect(), 0).unwrap();
+    }
+    for _ in 0..SWEEP_STEP + 10 {
+        bury(&mut real, 0);
+    }
+    let sweep = real.submitted;
+    assert_eq!(real.commit(vec![Request::Sweep(Sweep::KickDead { most: u64::MAX })], 1).unwrap(), []);
+    let (mut answer, mut steps) = (None, 0);
+    while answer.is_none() {
+        // Another one dies between two steps.
+        let mut answers = real.commit(vec![poll(1_000)], 1).unwrap();
+        let is_lease = |(_, answer): &mut (u64, ReadAnswer)| matches!(answer, ReadAnswer::Leased { .. });
+        let (token, key) = leased(answers.extract_if(.., is_lease).next().unwrap().1);
+        answers.extend(real.commit(vec![Request::Bury { token, key: key.into(), reason: Box::default() }], 1).unwrap());
+        answer = answers.into_iter().find(|(number, _)| *number == sweep).map(|(_, answer)| counted(answer));
+        steps += 1;
+        assert!(steps < 10, "it comes to an end");
+    }
+    assert_eq!(answer, Some((SWEEP_STEP + 10) as u64), "those that were dead when it began");
+}
+
 #[test]
 fn a_sweep_is_answered_when_the_server_ends() {
     let mut real = open(LeaseOrder::Fifo);
