@@ -9,6 +9,28 @@ use std::num::NonZeroU32;
 
 use super::Policy;
 
+impl Policy {
+    /// The policy as a number of milliseconds: 0 always, `u64::MAX` never.
+    #[must_use]
+    pub fn millis(self) -> u64 {
+        match self {
+            Self::Always => 0,
+            Self::Within(millis) => millis.clamp(1, u64::MAX - 1),
+            Self::Never => u64::MAX,
+        }
+    }
+
+    /// The policy of a number of milliseconds.
+    #[must_use]
+    pub fn of_millis(millis: u64) -> Self {
+        match millis {
+            0 => Self::Always,
+            u64::MAX => Self::Never,
+            millis => Self::Within(millis),
+        }
+    }
+}
+
 /// The number of a group in its queue, valid as long as the group has a task.
 pub(super) type GroupNumber = u32;
 

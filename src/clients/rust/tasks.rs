@@ -135,10 +135,7 @@ impl TasksClient {
     /// # Errors
     /// [`Error::Disconnected`]. Afterwards no request is in flight.
     pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let Self { pipeline, bytes } = self;
-        bytes.clear();
-        request.encode(bytes);
-        Ok(pipeline.send((), |sink| sink(bytes, false))?)
+        self.send_any(&AnyRequest::Plain(*request))
     }
 
     /// Waits for the reply to the oldest request in flight. An error of the protocol is a reply, [`Reply::Error`].
@@ -153,11 +150,7 @@ impl TasksClient {
     }
 
     fn receive_within(&mut self, timeout: Duration) -> Result<Reply<'_>, Error> {
-        let reply = self.pipeline.receive(timeout, |(), frames| {
-            let frame = frames.last().map_or(&[][..], |frame| frame);
-            Reply::decode(frame)
-        });
-        Ok(reply?)
+        self.decoded_within(timeout, Reply::decode)
     }
 
     /// Makes any request, also about queues by name, and waits for its reply within [`TasksClient::set_timeout`], and the
@@ -205,11 +198,16 @@ impl TasksClient {
     }
 
     fn receive_any_within(&mut self, timeout: Duration) -> Result<AnyReply<'_>, Error> {
-        let reply = self.pipeline.receive(timeout, |(), frames| {
-            let frame = frames.last().map_or(&[][..], |frame| frame);
-            AnyReply::decode(frame)
-        });
-        Ok(reply?)
+        self.decoded_within(timeout, AnyReply::decode)
+    }
+
+    /// The next reply, by this decoder.
+    fn decoded_within<'c, R>(
+        &'c mut self,
+        timeout: Duration,
+        decode: impl FnOnce(&'c [u8]) -> Result<R, Malformed>,
+    ) -> Result<R, Error> {
+        Ok(self.pipeline.receive(timeout, |(), frames| decode(frames.last().map_or(&[][..], |frame| frame)))?)
     }
 
     // ------------------------------------------------------------------------------------------------------- requests

@@ -147,13 +147,11 @@ impl PendingReply {
 
     /// The values were read, or could not be.
     fn has_read(&mut self, number: u64, ReadOutcome { outcome, unread, has_failed }: ReadOutcome) -> Vec<ReplyWish> {
-        let is_many = self.verb == Ok(Verb::LendMany);
-        let unread = leases_in(Outcome::LeasedMany(unread), Arc::clone(&self.names));
-        if is_many {
+        let mut unread = leases_in(Outcome::LeasedMany(unread), Arc::clone(&self.names));
+        if self.verb == Ok(Verb::LendMany) {
             (self.outcome, self.value) = (outcome, ReplyValue::Read);
             return unread.map(ReplyWish::SetUnread).collect();
         }
-        let mut unread = unread;
         if let Some(lease) = unread.next() {
             return vec![self.ask_for_another(number, lease)];
         }

@@ -43,12 +43,7 @@ pub(super) fn encode_settings(settings: &QueueSettings, bytes: &mut Vec<u8>) -> 
     }
     if let Some(sync) = sync {
         parts |= setting::SYNC;
-        let sync = match sync {
-            Policy::Always => 0,
-            Policy::Within(millis) => millis.clamp(1, u64::MAX - 1),
-            Policy::Never => u64::MAX,
-        };
-        bytes.extend(sync.to_be_bytes());
+        bytes.extend(sync.millis().to_be_bytes());
     }
     if let Some(limit) = group_limit {
         parts |= setting::GROUP_LIMIT;
@@ -77,11 +72,7 @@ pub(super) fn decode_settings(fields: &mut ByteReader<'_>) -> Option<QueueSettin
         settings.gate.paused_until = fields.u64_be()?;
     }
     if parts & setting::SYNC != 0 {
-        settings.sync = Some(match fields.u64_be()? {
-            0 => Policy::Always,
-            u64::MAX => Policy::Never,
-            millis => Policy::Within(millis),
-        });
+        settings.sync = Some(Policy::of_millis(fields.u64_be()?));
     }
     if parts & setting::GROUP_LIMIT != 0 {
         settings.terms.group_limit = Some(NonZeroU32::new(fields.u32_be()?)?);

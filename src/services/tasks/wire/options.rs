@@ -78,13 +78,7 @@ impl Fields<'_> {
                 setting::RATE => change.rate = Some(None),
                 setting::PAUSE if is_set => change.pause = Some(self.long(Field::Option)?),
                 setting::PAUSE => change.pause = Some(0),
-                setting::SYNC if is_set => {
-                    change.sync = Some(Some(match self.long(Field::Option)? {
-                        0 => Policy::Always,
-                        NO_TIME => Policy::Never,
-                        millis => Policy::Within(millis),
-                    }));
-                }
+                setting::SYNC if is_set => change.sync = Some(Some(Policy::of_millis(self.long(Field::Option)?))),
                 setting::SYNC => change.sync = Some(None),
                 _ => return Err(Fault::Offending { field: Field::BadOption, offending }),
             }
@@ -134,16 +128,8 @@ pub(super) fn encode_change(change: &QueueChange, out: &mut Vec<u8>) {
     let numbers = |Rate { count, per, burst }| [count, per, burst].map(u32::to_be_bytes).concat();
     set(setting::RATE, rate.map(|rate| rate.map(numbers)));
     set(setting::PAUSE, pause.map(|pause| Some(pause.to_be_bytes().to_vec())));
-    set(setting::SYNC, sync.map(|sync| sync.map(|sync| encoded_sync(sync).to_be_bytes().to_vec())));
+    set(setting::SYNC, sync.map(|sync| sync.map(|sync| sync.millis().to_be_bytes().to_vec())));
     encode_options(&options, out);
-}
-
-fn encoded_sync(sync: Policy) -> u64 {
-    match sync {
-        Policy::Always => 0,
-        Policy::Within(millis) => millis.clamp(1, NO_TIME - 1),
-        Policy::Never => NO_TIME,
-    }
 }
 
 /// The settings of a queue in a list, and what is behind them.
