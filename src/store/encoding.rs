@@ -43,8 +43,9 @@ pub(super) fn lengths(batch: &RecordBatch) -> (u64, u64) {
 /// left out.
 pub(super) fn encode(head: &BatchHead, batch: &RecordBatch, buffer: &mut Vec<u8>) -> Vec<Option<Place>> {
     buffer.clear();
+    buffer.reserve_exact(index(head.length()));
     head.encode(buffer);
-    let (mut table, first) = (TableRecords::default(), head.bodies_at());
+    let (mut table, first) = (TableRecords::with_bytes(index(head.table)), head.bodies_at());
     let mut places = Vec::with_capacity(batch.records.len());
     for Record { space, key, body } in &batch.records {
         let bytes = body.bytes();

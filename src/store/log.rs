@@ -118,7 +118,7 @@ impl Log {
         let numbers = BatchNumbers::after(last);
         let mut log = Self {
             disk: LogDisk::new(files)?,
-            writer: SegmentWriter::new(config.segment_bytes),
+            writer: SegmentWriter::new(config.kind, config.segment_bytes),
             config,
             chores,
             segments,

@@ -95,6 +95,11 @@ impl PieceStart {
 }
 
 impl TableRecords {
+    /// No record, with memory for so many bytes of them.
+    pub(super) fn with_bytes(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
     /// Adds a record. Returns the offset of its first body from the first one of the batch.
     pub(super) fn add(&mut self, record: &RecordHead<'_>) -> u64 {
         let body = self.bodies;

@@ -20,6 +20,7 @@ pub(super) mod log;
 pub(super) mod lost;
 pub(super) mod marks;
 pub(super) mod opening;
+mod pace;
 pub(super) mod records;
 mod remembered;
 pub(super) mod reports;

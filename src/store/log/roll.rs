@@ -11,7 +11,6 @@ use super::writer::no_segment;
 use crate::store::errors::Error;
 use crate::store::failure::{Failure, failure};
 use crate::store::fault::{Fault, planted};
-use crate::store::format::LogKind;
 use crate::store::format::{SECTOR, SegmentHead};
 use crate::store::log::Log;
 use crate::store::segment::{Segment, SpareFile, name_of, whole};
@@ -46,7 +45,7 @@ impl Log {
         let summary = self.writer.take_summary();
         self.start_segment(number + 1, spare)?;
         self.free_ends();
-        if self.config.kind == LogKind::States {
+        if let Some(summary) = summary {
             self.summarise_one(closed, summary);
         }
         self.measure();

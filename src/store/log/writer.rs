@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::store::encoding::encode;
 use crate::store::folder::{LogFile, write_all};
-use crate::store::format::{BATCH_BYTES_MAX, BatchHead};
+use crate::store::format::{BATCH_BYTES_MAX, BatchHead, LogKind};
 use crate::store::record::RecordBatch;
 use crate::store::segment::Place;
 use crate::store::summary::{Summary, SummaryRecord};
@@ -22,8 +22,8 @@ pub(in crate::store) struct SegmentWriter {
     file: Option<Arc<dyn LogFile>>,
     /// The bytes since the last sync or start of write-back.
     behind: u64,
-    /// The records of the segment, for its summary.
-    summary: Summary,
+    /// The records of the segment, for its summary. `None`: segments have none.
+    summary: Option<Summary>,
     buffer: Vec<u8>,
     /// The bytes of the buffer that are kept for the next batch.
     buffer_max: u64,
@@ -32,11 +32,11 @@ pub(in crate::store) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    pub(super) fn new(segment_bytes: u64) -> Self {
+    pub(super) fn new(kind: LogKind, segment_bytes: u64) -> Self {
         Self {
             file: None,
             behind: 0,
-            summary: Summary::default(),
+            summary: (kind == LogKind::States).then(Summary::default),
             buffer: Vec::new(),
             buffer_max: segment_bytes.min(WRITE_BACK_BYTES),
             batch_bytes_max: BATCH_BYTES_MAX,
@@ -49,8 +49,8 @@ impl SegmentWriter {
     }
 
     /// Takes the summary of the segment that was written until now.
-    pub(super) fn take_summary(&mut self) -> Summary {
-        std::mem::take(&mut self.summary)
+    pub(super) fn take_summary(&mut self) -> Option<Summary> {
+        self.summary.as_mut().map(std::mem::take)
     }
 
     /// Writes a batch. Returns the places of its bodies.
@@ -69,13 +69,15 @@ impl SegmentWriter {
             self.buffer = Vec::new();
         }
         written?;
-        let records = batch.records.iter().zip(&places).map(|(record, place)| SummaryRecord {
-            space: record.space,
-            key: &record.key,
-            place: *place,
-            body: Some(record.body.bytes()),
-        });
-        self.summary.add(head, records);
+        if let Some(summary) = &mut self.summary {
+            let records = batch.records.iter().zip(&places).map(|(record, place)| SummaryRecord {
+                space: record.space,
+                key: &record.key,
+                place: *place,
+                body: Some(record.body.bytes()),
+            });
+            summary.add(head, records);
+        }
         Ok(places)
     }
 

@@ -38,6 +38,11 @@ impl Company {
         *self = Self { closed, expected: asked + answered, patience };
     }
 
+    /// Answers that had begun to wait, ever, when the last epoch was closed.
+    pub(super) fn answered(&self) -> u64 {
+        self.closed
+    }
+
     /// Whether the log waits, so long after the sync, if the company is not complete.
     pub(super) fn has_patience(&self, since: Duration) -> bool {
         since < self.patience

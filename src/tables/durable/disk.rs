@@ -125,6 +125,11 @@ impl DiskEpochs {
         woken.iter().for_each(|sleeper| sleeper.wake());
     }
 
+    /// Log: whether a thread waits for an epoch.
+    pub(super) fn has_sleepers(&self) -> bool {
+        !self.sleepers.lock().is_empty()
+    }
+
     /// Publisher: whether a table that is always on disk has changed.
     #[inline]
     pub(super) fn has_always(&self) -> bool {

@@ -27,10 +27,12 @@ use std::sync::Arc;
 
 use crossbeam::epoch::{self, Guard};
 
+use super::pace::Pace;
 use super::records::{ElementHead, TableHead, logged_bytes, put_table};
 use super::state::Epochs;
 use super::tables::DurableTables;
 use super::writer::EffectWriter;
+use crate::limits::LOOK_AHEAD;
 use crate::store::{EffectJudge, EffectState, Space};
 use crate::tables::memory_budget::unsigned;
 use crate::tables::prefetch::{Fetched, KeyRun};
@@ -52,6 +54,9 @@ pub(super) struct LogJudge<'l> {
     synced_clock: u64,
     rescue: &'l mut Option<RescuePlace>,
     guard: Guard,
+    pace: Pace,
+    /// Answers that had begun to wait, ever, when the last epoch on disk was closed.
+    answered: u64,
 }
 
 /// Bytes of the elements that are recorded anew behind one batch.
@@ -73,9 +78,10 @@ impl<'l> LogJudge<'l> {
         rescue: &'l mut Option<RescuePlace>,
         clock_number: u64,
         synced_clock: u64,
+        answered: u64,
     ) -> Self {
-        let tables = epochs.tables();
-        Self { epochs, tables, writer, clock_number, synced_clock, rescue, guard: epoch::pin() }
+        let (tables, guard, pace) = (epochs.tables(), epoch::pin(), Pace::default());
+        Self { epochs, tables, writer, clock_number, synced_clock, rescue, guard, pace, answered }
     }
 
     fn counts(&self, space: Space, key: &[u8]) -> bool {
@@ -189,6 +195,10 @@ impl EffectJudge for LogJudge<'_> {
             let of_table = std::iter::from_fn(|| keys.next_if(|(head, _)| head.incarnation == incarnation));
             let (run, mut places) = (KeyRun::of(&mut of_table.map(|(_, key)| (key, 0))), Fetched::NOTHING);
             run.fetch(&table, &mut places, &self.guard);
+        }
+        if self.pace.is_due(LOOK_AHEAD, || self.epochs.is_awaited(self.answered)) {
+            // The memory that others free meanwhile is not kept for the log.
+            self.guard.repin_after(Pace::pause);
         }
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::company::Company;
 use super::judge::{CLOCK, LogJudge, RescuePlace};
+use super::limits::ENDED_LIVES_MAX;
 use super::records::{EndedLife, TableHead, put_clock, put_end};
 use super::state::{Epochs, LogStage};
 use super::writer::EffectWriter;
@@ -249,12 +250,14 @@ impl EpochLog {
         self.epochs.log.enlist();
         loop {
             // Read before the epoch is closed: what is recorded until then is written.
-            let is_closed = self.epochs.is_closed();
+            let (is_closed, begin) = (self.epochs.is_closed(), now());
             self.write_with(&mut now)?;
             if is_closed {
                 return self.end(now()).inspect_err(|_| self.epochs.set_stage(LogStage::Failed));
             }
-            self.wait(interval, &mut now);
+            // A record of the first moment waits for the close, and for a batch like this one.
+            let written = between(begin, now());
+            self.wait(interval.saturating_sub(2 * written).max(interval / 4), &mut now);
         }
     }
 
@@ -262,14 +265,14 @@ impl EpochLog {
     /// without sleeping: a wake-up would take as long.
     fn wait(&self, interval: Duration, now: &mut dyn FnMut() -> ClockReading) {
         let (epochs, company, begin, mut is_over) = (&self.epochs, &self.company, now(), false);
-        let is_due = || (company.is_complete(epochs.disk.asked()) && epochs.is_wanted()) || epochs.is_closed();
+        let is_due = || (company.is_complete(epochs.disk.asked()) && epochs.is_due()) || epochs.is_closed();
         for _ in 0..LOOKS_MAX {
             if !company.has_patience(between(begin, now())) || is_due() {
                 break;
             }
             thread::yield_now();
         }
-        epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_wanted() || epochs.is_closed());
+        epochs.log.park(interval, || std::mem::replace(&mut is_over, true) || epochs.is_due() || epochs.is_closed());
     }
 
     /// Its records go where `with` has them go.
@@ -292,9 +295,15 @@ impl EpochLog {
             let mut end = EncodedRecords::default();
             self.epochs.marks.note_incarnation(self.shared.catalog.generation());
             let (epoch, lives) = self.ended_lives();
-            // Above the number of the clock's record in this batch.
-            put_end(&mut end, self.epochs.marks.next_number() + 2, epoch, &lives);
-            self.append(&mut vec![end], now)?;
+            if lives.len() <= ENDED_LIVES_MAX {
+                // Above the number of the clock's record in this batch.
+                put_end(&mut end, self.epochs.marks.next_number() + 2, epoch, &lives);
+                self.append(&mut vec![end], now)?;
+            } else {
+                tracing::warn!(
+                    "too many durable tables: the next start is as one after a crash, and mirrors read anew"
+                );
+            }
         }
         self.log.rest()
     }
@@ -337,12 +346,12 @@ impl EpochLog {
         taken: &mut Vec<EncodedRecords>,
         now: &mut dyn FnMut() -> ClockReading,
     ) -> Result<(), Error> {
-        let is_wanted = self.epochs.is_wanted();
+        let is_due = self.epochs.is_due();
         // Before the close: all that is committed by then is in this epoch or on disk.
         let moment = now().wall;
         let epoch = self.epochs.take(taken, || self.spares.pop().unwrap_or_default());
         let (closed, begin) = (self.epochs.disk.asked(), now());
-        if !taken.is_empty() || is_wanted || self.log.may_shrink() {
+        if !taken.is_empty() || is_due || self.log.may_shrink() {
             // Behind the close: who waits for the epoch has seen an earlier time.
             self.append(taken, now())?;
         } else if self.is_stirred {
@@ -376,8 +385,8 @@ impl EpochLog {
         let live = self.live_bytes();
         {
             // Not during the sync: the judge keeps memory from being freed.
-            let Self { epochs, writer, rescue, clock_number, synced_clock, .. } = self;
-            let mut judge = LogJudge::new(epochs, writer, rescue, *clock_number, *synced_clock);
+            let Self { epochs, writer, rescue, clock_number, synced_clock, company, .. } = self;
+            let mut judge = LogJudge::new(epochs, writer, rescue, *clock_number, *synced_clock, company.answered());
             self.log.append(taken, live, &mut judge)?;
         }
         self.log.sync()?;

@@ -94,6 +94,8 @@ pub(in crate::tables) struct Epochs {
     pub(super) disk: DiskEpochs,
     /// The highest epoch that somebody waits for. Raised by the writers.
     wanted: CachePadded<AtomicU64>,
+    /// The highest epoch that is better closed early, since it has many bytes. Raised by the writers.
+    heavy: CachePadded<AtomicU64>,
     tables: NamedTables,
     pub(in crate::tables) marks: EffectMarks,
     /// The time of the log's clock at the start of this server, in milliseconds.
@@ -115,6 +117,7 @@ impl Epochs {
             open: OpenEpoch::behind(epoch),
             disk: DiskEpochs::new(epoch),
             wanted: CachePadded::new(AtomicU64::new(epoch)),
+            heavy: CachePadded::new(AtomicU64::new(epoch)),
             tables: NamedTables::default(),
             marks: EffectMarks::default(),
             clock_start,
@@ -192,17 +195,35 @@ impl Epochs {
 
     /// Somebody waits until this epoch is on disk.
     pub(in crate::tables) fn want(&self, epoch: u64) {
+        self.raise(&self.wanted, epoch);
+    }
+
+    /// Writer: the log closes this epoch as soon as it can. Nobody waits for that.
+    pub(super) fn note_heavy(&self, epoch: u64) {
+        self.raise(&self.heavy, epoch);
+    }
+
+    /// Raises the number of an epoch that the log is to close.
+    fn raise(&self, number: &AtomicU64, epoch: u64) {
         // Relaxed, both: the wake-up comes behind, and the log looks again when it is awake. A higher number of another
         // writer has woken it.
-        if self.wanted.load(Ordering::Relaxed) < epoch && self.wanted.fetch_max(epoch, Ordering::Relaxed) < epoch {
+        if number.load(Ordering::Relaxed) < epoch && number.fetch_max(epoch, Ordering::Relaxed) < epoch {
             self.log.wake();
         }
     }
 
-    /// Log: whether somebody waits for the open epoch.
-    pub(super) fn is_wanted(&self) -> bool {
-        // Relaxed: see `want`.
-        self.wanted.load(Ordering::Relaxed) >= self.open.number()
+    /// Log: whether the open epoch is to be closed before the interval is over.
+    pub(super) fn is_due(&self) -> bool {
+        // Relaxed: see `raise`.
+        self.wanted.load(Ordering::Relaxed).max(self.heavy.load(Ordering::Relaxed)) >= self.open.number()
+    }
+
+    /// Log: whether somebody waits for its present batch, or for the open epoch. `answered`: the answers that had begun to
+    /// wait, ever, when the last epoch on disk was closed.
+    pub(super) fn is_awaited(&self, answered: u64) -> bool {
+        // Relaxed: see `raise`.
+        let is_wanted = self.wanted.load(Ordering::Relaxed) >= self.open.number();
+        is_wanted || self.disk.asked() != answered || self.is_closed() || self.disk.has_sleepers()
     }
 
     /// The durable tables that have a name.

@@ -73,8 +73,10 @@ impl EffectWriter {
             return Err(NotEntered::Failed);
         }
         let kept = self.records.buffer(epoch).bytes();
-        if kept > EFFECTS_BYTES_EARLY {
+        if kept > EFFECTS_BYTES_LARGE {
             self.epochs.want(epoch);
+        } else if kept > EFFECTS_BYTES_EARLY {
+            self.epochs.note_heavy(epoch);
         }
         // A large record is not kept out for ever by small ones, which come again in each epoch.
         let entered = match kept > EFFECTS_BYTES_LARGE && kept + bytes > EFFECTS_BYTES_MAX {

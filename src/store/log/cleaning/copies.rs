@@ -134,11 +134,11 @@ fn is_idle_work(used: u64, live: u64, slack: u64) -> bool {
 }
 
 /// The body of a record that is to be copied, if the owner has it. `None`: it is not copied.
-fn body_of(record: &OldRecord, is_oldest: bool, judge: &mut dyn RecordJudge) -> Option<Option<Value>> {
+fn body_of(record: OldRecord<'_>, is_oldest: bool, judge: &mut dyn RecordJudge) -> Option<Option<Value>> {
     if record.place.is_none() && (is_oldest || planted(Fault::RemovalsForgotten)) {
         return None;
     }
-    match judge.judge(record.space, &record.key, record.place) {
+    match judge.judge(record.space, record.key, record.place) {
         Liveness::Dead => None,
         Liveness::Live => Some(None),
         Liveness::Known(body) => Some(Some(body)),
@@ -250,7 +250,7 @@ impl Log {
                 next = self.next_to_clean(&finished);
                 continue;
             }
-            let Some(record) = batch.records.get(at.record) else {
+            let Some(record) = batch.records_from(at.record).next() else {
                 if batch.is_damaged {
                     copies.unreadable.push(UnreadableRange { segment: at.segment, from: at.offset, to: batch.next });
                 }
@@ -258,8 +258,8 @@ impl Log {
                 continue;
             };
             if at.record.is_multiple_of(LOOK_AHEAD) {
-                let ahead = batch.records.iter().skip(at.record).take(LOOK_AHEAD);
-                judge.foresee(&mut ahead.map(|record| (record.space, &*record.key)));
+                let ahead = batch.records_from(at.record).take(LOOK_AHEAD);
+                judge.foresee(&mut ahead.map(|record| (record.space, record.key)));
             }
             let bytes = record_bytes(record.key.len(), record.place.map_or(0, |place| u64::from(place.length)));
             read += bytes;
@@ -267,7 +267,7 @@ impl Log {
                 if !room.takes(bytes) {
                     break;
                 }
-                let copy = self.copy(record.clone(), body, &mut copies);
+                let copy = self.copy(record, body, &mut copies);
                 if self.unless_unread(copy)?.is_none() {
                     break;
                 }
@@ -298,8 +298,8 @@ impl Log {
     }
 
     /// Copies a live record, from the owner's memory if it is there.
-    fn copy(&self, record: OldRecord, known: Option<Value>, copies: &mut Copies) -> Result<(), Error> {
-        let OldRecord { space, key, place } = record;
+    fn copy(&self, record: OldRecord<'_>, known: Option<Value>, copies: &mut Copies) -> Result<(), Error> {
+        let (OldRecord { space, place, .. }, key) = (record, Box::<[u8]>::from(record.key));
         let body = match (known, place) {
             (Some(body), _) => Body::Bytes(body),
             (None, Some(place)) => self.read_again(place)?,
@@ -356,8 +356,7 @@ impl Log {
             Some(batch) => batch,
             None => {
                 let next = next_batch(&segment, at.offset + SECTOR, end)?;
-                let (segment, offset, read) = (at.segment, at.offset, next - at.offset);
-                OldBatch { segment, offset, next, records: Vec::new(), read, is_damaged: true }
+                OldBatch::damaged(at.segment, at.offset, next)
             }
         };
         let read = batch.read;

@@ -48,10 +48,10 @@ impl UnreadableRange {
 }
 
 /// A record of an old segment.
-#[derive(Clone, Debug)]
-pub(in crate::store) struct OldRecord {
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct OldRecord<'b> {
     pub(in crate::store) space: Space,
-    pub(in crate::store) key: Box<[u8]>,
+    pub(in crate::store) key: &'b [u8],
     /// `None` if it removes its key.
     pub(in crate::store) place: Option<Place>,
 }
@@ -63,12 +63,64 @@ pub(in crate::store) struct OldBatch {
     pub(in crate::store) offset: u64,
     /// The offset of the next batch.
     pub(in crate::store) next: u64,
-    /// Its records.
-    pub(in crate::store) records: Vec<OldRecord>,
+    records: OldRecords,
     /// The bytes that were read.
     pub(in crate::store) read: u64,
     /// Whether it cannot be read.
     pub(in crate::store) is_damaged: bool,
+}
+
+/// The records of a batch of an old segment.
+#[derive(Debug, Default)]
+struct OldRecords {
+    /// The keys of all.
+    keys: Vec<u8>,
+    all: Vec<OldRecordAt>,
+}
+
+/// A record, and where its key ends.
+#[derive(Clone, Copy, Debug)]
+struct OldRecordAt {
+    space: Space,
+    key_end: u32,
+    place: Option<Place>,
+}
+
+impl OldRecords {
+    fn with_room(records: usize, keys: usize) -> Self {
+        Self { keys: Vec::with_capacity(keys), all: Vec::with_capacity(records) }
+    }
+
+    fn push(&mut self, OldRecord { space, key, place }: OldRecord<'_>) {
+        self.keys.extend_from_slice(key);
+        // A table has less than 4 GiB.
+        let key_end = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+        self.all.push(OldRecordAt { space, key_end, place });
+    }
+
+    /// The records from this one on.
+    fn from(&self, first: usize) -> impl Iterator<Item = OldRecord<'_>> {
+        let before = first.checked_sub(1).and_then(|before| self.all.get(before));
+        let mut begin = before.map_or(0, |before| before.key_end as usize);
+        self.all.get(first..).unwrap_or_default().iter().map(move |&OldRecordAt { space, key_end, place }| {
+            let key = self.keys.get(begin..key_end as usize).unwrap_or_default();
+            begin = key_end as usize;
+            OldRecord { space, key, place }
+        })
+    }
+}
+
+impl OldBatch {
+    /// A part of a segment that cannot be read, up to the next batch.
+    pub(super) fn damaged(segment: u32, offset: u64, next: u64) -> Self {
+        let records = OldRecords::default();
+        Self { segment, offset, next, records, read: next - offset, is_damaged: true }
+    }
+
+    /// Its records from this one on.
+    pub(super) fn records_from(&self, first: usize) -> impl Iterator<Item = OldRecord<'_>> {
+        self.records.from(first)
+    }
 }
 
 /// The position in an old segment.
@@ -173,12 +225,12 @@ pub(in crate::store) fn read_batch(segment: &Arc<Segment>, offset: u64) -> Resul
     // With a damaged piece the owner writes its records of all places in this batch again, and none is lost.
     let Some(found) = table.records().ok().filter(|found| found.damaged.is_empty()) else { return Ok(None) };
     let (bodies, number) = (head.bodies_at(), segment.head.number);
-    let old = found.records.iter().map(|(record, at)| {
+    let mut records = OldRecords::with_room(found.records.len(), index(head.table));
+    for (record, at) in &found.records {
         let place = Place::of_record(record, number, bodies + at);
-        OldRecord { space: record.space, key: record.key.into(), place }
-    });
-    let read = BATCH_HEAD as u64 + head.table;
-    let (records, next) = (old.collect(), offset + head.length());
+        records.push(OldRecord { space: record.space, key: record.key, place });
+    }
+    let (read, next) = (BATCH_HEAD as u64 + head.table, offset + head.length());
     Ok(Some(OldBatch { segment: number, offset, next, records, read, is_damaged: false }))
 }
 
