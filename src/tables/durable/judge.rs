@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::pace::Pace;
+use super::pace::{PAUSE, Pace};
 use super::records::{ElementHead, TableHead, logged_bytes, put_table};
 use super::state::Epochs;
 use super::tables::DurableTables;
@@ -197,8 +197,10 @@ impl EffectJudge for LogJudge<'_> {
             run.fetch(&table, &mut places, &self.guard);
         }
         if self.pace.is_due(LOOK_AHEAD, || self.epochs.is_awaited(self.answered)) {
+            let (epochs, answered, mut is_over) = (self.epochs, self.answered, false);
+            let is_over = || std::mem::replace(&mut is_over, true) || epochs.is_awaited(answered);
             // The memory that others free meanwhile is not kept for the log.
-            self.guard.repin_after(Pace::pause);
+            self.guard.repin_after(|| epochs.log.park(PAUSE, is_over));
         }
     }
 

@@ -15,7 +15,8 @@ pub(in crate::tables) const TRANSACTION_EFFECTS_MAX: usize = 4 * EFFECTS_BYTES_M
 /// memory twice while the log writes it.
 pub(in crate::tables) const EPOCH_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!((TRANSACTION_EFFECTS_MAX + EFFECTS_BYTES_LARGE) as u64 <= EPOCH_BYTES_MAX / 4);
-/// The lives of tables that the last record of a clean end names: 40 bytes each, which are in memory twice.
+/// The lives of tables that the last record of a clean end names: 40 bytes each, which are in memory twice. With
+/// more of them the next start is as one after a crash.
 pub(in crate::tables) const ENDED_LIVES_MAX: usize = 4 << 20;
 const _: () = assert!(40 * ENDED_LIVES_MAX as u64 <= EPOCH_BYTES_MAX / 4);
 /// Bytes of the removals in one epoch while the disk is full: with heads and copies they fit into the smallest segment.

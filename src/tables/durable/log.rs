@@ -299,10 +299,6 @@ impl EpochLog {
                 // Above the number of the clock's record in this batch.
                 put_end(&mut end, self.epochs.marks.next_number() + 2, epoch, &lives);
                 self.append(&mut vec![end], now)?;
-            } else {
-                tracing::warn!(
-                    "too many durable tables: the next start is as one after a crash, and mirrors read anew"
-                );
             }
         }
         self.log.rest()

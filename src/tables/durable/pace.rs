@@ -2,13 +2,12 @@
 //!
 //! This file knows nothing of records.
 
-use std::thread;
 use std::time::Duration;
 
 /// Records between two pauses: some 100 microseconds of work.
 const RECORDS: usize = 256;
 /// A pause. With the time until the thread runs again it is about twice the work before it.
-const PAUSE: Duration = Duration::from_micros(150);
+pub(super) const PAUSE: Duration = Duration::from_micros(150);
 /// The pauses of one batch, at most: about a quarter of a second, for which its epoch is on disk later.
 const PAUSES_MAX: u32 = 1_000;
 
@@ -32,11 +31,6 @@ impl Pace {
         let is_due = !is_awaited();
         self.pauses += u32::from(is_due);
         is_due
-    }
-
-    /// Others have the processor.
-    pub(super) fn pause() {
-        thread::sleep(PAUSE);
     }
 }
 

@@ -83,6 +83,15 @@ struct NamedTables {
     has_coming: AtomicBool,
 }
 
+/// The epochs that are closed before the interval is over. Raised by the writers.
+#[derive(Default)]
+struct DueEpochs {
+    /// The highest one that somebody waits for.
+    wanted: CachePadded<AtomicU64>,
+    /// The highest one that has many bytes.
+    heavy: CachePadded<AtomicU64>,
+}
+
 /// The state that the writers and the log share.
 pub(in crate::tables) struct Epochs {
     /// A [`LogStage`]. Written by the log, and by sessions that want it.
@@ -92,10 +101,7 @@ pub(in crate::tables) struct Epochs {
     pub(super) open: OpenEpoch,
     /// What is on disk, and who waits for it.
     pub(super) disk: DiskEpochs,
-    /// The highest epoch that somebody waits for. Raised by the writers.
-    wanted: CachePadded<AtomicU64>,
-    /// The highest epoch that is better closed early, since it has many bytes. Raised by the writers.
-    heavy: CachePadded<AtomicU64>,
+    due: DueEpochs,
     tables: NamedTables,
     pub(in crate::tables) marks: EffectMarks,
     /// The time of the log's clock at the start of this server, in milliseconds.
@@ -116,8 +122,7 @@ impl Epochs {
             end: AtomicU8::new(RUNNING),
             open: OpenEpoch::behind(epoch),
             disk: DiskEpochs::new(epoch),
-            wanted: CachePadded::new(AtomicU64::new(epoch)),
-            heavy: CachePadded::new(AtomicU64::new(epoch)),
+            due: DueEpochs::default(),
             tables: NamedTables::default(),
             marks: EffectMarks::default(),
             clock_start,
@@ -195,12 +200,12 @@ impl Epochs {
 
     /// Somebody waits until this epoch is on disk.
     pub(in crate::tables) fn want(&self, epoch: u64) {
-        self.raise(&self.wanted, epoch);
+        self.raise(&self.due.wanted, epoch);
     }
 
     /// Writer: the log closes this epoch as soon as it can. Nobody waits for that.
     pub(super) fn note_heavy(&self, epoch: u64) {
-        self.raise(&self.heavy, epoch);
+        self.raise(&self.due.heavy, epoch);
     }
 
     /// Raises the number of an epoch that the log is to close.
@@ -215,14 +220,15 @@ impl Epochs {
     /// Log: whether the open epoch is to be closed before the interval is over.
     pub(super) fn is_due(&self) -> bool {
         // Relaxed: see `raise`.
-        self.wanted.load(Ordering::Relaxed).max(self.heavy.load(Ordering::Relaxed)) >= self.open.number()
+        let DueEpochs { wanted, heavy } = &self.due;
+        wanted.load(Ordering::Relaxed).max(heavy.load(Ordering::Relaxed)) >= self.open.number()
     }
 
     /// Log: whether somebody waits for its present batch, or for the open epoch. `answered`: the answers that had begun to
     /// wait, ever, when the last epoch on disk was closed.
     pub(super) fn is_awaited(&self, answered: u64) -> bool {
         // Relaxed: see `raise`.
-        let is_wanted = self.wanted.load(Ordering::Relaxed) >= self.open.number();
+        let is_wanted = self.due.wanted.load(Ordering::Relaxed) >= self.open.number();
         is_wanted || self.disk.asked() != answered || self.is_closed() || self.disk.has_sleepers()
     }
 
