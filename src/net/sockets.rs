@@ -10,7 +10,7 @@ mod waking_sender;
 
 pub use endpoint::BindError;
 pub(crate) use endpoint::bind_error;
-pub(crate) use settled::is_settled;
+pub(crate) use settled::{is_settled, keep_alive};
 pub use stop::{ServeError, Stopper};
 pub use wait::{WakeSignal, wait};
 pub(crate) use wait::{is_readable, timespec};

@@ -104,7 +104,7 @@ impl PendingAnswers {
     pub(crate) fn receive_delivery(&mut self, Delivery { answers, before }: Delivery) {
         for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != Self::NOBODY) {
             let number = usize::try_from(number).expect("a ticket is an index in the slab");
-            let before = outcome.payload().and(before.clone());
+            let before = before.clone().filter(|_| outcome.is_stored());
             // If the receiver has gone meanwhile, its reply is dropped.
             let _gone = self.0.remove(number).send(Answer { outcome, before });
         }

@@ -254,7 +254,11 @@ impl Engine {
             }
             Request::Append { value, dropped } => added(self.entry_mut(queue_index).queue.append(value, dropped)),
             Request::Push { value, terms } => {
-                let (number, terms) = (self.token(), terms.unwrap_or_default());
+                let terms = terms.unwrap_or_default();
+                if let Some(key) = self.entry(queue_index).queue.key_named(&terms.unique) {
+                    return Some(Outcome::Kept(key.into()));
+                }
+                let number = self.token();
                 let added = self.entry_mut(queue_index).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail, &terms);
                 debug_assert!(added.is_some(), "a token is given once");
                 Outcome::Added(number)
@@ -305,7 +309,10 @@ impl Engine {
             Request::Settle { token, key, value, how } => queue.settle(&key, token, value, how, wheel),
             Request::Undo { token, key } => queue.undo(&key, token, wheel),
             Request::SetUnread { token, key } => queue.set_unread(&key, token, wheel),
-            Request::GiveBack { token, key, delay, reason } => queue.give_back(&key, token, delay, &reason, wheel),
+            Request::GiveBack { token, key, delay, reason } => {
+                let token = token.or_else(|| queue.token_of(&key));
+                token.is_some_and(|token| queue.give_back(&key, token, delay, &reason, wheel))
+            }
             Request::Bury { token, key, reason } => queue.bury(&key, token, &reason, wheel),
             Request::Kick { key } => queue.kick(&key, wheel),
             Request::Remove { key } => queue.remove(&key, wheel),
@@ -410,7 +417,10 @@ impl Engine {
     }
 
     /// Extends a lease. A timeout of 0 ends it at once.
-    fn extend(&mut self, queue_index: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
+    fn extend(&mut self, queue_index: usize, key: &[u8], token: Option<u64>, timeout: u64) -> Outcome {
+        let Some(token) = token.or_else(|| self.entry(queue_index).queue.token_of(key)) else {
+            return Outcome::Refused;
+        };
         let deadline = self.timers.now.saturating_add(timeout);
         let (queue, wheel) = self.queue_and_wheel(queue_index);
         done(match timeout {

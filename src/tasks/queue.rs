@@ -22,6 +22,7 @@ mod failure;
 mod groups;
 mod keys;
 mod loss;
+mod named;
 mod ready;
 mod restoring;
 mod sweeping;
@@ -325,7 +326,7 @@ impl TaskQueue {
 
     /// Hands over all changes to store, each task and value once, in its present state.
     pub(super) fn drain(&mut self, each: impl FnMut(Effect<'_>)) {
-        self.changes.drain(&mut self.tasks, &self.ready.groups, each);
+        self.changes.drain(&mut self.tasks, &self.ready.groups, &self.keys, each);
     }
 
     /// The time at which the longest-ready task entered the queue, in milliseconds of the leases' clock.
@@ -381,7 +382,8 @@ impl TaskQueue {
         let (since, state, key) = (self.now, TaskState::Dropped, key.into());
         let (marks, unread, lent) = (TaskMarks::default(), 0, 0);
         let group = (!terms.group.is_empty()).then(|| self.ready.join(&terms.group));
-        let (class, terms) = (terms.class, TaskTerms::of(terms, self.now, group));
+        let unique = self.keep_name(&terms.unique);
+        let (class, terms) = (terms.class, TaskTerms::of(terms, self.now, group, unique));
         self.counts.ever.added += 1;
         let task = Task { number, key, position, boost: 0, since, state, marks, unread, lent, class, terms };
         let task_index = self.put(hash, task);
@@ -392,8 +394,12 @@ impl TaskQueue {
 
     /// Keeps a task whose key is new.
     fn put(&mut self, hash: KeyHash, task: Task) -> TaskIndex {
+        let unique = task.unique();
         let task_index = self.tasks.insert(task);
         self.keys.insert(hash, task_index);
+        if let Some(number) = unique {
+            self.keys.insert(self.keys.hash(self.keys.name(number)), task_index);
+        }
         task_index
     }
 
@@ -432,6 +438,9 @@ impl TaskQueue {
         let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
         self.keys.remove(self.keys.hash(&task.key), task_index);
         self.changes.note_gone(task.number);
+        if let Some(number) = task.unique() {
+            self.keys.remove_name(number, task_index);
+        }
         if let Some(number) = task.group() {
             self.ready.groups.leave(number);
         }

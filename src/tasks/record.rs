@@ -7,14 +7,11 @@
 //! Meta    "clock"                 time:u64 wall:u64 up:u64 boot:u128     see `clock/lasting.rs`
 //! Meta    "queue" queue:u32       order:u8 serial:u64 first:u64 last:u64 [settings] name:…
 //! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64]
-//!                                 [until:u64] [parts:u8 class:u32 lent:u32 expires:u64 tries:u32 first:u32 most:u32
-//!                                 length:u8 group:… length:u16 reason:…] key:…
+//!                                 [until:u64] [parts, see `parts.rs`] key:…
 //! Values  queue:u32 number:u64    the value
 //! ```
 //! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped, 3 delayed (then `until` follows), 4 dead.
-//! With [`MORE`] added, `parts` follows, and of the fields behind it those whose bits it has. Without a bit: the usual
-//! class, never leased, no terms of its own, and no failure that has brought it into its state; `tries` of 0 is no
-//! bound. `order` is 0 priority, 1 fifo, and with [`MORE`] added `settings` follow: `parts:u8`, and of `tries:u32`,
+//! With [`MORE`] added, what the task has of its own follows. `order` is 0 priority, 1 fifo, and with [`MORE`] added `settings` follow: `parts:u8`, and of `tries:u32`,
 //! `first:u32 most:u32`, `count:u32 per:u32 burst:u32 full_at:u128`, `paused_until:u64`, `sync:u64` and
 //! `group_limit:u32` those whose bits it has, from 1 on. A `sync` of 0 is always, of `u64::MAX` never, and any other
 //! one is a time. `since` (when the task last entered its state), `until`, `expires` and deadlines are milliseconds of
@@ -27,16 +24,16 @@
 //! This module does not read or write the store; see `committer.rs` and `queues.rs`.
 
 mod of_settings;
-
-use std::num::NonZeroU32;
+mod parts;
 
 use thiserror::Error;
 
 use super::order::{LeaseOrder, Position, SERIAL_START};
 use super::settings::QueueSettings;
-use super::terms::{Backoff, REASON_BYTES_MAX, TaskTerms, USUAL_CLASS};
+use super::terms::{TaskTerms, USUAL_CLASS};
 use crate::byte_reader::ByteReader;
 use of_settings::{decode_settings, encode_settings};
+use parts::Parts;
 
 /// The version of the formats on this page.
 pub(super) const FORMAT: u32 = 3;
@@ -58,18 +55,6 @@ const DELAYED: u8 = 3;
 const DEAD: u8 = 4;
 /// Added to a state: more fields follow.
 const MORE: u8 = 0x80;
-
-/// The bits of the fields that follow.
-mod part {
-    pub(super) const CLASS: u8 = 1;
-    pub(super) const LENT: u8 = 1 << 1;
-    pub(super) const EXPIRES: u8 = 1 << 2;
-    pub(super) const TRIES: u8 = 1 << 3;
-    pub(super) const BACKOFF: u8 = 1 << 4;
-    pub(super) const GROUP: u8 = 1 << 5;
-    pub(super) const REASON: u8 = 1 << 6;
-    pub(super) const ALL: u8 = (1 << 7) - 1;
-}
 
 /// A record that this version cannot have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -107,12 +92,14 @@ pub(super) struct TaskRecord<'b> {
     pub(super) class: u32,
     /// The leases since it was added, kicked or repaid.
     pub(super) lent: u32,
-    /// Without the number of its group.
+    /// Without the numbers of its group and of its unique name.
     pub(super) terms: TaskTerms,
     /// The name of its group. Empty: it has none.
     pub(super) group: &'b [u8],
     /// Why it has failed, if that has brought it into its state. Empty: it has not, or nobody has said why.
     pub(super) reason: &'b [u8],
+    /// Its unique name. Empty: it has none.
+    pub(super) unique: &'b [u8],
     pub(super) key: &'b [u8],
 }
 
@@ -176,7 +163,7 @@ impl<'b> TaskRecord<'b> {
             StateRecord::Dead => DEAD,
         };
         let parts = self.parts();
-        bytes.extend([if parts == 0 { state } else { state | MORE }, self.boost]);
+        bytes.extend([if parts == Parts::NONE { state } else { state | MORE }, self.boost]);
         for number in [self.position.priority, self.position.entered, self.since] {
             bytes.extend(number.to_be_bytes());
         }
@@ -191,53 +178,6 @@ impl<'b> TaskRecord<'b> {
         self.encode_parts(parts, &mut bytes);
         bytes.extend(self.key);
         bytes
-    }
-
-    /// The bits of the fields that are not as usual.
-    fn parts(&self) -> u8 {
-        let TaskTerms { expires, tries, backoff, .. } = self.terms;
-        let bits = [
-            (self.class != USUAL_CLASS, part::CLASS),
-            (self.lent > 0, part::LENT),
-            (expires.is_some(), part::EXPIRES),
-            (tries.is_some(), part::TRIES),
-            (backoff.is_some(), part::BACKOFF),
-            (!self.group.is_empty(), part::GROUP),
-            (!self.reason.is_empty(), part::REASON),
-        ];
-        bits.into_iter().filter(|(is_there, _)| *is_there).fold(0, |parts, (_, bit)| parts | bit)
-    }
-
-    fn encode_parts(&self, parts: u8, bytes: &mut Vec<u8>) {
-        if parts == 0 {
-            return;
-        }
-        bytes.push(parts);
-        if parts & part::CLASS != 0 {
-            bytes.extend(self.class.to_be_bytes());
-        }
-        if parts & part::LENT != 0 {
-            bytes.extend(self.lent.to_be_bytes());
-        }
-        let TaskTerms { expires, tries, backoff, .. } = self.terms;
-        if let Some(expires) = expires {
-            bytes.extend(expires.to_be_bytes());
-        }
-        if let Some(tries) = tries {
-            bytes.extend(tries.map_or(0, NonZeroU32::get).to_be_bytes());
-        }
-        if let Some(Backoff { first, most }) = backoff {
-            bytes.extend(first.to_be_bytes());
-            bytes.extend(most.to_be_bytes());
-        }
-        if parts & part::GROUP != 0 {
-            bytes.push(u8::try_from(self.group.len()).expect("the name of a group has at most 255 bytes"));
-            bytes.extend(self.group);
-        }
-        if parts & part::REASON != 0 {
-            bytes.extend(u16::try_from(self.reason.len()).expect("a reason has at most 256 bytes").to_be_bytes());
-            bytes.extend(self.reason);
-        }
     }
 
     pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
@@ -266,41 +206,11 @@ impl<'b> TaskRecord<'b> {
             terms: TaskTerms::default(),
             group: &[],
             reason: &[],
+            unique: &[],
             key: &[],
         };
         let record = if kind & MORE == 0 { usual } else { usual.with_parts(fields)? };
         (boost < 64).then_some(Self { key: fields.rest(), ..record })
-    }
-
-    fn with_parts(mut self, fields: &mut ByteReader<'b>) -> Option<Self> {
-        let [parts] = fields.array()?;
-        if parts == 0 || parts & !part::ALL != 0 {
-            return None;
-        }
-        if parts & part::CLASS != 0 {
-            self.class = fields.u32_be()?;
-        }
-        if parts & part::LENT != 0 {
-            self.lent = fields.u32_be()?;
-        }
-        if parts & part::EXPIRES != 0 {
-            self.terms.expires = Some(fields.u64_be()?);
-        }
-        if parts & part::TRIES != 0 {
-            self.terms.tries = Some(NonZeroU32::new(fields.u32_be()?));
-        }
-        if parts & part::BACKOFF != 0 {
-            self.terms.backoff = Some(Backoff { first: fields.u32_be()?, most: fields.u32_be()? });
-        }
-        if parts & part::GROUP != 0 {
-            let [length] = fields.array()?;
-            self.group = fields.take(usize::from(length)).filter(|name| !name.is_empty())?;
-        }
-        if parts & part::REASON != 0 {
-            let length = usize::from(fields.u16_be()?);
-            self.reason = fields.take(length).filter(|_| (1..=REASON_BYTES_MAX).contains(&length))?;
-        }
-        Some(self)
     }
 }
 
@@ -376,7 +286,9 @@ mod tests {
 
     use super::super::Policy;
     use super::super::settings::QueueGate;
-    use super::super::terms::{QueueTerms, Rate};
+    use std::num::NonZeroU32;
+
+    use super::super::terms::{Backoff, QueueTerms, REASON_BYTES_MAX, Rate};
     use super::*;
 
     const POSITION: Position = Position { priority: 2, entered: 3 };
@@ -384,7 +296,19 @@ mod tests {
 
     fn usual(state: StateRecord, boost: u8, key: &[u8]) -> TaskRecord<'_> {
         let (class, lent, terms) = (USUAL_CLASS, 0, TaskTerms::default());
-        TaskRecord { position: POSITION, boost, since: 9, state, class, lent, terms, group: &[], reason: &[], key }
+        TaskRecord {
+            position: POSITION,
+            boost,
+            since: 9,
+            state,
+            class,
+            lent,
+            terms,
+            group: &[],
+            reason: &[],
+            unique: &[],
+            key,
+        }
     }
 
     fn all_settings() -> QueueSettings {
@@ -396,14 +320,20 @@ mod tests {
 
     fn of_own() -> TaskRecord<'static> {
         let tries = Some(NonZeroU32::new(5));
-        let terms =
-            TaskTerms { expires: Some(8), tries, backoff: Some(Backoff { first: 6, most: 7 }), ..TaskTerms::default() };
+        let terms = TaskTerms {
+            expires: Some(8),
+            tries,
+            backoff: Some(Backoff { first: 6, most: 7 }),
+            lease: Some(15),
+            ..TaskTerms::default()
+        };
         TaskRecord {
             class: 3,
             lent: 4,
             terms,
             group: b"acme",
             reason: b"why",
+            unique: b"one",
             ..usual(StateRecord::Delayed(11), 1, b"key")
         }
     }
@@ -418,31 +348,11 @@ mod tests {
         let bytes = of_own().encode();
         let numbers = [2_u64, 3, 9, 11].map(u64::to_be_bytes).concat();
         let parts = [0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7];
-        assert_eq!(bytes, [&[0x83, 1], &numbers[..], &[0x7f], &parts, &[4], b"acme", &[0, 3], b"why", b"key"].concat());
+        let reason = [&[0, 3], &b"why"[..]].concat();
+        let last = [&15_u64.to_be_bytes()[..], &[3], b"onekey"].concat();
+        let expected = [&[0x83, 1], &numbers[..], &[0xff, 3], &parts, &[4], b"acme", &reason, &last].concat();
+        assert_eq!(bytes, expected);
         assert_eq!(TaskRecord::decode(&bytes), Ok(of_own()));
-    }
-
-    #[test]
-    fn every_state_and_every_part_comes_back() {
-        let lease = LeaseRecord { token: 4, deadline: 5 };
-        let states = [StateRecord::Ready, StateRecord::Leased(lease), StateRecord::Dropped, StateRecord::Delayed(7)];
-        for state in states.into_iter().chain([StateRecord::Dead]) {
-            for parts in 0..=part::ALL {
-                let has = |bit| parts & bit != 0;
-                let terms = TaskTerms {
-                    expires: has(part::EXPIRES).then_some(1),
-                    tries: has(part::TRIES).then_some(None),
-                    backoff: has(part::BACKOFF).then_some(Backoff { first: 1, most: 2 }),
-                    group: None,
-                };
-                let group = if has(part::GROUP) { &b"g"[..] } else { &[] };
-                let class = if has(part::CLASS) { 0 } else { USUAL_CLASS };
-                let (lent, reason) =
-                    (u32::from(has(part::LENT)), if has(part::REASON) { &[b'r'; 256][..] } else { &[] });
-                let record = TaskRecord { class, lent, terms, group, reason, ..usual(state, 63, b"") };
-                assert_eq!(TaskRecord::decode(&record.encode()), Ok(record));
-            }
-        }
     }
 
     #[test]
@@ -478,7 +388,7 @@ mod tests {
             }
         }
         let bytes = of_own().encode();
-        for (offset, byte) in [(0, 5), (0, 0x85), (1, 64), (34, 0), (34, 0x80), (68, 2)] {
+        for (offset, byte) in [(0, 5), (0, 0x85), (1, 64), (34, 0), (34, 0x80), (35, 0), (35, 4), (69, 2)] {
             let mut bytes = bytes.clone();
             bytes[offset] = byte;
             assert!(TaskRecord::decode(&bytes).is_err(), "{offset}");

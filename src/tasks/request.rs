@@ -23,7 +23,8 @@ pub enum Request {
         terms: Option<Box<AddTerms>>,
     },
     /// Adds a task at the tail. Its key is a number that no other task ever has, as 8 bytes big-endian:
-    /// [`Outcome::Added`], or [`Outcome::Refused`] if there are too many queues.
+    /// [`Outcome::Added`], [`Outcome::Kept`] if a task has its unique name, or [`Outcome::Refused`] if there are too many
+    /// queues.
     Push {
         /// Its value.
         value: Value,
@@ -85,8 +86,8 @@ pub enum Request {
     },
     /// Gives a lease a new deadline: [`Outcome::Done`], or [`Outcome::Refused`] if it is not held.
     Extend {
-        /// The token of the lease.
-        token: u64,
+        /// The token of the lease. `None`: whoever holds it.
+        token: Option<u64>,
         /// The key of the task.
         key: Box<[u8]>,
         /// The time from now to the new deadline. 0 ends the lease as if it had expired.
@@ -124,8 +125,8 @@ pub enum Request {
     /// Ends a lease whose task has failed: it is ready after its backoff, or dead after its last try. [`Outcome::Done`],
     /// or [`Outcome::Refused`] if the lease is not held.
     GiveBack {
-        /// The token of the lease.
-        token: u64,
+        /// The token of the lease. `None`: whoever holds it.
+        token: Option<u64>,
         /// The key of the task.
         key: Box<[u8]>,
         /// The time until it is ready, in place of the backoff.
@@ -244,9 +245,11 @@ impl Request {
     /// The memory that the request takes while it waits, approximately.
     pub(super) fn bytes(&self) -> u64 {
         let (key, value) = match self {
-            Self::Add { key, value, .. } | Self::Update { key, value } => (key.len(), value.len()),
+            Self::Add { key, value, terms, .. } => (key.len() + bytes_of(terms), value.len()),
+            Self::Update { key, value } => (key.len(), value.len()),
             Self::Settle { key, value, .. } => (key.len(), value.as_ref().map_or(0, |value| value.len())),
-            Self::Push { value, .. } | Self::Append { value, .. } => (0, value.len()),
+            Self::Push { value, terms } => (bytes_of(terms), value.len()),
+            Self::Append { value, .. } => (0, value.len()),
             Self::Extend { key, .. }
             | Self::Undo { key, .. }
             | Self::SetUnread { key, .. }
@@ -276,6 +279,11 @@ impl Request {
     }
 }
 
+/// The bytes of the names in these terms.
+pub(super) fn bytes_of(terms: &Option<Box<AddTerms>>) -> usize {
+    terms.as_ref().map_or(0, |terms| terms.group.len() + terms.unique.len())
+}
+
 /// The answer to a [`Request`]. The request determines its meaning: a frontend makes its reply from both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -284,6 +292,8 @@ pub enum Outcome {
     /// The task is in the queue, under this number: the number in the key of [`Request::Push`], and otherwise its
     /// number in the queue. The latter is higher by 1 than the number of the task that was added before.
     Added(u64),
+    /// A task with this unique name is there: its key.
+    Kept(Box<[u8]>),
     /// The next task.
     Leased {
         /// The token of this lease, larger than all tokens before it.
@@ -369,7 +379,8 @@ impl Outcome {
             Self::Leased { payload, .. } => Some(payload),
             Self::Found(payload) => payload.as_ref(),
             Self::LeasedMany(_) | Self::Many(_) | Self::Browsed(_) | Self::Queues { .. } => None,
-            Self::Done | Self::Added(_) | Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
+            Self::Done | Self::Added(_) | Self::Kept(_) => None,
+            Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
         }
     }
 }

@@ -34,6 +34,9 @@ impl Policy {
 /// The number of a group in its queue, valid as long as the group has a task.
 pub(super) type GroupNumber = u32;
 
+/// The number of a unique name in its queue, valid as long as its task is there.
+pub(super) type UniqueNumber = u32;
+
 /// The most bytes of a reason: why a task has failed.
 pub const REASON_BYTES_MAX: usize = 256;
 
@@ -64,11 +67,17 @@ pub struct AddTerms {
     pub backoff: Option<Backoff>,
     /// The name of its group. Empty: it has none.
     pub group: Box<[u8]>,
+    /// The length of its leases. `None`: as the request says that leases it.
+    pub lease: Option<u64>,
+    /// A name that no other task of its queue may have. Empty: it has none.
+    pub unique: Box<[u8]>,
 }
 
 impl Default for AddTerms {
     fn default() -> Self {
-        Self { class: USUAL_CLASS, delay: 0, lifetime: None, tries: None, backoff: None, group: Box::default() }
+        let (group, unique) = (Box::default(), Box::default());
+        let (lifetime, tries, backoff, lease) = (None, None, None, None);
+        Self { class: USUAL_CLASS, delay: 0, lifetime, tries, backoff, group, lease, unique }
     }
 }
 
@@ -164,15 +173,26 @@ pub(super) struct TaskTerms {
     pub(super) tries: Option<Option<NonZeroU32>>,
     pub(super) backoff: Option<Backoff>,
     pub(super) group: Option<GroupNumber>,
+    pub(super) lease: Option<u64>,
+    pub(super) unique: Option<UniqueNumber>,
 }
 
 impl TaskTerms {
     /// Those of a task that is added now. `None`: it has none of its own.
-    pub(super) fn of(terms: &AddTerms, now: u64, group: Option<GroupNumber>) -> Option<Box<Self>> {
-        let &AddTerms { lifetime, tries, backoff, .. } = terms;
+    pub(super) fn of(
+        terms: &AddTerms,
+        now: u64,
+        group: Option<GroupNumber>,
+        unique: Option<UniqueNumber>,
+    ) -> Option<Box<Self>> {
+        let &AddTerms { lifetime, tries, backoff, lease, .. } = terms;
         let expires = lifetime.map(|lifetime| now.saturating_add(lifetime));
-        let terms = Self { expires, tries, backoff, group };
-        (terms != Self::default()).then(|| Box::new(terms))
+        Self { expires, tries, backoff, group, lease, unique }.boxed()
+    }
+
+    /// For a task. `None`: it has none of its own.
+    pub(super) fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
     }
 }
 

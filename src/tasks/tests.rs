@@ -18,6 +18,7 @@ mod engine;
 mod families;
 mod model;
 mod numbered;
+mod own_terms;
 mod reading;
 mod server;
 mod store;
@@ -317,7 +318,7 @@ fn a_refused_request_stores_nothing() {
     let refused = vec![
         add("a"),
         Request::Settle { token: 1, key: key(), value: None, how: Settlement::Drop },
-        Request::Extend { token: 1, key: key(), timeout: 5 },
+        Request::Extend { token: Some(1), key: key(), timeout: 5 },
         Request::Undo { token: 1, key: key() },
         Request::Remove { key: Box::from(&b"b"[..]) },
         Request::Update { key: Box::from(&b"b"[..]), value: Value::from(&b""[..]) },

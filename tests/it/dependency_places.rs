@@ -98,6 +98,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
             "src/feed/log/lives.rs",
             "src/tasks/queue/table.rs",
             "src/tasks/queue/groups.rs",
+            "src/tasks/queue/keys.rs",
             "src/tasks/waits.rs",
             "src/services/tasks/responder.rs",
             "src/net/zeromq/connections/slots.rs",

@@ -100,6 +100,8 @@ mod jobs_bytes;
 mod jobs_clients;
 /// Jobs after a server was killed, again and again, under load.
 mod jobs_crash;
+/// Jobs with options, clients that wait for a job, and jobs that are given back.
+mod jobs_waiting;
 /// Servers and clients notice a host that has vanished.
 mod keepalive;
 /// How the server starts, its message when it cannot, and how it ends.

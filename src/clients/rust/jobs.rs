@@ -188,6 +188,58 @@ impl JobsClient {
         })
     }
 
+    /// Adds a job as [`JobsClient::add`] does, with options: `-`, or `name=value` with commas between, see the protocol. With
+    /// a `key` that a job of the queue has, nothing is added, and the id is that of this job.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn add_with(&self, queue: &[u8], options: &[u8], data: &[u8]) -> Result<JobId, Error> {
+        self.call(&Request::AddX { queue, options, data }, |reply| match reply {
+            Reply::Added(id) => Some(id),
+            _ => None,
+        })
+    }
+
+    /// Leases the first job of the first of these queues that has one, as [`JobsClient::get`] does, and waits for one for so
+    /// many seconds at most. No queue may have a comma in its name.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn wait(&self, queues: &[&[u8]], seconds: u32) -> Result<Option<Job>, Error> {
+        let mut patient = self.clone();
+        patient.timeout = self.timeout.saturating_add(Duration::from_secs(u64::from(seconds)));
+        patient.call(&Request::Wait { queues: &queues.join(&b","[..]), seconds }, |reply| match reply {
+            Reply::Job { id, data } => Some(Some(Job { id, data: data.to_vec() })),
+            Reply::Nothing => Some(None),
+            _ => None,
+        })
+    }
+
+    /// Gives a job back, which has failed for this reason, on one line of up to 256 bytes. It is handed out again after
+    /// `delay` milliseconds, or as its backoff says, or is dead after its last try. False: the job is not handed out.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn nack(&self, queue: &[u8], id: JobId, delay: Option<u32>, reason: &[u8]) -> Result<bool, Error> {
+        let id = id.to_string();
+        self.call(&Request::Nack { queue, id: id.as_bytes(), delay, reason }, |reply| match reply {
+            Reply::Done(done) => Some(done),
+            _ => None,
+        })
+    }
+
+    /// Has the lease of a job end so many seconds from now. False: the job is not handed out.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn touch(&self, queue: &[u8], id: JobId, seconds: u32) -> Result<bool, Error> {
+        let id = id.to_string();
+        self.call(&Request::Touch { queue, id: id.as_bytes(), seconds }, |reply| match reply {
+            Reply::Done(done) => Some(done),
+            _ => None,
+        })
+    }
+
     /// Marks a job as done. It is gone for good when this returns. False: the job is not handed out, or not in the
     /// queue. The server does not check which client holds the job: if a job has come back and was handed out again,
     /// its first client can still acknowledge it.
@@ -238,7 +290,9 @@ impl JobsClient {
         let (queue, id) = (refused.queue(), NO_JOB);
         let question = match refused.verb() {
             Verb::In => Request::In { queue, id },
-            Verb::Add | Verb::Get | Verb::Ack => Request::Ack { queue, id },
+            Verb::Add | Verb::Get | Verb::Ack | Verb::AddX | Verb::Wait | Verb::Nack | Verb::Touch => {
+                Request::Ack { queue, id }
+            }
         };
         let address = self.address.clone();
         match (self.understands(&[], &question), self.login.is_empty()) {

@@ -1,6 +1,19 @@
-//! Whether a connection can close without a loss.
+//! Whether the far end of a connection is there, and has everything.
 
 use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+
+/// Has the system notice a far end that has vanished.
+pub(crate) fn keep_alive(connection: impl AsFd) -> Result<(), Errno> {
+    sockopt::set_tcp_keepidle(&connection, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&connection, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&connection, KEEPALIVE_PROBES)?;
+    sockopt::set_socket_keepalive(&connection, true)
+}
 
 /// Whether no bytes are on their way over a connection: the far end has acknowledged everything, and no input lies here
 /// unread. If the connection is closed then, it ends without a reset, and no bytes are lost.

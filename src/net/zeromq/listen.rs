@@ -23,8 +23,8 @@ use super::protocol::{Arrival, ConnectionProtocol};
 use super::socket_file::{PathError, SocketFile};
 use super::tls::TlsSession;
 use crate::descriptors::ConnectionDescriptor;
-use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
-use crate::net::sockets::{BindError, bind_error};
+use crate::limits::ACCEPT_BACKLOG;
+use crate::net::sockets::{BindError, bind_error, keep_alive};
 use crate::net::tcp::Certificate;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
@@ -166,10 +166,7 @@ impl AsFd for BoundListener {
 /// Replies leave as soon as they are written, and keepalive notices a host that has vanished.
 pub(crate) fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(descriptor, true)?;
-    sockopt::set_tcp_keepidle(descriptor, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(descriptor, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(descriptor, KEEPALIVE_PROBES)?;
-    sockopt::set_socket_keepalive(descriptor, true)
+    keep_alive(descriptor)
 }
 
 /// Whether only this host can reach an endpoint: one of loopback, or a socket of this host.

@@ -14,6 +14,7 @@ use super::responder::JobResponder;
 use super::timing::JobTimer;
 use super::wire::AckWording;
 use crate::clock::Clock;
+use crate::limits::WAITERS_MAX;
 use crate::net::tcp::{FailureSender, unless};
 use crate::security::Users;
 use crate::store;
@@ -59,12 +60,15 @@ pub(super) struct JobRooms {
     coming: Semaphore,
     /// Bytes that large replies may take.
     going: Semaphore,
+    /// The places of the conversations that wait for a job, one in each of their queues.
+    pub(super) waiting: Semaphore,
 }
 
 impl JobRooms {
     /// So many bytes for requests, and as many for replies.
     pub(super) fn new(bytes: usize) -> Self {
-        Self { coming: Semaphore::new(bytes), going: Semaphore::new(bytes) }
+        let waiting = Semaphore::new(WAITERS_MAX);
+        Self { coming: Semaphore::new(bytes), going: Semaphore::new(bytes), waiting }
     }
 
     pub(super) fn of(&self, kind: RoomKind) -> &Semaphore {

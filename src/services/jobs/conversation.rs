@@ -14,6 +14,7 @@
 //! This module does not know the bytes (`wire`), their meaning (`handle`), or the other connections (`serve`).
 
 mod login;
+mod waiting;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
@@ -33,7 +34,7 @@ use super::handle::{reply, task_request};
 use super::pace::{LOOK, PaceEntry, PaceStage, RoomKind};
 use super::stream::JobStream;
 use super::timing::JobTimes;
-use super::wire::{Decoded, Reply, Verb, decode};
+use super::wire::{Decoded, Reply, Request, Verb, decode};
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
 use crate::net::tcp::{Answer, read_value, unless};
@@ -146,7 +147,8 @@ impl<'h> JobConversation<'h> {
     async fn read_request(&self, inbox: &mut RequestBuffer<'h>) -> io::Result<()> {
         self.read_until(inbox, |bytes| match decode(bytes, false) {
             Decoded::Whole(_) | Decoded::Save | Decoded::Wrong(_) => Need::Nothing,
-            Decoded::Pausing => Need::More { missing: 1, patience: JOB_PAUSE },
+            // A long line comes in steps, each as long as what has come.
+            Decoded::Pausing => Need::More { missing: bytes.len().max(1), patience: JOB_PAUSE },
             Decoded::Short { missing } => Need::More { missing, patience: JOB_SILENCE },
         })
         .await
@@ -262,6 +264,11 @@ impl<'h> JobConversation<'h> {
         }
         let verb = request.verb();
         self.times.is_for(&request);
+        if let Request::Wait { queues, seconds } = request {
+            let (names, seconds) = (Box::from(queues), seconds);
+            drop(std::mem::take(&mut inbox));
+            return self.wait_for_job(names, seconds).await;
+        }
         let (queue, request) = match task_request(&request, &self.shared.family, self.shared.settings.lease) {
             Ok(submission) => submission,
             Err(known) => return self.send(&self.written(&known)).await,
@@ -296,7 +303,7 @@ impl<'h> JobConversation<'h> {
             let Outcome::Leased { token, key, payload, .. } = &answer.outcome else {
                 return self.send(&self.written(&reply(Verb::Get, &answer.outcome, &[]))).await;
             };
-            let sent = self.send_job(&answer, payload, lease).await;
+            let sent = self.send_job(Verb::Get, &answer, payload, lease).await;
             let has_time = !self.left().is_zero() && !self.shared.over.is_given();
             let asks_again = has_time && matches!(sent, Sent::Late | Sent::Unread);
             if asks_again && sent == Sent::Unread {
@@ -314,12 +321,13 @@ impl<'h> JobConversation<'h> {
     }
 
     /// Sends a job that was leased, unless its lease may be over.
-    async fn send_job(&self, Answer { outcome, before }: &Answer, payload: &Payload, lease: TimeLimit) -> Sent {
+    async fn send_job(&self, verb: Verb, answer: &Answer, payload: &Payload, lease: TimeLimit) -> Sent {
+        let Answer { outcome, before } = answer;
         let sent = |is_sent: bool, whole: Sent| if is_sent { whole } else { Sent::Not };
         match self.read(payload, before.as_ref()).await {
             Ok(Some(_)) if lease.is_over(self.shared.clock.now()) => Sent::Late,
             Ok(Some((value, _permit))) => {
-                sent(self.send(&self.written(&reply(Verb::Get, outcome, &value))).await, Sent::Whole)
+                sent(self.send(&self.written(&reply(verb, outcome, &value))).await, Sent::Whole)
             }
             Ok(None) => Sent::Not,
             Err(error) if error.loses_one_value() || error.may_pass() => Sent::Unread,

@@ -1,7 +1,9 @@
 //! Turns requests of the protocol into requests to the queues, and outcomes into replies. This module does not send,
 //! wait or read a clock.
 
-use crate::services::jobs::wire::{JobId, Reply, Request, Verb};
+use std::collections::HashSet;
+
+use crate::services::jobs::wire::{JobId, Reply, Request, Verb, read_options};
 use crate::store::Value;
 use crate::tasks::{self, Family, Outcome, QueueName};
 
@@ -19,6 +21,23 @@ pub fn task_request(
         Request::Get { queue } => (queue, tasks::Request::Lease { timeout: lease, wait: false }),
         Request::Ack { queue, id } => (queue, tasks::Request::Finish { key: key(id).ok_or(Reply::Done(false))? }),
         Request::In { queue, id } => (queue, tasks::Request::Has { key: key(id).ok_or(Reply::In(false))? }),
+        Request::AddX { queue, options, data } => {
+            let terms = Some(Box::new(read_options(options).ok_or(Reply::Error)?));
+            (queue, tasks::Request::Push { value: Value::from(data), terms })
+        }
+        Request::Wait { queues, seconds } => {
+            let queues = queues_of(queues, family);
+            let wait = u64::from(seconds) * 1_000;
+            (request.queue(), tasks::Request::LeaseMany { queues, count: 1, timeout: lease, wait })
+        }
+        Request::Nack { queue, id, delay, reason } => {
+            let (key, delay, reason) = (key(id).ok_or(Reply::Done(false))?, delay.map(u64::from), reason.into());
+            (queue, tasks::Request::GiveBack { token: None, key, delay, reason })
+        }
+        Request::Touch { queue, id, seconds } => {
+            let (key, timeout) = (key(id).ok_or(Reply::Done(false))?, u64::from(seconds) * 1_000);
+            (queue, tasks::Request::Extend { token: None, key, timeout })
+        }
     };
     Ok((family.queue(queue), request))
 }
@@ -28,11 +47,27 @@ pub fn task_request(
 #[must_use]
 pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
     match verb {
-        Verb::Add => outcome.added().map_or(Reply::Error, |number| Reply::Added(JobId(number))),
-        Verb::Get => outcome.lease().map_or(Reply::Nothing, |(_, key)| Reply::Job { id: id(key), data: value }),
-        Verb::Ack => Reply::Done(!outcome.is_refused()),
+        Verb::Add | Verb::AddX => match outcome {
+            Outcome::Added(number) => Reply::Added(JobId(*number)),
+            Outcome::Kept(key) => Reply::Added(id(key)),
+            _ => Reply::Error,
+        },
+        Verb::Get | Verb::Wait => match outcome {
+            Outcome::Leased { key, .. } => Reply::Job { id: id(key), data: value },
+            Outcome::LeasedMany(granted) => {
+                granted.first().map_or(Reply::Nothing, |lease| Reply::Job { id: id(&lease.key), data: value })
+            }
+            _ => Reply::Nothing,
+        },
+        Verb::Ack | Verb::Nack | Verb::Touch => Reply::Done(!outcome.is_refused()),
         Verb::In => Reply::In(!outcome.is_refused()),
     }
+}
+
+/// The queues of a WAIT, each once.
+pub fn queues_of(names: &[u8], family: &Family) -> Vec<QueueName> {
+    let mut seen = HashSet::new();
+    names.split(|byte| *byte == b',').filter(|name| seen.insert(*name)).map(|name| family.queue(name)).collect()
 }
 
 /// The key of a job in the queues.
@@ -52,7 +87,7 @@ mod tests {
     use super::*;
     use crate::clock::ClockReading;
     use crate::store::tests::fake_disk::FakeDisk;
-    use crate::tasks::{LeaseOrder, Payload, Policy};
+    use crate::tasks::{AddTerms, GrantedLease, LeaseOrder, Payload, Policy};
 
     const ID: &[u8] = b"00000000000000000007";
     const QUEUE: &[u8] = b"q";
@@ -74,6 +109,30 @@ mod tests {
             (Request::Get { queue: QUEUE }, tasks::Request::Lease { timeout: 9, wait: false }),
             (Request::Ack { queue: QUEUE, id: ID }, tasks::Request::Finish { key: key() }),
             (Request::In { queue: QUEUE, id: ID }, tasks::Request::Has { key: key() }),
+            (
+                Request::AddX { queue: QUEUE, options: b"key=k", data: b"d" },
+                tasks::Request::Push {
+                    value: Value::from(&b"d"[..]),
+                    terms: Some(Box::new(AddTerms { unique: Box::from(&b"k"[..]), ..AddTerms::default() })),
+                },
+            ),
+            (
+                Request::Wait { queues: b"q,r,q", seconds: 7 },
+                tasks::Request::LeaseMany {
+                    queues: vec![family.queue(QUEUE), family.queue(b"r")],
+                    count: 1,
+                    timeout: 9,
+                    wait: 7_000,
+                },
+            ),
+            (
+                Request::Nack { queue: QUEUE, id: ID, delay: Some(5), reason: b"why" },
+                tasks::Request::GiveBack { token: None, key: key(), delay: Some(5), reason: Box::from(&b"why"[..]) },
+            ),
+            (
+                Request::Touch { queue: QUEUE, id: ID, seconds: 3 },
+                tasks::Request::Extend { token: None, key: key(), timeout: 3_000 },
+            ),
         ];
         for (request, expected) in rows {
             assert_eq!(task_request(&request, &family, 9), Ok((family.queue(QUEUE), expected)));
@@ -86,13 +145,31 @@ mod tests {
         for id in [&b"7"[..], b"NONE", b"0000000000000000000x"] {
             assert_eq!(task_request(&Request::Ack { queue: QUEUE, id }, &family, 9), Err(Reply::Done(false)));
             assert_eq!(task_request(&Request::In { queue: QUEUE, id }, &family, 9), Err(Reply::In(false)));
+            let nack = Request::Nack { queue: QUEUE, id, delay: None, reason: b"" };
+            assert_eq!(task_request(&nack, &family, 9), Err(Reply::Done(false)));
+            assert_eq!(
+                task_request(&Request::Touch { queue: QUEUE, id, seconds: 1 }, &family, 9),
+                Err(Reply::Done(false))
+            );
         }
     }
 
     #[test]
     fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = Payload::Fresh(Value::from(&b"d"[..]));
-        let leased = Outcome::Leased { token: 8, key: Box::from(7_u64.to_be_bytes()), lent: 1, payload };
+        let key = || Box::from(7_u64.to_be_bytes());
+        let granted = GrantedLease { queue: 0, token: 8, key: key(), lent: 1, payload: payload.clone() };
+        let leased = Outcome::Leased { token: 8, key: key(), lent: 1, payload };
+        assert_eq!(
+            reply(Verb::Wait, &Outcome::LeasedMany(vec![granted]), b"d"),
+            Reply::Job { id: JobId(7), data: b"d" }
+        );
+        assert_eq!(reply(Verb::Wait, &Outcome::Refused, b""), Reply::Nothing);
+        assert_eq!(reply(Verb::AddX, &Outcome::Kept(key()), b""), Reply::Added(JobId(7)));
+        for verb in [Verb::Nack, Verb::Touch] {
+            assert_eq!(reply(verb, &Outcome::Done, b""), Reply::Done(true));
+            assert_eq!(reply(verb, &Outcome::Refused, b""), Reply::Done(false));
+        }
         assert_eq!(reply(Verb::Get, &leased, b"d"), Reply::Job { id: JobId(7), data: b"d" });
         assert_eq!(reply(Verb::Add, &Outcome::Added(7), b""), Reply::Added(JobId(7)));
         assert_eq!(reply(Verb::Get, &Outcome::Refused, b""), Reply::Nothing);

@@ -39,6 +39,8 @@ pub(super) enum PaceStage {
     Waiting,
     /// The committer has the request.
     Busy,
+    /// The client waits for a job.
+    Awaiting,
     /// The client reads its answer.
     Sending,
     /// The client has its answer, and has not closed yet.
@@ -239,9 +241,9 @@ impl Paces {
         }
     }
 
-    /// Slow conversations lose their connections, because clients wait for some: [`PLACES_AT_ONCE`] of them, first those
-    /// that have been answered, then the slowest, and the oldest of these. Clients send their requests at once, so one that
-    /// has sent nothing is slow soon.
+    /// Slow conversations lose their connections, because clients wait for some: [`PLACES_AT_ONCE`] of them, first the
+    /// answered ones, then the slowest, at last those that wait for a job. Of equal ones the oldest go. Clients send their
+    /// requests at once, so one that has sent nothing is slow soon.
     pub(super) fn make_place(&self, now: Now) {
         let all = self.all.borrow();
         if all.values().any(|pace| pace.is_lost()) {
@@ -251,10 +253,16 @@ impl Paces {
             PaceStage::Reading if pace.is_silent() => pace.since.get().time_until(now) >= PLACE_SILENT_TIME,
             PaceStage::Reading | PaceStage::Sending => pace.is_slow(now),
             PaceStage::Leaving => pace.since.get().time_until(now) >= JOB_PACE_TIME,
+            PaceStage::Awaiting => pace.since.get().time_until(now) >= PLACE_SILENT_TIME,
             PaceStage::Waiting | PaceStage::Busy => false,
         };
         let mut slow: Vec<&Rc<Pace>> = all.values().filter(may_go).collect();
-        slow.sort_by_key(|pace| (pace.stage.get() != PaceStage::Leaving, pace.moved.get()));
+        let rank = |stage| match stage {
+            PaceStage::Leaving => 0,
+            PaceStage::Awaiting => 2,
+            _ => 1,
+        };
+        slow.sort_by_key(|pace| (rank(pace.stage.get()), pace.moved.get()));
         for pace in slow.into_iter().take(PLACES_AT_ONCE) {
             descriptors::made_place();
             pace.lose();
@@ -441,5 +449,18 @@ mod tests {
         entries[5].enter(PaceStage::Leaving, at(SECOND));
         paces.make_place(at(2 * SECOND));
         assert_eq!(lost(&entries), [1, 2, 5]);
+    }
+
+    #[test]
+    fn who_waits_for_a_job_makes_place_at_last() {
+        let paces = Paces::new(Budget::new(1 << 30));
+        let entries: Vec<PaceEntry> = (0..PLACES_AT_ONCE + 1).map(|_| paces.begin(at(0))).collect();
+        entries.iter().for_each(|entry| entry.enter(PaceStage::Awaiting, at(0)));
+        entries[PLACES_AT_ONCE].enter(PaceStage::Leaving, at(0));
+        paces.make_place(at(0));
+        assert_eq!(lost(&entries), [0; 0], "all have just come");
+        paces.make_place(at(2 * SECOND));
+        let expected: Vec<usize> = (0..PLACES_AT_ONCE - 1).chain([PLACES_AT_ONCE]).collect();
+        assert_eq!(lost(&entries), expected, "who has its answer goes first, then the oldest of those that wait");
     }
 }

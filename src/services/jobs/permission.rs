@@ -10,6 +10,7 @@ impl Verb {
         match self {
             Self::In => Access::Read,
             Self::Add | Self::Get | Self::Ack => Access::Write,
+            Self::AddX | Self::Wait | Self::Nack | Self::Touch => Access::Write,
         }
     }
 }

@@ -15,6 +15,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -22,7 +24,7 @@ use crate::clock::Clock;
 use crate::limits::{
     JOB_DATA_BYTES_MAX, JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES,
 };
-use crate::net::tcp::{Answer, PendingAnswers, RoomSignal};
+use crate::net::tcp::{Answer, PendingAnswers, RoomSignal, unless};
 use crate::store;
 use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Tasks, Ticket};
 
@@ -69,6 +71,24 @@ impl JobResponder {
         answer.await.ok()
     }
 
+    /// Submits a request that may wait, and waits for its answer, at most until `ended` is ready: then the request is
+    /// withdrawn, and answered. None: as in [`JobResponder::submit`].
+    pub(super) async fn submit_until(
+        &self,
+        queue: QueueName,
+        request: Request,
+        ended: impl Future<Output = ()>,
+    ) -> Option<Answer> {
+        let (number, answer) = self.waiting.borrow_mut().add();
+        let mut answer = pin!(answer);
+        self.put(number, queue.clone(), request);
+        if let Some(answer) = unless(answer.as_mut(), ended).await {
+            return answer.ok();
+        }
+        self.put(PendingAnswers::NOBODY, queue, Request::Withdraw { tickets: vec![number] });
+        answer.await.ok()
+    }
+
     /// Waits for a place in the window, if the request needs one.
     async fn place(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         if bytes <= TASKS_OWN_BYTES {
@@ -84,6 +104,11 @@ impl JobResponder {
         self.put(PendingAnswers::NOBODY, queue, Request::Undo { token, key });
     }
 
+    /// Sets a job aside for a pause whose data could not be read.
+    pub(super) fn set_unread(&self, queue: QueueName, token: u64, key: Box<[u8]>) {
+        self.put(PendingAnswers::NOBODY, queue, Request::SetUnread { token, key });
+    }
+
     /// Withdraws the leases of the current burst: they are not submitted, and the conversations that wait for them get
     /// no answer.
     pub(super) fn withdraw_leases(&self) {
@@ -91,7 +116,9 @@ impl JobResponder {
         let withdrawn = self
             .burst
             .borrow_mut()
-            .extract_if(.., |submission| matches!(submission.request, Request::Lease { .. }))
+            .extract_if(.., |submission| {
+                matches!(submission.request, Request::Lease { .. } | Request::LeaseMany { .. })
+            })
             .collect::<Vec<_>>();
         withdrawn.into_iter().for_each(|submission| waiting.forget(submission.ticket.number));
     }

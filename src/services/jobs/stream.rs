@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::net::sockets::is_settled;
+use crate::net::sockets::{is_settled, keep_alive};
 use crate::net::tcp::ClientStream;
 
 /// Bytes that are read ahead at once, as many as the first buffer of a request has.
@@ -136,6 +136,24 @@ impl JobStream {
             Self::Plain(stream) => Poll::Ready(shutdown(stream, Shutdown::Write).map_err(io::Error::from)),
             Self::Tls(tls) => Pin::new(&mut tls.borrow_mut().stream).poll_shutdown(context),
         }
+    }
+
+    /// Has the system notice a client that has vanished.
+    pub(super) fn keep_alive(&self) {
+        // A stream of another kind has no such need.
+        let _kept = match self {
+            Self::Plain(stream) => keep_alive(stream),
+            Self::Tls(tls) => keep_alive(tls.borrow().stream.tcp()),
+        };
+    }
+
+    /// Whether the system has found that the client is gone.
+    pub(super) fn is_broken(&self) -> bool {
+        let error = match self {
+            Self::Plain(stream) => stream.take_error(),
+            Self::Tls(tls) => tls.borrow().stream.tcp().take_error(),
+        };
+        !matches!(error, Ok(None))
     }
 
     /// Whether no bytes are on their way in either direction.

@@ -20,8 +20,8 @@ const NONE: usize = Verb::ALL.len();
 
 /// The metrics of a frontend.
 pub(super) fn metrics() -> Arc<ServiceMetrics> {
-    let [add, get, ack, within] = Verb::ALL.map(Verb::word);
-    Arc::new(ServiceMetrics::new("jobs", &[add, get, ack, within, "none"]))
+    let words: Vec<&str> = Verb::ALL.into_iter().map(Verb::word).chain(["none"]).collect();
+    Arc::new(ServiceMetrics::new("jobs", &words))
 }
 
 /// Counts and times the requests of all conversations.
@@ -62,12 +62,8 @@ impl JobTimes {
 
     /// The request is well-formed.
     pub(super) fn is_for(&self, request: &Request<'_>) {
-        let (Request::Add { queue, .. }
-        | Request::Get { queue }
-        | Request::Ack { queue, .. }
-        | Request::In { queue, .. }) = *request;
         self.verb.set(Some(request.verb()));
-        self.queue.replace(queue.into());
+        self.queue.replace(request.queue().into());
     }
 }
 

@@ -7,13 +7,17 @@
 //! GET <queue>                      <id> <length> <data>, NONE
 //! ACK <queue> <id>                 OK, NO       (or YES, NO)
 //! IN <queue> <id>                  YES, NO
+//! ADDX <queue> <options> <length> <data>   as ADD
+//! WAIT <queue>[,…] <seconds>       as GET
+//! NACK <queue> <id> [delay] [reason]   as ACK
+//! TOUCH <queue> <id> <seconds>     as ACK
 //! SAVE                             ERROR        (or OK)
 //! (anything else)                  ERROR        (BUSY: the password was not checked)
 //! ```
 //! Where users are named, the line of `auth` comes before the request. One space separates two fields. A request may end with LF or CRLF, a reply never does. A connection carries one
 //! request, so bytes that were read with the request and stand behind it make the request malformed. [`Decoded`] says
-//! whether a request is complete. The protocol does not require an end of line, so a GET, ACK or IN without one is
-//! complete when no byte follows.
+//! whether a request is complete. The protocol does not require an end of line, so another command than
+//! ADD or ADDX without one is complete when no byte follows.
 //!
 //! ```
 //! use spindle::services::jobs::wire::{Decoded, Request, decode};
@@ -25,11 +29,13 @@
 //! ```
 
 mod auth;
+mod options;
 mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
 
 pub use auth::{DecodedAuth, decode_auth, encode_auth};
+pub use options::read_options;
 pub use reply::{AckWording, Malformed, Reply};
 pub use request::{Decoded, Fault, JobId, Request, Verb, decode};

@@ -150,7 +150,7 @@ fn settled(access: Access, lease: &NamedLease<'_>, how: &LeaseEnd<'_>) -> tasks:
             access.task_request(&Request::Repay { lend_key: token, key: lease.key, value, status })
         }
         LeaseEnd::GiveBack { delay_ms, reason } => {
-            tasks::Request::GiveBack { token, key, delay: delay_ms, reason: reason.into() }
+            tasks::Request::GiveBack { token: Some(token), key, delay: delay_ms, reason: reason.into() }
         }
         LeaseEnd::Bury { .. } if matches!(access, Access::WorkOff { .. }) => tasks::Request::Refuse,
         LeaseEnd::Bury { reason } => tasks::Request::Bury { token, key, reason: reason.into() },
@@ -270,7 +270,7 @@ mod tests {
             (LeaseEnd::Bury { reason: b"why" }, tasks::Request::Refuse),
             (
                 LeaseEnd::GiveBack { delay_ms: delay, reason: b"why" },
-                tasks::Request::GiveBack { token: 7, key: key(), delay, reason },
+                tasks::Request::GiveBack { token: Some(7), key: key(), delay, reason },
             ),
             (LeaseEnd::NotBegun, tasks::Request::Undo { token: 7, key: key() }),
         ];

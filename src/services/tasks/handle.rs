@@ -77,7 +77,7 @@ pub fn task_request(request: &Request<'_>) -> tasks::Request {
             how: settlement(status),
         },
         Request::Heartbeat { lend_key, key, timeout_ms } => {
-            tasks::Request::Extend { token: lend_key, key: key.into(), timeout: timeout_ms }
+            tasks::Request::Extend { token: Some(lend_key), key: key.into(), timeout: timeout_ms }
         }
         Request::Lookup { key } => tasks::Request::Look { key: key.into() },
         Request::Terminate | Request::Flush => tasks::Request::Sync,

@@ -14,8 +14,10 @@
 
 use super::Engine;
 use crate::store::Store;
+use crate::tasks::queue::TaskQueue;
 use crate::tasks::queues::number_of;
 use crate::tasks::record::task_key;
+use crate::tasks::request::bytes_of;
 use crate::tasks::terms::REASON_BYTES_MAX;
 use crate::tasks::{NameKind, Outcome, QueueName, Request};
 
@@ -99,17 +101,18 @@ impl Engine {
             self.room.written += RECORDS_BYTES;
             return None;
         };
-        if request.adds() && self.room.is_full(self.queues.tasks()) {
-            return Some(Outcome::NoRoom { bytes });
-        }
+        let is_full = request.adds() && self.room.is_full(self.queues.tasks());
         let written = self.room.written + bytes + RECORDS_BYTES + request.key_bytes();
-        if self.room.take_add(bytes) {
+        if !is_full && self.room.take_add(bytes) {
             self.room.written = written;
             return None;
         }
         // Only here the length of the value before is looked up: where room is short.
+        if request.adds() {
+            let is_kept = self.found(queue).is_some_and(|queue| is_kept(queue, request));
+            return (!is_kept).then_some(Outcome::NoRoom { bytes });
+        }
         let has_room = match self.replaced(queue, request, store) {
-            _ if request.adds() => false,
             // A request about no task, or no lease, changes nothing.
             None => return None,
             Some(ReplacedValue { before, after }) => after <= before && store.prepare(written),
@@ -123,11 +126,7 @@ impl Engine {
 
     /// The value that the request replaces, if it replaces one.
     fn replaced(&self, queue: &QueueName, request: &Request, store: &dyn Store) -> Option<ReplacedValue> {
-        let queue_index = match queue {
-            QueueName(NameKind::Opened(queue_index)) => *queue_index,
-            QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name)?,
-        };
-        let queue = &self.queues.get(queue_index)?.queue;
+        let (queue_index, queue) = (self.index_of(queue)?, self.found(queue)?);
         let (key, value) = match request {
             Request::Update { key, value } => (key, value),
             Request::Settle { token, key, value: Some(value), .. } if queue.is_held(key, *token) => (key, value),
@@ -140,6 +139,27 @@ impl Engine {
         };
         Some(ReplacedValue { before, after: value.len() as u64 })
     }
+
+    /// The index of a queue, if it exists.
+    fn index_of(&self, queue: &QueueName) -> Option<usize> {
+        match queue {
+            QueueName(NameKind::Opened(queue_index)) => Some(*queue_index),
+            QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
+        }
+    }
+
+    fn found(&self, queue: &QueueName) -> Option<&TaskQueue> {
+        Some(&self.queues.get(self.index_of(queue)?)?.queue)
+    }
+}
+
+/// Whether the task that is to be added is there.
+fn is_kept(queue: &TaskQueue, request: &Request) -> bool {
+    match request {
+        Request::Add { key, .. } => queue.standing(key).is_some(),
+        Request::Push { terms: Some(terms), .. } => queue.key_named(&terms.unique).is_some(),
+        _ => false,
+    }
 }
 
 impl Request {
@@ -147,8 +167,9 @@ impl Request {
     /// `None`: it does neither.
     fn written_bytes(&self) -> Option<u64> {
         let bytes = match self {
-            Self::Add { key, value, .. } => key.len() + value.len(),
-            Self::Push { value, .. } | Self::Append { value, .. } | Self::Update { value, .. } => value.len(),
+            Self::Add { key, value, terms, .. } => key.len() + value.len() + bytes_of(terms),
+            Self::Push { value, terms } => value.len() + bytes_of(terms),
+            Self::Append { value, .. } | Self::Update { value, .. } => value.len(),
             Self::Settle { value: Some(value), .. } => value.len(),
             _ => return None,
         };

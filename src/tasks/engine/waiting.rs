@@ -209,6 +209,7 @@ impl Engine {
         let entry = self.queues.get_mut(queue_index).expect(TAKEN);
         let task_index = entry.queue.next()?;
         let token = self.tokens.next().expect(super::RESERVED);
+        let timeout = entry.queue.own_lease(task_index).unwrap_or(timeout);
         let deadline = self.timers.now.saturating_add(timeout);
         let leased = entry.queue.lease(task_index, token, deadline, &mut self.timers.wheel);
         let (number, lent, key) = (leased.number, leased.lent, leased.key.into());

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::groups::Groups;
+use super::keys::KeyTable;
 use super::table::TaskTable;
 use super::{Effect, TaskIndex};
 use crate::store::Value;
@@ -76,7 +77,13 @@ impl QueueChanges {
     }
 
     /// Hands over all changes, each task and value once, in its present state.
-    pub(super) fn drain(&mut self, tasks: &mut TaskTable, groups: &Groups, mut each: impl FnMut(Effect<'_>)) {
+    pub(super) fn drain(
+        &mut self,
+        tasks: &mut TaskTable,
+        groups: &Groups,
+        keys: &KeyTable,
+        mut each: impl FnMut(Effect<'_>),
+    ) {
         self.bytes = 0;
         for number in self.gone.drain(..) {
             each(Effect::Gone(number));
@@ -88,7 +95,7 @@ impl QueueChanges {
                 // A record that is stored again for another cause loses what is not in memory.
                 let reason = self.reasons.get(&task.number).filter(|_| task.marks.has_reason);
                 task.marks.has_reason = reason.is_some();
-                each(Effect::Task(task.number, task.record(groups, reason.map_or(&[], |reason| reason))));
+                each(Effect::Task(task.number, task.record(groups, keys, reason.map_or(&[], |reason| reason))));
             }
         }
         self.reasons.clear();

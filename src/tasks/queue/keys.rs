@@ -1,7 +1,8 @@
-//! The indices of the tasks of a queue, by key.
+//! The indices of the tasks of a queue, by key and by unique name.
 //!
 //! ```text
-//! table   half of the key's hash, index of the task ─► the queue compares the key of that task
+//! table   half of the hash of a key or name, index of the task ─► the queue compares the key or name of that task
+//! names   number ─► unique name
 //! ```
 //! With the hash beside the index, a table that grows looks at no task.
 //!
@@ -9,8 +10,10 @@
 
 use ahash::RandomState;
 use hashbrown::HashTable;
+use slab::Slab;
 
 use super::TaskIndex;
+use crate::tasks::terms::UniqueNumber;
 
 /// Places for keys that a queue keeps when it is empty.
 const KEPT: usize = 1 << 10;
@@ -38,6 +41,7 @@ impl KeyHash {
 pub(super) struct KeyTable {
     table: HashTable<KeyPlace>,
     hasher: RandomState,
+    names: Slab<Box<[u8]>>,
 }
 
 impl KeyTable {
@@ -59,11 +63,33 @@ impl KeyTable {
 
     /// Removes a task. After a drain the memory goes back.
     pub(super) fn remove(&mut self, hash: KeyHash, task_index: TaskIndex) {
-        if let Ok(entry) = self.table.find_entry(hash.long(), |place| place.task_index == task_index) {
+        // A task may have a key and a name here.
+        let is_it = |place: &KeyPlace| place.hash == hash && place.task_index == task_index;
+        if let Ok(entry) = self.table.find_entry(hash.long(), is_it) {
             entry.remove();
         }
         if self.table.capacity() > KEPT && self.table.len() < self.table.capacity() / 8 {
             self.table.shrink_to(self.table.len() * 2, |place| place.hash.long());
+        }
+    }
+
+    /// The unique name of this number.
+    pub(super) fn name(&self, number: UniqueNumber) -> &[u8] {
+        self.names.get(number as usize).map_or(&[], |name| name)
+    }
+
+    /// Keeps a unique name.
+    pub(super) fn keep_name(&mut self, name: &[u8]) -> UniqueNumber {
+        UniqueNumber::try_from(self.names.insert(name.into())).expect("a queue has fewer than 2^32 tasks")
+    }
+
+    /// Removes the unique name of a task.
+    pub(super) fn remove_name(&mut self, number: UniqueNumber, task_index: TaskIndex) {
+        if let Some(name) = self.names.try_remove(number as usize) {
+            self.remove(self.hash(&name), task_index);
+        }
+        if self.names.is_empty() {
+            self.names = Slab::new();
         }
     }
 

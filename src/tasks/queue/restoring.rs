@@ -27,9 +27,12 @@ impl TaskQueue {
         if self.find_hashed(hash, record.key).is_some() || !self.counters.allow(number, record.position) {
             return false;
         }
+        if self.named(record.unique).is_some() {
+            return false;
+        }
         let group = (!record.group.is_empty()).then(|| self.ready.join(record.group));
-        let terms = TaskTerms { group, ..record.terms };
-        let has_own = terms != TaskTerms::default();
+        let unique = self.keep_name(record.unique);
+        let terms = TaskTerms { group, unique, ..record.terms };
         let task_index = self.put(
             hash,
             Task {
@@ -43,7 +46,7 @@ impl TaskQueue {
                 unread: 0,
                 lent: record.lent,
                 class: record.class,
-                terms: has_own.then(|| Box::new(terms)),
+                terms: terms.boxed(),
             },
         );
         match record.state {

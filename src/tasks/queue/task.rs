@@ -4,8 +4,9 @@
 
 use super::super::order::Position;
 use super::super::record::{LeaseRecord, StateRecord, TaskRecord};
-use super::super::terms::{GroupNumber, TaskTerms};
+use super::super::terms::{GroupNumber, TaskTerms, UniqueNumber};
 use super::groups::Groups;
+use super::keys::KeyTable;
 use super::ready::ReadyPlace;
 use crate::wheel::TimerId;
 
@@ -75,12 +76,17 @@ impl Task {
         self.terms.as_ref().and_then(|terms| terms.group)
     }
 
+    pub(super) fn unique(&self) -> Option<UniqueNumber> {
+        self.terms.as_ref().and_then(|terms| terms.unique)
+    }
+
     /// Its place among the tasks that are ready.
     pub(super) fn place(&self) -> ReadyPlace {
         ReadyPlace { class: self.class, group: self.group(), position: self.position }
     }
 
-    pub(super) fn record<'t>(&'t self, groups: &'t Groups, reason: &'t [u8]) -> TaskRecord<'t> {
+    pub(super) fn record<'t>(&'t self, groups: &'t Groups, keys: &'t KeyTable, reason: &'t [u8]) -> TaskRecord<'t> {
+        let terms = self.terms.as_deref().copied().unwrap_or_default();
         TaskRecord {
             position: self.position,
             boost: self.boost,
@@ -96,8 +102,9 @@ impl Task {
             },
             class: self.class,
             lent: self.lent,
-            terms: TaskTerms { group: None, ..self.terms.as_deref().copied().unwrap_or_default() },
-            group: self.group().map_or(&[], |number| groups.name(number)),
+            terms: TaskTerms { group: None, unique: None, ..terms },
+            group: terms.group.map_or(&[], |number| groups.name(number)),
+            unique: terms.unique.map_or(&[], |number| keys.name(number)),
             reason,
             key: &self.key,
         }

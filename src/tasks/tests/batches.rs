@@ -137,7 +137,7 @@ fn a_lease_that_is_due_and_has_not_expired_is_held_by_nobody() {
     let key = |number: usize| Box::from(&*held[number].1);
     let requests = vec![
         Request::Settle { token: held[0].0, key: key(0), value: None, how: Settlement::Drop },
-        Request::Extend { token: held[1].0, key: key(1), timeout: 1_000 },
+        Request::Extend { token: Some(held[1].0), key: key(1), timeout: 1_000 },
         Request::Finish { key: key(2) },
         Request::Count,
     ];

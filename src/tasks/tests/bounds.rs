@@ -53,7 +53,8 @@ fn the_tries_of_the_server_hold_where_neither_task_nor_queue_says_otherwise() {
     for _ in 0..3 {
         let (token, key) = leased(real.commit_one(poll(1_000), 0));
         failed.push(key.clone());
-        let give_back = Request::GiveBack { token, key: key.into(), delay: Some(1_000), reason: Box::default() };
+        let give_back =
+            Request::GiveBack { token: Some(token), key: key.into(), delay: Some(1_000), reason: Box::default() };
         assert_eq!(real.commit_one(give_back, 0), ReadAnswer::Plain(Outcome::Done));
     }
     failed.sort();

@@ -88,6 +88,7 @@ fn record(position: Position, key: &[u8]) -> TaskRecord<'_> {
         terms,
         group: &[],
         reason: &[],
+        unique: &[],
         key,
     }
 }

@@ -298,7 +298,7 @@ fn a_queue_that_does_not_exist_answers_as_an_empty_one() {
         Request::Update { key: key(), value: value() },
         Request::Lease { timeout: 1, wait: false },
         Request::Settle { token: 1, key: key(), value: None, how: Settlement::Drop },
-        Request::Extend { token: 1, key: key(), timeout: 1 },
+        Request::Extend { token: Some(1), key: key(), timeout: 1 },
         Request::Undo { token: 1, key: key() },
         Request::Nothing,
         Request::Refuse,

@@ -327,7 +327,9 @@ impl ModelQueue {
                 let value = value.as_ref().unwrap().to_vec();
                 plain(self.settle(key, *token, value, *how), Outcome::Done)
             }
-            Request::Extend { token, key, timeout } => plain(self.extend(key, *token, *timeout), Outcome::Done),
+            Request::Extend { token, key, timeout } => {
+                plain(self.extend(key, self.token(key, *token), *timeout), Outcome::Done)
+            }
             Request::Undo { token, key } => {
                 let undone = self.holder(key, *token).map(|task| task.state = ModelState::Ready).is_some();
                 if undone {
@@ -337,7 +339,7 @@ impl ModelQueue {
                 plain(undone, Outcome::Done)
             }
             Request::GiveBack { token, key, delay, reason } => {
-                let is_held = self.holder(key, *token).map(|task| task.unread = 0).is_some();
+                let is_held = self.holder(key, self.token(key, *token)).map(|task| task.unread = 0).is_some();
                 if is_held {
                     self.fail(key, *delay, reason);
                 }

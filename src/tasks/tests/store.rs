@@ -142,7 +142,7 @@ fn without_room_a_task_is_given_back_and_buried_without_its_reason() {
     real.commit(vec![bury(first), bury(second)], 0).unwrap();
     store.refuse_adds(Some(AddsRefused::NoSegment));
     let (token, key) = third;
-    let give_back = Request::GiveBack { token, key: key.into(), delay: Some(50), reason: reason() };
+    let give_back = Request::GiveBack { token: Some(token), key: key.into(), delay: Some(50), reason: reason() };
     assert_eq!(real.commit_one(give_back, 0), ReadAnswer::Plain(Outcome::Done));
     let mut shown = |state| {
         let browse = Request::Browse(Browse { state, group: None, from: None, most: 9, first_bytes: 0 });

@@ -212,7 +212,7 @@ fn many_requests_are_one_batch_and_have_one_answer() {
     let settle = |index, how| Request::Settle { token: token(index), key: key(index), value: None, how };
     let requests = vec![
         (a.clone(), settle(0, Settlement::Done)),
-        (b.clone(), Request::GiveBack { token: token(1), key: key(1), delay: Some(10), reason: Box::default() }),
+        (b.clone(), Request::GiveBack { token: Some(token(1)), key: key(1), delay: Some(10), reason: Box::default() }),
         (b.clone(), Request::Bury { token: token(2), key: key(2), reason: Box::default() }),
         (b, settle(2, Settlement::Done)),
         // What may wait is refused here.

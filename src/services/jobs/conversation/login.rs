@@ -53,7 +53,7 @@ impl<'h> JobConversation<'h> {
     /// Whether the user may have the request carried out now. Without users, any client may do everything.
     pub(super) fn is_allowed(&self, user: Option<&Identity>, request: &Request<'_>) -> bool {
         let (Some(users), Some(user)) = (&self.shared.users, user) else { return self.shared.users.is_none() };
-        let is_allowed = may(user, request.verb(), request.queue());
+        let is_allowed = request.queues().all(|queue| may(user, request.verb(), queue));
         if !is_allowed {
             user.note_denied();
         }

@@ -4,7 +4,9 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::options::read_options;
 use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX, JOB_QUEUE_BYTES_MAX};
+use crate::tasks::REASON_BYTES_MAX;
 
 /// Digits of an id: as many as the largest `u64` has.
 const ID_DIGITS: usize = 20;
@@ -12,6 +14,14 @@ const ID_DIGITS: usize = 20;
 const SAVE: &[u8] = b"SAVE";
 /// Digits of the longest length, leading zeros included.
 const LENGTH_DIGITS_MAX: usize = 20;
+
+/// The most queues of a WAIT, and the most bytes of its line behind the word.
+const WAIT_QUEUES_MAX: usize = 1_024;
+const WAIT_BYTES_MAX: usize = 16 << 10;
+/// The options of a job without any.
+const NO_OPTIONS: &[u8] = b"-";
+/// The delay of a NACK that leaves it to the backoff.
+const NO_DELAY: &[u8] = b"-";
 
 /// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +34,20 @@ pub enum Verb {
     Ack,
     /// Asks whether a job is in a queue.
     In,
+    /// Adds a job with options.
+    AddX,
+    /// Leases the next job of some queues, and waits for one.
+    Wait,
+    /// Gives a job back, which has failed.
+    Nack,
+    /// Gives the lease of a job a new end.
+    Touch,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 4] = [Self::Add, Self::Get, Self::Ack, Self::In];
+    pub const ALL: [Self; 8] =
+        [Self::Add, Self::Get, Self::Ack, Self::In, Self::AddX, Self::Wait, Self::Nack, Self::Touch];
 
     /// The word of the verb in the protocol.
     #[must_use]
@@ -38,6 +57,10 @@ impl Verb {
             Self::Get => "GET",
             Self::Ack => "ACK",
             Self::In => "IN",
+            Self::AddX => "ADDX",
+            Self::Wait => "WAIT",
+            Self::Nack => "NACK",
+            Self::Touch => "TOUCH",
         }
     }
 }
@@ -92,6 +115,42 @@ pub enum Request<'b> {
         /// The id: any bytes without white space.
         id: &'b [u8],
     },
+    /// Adds a job with options.
+    AddX {
+        /// The queue.
+        queue: &'b [u8],
+        /// What [`read_options`] reads.
+        options: &'b [u8],
+        /// The data: at most 1,000,000 bytes.
+        data: &'b [u8],
+    },
+    /// Leases the next job of the first of these queues that has one, and waits for one.
+    Wait {
+        /// Up to 1,024 queues, with commas between, so that none has one in its name.
+        queues: &'b [u8],
+        /// The longest time to wait. 0: not at all.
+        seconds: u32,
+    },
+    /// Gives a job back, which has failed.
+    Nack {
+        /// The queue.
+        queue: &'b [u8],
+        /// The id: any bytes without white space.
+        id: &'b [u8],
+        /// The milliseconds until it is handed out again, in place of its backoff.
+        delay: Option<u32>,
+        /// Why it has failed, on one line: the server keeps up to 256 bytes. Empty: nobody says.
+        reason: &'b [u8],
+    },
+    /// Gives the lease of a job a new end.
+    Touch {
+        /// The queue.
+        queue: &'b [u8],
+        /// The id: any bytes without white space.
+        id: &'b [u8],
+        /// From now on. 0: the lease ends as if it had run out.
+        seconds: u32,
+    },
 }
 
 /// Why a request is malformed.
@@ -112,6 +171,12 @@ pub enum Fault {
     /// There are fewer or more bytes of data than the length says.
     #[error("there are not as many bytes of data as the length says")]
     Data,
+    /// The options are none that the protocol knows.
+    #[error("options are - or NAME=VALUE with commas between, as in delay=30s,tries=5")]
+    Options,
+    /// A time is no number.
+    #[error("a time is a whole number up to {}", u32::MAX)]
+    Time,
 }
 
 /// How complete a request is.
@@ -143,10 +208,11 @@ pub fn decode(bytes: &[u8], over: bool) -> Decoded<'_> {
         return if begins && !over { Decoded::Short { missing: 1 } } else { save(bytes, over) };
     };
     let decoded = match (verb, rest) {
-        (Verb::Add, []) => Decoded::Short { missing: 1 },
-        (Verb::Add, [b' ', rest @ ..]) => add(rest),
-        (Verb::Add, _) => Decoded::Wrong(Fault::Fields),
+        (Verb::Add | Verb::AddX, []) => Decoded::Short { missing: 1 },
+        (Verb::Add | Verb::AddX, [b' ', rest @ ..]) => add(verb, rest),
+        (Verb::Add | Verb::AddX, _) => Decoded::Wrong(Fault::Fields),
         (_, []) => Decoded::Pausing,
+        (Verb::Wait | Verb::Nack | Verb::Touch, [_, ..]) => return long_line(verb, rest, over),
         (_, [_, ..]) => return line(verb, rest, over),
     };
     match decoded {
@@ -167,16 +233,22 @@ fn save(bytes: &[u8], over: bool) -> Decoded<'_> {
     }
 }
 
-/// Decodes the bytes behind `ADD `.
-fn add(bytes: &[u8]) -> Decoded<'_> {
+/// Decodes the bytes behind `ADD ` or `ADDX `.
+fn add(verb: Verb, bytes: &[u8]) -> Decoded<'_> {
     let short = Decoded::Short { missing: 1 };
-    let Some((queue, rest)) = field(bytes) else {
+    let Some((queue, rest)) = field(bytes, JOB_QUEUE_BYTES_MAX) else {
         return if bytes.is_empty() || is_queue(bytes) { short } else { Decoded::Wrong(Fault::Queue) };
     };
     if !is_queue(queue) {
         return Decoded::Wrong(Fault::Queue);
     }
-    let Some((length, rest)) = field(rest) else {
+    let (options, rest) = match field(rest, JOB_LINE_BYTES_MAX) {
+        _ if verb == Verb::Add => (NO_OPTIONS, rest),
+        None if rest.len() <= JOB_LINE_BYTES_MAX && !has_white_space(rest) => return short,
+        Some((options, rest)) if read_options(options).is_some() => (options, rest),
+        _ => return Decoded::Wrong(Fault::Options),
+    };
+    let Some((length, rest)) = field(rest, LENGTH_DIGITS_MAX) else {
         return if is_length(rest) { short } else { Decoded::Wrong(Fault::Length) };
     };
     let length = std::str::from_utf8(length).ok().filter(|text| is_length(text.as_bytes()));
@@ -186,7 +258,10 @@ fn add(bytes: &[u8]) -> Decoded<'_> {
     match rest.split_at_checked(length) {
         None => Decoded::Short { missing: length - rest.len() },
         // A CR alone is the first half of a CRLF that was cut.
-        Some((data, b"" | b"\n" | b"\r\n" | b"\r")) => Decoded::Whole(Request::Add { queue, data }),
+        Some((data, b"" | b"\n" | b"\r\n" | b"\r")) => Decoded::Whole(match verb {
+            Verb::AddX => Request::AddX { queue, options, data },
+            _ => Request::Add { queue, data },
+        }),
         Some(_) => Decoded::Wrong(Fault::Data),
     }
 }
@@ -225,9 +300,60 @@ fn line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
     }
 }
 
-/// A field that ends with a space, and the bytes behind that space.
-fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().take(JOB_QUEUE_BYTES_MAX + 1).position(|byte| *byte == b' ')?;
+/// Decodes the bytes behind the word of a command whose line is read at its end, the space included.
+fn long_line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    let (text, behind) = bytes.split_at(end.unwrap_or(bytes.len()));
+    let most = if verb == Verb::Wait { WAIT_BYTES_MAX } else { JOB_LINE_BYTES_MAX };
+    if behind.len() > 1 || bytes.len() > most {
+        return Decoded::Wrong(Fault::Fields);
+    }
+    if behind.is_empty() && !over {
+        return Decoded::Pausing;
+    }
+    let mut fields = text.strip_suffix(b"\r").unwrap_or(text).splitn(5, |byte| *byte == b' ').skip(1);
+    let (first, second, third, rest) = (fields.next(), fields.next(), fields.next(), fields.next());
+    let decoded = match (verb, first, second, third, rest) {
+        (Verb::Wait, Some(queues), Some(seconds), None, None) => wait(queues, seconds),
+        (Verb::Nack, Some(queue), Some(id), delay, reason) => nack(queue, id, delay, reason.unwrap_or_default()),
+        (Verb::Touch, Some(queue), Some(id), Some(seconds), None) => touch(queue, id, seconds),
+        _ => Err(Fault::Fields),
+    };
+    decoded.map_or_else(Decoded::Wrong, Decoded::Whole)
+}
+
+fn wait<'b>(queues: &'b [u8], seconds: &[u8]) -> Result<Request<'b>, Fault> {
+    let names = queues.split(|byte| *byte == b',');
+    let are_queues = names.clone().count() <= WAIT_QUEUES_MAX && names.clone().all(is_queue);
+    are_queues.then_some(()).ok_or(Fault::Queue)?;
+    Ok(Request::Wait { queues, seconds: number(seconds)? })
+}
+
+fn nack<'b>(queue: &'b [u8], id: &'b [u8], delay: Option<&[u8]>, reason: &'b [u8]) -> Result<Request<'b>, Fault> {
+    check_job(queue, id)?;
+    let delay = delay.filter(|delay| *delay != NO_DELAY).map(number).transpose()?;
+    Ok(Request::Nack { queue, id, delay, reason })
+}
+
+fn touch<'b>(queue: &'b [u8], id: &'b [u8], seconds: &[u8]) -> Result<Request<'b>, Fault> {
+    check_job(queue, id)?;
+    Ok(Request::Touch { queue, id, seconds: number(seconds)? })
+}
+
+fn check_job(queue: &[u8], id: &[u8]) -> Result<(), Fault> {
+    is_queue(queue).then_some(()).ok_or(Fault::Queue)?;
+    (!id.is_empty() && !has_white_space(id)).then_some(()).ok_or(Fault::Fields)
+}
+
+/// A time of these digits.
+fn number(digits: &[u8]) -> Result<u32, Fault> {
+    let digits = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|text| text.parse().ok()).ok_or(Fault::Time)
+}
+
+/// A field of at most so many bytes that ends with a space, and the bytes behind that space.
+fn field(bytes: &[u8], most: usize) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().take(most + 1).position(|byte| *byte == b' ')?;
     let (field, rest) = bytes.split_at_checked(end)?;
     Some((field, rest.get(1..)?))
 }
@@ -246,7 +372,7 @@ fn is_length(bytes: &[u8]) -> bool {
     bytes.len() <= LENGTH_DIGITS_MAX && bytes.iter().all(u8::is_ascii_digit)
 }
 
-impl Request<'_> {
+impl<'b> Request<'b> {
     /// The verb of the request.
     #[must_use]
     pub fn verb(&self) -> Verb {
@@ -255,15 +381,29 @@ impl Request<'_> {
             Self::Get { .. } => Verb::Get,
             Self::Ack { .. } => Verb::Ack,
             Self::In { .. } => Verb::In,
+            Self::AddX { .. } => Verb::AddX,
+            Self::Wait { .. } => Verb::Wait,
+            Self::Nack { .. } => Verb::Nack,
+            Self::Touch { .. } => Verb::Touch,
         }
     }
 
-    /// The queue of the request.
+    /// The first queue of the request.
     #[must_use]
-    pub fn queue(&self) -> &[u8] {
-        match self {
-            Self::Add { queue, .. } | Self::Get { queue } | Self::Ack { queue, .. } | Self::In { queue, .. } => queue,
-        }
+    pub fn queue(&self) -> &'b [u8] {
+        self.queues().next().unwrap_or_default()
+    }
+
+    /// The queues of the request, at least one.
+    pub fn queues(&self) -> impl Iterator<Item = &'b [u8]> {
+        let (names, is_list) = match *self {
+            Self::Add { queue, .. } | Self::Get { queue } | Self::Ack { queue, .. } | Self::In { queue, .. } => {
+                (queue, false)
+            }
+            Self::AddX { queue, .. } | Self::Nack { queue, .. } | Self::Touch { queue, .. } => (queue, false),
+            Self::Wait { queues, .. } => (queues, true),
+        };
+        names.split(move |byte| is_list && *byte == b',')
     }
 
     /// Appends the encoded request, with an end that lets the server answer at once. It writes the queue and the id
@@ -284,6 +424,19 @@ impl Request<'_> {
                 out.push(b' ');
                 out.extend(id);
             }
+            Self::AddX { queue, options, data } => {
+                out.extend([queue, b" ", options, format!(" {} ", data.len()).as_bytes(), data].concat());
+                return;
+            }
+            Self::Wait { queues, seconds } => out.extend([queues, format!(" {seconds}").as_bytes()].concat()),
+            Self::Nack { queue, id, delay, reason } => {
+                let delay = delay.map_or_else(|| NO_DELAY.to_vec(), |delay| delay.to_string().into_bytes());
+                let space = if reason.is_empty() { &b""[..] } else { b" " };
+                out.extend([queue, b" ", id, b" ", &delay, space, reason].concat());
+            }
+            Self::Touch { queue, id, seconds } => {
+                out.extend([queue, b" ", id, format!(" {seconds}").as_bytes()].concat());
+            }
         }
         out.push(b'\n');
     }
@@ -296,14 +449,21 @@ impl Request<'_> {
     /// # Errors
     /// The [`Fault`] that the server would find.
     pub fn check(&self) -> Result<(), Fault> {
+        if !self.queues().all(is_queue) || self.queues().count() > WAIT_QUEUES_MAX {
+            return Err(Fault::Queue);
+        }
         match *self {
-            Self::Add { queue, .. } | Self::Get { queue } | Self::Ack { queue, .. } | Self::In { queue, .. }
-                if !is_queue(queue) =>
-            {
-                Err(Fault::Queue)
+            Self::Add { data, .. } | Self::AddX { data, .. } if data.len() > JOB_DATA_BYTES_MAX => Err(Fault::Length),
+            Self::AddX { options, .. } if read_options(options).is_none() => Err(Fault::Options),
+            Self::Wait { queues, .. } if queues.len() > WAIT_BYTES_MAX - LENGTH_DIGITS_MAX => Err(Fault::Queue),
+            Self::Nack { reason, .. } if reason.len() > REASON_BYTES_MAX || reason.contains(&b'\n') => {
+                Err(Fault::Fields)
             }
-            Self::Add { data, .. } if data.len() > JOB_DATA_BYTES_MAX => Err(Fault::Length),
-            Self::Ack { id, .. } | Self::In { id, .. } if id.is_empty() || has_white_space(id) => Err(Fault::Fields),
+            Self::Ack { id, .. } | Self::In { id, .. } | Self::Nack { id, .. } | Self::Touch { id, .. }
+                if id.is_empty() || has_white_space(id) =>
+            {
+                Err(Fault::Fields)
+            }
             _ => Ok(()),
         }
     }

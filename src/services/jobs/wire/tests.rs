@@ -3,7 +3,7 @@
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::request::is_queue;
-use super::{AckWording, Decoded, Fault, JobId, Malformed, Reply, Request, Verb, decode};
+use super::{AckWording, Decoded, Fault, JobId, Malformed, Reply, Request, Verb, decode, read_options};
 use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX};
 
 const ID: &[u8] = b"00000000000000000007";
@@ -21,6 +21,14 @@ fn requests() -> Vec<(&'static [u8], Request<'static>)> {
         (b"ACK q 00000000000000000007", Request::Ack { queue: b"q", id: ID }),
         (b"ACK q x", Request::Ack { queue: b"q", id: b"x" }),
         (b"IN q 00000000000000000007", Request::In { queue: b"q", id: ID }),
+        (b"ADDX q - 3 abc", Request::AddX { queue: b"q", options: b"-", data: b"abc" }),
+        (b"ADDX q delay=5s,key=a=b 0 ", Request::AddX { queue: b"q", options: b"delay=5s,key=a=b", data: b"" }),
+        (b"WAIT q 60", Request::Wait { queues: b"q", seconds: 60 }),
+        (b"WAIT q,r,ADD 0", Request::Wait { queues: b"q,r,ADD", seconds: 0 }),
+        (b"NACK q x", Request::Nack { queue: b"q", id: b"x", delay: None, reason: b"" }),
+        (b"NACK q x 500", Request::Nack { queue: b"q", id: b"x", delay: Some(500), reason: b"" }),
+        (b"NACK q x - no such  host ", Request::Nack { queue: b"q", id: b"x", delay: None, reason: b"no such  host " }),
+        (b"TOUCH q x 4294967295", Request::Touch { queue: b"q", id: b"x", seconds: u32::MAX }),
     ]
 }
 
@@ -30,7 +38,7 @@ fn every_request_is_read_with_each_end_and_without() {
         for end in [&b""[..], b"\n", b"\r\n"] {
             let ended = [bytes, end].concat();
             assert_eq!(decode(&ended, true), Decoded::Whole(request), "{}", ended.escape_ascii());
-            let at_once = request.verb() == Verb::Add || !end.is_empty();
+            let at_once = matches!(request.verb(), Verb::Add | Verb::AddX) || !end.is_empty();
             let expected = if at_once { Decoded::Whole(request) } else { Decoded::Pausing };
             assert_eq!(decode(&ended, false), expected, "{}", ended.escape_ascii());
         }
@@ -69,7 +77,7 @@ fn a_request_that_is_cut_anywhere_continues() {
                     Decoded::Wrong(fault) => panic!("{}: {fault}", ended[..cut].escape_ascii()),
                     Decoded::Whole(whole) => assert!(whole == request && cut >= bytes.len()),
                     Decoded::Short { missing } => assert!(missing >= 1 && cut + missing <= bytes.len()),
-                    Decoded::Pausing => assert_ne!(request.verb(), Verb::Add),
+                    Decoded::Pausing => assert!(!matches!(request.verb(), Verb::Add | Verb::AddX)),
                     Decoded::Save => panic!("{} is no SAVE", ended[..cut].escape_ascii()),
                 }
             }
@@ -132,6 +140,23 @@ fn what_can_be_no_request_is_refused_at_once() {
         (&endless, Fault::Fields),
         ("IN q\r\n", Fault::Fields),
         ("IN q 1\t", Fault::Fields),
+        ("ADDX\n", Fault::Fields),
+        ("ADDX q x 1 a", Fault::Options),
+        ("ADDX q - x a", Fault::Length),
+        ("ADDX q delay=1s\t", Fault::Options),
+        (&format!("ADDX q {}", "x".repeat(JOB_LINE_BYTES_MAX + 1)), Fault::Options),
+        ("WAIT q\n", Fault::Fields),
+        ("WAIT q,,r 1\n", Fault::Queue),
+        ("WAIT q -1\n", Fault::Time),
+        ("WAIT q 4294967296\n", Fault::Time),
+        ("WAIT q 1 2\n", Fault::Fields),
+        (&format!("WAIT {}q 1\n", "q,".repeat(1_024)), Fault::Queue),
+        (&format!("WAIT {}", "q".repeat(16 << 10)), Fault::Fields),
+        ("NACK q\n", Fault::Fields),
+        ("NACK  x\n", Fault::Queue),
+        ("NACK q x \n", Fault::Time),
+        ("TOUCH q x\n", Fault::Fields),
+        ("TOUCH q x 1s\n", Fault::Time),
     ];
     for (text, fault) in bad {
         assert_eq!(decode(text.as_bytes(), false), Decoded::Wrong(fault), "{text:?}");
@@ -158,6 +183,11 @@ fn replies_are_written_as_specified_and_read_again() {
         (Verb::Add, Reply::Error, b"ERROR"),
         (Verb::Get, Reply::Error, b"ERROR"),
         (Verb::In, Reply::Busy, b"BUSY"),
+        (Verb::AddX, Reply::Added(JobId(7)), ID),
+        (Verb::Wait, job, b"00000000000000000007 4 a b\n"),
+        (Verb::Wait, Reply::Nothing, b"NONE"),
+        (Verb::Nack, Reply::Done(true), b"OK"),
+        (Verb::Touch, Reply::Done(false), b"NO"),
     ];
     for (verb, reply, expected) in rows {
         let mut bytes = Vec::new();
@@ -196,6 +226,11 @@ fn a_request_that_cannot_be_written_is_found_out_before() {
     assert_eq!(Request::Ack { queue: b"q", id: b"" }.check(), Err(Fault::Fields));
     assert_eq!(Request::Add { queue: b"q", data: &vec![0; JOB_DATA_BYTES_MAX + 1] }.check(), Err(Fault::Length));
     assert_eq!(Request::In { queue: b"q", id: b"1" }.check(), Ok(()));
+    assert_eq!(Request::AddX { queue: b"q", options: b"x", data: b"" }.check(), Err(Fault::Options));
+    assert_eq!(Request::Wait { queues: b"q,a b", seconds: 1 }.check(), Err(Fault::Queue));
+    assert_eq!(Request::Wait { queues: "q,".repeat(1_025).as_bytes(), seconds: 1 }.check(), Err(Fault::Queue));
+    assert_eq!(Request::Nack { queue: b"q", id: b"1", delay: None, reason: b"a\nb" }.check(), Err(Fault::Fields));
+    assert_eq!(Request::Nack { queue: b"q", id: b"1", delay: None, reason: &[b'r'; 257] }.check(), Err(Fault::Fields));
 }
 
 /// A slow, plain decoder of a request that has ended. It shares only `is_queue` with the other decoder.
@@ -211,11 +246,38 @@ fn read_plainly(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
         let good = is_queue(queue) && length <= 1_000_000 && matches!(tail, b"" | b"\n" | b"\r\n" | b"\r");
         return good.then(|| vec![b"ADD".to_vec(), queue.to_vec(), data[..length].to_vec()]);
     }
+    if let Some(rest) = bytes.strip_prefix(b"ADDX ") {
+        let mut fields = rest.splitn(3, |byte| *byte == b' ');
+        let (queue, options, rest) = (fields.next()?, fields.next()?, fields.next()?);
+        let plain = read_plainly(&[b"ADD ", queue, b" ", rest].concat())?;
+        let is_good = options.len() <= JOB_LINE_BYTES_MAX && read_options(options).is_some();
+        return is_good.then(|| [&[b"ADDX".to_vec()], &plain[1..], &[options.to_vec()]].concat());
+    }
+    let is_time = |text: &[u8]| {
+        let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        digits
+            && std::str::from_utf8(text).expect("they are digits").trim_start_matches('0').parse::<u64>().unwrap_or(0)
+                < 1 << 32
+    };
+    if let Some(rest) =
+        text.strip_prefix(b"NACK ").filter(|_| !text.contains(&b'\n') && text.len() < JOB_LINE_BYTES_MAX)
+    {
+        let fields: Vec<&[u8]> = rest.splitn(4, |byte| *byte == b' ').collect();
+        let is_job = |queue, id: &[u8]| is_queue(queue) && (id.len() > 255 || is_queue(id));
+        let is_good = match fields[..] {
+            [queue, id] => is_job(queue, id),
+            [queue, id, delay] | [queue, id, delay, _] => is_job(queue, id) && (delay == b"-" || is_time(delay)),
+            _ => false,
+        };
+        return is_good.then(|| [&[&b"NACK"[..]], &fields[..]].concat().into_iter().map(<[u8]>::to_vec).collect());
+    }
     let fields: Vec<&[u8]> = text.split(|byte| *byte == b' ').collect();
     let good = match fields[..] {
         [b"SAVE"] => true,
         [b"GET", queue] => is_queue(queue),
         [b"ACK" | b"IN", queue, id] => is_queue(queue) && (id.len() > 255 || is_queue(id)),
+        [b"WAIT", queues, seconds] => queues.split(|byte| *byte == b',').all(is_queue) && is_time(seconds),
+        [b"TOUCH", queue, id, seconds] => is_queue(queue) && (id.len() > 255 || is_queue(id)) && is_time(seconds),
         _ => false,
     };
     good.then(|| fields.into_iter().map(<[u8]>::to_vec).collect())
@@ -228,6 +290,21 @@ fn compare(bytes: &[u8]) {
             Request::Get { queue } => vec![b"GET".to_vec(), queue.to_vec()],
             Request::Ack { queue, id } => vec![b"ACK".to_vec(), queue.to_vec(), id.to_vec()],
             Request::In { queue, id } => vec![b"IN".to_vec(), queue.to_vec(), id.to_vec()],
+            Request::AddX { queue, options, data } => {
+                vec![b"ADDX".to_vec(), queue.to_vec(), data.to_vec(), options.to_vec()]
+            }
+            // As they were written: the times are compared as numbers.
+            Request::Wait { .. } | Request::Nack { .. } | Request::Touch { .. } => {
+                let plain = read_plainly(bytes).expect("the plain decoder refuses it");
+                let text = plain.join(&b' ');
+                let written = |request: &Request<'_>| {
+                    let mut bytes = Vec::new();
+                    request.encode(&mut bytes);
+                    bytes
+                };
+                assert!(matches!(decode(&text, true), Decoded::Whole(same) if written(&same) == written(&request)));
+                plain
+            }
         }),
         Decoded::Save => Some(vec![b"SAVE".to_vec()]),
         Decoded::Wrong(_) => None,
@@ -243,9 +320,9 @@ fn compare(bytes: &[u8]) {
 
 #[test]
 fn whatever_comes_is_read_as_the_specification_says() {
-    let words: [&[u8]; 16] = [
+    let words: [&[u8]; 22] = [
         b"ADD", b"GET", b"ACK", b"IN", b" ", b" ", b" ", b"q", b"3", b"0", b"abc", b"\n", b"\r", b"\r\n", b"1000001",
-        ID,
+        ID, b"X", b"WAIT ", b"NACK ", b"TOUCH ", b",", b"-",
     ];
     bolero::check!().with_iterations(50_000).for_each(|bytes: &[u8]| {
         compare(bytes);

@@ -92,7 +92,10 @@ fn encode_options(options: &[(u8, Vec<u8>)], out: &mut Vec<u8>) {
     options.iter().for_each(|(tag, value)| encode_tagged(*tag, value, out));
 }
 
-pub(super) fn encode_terms(AddTerms { class, delay, lifetime, tries, backoff, group }: &AddTerms, out: &mut Vec<u8>) {
+pub(super) fn encode_terms(
+    AddTerms { class, delay, lifetime, tries, backoff, group, .. }: &AddTerms,
+    out: &mut Vec<u8>,
+) {
     let usual = AddTerms::default();
     let mut options = Vec::new();
     options.extend((*class != usual.class).then(|| (add_option::CLASS, class.to_be_bytes().to_vec())));

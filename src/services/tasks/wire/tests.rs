@@ -211,6 +211,7 @@ fn terms() -> AddTerms {
         tries: Some(None),
         backoff: Some(Backoff { first: 6, most: 7 }),
         group: Box::from(*b"acme"),
+        ..AddTerms::default()
     }
 }
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::{collection::vec, option, sample::select};
 
+use super::{ModelQueue, ModelState, ModelTask};
 use crate::store::Value;
 use crate::tasks::{
     AddTerms, Backoff, QueueChange, QueueEnd, REASON_BYTES_MAX, Rate, Request, Settlement, USUAL_CLASS,
@@ -52,7 +53,7 @@ fn terms() -> impl Strategy<Value = Option<AddTerms>> {
     let all = (class, delay, lifetime, tries, backoff, group);
     let terms = all.prop_map(|(class, delay, lifetime, tries, backoff, group)| {
         let backoff = backoff.map(|(first, most)| Backoff { first, most });
-        AddTerms { class, delay, lifetime, tries, backoff, group }
+        AddTerms { class, delay, lifetime, tries, backoff, group, ..AddTerms::default() }
     });
     option::of(terms)
 }
@@ -134,7 +135,7 @@ pub(super) fn with_lease(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Req
         }
         ModelRequest::Extend(ago, timeout) => {
             let (token, key) = lease(*ago);
-            Request::Extend { token, key: key.into(), timeout: *timeout }
+            Request::Extend { token: (timeout % 3 > 0).then_some(token), key: key.into(), timeout: *timeout }
         }
         ModelRequest::Undo(ago) => {
             let (token, key) = lease(*ago);
@@ -142,7 +143,12 @@ pub(super) fn with_lease(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Req
         }
         ModelRequest::GiveBack(ago, delay, reason) => {
             let (token, key) = lease(*ago);
-            Request::GiveBack { token, key: key.into(), delay: *delay, reason: reason.clone() }
+            Request::GiveBack {
+                token: delay.is_none().then_some(token),
+                key: key.into(),
+                delay: *delay,
+                reason: reason.clone(),
+            }
         }
         ModelRequest::Bury(ago, reason) => {
             let (token, key) = lease(*ago);
@@ -152,5 +158,16 @@ pub(super) fn with_lease(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Req
             let (token, key) = lease(*ago);
             Request::LeaseNext { token, key: key.into(), timeout: *timeout, wait: *wait }
         }
+    }
+}
+
+impl ModelQueue {
+    /// This token, or that of whoever holds the task. 0: nobody does.
+    pub(super) fn token(&self, key: &[u8], token: Option<u64>) -> u64 {
+        let held = |task: &ModelTask| match task.state {
+            ModelState::Leased { token, .. } => token,
+            _ => 0,
+        };
+        token.unwrap_or_else(|| self.tasks.get(key).map_or(0, held))
     }
 }
