@@ -352,6 +352,7 @@ impl Engine {
                 self.queues.raise_floor(last);
             }
         }
+        step.sync = self.sweeps.put_off(step.sync, !step.answers.is_empty());
         step.floor = self.queues.floor();
         self.room.has_counted();
         self.marked = marked;

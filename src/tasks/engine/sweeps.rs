@@ -4,13 +4,13 @@
 //! KickMany, Purge ─► a sweep ─► each batch: a step of the first one, which goes behind the others ─► Counted, at its end
 //! ```
 //! A sweep takes what was there when it began: tasks that have entered their state later stay. After a crash a part of them
-//! is taken.
+//! is taken. So a batch with a step alone waits for no sync. The next answer does, since it may show what is gone.
 //!
 //! This module reads no clock.
 
 use std::collections::VecDeque;
 
-use super::Engine;
+use super::{Engine, SyncWithin};
 use crate::limits::TASKS_BATCH_BYTES;
 use crate::tasks::queue::SweepPlace;
 use crate::tasks::sweep::Sweep;
@@ -18,7 +18,7 @@ use crate::tasks::{Outcome, Ticket};
 
 /// Tasks at which one step looks. A batch has one step, for which the requests of others wait: with 2,048 their p99 grew
 /// sixfold.
-pub(in crate::tasks) const SWEEP_STEP: usize = 1 << 7;
+pub(in crate::tasks) const SWEEP_STEP: usize = 1 << 6;
 
 /// A sweep that goes on.
 #[derive(Debug)]
@@ -30,13 +30,27 @@ struct RunningSweep {
     taken: u64,
 }
 
-/// All sweeps. The first has its turn.
+/// All sweeps.
 #[derive(Debug, Default)]
-pub(super) struct Sweeps(VecDeque<RunningSweep>);
+pub(super) struct Sweeps {
+    /// The first has its turn.
+    running: VecDeque<RunningSweep>,
+    /// Whether steps have been stored without a sync.
+    is_owed: bool,
+}
 
 impl Sweeps {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.running.is_empty()
+    }
+
+    /// When a batch has to be on disk that would need `sync` by its changes.
+    pub(super) fn put_off(&mut self, sync: SyncWithin, has_answers: bool) -> SyncWithin {
+        if !has_answers && !self.is_empty() && sync == SyncWithin::Now {
+            self.is_owed = true;
+            return SyncWithin::Whenever;
+        }
+        if has_answers && std::mem::take(&mut self.is_owed) { SyncWithin::Now } else { sync }
     }
 }
 
@@ -46,7 +60,7 @@ impl Engine {
         let entry = self.entry_mut(queue_index);
         entry.sweeps += 1;
         let place = entry.queue.sweep_begins();
-        self.sweeps.0.push_back(RunningSweep { ticket, queue_index, sweep, place, taken: 0 });
+        self.sweeps.running.push_back(RunningSweep { ticket, queue_index, sweep, place, taken: 0 });
     }
 
     /// A step of a sweep, if there is one.
@@ -54,7 +68,7 @@ impl Engine {
         if self.batch_bytes() >= TASKS_BATCH_BYTES {
             return;
         }
-        let Some(mut running) = self.sweeps.0.pop_front() else { return };
+        let Some(mut running) = self.sweeps.running.pop_front() else { return };
         let queue_index = running.queue_index;
         self.mark(queue_index);
         let (queue, wheel) = self.queue_and_wheel(queue_index);
@@ -65,13 +79,13 @@ impl Engine {
         if step.is_over || running.taken >= running.sweep.most() {
             self.end_sweep(&running);
         } else {
-            self.sweeps.0.push_back(running);
+            self.sweeps.running.push_back(running);
         }
     }
 
     /// Ends all sweeps where they are.
     pub(super) fn end_sweeps(&mut self) {
-        for running in std::mem::take(&mut self.sweeps).0 {
+        for running in std::mem::take(&mut self.sweeps.running) {
             self.mark(running.queue_index);
             self.end_sweep(&running);
         }

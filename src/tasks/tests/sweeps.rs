@@ -164,3 +164,21 @@ fn a_sweep_is_answered_when_the_server_ends() {
     assert_eq!(answers.len(), 1, "{answers:?}");
     assert_eq!(counted(answers[0].1.clone()), SWEEP_STEP as u64, "as far as it came");
 }
+
+#[test]
+fn a_step_alone_waits_for_no_sync_and_the_next_answer_shows_nothing_that_is_not_on_disk() {
+    let mut real = open(LeaseOrder::Fifo);
+    real.commit((0..4 * SWEEP_STEP).map(|number| add(&number.to_string())).collect(), 0).unwrap();
+    let states = SweptStates { ready: true, ..SweptStates::default() };
+    assert_eq!(real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 0).unwrap(), []);
+    real.commit(vec![], 0).unwrap();
+    assert!(real.store.unsynced() > 0, "nobody waits for the steps");
+    let left = counted(real.commit_one(Request::Count, 0));
+    assert!(left < 3 * SWEEP_STEP as u64, "a part is gone");
+    assert_eq!(real.store.unsynced(), 0, "and that is on disk");
+    real.commit(vec![], 0).unwrap();
+    // The step behind the answer is lost.
+    real.store.crash(0);
+    let mut real = RealQueues::open(real.store.clone(), LeaseOrder::Fifo, Policy::Always, 0);
+    assert_eq!(counted(real.commit_one(Request::Count, 0)), left);
+}
