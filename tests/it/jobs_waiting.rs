@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use spindle::clients::rust::jobs::JobsClient;
 
-use crate::harness::Server;
+use crate::harness::{Server, spindle};
 use crate::jobs::{add, ask, connect, folder, get, is_id, let_the_server_read, rest};
 use crate::users_tcp::Served;
 
@@ -206,4 +206,23 @@ fn a_user_waits_only_in_queues_that_are_its_own() {
     assert!(is_id(&ask("ADDX mail - 1 a")));
     assert_eq!(ask("NACK other 1\n"), "ERROR");
     assert_eq!(ask("TOUCH mail 1 1\n"), "NO");
+}
+
+#[test]
+fn a_user_who_is_removed_while_it_waits_gets_no_job() {
+    let served = Served::start();
+    let send = |line: &str| {
+        let mut stream = TcpStream::connect(served.server.jobs()).unwrap();
+        stream.write_all(line.as_bytes()).unwrap();
+        stream
+    };
+    let waits = send("AUTH ada heron\nWAIT mail 600\n");
+    // Those of ada have had their turn by then.
+    assert_eq!(rest(send("AUTH ada heron\nGET mail\n")), "NONE");
+    let removed = spindle(&["user", "remove", "ada", "--users", &served.users()]);
+    assert!(removed.status.success());
+    while rest(send("AUTH ada heron\nGET mail\n")) == "NONE" {}
+    let id = rest(send("AUTH root heron\nADD mail 1 a"));
+    assert_eq!(rest(waits), "ERROR");
+    assert_eq!(rest(send("AUTH root heron\nWAIT mail 60\n")), format!("{id} 1 a"), "it has gone back");
 }

@@ -267,7 +267,7 @@ impl<'h> JobConversation<'h> {
         if let Request::Wait { queues, seconds } = request {
             let (names, seconds) = (Box::from(queues), seconds);
             drop(std::mem::take(&mut inbox));
-            return self.wait_for_job(names, seconds).await;
+            return self.wait_for_job(names, seconds, user).await;
         }
         let (queue, request) = match task_request(&request, &self.shared.family, self.shared.settings.lease) {
             Ok(submission) => submission,

@@ -18,19 +18,20 @@ use tokio::time::sleep;
 
 use super::super::handle::{queues_of, reply};
 use super::super::pace::PaceStage;
-use super::super::wire::Verb;
+use super::super::wire::{Reply, Verb};
 use super::{JobConversation, SETTLING, Sent};
 use crate::clock::TimeLimit;
 use crate::limits::JOB_SILENCE;
 use crate::net::tcp::{Answer, unless};
-use crate::tasks::{self, GrantedLease, Outcome, QueueName};
+use crate::security::Identity;
+use crate::tasks::{self, GrantedLease, Outcome};
 
 /// Bytes that a client may send behind its request while it waits. Further ones stay with the system.
 const BEHIND_MAX: usize = 4 << 10;
 
 impl JobConversation<'_> {
     /// Answers a WAIT. A job whose data cannot be read gives way to the next one. False: the reply could not be sent.
-    pub(super) async fn wait_for_job(&self, names: Box<[u8]>, seconds: u32) -> bool {
+    pub(super) async fn wait_for_job(&self, names: Box<[u8]>, seconds: u32, user: Option<&Identity>) -> bool {
         let length = Duration::from_secs(u64::from(seconds));
         let end = self.shared.clock.now().after(length);
         let places = u32::try_from(queues_of(&names, &self.shared.family).len()).unwrap_or(u32::MAX);
@@ -40,26 +41,30 @@ impl JobConversation<'_> {
         self.stream.keep_alive();
         loop {
             let left = if place.is_ok() { self.shared.clock.now().time_until(end) } else { Duration::ZERO };
-            let queues = queues_of(&names, &self.shared.family);
-            let Some(answer) = self.wait_once(&queues, left, &has_closed).await else { return false };
+            let Some(answer) = self.wait_once(&names, left, &has_closed).await else { return false };
             let now = self.shared.clock.now();
             self.times.received(0, now);
             self.times.begin(now);
             let Outcome::LeasedMany(granted) = &answer.outcome else {
                 return self.send(&self.written(&reply(Verb::Wait, &answer.outcome, &[]))).await;
             };
-            let Some(lease) = granted.first() else { return false };
-            let Some(queue) = queues.get(lease.queue) else { return false };
+            let Some(GrantedLease { queue, token, key, payload, .. }) = granted.first() else { return false };
             let limit = TimeLimit::begin(now, Duration::from_millis(self.shared.settings.lease));
-            let GrantedLease { token, key, payload, .. } = lease;
+            // Named anew, so that no names are kept in memory for those that wait.
+            let Some(queue) = queues_of(&names, &self.shared.family).into_iter().nth(*queue) else { return false };
+            if user.is_some_and(|user| !user.is_current()) {
+                // It has changed while it waited.
+                self.shared.responder.take_back(queue, *token, key.clone());
+                return self.send(&self.written(&Reply::Error)).await;
+            }
             let sent = self.send_job(Verb::Wait, &answer, payload, limit).await;
             if sent == Sent::Whole && (!has_closed.get() || self.has_arrived().await) {
                 return true;
             }
             if sent == Sent::Unread {
-                self.shared.responder.set_unread(queue.clone(), *token, key.clone());
+                self.shared.responder.set_unread(queue, *token, key.clone());
             } else {
-                self.shared.responder.take_back(queue.clone(), *token, key.clone());
+                self.shared.responder.take_back(queue, *token, key.clone());
             }
             if !matches!(sent, Sent::Late | Sent::Unread) || self.shared.over.is_given() {
                 return false;
@@ -68,10 +73,11 @@ impl JobConversation<'_> {
     }
 
     /// Asks for a job, and waits so long for one. None: there is no answer.
-    async fn wait_once(&self, queues: &[QueueName], left: Duration, has_closed: &Cell<bool>) -> Option<Answer> {
+    async fn wait_once(&self, names: &[u8], left: Duration, has_closed: &Cell<bool>) -> Option<Answer> {
         let wait = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        let (queue, lease) = (queues.first()?.clone(), self.shared.settings.lease);
-        let request = tasks::Request::LeaseMany { queues: queues.to_vec(), count: 1, timeout: lease, wait };
+        let (queues, lease) = (queues_of(names, &self.shared.family), self.shared.settings.lease);
+        let queue = queues.first()?.clone();
+        let request = tasks::Request::LeaseMany { queues, count: 1, timeout: lease, wait };
         self.pace.hold(0);
         self.pace.enter(PaceStage::Awaiting, self.shared.clock.now());
         let ended = unless(self.until_gone(has_closed), self.shared.until_closed());

@@ -242,8 +242,8 @@ fn add(verb: Verb, bytes: &[u8]) -> Decoded<'_> {
     if !is_queue(queue) {
         return Decoded::Wrong(Fault::Queue);
     }
-    let (options, rest) = match field(rest, JOB_LINE_BYTES_MAX) {
-        _ if verb == Verb::Add => (NO_OPTIONS, rest),
+    let with_options = if verb == Verb::Add { Some((NO_OPTIONS, rest)) } else { field(rest, JOB_LINE_BYTES_MAX) };
+    let (options, rest) = match with_options {
         None if rest.len() <= JOB_LINE_BYTES_MAX && !has_white_space(rest) => return short,
         Some((options, rest)) if read_options(options).is_some() => (options, rest),
         _ => return Decoded::Wrong(Fault::Options),
