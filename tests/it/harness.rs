@@ -35,7 +35,12 @@ pub(crate) struct Server {
     output: BufReader<ChildStdout>,
     /// What it listens at, by the first words of its lines, in the order of its flags.
     endpoints: HashMap<String, Vec<String>>,
+    /// Where it keeps its data, if its flags do not say where.
+    data: Option<tempfile::TempDir>,
 }
+
+/// The flags of services that keep something on disk.
+const KEEPERS: [&str; 4] = ["--tasks", "--jobs", "--events", "--durability"];
 
 impl Server {
     /// Starts a server on ports of its own, with these further flags, and waits until it is ready.
@@ -93,22 +98,27 @@ impl Server {
         let frontend = std::env::var(FRONTEND).ok().filter(|_| !flags.contains(&"--frontend"));
         // Laying out large segments takes many servers at once longer than their tests.
         let segments = (!flags.contains(&"--segment-size")).then_some(["--segment-size", "4M"]);
-        Self::start_by(
+        let has = |flag| endpoints.contains(&flag) || flags.contains(&flag);
+        let data = (KEEPERS.into_iter().any(has) && !has("--data")).then(|| tempfile::tempdir().expect("it is made"));
+        let mut server = Self::start_by(
             command
                 .arg("serve")
                 .env("RUST_LOG", "warn")
                 .args(segments.iter().flatten())
                 .args(endpoints)
                 .args(frontend.iter().flat_map(|frontend| ["--frontend", frontend]))
+                .args(data.iter().flat_map(|data| ["--data".as_ref(), data.path().as_os_str()]))
                 .args(flags),
-        )
+        );
+        server.data = data;
+        server
     }
 
     /// Starts a server by a whole command, and waits until it is ready.
     pub(crate) fn start_by(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let mut server = Self { child, output, endpoints: HashMap::new() };
+        let mut server = Self { child, output, endpoints: HashMap::new(), data: None };
         server.read_until_ready();
         server
     }
