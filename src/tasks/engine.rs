@@ -231,11 +231,10 @@ impl Engine {
             return Some(refused);
         }
         let queue_index = match queue {
-            QueueName(NameKind::Opened(queue_index)) => Some(*queue_index),
             QueueName(NameKind::OfFamily { family, name }) if request.creates() => {
                 self.queues.find_or_create(*family, name)
             }
-            QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
+            _ => self.index_of(queue),
         };
         let Some(queue_index) = queue_index else { return Some(of_no_queue(&request)) };
         let before = self.entry(queue_index).queue.len();

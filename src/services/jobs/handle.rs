@@ -26,9 +26,7 @@ pub fn task_request(
             (queue, tasks::Request::Push { value: Value::from(data), terms })
         }
         Request::Wait { queues, seconds } => {
-            let queues = queues_of(queues, family);
-            let wait = u64::from(seconds) * 1_000;
-            (request.queue(), tasks::Request::LeaseMany { queues, count: 1, timeout: lease, wait })
+            (request.queue(), wait_request(queues_of(queues, family), lease, u64::from(seconds) * 1_000))
         }
         Request::Nack { queue, id, delay, reason } => {
             let (key, delay, reason) = (key(id).ok_or(Reply::Done(false))?, delay.map(u64::from), reason.into());
@@ -62,6 +60,11 @@ pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
         Verb::Ack | Verb::Nack | Verb::Touch => Reply::Done(!outcome.is_refused()),
         Verb::In => Reply::In(!outcome.is_refused()),
     }
+}
+
+/// The request of a WAIT to its queues, which waits for so many milliseconds.
+pub fn wait_request(queues: Vec<QueueName>, lease: u64, wait: u64) -> tasks::Request {
+    tasks::Request::LeaseMany { queues, count: 1, timeout: lease, wait }
 }
 
 /// The queues of a WAIT, each once.

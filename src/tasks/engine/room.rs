@@ -109,7 +109,8 @@ impl Engine {
         }
         // Only here the length of the value before is looked up: where room is short.
         if request.adds() {
-            let is_kept = self.found(queue).is_some_and(|queue| is_kept(queue, request));
+            let found = self.index_of(queue).and_then(|queue_index| self.queues.get(queue_index));
+            let is_kept = found.is_some_and(|entry| is_kept(&entry.queue, request));
             return (!is_kept).then_some(Outcome::NoRoom { bytes });
         }
         let has_room = match self.replaced(queue, request, store) {
@@ -126,7 +127,8 @@ impl Engine {
 
     /// The value that the request replaces, if it replaces one.
     fn replaced(&self, queue: &QueueName, request: &Request, store: &dyn Store) -> Option<ReplacedValue> {
-        let (queue_index, queue) = (self.index_of(queue)?, self.found(queue)?);
+        let queue_index = self.index_of(queue)?;
+        let queue = &self.queues.get(queue_index)?.queue;
         let (key, value) = match request {
             Request::Update { key, value } => (key, value),
             Request::Settle { token, key, value: Some(value), .. } if queue.is_held(key, *token) => (key, value),
@@ -141,15 +143,11 @@ impl Engine {
     }
 
     /// The index of a queue, if it exists.
-    fn index_of(&self, queue: &QueueName) -> Option<usize> {
+    pub(super) fn index_of(&self, queue: &QueueName) -> Option<usize> {
         match queue {
             QueueName(NameKind::Opened(queue_index)) => Some(*queue_index),
             QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
         }
-    }
-
-    fn found(&self, queue: &QueueName) -> Option<&TaskQueue> {
-        Some(&self.queues.get(self.index_of(queue)?)?.queue)
     }
 }
 

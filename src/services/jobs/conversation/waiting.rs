@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::super::handle::{queues_of, reply};
+use super::super::handle::{queues_of, reply, wait_request};
 use super::super::pace::PaceStage;
 use super::super::wire::{Reply, Verb};
 use super::{JobConversation, SETTLING, Sent};
@@ -24,7 +24,7 @@ use crate::clock::TimeLimit;
 use crate::limits::JOB_SILENCE;
 use crate::net::tcp::{Answer, unless};
 use crate::security::Identity;
-use crate::tasks::{self, GrantedLease, Outcome};
+use crate::tasks::{GrantedLease, Outcome};
 
 /// Bytes that a client may send behind its request while it waits. Further ones stay with the system.
 const BEHIND_MAX: usize = 4 << 10;
@@ -77,7 +77,7 @@ impl JobConversation<'_> {
         let wait = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let (queues, lease) = (queues_of(names, &self.shared.family), self.shared.settings.lease);
         let queue = queues.first()?.clone();
-        let request = tasks::Request::LeaseMany { queues, count: 1, timeout: lease, wait };
+        let request = wait_request(queues, lease, wait);
         self.pace.hold(0);
         self.pace.enter(PaceStage::Awaiting, self.shared.clock.now());
         let ended = unless(self.until_gone(has_closed), self.shared.until_closed());

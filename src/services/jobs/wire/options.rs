@@ -54,8 +54,7 @@ fn set(terms: &mut AddTerms, name: &[u8], value: &[u8]) -> Option<()> {
 
 /// A name of 1 to 255 bytes. The protocol has split at white space and commas.
 fn short(value: &[u8]) -> Option<Box<[u8]>> {
-    let has_space = value.iter().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
-    ((1..=NAME_BYTES_MAX).contains(&value.len()) && !has_space).then(|| value.into())
+    ((1..=NAME_BYTES_MAX).contains(&value.len()) && !has_white_space(value)).then(|| value.into())
 }
 
 fn backoff(value: &[u8]) -> Option<Backoff> {
@@ -82,7 +81,12 @@ fn time(value: &[u8]) -> Option<u64> {
     number.checked_mul(unit).filter(|millis| *millis <= TIME_MAX)
 }
 
-fn whole(value: &[u8]) -> Option<u32> {
+pub(super) fn has_white_space(bytes: &[u8]) -> bool {
+    bytes.iter().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
+}
+
+/// A whole number without a sign.
+pub(super) fn whole(value: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(value).ok()?;
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::options::read_options;
+use super::options::{has_white_space, read_options, whole};
 use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX, JOB_QUEUE_BYTES_MAX};
 use crate::tasks::REASON_BYTES_MAX;
 
@@ -347,8 +347,7 @@ fn check_job(queue: &[u8], id: &[u8]) -> Result<(), Fault> {
 
 /// A time of these digits.
 fn number(digits: &[u8]) -> Result<u32, Fault> {
-    let digits = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|text| text.parse().ok()).ok_or(Fault::Time)
+    whole(digits).ok_or(Fault::Time)
 }
 
 /// A field of at most so many bytes that ends with a space, and the bytes behind that space.
@@ -361,10 +360,6 @@ fn field(bytes: &[u8], most: usize) -> Option<(&[u8], &[u8])> {
 /// Whether these bytes may be the name of a queue.
 pub(super) fn is_queue(bytes: &[u8]) -> bool {
     (1..=JOB_QUEUE_BYTES_MAX).contains(&bytes.len()) && !has_white_space(bytes)
-}
-
-fn has_white_space(bytes: &[u8]) -> bool {
-    bytes.iter().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
 }
 
 /// Whether these bytes may be a length, or the beginning of one. Empty bytes may only be the beginning.
