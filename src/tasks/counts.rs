@@ -34,26 +34,30 @@ pub struct TaskTotals {
     pub failed: u64,
     /// Tasks that have gone because their lifetime was over.
     pub expired: u64,
+    /// Tasks that were removed by a request while nobody held them.
+    pub removed: u64,
     /// Requests for a task that found one, but the queue was paused, or its rate was reached.
     pub throttled: u64,
 }
 
 /// The number of counts.
-pub(super) const COUNTS: usize = 13;
+pub(super) const COUNTS: usize = 14;
 
 impl TaskCounts {
     /// All counts, in a fixed order.
     pub(super) fn all_counts(self) -> [u64; COUNTS] {
         let Self { ready, leased, dropped, unread, delayed, dead, ever } = self;
-        let TaskTotals { added, lent, done, ran_out, failed, expired, throttled } = ever;
-        [ready, leased, dropped, unread, delayed, dead, added, lent, done, ran_out, failed, expired, throttled]
+        let TaskTotals { added, lent, done, ran_out, failed, expired, removed, throttled } = ever;
+        let ever = [added, lent, done, ran_out, failed, expired, removed, throttled];
+        let [a, b, c, d, e, f, g, h] = ever;
+        [ready, leased, dropped, unread, delayed, dead, a, b, c, d, e, f, g, h]
     }
 
     /// The counts in that order.
     pub(super) fn of(counts: [u64; COUNTS]) -> Self {
-        let [ready, leased, dropped, unread, delayed, dead, added, lent, done, ran_out, failed, expired, throttled] =
-            counts;
-        let ever = TaskTotals { added, lent, done, ran_out, failed, expired, throttled };
+        let [ready, leased, dropped, unread, delayed, dead, ever @ ..] = counts;
+        let [added, lent, done, ran_out, failed, expired, removed, throttled] = ever;
+        let ever = TaskTotals { added, lent, done, ran_out, failed, expired, removed, throttled };
         Self { ready, leased, dropped, unread, delayed, dead, ever }
     }
 

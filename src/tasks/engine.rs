@@ -13,6 +13,8 @@
 pub(super) mod browsing;
 mod expiry;
 mod loss;
+mod of_task;
+mod reserving;
 mod room;
 pub(super) mod sweeps;
 pub(super) mod waiting;
@@ -34,9 +36,9 @@ use super::record::{
 };
 use super::submission::Submission;
 use super::waits::{Waits, WantedLeases};
-use super::{BrowsedPage, Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
+use super::{AddTerms, BrowsedPage, Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
 use crate::limits::WAITERS_MAX;
-use crate::store::{Space, Store, WriteBatch};
+use crate::store::{Space, Store, Value, WriteBatch};
 use crate::wheel::Wheel;
 
 /// Why a queue exists at an index: a queue is removed only when its last batch is stored.
@@ -127,8 +129,12 @@ impl Engine {
         if fits && number > entry.queue.counters().first {
             entry.queue.fit(number, &mut record);
         }
-        let restored = entry.queue.restore(number, &record, &mut self.timers.wheel);
-        restored.then_some(()).ok_or(Damaged { what: "order of a queue" })
+        let is_there = entry.queue.has_ids() && self.queues.find_task(queue as usize, record.key).is_some();
+        let entry = self.queues.get_mut(queue as usize).filter(|_| !is_there);
+        let restored = entry.and_then(|entry| entry.queue.restore(number, &record, &mut self.timers.wheel));
+        let task_index = restored.ok_or(Damaged { what: "order of a queue" })?;
+        self.queues.note_id(queue as usize, record.key, task_index);
+        Ok(())
     }
 
     /// Returns the queue with this name, and creates it if there is none. `None`: it exists with another order.
@@ -173,6 +179,7 @@ impl Engine {
         match queue {
             QueueName(NameKind::Opened(queue_index)) => self.entry_mut(*queue_index).queue.bound_tries(tries),
             QueueName(NameKind::OfFamily { family, .. }) => self.queues.bound_tries(*family, tries),
+            QueueName(NameKind::OfId { .. }) => {}
         }
     }
 
@@ -215,7 +222,11 @@ impl Engine {
                 return Some(Outcome::Many(requests.into_iter().map(of_one).collect()));
             }
             Request::LeaseMany { queues, count, timeout, wait } => {
-                let wanted = WantedLeases { timeout, most: count, in_list: true };
+                let wanted = WantedLeases { timeout, most: count, in_list: true, holder: None };
+                return self.lease_many(ticket, &queues, wanted, wait, store);
+            }
+            Request::ReserveNext { queues, holder, timeout, wait } => {
+                let wanted = WantedLeases { timeout, most: 1, in_list: true, holder: Some(holder) };
                 return self.lease_many(ticket, &queues, wanted, wait, store);
             }
             Request::ListQueues { prefixes, from, most } => return Some(self.list_queues(&prefixes, from, most)),
@@ -247,9 +258,13 @@ impl Engine {
     fn apply_to(&mut self, queue_index: usize, ticket: Ticket, request: Request, store: &dyn Store) -> Option<Outcome> {
         self.mark(queue_index);
         self.waits.to_grant.push(queue_index);
+        if let Some(key) = request.key() {
+            let task_index = self.queues.find_task(queue_index, key);
+            return self.apply_to_task(queue_index, task_index, ticket, request);
+        }
         Some(match request {
             Request::Add { key, value, end, terms } => {
-                added(self.entry_mut(queue_index).queue.add(&key, value, end, &terms.unwrap_or_default()))
+                added(self.add(queue_index, &key, value, end, &terms.unwrap_or_default()))
             }
             Request::Append { value, dropped } => added(self.entry_mut(queue_index).queue.append(value, dropped)),
             Request::Push { value, terms } => {
@@ -258,20 +273,15 @@ impl Engine {
                     return Some(Outcome::Kept(key.into()));
                 }
                 let number = self.token();
-                let added = self.entry_mut(queue_index).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail, &terms);
+                let added = self.add(queue_index, &number.to_be_bytes(), value, QueueEnd::Tail, &terms);
                 debug_assert!(added.is_some(), "a token is given once");
                 Outcome::Added(number)
             }
-            Request::Update { key, value } => done(self.entry_mut(queue_index).queue.update(&key, value)),
             Request::Lease { timeout, wait } => {
                 let wait = wait && self.entry(queue_index).waiters.len() < WAITERS_MAX;
                 return self.lease_or_wait(queue_index, ticket, timeout, wait, false);
             }
-            Request::Extend { token, key, timeout } => self.extend(queue_index, &key, token, timeout),
-            Request::LeaseNext { token, key, timeout, wait } => {
-                self.set_unread(queue_index, &key, token);
-                return self.lease_or_wait(queue_index, ticket, timeout, wait, true);
-            }
+            Request::Peek { state } => self.peek(queue_index, state),
             Request::Browse(browse) => self.browse(queue_index, &browse, store),
             Request::Sweep(sweep) => {
                 self.begin_sweep(queue_index, ticket, sweep);
@@ -282,42 +292,25 @@ impl Engine {
                 Outcome::Done
             }
             Request::Nothing => Outcome::Done,
-            // The others are of no queue.
-            Request::Refuse
-            | Request::LeaseMany { .. }
-            | Request::Many { .. }
-            | Request::ListQueues { .. }
-            | Request::Withdraw { .. } => Outcome::Refused,
             Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),
             Request::CountAll => Outcome::Counted(self.entry(queue_index).queue.counts().all()),
-            Request::Look { key } => self.look(queue_index, &key, |_| true),
-            Request::LookDropped { key } => self.look(queue_index, &key, |dropped| dropped),
-            Request::Has { key } => self.look(queue_index, &key, |_| false),
             Request::Sync => {
                 self.sync_asked = true;
                 Outcome::Done
             }
-            request => done(self.change(queue_index, request)),
+            // The others are of no queue, or of a task.
+            _ => Outcome::Refused,
         })
     }
 
-    /// Changes a task that has a key. False: there is no such task, or no such lease.
-    fn change(&mut self, queue_index: usize, request: Request) -> bool {
-        let (queue, wheel) = self.queue_and_wheel(queue_index);
-        match request {
-            Request::Settle { token, key, value, how } => queue.settle(&key, token, value, how, wheel),
-            Request::Undo { token, key } => queue.undo(&key, token, wheel),
-            Request::SetUnread { token, key } => queue.set_unread(&key, token, wheel),
-            Request::GiveBack { token, key, delay, reason } => {
-                let token = token.or_else(|| queue.token_of(&key));
-                token.is_some_and(|token| queue.give_back(&key, token, delay, &reason, wheel))
-            }
-            Request::Bury { token, key, reason } => queue.bury(&key, token, &reason, wheel),
-            Request::Kick { key } => queue.kick(&key, wheel),
-            Request::Remove { key } => queue.remove(&key, wheel),
-            Request::Finish { key } => queue.finish(&key, wheel),
-            _ => false,
+    /// Adds a task. `None`: its key exists.
+    fn add(&mut self, queue_index: usize, key: &[u8], value: Value, end: QueueEnd, terms: &AddTerms) -> Option<u64> {
+        if self.queues.find_task(queue_index, key).is_some() {
+            return None;
         }
+        let (number, task_index) = self.entry_mut(queue_index).queue.add(key, value, end, terms)?;
+        self.queues.note_id(queue_index, key, task_index);
+        Some(number)
     }
 
     /// Answers all waiting requests [`Outcome::Refused`]. From now on no request waits.
@@ -339,6 +332,7 @@ impl Engine {
             let before = step.batch.len();
             let entry = self.entry_mut(queue_index);
             entry.drain(number_of(queue_index), &mut step.batch);
+            self.queues.forget_ids(queue_index);
             self.queues.recount(queue_index);
             let entry = self.entry(queue_index);
             if step.batch.len() > before {
@@ -414,28 +408,6 @@ impl Engine {
 
     fn token(&mut self) -> u64 {
         self.tokens.next().expect(RESERVED)
-    }
-
-    /// Extends a lease. A timeout of 0 ends it at once.
-    fn extend(&mut self, queue_index: usize, key: &[u8], token: Option<u64>, timeout: u64) -> Outcome {
-        let Some(token) = token.or_else(|| self.entry(queue_index).queue.token_of(key)) else {
-            return Outcome::Refused;
-        };
-        let deadline = self.timers.now.saturating_add(timeout);
-        let (queue, wheel) = self.queue_and_wheel(queue_index);
-        done(match timeout {
-            0 => queue.cut_short(key, token, wheel),
-            _ => queue.extend(key, token, deadline, wheel),
-        })
-    }
-
-    /// Looks a task up. `wanted` gets whether the task is dropped, and says whether the answer includes the value.
-    fn look(&self, queue_index: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
-        match self.entry(queue_index).queue.standing(key) {
-            Some((number, dropped)) if wanted(dropped) => Outcome::Found(Some(self.payload(queue_index, number))),
-            Some(_) => Outcome::Found(None),
-            None => Outcome::Refused,
-        }
     }
 
     fn payload(&self, queue_index: usize, number: u64) -> Payload {

@@ -35,6 +35,7 @@ mod committer;
 mod counts;
 mod engine;
 mod inbox;
+mod keys;
 mod metrics;
 mod order;
 mod payload;
@@ -43,6 +44,7 @@ mod queues;
 mod reading;
 mod record;
 mod request;
+mod reservation;
 mod room;
 mod settings;
 mod shown;
@@ -68,11 +70,12 @@ pub use record::Damaged;
 #[cfg(test)]
 pub(crate) use record::task_key;
 pub use request::{GrantedLease, Outcome, Request};
+pub use reservation::{JobState, ReservationEnd, ShownJob};
 pub use room::RoomWait;
 pub use shown::{Browse, BrowsePlace, BrowsedPage, BrowsedState, BrowsedTask, ListedQueue, ShownReason};
 pub use submission::Submission;
 pub use sweep::{Sweep, SweptStates};
-pub use terms::{AddTerms, Backoff, QueueChange, QueueTerms, REASON_BYTES_MAX, Rate, USUAL_CLASS};
+pub use terms::{AddTerms, Backoff, QueueChange, QueueTerms, REASON_BYTES_MAX, Rate, URGENT_CLASS, USUAL_CLASS};
 
 use crate::store::{self, StoreSnapshot, Value};
 
@@ -100,6 +103,12 @@ pub struct QueueName(NameKind);
 enum NameKind {
     /// A queue that [`Committer::queue`] has opened, by its index. It exists as long as the committer.
     Opened(usize),
+    /// The queue of a family in which a job has this id, whatever its name.
+    OfId {
+        id: u64,
+        /// Its name begins with one of these.
+        prefixes: Arc<[Box<[u8]>]>,
+    },
     /// A queue of a family. It need not exist.
     OfFamily {
         /// The index of the family.
@@ -124,6 +133,24 @@ impl Family {
     #[must_use]
     pub fn queue(&self, name: &[u8]) -> QueueName {
         QueueName(NameKind::OfFamily { family: self.number, name: [&self.prefix, name].concat().into() })
+    }
+
+    /// The queue that has the job of this id, if its name begins with one of these, the prefix of the family included.
+    #[must_use]
+    pub fn queue_of(&self, id: u64, prefixes: &Arc<[Box<[u8]>]>) -> QueueName {
+        QueueName(NameKind::OfId { id, prefixes: Arc::clone(prefixes) })
+    }
+
+    /// The prefix of the names of its queues.
+    #[must_use]
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// The token of a connection with this number: no lease has it but its own.
+    #[must_use]
+    pub fn holder(number: u64) -> u64 {
+        reservation::RESERVATIONS | number
     }
 }
 

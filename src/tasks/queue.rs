@@ -20,10 +20,12 @@ mod browsing;
 mod changes;
 mod failure;
 mod groups;
-mod keys;
+mod history;
+mod leasing;
 mod loss;
 mod named;
 mod ready;
+mod reserving;
 mod restoring;
 mod sweeping;
 mod table;
@@ -32,22 +34,22 @@ mod timed;
 
 pub(super) use browsing::ShownTask;
 use changes::{QueueChanges, RECORD_BYTES};
-use keys::{KeyHash, KeyTable};
+use named::TaskKeys;
 use ready::ReadyTasks;
 pub(super) use sweeping::SweepPlace;
 use table::TaskTable;
-use task::{Lease, Task, TaskMarks, TaskState};
+use task::{Task, TaskMarks, TaskState};
 pub(super) use timed::LeaseTimer;
 use timed::TasksAside;
 
 use std::num::NonZeroU32;
 
 use super::counts::TaskCounts;
-use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
+use super::keys::KeyHash;
+use super::order::{LeaseOrder, Position, QueueEnd};
 use super::record::{QueueCounters, TaskRecord};
 use super::settings::QueueSettings;
-use super::terms::{AddTerms, QueueChange, TaskTerms, reason};
-use crate::limits::EXPIRE_BUDGET;
+use super::terms::{AddTerms, QueueChange, TaskTerms};
 use crate::store::Value;
 use crate::wheel::Wheel;
 
@@ -64,6 +66,7 @@ pub(super) struct LeasedTask<'q> {
 
 /// A change to store.
 #[derive(Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time is handed over, on the stack")]
 pub(super) enum Effect<'q> {
     /// The new record of a task.
     Task(u64, TaskRecord<'q>),
@@ -80,7 +83,7 @@ pub(super) struct TaskQueue {
     /// Stored with the queue.
     counters: QueueCounters,
     tasks: TaskTable,
-    keys: KeyTable,
+    keys: TaskKeys,
     ready: ReadyTasks,
     aside: TasksAside,
     settings: QueueSettings,
@@ -101,7 +104,7 @@ impl TaskQueue {
             number,
             counters,
             tasks: TaskTable::default(),
-            keys: KeyTable::default(),
+            keys: TaskKeys::default(),
             ready: ReadyTasks::new(order, settings.terms.group_limit),
             aside: TasksAside::default(),
             settings,
@@ -132,12 +135,22 @@ impl TaskQueue {
 
     // ---------------------------------------------------------------------------------------------------------- verbs
 
-    /// Adds a task and returns its number. `None`: the key exists, and nothing changes.
-    pub(super) fn add(&mut self, key: &[u8], value: Value, end: QueueEnd, terms: &AddTerms) -> Option<u64> {
+    /// Adds a task and returns its number and its index. `None`: the key exists, and nothing changes. The caller knows of
+    /// an id that it is new.
+    pub(super) fn add(
+        &mut self,
+        key: &[u8],
+        value: Value,
+        end: QueueEnd,
+        terms: &AddTerms,
+    ) -> Option<(u64, TaskIndex)> {
         let task_index = self.create(key, value, end, terms)?;
         let &Task { number, position, .. } = self.task(task_index);
+        if terms.delay > 0 {
+            self.note_delay(task_index, terms.delay);
+        }
         self.come_in(task_index, position, terms.delay);
-        Some(number)
+        Some((number, task_index))
     }
 
     /// Adds a task at the tail with its number as its key, ready or dropped. `None`: the key exists.
@@ -152,11 +165,9 @@ impl TaskQueue {
         Some(number)
     }
 
-    /// Replaces the value of a task in any state. False: there is no task with this key.
-    pub(super) fn update(&mut self, key: &[u8], value: Value) -> bool {
-        let Some(task_index) = self.find(key) else { return false };
+    /// Replaces the value of a task in any state.
+    pub(super) fn update(&mut self, task_index: TaskIndex, value: Value) {
         self.set_value(task_index, value);
-        true
     }
 
     pub(super) fn settings(&self) -> &QueueSettings {
@@ -179,117 +190,22 @@ impl TaskQueue {
         self.ready.set_limit(self.settings.terms.group_limit);
     }
 
-    /// The task that is leased next, if the queue lends at present. One whose lifetime is over goes instead.
-    pub(super) fn next(&mut self) -> Option<TaskIndex> {
-        if self.settings.gate.opens_at() > self.now {
-            self.counts.ever.throttled += u64::from(self.counts.ready > 0);
-            return None;
-        }
-        for _ in 0..EXPIRE_BUDGET {
-            let (_, task_index) = self.ready.next()?;
-            if !self.is_over(task_index) {
-                return Some(task_index);
-            }
-            self.step_out(task_index);
-            self.forget_expired(task_index);
-        }
-        // The alarm goes on with them, and grants what is behind them.
-        None
-    }
-
-    /// Leases a task that is ready.
-    pub(super) fn lease(
-        &mut self,
-        task_index: TaskIndex,
-        token: u64,
-        deadline: u64,
-        wheel: &mut Wheel<LeaseTimer>,
-    ) -> LeasedTask<'_> {
-        self.step_out(task_index);
-        self.settings.gate.lend(self.now);
-        self.start_lease(task_index, token, deadline, wheel);
-        self.counts.ever.lent += 1;
-        self.ready.end_turn(self.task(task_index).group());
-        self.touch(task_index);
-        let task = self.task_mut(task_index);
-        task.lent = task.lent.saturating_add(1);
-        LeasedTask { number: task.number, lent: task.lent, key: &task.key }
-    }
-
-    /// Ends a lease as its holder requests, and stores the new value if there is one. False: this lease is not held,
-    /// and nothing changes.
-    pub(super) fn settle(
-        &mut self,
-        key: &[u8],
-        token: u64,
-        value: Option<Value>,
-        how: Settlement,
-        wheel: &mut Wheel<LeaseTimer>,
-    ) -> bool {
-        if how == Settlement::Done {
-            return self.is_held(key, token) && self.has_done(key, wheel);
-        }
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
-        let task = self.task_mut(task_index);
-        (task.unread, task.lent) = (0, if how == Settlement::Drop { task.lent } else { 0 });
-        if let Some(value) = value {
-            self.set_value(task_index, value);
-        }
-        self.touch(task_index);
-        if how == Settlement::Drop {
-            self.counts.dropped += 1;
-            let now = self.now;
-            let task = self.task_mut(task_index);
-            (task.since, task.state) = (now, TaskState::Dropped);
-        } else {
-            let task = self.task(task_index);
-            let (boost, position) = (task.boost, task.position);
-            let front = self.ready.first_in(task.class, task.group()).map_or(0, |position| position.priority);
-            let serial = self.counters.next_serial();
-            let (boost, position) = self.ready.order.settled(how, boost, position, serial, front);
-            self.task_mut(task_index).boost = boost;
-            self.come_in(task_index, position, 0);
-        }
-        true
-    }
-
-    /// Gives a lease a new deadline. False: this lease is not held.
-    pub(super) fn extend(&mut self, key: &[u8], token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
-        self.task_mut(task_index).unread = 0;
-        self.start_lease(task_index, token, deadline, wheel);
-        self.touch(task_index);
-        true
-    }
-
-    /// Ends a lease that its holder never received. The task keeps its position. False: this lease is not held.
-    pub(super) fn undo(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
-        self.untry(task_index);
-        self.touch(task_index);
-        self.come_back(task_index);
-        true
-    }
-
-    /// Removes the task with this key, in any state. False: there is none.
-    pub(super) fn remove(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let Some(task_index) = self.find(key) else { return false };
+    /// Removes a task, in any state.
+    pub(super) fn remove(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
         self.leave(task_index, wheel);
         self.forget(task_index);
-        true
     }
 
-    /// Removes the task with this key if it is leased, by any holder, or its value is lost. False: neither, or the lease
-    /// is due.
-    pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let is_held = |(deadline, _)| self.is_running(deadline);
-        let may_go = |task_index| self.lease_of(task_index).is_some_and(is_held) || self.task(task_index).marks.is_lost;
-        self.find(key).is_some_and(may_go) && self.has_done(key, wheel)
+    /// Removes a task if it is leased, by any holder, or its value is lost. False: neither, or the lease is due.
+    pub(super) fn finish(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) -> bool {
+        let may_go = self.token_of(task_index).is_some() || self.task(task_index).marks.is_lost;
+        may_go && self.has_done(task_index, wheel)
     }
 
-    fn has_done(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
+    fn has_done(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) -> bool {
         self.counts.ever.done += 1;
-        self.remove(key, wheel)
+        self.remove(task_index, wheel);
+        true
     }
 
     /// The number of a task in the store.
@@ -307,11 +223,10 @@ impl TaskQueue {
         self.tasks.is_empty()
     }
 
-    /// The number of the task with this key, and whether nobody is granted it any more: it is dropped, or its value is
-    /// lost.
-    pub(super) fn standing(&self, key: &[u8]) -> Option<(u64, bool)> {
-        let task = self.task(self.find(key)?);
-        Some((task.number, matches!(task.state, TaskState::Dropped) || task.marks.is_lost))
+    /// Whether nobody is granted a task any more: it is dropped, or its value is lost.
+    pub(super) fn is_out(&self, task_index: TaskIndex) -> bool {
+        let task = self.task(task_index);
+        matches!(task.state, TaskState::Dropped) || task.marks.is_lost
     }
 
     /// The value of a task, if the next batch stores it.
@@ -326,31 +241,12 @@ impl TaskQueue {
 
     /// Hands over all changes to store, each task and value once, in its present state.
     pub(super) fn drain(&mut self, each: impl FnMut(Effect<'_>)) {
-        self.changes.drain(&mut self.tasks, &self.ready.groups, &self.keys, each);
+        self.changes.drain(&mut self.tasks, &self.ready.groups, &self.keys.names, &self.aside.histories, each);
     }
 
     /// The time at which the longest-ready task entered the queue, in milliseconds of the leases' clock.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.ready.oldest().map(|task_index| self.task(task_index).since).min()
-    }
-
-    /// The deadline and the token of a leased task. Leases that end in the same pass expire in this order.
-    pub(super) fn lease_of(&self, task_index: TaskIndex) -> Option<(u64, u64)> {
-        match self.task(task_index).state {
-            TaskState::Leased(lease) => Some((lease.deadline, lease.token)),
-            TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => None,
-            TaskState::Delayed(_) | TaskState::Dead => None,
-        }
-    }
-
-    /// The lease of this task has expired, or the pause in which it was not read. Its timer is no longer in the wheel.
-    pub(super) fn expire(&mut self, task_index: TaskIndex) {
-        if self.is_unread(task_index) {
-            return self.end_pause(task_index);
-        }
-        self.end_lease(task_index);
-        self.counts.ever.ran_out += 1;
-        self.fail(task_index, None, reason::RAN_OUT);
     }
 
     // --------------------------------------------------------------------------------------------------------- pieces
@@ -363,17 +259,28 @@ impl TaskQueue {
         self.tasks.get_mut(task_index).expect("an index is kept no longer than its task")
     }
 
-    fn find(&self, key: &[u8]) -> Option<TaskIndex> {
-        self.find_hashed(self.keys.hash(key), key)
+    /// Whether its keys are ids, which a table of all such queues has.
+    pub(super) fn has_ids(&self) -> bool {
+        self.order() == LeaseOrder::Fifo
+    }
+
+    /// The task with this key, unless the queue [`TaskQueue::has_ids`].
+    pub(super) fn find(&self, key: &[u8]) -> Option<TaskIndex> {
+        self.find_hashed(self.keys.table.hash(key), key)
     }
 
     fn find_hashed(&self, hash: KeyHash, key: &[u8]) -> Option<TaskIndex> {
-        self.keys.find(hash, |task_index| *self.task(task_index).key == *key)
+        if self.has_ids() { None } else { self.keys.table.find(hash, |task_index| *self.task(task_index).key == *key) }
+    }
+
+    /// Whether there is a task at an index, with this key.
+    pub(super) fn has(&self, task_index: TaskIndex, key: &[u8]) -> bool {
+        self.tasks.get(task_index).is_some_and(|task| *task.key == *key)
     }
 
     /// Creates a task, Dropped: in no structure. The caller counts it, or makes it ready. `None`: its key exists.
     fn create(&mut self, key: &[u8], value: Value, end: QueueEnd, terms: &AddTerms) -> Option<TaskIndex> {
-        let hash = self.keys.hash(key);
+        let hash = self.keys.table.hash(key);
         if self.find_hashed(hash, key).is_some() {
             return None;
         }
@@ -396,9 +303,11 @@ impl TaskQueue {
     fn put(&mut self, hash: KeyHash, task: Task) -> TaskIndex {
         let unique = task.unique();
         let task_index = self.tasks.insert(task);
-        self.keys.insert(hash, task_index);
+        if !self.has_ids() {
+            self.keys.table.insert(hash, task_index);
+        }
         if let Some(number) = unique {
-            self.keys.insert(self.keys.hash(self.keys.name(number)), task_index);
+            self.note_name(number, task_index);
         }
         task_index
     }
@@ -436,47 +345,19 @@ impl TaskQueue {
     /// Removes a task that is in no structure but the keys.
     fn forget(&mut self, task_index: TaskIndex) {
         let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
-        self.keys.remove(self.keys.hash(&task.key), task_index);
+        if !self.has_ids() {
+            self.keys.table.remove(self.keys.table.hash(&task.key), task_index);
+        }
         self.changes.note_gone(task.number);
         if let Some(number) = task.unique() {
-            self.keys.remove_name(number, task_index);
+            self.forget_name(number, task_index);
         }
         if let Some(number) = task.group() {
             self.ready.groups.leave(number);
         }
-    }
-
-    /// Leases a task. The caller has already taken it out of the counts of its old state.
-    fn start_lease(&mut self, task_index: TaskIndex, token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) {
-        let timer = wheel.arm(deadline, LeaseTimer { queue: self.number, task_index });
-        self.counts.leased += 1;
-        self.ready.lend(self.task(task_index).group());
-        let task = self.task_mut(task_index);
-        (task.state, task.marks.has_reason) = (TaskState::Leased(Lease { token, deadline, timer }), false);
-    }
-
-    /// A task is lent no more.
-    fn end_lease(&mut self, task_index: TaskIndex) {
-        self.counts.leased -= 1;
-        self.ready.end_lease(self.task(task_index).group());
-    }
-
-    /// Whether a lease with this deadline is held: a lease that is due is held no more, although it has not expired yet.
-    fn is_running(&self, deadline: u64) -> bool {
-        self.due < deadline
-    }
-
-    /// Takes a task out of its lease. The caller sets its new state. `None`: this lease is not held.
-    fn release(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> Option<TaskIndex> {
-        let task_index = self.find(key)?;
-        match self.task(task_index).state {
-            TaskState::Leased(lease) if lease.token == token && self.is_running(lease.deadline) => {
-                let _due = wheel.cancel(lease.timer);
-                self.end_lease(task_index);
-                Some(task_index)
-            }
-            TaskState::Leased(_) | TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => None,
-            TaskState::Delayed(_) | TaskState::Dead => None,
+        if self.has_ids() {
+            self.aside.histories.remove(&task_index);
+            self.changes.note_gone_id(task_index, task.key);
         }
     }
 

@@ -11,14 +11,19 @@
 //!
 //! This module does not change tasks and grants no leases; see `queue.rs` and `engine.rs`.
 
+mod ids;
+
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ahash::RandomState;
 
+use ids::IdPlace;
+
 use super::Policy;
 use super::counts::TaskCounts;
+use super::keys::KeyTable;
 use super::metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 use super::order::LeaseOrder;
 use super::queue::{Effect, TaskQueue};
@@ -86,6 +91,8 @@ pub(super) struct Queues {
     /// The lowest is used first, so that the memory of the higher ones can go back.
     free: BTreeSet<usize>,
     names: HashMap<Arc<[u8]>, usize, RandomState>,
+    /// The tasks of all queues of ids.
+    ids: KeyTable<IdPlace>,
     families: Vec<FamilyEntry>,
     metrics: Arc<TaskMetrics>,
     /// The numbers of tasks in later queues of a family are above this one. At least 1: 0 is for queues of no family.
@@ -97,8 +104,8 @@ pub(super) struct Queues {
 impl Queues {
     /// Without a queue.
     pub(super) fn new(metrics: Arc<TaskMetrics>) -> Self {
-        let (entries, free, families) = (Vec::new(), BTreeSet::new(), Vec::new());
-        Self { entries, free, names: HashMap::default(), families, metrics, floor: 1, tasks: 0 }
+        let (entries, free, names, families) = (Vec::new(), BTreeSet::new(), HashMap::default(), Vec::new());
+        Self { entries, free, names, ids: KeyTable::default(), families, metrics, floor: 1, tasks: 0 }
     }
 
     /// The highest number of a task in any queue of no family.
@@ -170,8 +177,10 @@ impl Queues {
 
     /// Makes room for this many tasks of a queue, which are restored next.
     pub(super) fn reserve(&mut self, number: u32, tasks: usize) {
-        if let Some(entry) = self.get_mut(number as usize) {
-            entry.queue.reserve(tasks);
+        let Some(entry) = self.get_mut(number as usize) else { return };
+        match entry.queue.has_ids() {
+            true => self.ids.reserve(tasks),
+            false => entry.queue.reserve(tasks),
         }
     }
 

@@ -133,7 +133,7 @@ impl Outcome {
             Self::Leased { token, key, lent, payload } => match readable(payload.read(before))? {
                 Some(value) => whole(Self::Leased { token, key, lent, payload: Payload::Fresh(value) }),
                 None => {
-                    let unread = vec![GrantedLease { queue: 0, token, key, lent, payload }];
+                    let unread = vec![GrantedLease { queue: 0, token, key, lent, lease: 0, payload }];
                     Ok(ReadOutcome { outcome: Self::Refused, unread, has_failed: false })
                 }
             },

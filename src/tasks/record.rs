@@ -29,6 +29,7 @@ mod parts;
 use thiserror::Error;
 
 use super::order::{LeaseOrder, Position, SERIAL_START};
+use super::reservation::JobHistory;
 use super::settings::QueueSettings;
 use super::terms::{TaskTerms, USUAL_CLASS};
 use crate::byte_reader::ByteReader;
@@ -100,6 +101,8 @@ pub(super) struct TaskRecord<'b> {
     pub(super) reason: &'b [u8],
     /// Its unique name. Empty: it has none.
     pub(super) unique: &'b [u8],
+    /// What has happened to a job.
+    pub(super) history: Option<JobHistory>,
     pub(super) key: &'b [u8],
 }
 
@@ -207,6 +210,7 @@ impl<'b> TaskRecord<'b> {
             group: &[],
             reason: &[],
             unique: &[],
+            history: None,
             key: &[],
         };
         let record = if kind & MORE == 0 { usual } else { usual.with_parts(fields)? };
@@ -307,6 +311,7 @@ mod tests {
             group: &[],
             reason: &[],
             unique: &[],
+            history: None,
             key,
         }
     }
@@ -334,6 +339,15 @@ mod tests {
             group: b"acme",
             reason: b"why",
             unique: b"one",
+            history: Some(JobHistory {
+                added: 16,
+                delay: 17,
+                lent_before: 18,
+                timeouts: 19,
+                releases: 20,
+                buries: 21,
+                kicks: 22,
+            }),
             ..usual(StateRecord::Delayed(11), 1, b"key")
         }
     }
@@ -349,8 +363,10 @@ mod tests {
         let numbers = [2_u64, 3, 9, 11].map(u64::to_be_bytes).concat();
         let parts = [0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7];
         let reason = [&[0, 3], &b"why"[..]].concat();
-        let last = [&15_u64.to_be_bytes()[..], &[3], b"onekey"].concat();
-        let expected = [&[0x83, 1], &numbers[..], &[0xff, 3], &parts, &[4], b"acme", &reason, &last].concat();
+        let history =
+            [&16_u64.to_be_bytes()[..], &[17_u32, 18, 19, 20, 21, 22].map(u32::to_be_bytes).concat()].concat();
+        let last = [&15_u64.to_be_bytes()[..], &[3], b"one", &history, b"key"].concat();
+        let expected = [&[0x83, 1], &numbers[..], &[0xff, 7], &parts, &[4], b"acme", &reason, &last].concat();
         assert_eq!(bytes, expected);
         assert_eq!(TaskRecord::decode(&bytes), Ok(of_own()));
     }
@@ -388,7 +404,7 @@ mod tests {
             }
         }
         let bytes = of_own().encode();
-        for (offset, byte) in [(0, 5), (0, 0x85), (1, 64), (34, 0), (34, 0x80), (35, 0), (35, 4), (69, 2)] {
+        for (offset, byte) in [(0, 5), (0, 0x85), (1, 64), (34, 0), (34, 0x80), (35, 0), (35, 8), (69, 2)] {
             let mut bytes = bytes.clone();
             bytes[offset] = byte;
             assert!(TaskRecord::decode(&bytes).is_err(), "{offset}");

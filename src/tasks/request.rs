@@ -3,7 +3,8 @@
 //! This module carries nothing out; see `engine.rs`.
 
 use super::payload::Payload;
-use super::shown::{Browse, BrowsedPage, ListedQueue};
+use super::reservation::{ReservationEnd, ShownJob};
+use super::shown::{Browse, BrowsedPage, BrowsedState, ListedQueue};
 use super::sweep::Sweep;
 use super::{AddTerms, NameKind, QueueChange, QueueEnd, QueueName, Settlement};
 use crate::store::Value;
@@ -66,6 +67,54 @@ pub enum Request {
         timeout: u64,
         /// The longest time to wait for one. 0: not at all.
         wait: u64,
+    },
+    /// Leases the most urgent job of these queues, and of those the one with the lowest id, to a connection:
+    /// [`Outcome::LeasedMany`] with one, or [`Outcome::Refused`] if there is none, or there was none for so long. The lease
+    /// is not stored.
+    ReserveNext {
+        /// The queues, each once.
+        queues: Vec<QueueName>,
+        /// The token of the connection: see [`Family::holder`](super::Family::holder).
+        holder: u64,
+        /// The length of a lease whose job has none of its own.
+        timeout: u64,
+        /// The longest time to wait for one. 0: not at all. `u64::MAX`: for ever.
+        wait: u64,
+    },
+    /// Leases this job to a connection, if it is ready, delayed or dead: as [`Request::ReserveNext`], without a wait.
+    Reserve {
+        /// The id of the job, big-endian.
+        key: Box<[u8]>,
+        /// The token of the connection.
+        holder: u64,
+        /// The length of a lease whose job has none of its own.
+        timeout: u64,
+    },
+    /// Ends a reservation: [`Outcome::Done`], [`Outcome::Died`], or [`Outcome::Refused`] if it is not held.
+    EndReservation {
+        /// The id of the job, big-endian.
+        key: Box<[u8]>,
+        /// The token of the connection.
+        holder: u64,
+        /// How it ends.
+        how: ReservationEnd,
+    },
+    /// Removes a job, unless somebody else holds it: [`Outcome::Done`], or [`Outcome::Refused`].
+    Delete {
+        /// The id of the job, big-endian.
+        key: Box<[u8]>,
+        /// The token of the connection.
+        holder: u64,
+    },
+    /// Shows the first job of a state: [`Outcome::Peeked`], or [`Outcome::Refused`] if there is none.
+    Peek {
+        /// Ready, delayed or dead.
+        state: BrowsedState,
+    },
+    /// Shows what is known of a job: [`Outcome::Shown`], or [`Outcome::Refused`] if there is none.
+    Show {
+        /// The id of the job, big-endian.
+        key: Box<[u8]>,
     },
     /// Several requests about any queues, which do not wait, in one batch: [`Outcome::Many`].
     Many {
@@ -226,7 +275,7 @@ impl Request {
     pub(super) fn may_wait(&self) -> bool {
         let waits = match self {
             Self::Lease { wait, .. } | Self::LeaseNext { wait, .. } => *wait,
-            Self::LeaseMany { wait, .. } => *wait > 0,
+            Self::LeaseMany { wait, .. } | Self::ReserveNext { wait, .. } => *wait > 0,
             _ => false,
         };
         waits || matches!(self, Self::Many { .. } | Self::Sweep(_))
@@ -235,6 +284,31 @@ impl Request {
     /// Whether the request makes its queue of a family if there is none.
     pub(super) fn creates(&self) -> bool {
         self.adds() || matches!(self, Self::Lease { wait: true, .. } | Self::Configure { .. })
+    }
+
+    /// The key in a request about a task that exists.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Update { key, .. }
+            | Self::Settle { key, .. }
+            | Self::Extend { key, .. }
+            | Self::Undo { key, .. }
+            | Self::SetUnread { key, .. }
+            | Self::LeaseNext { key, .. }
+            | Self::GiveBack { key, .. }
+            | Self::Bury { key, .. }
+            | Self::Reserve { key, .. }
+            | Self::EndReservation { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Show { key }
+            | Self::Look { key }
+            | Self::LookDropped { key }
+            | Self::Kick { key }
+            | Self::Has { key }
+            | Self::Remove { key }
+            | Self::Finish { key } => Some(key),
+            _ => None,
+        }
     }
 
     /// Whether the request adds a task.
@@ -254,6 +328,10 @@ impl Request {
             | Self::Undo { key, .. }
             | Self::SetUnread { key, .. }
             | Self::LeaseNext { key, .. }
+            | Self::Reserve { key, .. }
+            | Self::EndReservation { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Show { key }
             | Self::Look { key }
             | Self::LookDropped { key }
             | Self::Kick { key }
@@ -262,7 +340,9 @@ impl Request {
             | Self::Finish { key } => (key.len(), 0),
             Self::GiveBack { key, reason, .. } | Self::Bury { key, reason, .. } => (key.len() + reason.len(), 0),
             Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
-            Self::LeaseMany { queues, .. } => (queues.iter().map(QueueName::bytes).sum(), 0),
+            Self::LeaseMany { queues, .. } | Self::ReserveNext { queues, .. } => {
+                (queues.iter().map(QueueName::bytes).sum(), 0)
+            }
             Self::Many { requests } => {
                 let of_one = |(queue, request): &(QueueName, Self)| {
                     queue.bytes() + usize::try_from(request.bytes()).unwrap_or(usize::MAX)
@@ -273,7 +353,13 @@ impl Request {
             Self::Configure { change } => (size_of_val(&**change), 0),
             Self::Sweep(_) => (0, 0),
             Self::Browse(browse) => (browse.group.as_ref().map_or(0, |group| group.len()), 0),
-            Self::Lease { .. } | Self::Nothing | Self::Refuse | Self::Count | Self::CountAll | Self::Sync => (0, 0),
+            Self::Lease { .. }
+            | Self::Peek { .. }
+            | Self::Nothing
+            | Self::Refuse
+            | Self::Count
+            | Self::CountAll
+            | Self::Sync => (0, 0),
         };
         (size_of::<Self>() + key + value) as u64
     }
@@ -292,6 +378,17 @@ pub enum Outcome {
     /// The task is in the queue, under this number: the number in the key of [`Request::Push`], and otherwise its
     /// number in the queue. The latter is higher by 1 than the number of the task that was added before.
     Added(u64),
+    /// The lease is ended, and its task is dead.
+    Died,
+    /// A job that is looked at.
+    Peeked {
+        /// Its id, big-endian.
+        key: Box<[u8]>,
+        /// Its value.
+        payload: Payload,
+    },
+    /// What is known of a job.
+    Shown(Box<ShownJob>),
     /// A task with this unique name is there: its key.
     Kept(Box<[u8]>),
     /// The next task.
@@ -343,6 +440,8 @@ pub struct GrantedLease {
     pub key: Box<[u8]>,
     /// The leases since it was added, kicked or repaid, this one included.
     pub lent: u32,
+    /// The length of this lease, in milliseconds.
+    pub lease: u64,
     /// Its value.
     pub payload: Payload,
 }
@@ -376,10 +475,10 @@ impl Outcome {
     #[must_use]
     pub fn payload(&self) -> Option<&Payload> {
         match self {
-            Self::Leased { payload, .. } => Some(payload),
+            Self::Leased { payload, .. } | Self::Peeked { payload, .. } => Some(payload),
             Self::Found(payload) => payload.as_ref(),
             Self::LeasedMany(_) | Self::Many(_) | Self::Browsed(_) | Self::Queues { .. } => None,
-            Self::Done | Self::Added(_) | Self::Kept(_) => None,
+            Self::Done | Self::Added(_) | Self::Kept(_) | Self::Died | Self::Shown(_) => None,
             Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
         }
     }

@@ -60,12 +60,16 @@ pub(super) struct QueueGate {
 impl QueueGate {
     /// When the next task may be lent. A time that has passed: now.
     pub(super) fn opens_at(&self) -> u64 {
-        let has_token = self.rate.map_or(0, |rate| {
+        self.paused_until.max(self.has_token_at())
+    }
+
+    /// When the next task may be lent, pauses aside.
+    pub(super) fn has_token_at(&self) -> u64 {
+        self.rate.map_or(0, |rate| {
             // The whole burst may be lent at once: the last of it moves `full_at` to its end.
             let at = self.full_at.saturating_sub(rate.interval() * u128::from(rate.burst - 1));
             u64::try_from(at.div_ceil(NANOS)).unwrap_or(u64::MAX)
-        });
-        self.paused_until.max(has_token)
+        })
     }
 
     /// A task is lent.

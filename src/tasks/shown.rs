@@ -81,6 +81,8 @@ pub struct ListedQueue {
     pub name: Box<[u8]>,
     /// The number of its tasks in each state, and what has happened to them since the server started.
     pub counts: TaskCounts,
+    /// Its ready tasks of classes below [`URGENT_CLASS`](super::URGENT_CLASS).
+    pub urgent: u64,
     /// The groups that have tasks.
     pub groups: u64,
     /// The requests that wait for a task.

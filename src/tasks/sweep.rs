@@ -5,6 +5,11 @@
 /// Which of many tasks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
+    /// Kicks dead tasks if there are any when it begins, and otherwise delayed ones.
+    Kick {
+        /// The most of them.
+        most: u64,
+    },
     /// Makes dead tasks ready, in the order in which they died.
     KickDead {
         /// The most of them.
@@ -28,7 +33,7 @@ impl Sweep {
     /// The most tasks that are taken.
     pub(super) fn most(&self) -> u64 {
         match self {
-            Self::KickDead { most } | Self::KickDelayed { most } => *most,
+            Self::Kick { most } | Self::KickDead { most } | Self::KickDelayed { most } => *most,
             Self::Purge { .. } => u64::MAX,
         }
     }

@@ -44,9 +44,25 @@ pub const REASON_BYTES_MAX: usize = 256;
 pub(super) mod reason {
     /// Its lease has expired.
     pub(in crate::tasks) const RAN_OUT: &[u8] = b"lease ran out";
+    /// The connection that held it is gone.
+    pub(in crate::tasks) const CLOSED: &[u8] = b"connection closed";
     /// The bytes of its value are lost.
     pub(in crate::tasks) const DAMAGED: &[u8] = b"value damaged";
 }
+
+/// How a lease has failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FailureCause<'r> {
+    /// Its time is over.
+    RanOut,
+    /// The connection of its holder is gone.
+    Closed,
+    /// Its holder has given it back, for this reason.
+    GivenBack(&'r [u8]),
+}
+
+/// Jobs of smaller classes are urgent: beanstalkd counts them.
+pub const URGENT_CLASS: u32 = 1 << 10;
 
 /// The class of a task that names none.
 pub const USUAL_CLASS: u32 = 1 << 16;

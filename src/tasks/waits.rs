@@ -37,6 +37,8 @@ pub(super) struct WantedLeases {
     pub(super) most: u32,
     /// Whether they are answered as a list, however few they are.
     pub(super) in_list: bool,
+    /// The token of the connection that reserves the most urgent one of all queues.
+    pub(super) holder: Option<u64>,
 }
 
 /// A request that waits.

@@ -161,7 +161,7 @@ mod tests {
     fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = Payload::Fresh(Value::from(&b"d"[..]));
         let key = || Box::from(7_u64.to_be_bytes());
-        let granted = GrantedLease { queue: 0, token: 8, key: key(), lent: 1, payload: payload.clone() };
+        let granted = GrantedLease { queue: 0, token: 8, key: key(), lent: 1, lease: 9, payload: payload.clone() };
         let leased = Outcome::Leased { token: 8, key: key(), lent: 1, payload };
         assert_eq!(
             reply(Verb::Wait, &Outcome::LeasedMany(vec![granted]), b"d"),

@@ -185,7 +185,7 @@ fn queue_reply(verb: Verb, outcome: &Outcome) -> AnyReply<'_> {
 
 fn item(outcome: &Outcome) -> ItemResult {
     match outcome {
-        Outcome::Done | Outcome::Added(_) => ItemResult::Done,
+        Outcome::Done | Outcome::Died | Outcome::Added(_) => ItemResult::Done,
         Outcome::NoRoom { .. } => ItemResult::NoRoom,
         _ => ItemResult::Refused,
     }
@@ -195,7 +195,7 @@ fn value_of(payload: &Payload) -> &[u8] {
     if let Payload::Fresh(value) = payload { value } else { &[] }
 }
 
-fn lent(GrantedLease { queue, token, key, lent, payload }: &GrantedLease) -> LentTask<'_> {
+fn lent(GrantedLease { queue, token, key, lent, payload, .. }: &GrantedLease) -> LentTask<'_> {
     let queue = u16::try_from(*queue).unwrap_or(u16::MAX);
     LentTask { queue, lend_key: *token, tries: *lent, key, value: value_of(payload) }
 }

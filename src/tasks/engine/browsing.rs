@@ -83,6 +83,7 @@ impl Engine {
         ListedQueue {
             name: (*entry.name).into(),
             counts: queue.counts(),
+            urgent: queue.urgent(),
             groups: queue.groups(),
             waiting: entry.waiters.len() as u64,
             oldest: queue.oldest().map(|since| now.saturating_sub(since)),

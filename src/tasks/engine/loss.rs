@@ -38,9 +38,9 @@ impl Engine {
     }
 
     /// Ends a lease whose value could not be read. If it has ended meanwhile, nothing changes.
-    pub(super) fn set_unread(&mut self, queue_index: usize, key: &[u8], token: u64) {
+    pub(super) fn set_unread(&mut self, queue_index: usize, task_index: TaskIndex, token: u64) {
         let (queue, wheel) = self.queue_and_wheel(queue_index);
-        let _ended = queue.set_unread(key, token, wheel);
+        let _ended = queue.set_unread(task_index, token, wheel);
     }
 
     /// Takes the pauses of tasks that could not be read out of what is due, and ends them.

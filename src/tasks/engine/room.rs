@@ -14,7 +14,6 @@
 
 use super::Engine;
 use crate::store::Store;
-use crate::tasks::queue::TaskQueue;
 use crate::tasks::queues::number_of;
 use crate::tasks::record::task_key;
 use crate::tasks::request::bytes_of;
@@ -109,8 +108,7 @@ impl Engine {
         }
         // Only here the length of the value before is looked up: where room is short.
         if request.adds() {
-            let found = self.index_of(queue).and_then(|queue_index| self.queues.get(queue_index));
-            let is_kept = found.is_some_and(|entry| is_kept(&entry.queue, request));
+            let is_kept = self.index_of(queue).is_some_and(|queue_index| self.is_kept(queue_index, request));
             return (!is_kept).then_some(Outcome::NoRoom { bytes });
         }
         let has_room = match self.replaced(queue, request, store) {
@@ -128,13 +126,14 @@ impl Engine {
     /// The value that the request replaces, if it replaces one.
     fn replaced(&self, queue: &QueueName, request: &Request, store: &dyn Store) -> Option<ReplacedValue> {
         let queue_index = self.index_of(queue)?;
+        let task_index = self.queues.find_task(queue_index, request.key()?)?;
         let queue = &self.queues.get(queue_index)?.queue;
-        let (key, value) = match request {
-            Request::Update { key, value } => (key, value),
-            Request::Settle { token, key, value: Some(value), .. } if queue.is_held(key, *token) => (key, value),
+        let value = match request {
+            Request::Update { value, .. } => value,
+            Request::Settle { token, value: Some(value), .. } if queue.is_held(task_index, *token) => value,
             _ => return None,
         };
-        let (number, _) = queue.standing(key)?;
+        let number = queue.number_of(task_index);
         let before = match queue.fresh(number) {
             Some(value) => value.len() as u64,
             None => store.value_bytes(&task_key(number_of(queue_index), number)),
@@ -142,21 +141,27 @@ impl Engine {
         Some(ReplacedValue { before, after: value.len() as u64 })
     }
 
+    /// Whether the task that is to be added is there.
+    fn is_kept(&self, queue_index: usize, request: &Request) -> bool {
+        let named = |name| self.queues.get(queue_index).is_some_and(|entry| entry.queue.key_named(name).is_some());
+        match request {
+            Request::Add { key, .. } => self.queues.find_task(queue_index, key).is_some(),
+            Request::Push { terms: Some(terms), .. } => named(&terms.unique),
+            _ => false,
+        }
+    }
+
     /// The index of a queue, if it exists.
     pub(super) fn index_of(&self, queue: &QueueName) -> Option<usize> {
         match queue {
             QueueName(NameKind::Opened(queue_index)) => Some(*queue_index),
             QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
+            QueueName(NameKind::OfId { id, prefixes }) => {
+                let queue_index = self.queues.find_id(*id)?;
+                let name = &self.queues.get(queue_index)?.name;
+                prefixes.iter().any(|prefix| name.starts_with(prefix)).then_some(queue_index)
+            }
         }
-    }
-}
-
-/// Whether the task that is to be added is there.
-fn is_kept(queue: &TaskQueue, request: &Request) -> bool {
-    match request {
-        Request::Add { key, .. } => queue.standing(key).is_some(),
-        Request::Push { terms: Some(terms), .. } => queue.key_named(&terms.unique).is_some(),
-        _ => false,
     }
 }
 

@@ -59,7 +59,7 @@ impl Engine {
     pub(super) fn begin_sweep(&mut self, queue_index: usize, ticket: Ticket, sweep: Sweep) {
         let entry = self.entry_mut(queue_index);
         entry.sweeps += 1;
-        let place = entry.queue.sweep_begins();
+        let (sweep, place) = entry.queue.sweep_begins(sweep);
         self.sweeps.running.push_back(RunningSweep { ticket, queue_index, sweep, place, taken: 0 });
     }
 

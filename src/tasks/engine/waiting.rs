@@ -18,7 +18,7 @@ use crate::tasks::queue::LeaseTimer;
 use crate::tasks::queues::number_of;
 use crate::tasks::record::task_key;
 use crate::tasks::waits::{Wait, WaitNumber, WantedLeases};
-use crate::tasks::{GrantedLease, NameKind, Outcome, Payload, QueueName, Ticket};
+use crate::tasks::{GrantedLease, NameKind, Outcome, QueueName, Ticket};
 
 /// Bytes of the tasks behind the first one that a request for many is leased: of their values, keys and some.
 pub(in crate::tasks) const LEASED_BYTES_MAX: u64 = 1 << 20;
@@ -40,7 +40,7 @@ impl Engine {
             let queue_index = match name {
                 QueueName(NameKind::Opened(queue_index)) => Some(*queue_index),
                 QueueName(NameKind::OfFamily { family, name }) if waits => self.queues.find_or_create(*family, name),
-                QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name),
+                name => self.index_of(name),
             };
             // The places in the answer are those of the request, so a queue that is missing keeps its place.
             queues.push(queue_index.unwrap_or(usize::MAX));
@@ -56,8 +56,8 @@ impl Engine {
         if !waits || !queues.iter().all(has_place) {
             return Some(Outcome::Refused);
         }
-        let until = self.timers.now.saturating_add(wait);
-        self.keep_waiting(ticket, wanted, queues.into(), false, Some(until));
+        let until = (wait < u64::MAX).then(|| self.timers.now.saturating_add(wait));
+        self.keep_waiting(ticket, wanted, queues.into(), false, until);
         None
     }
 
@@ -120,7 +120,7 @@ impl Engine {
         if !wait || self.closing {
             return Some(Outcome::Refused);
         }
-        let wanted = WantedLeases { timeout, most: 1, in_list: false };
+        let wanted = WantedLeases { timeout, most: 1, in_list: false, holder: None };
         self.keep_waiting(ticket, wanted, [queue_index].into(), is_first, None);
         None
     }
@@ -171,6 +171,10 @@ impl Engine {
     /// Leases from these queues, in their order, up to the wanted number, and about [`LEASED_BYTES_MAX`] of values behind
     /// the first.
     fn grant_from(&mut self, queues: &[usize], wanted: WantedLeases, store: &dyn Store) -> Vec<GrantedLease> {
+        if let Some(holder) = wanted.holder {
+            self.waits.leases_left = self.waits.leases_left.saturating_sub(1);
+            return self.reserve_next(queues, holder, wanted.timeout);
+        }
         let (mut granted, mut bytes) = (Vec::new(), 0);
         // The first one is always leased: an answer that there is none has to be true.
         let most = (wanted.most as usize).min(self.waits.leases_left.max(1));
@@ -180,12 +184,9 @@ impl Engine {
                 if !granted.is_empty() && bytes + next > LEASED_BYTES_MAX {
                     return granted;
                 }
-                let Some(Outcome::Leased { token, key, lent, payload }) = self.lease(queue_index, wanted.timeout)
-                else {
-                    break;
-                };
+                let Some(lease) = self.lease_in_list(queue, queue_index, wanted.timeout) else { break };
                 bytes += if granted.is_empty() { 0 } else { next };
-                granted.push(GrantedLease { queue, token, key, lent, payload });
+                granted.push(lease);
                 self.waits.leases_left = self.waits.leases_left.saturating_sub(1);
             }
         }
@@ -206,14 +207,20 @@ impl Engine {
 
     /// Leases the next task, if the queue has one that may be leased.
     pub(super) fn lease(&mut self, queue_index: usize, timeout: u64) -> Option<Outcome> {
+        let GrantedLease { token, key, lent, payload, .. } = self.lease_in_list(0, queue_index, timeout)?;
+        Some(Outcome::Leased { token, key, lent, payload })
+    }
+
+    /// Leases the next task of a queue, which has this place in the request.
+    fn lease_in_list(&mut self, queue: usize, queue_index: usize, timeout: u64) -> Option<GrantedLease> {
         let entry = self.queues.get_mut(queue_index).expect(TAKEN);
         let task_index = entry.queue.next()?;
         let token = self.tokens.next().expect(super::RESERVED);
-        let timeout = entry.queue.own_lease(task_index).unwrap_or(timeout);
-        let deadline = self.timers.now.saturating_add(timeout);
+        let lease = entry.queue.own_lease(task_index).unwrap_or(timeout);
+        let deadline = self.timers.now.saturating_add(lease);
         let leased = entry.queue.lease(task_index, token, deadline, &mut self.timers.wheel);
         let (number, lent, key) = (leased.number, leased.lent, leased.key.into());
-        let payload: Payload = self.payload(queue_index, number);
-        Some(Outcome::Leased { token, key, lent, payload })
+        let payload = self.payload(queue_index, number);
+        Some(GrantedLease { queue, token, key, lent, lease, payload })
     }
 }

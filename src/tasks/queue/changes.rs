@@ -12,7 +12,8 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::groups::Groups;
-use super::keys::KeyTable;
+use super::history::Histories;
+use super::named::UniqueNames;
 use super::table::TaskTable;
 use super::{Effect, TaskIndex};
 use crate::store::Value;
@@ -31,6 +32,8 @@ pub(super) struct QueueChanges {
     fresh: HashMap<u64, Value, RandomState>,
     /// Why tasks have failed, by their numbers: a part of their records.
     reasons: HashMap<u64, Box<[u8]>, RandomState>,
+    /// Ids of tasks that are removed, until the table of ids forgets them.
+    gone_ids: Vec<(TaskIndex, Box<[u8]>)>,
     /// The bytes of all these changes, approximately.
     bytes: u64,
 }
@@ -76,12 +79,23 @@ impl QueueChanges {
         self.gone.push(number);
     }
 
+    /// Has the table of ids forget a task.
+    pub(super) fn note_gone_id(&mut self, task_index: TaskIndex, id: Box<[u8]>) {
+        self.gone_ids.push((task_index, id));
+    }
+
+    /// The ids of tasks that were removed since the last call.
+    pub(super) fn gone_ids(&mut self) -> Vec<(TaskIndex, Box<[u8]>)> {
+        std::mem::take(&mut self.gone_ids)
+    }
+
     /// Hands over all changes, each task and value once, in its present state.
     pub(super) fn drain(
         &mut self,
         tasks: &mut TaskTable,
         groups: &Groups,
-        keys: &KeyTable,
+        names: &UniqueNames,
+        histories: &Histories,
         mut each: impl FnMut(Effect<'_>),
     ) {
         self.bytes = 0;
@@ -95,7 +109,8 @@ impl QueueChanges {
                 // A record that is stored again for another cause loses what is not in memory.
                 let reason = self.reasons.get(&task.number).filter(|_| task.marks.has_reason);
                 task.marks.has_reason = reason.is_some();
-                each(Effect::Task(task.number, task.record(groups, keys, reason.map_or(&[], |reason| reason))));
+                let (reason, history) = (reason.map_or(&[][..], |reason| reason), histories.get(&task_index).copied());
+                each(Effect::Task(task.number, task.record(groups, names, history, reason)));
             }
         }
         self.reasons.clear();

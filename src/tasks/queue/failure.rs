@@ -13,7 +13,7 @@ use super::ready::ReadyPlace;
 use super::task::TaskState;
 use super::{LeaseTimer, TaskIndex, TaskQueue};
 use crate::tasks::order::{LeaseOrder, Position, QueueEnd};
-use crate::tasks::terms::reason;
+use crate::tasks::terms::{FailureCause, reason};
 use crate::wheel::Wheel;
 
 impl TaskQueue {
@@ -21,44 +21,57 @@ impl TaskQueue {
     /// not held.
     pub(in crate::tasks) fn give_back(
         &mut self,
-        key: &[u8],
+        task_index: TaskIndex,
         token: u64,
         delay: Option<u64>,
         reason: &[u8],
         wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
+        if !self.release(task_index, token, wheel) {
+            return false;
+        }
         self.task_mut(task_index).unread = 0;
-        self.fail(task_index, delay, reason);
+        if let Some(delay) = delay {
+            self.note_delay(task_index, delay);
+        }
+        self.fail(task_index, FailureCause::GivenBack(reason), delay);
         true
     }
 
     /// Ends a lease as if it had expired. False: this lease is not held.
-    pub(in crate::tasks) fn cut_short(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
+    pub(in crate::tasks) fn cut_short(
+        &mut self,
+        task_index: TaskIndex,
+        token: u64,
+        wheel: &mut Wheel<LeaseTimer>,
+    ) -> bool {
+        if !self.release(task_index, token, wheel) {
+            return false;
+        }
         self.counts.ever.ran_out += 1;
-        self.fail(task_index, None, reason::RAN_OUT);
+        self.fail(task_index, FailureCause::RanOut, None);
         true
     }
 
     /// Ends a lease, whose task is dead from now on. False: this lease is not held.
     pub(in crate::tasks) fn bury(
         &mut self,
-        key: &[u8],
+        task_index: TaskIndex,
         token: u64,
         reason: &[u8],
         wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
+        if !self.release(task_index, token, wheel) {
+            return false;
+        }
         self.die(task_index, reason);
         true
     }
 
-    /// Makes a dead or delayed task ready. False: there is no such task in these states, or its value is lost.
-    pub(in crate::tasks) fn kick(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let is_kicked =
-            |task_index: &TaskIndex| matches!(self.task(*task_index).state, TaskState::Dead | TaskState::Delayed(_));
-        self.find(key).filter(is_kicked).is_some_and(|task_index| self.rouse(task_index, wheel))
+    /// Makes a dead or delayed task ready. False: it is in another state, or its value is lost.
+    pub(in crate::tasks) fn kick(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) -> bool {
+        let is_kicked = matches!(self.task(task_index).state, TaskState::Dead | TaskState::Delayed(_));
+        is_kicked && self.rouse(task_index, wheel)
     }
 
     /// Makes a dead or delayed task ready, as one that was never leased. False: its value is lost.
@@ -66,22 +79,32 @@ impl TaskQueue {
         if self.task(task_index).marks.is_lost {
             return false;
         }
+        let lent = self.task(task_index).lent;
+        self.note_history(task_index, |history| {
+            history.kicks = history.kicks.saturating_add(1);
+            history.lent_before = history.lent_before.saturating_add(lent);
+        });
         self.leave(task_index, wheel);
-        let (serial, order) = (self.counters.next_serial(), self.order());
+        let position = self.place_of_old(task_index);
         let task = self.task_mut(task_index);
         (task.lent, task.marks.has_reason) = (0, false);
+        self.touch(task_index);
+        self.come_in(task_index, position, 0);
+        true
+    }
+
+    /// The position of a dead or delayed task that comes back: at the tail, or at the place of a job.
+    pub(super) fn place_of_old(&mut self, task_index: TaskIndex) -> Position {
+        let (serial, order, task) = (self.counters.next_serial(), self.order(), self.task(task_index));
         let mut position = match order {
             LeaseOrder::Priority => order.added(QueueEnd::Tail, serial),
             LeaseOrder::Fifo => Position { entered: task.position.priority, ..task.position },
         };
-        let place = ReadyPlace { position, ..task.place() };
-        if self.ready.is_taken(place) {
+        if self.ready.is_taken(ReadyPlace { position, ..task.place() }) {
             // After a repair another task may have the place that this one had before it died.
             position.entered = serial;
         }
-        self.touch(task_index);
-        self.come_in(task_index, position, 0);
-        true
+        position
     }
 
     /// The next time at which something happens by itself, leases aside.
@@ -127,9 +150,15 @@ impl TaskQueue {
         self.settings.gate.undo();
     }
 
-    /// A lease has failed, for this reason. Its task is in no structure.
-    pub(super) fn fail(&mut self, task_index: TaskIndex, delay: Option<u64>, reason: &[u8]) {
+    /// A lease has failed. Its task is in no structure.
+    pub(super) fn fail(&mut self, task_index: TaskIndex, cause: FailureCause<'_>, delay: Option<u64>) {
         self.counts.ever.failed += 1;
+        self.note_history(task_index, |history| match cause {
+            FailureCause::RanOut => history.timeouts = history.timeouts.saturating_add(1),
+            FailureCause::GivenBack(_) => history.releases = history.releases.saturating_add(1),
+            FailureCause::Closed => {}
+        });
+        let reason = cause.reason();
         let task = self.task(task_index);
         if task.marks.is_lost {
             return self.die(task_index, reason::DAMAGED);
@@ -189,6 +218,7 @@ impl TaskQueue {
 
     /// A task that is in no structure is dead from now on, for this reason. If its lifetime is over, it goes.
     pub(super) fn die(&mut self, task_index: TaskIndex, reason: &[u8]) {
+        self.note_history(task_index, |history| history.buries = history.buries.saturating_add(1));
         self.touch(task_index);
         self.note_failure(task_index, reason);
         if self.is_over(task_index) {

@@ -59,8 +59,15 @@ impl TaskQueue {
 
     /// Ends a lease whose value could not be read, and keeps the task out of the order for a pause. If the value is lost,
     /// the task is dead. False: this lease is not held.
-    pub(in super::super) fn set_unread(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let Some(task_index) = self.release(key, token, wheel) else { return false };
+    pub(in super::super) fn set_unread(
+        &mut self,
+        task_index: TaskIndex,
+        token: u64,
+        wheel: &mut Wheel<LeaseTimer>,
+    ) -> bool {
+        if !self.release(task_index, token, wheel) {
+            return false;
+        }
         self.touch(task_index);
         self.untry(task_index);
         let (now, number) = (self.now, self.number);
@@ -103,9 +110,8 @@ impl TaskQueue {
         }
     }
 
-    /// Whether the task with this key is leased under this token.
-    pub(in super::super) fn is_held(&self, key: &[u8], token: u64) -> bool {
-        let lease = self.find(key).and_then(|task_index| self.lease_of(task_index));
-        lease.is_some_and(|(deadline, held)| held == token && self.is_running(deadline))
+    /// Whether a task is leased under this token.
+    pub(in super::super) fn is_held(&self, task_index: TaskIndex, token: u64) -> bool {
+        self.token_of(task_index) == Some(token)
     }
 }

@@ -16,7 +16,7 @@ use super::TaskIndex;
 use super::groups::Groups;
 use crate::chunked_map::ChunkedMap;
 use crate::tasks::order::{LeaseOrder, Position};
-use crate::tasks::terms::{GroupNumber, USUAL_CLASS};
+use crate::tasks::terms::{GroupNumber, URGENT_CLASS, USUAL_CLASS};
 
 /// The place of a ready task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(super) struct ReadyTasks {
     /// that queue have this order by their position.
     by_entry: ChunkedMap<u64, TaskIndex>,
     pub(super) groups: Groups,
+    /// How many are of classes below [`URGENT_CLASS`].
+    pub(super) urgent: u64,
     /// The tasks of a group that may be lent at a time.
     limit: u32,
 }
@@ -54,6 +56,7 @@ impl ReadyTasks {
             of_groups: ChunkedMap::default(),
             by_entry: ChunkedMap::default(),
             groups: Groups::default(),
+            urgent: 0,
             limit: limit_of(group_limit),
         }
     }
@@ -144,6 +147,7 @@ impl ReadyTasks {
     /// Adds a task. False: another one has its place.
     pub(super) fn insert(&mut self, place: ReadyPlace, task_index: TaskIndex) -> bool {
         let ReadyPlace { class, group, position } = place;
+        self.urgent += u64::from(class < URGENT_CLASS);
         let mut alone = match group {
             Some(number) => self.of_groups.insert((number, class, position), task_index).is_none(),
             None if class == USUAL_CLASS => self.usual.insert(position, task_index).is_none(),
@@ -158,6 +162,7 @@ impl ReadyTasks {
 
     pub(super) fn remove(&mut self, place: ReadyPlace) {
         let ReadyPlace { class, group, position } = place;
+        self.urgent -= u64::from(class < URGENT_CLASS);
         if let Some(number) = group {
             self.of_groups.remove(&(number, class, position));
         } else if class == USUAL_CLASS {

@@ -4,7 +4,7 @@
 
 use super::ready::ReadyPlace;
 use super::task::{Task, TaskMarks, TaskState};
-use super::{LeaseTimer, TaskQueue};
+use super::{LeaseTimer, TaskIndex, TaskQueue};
 use crate::tasks::order::Position;
 use crate::tasks::record::{LeaseRecord, StateRecord, TaskRecord};
 use crate::tasks::terms::TaskTerms;
@@ -13,22 +13,23 @@ use crate::wheel::Wheel;
 impl TaskQueue {
     /// Makes room for the keys of this many tasks.
     pub(in crate::tasks) fn reserve(&mut self, tasks: usize) {
-        self.keys.reserve(tasks);
+        self.keys.table.reserve(tasks);
     }
 
-    /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
+    /// Restores a task from its record. `None`: the record is invalid, or another task has its key or its position. Of an
+    /// id the caller knows whether there is another.
     pub(in crate::tasks) fn restore(
         &mut self,
         number: u64,
         record: &TaskRecord<'_>,
         wheel: &mut Wheel<LeaseTimer>,
-    ) -> bool {
-        let hash = self.keys.hash(record.key);
+    ) -> Option<TaskIndex> {
+        let hash = self.keys.table.hash(record.key);
         if self.find_hashed(hash, record.key).is_some() || !self.counters.allow(number, record.position) {
-            return false;
+            return None;
         }
         if self.named(record.unique).is_some() {
-            return false;
+            return None;
         }
         let group = (!record.group.is_empty()).then(|| self.ready.join(record.group));
         let unique = self.keep_name(record.unique);
@@ -49,7 +50,8 @@ impl TaskQueue {
                 terms: terms.boxed(),
             },
         );
-        match record.state {
+        self.aside.histories.extend(record.history.map(|history| (task_index, history)));
+        let stands = match record.state {
             StateRecord::Ready => self.make_ready(task_index, record.position),
             StateRecord::Delayed(until) if until <= self.now => {
                 self.task_mut(task_index).since = until;
@@ -68,7 +70,13 @@ impl TaskQueue {
                 self.counts.dropped += 1;
                 true
             }
-        }
+        };
+        stands.then_some(task_index)
+    }
+
+    /// The tasks whose ids the table of ids may forget, with these ids.
+    pub(in crate::tasks) fn gone_ids(&mut self) -> Vec<(TaskIndex, Box<[u8]>)> {
+        self.changes.gone_ids()
     }
 
     /// Makes the numbers continue above this one: those up to it may have been given.

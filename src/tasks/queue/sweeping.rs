@@ -35,9 +35,15 @@ pub(in crate::tasks) struct SweepStep {
 }
 
 impl TaskQueue {
-    /// A sweep begins.
-    pub(in crate::tasks) fn sweep_begins(&self) -> SweepPlace {
-        SweepPlace { began: self.now, serial: self.counters.serial, dead: 0, delayed: (0, 0), next: 0 }
+    /// A sweep begins. Returns which tasks it takes, and where.
+    pub(in crate::tasks) fn sweep_begins(&self, sweep: Sweep) -> (Sweep, SweepPlace) {
+        let sweep = match sweep {
+            Sweep::Kick { most } if self.counts.dead > 0 => Sweep::KickDead { most },
+            Sweep::Kick { most } => Sweep::KickDelayed { most },
+            sweep => sweep,
+        };
+        let place = SweepPlace { began: self.now, serial: self.counters.serial, dead: 0, delayed: (0, 0), next: 0 };
+        (sweep, place)
     }
 
     /// A step of a sweep: takes at most `left` tasks, and looks at no more than `budget`.
@@ -55,7 +61,7 @@ impl TaskQueue {
                 break;
             }
             let next = match sweep {
-                Sweep::KickDead { .. } => self.next_dead(place),
+                Sweep::Kick { .. } | Sweep::KickDead { .. } => self.next_dead(place),
                 Sweep::KickDelayed { .. } => self.next_delayed(place),
                 Sweep::Purge { states, age } => self.next_purged(place, *states, *age),
             };

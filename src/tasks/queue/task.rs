@@ -6,8 +6,9 @@ use super::super::order::Position;
 use super::super::record::{LeaseRecord, StateRecord, TaskRecord};
 use super::super::terms::{GroupNumber, TaskTerms, UniqueNumber};
 use super::groups::Groups;
-use super::keys::KeyTable;
+use super::named::UniqueNames;
 use super::ready::ReadyPlace;
+use crate::tasks::reservation::{JobHistory, RESERVATIONS};
 use crate::wheel::TimerId;
 
 /// A lease that is held.
@@ -80,12 +81,23 @@ impl Task {
         self.terms.as_ref().and_then(|terms| terms.unique)
     }
 
+    /// Whether a connection holds it, by a lease that is not stored.
+    pub(super) fn is_reserved(&self) -> bool {
+        matches!(self.state, TaskState::Leased(lease) if lease.token >= RESERVATIONS)
+    }
+
     /// Its place among the tasks that are ready.
     pub(super) fn place(&self) -> ReadyPlace {
         ReadyPlace { class: self.class, group: self.group(), position: self.position }
     }
 
-    pub(super) fn record<'t>(&'t self, groups: &'t Groups, keys: &'t KeyTable, reason: &'t [u8]) -> TaskRecord<'t> {
+    pub(super) fn record<'t>(
+        &'t self,
+        groups: &'t Groups,
+        names: &'t UniqueNames,
+        history: Option<JobHistory>,
+        reason: &'t [u8],
+    ) -> TaskRecord<'t> {
         let terms = self.terms.as_deref().copied().unwrap_or_default();
         TaskRecord {
             position: self.position,
@@ -93,6 +105,7 @@ impl Task {
             since: self.since,
             state: match self.state {
                 TaskState::Ready | TaskState::Unread(_) => StateRecord::Ready,
+                TaskState::Leased(_) if self.is_reserved() => StateRecord::Ready,
                 TaskState::Leased(Lease { token, deadline, .. }) => {
                     StateRecord::Leased(LeaseRecord { token, deadline })
                 }
@@ -101,11 +114,12 @@ impl Task {
                 TaskState::Dead => StateRecord::Dead,
             },
             class: self.class,
-            lent: self.lent,
+            lent: self.lent - u32::from(self.is_reserved()),
             terms: TaskTerms { group: None, unique: None, ..terms },
             group: terms.group.map_or(&[], |number| groups.name(number)),
-            unique: terms.unique.map_or(&[], |number| keys.name(number)),
+            unique: terms.unique.map_or(&[], |number| names.get(number)),
             reason,
+            history,
             key: &self.key,
         }
     }

@@ -10,6 +10,7 @@
 //! This module changes no task.
 
 use super::TaskIndex;
+use super::history::Histories;
 use crate::chunked_map::ChunkedMap;
 use crate::limits::QUEUES_MAX;
 use crate::tasks::waits::WaitNumber;
@@ -63,6 +64,8 @@ pub(super) struct TasksAside {
     pub(super) expiring: TimedTasks,
     /// By the serial at which they died.
     pub(super) dead: ChunkedMap<u64, TaskIndex>,
+    /// Of the jobs that were ever aside.
+    pub(super) histories: Histories,
 }
 
 /// Times in milliseconds of the leases' clock, each with the number of its task.

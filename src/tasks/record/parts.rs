@@ -3,15 +3,17 @@
 //! ```text
 //! parts:u8 [more:u8]   class:u32 lent:u32 expires:u64 tries:u32 first:u32 most:u32 length:u8 group:…
 //!                      length:u16 reason:… lease:u64 length:u8 unique:…
+//!                      added:u64 delay:u32 before:u32 timeouts:u32 releases:u32 buries:u32 kicks:u32
 //! ```
 //! Of the fields those follow whose bits `parts` has, from 1 on. With its highest bit `more` follows, with the bits of the
-//! last two. Without a bit: the usual class, never leased, no terms of its own, and no failure that has brought the task
+//! last three. Without a bit: the usual class, never leased, no terms of its own, and no failure that has brought the task
 //! into its state; `tries` of 0 is no bound.
 
 use std::num::NonZeroU32;
 
 use super::TaskRecord;
 use crate::byte_reader::ByteReader;
+use crate::tasks::reservation::JobHistory;
 use crate::tasks::terms::{Backoff, REASON_BYTES_MAX, TaskTerms, USUAL_CLASS};
 
 /// The bits of the fields that follow.
@@ -29,8 +31,9 @@ const REASON: u16 = 1 << 6;
 const MORE: u8 = 1 << 7;
 const LEASE: u16 = 1 << 8;
 const UNIQUE: u16 = 1 << 9;
+const HISTORY: u16 = 1 << 10;
 /// All fields.
-const ALL: u16 = CLASS | LENT | EXPIRES | TRIES | BACKOFF | GROUP | REASON | LEASE | UNIQUE;
+const ALL: u16 = CLASS | LENT | EXPIRES | TRIES | BACKOFF | GROUP | REASON | LEASE | UNIQUE | HISTORY;
 
 impl Parts {
     /// Everything is as usual.
@@ -72,6 +75,7 @@ impl<'b> TaskRecord<'b> {
             (!self.reason.is_empty(), REASON),
             (lease.is_some(), LEASE),
             (!self.unique.is_empty(), UNIQUE),
+            (self.history.is_some(), HISTORY),
         ];
         Parts(bits.into_iter().filter(|(is_there, _)| *is_there).fold(0, |parts, (_, bit)| parts | bit))
     }
@@ -111,6 +115,11 @@ impl<'b> TaskRecord<'b> {
         if parts.has(UNIQUE) {
             encode_name(self.unique, bytes);
         }
+        if let Some(history) = self.history {
+            let JobHistory { added, delay, lent_before, timeouts, releases, buries, kicks } = history;
+            bytes.extend(added.to_be_bytes());
+            bytes.extend([delay, lent_before, timeouts, releases, buries, kicks].map(u32::to_be_bytes).concat());
+        }
     }
 
     pub(super) fn with_parts(mut self, fields: &mut ByteReader<'b>) -> Option<Self> {
@@ -142,6 +151,17 @@ impl<'b> TaskRecord<'b> {
         }
         if parts.has(UNIQUE) {
             self.unique = take_name(fields)?;
+        }
+        if parts.has(HISTORY) {
+            self.history = Some(JobHistory {
+                added: fields.u64_be()?,
+                delay: fields.u32_be()?,
+                lent_before: fields.u32_be()?,
+                timeouts: fields.u32_be()?,
+                releases: fields.u32_be()?,
+                buries: fields.u32_be()?,
+                kicks: fields.u32_be()?,
+            });
         }
         Some(self)
     }
@@ -193,6 +213,7 @@ mod tests {
                 group: part(GROUP, b"g"),
                 reason: part(REASON, &[b'r'; 256]),
                 unique: part(UNIQUE, &[b'u'; 255]),
+                history: parts.has(HISTORY).then(|| JobHistory { added: 4, kicks: 5, ..JobHistory::default() }),
                 key: b"k",
             };
             assert_eq!(TaskRecord::decode(&record.encode()), Ok(record));

@@ -89,6 +89,7 @@ fn record(position: Position, key: &[u8]) -> TaskRecord<'_> {
         group: &[],
         reason: &[],
         unique: &[],
+        history: None,
         key,
     }
 }
@@ -99,7 +100,7 @@ fn a_record_of_a_task_that_cannot_be_is_refused() {
         (TaskQueue::new(0, LeaseOrder::Priority, counters(10, 0, 10), QueueSettings::default()), Wheel::new(0));
     let mut restore = |number, key: &[u8], priority, entered| {
         let position = Position { priority, entered };
-        queue.restore(number, &record(position, key), &mut wheel)
+        queue.restore(number, &record(position, key), &mut wheel).is_some()
     };
     assert!(restore(10, b"last", 10, 10));
     assert!(!restore(11, b"number", 1, 1), "it is not given yet");
@@ -214,16 +215,18 @@ fn a_task_that_cannot_be_read_is_removed_updated_and_lost_as_any_other() {
     let (mut queue, mut wheel) =
         (TaskQueue::new(0, LeaseOrder::Fifo, counters(1, 0, 0), QueueSettings::default()), Wheel::new(0));
     let value = || Value::from(&b"v"[..]);
+    let mut indices = Vec::new();
     for key in [b"a", b"b", b"c"] {
         queue.add(key, value(), QueueEnd::Tail, &AddTerms::default()).unwrap();
         let task_index = queue.next().unwrap();
+        indices.push(task_index);
         queue.lease(task_index, 1, 1_000_000, &mut wheel);
-        assert!(queue.set_unread(key, 1, &mut wheel), "{key:?}");
-        assert!(!queue.set_unread(key, 1, &mut wheel), "it is not leased");
+        assert!(queue.set_unread(task_index, 1, &mut wheel), "{key:?}");
+        assert!(!queue.set_unread(task_index, 1, &mut wheel), "it is not leased");
     }
     assert_eq!((queue.counts().unread, queue.counts().ready), (3, 0));
-    assert!(queue.remove(b"a", &mut wheel));
-    assert!(queue.update(b"b", value()));
+    queue.remove(indices[0], &mut wheel);
+    queue.update(indices[1], value());
     queue.drain(|_| ());
     let mut numbers = std::collections::HashMap::from([(3, None)]);
     queue.find_numbers(&mut numbers);

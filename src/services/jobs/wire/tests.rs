@@ -255,9 +255,8 @@ fn read_plainly(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
     let is_time = |text: &[u8]| {
         let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-        digits
-            && std::str::from_utf8(text).expect("they are digits").trim_start_matches('0').parse::<u64>().unwrap_or(0)
-                < 1 << 32
+        let number = std::str::from_utf8(text).unwrap_or_default().trim_start_matches('0');
+        digits && (number.is_empty() || number.parse::<u32>().is_ok())
     };
     if let Some(rest) =
         text.strip_prefix(b"NACK ").filter(|_| !text.contains(&b'\n') && text.len() < JOB_LINE_BYTES_MAX)

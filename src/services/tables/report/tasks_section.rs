@@ -31,6 +31,8 @@ line! {
         failed: u64 = counter("spindle_queue_family_failed_leases", "Leases of a family that have failed.").by(&["family"]),
         expired: u64 =
             counter("spindle_queue_family_expired_tasks", "Tasks of a family whose lifetime was over.").by(&["family"]),
+        removed: u64 =
+            counter("spindle_queue_family_removed_tasks", "Tasks of a family that nobody held, removed one by one.").by(&["family"]),
         throttled: u64 =
             counter("spindle_queue_family_throttled_requests", "Requests that a pause or the rate of a family has held up.")
                 .by(&["family"]),
@@ -38,8 +40,8 @@ line! {
 }
 
 impl FamilyEndsLine {
-    fn of(TaskTotals { added, lent, done, ran_out, failed, expired, throttled }: TaskTotals) -> Self {
-        Self { added, lent, done, ran_out, failed, expired, throttled }
+    fn of(TaskTotals { added, lent, done, ran_out, failed, expired, removed, throttled }: TaskTotals) -> Self {
+        Self { added, lent, done, ran_out, failed, expired, removed, throttled }
     }
 }
 
@@ -53,6 +55,8 @@ line! {
         failed: u64 = counter("spindle_queue_failed_leases", "Leases of a queue that have failed.").by(&["queue"]),
         expired: u64 =
             counter("spindle_queue_expired_tasks", "Tasks of a queue whose lifetime was over.").by(&["queue"]),
+        removed: u64 =
+            counter("spindle_queue_removed_tasks", "Tasks of a queue that nobody held, removed one by one.").by(&["queue"]),
         throttled: u64 =
             counter("spindle_queue_throttled_requests", "Requests that a pause or the rate of a queue has held up.")
                 .by(&["queue"]),
@@ -60,8 +64,8 @@ line! {
 }
 
 impl QueueEndsLine {
-    fn of(TaskTotals { added, lent, done, ran_out, failed, expired, throttled }: TaskTotals) -> Self {
-        Self { added, lent, done, ran_out, failed, expired, throttled }
+    fn of(TaskTotals { added, lent, done, ran_out, failed, expired, removed, throttled }: TaskTotals) -> Self {
+        Self { added, lent, done, ran_out, failed, expired, removed, throttled }
     }
 }
 
