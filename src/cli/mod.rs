@@ -42,6 +42,8 @@ const TASKS_ENDPOINT: &str = "tcp://127.0.0.1:5557";
 
 /// The address of requests about jobs, unless a flag names another (`OPERATION.md`).
 const JOBS_ADDRESS: &str = "127.0.0.1:8080";
+/// The port of beanstalkd's protocol, unless a flag names another (`OPERATION.md`).
+const BEANSTALK_PORT: &str = "11300";
 /// The address of requests for events, unless a flag names another (`OPERATION.md`).
 const EVENTS_ADDRESS: &str = "127.0.0.1:8081";
 /// The endpoint at which workers lease pending events, unless a flag names another (`OPERATION.md`).

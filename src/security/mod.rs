@@ -170,6 +170,12 @@ impl Users {
         self.0.known.lock().list.named(name).is_some()
     }
 
+    /// The user of this name, which every client of a listener is. `None`: there is none.
+    #[must_use]
+    pub fn bound(&self, name: &str, address: PeerAddress) -> Option<Identity> {
+        self.0.known.lock().list.named(name).map(|user| self.identity(user, address))
+    }
+
     fn of(list: UserList, file: &Path, clock: Clock) -> Self {
         let work = LoginWork { attempts: Attempts::new(), wakes_at: Now::from_nanos(0), reread: false, is_over: false };
         Self(Arc::new(Shared {

@@ -97,8 +97,9 @@ impl Prefixes {
     }
 
     /// The prefixes that grant this access or a higher one.
+    #[must_use]
     #[inline]
-    fn at_least(&self, access: Access) -> &[Box<[u8]>] {
+    pub fn at_least(&self, access: Access) -> &[Box<[u8]>] {
         self.sufficient.get(access as usize).map_or(&[], |list| list)
     }
 }

@@ -60,6 +60,13 @@ impl Admissions {
         let SecurityConfig { users, tls, .. } = &config.security;
         let users =
             users.as_deref().map(|file| Users::open(file, Clock::start())).transpose().map_err(super::Error::Users)?;
+        for GatedService { flag, endpoint, bound, .. } in services(config) {
+            if let Some((user, users)) = bound.zip(users.as_ref())
+                && !users.has(&user)
+            {
+                return Err(GateError::UnknownUser { flag, endpoint, user }.into());
+            }
+        }
         let certificate = tls.as_ref().map(|(chain, key)| Certificate::open(chain, key)).transpose();
         let certificate = certificate.map_err(GateError::Certificate)?;
         Ok(Self { certificate, ..Self::of(config, users) })
@@ -120,6 +127,41 @@ pub enum GateError {
         /// Its endpoint, as it was given.
         endpoint: String,
     },
+    /// A listener has a user, and there are none.
+    #[error(
+        "{flag} {endpoint},user={user}: without --users there are no users; give --users FILE, or leave the user out"
+    )]
+    NoUsers {
+        /// The flag of the service.
+        flag: &'static str,
+        /// Its endpoint, as it was given.
+        endpoint: String,
+        /// The name of the user.
+        user: String,
+    },
+    /// No user of this name is in the file.
+    #[error("{flag} {endpoint},user={user}: the file of users has no such user; spindle user add makes one")]
+    UnknownUser {
+        /// The flag of the service.
+        flag: &'static str,
+        /// Its endpoint, as it was given.
+        endpoint: String,
+        /// The name of the user.
+        user: String,
+    },
+    /// Everybody who can reach the endpoint would be that user.
+    #[error(
+        "{flag} {endpoint},user={user}: others can reach this endpoint, and would all be {user} without a password; \
+         listen on loopback, or allow it with --open"
+    )]
+    Bound {
+        /// The flag of the service.
+        flag: &'static str,
+        /// Its endpoint, as it was given.
+        endpoint: String,
+        /// The name of the user.
+        user: String,
+    },
     /// The files of the certificate or its key are wrong.
     #[error("--tls-cert, --tls-key: {0}")]
     Certificate(String),
@@ -143,6 +185,8 @@ struct GatedService {
     is_local: bool,
     /// Whether it has CURVE. Otherwise a password is the only proof.
     has_curve: bool,
+    /// The user that every client is.
+    bound: Option<String>,
 }
 
 /// The flag of each service that listens, and its endpoint as it was given. A flag of several endpoints stands there
@@ -170,7 +214,12 @@ pub(super) fn check(config: &ServerConfig) -> Result<(), GateError> {
 
 /// `open` is for servers without users. With users it does not let passwords cross a network.
 fn check_service(security: &SecurityConfig, service: GatedService) -> Result<(), GateError> {
-    let GatedService { flag, endpoint, is_local, has_curve } = service;
+    let GatedService { flag, endpoint, is_local, has_curve, bound } = service;
+    match bound {
+        Some(user) if security.users.is_none() => return Err(GateError::NoUsers { flag, endpoint, user }),
+        Some(user) if !is_local && !security.open => return Err(GateError::Bound { flag, endpoint, user }),
+        _ => {}
+    }
     if security.users.is_none() {
         return if is_local || security.open { Ok(()) } else { Err(GateError::Reachable { flag, endpoint }) };
     }
@@ -188,12 +237,14 @@ fn services(config: &ServerConfig) -> Vec<GatedService> {
         endpoint: endpoint.to_owned(),
         is_local: is_local(endpoint),
         has_curve: true,
+        bound: None,
     };
     let tcp = |flag, address: SocketAddr| GatedService {
         flag,
         endpoint: address.to_string(),
         is_local: is_loopback(address.ip()),
         has_curve: false,
+        bound: None,
     };
     let tasks = config.tasks.as_ref();
     let mut services: Vec<GatedService> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint)).collect();
@@ -207,6 +258,12 @@ fn services(config: &ServerConfig) -> Vec<GatedService> {
     services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint)));
     let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
     services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address)));
+    let beanstalk = tasks.and_then(|tasks| tasks.beanstalk.as_ref());
+    let listening = beanstalk.iter().flat_map(|beanstalk| &beanstalk.listening);
+    services.extend(
+        listening
+            .map(|listening| GatedService { bound: listening.user.clone(), ..tcp("--beanstalk", listening.address) }),
+    );
     services.extend(config.events.iter().map(|events| tcp("--events", events.address)));
     services.extend(config.operation.admin.iter().map(|admin| tcp("--admin", admin.address)));
     let queue = tasks.and_then(|tasks| tasks.events.as_ref());

@@ -132,7 +132,9 @@ pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<
         hang_up();
         reread();
     };
-    let signals = signals::SignalWatch::new(hang_up).map_err(Error::Signals)?;
+    let drain = config.tasks.as_ref().and_then(|tasks| Some(tasks.beanstalk.as_ref()?.drain.clone()));
+    let drain = move || drain.iter().for_each(|switch| switch.drain());
+    let signals = signals::SignalWatch::new(hang_up, drain).map_err(Error::Signals)?;
     descriptors::reserve();
     warn_of_allocator(config.operation.allocator);
     if config.tasks.is_some() {

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first asks the server to stop, the second ends the process. SIGHUP is the caller's.
+//! SIGINT and SIGTERM: the first asks the server to stop, the second ends the process. SIGHUP and SIGUSR1 are the
+//! caller's.
 //!
 //! ```text
 //! starting ─► serving ─► stopping ─► ended
@@ -44,18 +45,19 @@ pub struct SignalWatch {
 }
 
 impl SignalWatch {
-    /// From here on the first signal does not end the process by itself, and each SIGHUP calls `hang_up`. To be called
+    /// From here on the first signal does not end the process by itself, each SIGHUP calls `hang_up`, and each SIGUSR1
+    /// `drain`. To be called
     /// before there are other threads.
     ///
     /// # Errors
     /// If signals cannot be received, or the system makes no more threads.
-    pub fn new(hang_up: impl Fn() + Send + 'static) -> io::Result<Self> {
+    pub fn new(hang_up: impl Fn() + Send + 'static, drain: impl Fn() + Send + 'static) -> io::Result<Self> {
         let signals = Signals::take_over()?;
         let wake_signal = WakeSignal::new()?;
         let watch = Self { stopper: Stopper::new(&wake_signal), wake_signal, stage: Arc::new(AtomicU8::new(STARTING)) };
         let (stopper, stage) = (watch.stopper.clone(), Arc::clone(&watch.stage));
         // The thread ends with the process.
-        threads::spawn("signals", None, move || read(&signals, &stopper, &stage, &hang_up))?;
+        threads::spawn("signals", None, move || read(&signals, &stopper, &stage, &[&hang_up, &drain]))?;
         Ok(watch)
     }
 
@@ -92,7 +94,7 @@ impl SignalWatch {
 }
 
 /// The loop of the thread that reads the signals.
-fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8, hang_up: &dyn Fn()) -> ! {
+fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8, [hang_up, drain]: &[&dyn Fn(); 2]) -> ! {
     let mut is_stopping = false;
     loop {
         let is_starting = is_stopping && stage.load(Ordering::Relaxed) == STARTING;
@@ -106,6 +108,10 @@ fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8, hang_up: &dyn Fn
         match signals.next() {
             None => {}
             Some(Signal::HangUp) => hang_up(),
+            Some(Signal::Drain) => {
+                tracing::info!("SIGUSR1: clients of beanstalkd's protocol put no jobs any more");
+                drain();
+            }
             Some(signal) if is_stopping => {
                 finish();
                 exit(SIGNAL_STATUS + signal.number())

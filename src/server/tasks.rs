@@ -12,8 +12,10 @@ use std::sync::Arc;
 use super::services::{BoundService, control};
 use super::{Error, StorageConfig};
 use crate::clock::Clock;
+use crate::limits::JOB_ROOM_BYTES_MIN;
 use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
+use crate::services::jobs::beanstalk::serve::{BeanstalkConfig, BeanstalkFrontend, BeanstalkListener};
 use crate::services::jobs::serve::{self as jobs, JobsFrontend, JobsListener};
 use crate::services::tasks::calls::NamedQueues;
 use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
@@ -33,6 +35,8 @@ pub struct TasksConfig {
     pub spiderq: Option<SpiderqConfig>,
     /// The settings of the jobs frontend.
     pub jobs: Option<jobs::JobsConfig>,
+    /// The settings of the frontend of beanstalkd's protocol.
+    pub beanstalk: Option<BeanstalkConfig>,
     /// The settings of the events queue, if events are in this store.
     pub events: Option<SpiderqConfig>,
     /// When changes of tasks are on disk. Changes of jobs and events are on disk before they are answered.
@@ -65,6 +69,7 @@ impl OpenedTasks {
 /// The frontends, listening. The store is not open yet.
 pub(super) struct TasksListeners {
     jobs: Option<JobsListener>,
+    beanstalk: Option<BeanstalkListener>,
     events: Option<SpiderqListener>,
     spiderq: Option<SpiderqListener>,
     sync: Policy,
@@ -77,19 +82,22 @@ pub(super) struct TasksListeners {
 impl TasksListeners {
     /// Binds the frontends. `parts` makes those of the service with a flag.
     pub(super) fn bind(config: TasksConfig, parts: impl Fn(&str) -> ServiceParts) -> Result<Self, Error> {
-        let TasksConfig { spiderq, jobs, events, sync, tries, tasks_max } = config;
+        let TasksConfig { spiderq, jobs, beanstalk, events, sync, tries, tasks_max } = config;
         let queue = |settings: Option<SpiderqConfig>, flag| {
             settings.map(|settings| SpiderqListener::bind(&settings, parts(flag))).transpose()
         };
         let jobs = jobs.map(|settings| JobsListener::bind(&settings, parts("--jobs"))).transpose()?;
+        let beanstalk =
+            beanstalk.map(|settings| BeanstalkListener::bind(&settings, parts("--beanstalk"))).transpose()?;
         let (events, spiderq) = (queue(events, "--events-queue")?, queue(spiderq, "--tasks")?);
-        Ok(Self { jobs, events, spiderq, sync, tries, tasks_max, metrics: Arc::default() })
+        Ok(Self { jobs, beanstalk, events, spiderq, sync, tries, tasks_max, metrics: Arc::default() })
     }
 
     /// The metrics of the frontends.
     pub(super) fn of_services(&self) -> impl Iterator<Item = Arc<ServiceMetrics>> {
         let queues = self.spiderq.iter().chain(&self.events).map(|listener| &listener.metrics);
-        queues.chain(self.jobs.iter().map(|listener| &listener.metrics)).cloned()
+        let jobs = self.jobs.iter().map(|listener| &listener.metrics);
+        queues.chain(jobs).chain(self.beanstalk.iter().map(|listener| &listener.metrics)).cloned()
     }
 
     /// Opens the store. Larger requests for jobs take at most `job_room` bytes together.
@@ -110,15 +118,25 @@ impl TasksListeners {
         let source = tasks.clone();
         let control = control("control", &storage.data, Box::new(move || source.backup()));
         let mut services: Vec<_> = control.into_iter().collect();
-        let jobs = match self.jobs {
-            None => None,
-            Some(listener) => {
-                let family = committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
-                committer.bound_tries(&family.queue(b""), self.tries);
-                let service = listener.serve(job_room, &mut committer, tasks.clone(), family);
-                Some(BoundService::new("jobs", "jobs-io", service, JobsFrontend::run))
+        let mut jobs = Vec::new();
+        if self.jobs.is_some() || self.beanstalk.is_some() {
+            let family = committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
+            committer.bound_tries(&family.queue(b""), self.tries);
+            // The two have the room together.
+            let room = if self.jobs.is_some() && self.beanstalk.is_some() { job_room / 2 } else { job_room };
+            let room = room.max(JOB_ROOM_BYTES_MIN);
+            if let Some(listener) = self.jobs {
+                let service = listener.serve(room, &mut committer, tasks.clone(), family.clone());
+                jobs.push(BoundService::new("jobs", "jobs-io", service, JobsFrontend::run));
             }
-        };
+            if let Some(listener) = self.beanstalk {
+                let endpoints = listener.endpoints();
+                let service = listener.serve(room, &mut committer, tasks.clone(), family);
+                let mut bound = BoundService::new("beanstalk", "beanstalk-io", service, BeanstalkFrontend::run);
+                bound.listening.endpoints = endpoints;
+                jobs.push(bound);
+            }
+        }
         let events = match self.events {
             None => None,
             Some(listener) => {

@@ -281,6 +281,7 @@ impl Engine {
                 let wait = wait && self.entry(queue_index).waiters.len() < WAITERS_MAX;
                 return self.lease_or_wait(queue_index, ticket, timeout, wait, false);
             }
+            Request::ShowQueue => Outcome::Queues { queues: vec![self.listed(self.entry(queue_index))], next: None },
             Request::Peek { state } => self.peek(queue_index, state),
             Request::Browse(browse) => self.browse(queue_index, &browse, store),
             Request::Sweep(sweep) => {
@@ -292,6 +293,10 @@ impl Engine {
                 Outcome::Done
             }
             Request::Nothing => Outcome::Done,
+            Request::Keep { kept } => {
+                self.entry_mut(queue_index).is_kept = kept;
+                Outcome::Done
+            }
             Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),
             Request::CountAll => Outcome::Counted(self.entry(queue_index).queue.counts().all()),
             Request::Sync => {
@@ -423,6 +428,7 @@ fn of_no_queue(request: &Request) -> Outcome {
     match request {
         Request::Nothing | Request::Withdraw { .. } | Request::Sync => Outcome::Done,
         Request::Count | Request::CountAll | Request::Sweep(_) => Outcome::Counted(0),
+        Request::ShowQueue => Outcome::Queues { queues: Vec::new(), next: None },
         Request::Browse(_) => Outcome::Browsed(BrowsedPage { tasks: Vec::new(), next: None, first_bytes: 0 }),
         _ => Outcome::Refused,
     }

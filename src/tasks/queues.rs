@@ -54,6 +54,8 @@ pub(super) struct QueueEntry {
     pub(super) waiters: QueueWaits,
     /// Kicks and purges that go on in it.
     pub(super) sweeps: u32,
+    /// Whether it stays in memory without a task.
+    pub(super) is_kept: bool,
     /// When something happens in it by itself, with the timer for that.
     pub(super) alarm: Option<(u64, TimerId)>,
     /// What is stored of it. `None` if the queue is not stored.
@@ -254,6 +256,7 @@ impl Queues {
             policy: Policy::Always,
             waiters: QueueWaits::new(),
             sweeps: 0,
+            is_kept: false,
             alarm: None,
             stored,
             marked: false,
@@ -339,7 +342,7 @@ pub(super) fn number_of(queue_index: usize) -> u32 {
 impl QueueEntry {
     /// Whether the queue is to be removed: it is of a family, its last task is gone, nothing is set, and no request waits.
     pub(super) fn is_over(&self) -> bool {
-        !self.is_stored() && self.waiters.is_empty() && self.sweeps == 0
+        !self.is_stored() && self.waiters.is_empty() && self.sweeps == 0 && !self.is_kept
     }
 
     /// Whether the store keeps it. A queue that has nothing but requests that wait is in memory alone.

@@ -99,6 +99,15 @@ pub enum Request {
         /// How it ends.
         how: ReservationEnd,
     },
+    /// Has a reservation last as long again as when it began: [`Outcome::Done`], or [`Outcome::Refused`] if it is not held.
+    Touch {
+        /// The id of the job, big-endian.
+        key: Box<[u8]>,
+        /// The token of the connection.
+        holder: u64,
+        /// The length of a lease whose job has none of its own.
+        timeout: u64,
+    },
     /// Removes a job, unless somebody else holds it: [`Outcome::Done`], or [`Outcome::Refused`].
     Delete {
         /// The id of the job, big-endian.
@@ -111,6 +120,8 @@ pub enum Request {
         /// Ready, delayed or dead.
         state: BrowsedState,
     },
+    /// Shows the queue: [`Outcome::Queues`] with it, or without a queue if there is none.
+    ShowQueue,
     /// Shows what is known of a job: [`Outcome::Shown`], or [`Outcome::Refused`] if there is none.
     Show {
         /// The id of the job, big-endian.
@@ -217,6 +228,12 @@ pub enum Request {
         /// What is changed.
         change: Box<QueueChange>,
     },
+    /// Keeps the queue in memory while it has no task, with what it has counted: [`Outcome::Done`], or
+    /// [`Outcome::Refused`] if there are too many queues.
+    Keep {
+        /// Whether it is kept from now on.
+        kept: bool,
+    },
     /// Changes nothing and is answered in its turn: [`Outcome::Done`].
     Nothing,
     /// Changes nothing and is answered in its turn: [`Outcome::Refused`]. The frontend itself refuses a request so.
@@ -283,7 +300,8 @@ impl Request {
 
     /// Whether the request makes its queue of a family if there is none.
     pub(super) fn creates(&self) -> bool {
-        self.adds() || matches!(self, Self::Lease { wait: true, .. } | Self::Configure { .. })
+        self.adds()
+            || matches!(self, Self::Lease { wait: true, .. } | Self::Configure { .. } | Self::Keep { kept: true })
     }
 
     /// The key in a request about a task that exists.
@@ -299,6 +317,7 @@ impl Request {
             | Self::Bury { key, .. }
             | Self::Reserve { key, .. }
             | Self::EndReservation { key, .. }
+            | Self::Touch { key, .. }
             | Self::Delete { key, .. }
             | Self::Show { key }
             | Self::Look { key }
@@ -317,7 +336,8 @@ impl Request {
     }
 
     /// The memory that the request takes while it waits, approximately.
-    pub(super) fn bytes(&self) -> u64 {
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         let (key, value) = match self {
             Self::Add { key, value, terms, .. } => (key.len() + bytes_of(terms), value.len()),
             Self::Update { key, value } => (key.len(), value.len()),
@@ -330,6 +350,7 @@ impl Request {
             | Self::LeaseNext { key, .. }
             | Self::Reserve { key, .. }
             | Self::EndReservation { key, .. }
+            | Self::Touch { key, .. }
             | Self::Delete { key, .. }
             | Self::Show { key }
             | Self::Look { key }
@@ -355,6 +376,8 @@ impl Request {
             Self::Browse(browse) => (browse.group.as_ref().map_or(0, |group| group.len()), 0),
             Self::Lease { .. }
             | Self::Peek { .. }
+            | Self::ShowQueue
+            | Self::Keep { .. }
             | Self::Nothing
             | Self::Refuse
             | Self::Count

@@ -22,10 +22,12 @@ pub enum Signal {
     Terminate,
     /// SIGHUP: the terminal has gone, or the operator asks for a reload of the settings.
     HangUp,
+    /// SIGUSR1: the operator asks for no more jobs.
+    Drain,
 }
 
 impl Signal {
-    const ALL: [Self; 3] = [Self::Interrupt, Self::Terminate, Self::HangUp];
+    const ALL: [Self; 4] = [Self::Interrupt, Self::Terminate, Self::HangUp, Self::Drain];
 
     /// Its name.
     #[must_use]
@@ -34,6 +36,7 @@ impl Signal {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
             Self::HangUp => "SIGHUP",
+            Self::Drain => "SIGUSR1",
         }
     }
 
@@ -44,6 +47,7 @@ impl Signal {
             Self::Interrupt => libc::SIGINT,
             Self::Terminate => libc::SIGTERM,
             Self::HangUp => libc::SIGHUP,
+            Self::Drain => libc::SIGUSR1,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::cli::flags::resp::RespFlags;
 use crate::cli::flags::security::SecurityFlags;
 use crate::cli::flags::store::StoreFlags;
 use crate::cli::flags::tables::TablesFlags;
-use crate::cli::flags::tasks::{JobsFlags, TasksFlags};
+use crate::cli::flags::tasks::{BeanstalkFlags, JobsFlags, TasksFlags};
 use crate::cli::flags::tuning::TuningFlags;
 use crate::cli::log::{self, LEVEL_FLAG, LogFlags};
 use crate::limits::CLIENT_BYTES_DEFAULT;
@@ -50,6 +50,9 @@ pub(crate) struct ServeFlags {
 
     #[command(flatten, next_help_heading = "Jobs")]
     jobs: JobsFlags,
+
+    #[command(flatten)]
+    beanstalk: BeanstalkFlags,
 
     #[command(flatten, next_help_heading = "Events")]
     events: EventsFlags,
@@ -146,7 +149,7 @@ impl ServeFlags {
                 allocator: self.tuning.allocator.unwrap_or_else(allocator::in_use),
             },
             storage: self.store.config(self.tables.durability.settings()),
-            tasks: self.durable(),
+            tasks: self.durable()?,
         };
         endpoint_conflicts::check(&server::listening(&config))?;
         Ok(config)
@@ -177,24 +180,28 @@ impl ServeFlags {
         self.lockstep.check()?;
         let has_resp = !self.resp.settings()?.endpoints.is_empty();
         let has_tables = !kv.is_empty() || has_resp || self.lockstep.config().is_some();
-        if !has_tables && self.tasks.tasks == OFF && self.jobs.jobs.0.is_none() && self.events.events.0.is_none() {
+        let has_jobs = self.jobs.jobs.0.is_some() || self.beanstalk.is_on();
+        if !has_tables && self.tasks.tasks == OFF && !has_jobs && self.events.events.0.is_none() {
             return Err(CommandError::Usage(
-                "nothing is to be served: give --kv, --resp, --lockstep, --tasks, --jobs or --events".to_owned(),
+                "nothing is to be served: give --kv, --resp, --lockstep, --tasks, --jobs, --beanstalk or --events"
+                    .to_owned(),
             ));
         }
         Ok(())
     }
 
     /// The configuration of tasks, jobs, and events of the embedded store.
-    fn durable(self) -> Option<TasksConfig> {
+    fn durable(self) -> Result<Option<TasksConfig>, CommandError> {
         let settings = |endpoint, access| self.tasks.settings(endpoint, access);
         let spiderq = unless_off(&self.tasks.tasks).map(|endpoint| settings(endpoint, Access::Full));
         let jobs = self.jobs.config();
+        let segment_bytes = self.store.config(self.tables.durability.settings()).store.segment_bytes;
+        let beanstalk = self.beanstalk.config(self.jobs.lease(), segment_bytes)?;
         let kept_here = self.events.are_kept_here();
         let events = kept_here.then(|| settings(self.events.events_queue, Access::WorkOff { accepts: is_value }));
-        let is_on = spiderq.is_some() || jobs.is_some() || events.is_some();
+        let is_on = spiderq.is_some() || jobs.is_some() || beanstalk.is_some() || events.is_some();
         let (sync, tries, tasks_max) = (self.store.sync(), self.store.tries(), self.store.tasks_max());
-        is_on.then_some(TasksConfig { spiderq, jobs, events, sync, tries, tasks_max })
+        Ok(is_on.then_some(TasksConfig { spiderq, jobs, beanstalk, events, sync, tries, tasks_max }))
     }
 }
 
@@ -304,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_server_with_nothing_to_serve_is_refused() {
-        assert!(refused(&["--kv", "off"]).contains("--tasks, --jobs or --events"));
+        assert!(refused(&["--kv", "off"]).contains("--tasks, --jobs, --beanstalk or --events"));
         for frontend in ["--tasks", "--jobs", "--events"] {
             parsed(&["--kv", "off", frontend]).unwrap().into_config(HOST, &|_| false).unwrap();
         }

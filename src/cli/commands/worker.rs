@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<()
     }
     let config = arguments.try_into()?;
     log::begin(LogFlags::TEXT, false)?;
-    let signals = Signals::new(|| tracing::info!("SIGHUP: there is nothing to be read again"))
+    let signals = Signals::new(|| tracing::info!("SIGHUP: there is nothing to be read again"), || {})
         .map_err(|error| CommandError::Failed(format!("signals cannot be waited for: {error}")))?;
     raise_descriptor_limit();
     signals.serving()();

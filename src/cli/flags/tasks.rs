@@ -1,11 +1,16 @@
 //! The flags of `spindle serve` for tasks and jobs.
 
+use std::net::SocketAddr;
+
+use super::amount::bytes_within;
 use super::duration::{BareUnit, whole};
 use super::endpoint::{Listening, OFF, endpoint_or_off, listening};
 use super::word::one_of;
-use crate::cli::{JOBS_ADDRESS, TASKS_ENDPOINT};
-use crate::limits::JOB_LEASE_SECONDS;
+use crate::cli::{BEANSTALK_PORT, CommandError, JOBS_ADDRESS, TASKS_ENDPOINT};
+use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LEASE_SECONDS};
 use crate::net::zeromq::is_local;
+use crate::security::users::check_name;
+use crate::services::jobs::beanstalk::serve::{BODY_BYTES_DEFAULT, BeanstalkConfig, BeanstalkListening, DrainSwitch};
 use crate::services::jobs::serve::JobsConfig;
 use crate::services::jobs::wire::AckWording;
 use crate::services::tasks::handle::Access;
@@ -38,6 +43,60 @@ pub(crate) struct TasksFlags {
     /// Whether clients of the tasks may end the server; local: those of an endpoint that only this host can reach
     #[arg(long, value_name = "local|allow|deny", default_value = "local", value_parser = one_of(&TERMINATES, "it is local, allow or deny"))]
     terminate: Terminate,
+}
+
+/// The word before the user of a listener.
+const USER: &str = ",user=";
+
+/// The flags of beanstalkd's protocol, as typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BeanstalkFlags {
+    /// Serve jobs by beanstalkd's protocol, at 127.0.0.1:11300 if no address or port is given; may be given several times.
+    /// With a user, every client of that address is this user
+    #[arg(long, value_name = "ADDR|PORT[,user=NAME]|off", num_args = 0..=1, default_missing_value = BEANSTALK_PORT, value_parser = beanstalk_listening)]
+    beanstalk: Vec<BeanstalkAddress>,
+
+    /// Most bytes (K, M) of a job that is put by beanstalkd's protocol
+    #[arg(long, value_name = "BYTES", default_value_t = u64::from(BODY_BYTES_DEFAULT), value_parser = bytes_within(1, JOB_DATA_BYTES_MAX as u64))]
+    beanstalk_job_max: u64,
+}
+
+/// One value of `--beanstalk`. `None`: off.
+type BeanstalkAddress = Option<(SocketAddr, Option<String>)>;
+
+/// An address to listen at, and the user of its clients, or `off`.
+fn beanstalk_listening(typed: &str) -> Result<BeanstalkAddress, String> {
+    let (address, user) = match typed.split_once(USER) {
+        Some((address, user)) => (address, Some(user)),
+        None => (typed, None),
+    };
+    if let Some(user) = user {
+        check_name(user)?;
+    }
+    match listening(address)?.0 {
+        None if user.is_some() => Err("off has no user".to_owned()),
+        address => Ok(address.map(|address| (address, user.map(str::to_owned)))),
+    }
+}
+
+impl BeanstalkFlags {
+    /// Whether it is on.
+    pub(crate) fn is_on(&self) -> bool {
+        self.beanstalk.iter().any(Option::is_some)
+    }
+
+    /// The settings of beanstalkd's protocol, if it is on. `off` excludes any other address.
+    pub(crate) fn config(&self, lease: u64, segment_bytes: u64) -> Result<Option<BeanstalkConfig>, CommandError> {
+        let given = self.beanstalk.iter().flatten().cloned();
+        let listening: Vec<_> = given.map(|(address, user)| BeanstalkListening { address, user }).collect();
+        if !listening.is_empty() && self.beanstalk.iter().any(Option::is_none) {
+            return Err(CommandError::Usage("--beanstalk off and --beanstalk ADDR exclude each other".to_owned()));
+        }
+        let job_bytes_max = u32::try_from(self.beanstalk_job_max).unwrap_or(u32::MAX);
+        let drain = DrainSwitch::default();
+        let config = BeanstalkConfig { listening, lease, job_bytes_max, segment_bytes, drain };
+        Ok(Some(config).filter(|config| !config.listening.is_empty()))
+    }
 }
 
 /// The flags of the jobs, as typed.
@@ -84,9 +143,14 @@ impl TasksFlags {
 }
 
 impl JobsFlags {
+    /// The length of a lease, in milliseconds.
+    pub(crate) fn lease(&self) -> u64 {
+        self.lease * MILLIS_PER_SECOND
+    }
+
     /// The settings of the jobs, if they are on.
     pub(crate) fn config(&self) -> Option<JobsConfig> {
-        let lease = self.lease * MILLIS_PER_SECOND;
+        let lease = self.lease();
         self.jobs.0.map(|address| JobsConfig { address, lease, words: self.jobs_ack })
     }
 }

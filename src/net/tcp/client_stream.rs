@@ -26,6 +26,8 @@ use crate::limits::HANDSHAKE_TIMEOUT;
 /// A connection that was accepted, before its handshake.
 pub(crate) struct Accepted {
     pub(super) stream: TcpStream,
+    /// Which of the addresses of the frontend it came to, from 0.
+    pub(crate) listener: usize,
     /// If it is to be encrypted.
     pub(super) certificate: Option<Certificate>,
     /// Rests during the handshake.
@@ -35,6 +37,11 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
+    /// Where the client connects from. None if it has gone.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.stream.peer_addr().ok()
+    }
+
     /// Makes the handshake, if the server has a certificate. None: it has failed, or the server ends before.
     pub(crate) async fn open(self, ending: impl Future<Output = ()>) -> Option<(ClientStream, IdleEntry)> {
         unless(self.shake(), ending).await.flatten()

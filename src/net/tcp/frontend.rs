@@ -14,7 +14,7 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Poll, Wake};
 
@@ -155,7 +155,8 @@ pub(crate) async fn watch_store(tasks: Tasks, failed: FailureSender) {
 /// A frontend that listens, and has no conversation yet.
 pub(crate) struct TcpFrontend {
     runtime: Runtime,
-    acceptor: PausableAcceptor,
+    /// One for each address.
+    acceptors: Vec<PausableAcceptor>,
     /// With which connections are encrypted.
     certificate: Option<Certificate>,
     bounds: TcpBounds,
@@ -166,23 +167,37 @@ pub(crate) struct TcpFrontend {
 }
 
 impl TcpFrontend {
-    /// Listens. Serves as many connections at once as the bounds say, and encrypts them if there is a certificate.
+    /// Listens at these addresses. Serves as many connections at once as the bounds say, and encrypts them if there is a
+    /// certificate.
     pub(crate) fn bind(
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         bounds: TcpBounds,
         certificate: Option<Certificate>,
     ) -> Result<Self, ServeError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        let acceptor = PausableAcceptor::bind(&runtime, address, bounds.backlog, bounds.reserved > 0)?;
+        let listen =
+            |address: &SocketAddr| PausableAcceptor::bind(&runtime, *address, bounds.backlog, bounds.reserved > 0);
+        let acceptors = addresses.iter().map(listen).collect::<Result<_, _>>()?;
         let waker = Arc::<TaskWaker>::default();
         let stopper = Stopper::new(Arc::clone(&waker));
         let (failed, failures) = unbounded_channel();
-        Ok(Self { runtime, acceptor, certificate, bounds, stopper, waker, failed, failures })
+        Ok(Self { runtime, acceptors, certificate, bounds, stopper, waker, failed, failures })
     }
 
-    /// The acceptor of the connections.
-    pub(crate) fn acceptor(&self) -> &PausableAcceptor {
-        &self.acceptor
+    /// Where it listens, with the ports that the system chose.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.acceptors.iter().map(|acceptor| acceptor.address)
+    }
+
+    /// All of them, in one line.
+    pub(crate) fn endpoint(&self) -> String {
+        self.addresses().map(|address| address.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The acceptor of the connections to the first address.
+    #[cfg(test)]
+    pub(crate) fn acceptor(&self) -> Option<&PausableAcceptor> {
+        self.acceptors.first()
     }
 
     /// Has the frontend take no more requests.
@@ -213,11 +228,19 @@ impl TcpFrontend {
     /// # Errors
     /// The failure of the store.
     pub(crate) fn run<P: TcpProtocol>(self, start: impl FnOnce() -> P) -> Result<(), store::Error> {
-        let Self { runtime, acceptor, certificate, bounds, stopper, waker, failed: _failed, mut failures } = self;
+        let Self { runtime, acceptors, certificate, bounds, stopper, waker, failed: _failed, mut failures } = self;
         let served = async move {
             let mut protocol = start();
             let connections = ConnectionLimit::new(bounds);
-            let accepting = accept(acceptor, certificate, &connections, &protocol);
+            let idle = IdleConnections::new(Clock::start());
+            let numbered = acceptors.into_iter().enumerate();
+            let accepting = numbered
+                .map(|(listener, acceptor)| {
+                    let certificate = certificate.clone();
+                    Box::pin(accept(acceptor, listener, certificate, &connections, &idle, &protocol))
+                })
+                .collect();
+            let accepting = never(accepting);
             unless_failed(until_stopping(&stopper, &waker, accepting), &mut failures).await?;
             if timeout(LINGER, protocol.finish(&connections)).await.is_err() {
                 unless_failed(protocol.cut_short(&connections), &mut failures).await?;
@@ -232,11 +255,12 @@ impl TcpFrontend {
 /// loses its connection before one that has.
 async fn accept(
     mut acceptor: PausableAcceptor,
+    listener: usize,
     certificate: Option<Certificate>,
     connections: &ConnectionLimit,
+    idle: &IdleConnections,
     protocol: &impl TcpProtocol,
 ) -> Infallible {
-    let idle = IdleConnections::new(Clock::start());
     let make_place = || {
         let is_made = idle.make_place();
         if !is_made {
@@ -252,8 +276,21 @@ async fn accept(
             idle.rest(PLACE_HANDSHAKE_TIME);
         }
         let is_reserved = is_reserved || is_of_reserve;
-        protocol.converse(Accepted { stream, certificate, idle, is_reserved }, (permit, place));
+        protocol.converse(Accepted { stream, listener, certificate, idle, is_reserved }, (permit, place));
     }
+}
+
+/// Does all of this work, which has no end.
+async fn never(mut work: Vec<Pin<Box<impl Future<Output = Infallible>>>>) -> Infallible {
+    poll_fn(|context| {
+        for one in &mut work {
+            if let Poll::Ready(end) = one.as_mut().poll(context) {
+                return Poll::Ready(end);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Runs `work` until the stopper stops the thread.

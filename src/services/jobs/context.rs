@@ -91,13 +91,13 @@ impl EndSignal {
         self.is_given.get()
     }
 
-    fn give(&self) {
+    pub(super) fn give(&self) {
         self.is_given.set(true);
         self.given.notify_waiters();
     }
 
     /// Ready when the signal is given.
-    async fn given(&self) {
+    pub(super) async fn given(&self) {
         // It waits for the signal from here on. If `give` has run before, the read sees it.
         let given = self.given.notified();
         if !self.is_given() {

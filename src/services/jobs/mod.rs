@@ -16,6 +16,7 @@
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
+pub mod beanstalk;
 mod context;
 mod conversation;
 pub mod handle;

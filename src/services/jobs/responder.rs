@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use crate::clock::Clock;
 use crate::limits::{
@@ -44,6 +44,14 @@ pub(super) struct JobResponder {
     clock: Clock,
     /// Notified when a burst begins.
     burst_ready: Notify,
+}
+
+/// A request that was submitted.
+pub(super) struct StartedRequest {
+    /// For [`JobResponder::withdraw`].
+    pub(super) number: u64,
+    /// An error: as `None` of [`JobResponder::submit`].
+    pub(super) answer: oneshot::Receiver<Answer>,
 }
 
 impl JobResponder {
@@ -79,14 +87,30 @@ impl JobResponder {
         request: Request,
         ended: impl Future<Output = ()>,
     ) -> Option<Answer> {
-        let (number, answer) = self.waiting.borrow_mut().add();
+        let StartedRequest { number, answer } = self.start(queue.clone(), request);
         let mut answer = pin!(answer);
-        self.put(number, queue.clone(), request);
         if let Some(answer) = unless(answer.as_mut(), ended).await {
             return answer.ok();
         }
-        self.put(PendingAnswers::NOBODY, queue, Request::Withdraw { tickets: vec![number] });
+        self.withdraw(queue, number);
         answer.await.ok()
+    }
+
+    /// Submits a small request in the next burst.
+    pub(super) fn start(&self, queue: QueueName, request: Request) -> StartedRequest {
+        let (number, answer) = self.waiting.borrow_mut().add();
+        self.put(number, queue, request);
+        StartedRequest { number, answer }
+    }
+
+    /// Withdraws a request that may wait. It is answered all the same.
+    pub(super) fn withdraw(&self, queue: QueueName, number: u64) {
+        self.put(PendingAnswers::NOBODY, queue, Request::Withdraw { tickets: vec![number] });
+    }
+
+    /// Submits a request whose answer nobody waits for.
+    pub(super) fn submit_unasked(&self, queue: QueueName, request: Request) {
+        self.put(PendingAnswers::NOBODY, queue, request);
     }
 
     /// Waits for a place in the window, if the request needs one.
@@ -101,12 +125,12 @@ impl JobResponder {
 
     /// Takes back a lease whose reply was not sent.
     pub(super) fn take_back(&self, queue: QueueName, token: u64, key: Box<[u8]>) {
-        self.put(PendingAnswers::NOBODY, queue, Request::Undo { token, key });
+        self.submit_unasked(queue, Request::Undo { token, key });
     }
 
     /// Sets a job aside for a pause whose data could not be read.
     pub(super) fn set_unread(&self, queue: QueueName, token: u64, key: Box<[u8]>) {
-        self.put(PendingAnswers::NOBODY, queue, Request::SetUnread { token, key });
+        self.submit_unasked(queue, Request::SetUnread { token, key });
     }
 
     /// Withdraws the leases of the current burst: they are not submitted, and the conversations that wait for them get
@@ -118,6 +142,7 @@ impl JobResponder {
             .borrow_mut()
             .extract_if(.., |submission| {
                 matches!(submission.request, Request::Lease { .. } | Request::LeaseMany { .. })
+                    || matches!(submission.request, Request::ReserveNext { .. } | Request::Reserve { .. })
             })
             .collect::<Vec<_>>();
         withdrawn.into_iter().for_each(|submission| waiting.forget(submission.ticket.number));

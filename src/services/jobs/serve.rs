@@ -59,7 +59,7 @@ impl JobsListener {
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(settings: &JobsConfig, parts: ServiceParts) -> Result<Self, ServeError> {
         let users = parts.users();
-        let tcp = TcpFrontend::bind(settings.address, BOUNDS, parts.certificate)?;
+        let tcp = TcpFrontend::bind(&[settings.address], BOUNDS, parts.certificate)?;
         Ok(Self { tcp, settings: settings.clone(), metrics: timing::metrics(), slow: parts.slow, users })
     }
 
@@ -72,7 +72,7 @@ impl JobsListener {
         tasks: Tasks,
         family: Family,
     ) -> Service<JobsFrontend> {
-        let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.acceptor().address.to_string());
+        let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.endpoint());
         let answers = TcpFrontend::answers(committer);
         let budget = Budget::new(2 * room_bytes as u64);
         let budgets = vec![Arc::clone(&budget)];
@@ -96,7 +96,7 @@ impl JobsFrontend {
     /// The acceptor of the connections.
     #[cfg(test)]
     pub(super) fn listener(&self) -> &crate::net::tcp::PausableAcceptor {
-        self.listener.tcp.acceptor()
+        self.listener.tcp.acceptor().expect("it listens")
     }
 
     /// The loop of the thread. Returns after `Stopper::stop`, when every request taken is answered.

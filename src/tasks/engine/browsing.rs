@@ -77,7 +77,7 @@ impl Engine {
         Outcome::Queues { queues, next: Some(number_of(place)) }
     }
 
-    fn listed(&self, entry: &QueueEntry) -> ListedQueue {
+    pub(super) fn listed(&self, entry: &QueueEntry) -> ListedQueue {
         let (queue, now) = (&entry.queue, self.timers.now);
         let QueueSettings { terms, gate, sync } = *queue.settings();
         ListedQueue {

@@ -28,6 +28,10 @@ impl Engine {
             Request::LookDropped { .. } => self.look(queue_index, task_index, |dropped| dropped),
             Request::Has { .. } => Outcome::Found(None),
             Request::Reserve { holder, timeout, .. } => self.reserve(queue_index, task_index, holder, timeout),
+            Request::Touch { holder, timeout, .. } => {
+                let lease = self.entry(queue_index).queue.own_lease(task_index).unwrap_or(timeout);
+                self.extend(queue_index, task_index, Some(holder), lease)
+            }
             Request::Show { .. } => self.show(queue_index, task_index),
             Request::EndReservation { holder, how, .. } => self.end_reservation(queue_index, task_index, holder, how),
             request => done(self.change(queue_index, task_index, request)),

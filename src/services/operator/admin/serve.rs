@@ -72,7 +72,7 @@ impl AdminListener {
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(config: &AdminConfig, parts: ServiceParts) -> Result<Self, ServeError> {
         let users = parts.users();
-        let tcp = TcpFrontend::bind(config.address, BOUNDS, parts.certificate)?;
+        let tcp = TcpFrontend::bind(&[config.address], BOUNDS, parts.certificate)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
         let http_users = users.clone().map(|users| HttpUsers::new(users, needed));
         Ok(Self { tcp, guard: Guard { hosts, users: http_users, health: is_health }, users })
@@ -82,7 +82,7 @@ impl AdminListener {
     #[must_use]
     pub fn serve(self, parts: AdminParts) -> Admin {
         let Self { tcp, guard, users } = self;
-        let (stopper, endpoint) = (tcp.stopper(), tcp.acceptor().address.to_string());
+        let (stopper, endpoint) = (tcp.stopper(), tcp.endpoint());
         let tables = parts.report.all_tables();
         let (probe, database) = parts.database.unzip();
         let (stores, prober) = ProbedStores::new(Box::new(move || tables.log_metrics()), parts.tasks, probe);

@@ -1,0 +1,138 @@
+//! Commands that need more than one request, or a long one.
+//!
+//! This module reads no bytes of a client.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+
+use super::command;
+use super::conversation::BeanstalkConversation;
+use super::reply::{self, JobSums};
+use super::session::{Apart, Client};
+use super::tubes::TubeFigures;
+use crate::limits::JOB_TIME;
+use crate::security::{Access, Denied, PeerAddress};
+use crate::tasks::{ListedQueue, Outcome, QueueChange, Request, Sweep};
+
+/// Queues of one page.
+const PAGE: u32 = 1_024;
+
+impl BeanstalkConversation<'_> {
+    /// Carries out a command whose predecessors are answered.
+    pub(super) async fn answer_apart(&mut self, apart: Apart) -> io::Result<Vec<u8>> {
+        Ok(match apart {
+            Apart::Kick(most) => {
+                let queue = self.session.queue(self.session.used());
+                let kicked = self.outcome(queue, Request::Sweep(Sweep::Kick { most })).await?.counted();
+                reply::numbered("KICKED", kicked)
+            }
+            Apart::Stats => self.stats().await?,
+            Apart::ListTubes => {
+                let names = self.tubes().await?;
+                reply::list(names.iter().map(|name| &**name))
+            }
+            Apart::StatsTube(tube) => match self.tube(&tube).await? {
+                (None, None) => reply::NOT_FOUND.to_vec(),
+                (queue, figures) => reply::stats_tube(&tube, queue.as_ref(), figures.unwrap_or_default()),
+            },
+            Apart::PauseTube(tube, seconds) => self.pause(&tube, seconds).await?,
+            Apart::Auth(name, password) => self.log_in(&name, &password).await?,
+        })
+    }
+
+    async fn outcome(&self, queue: crate::tasks::QueueName, request: Request) -> io::Result<Outcome> {
+        let started = self.shared.responder.start(queue, request);
+        Ok(started.answer.await.map_err(|_| ErrorKind::BrokenPipe)?.outcome)
+    }
+
+    /// A tube as a queue, and as connections refer to it. Both are `None`: there is no such tube.
+    async fn tube(&self, tube: &[u8]) -> io::Result<(Option<ListedQueue>, Option<TubeFigures>)> {
+        let outcome = self.outcome(self.session.queue(tube), Request::ShowQueue).await?;
+        let queue = if let Outcome::Queues { mut queues, .. } = outcome { queues.pop() } else { None };
+        Ok((queue, self.shared.tubes.figures(tube)))
+    }
+
+    async fn pause(&self, tube: &[u8], seconds: u32) -> io::Result<Vec<u8>> {
+        if matches!(self.tube(tube).await?, (None, None)) {
+            return Ok(reply::NOT_FOUND.to_vec());
+        }
+        let change = QueueChange { pause: Some(u64::from(seconds) * 1_000), ..QueueChange::default() };
+        let change = Request::Configure { change: Box::new(change) };
+        if self.outcome(self.session.queue(tube), change).await? != Outcome::Done {
+            return Ok(reply::OUT_OF_MEMORY.to_vec());
+        }
+        self.shared.tubes.note_pause(tube, seconds);
+        Ok(reply::PAUSED.to_vec())
+    }
+
+    /// Calls `each` with all queues that the client may read and whose names are those of tubes.
+    async fn for_each_queue(&self, mut each: impl FnMut(&[u8], &ListedQueue)) -> io::Result<()> {
+        let mut from = 0;
+        loop {
+            let request = Request::ListQueues { prefixes: self.session.may_read().to_vec(), from, most: PAGE };
+            let outcome = self.outcome(self.session.queue(self.session.used()), request).await?;
+            let Outcome::Queues { queues, next } = outcome else { return Ok(()) };
+            for queue in &queues {
+                let name = self.shared.tube_name(&queue.name);
+                if command::tube(name).is_some() {
+                    each(name, queue);
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The names of all tubes that the client may read, those without jobs included.
+    async fn tubes(&self) -> io::Result<BTreeSet<Box<[u8]>>> {
+        let names = self.shared.tubes.names();
+        let mut all: BTreeSet<Box<[u8]>> = names.iter().map(|name| (**name).into()).collect();
+        all.retain(|name| self.session.may(Access::Read, name));
+        self.for_each_queue(|name, _| {
+            all.insert(name.into());
+        })
+        .await?;
+        Ok(all)
+    }
+
+    async fn stats(&self) -> io::Result<Vec<u8>> {
+        let (mut sums, mut queues) = (JobSums::default(), BTreeSet::new());
+        self.for_each_queue(|name, queue| {
+            queues.insert(Box::<[u8]>::from(name));
+            sums.urgent += queue.urgent;
+            sums.ready += queue.counts.ready;
+            sums.reserved += queue.counts.leased;
+            sums.delayed += queue.counts.delayed;
+            sums.buried += queue.counts.dead + queue.counts.unread;
+        })
+        .await?;
+        let names = self.shared.tubes.names();
+        queues.extend(names.iter().filter(|name| self.session.may(Access::Read, name)).map(|name| (**name).into()));
+        sums.tubes = queues.len() as u64;
+        let families = self.shared.responder.tasks().metrics().families();
+        if let Some(family) = families.iter().find(|family| family.name() == self.shared.family.prefix()) {
+            let ever = family.counts().ever;
+            (sums.timeouts, sums.total) = (ever.ran_out, ever.added);
+        }
+        let mut figures = self.shared.figures();
+        figures.jobs = sums;
+        Ok(reply::stats(&figures))
+    }
+
+    async fn log_in(&mut self, name: &[u8], password: &[u8]) -> io::Result<Vec<u8>> {
+        let Some(users) = &self.shared.users else { return Ok(reply::AUTHENTICATED.to_vec()) };
+        let address = self.stream.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
+        let login = users.password(name, password, address);
+        let checked = tokio::time::timeout(JOB_TIME, self.shared.unless_over(login)).await;
+        Ok(match checked.ok().flatten() {
+            Some(Ok(user)) => {
+                self.session.be(Client::User(user));
+                reply::AUTHENTICATED.to_vec()
+            }
+            Some(Err(Denied::Busy)) | None => reply::BUSY.to_vec(),
+            Some(Err(_)) => reply::NOT_AUTHENTICATED.to_vec(),
+        })
+    }
+}

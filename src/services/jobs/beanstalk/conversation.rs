@@ -1,0 +1,563 @@
+//! One connection: commands are read, submitted to the queues and answered, in their order, until the client has gone.
+//!
+//! ```text
+//! read ─► commands ─► Ask, Ask, Ask ═► one batch ═► answers ─► sent together ─► read …
+//!                  └─► Wait, Apart: those before are answered and sent first
+//! the end: what is reserved is given back; a job whose answer was not sent was never lent
+//! ```
+//! A silent client may stay for ever. One that leaves a body unfinished, or its answers unread, may do so for a minute.
+//!
+//! This module does not know the bytes of commands (`input`, `command`), or their meaning (`session`).
+
+use std::collections::VecDeque;
+use std::future::{Future, pending, poll_fn};
+use std::io::{self, ErrorKind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::SemaphorePermit;
+use tokio::time::{sleep, timeout};
+
+use super::command::Verb;
+use super::context::BeanstalkContext;
+use super::input::Input;
+use super::reply;
+use super::session::{Begun, Client, Question, Session};
+use super::tubes::TubeRole;
+use crate::clock::Now;
+use crate::limits::{JOB_BUFFER_BYTES, JOB_SILENCE, JOB_TIME, PLACE_SILENT_TIME, TASKS_OWN_BYTES};
+use crate::net::sockets::keep_alive;
+use crate::net::tcp::{Answer, ClientStream, IdleEntry, read_value, unless};
+use crate::services::jobs::pace::RoomKind;
+use crate::services::jobs::responder::StartedRequest;
+use crate::store::{self, Value};
+use crate::tasks::{GrantedLease, Outcome, Payload, QueueName, Request, ReservationEnd};
+
+/// Bytes that a busy connection reads at once.
+const BUSY_BYTES: usize = 16 << 10;
+/// Bytes that a client may send behind a reserve that waits. Further ones stay with the system.
+const BEHIND_MAX: usize = 4 << 10;
+/// Answers that are made before they are sent.
+const ANSWERS_MAX: usize = 256;
+/// Bytes of answers that are made before they are sent.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// Why a reserve does not wait any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitEnd {
+    /// A reservation of its own ends soon.
+    Margin,
+    /// The client sends no more.
+    HalfClosed,
+    /// The client is gone, or the server ends.
+    Over,
+}
+
+/// How a reservation was answered.
+enum Granted {
+    Job,
+    None,
+    /// Its data cannot be read: the next one is asked for.
+    Unread,
+}
+
+/// A command whose answer is not made yet.
+enum PendingReply {
+    Known(Vec<u8>),
+    Asked { question: Question, started: StartedRequest },
+}
+
+/// A command that was read, for the figures.
+pub(super) struct TimedCommand {
+    pub(super) verb: Verb,
+    pub(super) tube: Rc<[u8]>,
+    /// When its last byte was read.
+    pub(super) arrived: Now,
+}
+
+/// A connection.
+pub(super) struct BeanstalkConversation<'s> {
+    pub(super) shared: &'s BeanstalkContext,
+    pub(super) stream: ClientStream,
+    pub(super) session: Session,
+    input: Input,
+    pub(super) output: Vec<u8>,
+    batch: VecDeque<PendingReply>,
+    /// The room that a large body takes, and when its client has to have sent it.
+    body: Option<(SemaphorePermit<'s>, Now)>,
+    /// The room that answers take which are not sent.
+    going: Option<SemaphorePermit<'s>>,
+    /// When bytes were read last.
+    read_at: Now,
+    unsent: Vec<TimedCommand>,
+}
+
+/// Serves a connection to its end. A client that has sent nothing makes place for others.
+pub(super) async fn converse(shared: Rc<BeanstalkContext>, stream: ClientStream, mut idle: IdleEntry, client: Client) {
+    let _present = shared.metrics.enter();
+    // Answers are small, and each may be waited for. A dead client is found by probes.
+    let _set = (stream.tcp().set_nodelay(true), keep_alive(stream.tcp()));
+    let mut conversation = BeanstalkConversation {
+        session: Session::new(shared.next_holder(), client, shared.family.clone(), shared.tubes.clone()),
+        shared: &shared,
+        stream,
+        input: Input::default(),
+        output: Vec::new(),
+        batch: VecDeque::new(),
+        body: None,
+        going: None,
+        read_at: shared.clock.now(),
+        unsent: Vec::new(),
+    };
+    idle.rest(PLACE_SILENT_TIME);
+    let first = idle.unless_lost(conversation.fill(1)).await;
+    idle.work();
+    if let Some(Ok(true)) = first {
+        // An error is one of the connection, which ends.
+        let _ended = conversation.run().await;
+    }
+    conversation.end().await;
+}
+
+impl<'s> BeanstalkConversation<'s> {
+    /// Serves the client until it has gone, or an error of the connection.
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            self.refresh_client();
+            let bounds = self.shared.bounds();
+            let (tube, before) = (Rc::clone(self.session.used_name()), self.session.roles());
+            let (verb, begun) = self.session.begin(self.input.next(bounds.job_bytes_max), &bounds);
+            if !matches!(begun, Begun::Short(_)) {
+                self.unsent.push(TimedCommand { verb, tube, arrived: self.read_at });
+                self.shared.note_roles(before, self.session.roles());
+            }
+            match begun {
+                Begun::Reply(known) => self.batch.push_back(PendingReply::Known(known)),
+                Begun::Ask(question, queue, request) => self.ask(question, queue, request).await?,
+                Begun::Wait(seconds) => self.reserve(seconds).await?,
+                Begun::Apart(apart) => {
+                    self.settle().await?;
+                    let answer = self.answer_apart(apart).await?;
+                    self.output.extend(answer);
+                }
+                Begun::Quit => {
+                    self.settle().await?;
+                    return self.flush().await;
+                }
+                Begun::Short(missing) => {
+                    self.settle().await?;
+                    self.flush().await?;
+                    if !self.fill(missing).await? {
+                        return Ok(());
+                    }
+                }
+            }
+            if self.batch.len() >= ANSWERS_MAX || self.output.len() >= ANSWER_BYTES {
+                self.settle().await?;
+                self.flush().await?;
+            }
+        }
+    }
+
+    /// Submits a request of the batch. A large one waits for its place until those before it are answered.
+    async fn ask(&mut self, question: Question, queue: QueueName, request: Request) -> io::Result<()> {
+        let bytes = usize::try_from(request.bytes()).unwrap_or(usize::MAX);
+        if bytes <= TASKS_OWN_BYTES {
+            let started = self.shared.responder.start(queue, request);
+            self.batch.push_back(PendingReply::Asked { question, started });
+            return Ok(());
+        }
+        self.settle().await?;
+        let answer = self.shared.responder.submit(queue, request, bytes).await.ok_or(ErrorKind::BrokenPipe)?;
+        self.finish(question, answer).await
+    }
+
+    /// Makes the answers of the batch.
+    pub(super) async fn settle(&mut self) -> io::Result<()> {
+        while let Some(next) = self.batch.pop_front() {
+            match next {
+                PendingReply::Known(known) => self.output.extend(known),
+                PendingReply::Asked { question, started } => {
+                    let answer = started.answer.await.map_err(|_| ErrorKind::BrokenPipe)?;
+                    self.finish(question, answer).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the answer to a question.
+    async fn finish(&mut self, question: Question, answer: Answer) -> io::Result<()> {
+        let is_refused = answer.outcome.is_refused();
+        let known: &[u8] = match question {
+            Question::Put => return self.finish_put(&answer.outcome),
+            Question::Reserve => return self.finish_reserve(answer).await,
+            Question::ReserveJob => {
+                if !matches!(self.grant(&answer).await?, Granted::Job) {
+                    self.output.extend(reply::NOT_FOUND);
+                }
+                return Ok(());
+            }
+            Question::Peek(id) => return self.finish_peek(id, answer).await,
+            Question::StatsJob(id) => {
+                if let Outcome::Shown(job) = &answer.outcome {
+                    let tube = self.shared.tube_name(&job.queue);
+                    self.output.extend(reply::stats_job(id, tube, job, self.shared.settings.lease));
+                    return Ok(());
+                }
+                reply::NOT_FOUND
+            }
+            _ if is_refused => reply::NOT_FOUND,
+            Question::Touch(id) => {
+                self.session.held.touch(id, self.shared.clock.now());
+                reply::TOUCHED
+            }
+            Question::KickJob => reply::KICKED,
+            Question::Delete(id) => self.lets_go(id, reply::DELETED),
+            Question::Bury(id) => self.lets_go(id, reply::BURIED),
+            Question::Release(id) if answer.outcome == Outcome::Died => self.lets_go(id, reply::BURIED),
+            Question::Release(id) => self.lets_go(id, reply::RELEASED),
+        };
+        self.output.extend(known);
+        Ok(())
+    }
+
+    fn lets_go(&mut self, id: u64, known: &'static [u8]) -> &'static [u8] {
+        self.session.held.remove(id);
+        known
+    }
+
+    fn finish_put(&mut self, outcome: &Outcome) -> io::Result<()> {
+        match outcome {
+            Outcome::Added(id) => self.output.extend(reply::numbered("INSERTED", *id)),
+            // The disk is full, or there would be one task or queue too many.
+            _ => self.output.extend(reply::OUT_OF_MEMORY),
+        }
+        Ok(())
+    }
+
+    async fn finish_peek(&mut self, id: Option<u64>, answer: Answer) -> io::Result<()> {
+        let (id, payload) = match &answer.outcome {
+            Outcome::Peeked { key, payload } => (number(key), payload),
+            Outcome::Found(Some(payload)) => (id.unwrap_or_default(), payload),
+            _ => {
+                self.output.extend(reply::NOT_FOUND);
+                return Ok(());
+            }
+        };
+        match self.read(payload, &answer).await? {
+            Some(value) => self.output.extend(reply::job("FOUND", id, &value)),
+            None => self.output.extend(reply::NOT_FOUND),
+        }
+        Ok(())
+    }
+
+    /// Answers a reserve that does not wait. Jobs whose data cannot be read are passed over.
+    async fn finish_reserve(&mut self, mut answer: Answer) -> io::Result<()> {
+        loop {
+            match self.grant(&answer).await? {
+                Granted::Job => return Ok(()),
+                Granted::Unread => {}
+                Granted::None => {
+                    let now = self.shared.clock.now();
+                    let is_soon = self.session.held.next_margin(now).is_some_and(|margin| margin <= now);
+                    self.output.extend(if is_soon { reply::DEADLINE_SOON } else { reply::TIMED_OUT });
+                    return Ok(());
+                }
+            }
+            let asked = self.session.reserve_next(self.shared.settings.lease, 0).ok_or(ErrorKind::PermissionDenied)?;
+            let started = self.shared.responder.start(asked.0, asked.1);
+            answer = started.answer.await.map_err(|_| ErrorKind::BrokenPipe)?;
+        }
+    }
+
+    /// Takes a job that was granted, if one was.
+    async fn grant(&mut self, answer: &Answer) -> io::Result<Granted> {
+        let Outcome::LeasedMany(granted) = &answer.outcome else { return Ok(Granted::None) };
+        let Some(GrantedLease { key, lease, payload, .. }) = granted.first() else { return Ok(Granted::None) };
+        let (id, holder) = (number(key), self.session.holder);
+        // From here on it goes back when the connection ends.
+        self.session.held.add(id, self.shared.clock.now(), Duration::from_millis(*lease));
+        match self.read(payload, answer).await? {
+            Some(value) => {
+                self.output.extend(reply::job("RESERVED", id, &value));
+                Ok(Granted::Job)
+            }
+            None => {
+                self.session.held.remove(id);
+                self.shared.responder.set_unread(self.session.queue_of_held(id), holder, key.clone());
+                Ok(Granted::Unread)
+            }
+        }
+    }
+
+    /// Waits for a job of the tubes that it watches.
+    async fn reserve(&mut self, seconds: Option<u32>) -> io::Result<()> {
+        let tubes: Vec<Rc<[u8]>> = self.session.waits_in().iter().map(|tube| Rc::clone(tube.name())).collect();
+        let places = u32::try_from(tubes.len()).unwrap_or(u32::MAX);
+        let place = self.shared.rooms.waiting.try_acquire_many(places).ok();
+        if tubes.is_empty() || place.is_none() {
+            self.settle().await?;
+            self.output.extend(if tubes.is_empty() { reply::NOT_ALLOWED } else { reply::OUT_OF_MEMORY });
+            return Ok(());
+        }
+        let begun = self.shared.clock.now();
+        loop {
+            let waited = u64::try_from(begun.time_until(self.shared.clock.now()).as_millis()).unwrap_or(u64::MAX);
+            let wait = seconds.map_or(u64::MAX, |seconds| (u64::from(seconds) * 1_000).saturating_sub(waited).max(1));
+            let asked = self.session.reserve_next(self.shared.settings.lease, wait);
+            let (queue, request) = asked.ok_or(ErrorKind::PermissionDenied)?;
+            let started = self.shared.responder.start(queue.clone(), request);
+            self.settle().await?;
+            self.flush_waiting().await?;
+            let _waiting = self.shared.waits();
+            let _waited: Vec<_> = tubes.iter().map(|name| self.shared.tubes.refer(name, TubeRole::Waited)).collect();
+            let (answer, ended) = self.wait_for_answer(queue, started).await?;
+            let now = self.shared.clock.now();
+            self.unsent.last_mut().into_iter().for_each(|command| command.arrived = now);
+            self.refresh_client();
+            if ended == Some(WaitEnd::Over) || matches!(self.session.client, Client::Nobody) {
+                self.undo_unsent(&answer.outcome);
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            match self.grant(&answer).await? {
+                Granted::Job => return Ok(()),
+                Granted::Unread => {}
+                Granted::None => {
+                    let is_soon = ended == Some(WaitEnd::Margin);
+                    self.output.extend(if is_soon { reply::DEADLINE_SOON } else { reply::TIMED_OUT });
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Waits for the answer to a reserve, until there is a reason not to: then it is withdrawn, and answered.
+    async fn wait_for_answer(
+        &mut self,
+        queue: QueueName,
+        started: StartedRequest,
+    ) -> io::Result<(Answer, Option<WaitEnd>)> {
+        let StartedRequest { number, answer } = started;
+        let mut answer = pin!(answer);
+        let margin = self.session.held.next_margin(self.shared.clock.now());
+        let ended = self.until_ended(margin);
+        let ended = {
+            let mut ended = pin!(ended);
+            poll_fn(|context| match answer.as_mut().poll(context) {
+                Poll::Ready(answered) => Poll::Ready(Err(answered)),
+                Poll::Pending => ended.as_mut().poll(context).map(Ok),
+            })
+            .await
+        };
+        match ended {
+            Err(answered) => Ok((answered.map_err(|_| ErrorKind::BrokenPipe)?, None)),
+            Ok(end) => {
+                self.shared.responder.withdraw(queue, number);
+                Ok((answer.await.map_err(|_| ErrorKind::BrokenPipe)?, Some(end)))
+            }
+        }
+    }
+
+    /// Ready when a reserve is not to wait any longer.
+    async fn until_ended(&mut self, margin: Option<Now>) -> WaitEnd {
+        let shared = self.shared;
+        let soon = async {
+            match margin {
+                Some(margin) => sleep(shared.clock.now().time_until(margin)).await,
+                None => pending().await,
+            }
+            WaitEnd::Margin
+        };
+        let closing = async {
+            shared.ends.closing.given().await;
+            WaitEnd::Over
+        };
+        let gone = async {
+            while self.input.len() < BEHIND_MAX {
+                self.input.make_room(BEHIND_MAX);
+                match self.stream.read_buf(&mut self.input.bytes).await {
+                    Ok(0) => return WaitEnd::HalfClosed,
+                    Ok(_) => {}
+                    Err(_) => return WaitEnd::Over,
+                }
+            }
+            // It sends more and more.
+            pending().await
+        };
+        let (mut soon, mut closing, mut gone) = (pin!(soon), pin!(closing), pin!(gone));
+        poll_fn(|context| {
+            for ended in [closing.as_mut().poll(context), gone.as_mut().poll(context), soon.as_mut().poll(context)] {
+                if ended.is_ready() {
+                    return ended;
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The value of a job. `None`: it is lost, or cannot be read at present.
+    async fn read(&mut self, payload: &Payload, answer: &Answer) -> io::Result<Option<Value>> {
+        let bytes = payload.bytes(answer.before.as_deref());
+        if self.output.len() + bytes > ANSWER_BYTES {
+            self.flush().await?;
+        }
+        if bytes > JOB_BUFFER_BYTES {
+            self.take_room(bytes).await?;
+        }
+        match read_value(self.shared.responder.tasks(), payload, answer.before.as_ref()).await {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.loses_one_value() || error.may_pass() => Ok(None),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Takes room for an answer, until it is sent.
+    async fn take_room(&mut self, bytes: usize) -> io::Result<()> {
+        let (room, permits) = (self.shared.rooms.of(RoomKind::Going), u32::try_from(bytes).unwrap_or(u32::MAX));
+        let permit = match room.try_acquire_many(permits) {
+            Ok(permit) => permit,
+            Err(_) => {
+                // Whoever waits for room holds none.
+                self.flush().await?;
+                let acquired = timeout(JOB_TIME, room.acquire_many(permits)).await.map_err(|_| ErrorKind::TimedOut)?;
+                acquired.map_err(|_| ErrorKind::BrokenPipe)?
+            }
+        };
+        match &mut self.going {
+            Some(held) => held.merge(permit),
+            none => *none = Some(permit),
+        }
+        Ok(())
+    }
+
+    fn fail(&self, error: store::Error) -> io::Error {
+        self.shared.fail(error);
+        ErrorKind::Other.into()
+    }
+
+    // ---------------------------------------------------------------------------------------------------------- bytes
+
+    /// Reads bytes, at least one. False: the client sends no more, or the server ends.
+    async fn fill(&mut self, missing: usize) -> io::Result<bool> {
+        let shared = self.shared;
+        let body = self.input.body_bytes().filter(|bytes| *bytes > JOB_BUFFER_BYTES);
+        match (body, &self.body) {
+            (None, _) => self.body = None,
+            (Some(_), Some(_)) => {}
+            (Some(bytes), None) => {
+                let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+                let room = shared.rooms.of(RoomKind::Coming).acquire_many(permits);
+                let room = timeout(JOB_TIME, unless(room, shared.ends.closing.given())).await;
+                let Some(Ok(permit)) = room.map_err(|_| ErrorKind::TimedOut)? else { return Ok(false) };
+                self.body = Some((permit, shared.clock.now().after(JOB_TIME)));
+            }
+        }
+        let was_busy = self.input.len() > 0 || self.input.bytes.capacity() >= BUSY_BYTES;
+        self.input.make_room(match self.body {
+            Some(_) => missing + JOB_BUFFER_BYTES,
+            None if was_busy => BUSY_BYTES,
+            None => JOB_BUFFER_BYTES,
+        });
+        let until = self.body.as_ref().map(|(_, until)| *until);
+        let late = async {
+            match until {
+                Some(until) => sleep(shared.clock.now().time_until(until)).await,
+                None => pending().await,
+            }
+        };
+        let read = unless(self.stream.read_buf(&mut self.input.bytes), unless_both(late, shared.ends.closing.given()));
+        let Some(read) = read.await else { return Ok(false) };
+        let bytes = read?;
+        self.read_at = shared.clock.now();
+        shared.count_in(bytes);
+        Ok(bytes > 0)
+    }
+
+    /// Sends all answers that are made.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        let mut from = 0;
+        while let Some(rest) = self.output.get(from..).filter(|rest| !rest.is_empty()) {
+            let sending = timeout(JOB_TIME, self.shared.unless_over(self.stream.write(rest)));
+            from += sending.await.map_err(|_| ErrorKind::TimedOut)?.ok_or(ErrorKind::Interrupted)??;
+        }
+        if from > 0 {
+            self.stream.flush().await?;
+        }
+        self.output.clear();
+        self.going = None;
+        self.output.shrink_to(ANSWER_BYTES);
+        self.session.held.has_sent();
+        self.shared.count_out(from, &mut self.unsent, &self.stream);
+        Ok(())
+    }
+
+    /// Sends the answers to the commands before one that waits.
+    async fn flush_waiting(&mut self) -> io::Result<()> {
+        let waiting = self.unsent.pop();
+        self.flush().await?;
+        self.unsent.extend(waiting);
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------------------------------------ end
+
+    /// The client is nobody if its user has changed.
+    fn refresh_client(&mut self) {
+        let is_gone = matches!(&self.session.client, Client::User(user) if !user.is_current());
+        if is_gone {
+            self.session.be(Client::Nobody);
+        }
+    }
+
+    fn undo_unsent(&self, outcome: &Outcome) {
+        let Outcome::LeasedMany(granted) = outcome else { return };
+        for GrantedLease { key, .. } in granted {
+            let queue = self.session.queue_of_held(number(key));
+            self.shared.responder.take_back(queue, self.session.holder, key.clone());
+        }
+    }
+
+    /// The connection is over: what it has reserved is given back. While the server ends nothing is: no reservation is
+    /// stored, and so no try is counted.
+    async fn end(mut self) {
+        while let Some(next) = self.batch.pop_front() {
+            if let PendingReply::Asked { started, .. } = next
+                && let Ok(answer) = started.answer.await
+            {
+                self.undo_unsent(&answer.outcome);
+            }
+        }
+        self.shared.leave(self.session.roles());
+        if self.shared.ends.closing.is_given() {
+            return;
+        }
+        let holder = self.session.holder;
+        for (id, is_sent) in self.session.held.take() {
+            let (queue, key) = (self.session.queue_of_held(id), Box::from(id.to_be_bytes()));
+            self.shared.responder.submit_unasked(
+                queue,
+                match is_sent {
+                    true => Request::EndReservation { key, holder, how: ReservationEnd::Closed },
+                    false => Request::Undo { token: holder, key },
+                },
+            );
+        }
+        // With TLS it has an end of its own.
+        let _gone = timeout(JOB_SILENCE, self.stream.shutdown()).await;
+    }
+}
+
+/// The id in the key of a job.
+fn number(key: &[u8]) -> u64 {
+    key.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Ready when one of them is.
+async fn unless_both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    unless(one, other).await;
+}

@@ -1,0 +1,174 @@
+//! Serves beanstalkd's protocol: the conversations of the clients on the skeleton of [`TcpFrontend`], and the committer's
+//! answers to them.
+//!
+//! ```text
+//! listeners ─► accept, up to BEANSTALK_CONNECTIONS_MAX at once ─► converse ◄─► JobResponder ═► committer
+//! stop request ─► accept no more ─► commands that have come are answered, waits end ─► end
+//! ```
+//! This module does not know the exchange with one client (`conversation`).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::task::spawn_local;
+
+use super::command::Verb;
+pub use super::context::{BODY_BYTES_DEFAULT, BeanstalkConfig, BeanstalkListening, DrainSwitch};
+use super::context::{BeanstalkContext, EndSignals, ServiceLife};
+use super::conversation::converse;
+use super::session::Client;
+use super::tubes::Tubes;
+use crate::clock::Clock;
+use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
+use crate::net::service::{Service, ServiceParts};
+use crate::net::sockets::ServeError;
+use crate::net::tcp::{
+    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol, watch_store,
+};
+use crate::security::{PeerAddress, Users};
+use crate::services::jobs::context::{EndSignal, JobRooms};
+use crate::services::jobs::responder::JobResponder;
+use crate::stats::service::ServiceMetrics;
+use crate::stats::slow_log::SlowLog;
+use crate::store;
+use crate::tasks::{Committer, Family, Request, Tasks};
+
+/// Connections at once. Further ones wait to be accepted.
+const BOUNDS: TcpBounds = TcpBounds { backlog: JOB_BACKLOG, connections: 2 * JOB_CONNECTIONS_MAX, reserved: 0 };
+
+/// A frontend that listens, before there is a store.
+pub struct BeanstalkListener {
+    tcp: TcpFrontend,
+    settings: BeanstalkConfig,
+    /// For STATS.
+    pub metrics: Arc<ServiceMetrics>,
+    slow: Arc<SlowLog>,
+    users: Option<Users>,
+}
+
+impl BeanstalkListener {
+    /// Listens at all addresses.
+    ///
+    /// # Errors
+    /// [`ServeError`] if an address is not available, or the system has no descriptor left.
+    pub fn bind(settings: &BeanstalkConfig, parts: ServiceParts) -> Result<Self, ServeError> {
+        let users = parts.users();
+        let addresses: Vec<_> = settings.listening.iter().map(|listening| listening.address).collect();
+        let tcp = TcpFrontend::bind(&addresses, BOUNDS, parts.certificate)?;
+        let words: Vec<&str> = Verb::ALL.into_iter().map(Verb::word).collect();
+        let metrics = Arc::new(ServiceMetrics::new("beanstalk", &words));
+        Ok(Self { tcp, settings: settings.clone(), metrics, slow: parts.slow, users })
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        self.tcp.addresses().map(|address| address.to_string()).collect()
+    }
+
+    /// Registers a sink with the committer for the answers about the queues of `family`. Larger bodies take at most
+    /// `room_bytes` together, and answers as much again.
+    pub fn serve(
+        self,
+        room_bytes: usize,
+        committer: &mut Committer,
+        tasks: Tasks,
+        family: Family,
+    ) -> Service<BeanstalkFrontend> {
+        let (stopper, endpoint) = (self.tcp.stopper(), self.endpoints().join(" "));
+        let answers = TcpFrontend::answers(committer);
+        let front = BeanstalkFrontend { listener: self, answers, tasks, family, room_bytes };
+        Service { front, stopper, endpoint, budgets: Vec::new() }
+    }
+}
+
+/// The frontend, to be run in the thread `beanstalk-io`.
+pub struct BeanstalkFrontend {
+    listener: BeanstalkListener,
+    answers: AnswerReceiver,
+    tasks: Tasks,
+    family: Family,
+    room_bytes: usize,
+}
+
+impl BeanstalkFrontend {
+    /// The loop of the thread. Returns after `Stopper::stop`, when every request taken is answered.
+    ///
+    /// # Errors
+    /// [`store::Error`] if a value cannot be read, or no answer can come.
+    pub fn run(self) -> Result<(), store::Error> {
+        let Self { listener, answers, tasks, family, room_bytes } = self;
+        let BeanstalkListener { tcp, settings, metrics, slow, users } = listener;
+        let (failed, clock) = (tcp.failed(), Clock::start());
+        let responder = Rc::new(JobResponder::new(tasks, answers.sink, answers.room.clone(), clock));
+        let (keeper, of_tubes) = (Rc::clone(&responder), family.clone());
+        let keep = move |tube: &[u8], kept| keeper.submit_unasked(of_tubes.queue(tube), Request::Keep { kept });
+        let context = Rc::new(BeanstalkContext {
+            responder,
+            family,
+            settings,
+            users,
+            clock,
+            rooms: JobRooms::new(room_bytes),
+            tubes: Tubes::new(keep),
+            ends: EndSignals { closing: EndSignal::default(), over: EndSignal::default(), failed },
+            metrics,
+            slow,
+            life: ServiceLife::begin(clock),
+        });
+        tcp.run(|| BeanstalkProtocol::start(context, answers))
+    }
+}
+
+/// All conversations, with their shared state.
+struct BeanstalkProtocol(Rc<BeanstalkContext>);
+
+impl BeanstalkProtocol {
+    /// Starts the exchange with the committer.
+    fn start(context: Rc<BeanstalkContext>, answers: AnswerReceiver) -> Self {
+        let shared = Rc::clone(&context);
+        spawn_local(answers.hand_out(move |delivery| shared.responder.receive_delivery(delivery)));
+        spawn_local(watch_store(context.responder.tasks().clone(), context.ends.failed.clone()));
+        let shared = Rc::clone(&context);
+        spawn_local(async move {
+            let Err(error) = shared.responder.submit_bursts().await;
+            shared.fail(error);
+        });
+        Self(context)
+    }
+
+    /// Who the clients of a listener are at first.
+    fn client(&self, listener: usize, address: PeerAddress) -> Client {
+        let Some(users) = &self.0.users else { return Client::Anybody };
+        let bound = self.0.settings.listening.get(listener).and_then(|listening| listening.user.as_deref());
+        bound.and_then(|name| users.bound(name, address)).map_or(Client::Nobody, Client::User)
+    }
+}
+
+impl TcpProtocol for BeanstalkProtocol {
+    fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
+        let shared = Rc::clone(&self.0);
+        let address = accepted.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
+        let client = self.client(accepted.listener, address);
+        spawn_local(async move {
+            if let Some((stream, idle)) = accepted.open(shared.ends.closing.given()).await {
+                converse(shared, stream, idle, client).await;
+            }
+            drop(permit);
+        });
+    }
+
+    async fn finish(&mut self, connections: &ConnectionLimit) {
+        self.0.ends.closing.give();
+        connections.all_closed().await;
+        self.0.responder.submit_burst();
+    }
+
+    async fn cut_short(&mut self, connections: &ConnectionLimit) {
+        self.0.ends.over.give();
+        self.0.responder.withdraw_leases();
+        self.0.responder.submit_burst();
+        connections.all_closed().await;
+        self.0.responder.submit_burst();
+    }
+}

@@ -1,0 +1,141 @@
+//! The tubes that connections refer to: what they use and watch, and what is counted of each.
+//!
+//! ```text
+//! use, watch ─► TubeUse ─► counted in its tube ─► dropped: the last one takes the tube out
+//! ```
+//! A tube that is used and has no job exists here alone. One with jobs is a queue, and is here only while somebody
+//! refers to it.
+//!
+//! This module knows no queues.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Tubes whose queues stay in memory without a job while somebody refers to them. Those of further ones begin to count
+/// anew with their next job.
+const KEPT_MAX: usize = 1 << 16;
+
+/// How a connection refers to a tube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TubeRole {
+    Used,
+    Watched,
+    Waited,
+}
+
+/// What is counted of a tube while somebody refers to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TubeFigures {
+    pub(super) used: u64,
+    pub(super) watched: u64,
+    pub(super) waited: u64,
+    /// Commands that have paused it.
+    pub(super) pauses: u64,
+    /// The last pause, in seconds.
+    pub(super) pause: u32,
+}
+
+impl TubeFigures {
+    fn count(&mut self, role: TubeRole) -> &mut u64 {
+        match role {
+            TubeRole::Used => &mut self.used,
+            TubeRole::Watched => &mut self.watched,
+            TubeRole::Waited => &mut self.waited,
+        }
+    }
+}
+
+/// The tubes that are referred to. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Tubes {
+    all: Rc<RefCell<HashMap<Rc<[u8]>, TubeFigures>>>,
+    on_change: Rc<OnChange>,
+}
+
+/// Hears that somebody refers to a tube, or nobody any more.
+type OnChange = dyn Fn(&[u8], bool);
+
+impl Tubes {
+    /// No tubes yet. `on_change` hears when the first one refers to a tube, and when the last one does no more.
+    pub(super) fn new(on_change: impl Fn(&[u8], bool) + 'static) -> Self {
+        Self { all: Rc::default(), on_change: Rc::new(on_change) }
+    }
+
+    /// Refers to a tube, until the result is dropped.
+    pub(super) fn refer(&self, name: &[u8], role: TubeRole) -> TubeUse {
+        let mut all = self.all.borrow_mut();
+        if all.len() < KEPT_MAX && !all.contains_key(name) {
+            (self.on_change)(name, true);
+        }
+        let name: Rc<[u8]> = all.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Rc::clone(name));
+        *all.entry(Rc::clone(&name)).or_default().count(role) += 1;
+        TubeUse { tubes: self.clone(), name, role }
+    }
+
+    /// What is counted of a tube. `None`: nobody refers to it.
+    pub(super) fn figures(&self, name: &[u8]) -> Option<TubeFigures> {
+        self.all.borrow().get(name).copied()
+    }
+
+    /// A tube has been paused for so many seconds.
+    pub(super) fn note_pause(&self, name: &[u8], seconds: u32) {
+        if let Some(figures) = self.all.borrow_mut().get_mut(name) {
+            figures.pauses += 1;
+            figures.pause = seconds;
+        }
+    }
+
+    /// The names of all of them.
+    pub(super) fn names(&self) -> Vec<Rc<[u8]>> {
+        self.all.borrow().keys().cloned().collect()
+    }
+}
+
+/// A connection refers to a tube.
+pub(super) struct TubeUse {
+    tubes: Tubes,
+    name: Rc<[u8]>,
+    role: TubeRole,
+}
+
+impl TubeUse {
+    pub(super) fn name(&self) -> &Rc<[u8]> {
+        &self.name
+    }
+}
+
+impl Drop for TubeUse {
+    fn drop(&mut self) {
+        let mut all = self.tubes.all.borrow_mut();
+        let Some(figures) = all.get_mut(&self.name) else { return };
+        *figures.count(self.role) -= 1;
+        if (figures.used, figures.watched, figures.waited) == (0, 0, 0) {
+            all.remove(&self.name);
+            (self.tubes.on_change)(&self.name, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tube_is_there_as_long_as_somebody_refers_to_it() {
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let hears = Rc::clone(&heard);
+        let tubes = Tubes::new(move |name, is_there| hears.borrow_mut().push((name.to_vec(), is_there)));
+        let used = tubes.refer(b"mail", TubeRole::Used);
+        let watched = tubes.refer(b"mail", TubeRole::Watched);
+        assert_eq!(tubes.figures(b"mail"), Some(TubeFigures { used: 1, watched: 1, ..TubeFigures::default() }));
+        tubes.note_pause(b"mail", 7);
+        tubes.note_pause(b"other", 7);
+        drop(used);
+        let paused = TubeFigures { watched: 1, pauses: 1, pause: 7, ..TubeFigures::default() };
+        assert_eq!((tubes.figures(b"mail"), tubes.figures(b"other")), (Some(paused), None));
+        drop(watched);
+        assert!(tubes.figures(b"mail").is_none() && tubes.names().is_empty());
+        assert_eq!(*heard.borrow(), [(b"mail".to_vec(), true), (b"mail".to_vec(), false)]);
+    }
+}
