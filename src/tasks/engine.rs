@@ -281,7 +281,7 @@ impl Engine {
                 let wait = wait && self.entry(queue_index).waiters.len() < WAITERS_MAX;
                 return self.lease_or_wait(queue_index, ticket, timeout, wait, false);
             }
-            Request::ShowQueue => Outcome::Queues { queues: vec![self.listed(self.entry(queue_index))], next: None },
+            Request::ShowQueue => self.show_queue(queue_index),
             Request::Peek { state } => self.peek(queue_index, state),
             Request::Browse(browse) => self.browse(queue_index, &browse, store),
             Request::Sweep(sweep) => {

@@ -70,14 +70,22 @@ impl Engine {
                 break;
             }
             let entry = self.queues.get(place);
-            let is_wanted = |entry: &&QueueEntry| prefixes.iter().any(|prefix| entry.name.starts_with(prefix));
+            // One that is over goes with this batch.
+            let is_wanted =
+                |entry: &&QueueEntry| !entry.is_over() && prefixes.iter().any(|prefix| entry.name.starts_with(prefix));
             queues.extend(entry.filter(is_wanted).map(|entry| self.listed(entry)));
             place += 1;
         }
         Outcome::Queues { queues, next: Some(number_of(place)) }
     }
 
-    pub(super) fn listed(&self, entry: &QueueEntry) -> ListedQueue {
+    /// The queue alone.
+    pub(super) fn show_queue(&self, queue_index: usize) -> Outcome {
+        let entry = Some(self.entry(queue_index)).filter(|entry| !entry.is_over());
+        Outcome::Queues { queues: entry.map(|entry| self.listed(entry)).into_iter().collect(), next: None }
+    }
+
+    fn listed(&self, entry: &QueueEntry) -> ListedQueue {
         let (queue, now) = (&entry.queue, self.timers.now);
         let QueueSettings { terms, gate, sync } = *queue.settings();
         ListedQueue {

@@ -32,8 +32,14 @@ impl BeanstalkConversation<'_> {
                 reply::list(names.iter().map(|name| &**name))
             }
             Apart::StatsTube(tube) => match self.tube(&tube).await? {
-                (None, None) => reply::NOT_FOUND.to_vec(),
-                (queue, figures) => reply::stats_tube(&tube, queue.as_ref(), figures.unwrap_or_default()),
+                (None, None) => {
+                    self.shared.tubes.forget_pauses(&tube);
+                    reply::NOT_FOUND.to_vec()
+                }
+                (queue, figures) => {
+                    let (figures, pauses) = (figures.unwrap_or_default(), self.shared.tubes.pauses(&tube));
+                    reply::stats_tube(&tube, queue.as_ref(), figures, pauses)
+                }
             },
             Apart::PauseTube(tube, seconds) => self.pause(&tube, seconds).await?,
             Apart::Auth(name, password) => self.log_in(&name, &password).await?,

@@ -17,8 +17,8 @@ pub(super) enum Command<'l> {
     PeekDelayed,
     PeekBuried,
     Reserve,
-    /// Seconds.
-    ReserveWithTimeout(u32),
+    /// Seconds. `None`: for ever.
+    ReserveWithTimeout(Option<u32>),
     ReserveJob(u64),
     Delete(u64),
     Release {
@@ -198,7 +198,7 @@ const WITH_ARGUMENTS: [(&[u8], Verb); 18] = [
     (b"use ", Verb::Use),
     (b"watch ", Verb::Watch),
     (b"ignore ", Verb::Ignore),
-    (b"pause-tube ", Verb::PauseTube),
+    (b"pause-tube", Verb::PauseTube),
     (b"quit", Verb::Quit),
     (b"auth ", Verb::Auth),
 ];
@@ -236,9 +236,7 @@ fn of_arguments(verb: Verb, rest: &[u8]) -> Option<Command<'_>> {
             Command::Put(PutLine { class, delay, lease, bytes: fields.number()?, has_more: !fields.is_over() })
         }
         Verb::Peek => Command::Peek(fields.last()?),
-        Verb::ReserveWithTimeout => {
-            Command::ReserveWithTimeout(fields.number().filter(|seconds| i32::try_from(*seconds).is_ok())?)
-        }
+        Verb::ReserveWithTimeout => Command::ReserveWithTimeout(fields.seconds()?),
         Verb::ReserveJob => Command::ReserveJob(fields.last()?),
         Verb::Delete => Command::Delete(fields.last()?),
         Verb::Release => Command::Release { id: fields.number()?, class: fields.number()?, delay: fields.last()? },
@@ -309,8 +307,8 @@ impl<'l> Fields<'l> {
         Some(word)
     }
 
-    /// The bound of a kick, which may have a sign and anything behind it: a negative one is none.
-    fn bound(&mut self) -> Option<u64> {
+    /// Passes white space and a sign. Returns whether that is a minus.
+    fn sign(&mut self) -> bool {
         while let [b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r', rest @ ..] = self.0 {
             self.0 = rest;
         }
@@ -318,10 +316,26 @@ impl<'l> Fields<'l> {
         if let [b'-' | b'+', rest @ ..] = self.0 {
             self.0 = rest;
         }
+        is_negative
+    }
+
+    /// The bound of a kick, as `strtoul` reads it: with a sign, and anything behind it. The lower half counts.
+    fn bound(&mut self) -> Option<u64> {
+        let is_negative = self.sign();
         let number = std::str::from_utf8(self.digits()?).ok()?.parse::<u64>().ok()?;
-        // As the other server has it: the lower half of the number, or of what it is below nothing.
         let bound = if is_negative { number.wrapping_neg() } else { number };
         Some(bound & u64::from(u32::MAX))
+    }
+
+    /// The seconds of a wait, as `strtol` reads them: with a sign, and anything behind them; none are 0. The lower half
+    /// counts. A negative number is no bound.
+    fn seconds(&mut self) -> Option<Option<u32>> {
+        let is_negative = self.sign();
+        let digits = self.digits().map_or(Some("0"), |digits| std::str::from_utf8(digits).ok())?;
+        let number = digits.parse::<i64>().ok()?;
+        let number = if is_negative { -number } else { number };
+        let [.., a, b, c, d] = number.to_be_bytes();
+        Some(u32::try_from(i32::from_be_bytes([a, b, c, d])).ok())
     }
 }
 

@@ -12,7 +12,7 @@ use super::command::Verb;
 use super::conversation::TimedCommand;
 use super::reply::{ConnectionSums, LogFigures, ServerFigures};
 use super::session::{Roles, SessionBounds};
-use super::tubes::Tubes;
+use super::tubes::{TubeUse, Tubes};
 use crate::clock::{Clock, Now};
 use crate::net::tcp::{ClientStream, FailureSender, unless};
 use crate::security::Users;
@@ -84,6 +84,8 @@ pub(super) struct BeanstalkContext {
     pub(super) clock: Clock,
     pub(super) rooms: JobRooms,
     pub(super) tubes: Tubes,
+    /// The tube that is there without a job or a client.
+    pub(super) _default: TubeUse,
     pub(super) ends: EndSignals,
     pub(super) metrics: Arc<ServiceMetrics>,
     pub(super) slow: Arc<SlowLog>,
@@ -185,6 +187,11 @@ impl BeanstalkContext {
         Waiting(waiting)
     }
 
+    /// A command was read.
+    pub(super) fn count(&self, verb: Verb) {
+        self.metrics.count(verb.number(), verb == Verb::None);
+    }
+
     pub(super) fn count_in(&self, bytes: usize) {
         self.metrics.bytes_in.set(self.metrics.bytes_in.get() + bytes as u64);
     }
@@ -195,7 +202,6 @@ impl BeanstalkContext {
         let now = self.clock.now();
         for TimedCommand { verb, tube, arrived } in commands.drain(..) {
             let nanos = arrived.nanos_until(now);
-            self.metrics.count(verb.number(), verb == Verb::None);
             self.metrics.record(verb.number(), None, nanos);
             if self.slow.is_slow(nanos) {
                 self.slow.add(self.slow_request(verb, &tube, now, nanos, stream));

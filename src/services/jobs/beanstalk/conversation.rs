@@ -131,6 +131,7 @@ impl<'s> BeanstalkConversation<'s> {
             let (tube, before) = (Rc::clone(self.session.used_name()), self.session.roles());
             let (verb, begun) = self.session.begin(self.input.next(bounds.job_bytes_max), &bounds);
             if !matches!(begun, Begun::Short(_)) {
+                self.shared.count(verb);
                 self.unsent.push(TimedCommand { verb, tube, arrived: self.read_at });
                 self.shared.note_roles(before, self.session.roles());
             }

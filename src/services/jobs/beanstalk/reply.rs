@@ -8,7 +8,7 @@ use std::io::Write;
 
 use super::command::{LineFault, Verb};
 use super::input::InputFault;
-use super::tubes::TubeFigures;
+use super::tubes::{TubeFigures, TubePauses};
 use crate::tasks::{JobState, ListedQueue, ShownJob};
 
 pub(super) const BAD_FORMAT: &[u8] = b"BAD_FORMAT\r\n";
@@ -105,10 +105,10 @@ pub(super) fn stats_job(id: u64, tube: &[u8], job: &ShownJob, lease: u64) -> Vec
 }
 
 /// The figures of a tube: as a queue, if it is one, and as far as connections refer to it.
-pub(super) fn stats_tube(name: &[u8], queue: Option<&ListedQueue>, tube: TubeFigures) -> Vec<u8> {
+pub(super) fn stats_tube(name: &[u8], queue: Option<&ListedQueue>, tube: TubeFigures, pauses: TubePauses) -> Vec<u8> {
     let counts = queue.map(|queue| queue.counts).unwrap_or_default();
     let left = queue.and_then(|queue| queue.paused).unwrap_or(0) / 1_000;
-    let pause = if left > 0 { u64::from(tube.pause).max(left) } else { 0 };
+    let pause = if left > 0 { u64::from(pauses.seconds).max(left) } else { 0 };
     lines([
         ("name", String::from_utf8_lossy(name).into_owned()),
         ("current-jobs-urgent", queue.map_or(0, |queue| queue.urgent).to_string()),
@@ -121,7 +121,7 @@ pub(super) fn stats_tube(name: &[u8], queue: Option<&ListedQueue>, tube: TubeFig
         ("current-watching", tube.watched.to_string()),
         ("current-waiting", tube.waited.to_string()),
         ("cmd-delete", (counts.ever.done + counts.ever.removed).to_string()),
-        ("cmd-pause-tube", tube.pauses.to_string()),
+        ("cmd-pause-tube", pauses.count.to_string()),
         ("pause", pause.to_string()),
         ("pause-time-left", left.to_string()),
     ])

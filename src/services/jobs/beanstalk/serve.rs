@@ -16,8 +16,8 @@ use super::command::Verb;
 pub use super::context::{BODY_BYTES_DEFAULT, BeanstalkConfig, BeanstalkListening, DrainSwitch};
 use super::context::{BeanstalkContext, EndSignals, ServiceLife};
 use super::conversation::converse;
-use super::session::Client;
-use super::tubes::Tubes;
+use super::session::{Client, DEFAULT_TUBE};
+use super::tubes::{TubeRole, Tubes};
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::net::service::{Service, ServiceParts};
@@ -103,14 +103,16 @@ impl BeanstalkFrontend {
         let responder = Rc::new(JobResponder::new(tasks, answers.sink, answers.room.clone(), clock));
         let (keeper, of_tubes) = (Rc::clone(&responder), family.clone());
         let keep = move |tube: &[u8], kept| keeper.submit_unasked(of_tubes.queue(tube), Request::Keep { kept });
+        let tubes = Tubes::new(keep);
         let context = Rc::new(BeanstalkContext {
+            _default: tubes.refer(DEFAULT_TUBE, TubeRole::Kept),
             responder,
             family,
             settings,
             users,
             clock,
             rooms: JobRooms::new(room_bytes),
-            tubes: Tubes::new(keep),
+            tubes,
             ends: EndSignals { closing: EndSignal::default(), over: EndSignal::default(), failed },
             metrics,
             slow,

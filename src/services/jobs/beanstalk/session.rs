@@ -237,7 +237,7 @@ impl Session {
         }
         match command {
             Command::Reserve => self.begin_reserve(None, bounds),
-            Command::ReserveWithTimeout(seconds) => self.begin_reserve(Some(seconds), bounds),
+            Command::ReserveWithTimeout(seconds) => self.begin_reserve(seconds, bounds),
             Command::PeekReady => self.peek(BrowsedState::Ready),
             Command::PeekDelayed => self.peek(BrowsedState::Delayed),
             Command::PeekBuried => self.peek(BrowsedState::Dead),

@@ -22,6 +22,8 @@ pub(super) enum TubeRole {
     Used,
     Watched,
     Waited,
+    /// The server itself: the tube is always there.
+    Kept,
 }
 
 /// What is counted of a tube while somebody refers to it.
@@ -30,10 +32,16 @@ pub(super) struct TubeFigures {
     pub(super) used: u64,
     pub(super) watched: u64,
     pub(super) waited: u64,
-    /// Commands that have paused it.
-    pub(super) pauses: u64,
-    /// The last pause, in seconds.
-    pub(super) pause: u32,
+    pub(super) kept: u64,
+}
+
+/// The pauses of a tube, as commands have asked for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TubePauses {
+    /// The commands.
+    pub(super) count: u64,
+    /// Of the last one.
+    pub(super) seconds: u32,
 }
 
 impl TubeFigures {
@@ -42,6 +50,7 @@ impl TubeFigures {
             TubeRole::Used => &mut self.used,
             TubeRole::Watched => &mut self.watched,
             TubeRole::Waited => &mut self.waited,
+            TubeRole::Kept => &mut self.kept,
         }
     }
 }
@@ -50,6 +59,7 @@ impl TubeFigures {
 #[derive(Clone)]
 pub(super) struct Tubes {
     all: Rc<RefCell<HashMap<Rc<[u8]>, TubeFigures>>>,
+    pauses: Rc<RefCell<HashMap<Box<[u8]>, TubePauses>>>,
     on_change: Rc<OnChange>,
 }
 
@@ -59,7 +69,7 @@ type OnChange = dyn Fn(&[u8], bool);
 impl Tubes {
     /// No tubes yet. `on_change` hears when the first one refers to a tube, and when the last one does no more.
     pub(super) fn new(on_change: impl Fn(&[u8], bool) + 'static) -> Self {
-        Self { all: Rc::default(), on_change: Rc::new(on_change) }
+        Self { all: Rc::default(), pauses: Rc::default(), on_change: Rc::new(on_change) }
     }
 
     /// Refers to a tube, until the result is dropped.
@@ -78,12 +88,23 @@ impl Tubes {
         self.all.borrow().get(name).copied()
     }
 
+    /// The pauses of a tube.
+    pub(super) fn pauses(&self, name: &[u8]) -> TubePauses {
+        self.pauses.borrow().get(name).copied().unwrap_or_default()
+    }
+
     /// A tube has been paused for so many seconds.
     pub(super) fn note_pause(&self, name: &[u8], seconds: u32) {
-        if let Some(figures) = self.all.borrow_mut().get_mut(name) {
-            figures.pauses += 1;
-            figures.pause = seconds;
+        let mut pauses = self.pauses.borrow_mut();
+        if pauses.len() < KEPT_MAX || pauses.contains_key(name) {
+            let of_tube = pauses.entry(name.into()).or_default();
+            *of_tube = TubePauses { count: of_tube.count + 1, seconds };
         }
+    }
+
+    /// There is no such tube.
+    pub(super) fn forget_pauses(&self, name: &[u8]) {
+        self.pauses.borrow_mut().remove(name);
     }
 
     /// The names of all of them.
@@ -110,7 +131,7 @@ impl Drop for TubeUse {
         let mut all = self.tubes.all.borrow_mut();
         let Some(figures) = all.get_mut(&self.name) else { return };
         *figures.count(self.role) -= 1;
-        if (figures.used, figures.watched, figures.waited) == (0, 0, 0) {
+        if *figures == TubeFigures::default() {
             all.remove(&self.name);
             (self.tubes.on_change)(&self.name, false);
         }
@@ -129,11 +150,8 @@ mod tests {
         let used = tubes.refer(b"mail", TubeRole::Used);
         let watched = tubes.refer(b"mail", TubeRole::Watched);
         assert_eq!(tubes.figures(b"mail"), Some(TubeFigures { used: 1, watched: 1, ..TubeFigures::default() }));
-        tubes.note_pause(b"mail", 7);
-        tubes.note_pause(b"other", 7);
         drop(used);
-        let paused = TubeFigures { watched: 1, pauses: 1, pause: 7, ..TubeFigures::default() };
-        assert_eq!((tubes.figures(b"mail"), tubes.figures(b"other")), (Some(paused), None));
+        assert_eq!(tubes.figures(b"mail"), Some(TubeFigures { watched: 1, ..TubeFigures::default() }));
         drop(watched);
         assert!(tubes.figures(b"mail").is_none() && tubes.names().is_empty());
         assert_eq!(*heard.borrow(), [(b"mail".to_vec(), true), (b"mail".to_vec(), false)]);
