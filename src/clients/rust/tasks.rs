@@ -5,6 +5,8 @@
 //! the connection, and the next request connects again. The client never sends a request twice. If the connection is
 //! dropped before the server has sent the reply to a Lend, the task goes back to the queue.
 
+mod queues;
+
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -12,10 +14,11 @@ use thiserror::Error;
 
 use crate::clients::rust::socket::{Pipeline, ReplyError};
 use crate::services::tasks::wire::{
-    AddMode, AnyReply, AnyRequest, Counters, Fault, LendMode, Malformed, QueueRequest, RepayStatus, Reply, Request,
+    AddMode, AnyReply, AnyRequest, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request,
 };
 
 pub use crate::clients::rust::socket::{ClientTimeouts, Disconnected};
+pub use queues::LentOf;
 
 /// How long the client waits for a connection and for each reply, unless [`TasksClient::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -84,6 +87,8 @@ pub struct TasksClient {
     pipeline: Pipeline<()>,
     /// Buffer for the request that is being sent.
     bytes: Vec<u8>,
+    /// The queue of the methods for single requests. `None`: that without a name.
+    queue: Option<Vec<u8>>,
 }
 
 impl TasksClient {
@@ -115,7 +120,12 @@ impl TasksClient {
     }
 
     fn within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Self {
-        Self { pipeline: Pipeline::new(endpoint, timeouts), bytes: Vec::new() }
+        Self { pipeline: Pipeline::new(endpoint, timeouts), bytes: Vec::new(), queue: None }
+    }
+
+    /// The methods for single requests speak of the queue with this name from now on.
+    pub fn use_queue(&mut self, name: &[u8]) {
+        self.queue = Some(name.to_vec());
     }
 
     /// Sets how long a new connection and each reply may take from now on.
@@ -165,13 +175,7 @@ impl TasksClient {
     pub fn ask(&mut self, request: &AnyRequest<'_>) -> Result<AnyReply<'_>, Error> {
         assert_eq!(self.in_flight(), 0, "another request is in flight");
         self.send_any(request)?;
-        let waits = match request {
-            AnyRequest::OfQueues(QueueRequest::LendMany { wait_ms, .. }) => {
-                Duration::from_millis(*wait_ms).min(BLOCKED)
-            }
-            AnyRequest::InQueue(_, Request::Lend { mode: LendMode::Block, .. }) => BLOCKED,
-            _ => Duration::ZERO,
-        };
+        let waits = queues::waits_for(request);
         self.receive_any_within(self.pipeline.timeout().saturating_add(waits))
     }
 
@@ -180,7 +184,7 @@ impl TasksClient {
     /// # Errors
     /// [`Error::Disconnected`]. Afterwards no request is in flight.
     pub fn send_any(&mut self, request: &AnyRequest<'_>) -> Result<(), Error> {
-        let Self { pipeline, bytes } = self;
+        let Self { pipeline, bytes, .. } = self;
         bytes.clear();
         request.encode(bytes);
         Ok(pipeline.send((), |sink| sink(bytes, false))?)
@@ -264,8 +268,7 @@ impl TasksClient {
     /// # Errors
     /// [`Error`]
     pub fn lend_unless(&mut self, timeout_ms: u64, over: BorrowedFd<'_>) -> Result<Option<Lent>, Error> {
-        let request = Request::Lend { timeout_ms, mode: LendMode::Block };
-        self.send(&request)?;
+        self.send_in_queue(&Request::Lend { timeout_ms, mode: LendMode::Block })?;
         if !self.pipeline.wait_unless(over)? {
             return Ok(None);
         }
@@ -361,8 +364,20 @@ impl TasksClient {
         read: impl FnOnce(Reply<'_>) -> Option<T>,
     ) -> Result<T, Error> {
         assert!(self.in_flight() == 0, "receive what is in flight first");
-        self.send(request)?;
+        self.send_in_queue(request)?;
         self.receive_reply(patience, read)
+    }
+
+    /// Sends a request about the queue of the client.
+    fn send_in_queue(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        match self.queue.take() {
+            None => self.send(request),
+            Some(queue) => {
+                let sent = self.send_any(&AnyRequest::InQueue(&queue, *request));
+                self.queue = Some(queue);
+                sent
+            }
+        }
     }
 
     /// Waits for the reply to the only request in flight.
