@@ -152,6 +152,23 @@ pub(super) fn tables(tables: &[(Option<Durability>, TableLine)], hex: Hex) -> St
     tables.iter().map(line).collect()
 }
 
+/// Rows in columns, under their titles. Of a column that is text, the cells stand at the left.
+pub(super) fn columns(titles: &[(&str, bool)], rows: &[Vec<String>]) -> String {
+    let head: Vec<String> = titles.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).zip(titles).map(|((cell, &width), (_, is_text))| {
+            if *is_text { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    [line(&head)].into_iter().chain(rows.iter().map(line)).collect()
+}
+
 /// Any JSON, one entry on each line, indented by depth.
 ///
 /// ```text

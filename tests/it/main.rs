@@ -222,6 +222,8 @@ mod table_memory;
 mod taking_down;
 /// Logins whose bytes were changed on their way let no other in.
 mod tampered;
+/// The words of the command line for queues of tasks.
+mod task_commands;
 /// Durable tasks: the protocol, leases, the command line, and the tasks that are there after the end.
 mod task_queues;
 mod task_queues_crash;

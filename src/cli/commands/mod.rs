@@ -17,6 +17,7 @@ pub(super) mod load;
 pub(super) mod manual;
 pub(super) mod mirror;
 pub(super) mod monitor;
+mod queues;
 mod refusal;
 pub(super) mod serve;
 pub(super) mod session;

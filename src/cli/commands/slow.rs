@@ -10,7 +10,7 @@ use crate::cli::flags::login::LoginFlags;
 use crate::cli::flags::operand::shown;
 use crate::cli::flags::tls::{TcpAddress, TlsFlags};
 use crate::cli::numbers::{bytes, clock_time, count, micros};
-use crate::cli::show::Format;
+use crate::cli::show::{Format, columns};
 use crate::cli::{ADMIN_ADDRESS, CommandError};
 use crate::clients::rust::operator::admin::{AdminClient, Error};
 
@@ -105,25 +105,14 @@ fn text(document: &Value) -> String {
         return format!("no request took longer than {bound}\n");
     }
     let rows: Vec<_> = requests.iter().map(row).collect();
-    let titles = COLUMNS.map(|(title, _)| title.to_owned());
-    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
-        let lengths = rows.iter().chain([&titles]).filter_map(|row| row.get(column));
-        lengths.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    });
-    let line = |row: &[String; COLUMNS.len()]| {
-        let cells = row.iter().zip(widths).zip(COLUMNS).map(|((cell, width), (_, is_text))| {
-            if is_text { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
     let head = format!("{} took longer than {bound}, the latest first\n", count(seen));
-    [head, line(&titles)].into_iter().chain(rows.iter().map(line)).collect()
+    head + &columns(&COLUMNS, &rows)
 }
 
-fn row(request: &Value) -> [String; COLUMNS.len()] {
+fn row(request: &Value) -> Vec<String> {
     let of = |name: &str| request.get(name);
     let word = |name| shown(of(name).and_then(Value::as_str).unwrap_or_default().as_bytes());
-    [
+    vec![
         clock_time(of("unix_millis").and_then(Value::as_u64).unwrap_or(0)),
         micros(of("micros")),
         micros(of("queue_micros")),

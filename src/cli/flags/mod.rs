@@ -21,6 +21,7 @@ pub(super) mod security;
 pub(super) mod store;
 pub(super) mod tables;
 pub(super) mod tasks;
+pub(super) mod terms;
 pub(super) mod time_to_live;
 pub(super) mod tls;
 pub(super) mod tuning;

@@ -18,7 +18,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::cli::CommandError;
 use crate::limits::FRAME_BYTES_MAX;
-use crate::services::tables::report::hexadecimal;
+use crate::services::tables::report::{hexadecimal, textual};
 
 /// The prefix of bytes in hexadecimal.
 const HEX: &str = "0x";
@@ -160,7 +160,7 @@ pub(crate) fn shown_at_length(bytes: &[u8]) -> String {
 
 /// Like [`shown`], but any text is shown as text: JSON escapes it.
 pub(crate) fn shown_in_json(bytes: &[u8]) -> String {
-    shown_if(bytes, |_| true)
+    textual(bytes)
 }
 
 /// The name of a table without the NUL that may end it.

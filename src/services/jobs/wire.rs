@@ -36,6 +36,6 @@ mod request;
 mod tests;
 
 pub use auth::{DecodedAuth, decode_auth, encode_auth};
-pub use options::read_options;
+pub use options::{read_backoff, read_options, read_time};
 pub use reply::{AckWording, Malformed, Reply};
 pub use request::{Decoded, Fault, JobId, Request, Verb, decode};

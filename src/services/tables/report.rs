@@ -77,7 +77,7 @@ pub(crate) use metric::{
     CLIENTS, END_TO_END, Metric, MetricKind, MetricsLine, REFUSALS, Readable, Reading, counter, gauge, line,
 };
 pub(crate) use micros::Micros;
-pub(crate) use name::{hexadecimal, printable};
+pub(crate) use name::{hexadecimal, printable, textual};
 use services::SlowLine;
 pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics};
 pub(crate) use tasks_section::TasksSection;

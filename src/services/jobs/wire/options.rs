@@ -40,12 +40,12 @@ pub fn read_options(bytes: &[u8]) -> Option<AddTerms> {
 fn set(terms: &mut AddTerms, name: &[u8], value: &[u8]) -> Option<()> {
     match name {
         b"class" => terms.class = whole(value)?,
-        b"delay" => terms.delay = time(value)?,
-        b"expires" => terms.lifetime = Some(time(value).filter(|millis| *millis > 0)?),
+        b"delay" => terms.delay = read_time(value)?,
+        b"expires" => terms.lifetime = Some(read_time(value).filter(|millis| *millis > 0)?),
         b"tries" => terms.tries = Some(NonZeroU32::new(whole(value)?)),
-        b"backoff" => terms.backoff = Some(backoff(value)?),
+        b"backoff" => terms.backoff = Some(read_backoff(value)?),
         b"group" => terms.group = short(value)?,
-        b"lease" => terms.lease = Some(time(value).filter(|millis| *millis > 0)?),
+        b"lease" => terms.lease = Some(read_time(value).filter(|millis| *millis > 0)?),
         b"key" => terms.unique = short(value)?,
         _ => return None,
     }
@@ -57,16 +57,19 @@ fn short(value: &[u8]) -> Option<Box<[u8]>> {
     ((1..=NAME_BYTES_MAX).contains(&value.len()) && !has_white_space(value)).then(|| value.into())
 }
 
-fn backoff(value: &[u8]) -> Option<Backoff> {
+/// Reads a backoff, as in `1s..10m` or `10s`. `None`: it is malformed.
+#[must_use]
+pub fn read_backoff(value: &[u8]) -> Option<Backoff> {
     let text = std::str::from_utf8(value).ok()?;
     let (first, most) = text.split_once("..").unwrap_or((text, text));
-    let millis = |text: &str| u32::try_from(time(text.as_bytes())?).ok();
+    let millis = |text: &str| u32::try_from(read_time(text.as_bytes())?).ok();
     let (first, most) = (millis(first)?, millis(most)?);
     (first <= most).then_some(Backoff { first, most })
 }
 
-/// The milliseconds of a time.
-fn time(value: &[u8]) -> Option<u64> {
+/// Reads a time, as in `30s`. Returns its milliseconds. `None`: it is malformed, or longer than a hundred years.
+#[must_use]
+pub fn read_time(value: &[u8]) -> Option<u64> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = value.split_at(digits);
     let unit: u64 = match unit {

@@ -22,6 +22,7 @@ mod live;
 mod metrics;
 mod page;
 mod probe;
+pub(crate) mod queues;
 mod routes;
 pub mod serve;
 mod sources;

@@ -1,0 +1,3 @@
+//! Queues.
+pub(crate) mod document;
+pub(crate) mod words;
