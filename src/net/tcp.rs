@@ -7,6 +7,7 @@ mod certificate;
 mod client_stream;
 mod frontend;
 mod idle;
+mod requests;
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -32,6 +33,7 @@ pub(crate) use frontend::{
 #[cfg(test)]
 pub(crate) use idle::IdleConnections;
 pub(crate) use idle::IdleEntry;
+pub(crate) use requests::{QueueRequests, Unanswered};
 
 use crate::clock::Clock;
 use crate::descriptors::{Place, ServiceShare, wait_for_room};

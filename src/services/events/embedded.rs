@@ -4,25 +4,16 @@
 //! ```text
 //! create ─► a task that is dropped with its value         GET: dropped ─► its value
 //! defer  ─► a ready task, value empty ─► Lend ─► Drop          otherwise ─► null
-//!
-//! request ─► burst ─► submit_bursts ═► committer ═► WakingSender ─► receive_delivery ─► the request
 //! ```
-//! All requests of a round of the runtime are one burst, and so one batch and one sync. A client that disconnects takes
-//! nothing back: the committer executes its request, and the answer is dropped.
-//!
 //! This module does not work pending events off, and does not commit the queue (`tasks`).
 
-use std::sync::Arc;
-
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::error::EventStoreError;
-use crate::limits::{EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
-use crate::lock::Mutex;
-use crate::net::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal, read_value};
+use crate::limits::{EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
+use crate::net::tcp::{Answer, FailureSender, QueueRequests, RoomSignal, Unanswered, read_value};
 use crate::store::{self, Value};
-use crate::tasks::{Delivery, Outcome, QueueName, Request, Submission, Tasks, Ticket};
+use crate::tasks::{Outcome, QueueName, Request, Tasks};
 
 /// The queue of the events, and the sink for its answers.
 pub(super) struct EventQueue {
@@ -35,23 +26,21 @@ pub(super) struct EventQueue {
 
 /// A handle to the store. It is cheap to clone, and clones share the store.
 #[derive(Clone)]
-pub(super) struct Embedded(Arc<EventResponder>);
-
-struct EventResponder {
-    queue: EventQueue,
-    waiting: Mutex<PendingAnswers>,
-    /// The requests to submit next.
-    burst: Mutex<Vec<Submission>>,
-    /// Notified when there is a burst.
-    burst_ready: Notify,
+pub(super) struct Embedded {
+    requests: QueueRequests,
+    queue: QueueName,
     /// Reports to the frontend that the store has failed.
     failed: FailureSender,
 }
 
 impl Embedded {
-    pub(super) fn new(queue: EventQueue, failed: FailureSender) -> Self {
-        let (waiting, burst, burst_ready) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self(Arc::new(EventResponder { queue, waiting, burst, burst_ready, failed }))
+    pub(super) fn new(EventQueue { tasks, queue, sink, room }: EventQueue, failed: FailureSender) -> Self {
+        Self { requests: QueueRequests::new(tasks, sink, room, EVENTS_WAITING_MAX), queue, failed }
+    }
+
+    /// The requests that wait.
+    pub(super) fn requests(&self) -> &QueueRequests {
+        &self.requests
     }
 
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
@@ -77,7 +66,7 @@ impl Embedded {
             return Ok(None);
         }
         let Some(payload) = outcome.payload() else { return Ok(Some(None)) };
-        let value = read_value(&self.0.queue.tasks, payload, before.as_ref()).await.map_err(|error| match error {
+        let value = read_value(self.requests.tasks(), payload, before.as_ref()).await.map_err(|error| match error {
             lost if lost.loses_one_value() => {
                 EventStoreError("the value of this event is lost: the device has changed it".to_owned())
             }
@@ -88,61 +77,27 @@ impl Embedded {
     }
 
     pub(super) async fn check(&self) -> Result<(), EventStoreError> {
-        self.0.queue.tasks.check().map_err(|error| EventStoreError(error.to_string()))?;
+        self.requests.tasks().check().map_err(|error| EventStoreError(error.to_string()))?;
         let turn = timeout(STORE_ANSWER_MAX, self.submit(Request::Nothing)).await;
         turn.map_err(|_| EventStoreError(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))??;
-        if self.0.queue.tasks.metrics().store().refuses_adds { Err(no_room()) } else { Ok(()) }
+        if self.requests.tasks().metrics().store().refuses_adds { Err(no_room()) } else { Ok(()) }
     }
 
-    /// Submits a request, and waits for its answer. Err: too many requests wait already, those of disconnected clients
-    /// included, or the committer has failed and the process is about to end.
     async fn submit(&self, request: Request) -> Result<Answer, EventStoreError> {
-        let EventQueue { queue, sink, .. } = &self.0.queue;
-        let (number, answer) = {
-            let mut waiting = self.0.waiting.lock();
-            if waiting.len() >= EVENTS_WAITING_MAX {
-                return Err(EventStoreError("too many requests wait for the store: ask again later".to_owned()));
-            }
-            waiting.add()
-        };
-        let ticket = Ticket { sink: *sink, number };
-        self.0.burst.lock().push(Submission { queue: queue.clone(), ticket, request });
-        self.0.burst_ready.notify_one();
-        answer.await.map_err(|_| gone())
+        self.requests.submit(self.queue.clone(), request).await.map_err(|unanswered| match unanswered {
+            Unanswered::Full => EventStoreError("too many requests wait for the store: ask again later".to_owned()),
+            Unanswered::Gone => EventStoreError("the store has failed, and the server ends".to_owned()),
+        })
     }
 
     fn fail(&self, error: store::Error) -> EventStoreError {
         let reported = EventStoreError(error.to_string());
         // The send fails if the server is ending already.
-        let _ending = self.0.failed.send(error);
+        let _ending = self.failed.send(error);
         reported
-    }
-
-    /// Submits each burst to the committer, for ever. This thread never commits a burst itself, so it answers health
-    /// checks also while the disk is stuck.
-    pub(super) async fn submit_bursts(self) {
-        let EventQueue { tasks, sink, room, .. } = &self.0.queue;
-        loop {
-            self.0.burst_ready.notified().await;
-            room.wait(tasks, *sink).await;
-            let mut burst = std::mem::take(&mut *self.0.burst.lock());
-            while !burst.is_empty() {
-                let rest = burst.split_off(burst.len().min(SUBMIT_MAX));
-                tasks.submit(std::mem::replace(&mut burst, rest));
-            }
-        }
-    }
-
-    /// Hands answers to the requests that wait for them.
-    pub(super) fn receive_delivery(&self, delivery: Delivery) {
-        self.0.waiting.lock().receive_delivery(delivery);
     }
 }
 
 fn no_room() -> EventStoreError {
     EventStoreError("the disk has no room for more events: ask again later".to_owned())
-}
-
-fn gone() -> EventStoreError {
-    EventStoreError("the store has failed, and the server ends".to_owned())
 }

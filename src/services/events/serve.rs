@@ -164,9 +164,9 @@ impl EventsProtocol {
             EventsBackend::Embedded(queue, answers) => {
                 spawn_local(watch_store(queue.tasks.clone(), failed.clone()));
                 let embedded = Embedded::new(queue, failed);
-                let shared = embedded.clone();
+                let shared = embedded.requests().clone();
                 spawn_local(answers.hand_out(move |delivery| shared.receive_delivery(delivery)));
-                spawn_local(embedded.clone().submit_bursts());
+                spawn_local(embedded.requests().clone().submit_bursts());
                 (EventStore::Embedded(embedded), None)
             }
             EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
